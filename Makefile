@@ -1,0 +1,78 @@
+# slmsearch: `make demo` and `make test` do everything themselves on a fresh clone.
+# Needs make, git and a Python; PYTHON=... picks one for the environment, PIP_FIND_LINKS names a folder of wheels.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+BIN := .venv/bin
+STAMP := .venv/.installed
+UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
+DEMO_CONFIG ?= deployments/configs/demo.yaml
+PYTEST_ARGS ?=
+
+# uv reads none of pip's settings. pip separates folders by blanks, uv by commas; a CPU build of torch lying there (2.13.0+cpu)
+# ranks above 2.13.0 and is taken.
+empty :=
+comma := ,
+ifndef UV_FIND_LINKS
+ifdef PIP_FIND_LINKS
+export UV_FIND_LINKS := $(subst $(empty) $(empty),$(comma),$(strip $(PIP_FIND_LINKS)))
+endif
+endif
+ifndef UV_DEFAULT_INDEX
+ifdef PIP_INDEX_URL
+export UV_DEFAULT_INDEX := $(PIP_INDEX_URL)
+endif
+endif
+# An activated environment elsewhere is not meant.
+unexport VIRTUAL_ENV
+
+.PHONY: help install demo test lint format types contracts check constraints clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-14s%s\n", $$1, $$2}' Makefile
+
+install: $(STAMP) ## Create .venv and install everything into it; does nothing when nothing changed
+
+demo: install ## Generate, validate, index, evaluate, train, evaluate again, compare (two cores, no network)
+	$(BIN)/slmsearch run train-and-eval --config $(DEMO_CONFIG)
+
+test: install ## Run the tests; PYTEST_ARGS="-k name" passes options on
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: install ## Check style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: install ## Mend what the style check can mend by itself
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: install ## Check types
+	$(BIN)/mypy
+
+contracts: install ## Check which package may import which
+	$(BIN)/lint-imports
+
+check: lint types contracts ## Style, types and import contracts
+
+constraints: $(UV) ## Resolve the dependencies anew and write constraints.txt
+	env -u UV_FIND_LINKS python3 .ci/constraints.py $(abspath $(UV))
+
+clean: ## Remove the environment and caches; data and results stay
+	rm -rf .venv .uv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	find slmsearch tasks flows tests -name __pycache__ -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml constraints.txt | $(UV)
+	@test -x $(BIN)/python || $(UV) venv --quiet $(if $(PYTHON),--python '$(PYTHON)') .venv
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "slmsearch needs Python 3.11 or newer and .venv holds $$($(BIN)/python -V): make clean, then make PYTHON=/path/to/python" >&2; exit 1; }
+	@echo "Installing into .venv (the first time this downloads torch and some 230 other packages)"
+	@$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+.uv/bin/uv:
+	@command -v python3 >/dev/null || { echo "slmsearch needs Python 3.11 or newer: install python3, then run make again" >&2; exit 1; }
+	@python3 -m venv .uv || { echo "python3 cannot create environments: install its venv module (Debian: python3-venv)" >&2; exit 1; }
+	.uv/bin/python -m pip install --quiet --disable-pip-version-check uv

@@ -1,0 +1,54 @@
+"""What a flow run shows in Prefect's UI: the way to MLflow, tables, the comparison, the lineage.
+
+Retrieved and written text is untrusted and ends up in Markdown: it is escaped and capped here.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+
+MAX_CELL_CHARS = 300
+MLFLOW_UI = "http://127.0.0.1:5000"
+"""Where `slmsearch up` serves the store of a run that is kept in SQLite."""
+
+
+def mlflow_run_url(uri: str, experiment_id: str, run_id: str) -> str:
+    """Return the page of a run in MLflow's UI."""
+    base = uri if uri.startswith(("http://", "https://")) else MLFLOW_UI
+    return f"{base.rstrip('/')}/#/experiments/{experiment_id}/runs/{run_id}"
+
+
+def show_mlflow_run(uri: str, experiment_id: str, run_id: str) -> None:
+    """Link to the MLflow run."""
+    create_link_artifact(mlflow_run_url(uri, experiment_id, run_id), link_text=f"MLflow run {run_id}", key="mlflow-run")
+
+
+def show_findings(rows: Sequence[Mapping[str, str]]) -> None:
+    """Show the findings of a validation with failing row ids."""
+    table = [{name: escape(text) for name, text in row.items()} for row in rows]
+    create_table_artifact(table, key="validation-findings", description="What validation found")
+
+
+def show_evaluations(metrics: Mapping[str, Mapping[str, float]]) -> None:
+    """Show the metrics of each policy as a row."""
+    rows = [{"policy": escape(name), **{metric: round(value, 4) for metric, value in found.items()}} for name, found in metrics.items()]
+    create_table_artifact(rows, key="evaluations", description="Policies on the same questions")
+
+
+def show_comparison(markdown: str) -> None:
+    """Show the comparison and the decision."""
+    create_markdown_artifact(markdown, key="comparison", description="Before and after, paired by question")
+
+
+def show_lineage(lineage: Mapping[str, str]) -> None:
+    """Show what was made from what."""
+    create_markdown_artifact(f"```json\n{json.dumps(lineage, indent=2)}\n```", key="lineage", description="Content keys, in order")
+
+
+def escape(text: str) -> str:
+    """Make untrusted text harmless in Markdown and cap it."""
+    flat = " ".join(str(text).split())
+    capped = flat if len(flat) <= MAX_CELL_CHARS else f"{flat[:MAX_CELL_CHARS]} …"
+    return re.sub(r"([\\`*_{}\[\]()<>#|!~])", r"\\\1", capped)

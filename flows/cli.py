@@ -1,0 +1,25 @@
+"""The console script `slmsearch`. What a command needs is imported when it runs."""
+
+import click
+
+from flows.commands import corpus, learning, running
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(package_name="slmsearch")
+def cli() -> None:
+    """Train a small language model to search a corpus and to answer from what it read.
+
+    \b
+    slmsearch run train-and-eval    the whole pipeline, on two CPU cores, in minutes
+    slmsearch up                    Prefect, MLflow and a worker to look at and to schedule
+    """
+
+
+for module in (corpus, learning, running):
+    module.register(cli)
+
+
+def main() -> None:
+    """Run the command line."""
+    cli(prog_name="slmsearch")

@@ -1,0 +1,110 @@
+"""Commands about policies: evaluate, train, bootstrap, compare."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from flows import exits
+from flows.session import Session, command
+
+if TYPE_CHECKING:
+    from slmsearch.config import RunConfig
+
+SPLITS = ("train", "validation", "test", "all")
+
+
+def register(cli: click.Group) -> None:
+    """Add the commands of this module to the command line."""
+    for made in (evaluate, train, bootstrap, compare):
+        cli.add_command(made)
+
+
+_group = click.Group()
+
+
+@command(_group, "evaluate")
+@click.option("--policy", help="champion, untrained, random, retrieve-then-answer, a path, a Hub id, or openai:MODEL@URL.")
+@click.option("--split", type=click.Choice(SPLITS), help="Questions to take.")
+@click.option("--limit", type=click.IntRange(min=0), help="Take a seeded sample of this many questions; 0 takes all.")
+def evaluate(session: Session, policy: str | None, split: str | None, limit: int | None) -> None:
+    """Evaluate one policy: the champion, unless told otherwise."""
+    from flows.look import where_to_look
+    from flows.runner import run_flow
+    from flows.text import render_metrics
+
+    session.override(evaluate__policy=policy, evaluate__split=split, evaluate__limit=limit)
+    result = run_flow("evaluate", session.config, session.say, here=True)
+    session.say(where_to_look(session.config, result))
+    session.finish(result, render_metrics({result["policy"]: result["metrics"]}, result["n"]))
+
+
+@command(_group, "train")
+def train(session: Session) -> None:
+    """Train an adapter with GRPO, or go on where a killed run stopped; nothing is compared or promoted."""
+    from flows.look import where_to_look
+    from flows.runner import run_flow
+
+    result = run_flow("train", session.config, session.say, here=True)
+    session.say(where_to_look(session.config, result))
+    text = f"adapter {result['adapter']}\nversion {result['version']}, {result['steps']} steps in {result['seconds']:.0f} s"
+    session.finish(result, f"{text}\nnext    slmsearch evaluate --policy {result['adapter']}")
+
+
+@command(_group, "bootstrap")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Default: models/tiny-searcher in the data directory.")
+def bootstrap(session: Session, out: Path | None) -> None:
+    """Train tokenizer and tiny-searcher from scratch on generated episodes, in minutes on two cores."""
+    from slmsearch.learn.bootstrap import bootstrap as make
+    from tasks.progress import Progress
+
+    config = session.config
+    name = "tiny-searcher-clean" if config.sft.recipe == "careful" else "tiny-searcher"
+    target = out or Path(config.paths.data_dir) / "models" / name
+    with Progress("bootstrap", "steps") as progress:
+
+        def on_log(step: int, _: dict[str, float]) -> None:
+            progress(step, config.sft.steps)
+
+        facts = make(config.sft, target, config.retrieval.top_k, config.searcher.max_episode_tokens, on_log)
+    text = f"{target}: {facts['parameters']:,} parameters, {facts['seconds'] / 60:.1f} minutes"
+    session.finish({"model": str(target), **facts}, text)
+
+
+@command(_group, "compare")
+@click.argument("before")
+@click.argument("after")
+def compare(session: Session, before: str, after: str) -> None:
+    """Compare two evaluations question by question and decide; exit code 1 for `reject`.
+
+    BEFORE and AFTER are evaluation keys, MLflow run ids, directories or rows.jsonl files. The decision is taken anew from the stored rows.
+    """
+    from flows.text import render_comparison
+    from slmsearch.evaluate.compare import replay
+
+    paths = [find_rows(name, session.config) for name in (before, after)]
+    comparison = replay(paths[0], paths[1], session.config.decision).to_dict()
+    session.finish({**comparison, "before_rows": str(paths[0]), "after_rows": str(paths[1])}, render_comparison(comparison))
+    if comparison["decision"] == "reject":
+        raise SystemExit(exits.NEGATIVE)
+
+
+def find_rows(name: str, config: "RunConfig") -> Path:
+    """Find the stored rows of an evaluation by key, path, or MLflow run.
+
+    Raises:
+        EvaluationError: there are none.
+    """
+    from slmsearch.errors import EvaluationError
+    from tasks.places import evals_dir
+
+    for path in (Path(name), evals_dir(config) / name):
+        if path.exists():
+            return path
+    from tasks.tracking import open_tracker
+
+    key = open_tracker(config).find_tag(name, "slmsearch.eval_key") if len(name) == 32 else None
+    if key is None or not (evals_dir(config) / key).exists():
+        places = f"a key under {evals_dir(config)}, the MLflow run of an evaluation, or a rows.jsonl"
+        raise EvaluationError(f"no evaluation {name!r}; give {places}")
+    return evals_dir(config) / key

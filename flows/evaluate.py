@@ -1,0 +1,38 @@
+"""The flow `evaluate`: validate, index, evaluate one policy."""
+
+from typing import Any
+
+from prefect import flow
+
+from flows.artifacts import show_evaluations
+from flows.pipeline import DEFAULTS, open_pipeline
+from flows.stages import current_index, evaluated, validated_corpus
+from slmsearch.config import RunConfig
+from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
+from tasks.register import champion_policy, find_champion
+from tasks.tracking import CHAMPION
+
+
+@flow(name="evaluate", persist_result=True, result_serializer="json")
+def evaluate(config: RunConfig = DEFAULTS) -> dict[str, Any]:
+    """Evaluate one policy: `evaluate.policy`, or the champion, or what is configured where nothing was promoted yet."""
+    with open_pipeline("evaluate", config) as run:
+        spec = choose_policy(run.config, run.config.evaluate.policy)
+        data = current_index(run, validated_corpus(run))
+        found = evaluated(run, data, spec, f"evaluate-{spec.name}")
+        show_evaluations({spec.name: found["metrics"]})
+        return {"policy": spec.name, **found, "mlflow_run_id": run.run_id}
+
+
+def choose_policy(config: RunConfig, policy: str | None) -> PolicySpec:
+    """Find the policy of a name.
+
+    Raises:
+        ConfigError: the name means nothing.
+        ModelError: the champion is asked for and there is none.
+    """
+    if policy == CHAMPION or (policy is None and not config.policy.adapter and find_champion(config)):
+        return PolicySpec(CHAMPION, champion_policy(config))
+    if policy is None:
+        return PolicySpec(TRAINED if config.policy.adapter else UNTRAINED, config.policy)
+    return parse_policy(policy, config.policy)

@@ -1,0 +1,124 @@
+"""One run of a flow: its MLflow run and those of its stages, its lineage, its seconds.
+
+Prefect knows the MLflow run by a link artifact, MLflow the flow run by tags, and both hold the lineage: data digest -> index key
+-> eval key -> train key -> adapter hash -> model version.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from prefect.runtime import flow_run
+
+from flows.artifacts import show_lineage, show_mlflow_run
+from flows.settings import find_project_root, loggable, read_environment, recordable, resolve_paths
+from flows.surroundings import prepare_surroundings
+from slmsearch.config import RunConfig
+from slmsearch.corpus.fingerprint import source_key
+from slmsearch.errors import ConfigError
+from slmsearch.generate.load import check_local
+from slmsearch.keys import content_key
+from tasks.tracking import Tracker, open_tracker
+
+DEFAULTS = RunConfig()
+"""What a flow run without parameters takes."""
+
+
+@dataclass
+class Pipeline:
+    """What the stages of one flow run share."""
+
+    config: RunConfig
+    key: str
+    """Names the run: same flow, settings and data."""
+    tracker: Tracker
+    run_id: str
+    """MLflow parent run."""
+    lineage: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Wall time by stage."""
+
+    @contextmanager
+    def stage(self, name: str, key: str | None = None) -> Iterator[str]:
+        """Hold a child run open for a stage and measure it.
+
+        Args:
+            name: stage.
+            key: content key of what it makes; None takes the pipeline's.
+        """
+        started = time.monotonic()
+        try:
+            with self.tracker.run(name, key or self.key, self.run_id, _flow_tags()) as run_id:
+                yield run_id
+                self.tracker.set_tags(run_id, self._lineage_tags())
+        finally:
+            self.seconds[name] = round(self.seconds.get(name, 0.0) + time.monotonic() - started, 2)
+
+    def know(self, **keys: str) -> None:
+        """Add keys to the lineage."""
+        self.lineage |= keys
+
+    def _lineage_tags(self) -> dict[str, str]:
+        return {f"slmsearch.{name}": value for name, value in self.lineage.items()}
+
+    def finish(self) -> None:
+        """Write the lineage where both sides find it."""
+        self.tracker.set_tags(self.run_id, self._lineage_tags())
+        self.tracker.record_json(self.run_id, self.lineage, "lineage.json")
+        show_lineage(self.lineage)
+
+
+@contextmanager
+def open_pipeline(name: str, config: RunConfig) -> Iterator[Pipeline]:
+    """Start a run of a flow: resolve paths, check what can be checked, open its MLflow run; end it truthfully.
+
+    Args:
+        name: flow.
+        config: its parameter.
+
+    Raises:
+        ConfigError, ModelError, ServiceError: something the run needs is missing.
+    """
+    config = resolve_paths(config, find_project_root())
+    prepare_surroundings(config, read_environment())
+    preflight(config)
+    key = content_key(flow=name, source=source_key(config.corpus), config=_deciding(config))
+    tracker = open_tracker(config)
+    tracker.end_orphans()
+    with tracker.run(name, key, tags=_flow_tags()) as run_id:
+        tracker.record_params(run_id, loggable(config))
+        tracker.record_json(run_id, recordable(config), "config.json")
+        show_mlflow_run(tracker.uri, tracker.experiment_id, run_id)
+        pipeline = Pipeline(config, key, tracker, run_id)
+        try:
+            yield pipeline
+        finally:
+            pipeline.finish()
+
+
+def preflight(config: RunConfig) -> None:
+    """Check files that are needed hours from now.
+
+    Raises:
+        ConfigError: pages or questions are not where the config says.
+        ModelError: a model directory is missing.
+    """
+    for name, path in (("corpus.pages", config.corpus.pages), ("corpus.questions", config.corpus.questions)):
+        if path and not path.startswith("hub:") and not Path(path).exists():
+            raise ConfigError(f"{name}: {path} does not exist; give a .jsonl or .parquet file, a folder of Markdown, or hub:owner/name")
+    if not config.policy.base_url:
+        check_local(config.policy.model, "policy.model", "config.json")
+
+
+def _deciding(config: RunConfig) -> dict[str, object]:
+    leaves = loggable(config)
+    return {name: value for name, value in leaves.items() if not name.startswith(("paths.", "tracking."))}
+
+
+def _flow_tags() -> dict[str, str]:
+    if flow_run.id is None:
+        return {}
+    tags = {"prefect.flow_run_id": flow_run.id, "prefect.flow_run_name": flow_run.name, "prefect.flow_run_url": flow_run.ui_url}
+    return {name: str(value) for name, value in tags.items() if value}

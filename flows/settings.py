@@ -1,0 +1,261 @@
+"""The one reader of YAML files, `.env`, environment variables and dotted flags.
+
+What it returns is a plain, frozen `RunConfig`: a `BaseSettings` handed to a flow would read the worker's environment again.
+Later wins: class defaults, YAML files left to right, short names (`DATA_DIR` ...), `.env`, `SLMSEARCH_` variables, flags.
+It reads and never changes the environment; `flows/surroundings.py` does that.
+"""
+
+import difflib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from dotenv import dotenv_values
+from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    CliSettingsSource,
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    YamlConfigSettingsSource,
+)
+
+from slmsearch.config import RunConfig
+from slmsearch.errors import ConfigError
+
+ENV_PREFIX = "SLMSEARCH_"
+SHORT_NAMES = {
+    "DATA_DIR": "paths.data_dir",
+    "JUDGE_MODEL": "judge.model",
+    "JUDGE_BASE_URL": "judge.base_url",
+    "MLFLOW_TRACKING_URI": "tracking.uri",
+}
+"""Variables read without the prefix; the prefixed name of the same setting wins."""
+DEV_PAGES = 10
+"""Pages that `DEV=1` keeps."""
+
+
+def find_project_root() -> Path:
+    """Return the checkout this file lies in, or the current directory where the package is installed elsewhere."""
+    checkout = Path(__file__).resolve().parents[1]
+    return checkout if (checkout / "deployments").is_dir() else Path.cwd()
+
+
+def read_environment(root: Path | None = None) -> dict[str, str]:
+    """Merge `.env` of the project root, `.env` of the current directory and the process environment; the last wins."""
+    merged: dict[str, str] = {}
+    for folder in dict.fromkeys((root or find_project_root(), Path.cwd())):
+        merged.update({name: value for name, value in dotenv_values(folder / ".env").items() if value is not None})
+    return {**merged, **os.environ}
+
+
+def load_config(
+    files: Sequence[Path] = (),
+    overrides: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    root: Path | None = None,
+) -> RunConfig:
+    """Read the configuration of a run.
+
+    Args:
+        files: YAML files, merged deeply, left to right.
+        overrides: dotted flags, `--train.steps 50` or `--train.steps=50`.
+        environment: variables to read; None takes `read_environment()`.
+        root: project root, against which relative paths are resolved; None finds it.
+
+    Raises:
+        ConfigError: a file is missing or broken, a key is unknown or a value does not fit.
+    """
+    root = root or find_project_root()
+    environment = read_environment(root) if environment is None else environment
+    _check_files(files)
+    _check_names(environment, overrides)
+    try:
+        settings = _settings_class(files, overrides, environment)()
+    except ValidationError as error:
+        raise ConfigError(f"{_describe(error)}; `slmsearch config` prints the values in use") from error
+    except SettingsError as error:
+        raise ConfigError(f"{' '.join(str(error).split())}; flags look like --train.steps 50") from error
+    return resolve_paths(RunConfig.model_validate(settings.model_dump()), root)
+
+
+def _settings_class(files: Sequence[Path], overrides: Sequence[str], environment: Mapping[str, str]) -> type[RunConfig]:
+    class Settings(RunConfig, BaseSettings):
+        model_config = SettingsConfigDict(
+            env_prefix=ENV_PREFIX,
+            env_nested_delimiter="__",
+            env_parse_none_str="null",
+            nested_model_default_partial_update=True,
+        )
+
+        @classmethod
+        def settings_customise_sources(
+            cls, settings_cls: type[BaseSettings], *_: PydanticBaseSettingsSource, **__: PydanticBaseSettingsSource
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            flags: CliSettingsSource[Any] = CliSettingsSource(
+                settings_cls, cli_parse_args=list(overrides), cli_exit_on_error=False, cli_parse_none_str="null"
+            )
+            variables = EnvSettingsSource(settings_cls)
+            variables.env_vars = {name.lower(): value for name, value in environment.items()}
+            return (
+                flags,
+                variables,
+                InitSettingsSource(settings_cls, init_kwargs=_short_settings(environment)),
+                YamlConfigSettingsSource(settings_cls, yaml_file=list(files), deep_merge=True),
+            )
+
+    return Settings
+
+
+def _short_settings(environment: Mapping[str, str]) -> dict[str, Any]:
+    named = {dotted: environment[name] for name, dotted in SHORT_NAMES.items() if environment.get(name)}
+    if environment.get("DEV", "").lower() in {"1", "true", "yes", "on"}:
+        named["corpus.limit_pages"] = str(DEV_PAGES)
+    nested: dict[str, Any] = {}
+    for dotted, value in named.items():
+        section, name = dotted.split(".")
+        nested.setdefault(section, {})[name] = value
+    return nested
+
+
+def known_settings() -> dict[str, type[BaseModel] | None]:
+    """Return every dotted name: a section's class for sections, None for values."""
+    return dict(_walk(RunConfig))
+
+
+def _walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, type[BaseModel] | None]]:
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        section = kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+        yield prefix + name, section
+        if section is not None:
+            yield from _walk(section, f"{prefix}{name}.")
+
+
+def _check_files(files: Sequence[Path]) -> None:
+    for path in files:
+        if not path.is_file():
+            raise ConfigError(f"config file {path} does not exist; ready-made ones are in deployments/configs/")
+        try:
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ConfigError(f"config file {path} is not valid YAML: {' '.join(str(error).split())}") from error
+        if content is not None and not isinstance(content, dict):
+            raise ConfigError(f"config file {path} must hold sections such as `train:`, not a {type(content).__name__}")
+        for dotted in _dotted_keys(content or {}):
+            _check_name(dotted, f"in {path}")
+
+
+def _dotted_keys(content: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
+    known = known_settings()
+    for key, value in content.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, dict) and known.get(f"{prefix}{key}") is not None:
+            yield from _dotted_keys(value, f"{prefix}{key}.")
+
+
+def _check_names(environment: Mapping[str, str], overrides: Sequence[str]) -> None:
+    for name in environment:
+        if name.upper().startswith(ENV_PREFIX):
+            _check_name(name[len(ENV_PREFIX) :].lower().replace("__", "."), f"in the variable {name}")
+    for flag in overrides:
+        if flag.startswith("--"):
+            _check_name(flag[2:].split("=", 1)[0], f"in the flag {flag.split('=', 1)[0]}")
+
+
+def _check_name(dotted: str, where: str) -> None:
+    known = known_settings()
+    if dotted in known:
+        return
+    leaf = dotted.rsplit(".", 1)[-1]
+    near = difflib.get_close_matches(dotted, known, n=3, cutoff=0.75) or [name for name in known if name.rsplit(".", 1)[-1] == leaf]
+    hint = f"did you mean {' or '.join(near[:3])}?" if near else "`slmsearch config` lists them all"
+    raise ConfigError(f"unknown setting {dotted!r} {where}; {hint}")
+
+
+def _describe(error: ValidationError) -> str:
+    problems = []
+    for item in error.errors(include_url=False):
+        name = ".".join(str(part) for part in item["loc"])
+        given = "" if "api_key" in name else f" (got {item['input']!r})"
+        problems.append(f"{name}: {item['msg']}{given}")
+    return "; ".join(problems)
+
+
+def resolve_paths(config: RunConfig, root: Path) -> RunConfig:
+    """Make paths absolute: directories against the project root, inputs against the current directory where they exist there."""
+
+    def place(text: str | None) -> str | None:
+        return _absolute_input(text, root)
+
+    paths = {name: str((root / value).resolve()) for name, value in config.paths.model_dump().items()}
+    corpus = {"pages": place(config.corpus.pages), "questions": place(config.corpus.questions)}
+    policy = {"model": place(config.policy.model), "adapter": place(config.policy.adapter)}
+    embedder = config.retrieval.embedder.model_copy(update={"model": place(config.retrieval.embedder.model)})
+    baselines = tuple(str(place(name)) for name in config.evaluate.baselines)
+    return config.model_copy(
+        update={
+            "paths": config.paths.model_copy(update=paths),
+            "corpus": config.corpus.model_copy(update=corpus),
+            "policy": config.policy.model_copy(update=policy),
+            "retrieval": config.retrieval.model_copy(update={"embedder": embedder}),
+            "evaluate": config.evaluate.model_copy(update={"baselines": baselines}),
+        }
+    )
+
+
+def _absolute_input(text: str | None, root: Path) -> str | None:
+    """Return an absolute path for what names a file; Hub ids, served models and the names of baselines stay as they are."""
+    if not text or text.startswith(("hub:", "openai:", "http://", "https://")):
+        return text
+    path = Path(text).expanduser()
+    for base in (Path.cwd(), root):
+        if (base / path).exists():
+            return str((base / path).resolve())
+    # A missing file is named in full where its first folder exists here, so that the error shows where it was looked for.
+    looks_local = path.is_absolute() or path.suffix in {".jsonl", ".parquet"} or (len(path.parts) > 1 and (root / path.parts[0]).is_dir())
+    return str(root / path) if looks_local else text
+
+
+def loggable(config: RunConfig) -> dict[str, Any]:
+    """Flatten to dotted leaves that may be recorded: fields that hold secrets are left out by their type."""
+    return dict(_leaves(config))
+
+
+def recordable(config: RunConfig) -> dict[str, Any]:
+    """Return the config as nested JSON values, secrets left out; it can be read back as a config file."""
+    nested: dict[str, Any] = {}
+    for dotted, value in _leaves(config):
+        *sections, name = dotted.split(".")
+        place = nested
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[name] = list(value) if isinstance(value, tuple) else value
+    return nested
+
+
+def masked(config: RunConfig) -> dict[str, Any]:
+    """Return the config as nested JSON values with stars for secrets, for a person to read."""
+    values: dict[str, Any] = config.model_dump(mode="json")
+    return values
+
+
+def _leaves(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        if isinstance(value, BaseModel):
+            yield from _leaves(value, f"{prefix}{name}.")
+        elif SecretStr not in (field.annotation, *get_args(field.annotation)):
+            yield prefix + name, _without_credentials(value) if isinstance(value, str) else value
+
+
+def _without_credentials(text: str) -> str:
+    """Drop `user:password@` from an address."""
+    scheme, found, rest = text.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rsplit('@', 1)[-1]}{slash}{path}" if found else text

@@ -1,0 +1,81 @@
+"""The process environment that Prefect, MLflow and the other libraries read, set before they are imported.
+
+What the user has set stands; these are defaults. Nothing is phoned home, Prefect keeps its database and results under the
+data directory, and a lost server is noticed in seconds.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from slmsearch.config import RunConfig
+from slmsearch.errors import SlmSearchError
+
+QUIET = {
+    "ANONYMIZED_TELEMETRY": "False",
+    "DO_NOT_TRACK": "1",
+    "GX_ANALYTICS_ENABLED": "false",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+}
+"""Switches of telemetry: Chroma, the general one, Great Expectations, Hugging Face, MLflow, Prefect."""
+MANNERS = {
+    "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "PREFECT_CLI_PROMPT": "false",
+    "PREFECT_RUNNER_HEARTBEAT_FREQUENCY": "30",
+    # Leases in memory die with a killed server and leave their slots taken for ever; on disk they run out and are given back.
+    "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+def prefect_home(config: RunConfig, environment: Mapping[str, str] | None = None) -> Path:
+    """Return where Prefect keeps its database: the user's own choice, or `prefect/` in the data directory."""
+    chosen = (os.environ if environment is None else environment).get("PREFECT_HOME")
+    return Path(chosen) if chosen else Path(config.paths.data_dir) / "prefect"
+
+
+def prepare_surroundings(config: RunConfig, environment: Mapping[str, str]) -> None:
+    """Set what is not set yet in `os.environ`; call it before Prefect or MLflow is imported.
+
+    Args:
+        config: run; says where data lies.
+        environment: variables of `.env` and the process, as `read_environment()` returns them; they count as set by the user.
+    """
+    home = prefect_home(config, environment)
+    home.mkdir(parents=True, exist_ok=True)
+    defaults = {
+        **QUIET,
+        **MANNERS,
+        "PREFECT_HOME": str(home),
+        "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(Path(config.paths.data_dir) / "prefect" / "results"),
+    }
+    if not sys.stderr.isatty():
+        defaults["TQDM_DISABLE"] = "1"  # bars of libraries; what matters is logged
+    for name, value in {**defaults, **environment}.items():
+        os.environ.setdefault(name, value)
+
+
+class _ExpectedError(logging.Filter):
+    """Leaves the traceback out of records about errors that say in one line what is wrong."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+        if isinstance(error, SlmSearchError):
+            record.exc_info, record.exc_text = None, None
+            record.msg, record.args = f"{type(error).__name__}: {error}", ()
+        return True
+
+
+def quiet_expected_errors(*loggers: logging.Logger) -> None:
+    """Let expected errors be logged as one line by the handlers of these loggers."""
+    for handler in (handler for logger in loggers for handler in logger.handlers):
+        handler.addFilter(_ExpectedError())

@@ -1,0 +1,16 @@
+"""The flow `validate`: check pages and questions."""
+
+from typing import Any
+
+from prefect import flow
+
+from flows.pipeline import DEFAULTS, open_pipeline
+from flows.stages import validated_corpus
+from slmsearch.config import RunConfig
+
+
+@flow(name="validate", persist_result=True, result_serializer="json")
+def validate(config: RunConfig = DEFAULTS) -> dict[str, Any]:
+    """Check pages and questions; fail on critical findings."""
+    with open_pipeline("validate", config) as run:
+        return {"ok": True, "data_digest": validated_corpus(run), "mlflow_run_id": run.run_id}

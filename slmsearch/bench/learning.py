@@ -1,0 +1,178 @@
+"""What reinforcement learning adds: GRPO over several seeds beside its controls, on one world and on a fresh one.
+
+    start        the checkpoint GRPO starts from
+    grpo         trained by GRPO, one run a seed
+    sft          supervised training continued from the same checkpoint with the same reader's demonstrations, at least as long
+    clean sft    a model trained from scratch on the careful reader's demonstrations, as long as checkpoint and GRPO together
+
+All play the same test questions with the same index. Controls and evaluations are looked up if they are there; GRPO runs
+are trained or looked up by their train key. The table in README.md is what `slmsearch bench learning` prints.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from slmsearch.config import RunConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.corpus.store import build_corpus, load_corpus
+from slmsearch.evaluate.compare import compare
+from slmsearch.evaluate.policies import PolicySpec, parse_policy
+from slmsearch.evaluate.rows import EpisodeRow
+from slmsearch.evaluate.run import eval_key, eval_sources, evaluate_policy, select_questions
+from slmsearch.evaluate.store import Evaluation, has_evaluation, load_evaluation, write_evaluation
+from slmsearch.learn.control import control_key, train_control
+from slmsearch.learn.job import make_job
+from slmsearch.learn.launch import train
+from slmsearch.learn.models import model_hash
+from slmsearch.retrieval.build import build_index
+from slmsearch.retrieval.open import open_index
+from slmsearch.searcher.tools import Toolbox
+
+CLEAN_SFT = "data/models/tiny-searcher-clean"
+FRESH_WORLD = 1000
+"""Added to the world's seed for the fresh world: other names, facts and wording."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A corpus with its index, ready to be played on."""
+
+    corpus_digest: str
+    index_key: str
+    toolbox: Toolbox
+    questions: list[Question]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One policy's figures on one world."""
+
+    policy: str
+    n: int
+    exact_match: float
+    two_hop: float
+    tool_calls: float
+    train_s: float | None
+    """Seconds its training took, None for what was not trained here."""
+
+
+def run_learning(config: RunConfig, seeds: Sequence[int], say: Say) -> dict[str, Any]:
+    """Train and evaluate everything; return rows, their spread and the paired differences that carry the claims.
+
+    Args:
+        config: the run; `train.seed` is replaced by each seed in turn.
+        seeds: at least one seed of GRPO.
+        say: told what is being done.
+    """
+    ground = make_ground(config)
+    fresh = make_ground(_with(config, "corpus.world.seed", config.corpus.world.seed + FRESH_WORLD))
+    start = _evaluate(ground, parse_policy("untrained", config.policy), config, say)
+    rows = [_row("start", start, None)]
+    sft, sft_seconds = _control(ground, config, say)
+    clean = _evaluate(ground, parse_policy(CLEAN_SFT, config.policy), config, say)
+    results = []
+    for seed in seeds:
+        seeded = _with(config, "train.seed", seed)
+        job = make_job(seeded, ground.corpus_digest, ground.index_key)
+        say(f"GRPO with seed {seed}: {config.train.steps} steps")
+        result = train(job, lambda report: say(f"  step {report.step}: exact match {report.metrics.get('answer/exact_match', 0):.2f}"))
+        policy = seeded.policy.model_copy(update={"adapter": str(result.adapter_dir)})
+        spec = PolicySpec(f"grpo-seed-{seed}", policy)
+        after, elsewhere = _evaluate(ground, spec, seeded, say), _evaluate(fresh, spec, seeded, say)
+        rows += [_row(f"grpo, seed {seed}", after, result.seconds), _row(f"grpo, seed {seed}, fresh world", elsewhere, None)]
+        results.append(
+            {
+                "seed": seed,
+                "adapter_hash": result.adapter_hash,
+                "over_start": _difference(start, after, config),
+                "over_sft": _difference(sft, after, config),
+                "over_clean_sft": _difference(clean, after, config),
+            }
+        )
+    rows += [_row("sft continued", sft, sft_seconds), _row("clean sft, equal compute", clean, None)]
+    scores = [row.exact_match for row in rows if row.policy in {f"grpo, seed {seed}" for seed in seeds}]
+    spread = {"mean": mean(scores), "stdev": stdev(scores) if len(scores) > 1 else 0.0}
+    return {"rows": [asdict(row) for row in rows], "grpo": spread, "seeds": results}
+
+
+def make_ground(config: RunConfig) -> Ground:
+    """Build, or look up, the configured corpus and its index, and open them."""
+    data_dir = Path(config.paths.data_dir)
+    digest = build_corpus(config.corpus, data_dir / "corpora")
+    key = build_index(data_dir / "corpora" / digest, data_dir / "index", config.retrieval)
+    corpus = load_corpus(data_dir / "corpora", digest)
+    index = open_index(data_dir / "index", key, config.retrieval)
+    toolbox = Toolbox(corpus.library, index, config.retrieval.top_k, config.searcher.max_section_chars)
+    return Ground(digest, key, toolbox, select_questions(corpus.questions, config.evaluate))
+
+
+def render_learning(result: dict[str, Any]) -> str:
+    """Render the result as Markdown."""
+    lines = ["| policy | questions | exact match | two-hop | tool calls | training |", "|---|---|---|---|---|---|"]
+    for row in result["rows"]:
+        seconds = "" if row["train_s"] is None else f"{row['train_s'] / 60:.1f} min"
+        lines.append(
+            f"| {row['policy']} | {row['n']} | {row['exact_match']:.1%} | {row['two_hop']:.1%} | {row['tool_calls']:.2f} | {seconds} |"
+        )
+    lines += ["", "| seed | GRPO - start | GRPO - SFT continued | GRPO - clean SFT |", "|---|---|---|---|"]
+    for seed in result["seeds"]:
+        cells = [_points(seed[name]) for name in ("over_start", "over_sft", "over_clean_sft")]
+        lines.append(f"| {seed['seed']} | {' | '.join(cells)} |")
+    spread = result["grpo"]
+    return "\n".join([*lines, "", f"GRPO over the seeds: {spread['mean']:.1%}, standard deviation {spread['stdev'] * 100:.1f} points."])
+
+
+def _points(difference: dict[str, float]) -> str:
+    return f"{difference['mean'] * 100:+.1f} [{difference['low'] * 100:+.1f}, {difference['high'] * 100:+.1f}]"
+
+
+def _with(config: RunConfig, name: str, value: Any) -> RunConfig:
+    """Replace one setting by its dotted name."""
+    values = config.model_dump()
+    section = values
+    *path, leaf = name.split(".")
+    for part in path:
+        section = section[part]
+    section[leaf] = value
+    return RunConfig.model_validate(values)
+
+
+def _evaluate(ground: Ground, spec: PolicySpec, config: RunConfig, say: Say) -> Evaluation:
+    evals_dir = Path(config.paths.data_dir) / "evals"
+    key = eval_key(ground.questions, ground.index_key, spec, config)
+    if not has_evaluation(evals_dir, key):
+        say(f"evaluating {spec.name} on {len(ground.questions)} questions")
+        evaluation = evaluate_policy(ground.questions, ground.toolbox, spec, config)
+        write_evaluation(evals_dir, key, evaluation, eval_sources(ground.questions, ground.index_key, spec, config))
+    return load_evaluation(evals_dir, key)
+
+
+def _control(ground: Ground, config: RunConfig, say: Say) -> tuple[Evaluation, float]:
+    out = Path(config.paths.data_dir) / "training" / f"control-{control_key(config, model_hash(config.policy.model))}"
+    say(f"continuing SFT for {config.control.steps} steps")
+    facts = train_control(config, out)
+    spec = PolicySpec("sft", config.policy.model_copy(update={"model": str(out), "adapter": None}))
+    return _evaluate(ground, spec, config, say), float(facts["seconds"])
+
+
+def _row(policy: str, evaluation: Evaluation, seconds: float | None) -> Row:
+    metrics = evaluation.metrics
+    two_hop = evaluation.slices.get("kind=two_hop", {}).get("answer/exact_match", float("nan"))
+    return Row(policy, len(evaluation.rows), metrics["answer/exact_match"], two_hop, metrics["episode/tool_calls"], seconds)
+
+
+def _difference(before: Evaluation, after: Evaluation, config: RunConfig) -> dict[str, float]:
+    pair: tuple[Sequence[EpisodeRow], Sequence[EpisodeRow]] = (before.rows, after.rows)
+    return asdict(compare(*pair, config.decision).difference)
+
+
+def save_learning(result: dict[str, Any], path: Path) -> None:
+    """Write the result as JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,293 @@
+"""Every knob of a run, once, with its unit and the meaning of None and 0.
+
+Sections are frozen; `RunConfig` holds them all and is what flows take as their parameter. Nothing here reads a file or the
+environment: `flows/settings.py` does.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class Section(BaseModel):
+    """Base of every section: frozen, no unknown keys, docstrings of fields as their descriptions."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class PathsConfig(Section):
+    """Where things lie; relative paths are resolved against the project root by `flows/settings.py`."""
+
+    data_dir: str = "data"
+    """Corpora, models, index versions, evaluations and training directories."""
+    mlruns_dir: str = "mlruns"
+    """MLflow's SQLite store, its artifacts and `latest.json`."""
+
+
+class WorldConfig(Section):
+    """The fictional encyclopedia."""
+
+    pages: int = Field(default=1600, ge=40)
+    """Number of pages."""
+    seed: int = 11
+    """Seeds names, facts, wording and questions."""
+    questions_per_page: float = Field(default=4.0, gt=0)
+    """Questions written per page, over all splits."""
+
+
+class CorpusConfig(Section):
+    """Pages and questions."""
+
+    pages: str | None = None
+    """A `.jsonl` or `.parquet` file, a folder of Markdown, or `hub:owner/name`; None generates the world below."""
+    questions: str | None = None
+    """A `.jsonl` or `.parquet` file or `hub:owner/name`; None with `pages` given means no questions."""
+    world: WorldConfig = WorldConfig()
+    revision: str | None = None
+    """Commit of Hub data sets; None takes the newest."""
+    split_seed: int = 0
+    """Seeds the 80/10/10 split by page."""
+    limit_pages: int = Field(default=0, ge=0)
+    """Keep only the first pages and the questions on them; 0 keeps all. `DEV=1` sets 10."""
+    max_question_chars: int = Field(default=600, ge=1)
+    """Longer questions are reported by validation."""
+    max_page_chars: int = Field(default=400_000, ge=1)
+    """Longer pages are reported by validation."""
+
+
+class EmbedderConfig(Section):
+    """The model that turns text into vectors; part of the index key."""
+
+    kind: Literal["sentence-transformers", "openai"] = "sentence-transformers"
+    """A local model, or an OpenAI-compatible `/v1/embeddings` endpoint."""
+    model: str = "sentence-transformers/all-MiniLM-L6-v2"
+    """Hub id or path; for `openai` the served model's name."""
+    revision: str | None = None
+    """Commit on the Hub; None takes what the cache holds, or the newest."""
+    base_url: str | None = None
+    """Endpoint for `openai`."""
+    api_key: SecretStr | None = None
+    """Key for `openai`; never recorded."""
+    batch_size: int = Field(default=64, ge=1)
+    """Texts encoded together while building."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where a local model runs; no part of the index key."""
+
+
+class RetrievalConfig(Section):
+    """The index and what a search returns."""
+
+    embedder: EmbedderConfig = EmbedderConfig()
+    top_k: int = Field(default=3, ge=1, le=50)
+    """Pages a search returns."""
+    max_passage_chars: int = Field(default=1000, ge=50)
+    """A longer section is embedded by its first characters."""
+    hnsw_ef_construction: int = Field(default=200, ge=1)
+    hnsw_max_neighbors: int = Field(default=16, ge=2)
+
+
+class SearcherConfig(Section):
+    """Limits of an episode and the form of its dialogue."""
+
+    max_turns: int = Field(default=8, ge=1)
+    """Assistant messages an episode may have, the answer included."""
+    max_turn_tokens: int = Field(default=48, ge=1)
+    """Tokens one assistant message may have."""
+    max_episode_tokens: int = Field(default=448, ge=16)
+    """Tokens after the prompt, tool results included."""
+    max_seconds: float = Field(default=0.0, ge=0)
+    """Wall time of a batch of episodes; 0 sets no limit."""
+    max_section_chars: int = Field(default=1500, ge=100)
+    """A longer section is read in pages of this size: `section_id#2` is the second."""
+    system_prompt: str | None = None
+    """Text of the system message; None takes the built-in one for instruct models, "" sends none."""
+    tool_role: Literal["tool", "user"] = "tool"
+    """Role under which tool results enter the chat template."""
+
+
+class PolicyConfig(Section):
+    """The model that is trained or evaluated."""
+
+    model: str = "data/models/tiny-searcher"
+    """Path or Hub id of a causal language model."""
+    revision: str | None = None
+    """Commit on the Hub."""
+    adapter: str | None = None
+    """Path of a LoRA adapter to play with; None plays the bare model."""
+    dtype: Literal["float32", "bfloat16", "auto"] = "float32"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    base_url: str | None = None
+    """OpenAI-compatible endpoint that serves `model`; None loads it here."""
+    api_key: SecretStr | None = None
+    """Key for the endpoint; never recorded."""
+
+
+class RewardConfig(Section):
+    """Weights of the named parts; the reward is their sum, in [-1, 1] with these defaults."""
+
+    correct: float = 1.0
+    """Paid for a right answer."""
+    call_cost: float = Field(default=0.02, ge=0)
+    """Taken from a right answer per tool call, as a fraction of `correct`; wrong answers are not charged, because an added
+    cost teaches to answer without searching."""
+    malformed: float = -0.1
+    """Paid when the episode ended malformed."""
+    abstained: float = 0.0
+    """Paid for "I don't know" where there is an answer; keep it between wrong (0) and right."""
+
+
+class JudgeConfig(Section):
+    """Who decides whether an answer is right."""
+
+    kind: Literal["exact", "ollama", "openai"] = "exact"
+    """`exact`: SQuAD-normalised match with any alias; otherwise a language model is asked where exact match fails."""
+    model: str = "qwen2.5:7b"
+    base_url: str | None = None
+    """Endpoint; None takes the kind's usual local one."""
+    api_key: SecretStr | None = None
+    timeout_s: float = Field(default=60.0, gt=0)
+    concurrency: int = Field(default=8, ge=1)
+
+
+class LoraSection(Section):
+    """The adapter."""
+
+    r: int = Field(default=16, ge=1)
+    alpha: int = Field(default=32, ge=1)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Keep 0 for RL: sampler and trainer must agree."""
+    target_modules: str = "all-linear"
+
+
+class TrainConfig(Section):
+    """GRPO through TRL."""
+
+    seed: int = 0
+    steps: int = Field(default=150, ge=0)
+    """Optimiser updates; 0 derives them from `epochs`."""
+    epochs: float = Field(default=1.0, gt=0)
+    """Passes over the training questions; used only when `steps` is 0."""
+    questions_per_step: int = Field(default=8, ge=1)
+    """Different questions per update, all devices and accumulation together."""
+    group_size: int = Field(default=8, ge=2)
+    """Episodes per question."""
+    accumulation: int = Field(default=1, ge=1)
+    """Micro-batches per update."""
+    learning_rate: float = Field(default=1e-3, gt=0)
+    """Constant; about ten times that of full fine-tuning, and larger still for a tiny model."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    temperature: float = Field(default=1.0, gt=0)
+    scale_rewards: Literal["none", "group", "batch"] = "none"
+    """`none`: advantage = reward - group mean."""
+    loss: Literal["dapo", "grpo", "dr_grpo"] = "dapo"
+    kl_coef: float = Field(default=0.0, ge=0)
+    """Weight of the KL to the reference; 0 switches it and its measurement off."""
+    lora: LoraSection = LoraSection()
+    checkpoint_steps: int = Field(default=25, ge=1)
+    """Updates between checkpoints."""
+    keep_checkpoints: int = Field(default=2, ge=1)
+    max_failed_frac: Fraction = 0.5
+    """Share of failed episodes in a step above which training stops with the cause."""
+    split: Literal["train", "validation", "test"] = "train"
+    limit: int = Field(default=0, ge=0)
+    """Train on this many questions of the split; 0 takes all."""
+    gradient_checkpointing: bool = False
+    num_processes: int = Field(default=1, ge=1)
+    """Processes `accelerate launch` starts."""
+
+
+class SftConfig(Section):
+    """Supervised training: of tiny-searcher from scratch (`slmsearch bootstrap`), and of the SFT control in a pipeline run."""
+
+    recipe: Literal["hasty", "careful"] = "hasty"
+    """Who wrote the demonstrations: `careful` follows every question to its end, `hasty` rarely makes the second hop and
+    rarely admits not knowing."""
+    steps: int = Field(default=4000, ge=1)
+    context_weight: float = Field(default=0.3, ge=0)
+    """Weight of the loss on questions and tool results, beside 1 on what the reader wrote: predicting them, too, teaches a small
+    model to copy sooner."""
+    tokens_per_batch: int = Field(default=4096, ge=256)
+    learning_rate: float = Field(default=3e-3, gt=0)
+    warmup_frac: Fraction = 0.03
+    episodes_per_world: int = Field(default=500, ge=10)
+    """Demonstrations from one random world before the next is made."""
+    pages_per_world: int = Field(default=240, ge=40)
+    seed: int = 0
+
+
+class ControlConfig(Section):
+    """SFT continued from the same checkpoint on the same demonstrations, to show what RL adds."""
+
+    enabled: bool = True
+    steps: int = Field(default=1000, ge=1)
+    """Chosen so that it takes at least as long as GRPO does; both times are printed."""
+    learning_rate: float = Field(default=1e-3, gt=0)
+
+
+class EvaluateConfig(Section):
+    """What is measured, on what."""
+
+    policy: str | None = None
+    """What the flow `evaluate` evaluates: `champion`, or a name as `baselines` takes it; None takes the champion, or the configured
+    policy where nothing was promoted yet."""
+    split: Literal["train", "validation", "test", "all"] = "test"
+    limit: int = Field(default=0, ge=0)
+    """Questions taken (a seeded sample); 0 takes all."""
+    seed: int = 0
+    batch_size: int = Field(default=64, ge=1)
+    """Episodes played together."""
+    baselines: tuple[str, ...] = ("random", "retrieve-then-answer", "data/models/tiny-searcher-clean")
+    """`random`, `retrieve-then-answer`, a path or Hub id of a model, or `openai:<model>@<base_url>`."""
+    traced_episodes: int = Field(default=24, ge=0)
+    """Episodes recorded as traces: a stratified sample."""
+
+
+class DecisionConfig(Section):
+    """The written rule of promotion."""
+
+    metric: str = "answer/exact_match"
+    min_questions: int = Field(default=200, ge=1)
+    """Fewer paired questions: `inconclusive`."""
+    alpha: float = Field(default=0.05, gt=0, lt=1)
+    """Level of intervals and tests."""
+    max_failed_frac: Fraction = 0.05
+    """Larger share of pairs left out because an episode failed on either side: `inconclusive`."""
+    min_gain: float = 0.0
+    """The interval's lower end must lie above this to promote."""
+    worst_slice_loss: Fraction = 0.05
+    """A slice that is significantly worse by more than this vetoes promotion."""
+    min_slice: int = Field(default=30, ge=1)
+    """Slices with fewer questions have no veto."""
+    resamples: int = Field(default=2000, ge=100)
+    """Bootstrap resamples, clustered by page."""
+    seed: int = 0
+
+
+class TrackingConfig(Section):
+    """MLflow."""
+
+    uri: str | None = None
+    """None: SQLite in `paths.mlruns_dir`."""
+    experiment: str = "slmsearch"
+    registered_model: str = "slmsearch-searcher"
+    """Name under which adapters are registered; its alias `champion` is the promoted one."""
+
+
+class RunConfig(Section):
+    """A whole run."""
+
+    paths: PathsConfig = PathsConfig()
+    corpus: CorpusConfig = CorpusConfig()
+    retrieval: RetrievalConfig = RetrievalConfig()
+    searcher: SearcherConfig = SearcherConfig()
+    policy: PolicyConfig = PolicyConfig()
+    reward: RewardConfig = RewardConfig()
+    judge: JudgeConfig = JudgeConfig()
+    train: TrainConfig = TrainConfig()
+    sft: SftConfig = SftConfig()
+    control: ControlConfig = ControlConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    decision: DecisionConfig = DecisionConfig()
+    tracking: TrackingConfig = TrackingConfig()

@@ -1,0 +1,188 @@
+"""Validation of a materialised corpus with Great Expectations.
+
+Each check is a column expectation over the flat rows of `tables`. Critical findings mean that nothing expensive should be
+started; warnings do not. The gate is drawn here: Great Expectations' own `success` is false when only a warning failed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from slmsearch.config import CorpusConfig
+from slmsearch.corpus.library import Library
+from slmsearch.corpus.store import read_manifest, read_pages, read_questions
+from slmsearch.corpus.tables import Row, page_rows, question_rows
+from slmsearch.errors import CorpusError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SAMPLE_IDS = 50
+"""Failing ids kept per finding."""
+WELL_FORMED_ID = r"^[^\s\x00-\x1f\x7f]+$"
+"""At least one character, no white space, no control characters: a page id is a word in tool calls and result lines."""
+PLAIN_ID = r"^[^\"'`\\<>]+$"
+"""No quotes, backslashes or angle brackets: those must be escaped in a tool call, which small models do badly."""
+
+Severity = Literal["critical", "warning", "info"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One expectation: what a column must hold, how bad it is if not, and what to do then."""
+
+    column: str
+    kind: Literal["unique", "matches", "at_least", "at_most"]
+    severity: Severity
+    message: str
+    value: str | int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A check that failed."""
+
+    expectation: str
+    table: str
+    column: str
+    severity: Severity
+    failed: int
+    """Rows that failed."""
+    sample_ids: tuple[str, ...]
+    """Ids of the first failing rows."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationReport:
+    """What validation found."""
+
+    digest: str
+    ok: bool
+    """No critical finding."""
+    checks: int
+    counts: dict[str, int]
+    """Pages, sections and questions looked at."""
+    findings: tuple[Finding, ...]
+    """Critical ones first."""
+
+
+def page_checks(config: CorpusConfig) -> tuple[Check, ...]:
+    """Return the checks on pages."""
+    return (
+        Check("id", "unique", "critical", "page ids occur more than once; give every page its own"),
+        Check("id", "matches", "critical", "page ids are empty or hold white space or control characters; use `_`", WELL_FORMED_ID),
+        Check("id", "matches", "warning", "page ids hold quotes, backslashes or angle brackets; tool calls must escape them", PLAIN_ID),
+        Check("title_chars", "at_least", "critical", "pages have no title; a search shows titles", 1),
+        Check("content_chars", "at_least", "critical", "pages are empty; fill or remove them", 1),
+        Check("sections", "at_least", "critical", "pages cannot be split into sections", 1),
+        Check("sections_with_text", "at_least", "warning", "pages hold headings but no text", 1),
+        Check(
+            "shared_section_ids", "at_most", "warning", "section ids equal those of another page; a `:` in page ids or headings does that"
+        ),
+        Check("content_chars", "at_most", "warning", "pages are longer than corpus.max_page_chars", config.max_page_chars),
+    )
+
+
+def question_checks(config: CorpusConfig) -> tuple[Check, ...]:
+    """Return the checks on questions."""
+    return (
+        Check("id", "unique", "critical", "question ids occur more than once; give every question its own"),
+        Check("question_chars", "at_least", "critical", "questions are empty; fill or remove them", 1),
+        Check("answer_chars", "at_least", "critical", 'answers are empty; fill them, or write "I don\'t know" if there is none', 1),
+        Check("missing_pages", "at_most", "critical", "gold pages are not in the corpus; add the pages or remove the questions"),
+        Check("missing_sections", "at_most", "critical", "gold sections are not on their pages; compare them with the pages' headings"),
+        Check("answer_missing", "at_most", "critical", "the answer does not stand in the gold section; correct section or answer"),
+        Check("leaking", "at_most", "critical", "a gold page or entity is also gold in another split; build the corpus again"),
+        Check("near_duplicate", "at_most", "warning", "questions use the same words as another one"),
+        Check("question_chars", "at_most", "warning", "questions are longer than corpus.max_question_chars", config.max_question_chars),
+    )
+
+
+def validate_corpus(corpus_dir: Path, config: CorpusConfig) -> ValidationReport:
+    """Check a materialised corpus.
+
+    Raises:
+        CorpusError: the corpus cannot be read at all.
+    """
+    manifest = read_manifest(corpus_dir)
+    pages, questions = list(read_pages(corpus_dir)), list(read_questions(corpus_dir))
+    # Double ids are a finding; a library holds the first of each.
+    library = Library({page.id: page for page in reversed(pages)}.values())
+    tables: dict[str, tuple[list[Row], tuple[Check, ...]]] = {
+        "pages": (page_rows(pages, library), page_checks(config)),
+        "questions": (question_rows(questions, library), question_checks(config)),
+    }
+    findings = [finding for table, (rows, checks) in tables.items() if rows for finding in _failed(table, rows, checks)]
+    if manifest.dropped_questions:
+        message = "questions were left out because their pages lie in two splits"
+        findings.append(Finding("split_by_page", "questions", "page_ids", "warning", manifest.dropped_questions, (), message))
+    findings.sort(key=lambda finding: ("critical", "warning", "info").index(finding.severity))
+    return ValidationReport(
+        digest=manifest.digest,
+        ok=not any(finding.severity == "critical" for finding in findings),
+        checks=sum(len(checks) for _, checks in tables.values()) + 1,
+        counts={"pages": len(pages), "sections": sum(len(library.sections(page.id)) for page in pages), "questions": len(questions)},
+        findings=tuple(findings),
+    )
+
+
+def _failed(table: str, rows: list[Row], checks: Sequence[Check]) -> list[Finding]:
+    import pandas as pd
+
+    findings = []
+    for check, outcome in zip(checks, _outcomes(table, pd.DataFrame(rows), checks), strict=True):
+        if outcome.exception_info.get("raised_exception"):
+            cause = " ".join(str(outcome.exception_info.get("exception_message")).split())[:200]
+            raise CorpusError(f"Great Expectations could not check {table}.{check.column} ({cause}); is the pinned version installed?")
+        if not outcome.success:
+            ids = dict.fromkeys(str(row["id"]) for row in outcome.result["unexpected_index_list"])
+            findings.append(
+                Finding(
+                    expectation=outcome.expectation_config.type,
+                    table=table,
+                    column=check.column,
+                    severity=check.severity,
+                    failed=outcome.result["unexpected_count"],
+                    sample_ids=tuple(ids)[:SAMPLE_IDS],
+                    message=check.message,
+                )
+            )
+    return findings
+
+
+def _outcomes(table: str, frame: "pd.DataFrame", checks: Sequence[Check]) -> list[Any]:
+    """Run the checks in an ephemeral context; results come back in no fixed order and are put in that of the checks."""
+    import great_expectations as gx
+    from great_expectations.data_context.types.base import ProgressBarsConfig
+
+    context = gx.get_context(mode="ephemeral")
+    context.enable_analytics(False)
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    source = context.data_sources.add_or_update_pandas(name=table)
+    batch = source.add_dataframe_asset(name=table).add_batch_definition_whole_dataframe(table)
+    suite = context.suites.add_or_update(gx.ExpectationSuite(name=table))
+    for number, check in enumerate(checks):
+        suite.add_expectation(_expectation(check, number))
+    definition = gx.ValidationDefinition(name=table, data=batch, suite=suite)
+    checkpoint = gx.Checkpoint(
+        name=table,
+        validation_definitions=[context.validation_definitions.add_or_update(definition)],
+        result_format={"result_format": "COMPLETE", "unexpected_index_column_names": ["id"]},
+    )
+    results = context.checkpoints.add_or_update(checkpoint).run(batch_parameters={"dataframe": frame}).run_results
+    outcomes = [outcome for result in results.values() for outcome in result.results]
+    return sorted(outcomes, key=lambda outcome: outcome.expectation_config.meta["number"])
+
+
+def _expectation(check: Check, number: int) -> Any:
+    import great_expectations.expectations as gxe
+
+    common: dict[str, Any] = {"column": check.column, "severity": check.severity, "meta": {"number": number}}
+    if check.kind == "unique":
+        return gxe.ExpectColumnValuesToBeUnique(**common)
+    if check.kind == "matches":
+        return gxe.ExpectColumnValuesToMatchRegex(regex=str(check.value), **common)
+    bound: dict[str, Any] = {"min_value" if check.kind == "at_least" else "max_value": check.value}
+    return gxe.ExpectColumnValuesToBeBetween(**bound, **common)

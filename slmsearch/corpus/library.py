@@ -1,0 +1,54 @@
+"""The pages of a corpus, looked up by page id and section id. Knows nothing of files or search."""
+
+from collections.abc import Iterable, Iterator
+
+from slmsearch.corpus.pages import Page, Section
+from slmsearch.corpus.sections import split_sections
+from slmsearch.errors import CorpusError
+
+
+class Library:
+    """Pages in their order; sections are split when a page is first asked for and kept."""
+
+    def __init__(self, pages: Iterable[Page]) -> None:
+        self._pages: dict[str, Page] = {}
+        self._sections: dict[str, dict[str, Section]] = {}
+        for page in pages:
+            if page.id in self._pages:
+                raise CorpusError(f"page id {page.id!r} occurs twice; give every page its own id")
+            self._pages[page.id] = page
+
+    def __len__(self) -> int:
+        return len(self._pages)
+
+    def page(self, page_id: str) -> Page | None:
+        """Return a page, or None if there is none of that id."""
+        return self._pages.get(page_id)
+
+    def pages(self) -> Iterator[Page]:
+        """Iterate over all pages in corpus order."""
+        return iter(self._pages.values())
+
+    def sections(self, page_id: str) -> list[Section]:
+        """Return a page's sections, title section first; empty if there is no such page."""
+        return list(self._by_id(page_id).values())
+
+    def section(self, section_id: str) -> Section | None:
+        """Return a section, or None if there is none of that id.
+
+        Page ids and headings may both hold `:`, so every possible page id is tried, the longest first.
+        """
+        end = section_id.rfind(":")
+        while end >= 0:
+            if section := self._by_id(section_id[:end]).get(section_id):
+                return section
+            end = section_id.rfind(":", 0, end)
+        return None
+
+    def _by_id(self, page_id: str) -> dict[str, Section]:
+        page = self._pages.get(page_id)
+        if page is None:
+            return {}
+        if page_id not in self._sections:
+            self._sections[page_id] = {section.id: section for section in split_sections(page)}
+        return self._sections[page_id]

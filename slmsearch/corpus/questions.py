@@ -1,0 +1,32 @@
+"""Questions and the answer that stands for knowing that there is none."""
+
+from dataclasses import dataclass
+
+UNKNOWN_ANSWER = "I don't know"
+"""Gold answer of an unanswerable question; saying it is what `abstained` means."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One problem to answer."""
+
+    id: str
+    question: str
+    answer: str
+    aliases: tuple[str, ...] = ()
+    """Other right answers; the answer itself need not be repeated."""
+    page_ids: tuple[str, ...] = ()
+    """Gold pages in the order a reader passes through them; empty if unknown or if no page is about the subject."""
+    section_ids: tuple[str, ...] = ()
+    """Gold sections, one per hop, in order."""
+    hops: int = 0
+    """Sections that must be read to answer; 0 if unknown."""
+    kind: str = "plain"
+    """`one_hop`, `two_hop`, `count`, `unanswerable` in generated worlds, `plain` elsewhere."""
+    entities: tuple[str, ...] = ()
+    """Names of all entities the question passes through, bridges included, in order; empty if unknown."""
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """All right answers, the gold one first."""
+        return (self.answer, *(a for a in self.aliases if a != self.answer))

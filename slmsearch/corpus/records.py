@@ -1,0 +1,125 @@
+"""From a row of a file to a page or a question: every accepted spelling of a field, and errors that name the row.
+
+Questions come in three spellings: the project's own (`page_ids`, `section_ids`); the SQuAD pack's (`page_id` and `section` = k,
+the k-th `##` heading counted from 1); and wiki-trivia's (`filename`, from which the page id is made). Other fields are ignored.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from slmsearch.corpus.pages import Page, Section
+from slmsearch.corpus.questions import Question
+from slmsearch.errors import CorpusError
+from slmsearch.keys import content_key
+
+Row = Mapping[str, Any]
+SectionsOf = Callable[[str], list[Section]]
+"""Sections of a page by its id; empty if there is no such page."""
+
+
+def parse_page(row: Row, where: str) -> Page:
+    """Read a page from a row.
+
+    Args:
+        row: `id`, `title` and `content`.
+        where: file and line, for messages.
+
+    Raises:
+        CorpusError: a field is missing or of a wrong type.
+    """
+    return Page(_label(row, "id", where), _text(row, "title", where), _text(row, "content", where))
+
+
+def parse_question(row: Row, where: str, sections_of: SectionsOf) -> Question:
+    """Read a question from a row, in any of the three spellings.
+
+    Pages and sections that do not exist are kept as they are: validation reports them with all their ids.
+
+    Raises:
+        CorpusError: a field is missing or of a wrong type.
+    """
+    question, answer = _text(row, "question", where), _label(row, "answer", where)
+    page_ids = _page_ids(row, where)
+    section_ids = _section_ids(row, where, page_ids, sections_of)
+    hops = _get(row, "hops", where, int)
+    if row.get("id") is None:
+        # The same content has the same id in every order of the file.
+        question_id = f"q-{content_key(question=question, answer=answer, pages=page_ids, sections=section_ids)[:12]}"
+    else:
+        question_id = _label(row, "id", where)
+    return Question(
+        id=question_id,
+        question=question,
+        answer=answer,
+        aliases=tuple(dict.fromkeys(alias for alias in _labels(row, "aliases", where) if alias != answer)),
+        page_ids=page_ids,
+        section_ids=section_ids,
+        hops=len(section_ids) if hops is None else hops,
+        kind=_text(row, "kind", where) if row.get("kind") is not None else "plain",
+        entities=_labels(row, "entities", where),
+    )
+
+
+def page_id_of_filename(filename: str) -> str:
+    """Make wiki-trivia's page id from its file name: no `.md`, lower case, `_` for spaces."""
+    return filename.removesuffix(".md").lower().replace(" ", "_")
+
+
+def _page_ids(row: Row, where: str) -> tuple[str, ...]:
+    if row.get("page_ids") is not None:
+        return _labels(row, "page_ids", where)
+    if row.get("page_id") is not None:
+        return (_label(row, "page_id", where),)
+    if row.get("filename") is not None:
+        return (page_id_of_filename(_text(row, "filename", where)),)
+    return ()
+
+
+def _section_ids(row: Row, where: str, page_ids: tuple[str, ...], sections_of: SectionsOf) -> tuple[str, ...]:
+    if row.get("section_ids") is not None:
+        return _labels(row, "section_ids", where)
+    number = _get(row, "section", where, int)
+    if number is None or not page_ids:
+        return ()
+    seconds = [section for section in sections_of(page_ids[-1]) if section.level == 2]
+    if 1 <= number <= len(seconds):
+        return (seconds[number - 1].id,)
+    return (f"{page_ids[-1]}:##{number}",)
+
+
+def _label(row: Row, field: str, where: str) -> str:
+    """Return an id or an answer; numbers are taken as they are written."""
+    return _cleaned(_get(row, field, where, str, int, float, required=True), field, where)
+
+
+def _labels(row: Row, field: str, where: str) -> tuple[str, ...]:
+    values = _get(row, field, where, list, tuple) or ()
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise CorpusError(f"{where}: {field!r} must be a list of strings; it holds {type(value).__name__}")
+    return tuple(_cleaned(value, field, where) for value in values)
+
+
+def _text(row: Row, field: str, where: str) -> str:
+    return _cleaned(_get(row, field, where, str, required=True), field, where)
+
+
+def _cleaned(value: str | int | float, field: str, where: str) -> str:
+    text = str(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise CorpusError(f"{where}: {field!r} holds half of a surrogate pair, which UTF-8 has no bytes for; remove it") from error
+    return text if field == "content" else text.strip()
+
+
+def _get(row: Row, field: str, where: str, *types: type, required: bool = False) -> Any:
+    value = row.get(field)
+    if value is None:
+        if required:
+            raise CorpusError(f"{where}: field {field!r} is missing; it holds {', '.join(sorted(map(str, row))) or 'nothing'}")
+        return None
+    # True is an int to Python, but nobody means it as one.
+    if isinstance(value, bool) or not isinstance(value, types):
+        raise CorpusError(f"{where}: field {field!r} must be {' or '.join(t.__name__ for t in types)}, not {type(value).__name__}")
+    return value

@@ -1,0 +1,182 @@
+"""Where pages and questions come from: files, a folder of Markdown, the Hugging Face Hub, or a generated world.
+
+Values in memory only; `store` writes them down. What a source holds is checked for shape here (CorpusError) and for sense by
+`expectations`.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from slmsearch.config import CorpusConfig
+from slmsearch.corpus.hub import load_hub_rows
+from slmsearch.corpus.library import Library
+from slmsearch.corpus.pages import Page
+from slmsearch.corpus.questions import Question
+from slmsearch.corpus.records import Row, parse_page, parse_question
+from slmsearch.corpus.sections import split_sections
+from slmsearch.corpus.world import generate_world
+from slmsearch.errors import CorpusError
+
+HUB_PREFIX = "hub:"
+MARKDOWN_SUFFIXES = (".md", ".markdown")
+
+
+def load_source(config: CorpusConfig) -> tuple[list[Page], list[Question]]:
+    """Load pages and questions as configured, generating a world only once.
+
+    Raises:
+        CorpusError: a source is missing, empty, broken, or uses an id twice.
+    """
+    if config.pages is None and config.questions is None:
+        world = generate_world(config.world)
+        return _limited(world.pages, world.questions, config.limit_pages)
+    pages = _all_pages(config)
+    return _limited(pages, _all_questions(config, pages), config.limit_pages)
+
+
+def load_pages(config: CorpusConfig) -> list[Page]:
+    """Load the pages of a corpus, `limit_pages` at most.
+
+    Raises:
+        CorpusError: the source is missing, empty, broken, or uses an id twice.
+    """
+    return _limited(_all_pages(config), [], config.limit_pages)[0]
+
+
+def load_questions(config: CorpusConfig, pages: list[Page]) -> list[Question]:
+    """Load the questions about these pages; with `limit_pages`, only those that stay answerable.
+
+    Raises:
+        CorpusError: the source is missing, empty, broken, or uses an id twice.
+    """
+    return _limited(pages, _all_questions(config, pages), config.limit_pages)[1]
+
+
+def _all_pages(config: CorpusConfig) -> list[Page]:
+    if config.pages is None:
+        return generate_world(config.world).pages
+    folder = Path(config.pages)
+    if not config.pages.startswith(HUB_PREFIX) and folder.is_dir():
+        pages = list(_markdown_pages(folder))
+    else:
+        pages = [parse_page(row, where) for row, where in _rows(config.pages, config.revision)]
+    if not pages:
+        raise CorpusError(f"{config.pages} holds no pages; give JSONL or Parquet rows of id, title, content, or a folder of .md files")
+    _require_unique([page.id for page in pages], "page", config.pages)
+    return pages
+
+
+def _all_questions(config: CorpusConfig, pages: list[Page]) -> list[Question]:
+    if config.questions is None:
+        return generate_world(config.world).questions if config.pages is None else []
+    library = Library(pages)
+    rows = _rows(config.questions, config.revision)
+    questions = _numbered([(parse_question(row, where, library.sections), row.get("id") is None) for row, where in rows])
+    if not questions:
+        raise CorpusError(f"{config.questions} holds no questions; give rows of id, question, answer, or leave corpus.questions out")
+    _require_unique([question.id for question in questions], "question", config.questions)
+    return questions
+
+
+def _numbered(questions: list[tuple[Question, bool]]) -> list[Question]:
+    """Tell rows without an id and with the same content apart by `-2`, `-3` ...; validation reports them as near-duplicates."""
+    seen: Counter[str] = Counter()
+    numbered = []
+    for question, id_was_made in questions:
+        seen[question.id] += 1
+        if id_was_made and seen[question.id] > 1:
+            fields = {name: getattr(question, name) for name in Question.__slots__}
+            question = Question(**{**fields, "id": f"{question.id}-{seen[question.id]}"})
+        numbered.append(question)
+    return numbered
+
+
+def _limited(pages: list[Page], questions: list[Question], limit: int) -> tuple[list[Page], list[Question]]:
+    """Keep the first pages and the questions whose pages are all among them."""
+    if not limit:
+        return pages, questions
+    pages = pages[:limit]
+    kept = {page.id for page in pages}
+    return pages, [question for question in questions if question.page_ids and kept.issuperset(question.page_ids)]
+
+
+def _rows(source: str, revision: str | None) -> Iterator[tuple[Row, str]]:
+    """Yield rows and where they stand."""
+    if source.startswith(HUB_PREFIX):
+        yield from load_hub_rows(source.removeprefix(HUB_PREFIX), revision)
+        return
+    path = Path(source)
+    if path.is_dir():
+        raise CorpusError(f"{source} is a folder; questions come from a .jsonl or .parquet file or hub:owner/name")
+    if not path.is_file():
+        raise CorpusError(f"{source} does not exist; check corpus.pages and corpus.questions")
+    if path.suffix == ".parquet":
+        yield from _parquet_rows(path)
+    elif path.suffix in (".jsonl", ".ndjson"):
+        yield from _jsonl_rows(path)
+    else:
+        raise CorpusError(f"{source} is neither .jsonl nor .parquet nor a folder of Markdown; convert it, or write hub:owner/name")
+
+
+def _jsonl_rows(path: Path) -> Iterator[tuple[Row, str]]:
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield _json_row(line, f"{path}:{number}"), f"{path}:{number}"
+    except OSError as error:
+        raise CorpusError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
+
+
+def _json_row(line: bytes, where: str) -> Row:
+    try:
+        row = json.loads(line.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise CorpusError(f"{where}: broken JSON ({error}); mend or remove the line") from error
+    if not isinstance(row, dict):
+        raise CorpusError(f"{where}: a JSON object is expected, not {type(row).__name__}; write one object a line")
+    return row
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[Row, str]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    number = 0
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches():
+                for row in batch.to_pylist():
+                    number += 1
+                    yield row, f"{path} row {number}"
+    except (OSError, pa.ArrowException) as error:
+        raise CorpusError(f"{path} is no readable Parquet file ({' '.join(str(error).split())}); write it again") from error
+
+
+def _markdown_pages(folder: Path) -> Iterator[Page]:
+    """Yield a page per file in the order of their paths; hidden files and folders are left out.
+
+    The id is the path from the folder without its suffix, lower case, `_` for white space; the title is the first heading.
+    """
+    for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).as_posix()):
+        place = path.relative_to(folder)
+        if path.suffix.lower() not in MARKDOWN_SUFFIXES or not path.is_file() or any(part.startswith(".") for part in place.parts):
+            continue
+        try:
+            content = path.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise CorpusError(f"{path} is not UTF-8 (byte {error.start}); convert it, or move it out of the folder") from error
+        except OSError as error:
+            raise CorpusError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
+        page_id = "_".join(place.with_suffix("").as_posix().lower().split())
+        first = split_sections(Page(page_id, path.stem, content))[0]
+        yield Page(page_id, first.heading if first.level else path.stem, content)
+
+
+def _require_unique(ids: list[str], noun: str, source: str) -> None:
+    repeated = [name for name, count in Counter(ids).items() if count > 1]
+    if repeated:
+        shown = ", ".join(map(repr, repeated[:5])) + (" ..." if len(repeated) > 5 else "")
+        raise CorpusError(f"{source}: {len(repeated)} {noun} ids occur more than once ({shown}); give every {noun} its own id")

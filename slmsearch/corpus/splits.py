@@ -1,0 +1,130 @@
+"""Dealing questions to train, validation and test so that no page and no entity is gold in two of them.
+
+Questions that share a page or an entity, directly or through others, form a component that is dealt as a whole. Where one
+component holds most questions (everything is linked with everything), regions are grown in it instead and the questions
+that straddle two regions are left out; `assign_splits` returns no split for those, and the manifest counts them.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from random import Random
+
+from slmsearch.corpus.questions import Question
+
+SPLITS = ("train", "validation", "test")
+SHARES = {"train": 0.8, "validation": 0.1, "test": 0.1}
+GIANT_FRAC = 0.5
+"""A component with more than this share of all questions is cut."""
+LARGE_FRAC = 0.1
+"""A component with more than this share fits only into `train`."""
+
+
+def assign_splits(questions: Sequence[Question], seed: int) -> dict[str, str]:
+    """Map question ids to `train`, `validation` or `test`, 80/10/10.
+
+    Args:
+        questions: in corpus order, which is part of what decides.
+        seed: another seed deals otherwise.
+
+    Returns:
+        The split of each question; questions that would join two splits are missing.
+    """
+    rng = Random(f"splits/{seed}")
+    components = _components(questions)
+    giants = [component for component in components if len(component) > GIANT_FRAC * len(questions)]
+    if giants and len(questions) > 1 and len(_nodes_of(questions, giants[0])) > 1:
+        split_of = _grow(questions, giants[0], rng)
+        counts = {split: sum(1 for other in split_of.values() if other == split) for split in SPLITS}
+        rest = [component for component in components if component is not giants[0]]
+        return split_of | _deal(questions, rest, rng, counts)
+    return _deal(questions, components, rng, dict.fromkeys(SPLITS, 0))
+
+
+def _nodes(question: Question) -> list[str]:
+    """Return what ties a question to others: its pages and entities, else its own wording."""
+    nodes = [f"page {page_id}" for page_id in question.page_ids]
+    nodes += [f"entity {' '.join(name.casefold().split())}" for name in question.entities]
+    return nodes or [f"wording {' '.join(question.question.casefold().split())}"]
+
+
+def _components(questions: Sequence[Question]) -> list[list[int]]:
+    """Group question numbers that share a node, by union-find, in order of first appearance."""
+    parent: dict[str, str] = {}
+
+    def root(node: str) -> str:
+        parent.setdefault(node, node)
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    for question in questions:
+        first, *others = _nodes(question)
+        for other in others:
+            parent[root(other)] = root(first)
+    groups: dict[str, list[int]] = defaultdict(list)
+    for number, question in enumerate(questions):
+        groups[root(_nodes(question)[0])].append(number)
+    return list(groups.values())
+
+
+def _deal(questions: Sequence[Question], components: list[list[int]], rng: Random, counts: dict[str, int]) -> dict[str, str]:
+    """Deal whole components in proportion to the shares."""
+    total = sum(map(len, components)) + sum(counts.values())
+    dealt: dict[str, list[list[int]]] = {split: [] for split in SPLITS}
+    shuffled = rng.sample(components, len(components))
+    # Large ones first; the others keep their shuffled order, so that no split gets only small ones.
+    for component in sorted(shuffled, key=lambda component: -len(component) if len(component) > LARGE_FRAC * total else 0):
+        if len(component) > LARGE_FRAC * total:
+            split = "train"
+        else:
+            # Sainte-Laguë's rule, which comes nearest to the shares with whole components.
+            split = max(SPLITS, key=lambda split: SHARES[split] / (counts[split] + len(component) / 2))
+        dealt[split].append(component)
+        counts[split] += len(component)
+    for split in ("test", "validation"):
+        # A tiny corpus: better a split too large than none to measure on.
+        if not counts[split] and len(dealt["train"]) > 1:
+            moved = dealt["train"].pop(dealt["train"].index(min(dealt["train"], key=len)))
+            dealt[split].append(moved)
+            counts[split] += len(moved)
+    return {questions[number].id: split for split in SPLITS for component in dealt[split] for number in component}
+
+
+def _nodes_of(questions: Sequence[Question], component: Iterable[int]) -> list[str]:
+    return list(dict.fromkeys(node for number in component for node in _nodes(questions[number])))
+
+
+def _grow(questions: Sequence[Question], component: list[int], rng: Random) -> dict[str, str]:
+    """Cut one component: grow regions of neighbouring nodes for test and validation, leave the rest to train.
+
+    Neighbours grow together, so fewer questions straddle than if each page were drawn by itself.
+    """
+    touching: dict[str, list[int]] = defaultdict(list)
+    for number in component:
+        for node in _nodes(questions[number]):
+            touching[node].append(number)
+    order = rng.sample(list(touching), len(touching))
+    split_of_node: dict[str, str] = {}
+    for split in ("test", "validation"):
+        wanted = SHARES[split] * len(component)
+        region: set[str] = set()
+        inside = 0
+        queue: deque[str] = deque()
+        fresh = iter(order)
+        while inside < wanted and len(region) + len(split_of_node) < len(touching):
+            node = queue.popleft() if queue else next(fresh)
+            if node in split_of_node or node in region:
+                continue
+            region.add(node)
+            for number in touching[node]:
+                others = [other for other in _nodes(questions[number]) if other not in region]
+                inside += not others
+                queue.extend(other for other in others if other not in split_of_node)
+        split_of_node |= dict.fromkeys(region, split)
+    split_of = {}
+    for number in component:
+        splits = {split_of_node.get(node, "train") for node in _nodes(questions[number])}
+        if len(splits) == 1:
+            split_of[questions[number].id] = splits.pop()
+    return split_of

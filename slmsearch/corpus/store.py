@@ -1,0 +1,200 @@
+"""Materialised corpora: immutable directories named by the digest of what they hold.
+
+- `<digest>/pages.jsonl` and `<digest>/questions.jsonl`: one row each, questions with their split;
+- `<digest>/manifest.json`: written last; a corpus without it does not exist;
+- `sources/<key>.json`: which digest a configured source gave, so that it is not generated or read again.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from slmsearch.config import CorpusConfig
+from slmsearch.corpus.fingerprint import source_key
+from slmsearch.corpus.library import Library
+from slmsearch.corpus.pages import Page
+from slmsearch.corpus.questions import Question
+from slmsearch.corpus.sources import load_source
+from slmsearch.corpus.splits import SPLITS, assign_splits
+from slmsearch.errors import CorpusError
+from slmsearch.keys import content_key, file_key
+from slmsearch.staging import publish, replace_text, staging_directory
+
+FORMAT_VERSION = 1
+PAGES = "pages.jsonl"
+QUESTIONS = "questions.jsonl"
+MANIFEST = "manifest.json"
+SOURCES = "sources"
+REMEDY = "build it again with `slmsearch setup`"
+_TUPLES = ("aliases", "page_ids", "section_ids", "entities")
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusManifest:
+    """What a materialised corpus holds and where it came from."""
+
+    digest: str
+    pages_digest: str
+    """Of the pages alone: an index depends on them, not on questions."""
+    questions_digest: str
+    pages: int
+    questions: dict[str, int]
+    """Questions by split."""
+    dropped_questions: int
+    """Questions left out because their pages lie in two splits."""
+    split_seed: int
+    source: dict[str, Any]
+    """The configuration it was first built from."""
+    format_version: int = FORMAT_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """A corpus in memory."""
+
+    digest: str
+    library: Library
+    questions: dict[str, list[Question]]
+    """By split, each in corpus order; every split is there, if only empty."""
+
+
+def build_corpus(config: CorpusConfig, corpora_dir: Path) -> str:
+    """Materialise the configured corpus and return its digest; one that is there already is found, not made again.
+
+    Raises:
+        CorpusError: a source is missing or broken, or the corpus cannot be written; nothing half-written stays.
+    """
+    key = source_key(config)
+    if key and (digest := _remembered(corpora_dir, key)):
+        return digest
+    pages, questions = load_source(config)
+    split_of = assign_splits(questions, config.split_seed)
+    try:
+        digest = _write(config, corpora_dir, pages, questions, split_of)
+        if key:
+            (corpora_dir / SOURCES).mkdir(exist_ok=True)
+            replace_text(corpora_dir / SOURCES / f"{key}.json", json.dumps({"digest": digest}) + "\n")
+    except OSError as error:
+        raise CorpusError(f"the corpus cannot be written to {corpora_dir} ({error}); free disk space or set paths.data_dir") from error
+    return digest
+
+
+def load_corpus(corpora_dir: Path, digest: str) -> Corpus:
+    """Load a materialised corpus.
+
+    Raises:
+        CorpusError: it is missing, half-written or changed since it was made.
+    """
+    directory = corpora_dir / digest
+    manifest = read_manifest(directory)
+    if manifest.digest != digest or not _is_complete(directory):
+        raise CorpusError(f"corpus {directory} is damaged: its files do not match its manifest; delete it and {REMEDY}")
+    questions: dict[str, list[Question]] = {split: [] for split in SPLITS}
+    for question, split in read_questions(directory):
+        questions[split].append(question)
+    return Corpus(digest, Library(read_pages(directory)), questions)
+
+
+def read_manifest(directory: Path) -> CorpusManifest:
+    """Read the manifest of a materialised corpus.
+
+    Raises:
+        CorpusError: there is none, or it cannot be read.
+    """
+    try:
+        manifest = CorpusManifest(**json.loads((directory / MANIFEST).read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        raise CorpusError(f"{directory} holds no complete corpus; {REMEDY}") from error
+    except (OSError, ValueError, TypeError) as error:
+        raise CorpusError(f"the manifest of corpus {directory} cannot be read ({error}); delete it and {REMEDY}") from error
+    if manifest.format_version != FORMAT_VERSION:
+        raise CorpusError(f"corpus {directory} has format {manifest.format_version}, not {FORMAT_VERSION}; {REMEDY}")
+    return manifest
+
+
+def read_pages(directory: Path) -> Iterator[Page]:
+    """Read the pages of a materialised corpus in corpus order.
+
+    Raises:
+        CorpusError: a row is damaged.
+    """
+    return (Page(row["id"], row["title"], row["content"]) for row in _read_rows(directory / PAGES, {"id", "title", "content"}))
+
+
+def read_questions(directory: Path) -> Iterator[tuple[Question, str]]:
+    """Read the questions of a materialised corpus, each with its split.
+
+    Raises:
+        CorpusError: a row is damaged.
+    """
+    for row in _read_rows(directory / QUESTIONS, {*Question.__slots__, "split"}):
+        split = row.pop("split")
+        yield Question(**{**row, **{name: tuple(row[name]) for name in _TUPLES}}), split
+
+
+def _write(config: CorpusConfig, corpora_dir: Path, pages: list[Page], questions: list[Question], split_of: dict[str, str]) -> str:
+    with staging_directory(corpora_dir, "corpus") as staging:
+        _write_rows(staging / PAGES, ({"id": page.id, "title": page.title, "content": page.content} for page in pages))
+        kept = [question for question in questions if question.id in split_of]
+        _write_rows(staging / QUESTIONS, (_question_row(question, split_of[question.id]) for question in kept))
+        pages_digest, questions_digest = file_key(staging / PAGES), file_key(staging / QUESTIONS)
+        counts = Counter(split_of.values())
+        manifest = CorpusManifest(
+            digest=_digest(pages_digest, questions_digest, config.split_seed),
+            pages_digest=pages_digest,
+            questions_digest=questions_digest,
+            pages=len(pages),
+            questions={split: counts[split] for split in SPLITS},
+            dropped_questions=len(questions) - len(kept),
+            split_seed=config.split_seed,
+            source=config.model_dump(mode="json"),
+        )
+        (staging / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1) + "\n", encoding="utf-8")
+        publish(staging, corpora_dir / manifest.digest, _is_complete)
+    return manifest.digest
+
+
+def _question_row(question: Question, split: str) -> dict[str, object]:
+    return {**{name: getattr(question, name) for name in Question.__slots__}, "split": split}
+
+
+def _write_rows(path: Path, rows: Iterable[dict[str, object]]) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def _read_rows(path: Path, fields: set[str]) -> Iterator[dict[str, Any]]:
+    try:
+        with path.open(encoding="utf-8", newline="\n") as file:
+            for number, line in enumerate(file, start=1):
+                row = json.loads(line)
+                if not isinstance(row, dict) or set(row) != fields:
+                    raise CorpusError(f"{path}:{number} is damaged; delete {path.parent} and {REMEDY}")
+                yield row
+    except (OSError, ValueError) as error:
+        raise CorpusError(f"{path} cannot be read ({error}); delete {path.parent} and {REMEDY}") from error
+
+
+def _digest(pages_digest: str, questions_digest: str, split_seed: int) -> str:
+    return content_key(format=FORMAT_VERSION, pages=pages_digest, questions=questions_digest, split_seed=split_seed)
+
+
+def _is_complete(directory: Path) -> bool:
+    try:
+        manifest = read_manifest(directory)
+        made = _digest(file_key(directory / PAGES), file_key(directory / QUESTIONS), manifest.split_seed)
+    except (CorpusError, OSError):
+        return False
+    return directory.name == manifest.digest == made
+
+
+def _remembered(corpora_dir: Path, key: str) -> str | None:
+    """Return the digest a source gave before, if that corpus is still there and whole."""
+    try:
+        digest = json.loads((corpora_dir / SOURCES / f"{key}.json").read_text(encoding="utf-8"))["digest"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return digest if isinstance(digest, str) and _is_complete(corpora_dir / digest) else None

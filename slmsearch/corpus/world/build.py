@@ -1,0 +1,153 @@
+"""Whole worlds, in memory or streamed to files.
+
+A world is made region by region; of what is behind, only the names and page ids used are kept.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from slmsearch.config import WorldConfig
+from slmsearch.corpus.pages import Page
+from slmsearch.corpus.questions import Question
+from slmsearch.corpus.world.ask import MIX, Asker, Draft
+from slmsearch.corpus.world.names import Names
+from slmsearch.corpus.world.prose import write_article
+from slmsearch.corpus.world.region import build_region
+from slmsearch.corpus.world.style import choose_wording
+from slmsearch.errors import CorpusError
+
+REGION_PAGES = 32
+"""Pages of a region in a world large enough."""
+FEWEST_REGION_PAGES = 13
+"""Every kind once, two towns, two persons, and one to spare."""
+WANTED_REGIONS = 12
+"""A small world has smaller regions, so that there is something to split."""
+SHORT_ID_PAGES = 9_000
+"""Largest world with page ids of four digits, which small models copy best."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A generated encyclopedia and the questions about it."""
+
+    pages: list[Page]
+    questions: list[Question]
+
+
+def generate_world(config: WorldConfig) -> World:
+    """Make a world in memory; the same config gives the same world, byte for byte."""
+    world = World([], [])
+    for pages, questions in _regions(config):
+        world.pages.extend(pages)
+        world.questions.extend(questions)
+    return world
+
+
+def write_world(config: WorldConfig, out: Path, progress: Callable[[int, int], None] | None = None) -> None:
+    """Write the world of `config` to `pages.jsonl` and `questions.jsonl`, holding one region at a time.
+
+    Args:
+        config: what to make.
+        out: folder, made if missing; files there are replaced only by complete ones.
+        progress: called with the pages written so far and the pages in all, after each region.
+
+    Raises:
+        CorpusError: the files cannot be written.
+    """
+    partial = [out / f"{name}.jsonl.partial" for name in ("pages", "questions")]
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        try:
+            _stream(config, partial, progress)
+            for path in partial:
+                path.replace(path.with_suffix(""))
+        finally:
+            for path in partial:
+                path.unlink(missing_ok=True)
+    except OSError as error:
+        raise CorpusError(f"cannot write the world to {out} ({error}); free space or choose another folder") from error
+
+
+def _stream(config: WorldConfig, paths: list[Path], progress: Callable[[int, int], None] | None) -> None:
+    done = 0
+    with ExitStack() as stack:
+        page_file, question_file = (stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in paths)
+        for pages, questions in _regions(config):
+            page_file.writelines(_line({"id": p.id, "title": p.title, "content": p.content}) for p in pages)
+            question_file.writelines(_line(_question_row(q)) for q in questions)
+            done += len(pages)
+            if progress:
+                progress(done, config.pages)
+
+
+def _question_row(question: Question) -> dict[str, object]:
+    # Not dataclasses.asdict: it copies deeply and would take most of the time.
+    return {name: getattr(question, name) for name in Question.__slots__}
+
+
+def _line(row: dict[str, object]) -> str:
+    return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def _regions(config: WorldConfig) -> Iterator[tuple[list[Page], list[Question]]]:
+    kinds = choose_wording(config.seed)
+    names = Names()
+    page_ids = _page_ids(config)
+    issued = dict.fromkeys(MIX, 0)
+    made = done = 0
+    for number, size in enumerate(_region_sizes(config.pages)):
+        rng = Random(f"region/{config.seed}/{number}")
+        entities = build_region(kinds, page_ids[done : done + size], names, rng)
+        articles = [write_article(entity, rng) for entity in entities]
+        done += size
+        quotas = _quotas(issued, round(done * config.questions_per_page))
+        drafts = Asker(articles, kinds, names, rng).ask(quotas)
+        questions = [_number(draft, f"w{config.seed}-{made + place:05d}") for place, draft in enumerate(drafts)]
+        made += len(questions)
+        pages = [article.page for article in articles]
+        rng.shuffle(pages)
+        yield pages, questions
+
+
+def _region_sizes(pages: int) -> list[int]:
+    """Cut a world into regions of almost equal size."""
+    size = min(REGION_PAGES, max(FEWEST_REGION_PAGES, pages // WANTED_REGIONS))
+    count = max(1, pages // size)
+    return [pages * (place + 1) // count - pages * place // count for place in range(count)]
+
+
+def _page_ids(config: WorldConfig) -> list[str]:
+    """Draw ids without order or meaning, all of one length."""
+    digits = 4 if config.pages <= SHORT_ID_PAGES else 6
+    while 9 * 10 ** (digits - 1) < config.pages:
+        digits += 2
+    numbers = Random(f"ids/{config.seed}").sample(range(10 ** (digits - 1), 10**digits), config.pages)
+    return [str(number) for number in numbers]
+
+
+def _quotas(issued: dict[str, int], total: int) -> dict[str, int]:
+    """Say how many questions of each kind bring a world to `total` in the right mix; notes them in `issued`."""
+    targets = {kind: round(share * total) for kind, share in MIX.items()}
+    targets["two_hop"] += total - sum(targets.values())
+    quotas = {kind: max(0, target - issued[kind]) for kind, target in targets.items()}
+    for kind, quota in quotas.items():
+        issued[kind] += quota
+    return quotas
+
+
+def _number(draft: Draft, question_id: str) -> Question:
+    return Question(
+        id=question_id,
+        question=draft.question,
+        answer=draft.answer,
+        aliases=draft.aliases,
+        page_ids=tuple(article.entity.page_id for article in draft.articles),
+        section_ids=draft.section_ids,
+        hops=len(draft.section_ids),
+        kind=draft.kind,
+        entities=draft.entities,
+    )

@@ -1,0 +1,93 @@
+"""Invented names: roots built from syllables, titles built from roots, none used twice in a world.
+
+The inventory of syllables is fixed, whatever the seed: a tokenizer trained on one world can spell the names of any other.
+"""
+
+from random import Random
+
+from slmsearch.corpus.world.schema import Kind
+
+HEADS = (
+    "bal", "ber", "bor", "bra", "cal", "cor", "dal", "den", "dor", "dra", "dun", "fal", "fen", "fir", "gal", "gor",
+    "gre", "hal", "hol", "jas", "kal", "kel", "lam", "lin", "lor", "mar", "mel", "mir", "mor", "nar", "nel", "nor",
+    "pel", "per", "quil", "ral", "rin", "ros", "sal", "sel", "sil", "sor", "tal", "tam", "tel", "tor", "tre", "van",
+    "vel", "vin", "vor", "wen", "wil", "yar", "zel",
+)  # fmt: skip
+TAILS = ("a", "o", "en", "in", "on", "is", "ar", "em", "ul", "eth", "ost", "und", "ick", "ane", "ova")
+GIVEN_TAILS = ("a", "o", "i", "en", "is", "el", "us", "ine")
+SYLLABLES = tuple(dict.fromkeys((*HEADS, *TAILS, *GIVEN_TAILS)))
+
+Root = tuple[str, ...]
+
+
+def _pick(items: tuple[str, ...], rng: Random) -> str:
+    # A third of the time of Random.choice; names are drawn more often than anything else.
+    return items[int(rng.random() * len(items))]
+
+
+def given_name(rng: Random) -> str:
+    """Make a given name of two syllables; given names may repeat."""
+    return (_pick(HEADS, rng) + _pick(GIVEN_TAILS, rng)).capitalize()
+
+
+def spell(root: Root) -> str:
+    """Write a root as a word."""
+    return "".join(root).capitalize()
+
+
+class Names:
+    """The names a world has used up; the only thing besides page ids that grows with the world."""
+
+    def __init__(self) -> None:
+        """Start a world in which every name is free."""
+        self._words: set[str] = set()
+        self._titles: set[str] = set()
+
+    def new_root(self, rng: Random) -> Root:
+        """Make a root nobody bears yet: two or three syllables, more once those run out."""
+        length = 2 if rng.random() < 0.45 else 3
+        for attempt in range(1_000_000):
+            root = self._draw_root(length, rng)
+            if self._claim_word(root):
+                return root
+            length = 3 + attempt // 30
+        raise AssertionError("unreachable: every failed attempt makes longer roots likelier")
+
+    def variant(self, root: Root, rng: Random) -> Root | None:
+        """Change one syllable of a root; None if what came out is taken."""
+        place = int(rng.random() * len(root))
+        changed = list(root)
+        changed[place] = _pick(HEADS if place == 0 or root[place] in HEADS else TAILS, rng)
+        variant = tuple(changed)
+        return variant if self._claim_word(variant) else None
+
+    def claim_title(self, title: str) -> bool:
+        """Take a title; False if an entity, real or invented for a question, already bears it."""
+        if title in self._titles:
+            return False
+        self._titles.add(title)
+        return True
+
+    def _claim_word(self, root: Root) -> bool:
+        spelled = "".join(root)
+        if spelled in self._words:
+            return False
+        self._words.add(spelled)
+        return True
+
+    @staticmethod
+    def _draw_root(length: int, rng: Random) -> Root:
+        last = _pick(TAILS, rng) if length > 2 or rng.random() < 0.5 else _pick(HEADS, rng)
+        return (*(_pick(HEADS, rng) for _ in range(length - 1)), last)
+
+
+def choose_form(kind: Kind, rng: Random) -> str:
+    """Choose a title pattern of a kind; what is left open is the root."""
+    form = _pick(kind.forms, rng)
+    return form.replace("{g}", given_name(rng)) if "{g}" in form else form
+
+
+def apply_form(form: str, root: Root) -> tuple[str, str]:
+    """Give title and running-text name of a root in a pattern (`Talvor River`, `the Talvor River`)."""
+    reference = form.replace("{r}", spell(root))
+    return reference.removeprefix("the "), reference

@@ -1,0 +1,94 @@
+"""Pages written from entities, and a note of which section states, leaves out or lists what."""
+
+from dataclasses import dataclass, field
+from random import Random
+
+from slmsearch.corpus.pages import Page
+from slmsearch.corpus.sections import normalise_heading
+from slmsearch.corpus.world.region import Entity, Value
+from slmsearch.corpus.world.schema import Fact, Topic
+
+FEWEST_SECTIONS = 2
+OMITTED_FRAC = 0.15
+"""Part of the topics that a page has no section on."""
+USUAL_HEADING_FRAC = 0.6
+"""How often a section bears the usual heading of its world, and not one of the others."""
+FILLER_FRAC = 0.35
+"""How often a section of two facts also has a sentence that states nothing; a section of one fact always has, one of none has two."""
+
+
+@dataclass(slots=True)
+class Article:
+    """The page of an entity, and what can be asked about it."""
+
+    entity: Entity
+    page: Page
+    told: list[tuple[Fact, str | Entity, str]] = field(default_factory=list)
+    """Facts of one value: fact, value, section id."""
+    untold: list[tuple[Fact, str]] = field(default_factory=list)
+    """Facts left out: fact, id of the section where one would look."""
+    listed: list[tuple[Fact, int, str]] = field(default_factory=list)
+    """Enumerations: fact, number of items, section id."""
+
+
+def write_article(entity: Entity, rng: Random) -> Article:
+    """Write the page of an entity: title, lead, two to six sections."""
+    lead = _say(_pick(entity.kind.leads, rng), entity.reference, entity, "")
+    parts = [f"# {entity.title}", lead]
+    article = Article(entity, Page(entity.page_id, entity.title, ""))
+    for topic in _choose_topics(entity.kind.topics, rng):
+        usual = rng.random() < USUAL_HEADING_FRAC
+        heading = topic.headings[0] if usual else _pick(topic.headings[1:], rng)
+        section_id = f"{entity.page_id}:{normalise_heading(heading)}"
+        parts += (f"## {heading}", _write_section(topic, section_id, article, rng))
+    article.page = Page(entity.page_id, entity.title, "\n\n".join(parts) + "\n")
+    return article
+
+
+def join_items(items: list[str]) -> str:
+    """Write an enumeration: `a, b and c`."""
+    return f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def _choose_topics(topics: tuple[Topic, ...], rng: Random) -> list[Topic]:
+    chosen = [topic for topic in topics if rng.random() >= OMITTED_FRAC]
+    return chosen if len(chosen) >= FEWEST_SECTIONS else list(topics)
+
+
+def _write_section(topic: Topic, section_id: str, article: Article, rng: Random) -> str:
+    entity = article.entity
+    sentences: list[str] = []
+    subject = entity.reference
+    for fact in topic.facts:
+        value = entity.facts.get(fact.name)
+        if value is None:
+            article.untold.append((fact, section_id))
+            continue
+        template = _pick(fact.says, rng)
+        sentences.append(_say(template, subject, entity, _note(fact, value, section_id, article)))
+        if "{s}" in template:
+            # Named once, a subject is a pronoun for the rest of the section.
+            subject = entity.pronoun
+    if not sentences:
+        sentences = [_say(filler, subject, entity, "") for filler in rng.sample(topic.fillers, 2)]
+    elif len(sentences) < 2 or rng.random() < FILLER_FRAC:
+        sentences.append(_say(_pick(topic.fillers, rng), subject, entity, ""))
+    return " ".join(sentences)
+
+
+def _note(fact: Fact, value: Value, section_id: str, article: Article) -> str:
+    """Remember what a section states and give the value as text."""
+    if isinstance(value, list):
+        article.listed.append((fact, len(value), section_id))
+        return join_items(value)
+    article.told.append((fact, value, section_id))
+    return value.reference if isinstance(value, Entity) else value
+
+
+def _say(template: str, subject: str, entity: Entity, value: str) -> str:
+    sentence = template.format(s=subject, p=entity.possessive, v=value)
+    return sentence[0].upper() + sentence[1:]
+
+
+def _pick(items: tuple[str, ...], rng: Random) -> str:
+    return items[int(rng.random() * len(items))]

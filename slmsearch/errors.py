@@ -1,0 +1,77 @@
+"""Errors, one class per boundary a run can break at.
+
+A badly played episode is data and never one of these; these say that something around the model is missing or broken.
+Every message is one line that names the cause and the remedy.
+"""
+
+
+class SlmSearchError(Exception):
+    """Base of every error this project raises on purpose; `boundary` names it in metrics (`errors/<boundary>`)."""
+
+    boundary = "slmsearch"
+
+
+class ConfigError(SlmSearchError):
+    """A setting is unknown, malformed or contradicts another."""
+
+    boundary = "config"
+
+
+class CorpusError(SlmSearchError):
+    """Pages or questions cannot be read, or do not hold what they must."""
+
+    boundary = "corpus"
+
+
+class IndexUnusableError(SlmSearchError):
+    """An index version is missing, incomplete, damaged or made by another embedder."""
+
+    boundary = "index"
+
+
+class EmbedderError(SlmSearchError):
+    """The embedding model cannot be loaded or did not answer."""
+
+    boundary = "embedder"
+
+
+class ModelError(SlmSearchError):
+    """A policy model or adapter is missing, damaged or does not fit its base."""
+
+    boundary = "model"
+
+
+class GenerationError(SlmSearchError):
+    """A served policy did not answer."""
+
+    boundary = "generation"
+
+
+class JudgeError(SlmSearchError):
+    """The judge did not answer, or its verdict cannot be parsed."""
+
+    boundary = "judge"
+
+
+class EvaluationError(SlmSearchError):
+    """Stored results are missing, damaged, or do not belong together."""
+
+    boundary = "evaluation"
+
+
+class CheckpointError(SlmSearchError):
+    """A checkpoint or a training directory is damaged or belongs to another run."""
+
+    boundary = "checkpoint"
+
+
+class TrainingError(SlmSearchError):
+    """Training ended before its last step, or refuses to start."""
+
+    boundary = "training"
+
+
+class ServiceError(SlmSearchError):
+    """Prefect, MLflow or another server cannot be reached."""
+
+    boundary = "service"

@@ -1,0 +1,217 @@
+"""Comparing two evaluations of the same questions, and the decision whether the second is promoted.
+
+The rule, first match wins. The interval is that of the mean paired difference (after - before) of `DecisionConfig.metric`:
+
+1. `inconclusive`: fewer than `min_questions` pairs.
+2. `inconclusive`: more than `max_failed_frac` of the pairs were lost because an episode failed on either side.
+3. `reject`: the whole interval lies below 0.
+4. `hold`: a slice vetoes. A slice of at least `min_slice` pairs vetoes if its mean loss exceeds `worst_slice_loss` and the loss is
+   significant at `alpha` after Holm's correction over all slices of that size.
+5. `promote`: the interval's lower end lies above `min_gain`.
+6. `hold`: anything else; the interval includes 0, or the gain is too small.
+
+Fails closed: evaluations of different questions are an error, never a comparison of what they happen to share. The decision is a
+pure function of stored rows and config, so `replay` gives it again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from math import fsum
+from pathlib import Path
+from typing import Any, Literal
+
+from slmsearch.config import DecisionConfig
+from slmsearch.errors import ConfigError, EvaluationError
+from slmsearch.evaluate.metrics import row_metrics, row_values, slice_names
+from slmsearch.evaluate.rows import EpisodeRow
+from slmsearch.evaluate.statistics import (
+    Difference,
+    McNemar,
+    holm_adjust,
+    mcnemar_exact,
+    paired_bootstrap,
+    smallest_detectable_effect,
+)
+from slmsearch.evaluate.store import load_rows
+
+Decision = Literal["promote", "hold", "reject", "inconclusive"]
+_BINARY_METRICS = ("answer/exact_match", "answer/correct")
+_MAX_LISTED = 3
+"""Question ids named in an error message."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceComparison:
+    """The same comparison within one slice."""
+
+    name: str
+    n: int
+    before: float
+    after: float
+    difference: Difference
+    p_holm: float | None
+    """p-value corrected over all slices that may veto; None for a slice too small to."""
+    vetoes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two evaluations compared question by question, with the decision."""
+
+    metric: str
+    n: int
+    """Pairs in which both episodes were played and graded."""
+    failed: int
+    """Pairs left out because an episode failed on either side."""
+    before: float
+    after: float
+    difference: Difference
+    mcnemar: McNemar | None
+    """None for metrics that are not right or wrong."""
+    mde: float
+    """Smallest difference that this many pairs would have shown with power 0.8."""
+    slices: tuple[SliceComparison, ...]
+    decision: Decision
+    reason: str
+    """One sentence."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Turn the comparison into JSON-serialisable values."""
+        values = asdict(self)
+        values["slices"] = list(values["slices"])
+        return values
+
+
+def compare(before: Sequence[EpisodeRow], after: Sequence[EpisodeRow], config: DecisionConfig) -> Comparison:
+    """Compare two evaluations of the same questions and decide by the rule above.
+
+    Raises:
+        EvaluationError: the rows are not of the same questions, or none of them is graded on both sides.
+        ConfigError: the metric cannot be compared question by question.
+    """
+    if config.metric not in row_metrics():
+        raise ConfigError(f"decision.metric {config.metric!r} is no mean over questions; use one of {', '.join(row_metrics())}")
+    all_pairs = _pair(before, after)
+    pairs = [pair for pair in all_pairs if not (pair[0].failed or pair[1].failed)]
+    failed = len(all_pairs) - len(pairs)
+    old, new = (_values([pair[side] for pair in pairs], config.metric) for side in (0, 1))
+    if not pairs:
+        raise EvaluationError(f"all {failed} pairs hold a failed episode; mend the service named in their failures and evaluate again")
+    difference = _difference(pairs, old, new, config)
+    # No discordant pair does not mean that any effect would show: take the upper end of the rule of three.
+    mean_square = fsum((b - a) ** 2 for a, b in zip(old, new, strict=True)) / len(pairs) or min(1.0, 3 / len(pairs))
+    binary = config.metric in _BINARY_METRICS
+    slices = _compare_slices(pairs, old, new, config)
+    decision, reason = _decide(len(pairs), failed, difference, slices, config)
+    return Comparison(
+        metric=config.metric,
+        n=len(pairs),
+        failed=failed,
+        before=fsum(old) / len(old),
+        after=fsum(new) / len(new),
+        difference=difference,
+        mcnemar=mcnemar_exact([v > 0.5 for v in old], [v > 0.5 for v in new]) if binary else None,
+        mde=smallest_detectable_effect(len(pairs), mean_square, config.alpha),
+        slices=slices,
+        decision=decision,
+        reason=reason,
+    )
+
+
+def replay(before_path: Path, after_path: Path, config: DecisionConfig) -> Comparison:
+    """Compare two stored evaluations again; the same rows and config give the identical comparison.
+
+    Args:
+        before_path: directory of a stored evaluation, or its `rows.jsonl`.
+        after_path: the same for the other side.
+        config: the rule's numbers.
+    """
+    return compare(load_rows(before_path), load_rows(after_path), config)
+
+
+Pair = tuple[EpisodeRow, EpisodeRow]
+
+
+def _pair(before: Sequence[EpisodeRow], after: Sequence[EpisodeRow]) -> list[Pair]:
+    old, new = _by_question(before, "before"), _by_question(after, "after")
+    missing, extra = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
+    if missing or extra:
+        raise EvaluationError(
+            f"{len(missing)} questions are missing after and {len(extra)} before ({', '.join((missing + extra)[:_MAX_LISTED])} ...); "
+            "evaluate both policies on the same questions"
+        )
+    if not old:
+        raise EvaluationError("both evaluations are empty; evaluate at least one question")
+    changed = [key for key in old if (old[key].question, old[key].gold) != (new[key].question, new[key].gold)]
+    if changed:
+        raise EvaluationError(
+            f"{len(changed)} questions have another text or answer on the other side ({', '.join(changed[:_MAX_LISTED])} ...); "
+            "evaluate both policies on the same corpus"
+        )
+    return [(old[key], new[key]) for key in sorted(old)]
+
+
+def _by_question(rows: Sequence[EpisodeRow], side: str) -> dict[str, EpisodeRow]:
+    found = {row.question_id: row for row in rows}
+    if len(found) != len(rows):
+        raise EvaluationError(f"{len(rows) - len(found)} rows of {side} repeat a question; compare one episode per question")
+    return found
+
+
+def _values(rows: Sequence[EpisodeRow], metric: str) -> list[float]:
+    values = row_values(rows, metric)
+    undefined = sum(value is None for value in values)
+    if undefined:
+        raise ConfigError(f"decision.metric {metric!r} is undefined for {undefined} of {len(values)} questions; use answer/exact_match")
+    return [float(value) for value in values if value is not None]
+
+
+def _difference(pairs: Sequence[Pair], old: Sequence[float], new: Sequence[float], config: DecisionConfig) -> Difference:
+    differences = [b - a for a, b in zip(old, new, strict=True)]
+    return paired_bootstrap(differences, [pair[0].cluster for pair in pairs], config.resamples, config.alpha, config.seed)
+
+
+def _compare_slices(
+    pairs: Sequence[Pair], old: Sequence[float], new: Sequence[float], config: DecisionConfig
+) -> tuple[SliceComparison, ...]:
+    members: dict[str, list[int]] = {}
+    for i, (row, _) in enumerate(pairs):
+        for name in slice_names(row):
+            members.setdefault(name, []).append(i)
+    found = []
+    for name, indices in sorted(members.items()):
+        part = ([pairs[i] for i in indices], [old[i] for i in indices], [new[i] for i in indices])
+        found.append((name, part, _difference(*part, config)))
+    eligible = [name for name, (_, values, _), _ in found if len(values) >= config.min_slice]
+    adjusted = dict(zip(eligible, holm_adjust([diff.p for name, _, diff in found if name in eligible]), strict=True))
+    return tuple(
+        SliceComparison(
+            name=name,
+            n=len(a),
+            before=fsum(a) / len(a),
+            after=fsum(b) / len(b),
+            difference=difference,
+            p_holm=adjusted.get(name),
+            vetoes=difference.mean < -config.worst_slice_loss and adjusted.get(name, 1.0) < config.alpha,
+        )
+        for name, (_, a, b), difference in found
+    )
+
+
+def _decide(
+    n: int, failed: int, difference: Difference, slices: Sequence[SliceComparison], config: DecisionConfig
+) -> tuple[Decision, str]:
+    interval = f"{100 * (1 - config.alpha):g} % interval [{difference.low:+.3f}, {difference.high:+.3f}]"
+    if n < config.min_questions:
+        return "inconclusive", f"Only {n} paired questions, the rule asks for {config.min_questions}."
+    if failed > config.max_failed_frac * (n + failed):
+        return "inconclusive", f"{failed} of {n + failed} pairs hold a failed episode, more than {config.max_failed_frac:.0%}."
+    if difference.high < 0:
+        return "reject", f"{config.metric} fell by {-difference.mean:.3f}, {interval}."
+    vetoes = [part for part in slices if part.vetoes]
+    if vetoes:
+        worst = min(vetoes, key=lambda part: part.difference.mean)
+        return "hold", f"Slice {worst.name} lost {-worst.difference.mean:.3f} on {worst.n} questions (Holm p {worst.p_holm:.3f})."
+    if difference.low > config.min_gain:
+        return "promote", f"{config.metric} rose by {difference.mean:.3f}, {interval} above {config.min_gain:g}."
+    return "hold", f"{config.metric} changed by {difference.mean:+.3f}, {interval} not above {config.min_gain:g}."

@@ -1,0 +1,139 @@
+"""The one list of metric names, and the summary of evaluated rows under those names.
+
+A name that is not in `METRICS` and belongs to none of `FAMILIES` is never recorded. The same names stand under `eval/` for
+evaluations made during training. Statistics (intervals, tests) are in `evaluate/statistics.py`.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from math import fsum
+
+from slmsearch.evaluate.rows import EpisodeRow
+from slmsearch.searcher.episode import StopReason
+from slmsearch.searcher.reward import REWARD_PARTS
+
+METRICS: dict[str, str] = {
+    "reward/mean": "mean reward",
+    "reward/std": "standard deviation of the reward within a group, mean over groups; 0 means nothing to learn from",
+    "reward/correct": "mean of the part paid for right answers",
+    "reward/call_cost": "mean of the part taken from right answers per tool call (negative)",
+    "reward/malformed": "mean of the part for malformed episodes",
+    "reward/abstained": "mean of the part for abstaining where there is an answer",
+    "answer/exact_match": "share of answers equal to an alias after SQuAD's normalisation",
+    "answer/f1": "mean token F1 with the best alias",
+    "answer/correct": "share of answers the judge calls right; equals exact_match with the exact judge",
+    "answer/abstained_frac": "share of episodes that said they do not know",
+    "search/first_hit_frac": "share with the first gold page among the hits of the first search",
+    "search/any_hit_frac": "share with every gold page among the hits of some search",
+    "search/gold_read_frac": "share that read every gold section",
+    "episode/turns": "mean assistant messages",
+    "episode/tool_calls": "mean tool calls, unserved ones included",
+    "episode/unserved_calls": "mean calls that could not be served",
+    "episode/sampled_tokens": "mean tokens the policy wrote",
+    "episode/completion_tokens": "mean tokens after the prompt, tool results included",
+    "stop/answered": "share of episodes that ended with an answer",
+    "stop/max_turns": "share that used all turns without an answer",
+    "stop/max_tokens": "share cut off by a token or time limit",
+    "stop/malformed": "share that ended on text that is neither a call nor an answer",
+    "stop/failed": "share lost to a broken service; left out of every other mean",
+    "group/zero_advantage_frac": "share of groups whose rewards are all equal",
+    "policy/kl_sampler": "mean log-probability gap between sampler and trainer, nats per token",
+    "policy/kl_reference": "KL to the reference, nats per token",
+    "policy/entropy": "mean entropy of the policy at sampled tokens, nats",
+    "optim/grad_norm": "norm of the gradient before clipping",
+    "optim/learning_rate": "learning rate of the step",
+    "loss": "training loss",
+    "time/step_s": "seconds of a training step",
+    "time/rollout_s": "seconds of a step spent playing episodes",
+    "time/episode_s": "mean seconds from the first prompt to the end of an episode, batch mates included",
+}
+"""Name -> meaning and unit, `_frac` and shares from 0 to 1."""
+
+FAMILIES = ("errors/",)
+"""Prefixes of names that depend on what happened: `errors/<boundary>` counts episodes lost at that boundary."""
+
+EVAL_PREFIX = "eval/"
+
+_MEANS: dict[str, Callable[[EpisodeRow], float | None]] = {
+    "answer/exact_match": lambda row: row.exact_match,
+    "answer/f1": lambda row: row.f1,
+    "answer/correct": lambda row: row.correct,
+    "answer/abstained_frac": lambda row: float(row.abstained),
+    "search/first_hit_frac": lambda row: _optional(row.first_hit),
+    "search/any_hit_frac": lambda row: _optional(row.any_hit),
+    "search/gold_read_frac": lambda row: _optional(row.gold_read),
+    "episode/turns": lambda row: row.turns,
+    "episode/tool_calls": lambda row: row.tool_calls,
+    "episode/unserved_calls": lambda row: row.unserved_calls,
+    "episode/sampled_tokens": lambda row: row.sampled_tokens,
+    "episode/completion_tokens": lambda row: row.completion_tokens,
+    "reward/mean": lambda row: row.reward,
+    "time/episode_s": lambda row: row.seconds,
+}
+
+
+def is_metric(name: str) -> bool:
+    """Say whether a name is in the one list, under `eval/` or not."""
+    bare = name.removeprefix(EVAL_PREFIX)
+    return bare in METRICS or any(bare.startswith(family) and len(bare) > len(family) for family in FAMILIES)
+
+
+def row_values(rows: Iterable[EpisodeRow], metric: str) -> list[float | None]:
+    """Take one metric's value of each row; None where it is not defined for that row.
+
+    Raises:
+        KeyError: the metric is not a mean over rows.
+    """
+    value = _MEANS[metric]
+    return [value(row) for row in rows]
+
+
+def row_metrics() -> tuple[str, ...]:
+    """List the metrics that are means over rows, and can therefore be compared question by question."""
+    return tuple(_MEANS)
+
+
+def summarise(rows: Sequence[EpisodeRow]) -> dict[str, float]:
+    """Summarise rows under the names of `METRICS`; a metric that no row defines is left out.
+
+    Failed rows are counted (`stop/failed`, `errors/<boundary>`) and are in no mean; `stop/<reason>` are shares of all rows.
+    """
+    if not rows:
+        return {}
+    graded = [row for row in rows if not row.failed]
+    summary: dict[str, float] = {}
+    for name in _MEANS:
+        values = [value for value in row_values(graded, name) if value is not None]
+        if values:
+            summary[name] = fsum(values) / len(values)
+    if graded:
+        summary |= {f"reward/{part}": fsum(row.reward_parts[part] for row in graded) / len(graded) for part in REWARD_PARTS}
+    summary |= {f"stop/{reason}": sum(row.stop_reason == reason for row in rows) / len(rows) for reason in StopReason}
+    for row in rows:
+        if row.failed:
+            name = f"errors/{row.failure.partition(':')[0]}"
+            summary[name] = summary.get(name, 0.0) + 1
+    return summary
+
+
+def slice_rows(rows: Iterable[EpisodeRow]) -> dict[str, list[EpisodeRow]]:
+    """Sort rows into the slices `kind=<kind>` and `hops=<n>`, in alphabetical order; unknown hops make no slice."""
+    slices: defaultdict[str, list[EpisodeRow]] = defaultdict(list)
+    for row in rows:
+        for name in slice_names(row):
+            slices[name].append(row)
+    return dict(sorted(slices.items()))
+
+
+def slice_names(row: EpisodeRow) -> tuple[str, ...]:
+    """Name the slices a row belongs to."""
+    return (f"kind={row.kind}", f"hops={row.hops}") if row.hops else (f"kind={row.kind}",)
+
+
+def summarise_slices(rows: Iterable[EpisodeRow]) -> dict[str, dict[str, float]]:
+    """Summarise each slice by itself."""
+    return {name: summarise(members) for name, members in slice_rows(rows).items()}
+
+
+def _optional(value: bool | None) -> float | None:
+    return None if value is None else float(value)

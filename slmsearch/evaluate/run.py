@@ -1,0 +1,155 @@
+"""Evaluating one policy: which questions, under which key, played and graded batch by batch.
+
+Storage is `evaluate/store.py`; nothing here knows a tracker.
+"""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from slmsearch.config import EvaluateConfig, JudgeConfig, RewardConfig, RunConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.errors import CorpusError, EvaluationError
+from slmsearch.evaluate.metrics import summarise, summarise_slices
+from slmsearch.evaluate.policies import PolicySpec, describe_policy, make_policy_writer
+from slmsearch.evaluate.rows import EpisodeRow, make_row
+from slmsearch.evaluate.store import Evaluation
+from slmsearch.generate.writer import Sampling
+from slmsearch.judge import Judge, Verdict, make_judge
+from slmsearch.keys import content_key
+from slmsearch.searcher.episode import Episode, StopReason
+from slmsearch.searcher.prompt import PROMPT_VERSION
+from slmsearch.searcher.reward import score_episode
+from slmsearch.searcher.rollout import play_episodes
+from slmsearch.searcher.tools import Toolbox
+
+EVALUATION_VERSION = 1
+"""Part of every evaluation key; raise it when playing, grading or the rows' fields change."""
+
+_NO_TOKEN_LIMIT = 1_000_000_000
+Progress = Callable[[int, int], None]
+"""Called with the questions done and their total."""
+
+
+def select_questions(questions: dict[str, list[Question]], config: EvaluateConfig) -> list[Question]:
+    """Select the questions to evaluate: a split, or a seeded sample of it, in corpus order.
+
+    Args:
+        questions: questions by split, as `Corpus.questions` holds them.
+        config: split, limit and seed.
+
+    Raises:
+        CorpusError: there are none.
+    """
+    splits = list(questions) if config.split == "all" else [config.split]
+    found = [question for split in splits for question in questions.get(split, [])]
+    if not found:
+        raise CorpusError(f"split {config.split!r} holds no question; set corpus.questions, or choose another evaluate.split")
+    if not config.limit or config.limit >= len(found):
+        return found
+    chosen = random.Random(config.seed).sample(range(len(found)), config.limit)
+    return [found[i] for i in sorted(chosen)]
+
+
+def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec, config: RunConfig) -> dict[str, Any]:
+    """Collect everything that decides what an evaluation comes to, except the machine."""
+    return {
+        "version": EVALUATION_VERSION,
+        "prompt_version": PROMPT_VERSION,
+        "questions": content_key(questions=[asdict(question) for question in questions]),
+        "index_key": index_key,
+        "top_k": config.retrieval.top_k,
+        "policy": describe_policy(spec, config),
+        "searcher": config.searcher.model_dump(mode="json"),
+        "judge": _describe_judge(config.judge),
+        "reward": config.reward.model_dump(mode="json"),
+        # Batching decides padding, and with it the last bits of logits.
+        "batch_size": config.evaluate.batch_size,
+    }
+
+
+def eval_key(questions: Sequence[Question], index_key: str, spec: PolicySpec, config: RunConfig) -> str:
+    """Name an evaluation by what it is made from; the same inputs give the same key, whatever the policy is called."""
+    return content_key(**eval_sources(questions, index_key, spec, config))
+
+
+def evaluate_policy(
+    questions: Sequence[Question], toolbox: Toolbox, spec: PolicySpec, config: RunConfig, progress: Progress | None = None
+) -> Evaluation:
+    """Play every question once, greedily, and grade it.
+
+    Args:
+        questions: questions, in the order of the rows.
+        toolbox: tools over the corpus and its index.
+        spec: the policy.
+        config: limits, reward, judge and batch size.
+        progress: told after each batch.
+
+    Raises:
+        ModelError: the policy cannot be loaded.
+        EvaluationError: more episodes failed than `decision.max_failed_frac` allows; the message names a cause. Raised as soon as
+            that is certain, so that a service that is down costs one batch and its result is never stored.
+    """
+    started = time.perf_counter()
+    writer = make_policy_writer(spec, toolbox, config)
+    judge = make_judge(config.judge)
+    limits, sampling = _limits(spec, config)
+    episodes: list[Episode] = []
+    rows: list[EpisodeRow] = []
+    for start in range(0, len(questions), config.evaluate.batch_size):
+        batch = questions[start : start + config.evaluate.batch_size]
+        played = play_episodes(batch, writer, toolbox, limits, sampling)
+        if spec.policy is None:
+            played = [_without_tokens(episode) for episode in played]
+        episodes += played
+        rows += grade_episodes(batch, played, judge, config.reward)
+        _check_failures(rows, len(questions), config.decision.max_failed_frac)
+        if progress is not None:
+            progress(len(rows), len(questions))
+    seconds = time.perf_counter() - started
+    return Evaluation(tuple(rows), tuple(episodes), summarise(rows), summarise_slices(rows), seconds)
+
+
+def grade_episodes(questions: Sequence[Question], episodes: Sequence[Episode], judge: Judge, reward: RewardConfig) -> list[EpisodeRow]:
+    """Judge and score played episodes, one row each; failed ones are neither judged nor scored."""
+    pairs = list(zip(questions, episodes, strict=True))
+    asked = [i for i, (_, episode) in enumerate(pairs) if episode.stop_reason is not StopReason.FAILED]
+    judged = dict(zip(asked, judge.judge([(pairs[i][0], pairs[i][1].answer) for i in asked]), strict=True))
+    rows = []
+    for i, (question, episode) in enumerate(pairs):
+        verdict = judged.get(i, Verdict(None, failure=episode.failure))
+        scored = None if verdict.correct is None else score_episode(episode, question, verdict.correct, reward)
+        rows.append(make_row(question, episode, verdict, scored))
+    return rows
+
+
+def _limits(spec: PolicySpec, config: RunConfig) -> tuple[Any, Sampling]:
+    searcher = config.searcher
+    if spec.policy is None:
+        # Policies without a model count bytes, not tokens: a limit made for tokens would cut them off in mid-read.
+        searcher = searcher.model_copy(update={"max_episode_tokens": _NO_TOKEN_LIMIT, "max_turn_tokens": _NO_TOKEN_LIMIT})
+    return searcher, Sampling(temperature=0.0, seed=config.evaluate.seed, max_new_tokens=searcher.max_turn_tokens)
+
+
+def _without_tokens(episode: Episode) -> Episode:
+    turns = tuple(replace(turn, context_ids=(), sampled_ids=(), sampled_logprobs=()) for turn in episode.turns)
+    return replace(episode, turns=turns, prompt_ids=(), sampled_tokens=0)
+
+
+def _check_failures(rows: Sequence[EpisodeRow], total: int, max_failed_frac: float) -> None:
+    failures = [row.failure for row in rows if row.failed]
+    if len(failures) > max_failed_frac * total:
+        raise EvaluationError(
+            f"{len(failures)} of {len(rows)} episodes failed, more than {max_failed_frac:.0%} of {total} (first: {failures[0]}); "
+            "mend that service and evaluate again"
+        )
+
+
+def _describe_judge(config: JudgeConfig) -> dict[str, Any]:
+    if config.kind == "exact":
+        return {"kind": "exact"}
+    from slmsearch.judge.llm import load_prompt
+
+    return {"kind": config.kind, "model": config.model, "base_url": config.base_url, "prompt": content_key(text=load_prompt())}

@@ -1,0 +1,178 @@
+"""Stored evaluations: immutable directories named by the content they were made from.
+
+    <evals_dir>/<key>/{rows.jsonl, episodes.jsonl, metrics.json, manifest.json}
+
+A directory is written under a temporary name and renamed once its manifest, the last file, is complete; one without a manifest
+does not exist for a reader. Log-probabilities of episodes are not stored: nothing reads them after an evaluation.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from slmsearch.errors import EvaluationError
+from slmsearch.evaluate.rows import EpisodeRow, row_from_dict, row_to_dict
+from slmsearch.keys import file_key
+from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult, Turn
+
+ROWS, EPISODES, METRICS_FILE, MANIFEST = "rows.jsonl", "episodes.jsonl", "metrics.json", "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One policy, evaluated."""
+
+    rows: tuple[EpisodeRow, ...]
+    """One per question, in the order of the questions."""
+    episodes: tuple[Episode, ...]
+    """One per row."""
+    metrics: dict[str, float]
+    slices: dict[str, dict[str, float]]
+    seconds: float
+    """Wall time of playing and grading."""
+
+    @property
+    def failed_frac(self) -> float:
+        """Share of episodes lost to a broken service."""
+        return sum(row.failed for row in self.rows) / len(self.rows) if self.rows else 0.0
+
+
+def has_evaluation(evals_dir: Path, key: str) -> bool:
+    """Say whether a complete evaluation is stored under a key."""
+    return (evals_dir / key / MANIFEST).is_file()
+
+
+def write_evaluation(evals_dir: Path, key: str, evaluation: Evaluation, sources: Mapping[str, Any]) -> Path:
+    """Store an evaluation; one that is already there complete is left as it is.
+
+    Args:
+        evals_dir: parent of all evaluations.
+        key: name of the directory, from `eval_key`.
+        evaluation: what to store.
+        sources: what the key was made from, written into the manifest so that the result can be walked back.
+
+    Raises:
+        EvaluationError: it cannot be written; nothing half-written is left.
+    """
+    final = evals_dir / key
+    if has_evaluation(evals_dir, key):
+        return final
+    temporary = evals_dir / f".tmp-{key}-{os.getpid()}"
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        _write_files(temporary, key, evaluation, sources)
+        # A directory without a manifest is what a crash inside rmtree below would leave; it holds nothing worth keeping.
+        shutil.rmtree(final, ignore_errors=True)
+        os.replace(temporary, final)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise EvaluationError(f"cannot store evaluation {key} in {evals_dir} ({error}); free disk space or mend permissions") from error
+    return final
+
+
+def load_evaluation(evals_dir: Path, key: str) -> Evaluation:
+    """Load a stored evaluation after checking its files against the manifest.
+
+    Raises:
+        EvaluationError: it is missing, incomplete or damaged.
+    """
+    directory = evals_dir / key
+    manifest = load_manifest(directory)
+    for name, digest in manifest["files"].items():
+        if not (directory / name).is_file() or file_key(directory / name) != digest:
+            raise EvaluationError(f"{directory / name} is missing or was changed since it was written; delete {directory}, evaluate again")
+    stored = json.loads((directory / METRICS_FILE).read_text(encoding="utf-8"))
+    episodes = tuple(episode_from_dict(values) for values in _read_lines(directory / EPISODES))
+    return Evaluation(tuple(load_rows(directory)), episodes, stored["metrics"], stored["slices"], stored["seconds"])
+
+
+def load_manifest(directory: Path) -> dict[str, Any]:
+    """Load the manifest of a stored evaluation: key, files with their digests, n, sources.
+
+    Raises:
+        EvaluationError: there is none, or it is damaged.
+    """
+    try:
+        manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        manifest["files"].items()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise EvaluationError(f"{directory} holds no complete evaluation ({type(error).__name__}); evaluate again") from error
+    return manifest
+
+
+def load_rows(path: Path) -> list[EpisodeRow]:
+    """Load rows from a stored evaluation's directory or from a `rows.jsonl`.
+
+    Raises:
+        EvaluationError: the file is missing or a line is no row.
+    """
+    return [row_from_dict(values) for values in _read_lines(path / ROWS if path.is_dir() else path)]
+
+
+def episode_to_dict(episode: Episode) -> dict[str, Any]:
+    """Turn an episode into JSON-serialisable values, without log-probabilities."""
+    values = asdict(episode)
+    for turn in values["turns"]:
+        del turn["sampled_logprobs"]
+    return values
+
+
+def episode_from_dict(values: Mapping[str, Any]) -> Episode:
+    """Turn stored values back into an episode.
+
+    Raises:
+        EvaluationError: they are no episode.
+    """
+    try:
+        turns = tuple(_turn_from_dict(turn) for turn in values["turns"])
+        rest = {**values, "turns": turns, "stop_reason": StopReason(values["stop_reason"]), "prompt_ids": tuple(values["prompt_ids"])}
+        return Episode(**rest)
+    except (KeyError, TypeError, ValueError) as error:
+        raise EvaluationError(f"a stored episode is damaged ({error}); delete the evaluation and evaluate again") from error
+
+
+def _turn_from_dict(values: Mapping[str, Any]) -> Turn:
+    call, result = values["call"], values["result"]
+    if result is not None:
+        result = ToolResult(**{**result, "page_ids": tuple(result["page_ids"]), "section_ids": tuple(result["section_ids"])})
+    return Turn(
+        text=values["text"],
+        call=None if call is None else ToolCall(**call),
+        answer=values["answer"],
+        result=result,
+        context_ids=tuple(values["context_ids"]),
+        sampled_ids=tuple(values["sampled_ids"]),
+    )
+
+
+def _write_files(directory: Path, key: str, evaluation: Evaluation, sources: Mapping[str, Any]) -> None:
+    _write_lines(directory / ROWS, (row_to_dict(row) for row in evaluation.rows))
+    _write_lines(directory / EPISODES, (episode_to_dict(episode) for episode in evaluation.episodes))
+    summary = {"metrics": evaluation.metrics, "slices": evaluation.slices, "seconds": evaluation.seconds}
+    (directory / METRICS_FILE).write_text(_to_json(summary) + "\n", encoding="utf-8")
+    digests = {name: file_key(directory / name) for name in (ROWS, EPISODES, METRICS_FILE)}
+    manifest = {"key": key, "n": len(evaluation.rows), "files": digests, "sources": dict(sources)}
+    (directory / MANIFEST).write_text(_to_json(manifest) + "\n", encoding="utf-8")
+
+
+def _to_json(value: Any) -> str:
+    # ASCII, because a served model may answer with lone surrogates, which JSON can escape but UTF-8 cannot hold.
+    return json.dumps(value, sort_keys=True, allow_nan=False)
+
+
+def _write_lines(path: Path, values: Iterable[Mapping[str, Any]]) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{_to_json(value)}\n" for value in values)
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    try:
+        with path.open(encoding="utf-8", newline="\n") as file:
+            return [json.loads(line) for line in file]
+    except (OSError, ValueError) as error:
+        raise EvaluationError(f"cannot read stored results from {path} ({error}); evaluate again") from error

@@ -1,0 +1,66 @@
+"""The interface of whatever writes the next turn of an episode.
+
+A writer holds one row per open episode. It renders prompt and tool results itself, so that the ids it fed and sampled
+are exactly the ids it reports: nothing is decoded and tokenised again between turns.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+Message = Mapping[str, str]
+"""`{"role": ..., "content": ...}`, as chat templates take it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How turns are sampled."""
+
+    temperature: float = 0.0
+    """0 is greedy; otherwise logits are divided by it."""
+    seed: int = 0
+    """Seeds the sampler when `temperature` > 0; the same seed and batch give the same tokens."""
+    max_new_tokens: int = 64
+    """Tokens a single turn may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One turn, as written."""
+
+    text: str
+    """Decoded text without the end-of-turn token."""
+    ended: bool
+    """True if the policy ended the turn itself, False if a token limit cut it off."""
+    context_ids: tuple[int, ...] = ()
+    """Ids fed before sampling (template and tool result), mask 0."""
+    sampled_ids: tuple[int, ...] = ()
+    """Ids sampled, end-of-turn token included, mask 1."""
+    sampled_logprobs: tuple[float, ...] = ()
+    num_tokens: int = 0
+    """Tokens written; differs from `len(sampled_ids)` only for servers that report a count but no ids."""
+    failure: str = ""
+    """Not empty when the service behind this row broke; the episode ends as `failed`."""
+
+
+class Writer(Protocol):
+    """Writes turns for a batch of episodes."""
+
+    def open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
+        """Start one row per prompt; return each prompt's ids (empty tuples where ids are unknown)."""
+        ...
+
+    def write(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[Written]:
+        """Write the next turn of the given rows (indices into `open`'s prompts).
+
+        Args:
+            rows: rows still open; rows left out are never asked for again.
+            results: tool result to feed first, None on the first turn.
+            room: tokens each episode may still hold, tool result included. A row whose tool result leaves no room for one token is
+                returned with `ended=False` and no ids.
+        """
+        ...
+
+    def close(self) -> None:
+        """Drop all rows."""
+        ...

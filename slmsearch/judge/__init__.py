@@ -1,0 +1,8 @@
+"""Who decides whether an answer is right: exact match, or a language model where exact match fails.
+
+Search metrics and statistics lie in `evaluate/`, the trained signal in `searcher/reward.py`.
+"""
+
+from slmsearch.judge.verdict import ExactJudge, Judge, Verdict, make_judge
+
+__all__ = ["ExactJudge", "Judge", "Verdict", "make_judge"]

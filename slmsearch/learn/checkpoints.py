@@ -1,0 +1,82 @@
+"""Checkpoints that are whole or do not count.
+
+transformers writes a checkpoint file by file, and its own `get_last_checkpoint` takes the highest number, complete or not. Here
+a manifest with the hash of every file is written last, and only a checkpoint that agrees with its manifest is resumed from.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+MANIFEST = "manifest.json"
+_PREFIX = "checkpoint-"
+
+
+def file_hash(path: Path) -> str:
+    """Hash a file's bytes (sha256, hexadecimal)."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write JSON so that the file is there as a whole or not at all, even after a power cut."""
+    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(value, indent=2, sort_keys=True) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def seal_checkpoint(checkpoint: Path, step: int) -> None:
+    """Write the manifest that makes a checkpoint count; nothing may be written into it afterwards."""
+    files = {str(path.relative_to(checkpoint)): file_hash(path) for path in sorted(checkpoint.rglob("*")) if path.is_file()}
+    write_json(checkpoint / MANIFEST, {"step": step, "files": files})
+
+
+def is_complete(checkpoint: Path) -> bool:
+    """Check every file of a checkpoint against its manifest."""
+    try:
+        manifest = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))
+        return manifest["step"] == checkpoint_step(checkpoint) and all(
+            file_hash(checkpoint / name) == digest for name, digest in manifest["files"].items()
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def checkpoint_step(checkpoint: Path) -> int:
+    """Read the step out of a checkpoint's name; -1 if it has none."""
+    suffix = checkpoint.name.removeprefix(_PREFIX)
+    return int(suffix) if checkpoint.name.startswith(_PREFIX) and suffix.isdecimal() else -1
+
+
+def list_checkpoints(directory: Path) -> list[Path]:
+    """List checkpoint directories, complete or not, latest step first."""
+    found = [path for path in directory.glob(f"{_PREFIX}*") if path.is_dir() and checkpoint_step(path) >= 0]
+    return sorted(found, key=checkpoint_step, reverse=True)
+
+
+def latest_complete_checkpoint(directory: Path) -> Path | None:
+    """Find the complete checkpoint with the highest step; None if there is none."""
+    return next((path for path in list_checkpoints(directory) if is_complete(path)), None)
+
+
+def prune_checkpoints(directory: Path, keep: int) -> None:
+    """Delete all but the latest `keep` checkpoints that carry a manifest, and those older than them without one."""
+    sealed = [path for path in list_checkpoints(directory) if (path / MANIFEST).is_file()]
+    if len(sealed) <= keep:
+        return
+    oldest_kept = checkpoint_step(sealed[keep - 1])
+    for path in list_checkpoints(directory):
+        if checkpoint_step(path) < oldest_kept:
+            shutil.rmtree(path)
+
+
+def discard_after(directory: Path, step: int) -> None:
+    """Delete the checkpoints after `step`: they are broken, or a resumed run will write them again."""
+    for path in list_checkpoints(directory):
+        if checkpoint_step(path) > step:
+            shutil.rmtree(path)

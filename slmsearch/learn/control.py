@@ -1,0 +1,72 @@
+"""The control of every training run: supervised training continued from the same checkpoint.
+
+It answers what reinforcement learning adds: same start, same scripted reader, at least the same minutes, all weights trained (the
+strongest form of it). Demonstrations are fresh ones of the reader that made the checkpoint, never the evaluated world.
+"""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from slmsearch.config import RunConfig, SftConfig
+from slmsearch.generate.load import load_model
+from slmsearch.keys import content_key
+
+CONTROL_VERSION = 1
+"""Raise when the same inputs would give another control."""
+
+
+def control_key(config: RunConfig, model_key: str) -> str:
+    """Name a control by what it is made from."""
+    return content_key(
+        version=CONTROL_VERSION,
+        model=model_key,
+        sft=_sft(config).model_dump(),
+        top_k=config.retrieval.top_k,
+        max_tokens=config.searcher.max_episode_tokens,
+    )
+
+
+def train_control(
+    config: RunConfig, out: Path, on_log: Callable[[int, dict[str, float]], None] | None = None
+) -> dict[str, Any]:
+    """Continue supervised training from `config.policy.model`; a finished directory is returned as it is.
+
+    Args:
+        config: run; `control` says how long, `sft` how demonstrations are made.
+        out: model directory to write, complete or absent.
+        on_log: progress, as in `train_sft`.
+
+    Returns:
+        What `control.json` in the directory says: steps and seconds of training.
+    """
+    from slmsearch.learn.sft import train_sft
+
+    record = out / "control.json"
+    if record.is_file():
+        facts: dict[str, Any] = json.loads(record.read_text())
+        return facts
+    temporary = out.with_name(f".{out.name}-{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    model, tokenizer = load_model(config.policy.model_copy(update={"adapter": None, "dtype": "float32"}))
+    started = time.perf_counter()
+    train_sft(model, tokenizer, _sft(config), temporary / "scratch", config.retrieval.top_k, config.searcher.max_episode_tokens, on_log)
+    facts = {"steps": config.control.steps, "seconds": round(time.perf_counter() - started, 1)}
+    shutil.rmtree(temporary / "scratch", ignore_errors=True)
+    model.save_pretrained(temporary)
+    tokenizer.save_pretrained(temporary)
+    (temporary / "control.json").write_text(json.dumps(facts) + "\n")
+    shutil.rmtree(out, ignore_errors=True)
+    os.replace(temporary, out)
+    return facts
+
+
+def _sft(config: RunConfig) -> SftConfig:
+    """The continued run's settings; its stream of worlds is not the one the checkpoint saw."""
+    changes = {"steps": config.control.steps, "learning_rate": config.control.learning_rate, "seed": config.sft.seed + 100}
+    return config.sft.model_copy(update=changes)

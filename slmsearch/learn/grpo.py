@@ -1,0 +1,234 @@
+"""GRPO through TRL's `GRPOTrainer`: its arguments from `TrainConfig`, and the little that is added to it.
+
+Added: episodes from `RolloutBridge`; forward passes over rows of similar length instead of one padded block; the gap between
+sampler and trainer; a report per step; sealed checkpoints. The loss, the advantages and the adapter are TRL's and PEFT's.
+"""
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from peft import LoraConfig, PeftModel
+from torch import Tensor
+from torch.nn.functional import pad
+from transformers import PrinterCallback, TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+from slmsearch.config import LoraSection, RunConfig, TrainConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.errors import ConfigError, TrainingError
+from slmsearch.learn.checkpoints import prune_checkpoints, seal_checkpoint
+from slmsearch.learn.reports import StepReport, make_report
+from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward
+from slmsearch.searcher.prompt import make_prompt
+
+ROWS_PER_BLOCK = 16
+"""Episodes of similar length that go through the model together; padding is cut off each block."""
+
+_TRL_NAMES = {
+    "loss": "loss",
+    "grad_norm": "optim/grad_norm",
+    "learning_rate": "optim/learning_rate",
+    "entropy": "policy/entropy",
+    "kl": "policy/kl_reference",
+    "policy/kl_sampler": "policy/kl_sampler",
+}
+"""TRL's names of what it measures itself -> the project's; its other metrics repeat what the episodes tell better."""
+
+
+def num_steps(config: TrainConfig, num_questions: int) -> int:
+    """Count the optimiser steps of a run: as configured, or as many as `epochs` passes take."""
+    return config.steps or max(1, math.ceil(config.epochs * num_questions / config.questions_per_step))
+
+
+def order_questions(num_questions: int, num_rows: int, seed: int) -> list[int]:
+    """Draw the order of questions for a whole run: pass after pass over all of them, each pass shuffled anew.
+
+    Laid out in advance, because a sampler's state is not in the checkpoint and TRL would start over with its first pass.
+    """
+    chance = random.Random(f"question order {seed}")
+    order: list[int] = []
+    while len(order) < num_rows:
+        order += chance.sample(range(num_questions), num_questions)
+    return order[:num_rows]
+
+
+def make_dataset(questions: Sequence[Question], config: RunConfig) -> Dataset:
+    """Make the data of a whole run: one row per question and step, as messages."""
+    rows = num_steps(config.train, len(questions)) * config.train.questions_per_step
+    order = order_questions(len(questions), rows, config.train.seed)
+    prompts = [[dict(message) for message in make_prompt(question.question, config.searcher)] for question in questions]
+    return Dataset.from_dict({"prompt": [prompts[i] for i in order]})
+
+
+def make_arguments(config: RunConfig, directory: Path, max_steps: int, use_cpu: bool, num_processes: int = 1) -> GRPOConfig:
+    """Translate the configuration into TRL's.
+
+    Raises:
+        ConfigError: the episodes of a step cannot be dealt out evenly.
+    """
+    train = config.train
+    episodes = train.questions_per_step * train.group_size
+    if episodes % (num_processes * train.accumulation):
+        raise ConfigError(
+            f"{episodes} episodes a step cannot be split over {num_processes} processes x {train.accumulation} micro-batches: "
+            "change train.questions_per_step, train.group_size or train.accumulation"
+        )
+    return GRPOConfig(
+        output_dir=str(directory),
+        seed=train.seed,
+        max_steps=max_steps,
+        per_device_train_batch_size=episodes // (num_processes * train.accumulation),
+        gradient_accumulation_steps=train.accumulation,
+        num_generations=train.group_size,
+        num_iterations=1,
+        shuffle_dataset=False,
+        learning_rate=train.learning_rate,
+        lr_scheduler_type="constant",
+        max_grad_norm=train.max_grad_norm,
+        temperature=train.temperature,
+        loss_type=train.loss,
+        scale_rewards=train.scale_rewards,
+        beta=train.kl_coef,
+        epsilon_high=0.28,
+        mask_truncated_completions=True,
+        max_completion_length=config.searcher.max_episode_tokens,
+        disable_dropout=True,
+        gradient_checkpointing=train.gradient_checkpointing,
+        use_cpu=use_cpu,
+        bf16=not use_cpu and config.policy.dtype != "float32",
+        save_strategy="steps",
+        save_steps=train.checkpoint_steps,
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        report_to="none",
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+    )
+
+
+def make_adapter_config(lora: LoraSection) -> LoraConfig:
+    """Translate the adapter's settings into PEFT's."""
+    return LoraConfig(
+        task_type="CAUSAL_LM", r=lora.r, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=lora.target_modules
+    )
+
+
+class SearchTrainer(GRPOTrainer):
+    """`GRPOTrainer` with forward passes by length, and the sampler gap measured."""
+
+    _policy_logprobs: Tensor | None = None
+
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, batch_size: int | None = None, **kwargs: Any
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Score rows in blocks of similar length, without the padding around each block; the values are those of TRL's method.
+
+        Episodes differ in length by a factor of five: one padded block is mostly padding.
+        """
+        order = attention_mask.sum(1).argsort(stable=True)
+        prompt_width = input_ids.shape[1] - logits_to_keep
+        blocks = []
+        for rows in order.split(ROWS_PER_BLOCK):
+            used = attention_mask[rows].any(0).nonzero()
+            first, last = min(int(used[0]), prompt_width - 1), max(int(used[-1]), prompt_width)
+            kept = last + 1 - prompt_width
+            ids, mask = input_ids[rows, first : last + 1], attention_mask[rows, first : last + 1]
+            scored = super()._get_per_token_logps_and_entropies(model, ids, mask, kept, **kwargs)
+            blocks.append([None if values is None else pad(values, (0, logits_to_keep - kept)) for values in scored[:2]])
+        back = order.argsort()
+        logprobs, entropies = (None if column[0] is None else torch.cat(column)[back] for column in zip(*blocks, strict=True))
+        if logprobs.requires_grad:
+            self._policy_logprobs = logprobs.detach()
+        return logprobs, entropies, None
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        """Compute TRL's loss, and from the log-probabilities it took the mean gap to the sampler's."""
+        loss: Tensor = super()._compute_loss(model, inputs)
+        sampled = inputs.get("sampling_per_token_logps")
+        if sampled is not None and self._policy_logprobs is not None:
+            mask = inputs["completion_mask"] * inputs["tool_mask"]
+            gap = ((sampled - self._policy_logprobs) * mask).sum()
+            total = self.accelerator.reduce(torch.stack([gap, mask.sum().to(gap.dtype)]), reduction="sum")
+            self._metrics["train"]["policy/kl_sampler"].append((total[0] / total[1].clamp(min=1)).item())
+        return loss
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write none: TRL would write one at every checkpoint."""
+
+
+class StepCallback(TrainerCallback):
+    """Reports every step, seals checkpoints, and stops when asked to."""
+
+    def __init__(
+        self, bridge: RolloutBridge, on_step: Callable[[StepReport], None], should_stop: Callable[[], bool], keep_checkpoints: int
+    ) -> None:
+        """Set what is called.
+
+        Args:
+            bridge: source of a step's episode metrics.
+            on_step: takes each report, on the main process only.
+            should_stop: asked after every step, on every process; True saves a checkpoint and ends training.
+            keep_checkpoints: complete checkpoints kept.
+        """
+        self._bridge, self._on_step, self._should_stop, self._keep = bridge, on_step, should_stop, keep_checkpoints
+        self._started = 0.0
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Start the clock."""
+        self._started = time.perf_counter()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Save and stop if asked to."""
+        if self._should_stop():
+            control.should_save = control.should_training_stop = True
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
+        """Report the step.
+
+        Raises:
+            TrainingError: the loss is no longer a number.
+        """
+        if not logs or "loss" not in logs or not state.is_world_process_zero:
+            return
+        if not math.isfinite(logs["loss"]) or not math.isfinite(logs.get("grad_norm", 0.0)):
+            raise TrainingError(f"loss {logs['loss']} with gradient norm {logs.get('grad_norm')} at step {state.global_step}: lower train.learning_rate")
+        measured = {ours: logs[theirs] for theirs, ours in _TRL_NAMES.items() if logs.get(theirs) is not None}
+        seconds = {"time/step_s": time.perf_counter() - self._started}
+        self._on_step(make_report(state.global_step, {**self._bridge.metrics, **measured, **seconds}))
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Seal the checkpoint just written and delete the oldest."""
+        torch.distributed.barrier() if torch.distributed.is_initialized() else None
+        if state.is_world_process_zero:
+            seal_checkpoint(Path(args.output_dir) / f"checkpoint-{state.global_step}", state.global_step)
+            prune_checkpoints(Path(args.output_dir), self._keep)
+
+
+def make_trainer(
+    model: Any,
+    tokenizer: Any,
+    questions: Sequence[Question],
+    bridge: RolloutBridge,
+    arguments: GRPOConfig,
+    config: RunConfig,
+    callback: TrainerCallback,
+) -> SearchTrainer:
+    """Put the trainer together; a model that already carries an adapter goes on with that one."""
+    trainer = SearchTrainer(
+        model=model,
+        reward_funcs=episode_reward,
+        args=arguments,
+        train_dataset=make_dataset(questions, config),
+        processing_class=tokenizer,
+        peft_config=None if isinstance(model, PeftModel) else make_adapter_config(config.train.lora),
+        rollout_func=bridge,
+        callbacks=[callback],
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer

@@ -1,0 +1,115 @@
+"""A training job, as data that one process writes and another reads.
+
+Secrets never reach the file: `TrainJob.to_json` leaves them out, and `launch.py` hands them over apart.
+"""
+
+import json
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+
+from slmsearch.config import JudgeConfig, PolicyConfig, RunConfig
+from slmsearch.keys import content_key
+from slmsearch.learn.models import model_hash
+from slmsearch.searcher.prompt import make_prompt
+
+TRAINING_VERSION = 1
+"""Part of every train key; raise it when the code changes what a training run computes."""
+
+PACKAGES = ("torch", "transformers", "trl", "peft")
+"""Their versions are part of every train key."""
+
+_NOT_TRAINED_ON = {"checkpoint_steps", "keep_checkpoints", "max_failed_frac"}
+"""Settings of a training run that do not change the adapter it ends with."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainJob:
+    """Everything a training process needs."""
+
+    directory: Path
+    """Where adapter, checkpoints and reports go: `<data_dir>/training/<train_key>`."""
+    corpora_dir: Path
+    corpus_digest: str
+    index_dir: Path
+    index_key: str
+    train_key: str
+    config: RunConfig
+
+    def to_json(self) -> str:
+        """Write the job, without secrets."""
+        plain, _ = split_secrets(self.config)
+        fields = {name: str(getattr(self, name)) for name in self.__slots__ if name != "config"}
+        return json.dumps({**fields, "config": plain}, indent=2, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, secrets: dict[str, str] | None = None) -> "TrainJob":
+        """Read a job and put the secrets (dotted path to value) back into its config."""
+        fields = json.loads(text)
+        config = fields.pop("config")
+        for name, value in (secrets or {}).items():
+            *path, leaf = name.split(".")
+            section = config
+            for part in path:
+                section = section[part]
+            section[leaf] = value
+        paths = {name: Path(fields.pop(name)) for name in ("directory", "corpora_dir", "index_dir")}
+        return cls(**paths, **fields, config=RunConfig.model_validate(config))
+
+
+def make_job(config: RunConfig, corpus_digest: str, index_key: str) -> TrainJob:
+    """Make the job of a run: its train key and the directories under `paths.data_dir`."""
+    data_dir = Path(config.paths.data_dir).resolve()
+    key = train_key(config, corpus_digest, index_key)
+    return TrainJob(data_dir / "training" / key, data_dir / "corpora", corpus_digest, data_dir / "index", index_key, key, config)
+
+
+def train_key(config: RunConfig, corpus_digest: str, index_key: str) -> str:
+    """Hash everything that decides what a training run ends with, except the machine."""
+    return content_key(
+        version=TRAINING_VERSION,
+        packages={name: version(name) for name in PACKAGES},
+        corpus=corpus_digest,
+        index=index_key,
+        top_k=config.retrieval.top_k,
+        policy=_policy_part(config.policy),
+        prompt=[dict(message) for message in make_prompt("?", config.searcher)],
+        searcher=config.searcher.model_dump(mode="json"),
+        reward=config.reward.model_dump(mode="json"),
+        judge=_judge_part(config.judge),
+        train=config.train.model_dump(mode="json", exclude=_NOT_TRAINED_ON),
+    )
+
+
+def _policy_part(policy: PolicyConfig) -> dict[str, str]:
+    adapter = model_hash(policy.adapter) if policy.adapter else ""
+    return {"model": model_hash(policy.model, policy.revision), "adapter": adapter, "dtype": policy.dtype}
+
+
+def _judge_part(judge: JudgeConfig) -> dict[str, Any]:
+    return {"kind": judge.kind} if judge.kind == "exact" else judge.model_dump(mode="json", include={"kind", "model", "base_url"})
+
+
+def split_secrets(config: RunConfig) -> tuple[dict[str, Any], dict[str, str]]:
+    """Split a config into plain JSON values, with None for each secret, and the secrets by dotted path."""
+    secrets: dict[str, str] = {}
+
+    def collect(section: dict[str, Any], path: str) -> None:
+        for name, value in section.items():
+            if isinstance(value, dict):
+                collect(value, f"{path}{name}.")
+            elif isinstance(value, SecretStr):
+                secrets[path + name] = value.get_secret_value()
+
+    collect(config.model_dump(), "")
+    plain = config.model_dump(mode="json")
+    for name in secrets:
+        *path, leaf = name.split(".")
+        section = plain
+        for part in path:
+            section = section[part]
+        section[leaf] = None
+    return plain, secrets

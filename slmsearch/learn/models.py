@@ -1,0 +1,45 @@
+"""What a model is made of, as a hash: part of every evaluation and training key.
+
+Light: nothing is loaded, files are only read.
+"""
+
+import functools
+from pathlib import Path
+
+from slmsearch.keys import content_key
+from slmsearch.learn.checkpoints import file_hash
+
+_SUFFIXES = {".safetensors", ".bin", ".json", ".jinja", ".txt", ".model"}
+"""Weights, configuration, tokenizer and chat template; model cards and notes do not count."""
+_NOTES = {"bootstrap.json", "manifest.json", "trainer_state.json"}
+
+
+def model_hash(model: str, revision: str | None = None) -> str:
+    """Hash a model or adapter by its content.
+
+    Args:
+        model: a directory, hashed file by file; or a Hub id, named by id and commit.
+        revision: commit on the Hub; None takes the one in the local cache, if there is one.
+    """
+    path = Path(model)
+    if not path.is_dir():
+        return content_key(model=model, revision=revision or _cached_commit(model))
+    files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES and file.name not in _NOTES)
+    return content_key(files={file.name: _hash(file, file.stat().st_mtime_ns, file.stat().st_size) for file in files})
+
+
+@functools.lru_cache(maxsize=256)
+def _hash(path: Path, _mtime_ns: int, _num_bytes: int) -> str:
+    """Remember hashes as long as time and size stay: weights of several gigabytes take seconds to read."""
+    return file_hash(path)
+
+
+def _cached_commit(model: str) -> str | None:
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        cached = try_to_load_from_cache(model, "config.json")
+    except HFValidationError:  # a missing path, not a Hub id: loading it will say so
+        return None
+    return Path(cached).parent.name if isinstance(cached, str) else None

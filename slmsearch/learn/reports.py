@@ -1,0 +1,88 @@
+"""What a training process says about each step, as lines of `steps.jsonl`.
+
+One JSON object per optimiser step, appended and flushed by the training process, followed by the process that started it. No
+tracker is known here: whoever trains passes the reports on.
+"""
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from slmsearch.errors import CheckpointError
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """One optimiser step."""
+
+    step: int
+    """Counted from 1."""
+    metrics: dict[str, float]
+    """Finite values under the project's metric names."""
+    time: float
+    """Seconds since the epoch at which the step ended."""
+
+
+def make_report(step: int, metrics: dict[str, float]) -> StepReport:
+    """Stamp a step's metrics with the time; values that are not finite numbers are left out."""
+    finite = {name: float(value) for name, value in sorted(metrics.items()) if value is not None and math.isfinite(value)}
+    return StepReport(step, finite, time.time())
+
+
+def append_report(path: Path, report: StepReport) -> None:
+    """Append one line, so that a reader sees it at once and a kill leaves at most one broken line, the last."""
+    line = json.dumps(asdict(report), allow_nan=False) + "\n"
+    with path.open("a", encoding="utf-8") as file:
+        file.write(line)
+
+
+def read_reports(path: Path) -> list[StepReport]:
+    """Read all complete lines; a missing file holds none."""
+    return ReportTail(path).poll()
+
+
+def truncate_reports(path: Path, last_step: int) -> list[StepReport]:
+    """Drop the reports after `last_step` and any broken line; return those kept.
+
+    A resumed run plays the dropped steps again, so no step appears twice.
+    """
+    kept = [report for report in read_reports(path) if report.step <= last_step]
+    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    temporary.write_text("".join(json.dumps(asdict(report)) + "\n" for report in kept), encoding="utf-8")
+    os.replace(temporary, path)
+    return kept
+
+
+class ReportTail:
+    """Follows a growing `steps.jsonl`."""
+
+    def __init__(self, path: Path) -> None:
+        """Start before the first line."""
+        self._path = path
+        self._offset = 0
+
+    def poll(self) -> list[StepReport]:
+        """Return the reports written since the last call; a line still being written waits.
+
+        Raises:
+            CheckpointError: a complete line cannot be read.
+        """
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            block = file.read()
+        end = block.rfind(b"\n") + 1
+        self._offset += end
+        return list(self._parse(block[:end].splitlines()))
+
+    def _parse(self, lines: Iterable[bytes]) -> Iterable[StepReport]:
+        for line in lines:
+            try:
+                yield StepReport(**json.loads(line))
+            except (ValueError, TypeError) as error:
+                raise CheckpointError(f"{self._path} holds a line that is no step report; delete that directory to train anew") from error

@@ -1,0 +1,159 @@
+"""The bridge between the project's rollout and TRL: what `GRPOTrainer(rollout_func=...)` calls.
+
+TRL hands over prompts, each already repeated once per episode of its group, and wants token ids, a mask and whatever the reward
+function needs, one value per prompt and in order. Episodes are played with the weights being trained, judged and scored here;
+TRL's reward function only passes the number on. What TRL decodes and calls "completion" holds tool text too and is never read.
+
+A failed episode gets no reward (None): it leaves its group, is counted, and too many of them stop training.
+"""
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import fsum
+from statistics import stdev
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from peft import PeftModel
+from trl.models import unwrap_model_for_generation
+
+from slmsearch.config import RewardConfig, RunConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.errors import TrainingError
+from slmsearch.evaluate.metrics import summarise
+from slmsearch.evaluate.rows import EpisodeRow, make_row
+from slmsearch.generate.writer import Message, Sampling, Writer
+from slmsearch.judge import Judge
+from slmsearch.searcher.episode import Episode, StopReason
+from slmsearch.searcher.reward import Reward, score_episode
+from slmsearch.searcher.rollout import play_episodes
+from slmsearch.searcher.tools import Toolbox
+
+MakeWriter = Callable[[Any], Writer]
+"""Model being trained (adapter active, wrappers off) -> writer that samples from it."""
+
+
+class RolloutBridge:
+    """Plays a generation batch for TRL and keeps the metrics of the last one."""
+
+    def __init__(
+        self, questions: Sequence[Question], toolbox: Toolbox, judge: Judge, config: RunConfig, make_writer: MakeWriter, end_id: int
+    ) -> None:
+        """Bind what an episode needs.
+
+        Args:
+            questions: all questions that may be asked for; no two with the same text, for the text is all that TRL passes on.
+            toolbox: tools over the corpus.
+            judge: decides which answers are right.
+            config: limits, reward, seed, tolerated failures.
+            make_writer: called once per batch.
+            end_id: token that stands in for an episode that failed.
+        """
+        self._questions = {question.question: question for question in questions}
+        if len(self._questions) != len(questions):
+            raise ValueError("two questions have the same text")
+        self._toolbox, self._judge, self._config = toolbox, judge, config
+        self._make_writer, self._end_id = make_writer, end_id
+        self.metrics: dict[str, float] = {}
+        """Of the last batch, over all processes, under the project's names."""
+
+    def __call__(self, prompts: Sequence[Sequence[Message]], trainer: Any) -> dict[str, Any]:
+        """Play one episode per prompt, in order; see TRL's `rollout_func`.
+
+        Raises:
+            TrainingError: more episodes failed than `train.max_failed_frac` allows.
+        """
+        questions = [self._questions[prompt[-1]["content"]] for prompt in prompts]
+        sampling = Sampling(
+            temperature=trainer.temperature,
+            seed=step_seed(self._config.train.seed, trainer.state.global_step, trainer.accelerator.process_index),
+            max_new_tokens=self._config.searcher.max_turn_tokens,
+        )
+        started = time.perf_counter()
+        with playable(trainer) as model:
+            writer = self._make_writer(model)
+            episodes = play_episodes(questions, writer, self._toolbox, self._config.searcher, sampling)
+        seconds = time.perf_counter() - started
+        rows = grade_episodes(questions, episodes, self._judge, self._config.reward)
+        self._summarise(gather_object(rows), trainer.num_generations, seconds)
+        rewards = [None if row.failed else row.reward for row in rows]
+        return {**to_tokens(episodes, self._end_id), "episode_reward": rewards}
+
+    def _summarise(self, rows: list[EpisodeRow], group_size: int, seconds: float) -> None:
+        failures = Counter(row.failure for row in rows if row.failed)
+        if failures.total() > self._config.train.max_failed_frac * len(rows):
+            cause = failures.most_common(1)[0][0]
+            raise TrainingError(f"{failures.total()} of {len(rows)} episodes of a step failed: {cause}")
+        self.metrics = {**summarise(rows), **summarise_groups(rows, group_size), "time/rollout_s": seconds}
+
+
+@contextmanager
+def playable(trainer: Any) -> Iterator[Any]:
+    """Lend the trained model for sampling: wrappers and gradient checkpointing off, eval mode, no gradients; then restore.
+
+    TRL calls `rollout_func` in train mode with gradients on. The PEFT wrapper is taken off as well: its layers stay active and
+    its forward only costs time.
+    """
+    with torch.no_grad(), unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as unwrapped:
+        was_training = trainer.model.training
+        trainer.model.eval()
+        try:
+            with trainer.accelerator.autocast():
+                yield unwrapped.get_base_model() if isinstance(unwrapped, PeftModel) else unwrapped
+        finally:
+            trainer.model.train(was_training)
+
+
+def step_seed(seed: int, step: int, process: int) -> int:
+    """Derive the sampler's seed from the run's seed, the steps done and the process, so that a resumed run samples the same."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {step} {process}".encode()).digest()[:8], "big") >> 1
+
+
+def grade_episodes(questions: Sequence[Question], episodes: Sequence[Episode], judge: Judge, config: RewardConfig) -> list[EpisodeRow]:
+    """Judge and score episodes; a missing verdict makes an episode as failed as an outage does, never wrong."""
+    verdicts = judge.judge([(question, episode.answer) for question, episode in zip(questions, episodes, strict=True)])
+    rows = []
+    for question, episode, verdict in zip(questions, episodes, verdicts, strict=True):
+        reward: Reward | None = None
+        if episode.stop_reason is not StopReason.FAILED and verdict.correct is not None:
+            reward = score_episode(episode, question, verdict.correct, config)
+        rows.append(make_row(question, episode, verdict, reward))
+    return rows
+
+
+def to_tokens(episodes: Sequence[Episode], end_id: int) -> dict[str, Any]:
+    """Lay episodes out as TRL wants them: `prompt_ids`, `completion_ids`, `env_mask` (1 = the policy wrote it), `logprobs`.
+
+    A failed episode becomes a single end token with mask 0, because TRL cannot take an empty completion and one that ends on a
+    tool token counts as cut off. `logprobs` are those of the sampler, only for measuring how far it is from the trainer.
+    """
+    completions, masks, logprobs = [], [], []
+    for episode in episodes:
+        usable = episode.stop_reason is not StopReason.FAILED and bool(episode.completion_ids)
+        completions.append(episode.completion_ids if usable else [end_id])
+        masks.append(episode.sampled_mask if usable else [0])
+        logprobs.append(episode.sampled_logprobs if usable else [0.0])
+    known = all(len(a) == len(b) for a, b in zip(completions, logprobs, strict=True))
+    return {
+        "prompt_ids": [list(episode.prompt_ids) or [end_id] for episode in episodes],
+        "completion_ids": completions,
+        "env_mask": masks,
+        "logprobs": logprobs if known else None,
+    }
+
+
+def summarise_groups(rows: Sequence[EpisodeRow], group_size: int) -> dict[str, float]:
+    """Measure the spread of rewards inside groups; failed episodes have left theirs, and a group under two teaches nothing."""
+    groups = [[row.reward for row in rows[i : i + group_size] if not row.failed] for i in range(0, len(rows), group_size)]
+    spreads = [stdev(group) if len(group) > 1 else 0.0 for group in groups]
+    silent = sum(len(set(group)) < 2 for group in groups)
+    return {"reward/std": fsum(spreads) / len(groups), "group/zero_advantage_frac": silent / len(groups)}
+
+
+def episode_reward(completions: list[Any], episode_reward: list[float | None], **_: Any) -> list[float | None]:
+    """Pass on the rewards that the bridge computed; TRL's reward function."""
+    return episode_reward

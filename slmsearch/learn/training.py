@@ -1,0 +1,152 @@
+"""A training run from job to adapter, inside the training process.
+
+It knows no tracker: reports, checkpoints, adapter and manifest are files in the job's directory. The manifest is written last;
+what has one is finished. Everything heavy is imported from here on; `launch.py` starts it in a process of its own.
+"""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from peft import PeftModel
+from safetensors import SafetensorError
+
+from slmsearch.config import RunConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.errors import ModelError, TrainingError
+from slmsearch.generate.load import check_local, load_model
+from slmsearch.generate.torch_writer import TorchWriter
+from slmsearch.judge import make_judge
+from slmsearch.learn.checkpoints import checkpoint_step, file_hash, write_json
+from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST, STEPS, STOP
+from slmsearch.learn.grpo import StepCallback, make_arguments, make_trainer, num_steps
+from slmsearch.learn.job import TrainJob
+from slmsearch.learn.reports import append_report, read_reports
+from slmsearch.learn.rollout_bridge import RolloutBridge
+from slmsearch.searcher.tools import Toolbox
+
+
+def run_job(job: TrainJob, checkpoint: Path | None = None) -> None:
+    """Train as the job says, and leave adapter and manifest in its directory.
+
+    Args:
+        job: what to train on what.
+        checkpoint: a complete checkpoint of the same job to go on from.
+
+    Raises:
+        TrainingError: training ended before its last step.
+    """
+    from slmsearch.corpus.store import load_corpus
+    from slmsearch.retrieval.open import open_index
+
+    corpus = load_corpus(job.corpora_dir, job.corpus_digest)
+    index = open_index(job.index_dir, job.index_key, job.config.retrieval)
+    toolbox = Toolbox(corpus.library, index, job.config.retrieval.top_k, job.config.searcher.max_section_chars)
+    train_through(toolbox, corpus.questions.get(job.config.train.split, []), job, checkpoint)
+
+
+def train_through(toolbox: Toolbox, questions: Sequence[Question], job: TrainJob, checkpoint: Path | None = None) -> None:
+    """Train on questions with the given tools; see `run_job`."""
+    started, config = time.time(), job.config
+    earlier = sum(report.metrics.get("time/step_s", 0.0) for report in read_reports(job.directory / STEPS))
+    questions = select_questions(questions, config.train.limit)
+    max_steps = num_steps(config.train, len(questions))
+    use_cpu = config.policy.device == "cpu" or not torch.cuda.is_available()
+    arguments = make_arguments(config, job.directory / CHECKPOINTS, max_steps, use_cpu, config.train.num_processes)
+    model, tokenizer = load_trainable(config)
+
+    def make_writer(trained: Any) -> TorchWriter:
+        return TorchWriter(trained, tokenizer, config.searcher.tool_role)
+
+    bridge = RolloutBridge(questions, toolbox, make_judge(config.judge), config, make_writer, tokenizer.eos_token_id)
+    callback = StepCallback(
+        bridge,
+        on_step=lambda report: append_report(job.directory / STEPS, report),
+        should_stop=agree_on((job.directory / STOP).exists),
+        keep_checkpoints=config.train.keep_checkpoints,
+    )
+    trainer = make_trainer(model, tokenizer, questions, bridge, arguments, config, callback)
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if trainer.state.global_step < max_steps:
+        raise TrainingError(f"stopped at step {trainer.state.global_step} of {max_steps}; run the same command to go on")
+    if trainer.is_world_process_zero():
+        save_adapter(trainer.accelerator.unwrap_model(trainer.model), config.policy.model, job.directory / ADAPTER)
+        resumed_from = checkpoint_step(checkpoint) if checkpoint else 0
+        write_manifest(job, max_steps, earlier + time.time() - started, resumed_from)
+
+
+def select_questions(questions: Sequence[Question], limit: int) -> list[Question]:
+    """Take the first `limit` questions (0: all), leaving out those whose text came before.
+
+    Raises:
+        TrainingError: there are none.
+    """
+    unique: dict[str, Question] = {}
+    for question in questions:
+        unique.setdefault(question.question, question)
+    if not unique:
+        raise TrainingError("there is no question to train on: check train.split and corpus.questions")
+    return list(unique.values())[: limit or None]
+
+
+def load_trainable(config: RunConfig) -> tuple[Any, Any]:
+    """Load model and tokenizer; a configured adapter is loaded to be trained further.
+
+    Raises:
+        ModelError: model or adapter cannot be loaded.
+    """
+    model, tokenizer = load_model(config.policy.model_copy(update={"adapter": None}))
+    if not config.policy.adapter:
+        return model, tokenizer
+    check_local(config.policy.adapter, "policy.adapter", "adapter_model.safetensors")
+    try:
+        return PeftModel.from_pretrained(model, config.policy.adapter, is_trainable=True), tokenizer
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        cause = " ".join(str(error).split())[:200]
+        raise ModelError(f"cannot load adapter {config.policy.adapter!r}: {cause}; was it trained on this base model?") from error
+
+
+def agree_on(ask: Callable[[], bool]) -> Callable[[], bool]:
+    """Make a yes of any training process a yes of all, so that they stop at the same step."""
+    return lambda: any(gather_object([ask()]))
+
+
+def save_adapter(model: Any, base_model: str, directory: Path) -> None:
+    """Write the adapter (safetensors) as a whole.
+
+    Args:
+        model: the trained PEFT model, wrappers off.
+        base_model: name of the base as configured, which goes into `adapter_config.json`.
+        directory: replaced if it is there.
+    """
+    temporary = directory.with_name(f".{directory.name}-{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    model.peft_config["default"].base_model_name_or_path = base_model
+    model.save_pretrained(temporary, selected_adapters=["default"])
+    settings = json.loads((temporary / "adapter_config.json").read_text(encoding="utf-8"))
+    if isinstance(settings["target_modules"], list):  # a set to PEFT, written in an order that changes from process to process
+        settings["target_modules"].sort()
+    write_json(temporary / "adapter_config.json", settings)
+    shutil.rmtree(directory, ignore_errors=True)
+    os.replace(temporary, directory)
+
+
+def write_manifest(job: TrainJob, steps: int, seconds: float, resumed_from: int) -> None:
+    """Write what says that training is done, and of what."""
+    facts = {
+        "adapter_hash": file_hash(job.directory / ADAPTER / "adapter_model.safetensors"),
+        "steps": steps,
+        "seconds": round(seconds, 1),
+        "resumed_from": resumed_from,
+        "train_key": job.train_key,
+        "corpus_digest": job.corpus_digest,
+        "index_key": job.index_key,
+        "base_model": job.config.policy.model,
+    }
+    write_json(job.directory / MANIFEST, facts)

@@ -1,0 +1,32 @@
+"""What a search returns, and the interface every index serves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One page found for a query."""
+
+    page_id: str
+    title: str
+    score: float
+    """Cosine similarity of the query to the page's best passage, in [-1, 1]."""
+    section_id: str
+    """The passage that matched best; the page's title section when the title did."""
+
+
+class Index(Protocol):
+    """Answers queries with pages, deterministically."""
+
+    key: str
+    """Content key of the version served."""
+
+    def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
+        """Rank pages for each query, best first, ties by page id; at most `top_k` hits each.
+
+        Raises:
+            IndexUnusableError, EmbedderError: the service behind it broke.
+        """
+        ...

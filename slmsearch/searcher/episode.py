@@ -1,0 +1,112 @@
+"""An episode: one played question, as data.
+
+Layout of the token ids, with the mask that training uses (1 = the policy wrote it, 0 = prompt, template or tool text):
+
+    prompt_ids | sampled 1 | context 2 | sampled 2 | context 3 | sampled 3
+       (none)  |   1 1 1   |   0 0 0   |   1 1 1   |   0 0 0   |   1 1 1
+
+`context k` is what the template and the tool result put between two turns. An episode never ends on a context token.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class StopReason(StrEnum):
+    """Why an episode ended."""
+
+    ANSWERED = "answered"
+    """The policy wrote an answer."""
+    MAX_TURNS = "max_turns"
+    """All turns were used without an answer."""
+    MAX_TOKENS = "max_tokens"
+    """A turn was cut off, or the episode reached its token or time limit."""
+    MALFORMED = "malformed"
+    """A turn held neither a call nor an answer."""
+    FAILED = "failed"
+    """A service broke; the episode is counted and left out, never graded."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A parsed call of one tool."""
+
+    name: str
+    """`search_pages`, `view_sections` or `read_section`."""
+    argument: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What came back for a call."""
+
+    text: str
+    """What the policy reads."""
+    served: bool
+    """False when the call could not be served (unknown page, empty query) and `text` says why."""
+    page_ids: tuple[str, ...] = ()
+    """Pages shown (search) or opened (view, read), best first."""
+    section_ids: tuple[str, ...] = ()
+    """Sections listed (view) or read (read)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One assistant message and the tool result that answers it."""
+
+    text: str
+    """What the policy wrote, without the end-of-turn token."""
+    call: ToolCall | None = None
+    answer: str | None = None
+    result: ToolResult | None = None
+    context_ids: tuple[int, ...] = ()
+    """Template and tool-result tokens before this turn (mask 0); empty for the first turn and for served models."""
+    sampled_ids: tuple[int, ...] = ()
+    """Tokens the policy wrote, end-of-turn token included (mask 1); empty for policies that give no ids."""
+    sampled_logprobs: tuple[float, ...] = ()
+    """Log-probability of each sampled id under the sampling distribution at temperature 1; may be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One question, played."""
+
+    question_id: str
+    turns: tuple[Turn, ...]
+    stop_reason: StopReason
+    prompt_ids: tuple[int, ...] = ()
+    seconds: float = 0.0
+    """Wall time from the first prompt to the end of this episode, shared by the batch it was played in."""
+    failure: str = ""
+    """For `failed`: the boundary that broke and its message."""
+    sampled_tokens: int = 0
+    """Tokens the policy wrote (for served models, as the server counted them)."""
+
+    @property
+    def answer(self) -> str | None:
+        """The answer given, or None."""
+        return self.turns[-1].answer if self.turns else None
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """All tool calls, in order, those that could not be served included."""
+        return tuple(turn.call for turn in self.turns if turn.call is not None)
+
+    @property
+    def completion_ids(self) -> list[int]:
+        """All ids after the prompt."""
+        return [i for turn in self.turns for i in (*turn.context_ids, *turn.sampled_ids)]
+
+    @property
+    def sampled_mask(self) -> list[int]:
+        """1 where `completion_ids` was written by the policy, 0 where the template or a tool wrote it."""
+        return [m for turn in self.turns for m in ([0] * len(turn.context_ids) + [1] * len(turn.sampled_ids))]
+
+    @property
+    def sampled_logprobs(self) -> list[float]:
+        """One value per completion id; 0.0 at context tokens."""
+        return [
+            value
+            for turn in self.turns
+            for value in ([0.0] * len(turn.context_ids) + list(turn.sampled_logprobs))
+        ]

@@ -1,0 +1,56 @@
+"""Text of one assistant message to a call or an answer.
+
+Arguments are string literals that are parsed, never evaluated. No text makes this raise: what holds neither a call nor an
+answer is malformed, which the rollout turns into a stop reason. Native tool-call formats of other models are not read here.
+"""
+
+import re
+from dataclasses import dataclass
+
+from slmsearch.searcher.episode import ToolCall
+
+_STRING = r"\"(?P<double>(?:[^\"\\]|\\.)*)\"|'(?P<single>(?:[^'\\]|\\.)*)'"
+_CALL = re.compile(rf"<tool>\s*(?P<name>[A-Za-z_]\w*)\s*\(\s*(?:[A-Za-z_]\w*\s*=\s*)?(?:{_STRING})\s*\)\s*</tool>", re.DOTALL)
+_ANSWER = re.compile(r"<answer>(?P<answer>.*?)</answer>", re.DOTALL)
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedTurn:
+    """What a message asks for; both fields None means malformed."""
+
+    call: ToolCall | None = None
+    answer: str | None = None
+
+    @property
+    def malformed(self) -> bool:
+        """True if the text held neither a call nor an answer."""
+        return self.call is None and self.answer is None
+
+
+def parse_turn(text: str) -> ParsedTurn:
+    """Find the first call or answer in a message; the earlier of the two counts, what follows is ignored."""
+    call = _CALL.search(text)
+    answer = _ANSWER.search(text)
+    if call and (not answer or call.start() < answer.start()):
+        literal = call["double"] if call["double"] is not None else call["single"]
+        return ParsedTurn(call=ToolCall(call["name"], _unescape(literal).strip()))
+    if answer:
+        return ParsedTurn(answer=" ".join(answer["answer"].split()))
+    return ParsedTurn()
+
+
+def render_call(call: ToolCall) -> str:
+    """Write a call as the policy writes it; `parse_turn` reads it back."""
+    literal = call.argument.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+    return f'<tool>{call.name}("{literal}")</tool>'
+
+
+def render_answer(answer: str) -> str:
+    """Write an answer as the policy writes it."""
+    return f"<answer>{answer}</answer>"
+
+
+def _unescape(literal: str) -> str:
+    return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[1]), literal)

@@ -1,0 +1,125 @@
+"""The one loop that plays questions, for training and evaluation alike.
+
+It knows neither torch nor rewards: a `Writer` writes turns, a `Toolbox` answers them, and what happened comes back as
+`Episode`s. A badly played episode is data; a broken service ends the episodes it touched as `failed`.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from slmsearch.config import SearcherConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.errors import SlmSearchError
+from slmsearch.generate.writer import Sampling, Writer, Written
+from slmsearch.searcher.episode import Episode, StopReason, ToolResult, Turn
+from slmsearch.searcher.parsing import ParsedTurn, parse_turn
+from slmsearch.searcher.prompt import make_prompt
+from slmsearch.searcher.tools import Toolbox
+
+
+@dataclass(slots=True)
+class _Row:
+    """An episode in the making."""
+
+    question: Question
+    prompt_ids: tuple[int, ...]
+    turns: list[Turn] = field(default_factory=list)
+    stop_reason: StopReason | None = None
+    failure: str = ""
+    tokens: int = 0
+    """Tokens after the prompt, tool results included."""
+    sampled_tokens: int = 0
+    seconds: float = 0.0
+
+
+def play_episodes(
+    questions: Sequence[Question], writer: Writer, toolbox: Toolbox, config: SearcherConfig, sampling: Sampling
+) -> list[Episode]:
+    """Play each question once, all of them together; repeat a question to play a group.
+
+    Args:
+        questions: questions in the order in which episodes come back.
+        writer: policy; its rows are closed again before this returns.
+        toolbox: tools over the corpus.
+        config: limits.
+        sampling: temperature, seed and turn limit.
+    """
+    started = time.perf_counter()
+    prompts = [make_prompt(question.question, config) for question in questions]
+    try:
+        rows = [_Row(question, ids) for question, ids in zip(questions, writer.open(prompts, sampling), strict=True)]
+        for number in range(1, config.max_turns + 1):
+            active = [i for i, row in enumerate(rows) if row.stop_reason is None]
+            if not active:
+                break
+            _play_turn(rows, active, writer, toolbox, config, last=number == config.max_turns)
+            elapsed = time.perf_counter() - started
+            for i in active:
+                rows[i].seconds = elapsed
+                if config.max_seconds and elapsed > config.max_seconds and rows[i].stop_reason is None:
+                    rows[i].stop_reason = StopReason.MAX_TOKENS
+    finally:
+        writer.close()
+    return [_finish(row) for row in rows]
+
+
+def _play_turn(
+    rows: list[_Row], active: list[int], writer: Writer, toolbox: Toolbox, config: SearcherConfig, last: bool
+) -> None:
+    """Let the policy write one turn in every open row, then serve all calls together."""
+    results = [rows[i].turns[-1].result if rows[i].turns else None for i in active]
+    room = [config.max_episode_tokens - rows[i].tokens for i in active]
+    written = writer.write(active, [result.text if result else None for result in results], room)
+    waiting: list[tuple[_Row, Written, ParsedTurn]] = []
+    for i, turn in zip(active, written, strict=True):
+        row = rows[i]
+        row.tokens += len(turn.context_ids) + max(len(turn.sampled_ids), turn.num_tokens)
+        row.sampled_tokens += max(len(turn.sampled_ids), turn.num_tokens)
+        parsed = parse_turn(turn.text) if turn.ended else ParsedTurn()
+        row.stop_reason = _stop_reason(turn, parsed, last)
+        row.failure = turn.failure
+        if row.stop_reason is None:
+            waiting.append((row, turn, parsed))
+        elif turn.sampled_ids or turn.text:
+            row.turns.append(_make_turn(turn, parsed, None))
+    _serve(waiting, toolbox)
+
+
+def _serve(waiting: list[tuple[_Row, Written, ParsedTurn]], toolbox: Toolbox) -> None:
+    calls = [parsed.call for _, _, parsed in waiting if parsed.call is not None]
+    results: list[ToolResult | None]
+    failure = ""
+    try:
+        results = list(toolbox.serve(calls))
+    except SlmSearchError as error:
+        results, failure = [None] * len(calls), f"{error.boundary}: {error}"
+    for (row, turn, parsed), result in zip(waiting, results, strict=True):
+        row.turns.append(_make_turn(turn, parsed, result))
+        if failure:
+            row.stop_reason, row.failure = StopReason.FAILED, failure
+
+
+def _stop_reason(turn: Written, parsed: ParsedTurn, last: bool) -> StopReason | None:
+    if turn.failure:
+        return StopReason.FAILED
+    if not turn.ended:
+        return StopReason.MAX_TOKENS
+    if parsed.answer is not None:
+        return StopReason.ANSWERED
+    if parsed.malformed:
+        return StopReason.MALFORMED
+    return StopReason.MAX_TURNS if last else None
+
+
+def _make_turn(turn: Written, parsed: ParsedTurn, result: ToolResult | None) -> Turn:
+    return Turn(
+        turn.text, parsed.call, parsed.answer, result, turn.context_ids, turn.sampled_ids, turn.sampled_logprobs
+    )
+
+
+def _finish(row: _Row) -> Episode:
+    reason = row.stop_reason or StopReason.MAX_TURNS
+    return Episode(
+        row.question.id, tuple(row.turns), reason, row.prompt_ids, row.seconds, row.failure, row.sampled_tokens
+    )

@@ -1,0 +1,81 @@
+"""The three tools: search pages, view a page's sections, read a section.
+
+A call that cannot be served gets a short message and is counted (`ToolResult.served`); a broken index or embedder raises.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from slmsearch.corpus.library import Library
+from slmsearch.retrieval.hits import Hit, Index
+from slmsearch.searcher.episode import ToolCall, ToolResult
+
+SEARCH, VIEW, READ = "search_pages", "view_sections", "read_section"
+MAX_QUERY_CHARS = 1000
+"""Longer queries are cut; the embedder reads no more anyway."""
+
+
+class Toolbox:
+    """Serves calls over one corpus and one index version."""
+
+    def __init__(self, library: Library, index: Index, top_k: int, max_section_chars: int) -> None:
+        """Bind the tools to a corpus.
+
+        Args:
+            library: pages and sections.
+            index: an open index version of the same corpus.
+            top_k: pages a search returns.
+            max_section_chars: a longer section is read in pages of this size.
+        """
+        self.library = library
+        self.index = index
+        self.top_k = top_k
+        self.max_section_chars = max_section_chars
+
+    def serve(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        """Serve a batch of calls, one result each, in order; all searches go to the index together.
+
+        Raises:
+            IndexUnusableError, EmbedderError: the index or its embedder broke.
+        """
+        queries = [call.argument[:MAX_QUERY_CHARS] for call in calls if call.name == SEARCH and call.argument]
+        found = iter(self.index.search(queries, self.top_k) if queries else [])
+        return [self._serve(call, found) for call in calls]
+
+    def _serve(self, call: ToolCall, found: Iterator[list[Hit]]) -> ToolResult:
+        if call.name == SEARCH:
+            return _show_hits(next(found)) if call.argument else ToolResult("empty query", served=False)
+        if call.name == VIEW:
+            return self._view(call.argument)
+        if call.name == READ:
+            return self._read(call.argument)
+        return ToolResult(f"no such tool; use {SEARCH}, {VIEW} or {READ}", served=False)
+
+    def _view(self, page_id: str) -> ToolResult:
+        sections = self.library.sections(page_id)
+        if not sections:
+            return ToolResult("no such page", served=False)
+        lines = "\n".join(f"{section.id}: {section.heading}" for section in sections)
+        return ToolResult(lines, True, (page_id,), tuple(section.id for section in sections))
+
+    def _read(self, section_id: str) -> ToolResult:
+        section, number = self.library.section(section_id), 1
+        if section is None and "#" in section_id:
+            base, _, suffix = section_id.rpartition("#")
+            if suffix.isdecimal() and len(suffix) < 6:
+                section, number = self.library.section(base), int(suffix)
+        if section is None:
+            return ToolResult("no such section", served=False)
+        size = self.max_section_chars
+        count = max(1, -(-len(section.text) // size))
+        if not 1 <= number <= count:
+            return ToolResult(f"this section has {count} pages", served=False)
+        text = section.text[(number - 1) * size : number * size]
+        if number < count:
+            text += f"\n(page {number} of {count}; go on with {section.id}#{number + 1})"
+        return ToolResult(text, True, (section.page_id,), (section.id,))
+
+
+def _show_hits(hits: list[Hit]) -> ToolResult:
+    if not hits:
+        return ToolResult("no pages found", served=True)
+    return ToolResult("\n".join(f"{hit.page_id}: {hit.title}" for hit in hits), True, tuple(hit.page_id for hit in hits))

@@ -1,0 +1,53 @@
+"""Materialise and check a corpus."""
+
+from dataclasses import asdict
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from slmsearch.config import CorpusConfig, RunConfig
+from slmsearch.corpus.store import build_corpus, read_manifest
+from slmsearch.errors import CorpusError
+from slmsearch.keys import content_key
+from tasks.caching import cached
+from tasks.places import corpora_dir
+
+
+class ValidationFailed(CorpusError):
+    """The data have critical findings; what they are has been shown and recorded."""
+
+
+@task(name="load-corpus", cache_policy=NO_CACHE)
+def load_corpus_task(config: RunConfig) -> dict[str, Any]:
+    """Materialise pages, questions and splits, or find them, and return digest and counts."""
+    digest = build_corpus(config.corpus, corpora_dir(config))
+    manifest = read_manifest(corpora_dir(config) / digest)
+    return {"digest": digest, "pages": manifest.pages, "questions": manifest.questions}
+
+
+@task(name="validate", **cached("config"))
+def validate_task(digest: str, limits: str, data_dir: str, code: str, config: RunConfig) -> dict[str, Any]:
+    """Check a corpus with Great Expectations and return what was found.
+
+    Args:
+        digest: corpus.
+        limits: key of the settings that decide what is reported, as `validation_limits` gives it.
+        data_dir: where the corpus lies.
+        code: digest of the code that checks.
+        config: run.
+    """
+    from slmsearch.corpus.expectations import validate_corpus
+
+    report = validate_corpus(corpora_dir(config) / digest, config.corpus)
+    return asdict(report)
+
+
+def validation_limits(config: CorpusConfig) -> str:
+    """Name the settings that decide what validation reports beside the data."""
+    return content_key(question=config.max_question_chars, page=config.max_page_chars)
+
+
+def is_remote(config: CorpusConfig) -> bool:
+    """Say whether pages or questions come from the Hub."""
+    return any(source is not None and source.startswith("hub:") for source in (config.pages, config.questions))

@@ -1,0 +1,48 @@
+"""Where a run's artefacts lie under the data directory, and which index version is whose. Knows no tracker and no flow."""
+
+from pathlib import Path
+
+from slmsearch.config import RunConfig
+
+
+def corpora_dir(config: RunConfig) -> Path:
+    """Return the parent of materialised corpora."""
+    return Path(config.paths.data_dir) / "corpora"
+
+
+def index_dir(config: RunConfig) -> Path:
+    """Return the parent of index versions."""
+    return Path(config.paths.data_dir) / "index"
+
+
+def evals_dir(config: RunConfig) -> Path:
+    """Return the parent of stored evaluations."""
+    return Path(config.paths.data_dir) / "evals"
+
+
+def control_dir(config: RunConfig, key: str) -> Path:
+    """Return where the SFT control of a key lies."""
+    return Path(config.paths.data_dir) / "training" / f"control-{key}"
+
+
+def name_index(digest: str, config: RunConfig) -> str:
+    """Name the index version of a corpus; loads no model."""
+    from slmsearch.corpus.store import read_manifest
+    from slmsearch.retrieval.build import index_key
+
+    return index_key(read_manifest(corpora_dir(config) / digest).pages_digest, config.retrieval)
+
+
+def has_index(key: str, config: RunConfig) -> bool:
+    """Say whether a version is complete."""
+    from slmsearch.retrieval.versions import is_complete
+
+    return is_complete(index_dir(config) / key)
+
+
+def make_current(key: str, config: RunConfig) -> None:
+    """Point `CURRENT` to a version, as building it would have done."""
+    from slmsearch.retrieval.versions import current_key, set_current
+
+    if current_key(index_dir(config)) != key:
+        set_current(index_dir(config), key)

@@ -1,0 +1,64 @@
+"""How far a long task has come: a bar where a person looks at a terminal, a line in the log now and then elsewhere."""
+
+import logging
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+LINE_SECONDS = 15.0
+"""Time between two lines in the log."""
+
+
+class Progress:
+    """Call it with what is done and the total."""
+
+    def __init__(self, what: str, unit: str) -> None:
+        """Show nothing yet.
+
+        Args:
+            what: name of the work.
+            unit: what is counted, in the plural.
+        """
+        self._what, self._unit = what, unit
+        self._bar: Bar | None = None
+        self._task = TaskID(0)
+        self._last_line = time.monotonic()
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show that `done` of `total` are done."""
+        if sys.stderr.isatty():
+            self._show(done, total)
+        elif time.monotonic() - self._last_line > LINE_SECONDS:
+            self._last_line = time.monotonic()
+            _run_logger().info("%s: %d of %d %s", self._what, done, total, self._unit)
+
+    def _show(self, done: int, total: int) -> None:
+        if self._bar is None:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(self._unit))
+            console = Console(stderr=True)
+            self._bar = Bar(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True, redirect_stdout=False)
+            self._task = self._bar.add_task(self._what, total=total)
+            self._bar.start()
+        self._bar.update(self._task, completed=done, total=total)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def _run_logger() -> Any:
+    from prefect.exceptions import MissingContextError
+    from prefect.logging import get_run_logger
+
+    try:
+        return get_run_logger()
+    except MissingContextError:
+        return logging.getLogger("slmsearch")

@@ -1,0 +1,72 @@
+"""Write what a stage found into its MLflow run."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from slmsearch.config import RunConfig
+from slmsearch.corpus.store import read_manifest
+from slmsearch.evaluate.sample import sample_rows
+from slmsearch.evaluate.store import load_evaluation
+from tasks.places import corpora_dir, evals_dir
+from tasks.traces import episode_span, trace_tags
+from tasks.tracking import open_tracker
+
+
+@task(name="record-evaluation", task_run_name="record-{name}", cache_policy=NO_CACHE)
+def record_evaluation_task(run_id: str, name: str, key: str, config: RunConfig) -> None:
+    """Write a stored evaluation into a run: metrics, its rows as a table, slices, and a sample of its episodes as traces."""
+    tracker, stored = open_tracker(config), load_evaluation(evals_dir(config), key)
+    tracker.record_metrics(run_id, stored.metrics)
+    tracker.record_table(run_id, [_table_row(asdict(row)) for row in stored.rows], f"eval/{key}.json")
+    tracker.record_json(run_id, {"policy": name, "key": key, "metrics": stored.metrics, "slices": stored.slices}, "evaluation.json")
+    chosen = sample_rows(stored.rows, config.evaluate.traced_episodes, config.evaluate.seed)
+    traces = [(episode_span(stored.episodes[i], stored.rows[i]), trace_tags(stored.rows[i])) for i in chosen]
+    if traces:
+        tracker.record_traces(run_id, key, traces)
+
+
+def _table_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    parts = {f"reward/{name}": value for name, value in row["reward_parts"].items()}
+    return {**{name: value for name, value in row.items() if name != "reward_parts"}, **parts}
+
+
+def record_input(run_id: str, digest: str, context: str, config: RunConfig) -> None:
+    """Record a corpus as a dataset input of a run, with its digest and counts."""
+    source = config.corpus.pages or f"world:{config.corpus.world.seed}"
+    manifest = asdict(read_manifest(corpora_dir(config) / digest))
+    profile = json.dumps({name: manifest[name] for name in ("pages", "questions", "pages_digest", "questions_digest")})
+    open_tracker(config).record_dataset(run_id, "corpus", digest, source, profile, context)
+
+
+def record_report(run_id: str, digest: str, report: Mapping[str, Any], config: RunConfig) -> None:
+    """Write what validation found into a run, failing row ids included."""
+    tracker = open_tracker(config)
+    tracker.record_json(run_id, report, "validation.json")
+    tracker.record_table(run_id, findings_table(report), f"validation/{digest}.json")
+
+
+def findings_table(report: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Render findings as rows: what is wrong where, how often, and ids of failing rows."""
+    return [
+        {
+            "severity": finding["severity"],
+            "table": finding["table"],
+            "message": finding["message"],
+            "failed": str(finding["failed"]),
+            "failing_ids": ", ".join(map(str, finding["sample_ids"])),
+            "expectation": f"{finding['expectation']}({finding['column']})",
+        }
+        for finding in report["findings"]
+    ]
+
+
+def record_figures(run_id: str, paths: Sequence[Path], config: RunConfig) -> None:
+    """Store figures in a run."""
+    for path in paths:
+        open_tracker(config).record_file(run_id, path, "figures")

@@ -1,0 +1,86 @@
+"""An episode as a tree of spans: the episode, its turns, and the tool call of each turn. Writes nothing itself.
+
+Episodes of a batch are played together and only their whole time is known, so it is divided evenly among the turns; the
+attribute `timing` says so. Texts are capped: large traces bring MLflow's UI down.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from slmsearch.evaluate.rows import EpisodeRow
+from slmsearch.searcher.episode import Episode, Turn
+from slmsearch.searcher.tools import SEARCH
+
+MAX_SPAN_CHARS = 4000
+MAX_TURNS = 40
+"""Turns of an episode that become spans."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """One span of a trace; times are seconds from the start of the trace."""
+
+    name: str
+    kind: str
+    """MLflow's span type."""
+    inputs: dict[str, Any]
+    outputs: dict[str, Any]
+    start_s: float
+    end_s: float
+    attributes: dict[str, Any] = field(default_factory=dict)
+    children: tuple["Span", ...] = ()
+
+
+def episode_span(episode: Episode, row: EpisodeRow) -> Span:
+    """Render an episode as the root span of its trace."""
+    turns = episode.turns[:MAX_TURNS]
+    share = episode.seconds / max(1, len(turns))
+    return Span(
+        name="episode",
+        kind="AGENT",
+        inputs={"question": _cap(row.question)},
+        outputs={"answer": _cap(episode.answer or ""), "gold": _cap(row.gold)},
+        start_s=0.0,
+        end_s=episode.seconds,
+        attributes={"reward": row.reward, "stop_reason": row.stop_reason, "timing": "batch time, divided evenly among turns"},
+        children=tuple(_turn_span(turn, i, i * share, (i + 1) * share) for i, turn in enumerate(turns)),
+    )
+
+
+def trace_tags(row: EpisodeRow) -> dict[str, str]:
+    """Name what one filters traces by."""
+    outcome = "failed" if row.failed else "right" if row.correct else "wrong"
+    return {"question_id": row.question_id, "kind": row.kind, "stop_reason": row.stop_reason, "outcome": outcome, "breakage": row.breakage}
+
+
+def _turn_span(turn: Turn, number: int, start_s: float, end_s: float) -> Span:
+    return Span(
+        name=f"turn {number + 1}",
+        kind="CHAT_MODEL",
+        inputs={"turn": number + 1},
+        outputs={"text": _cap(turn.text)},
+        start_s=start_s,
+        end_s=end_s,
+        attributes={"sampled_tokens": len(turn.sampled_ids), "context_tokens": len(turn.context_ids)},
+        children=(_tool_span(turn, (start_s + end_s) / 2, end_s),) if turn.call else (),
+    )
+
+
+def _tool_span(turn: Turn, start_s: float, end_s: float) -> Span:
+    assert turn.call is not None
+    text = turn.result.text if turn.result else ""
+    return Span(
+        name=turn.call.name,
+        kind="RETRIEVER" if turn.call.name == SEARCH else "TOOL",
+        inputs={"argument": _cap(turn.call.argument)},
+        outputs={"text": _cap(text)},
+        start_s=start_s,
+        end_s=end_s,
+        attributes={"served": bool(turn.result and turn.result.served)},
+    )
+
+
+def _cap(text: str) -> str:
+    # Lone surrogates, which a served model may write, cannot be stored as UTF-8.
+    clean = text.encode("utf-8", "replace").decode()
+    return clean if len(clean) <= MAX_SPAN_CHARS else f"{clean[:MAX_SPAN_CHARS]} … ({len(clean)} characters)"

@@ -1,0 +1,375 @@
+"""Everything that is written to MLflow or read from it; the only file that imports it.
+
+Every call names its run: MLflow's fluent calls open a stray run where none is active, and its stack of active runs is
+per thread. Runs carry the content key of what they record (`slmsearch.key`) and the process that owns them, so that a re-run
+goes on in the run a killed process left behind. What an episode's trace looks like is in `tasks/traces.py`.
+"""
+
+import functools
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import mlflow
+from filelock import FileLock
+from mlflow import MlflowClient
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+from sqlalchemy.exc import SQLAlchemyError
+
+from slmsearch.config import RunConfig
+from slmsearch.errors import ModelError, ServiceError
+from tasks.owners import is_orphan, one_line, owner_tag, require_reachable
+from tasks.traces import Span
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MAX_PARAM_CHARS = 6000
+MAX_TAG_CHARS = 5000
+PARAMS_PER_BATCH = 100
+METRICS_PER_BATCH = 1000
+TRACES_PER_LINK = 100
+NO_SUCH_THING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+CHAMPION = "champion"
+"""Alias of the promoted model version."""
+KEY, STAGE, OWNER, ADAPTER_HASH, BASE_MODEL = (f"slmsearch.{name}" for name in ("key", "stage", "owner", "adapter_hash", "base_model"))
+"""Tags of runs and model versions."""
+
+
+def _as_service(function: Callable[P, R]) -> Callable[P, R]:
+    """Turn MLflow's errors into a `ServiceError`."""
+
+    @functools.wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except (MlflowException, SQLAlchemyError) as error:
+            raise ServiceError(f"MLflow at {mlflow.get_tracking_uri()}: {one_line(error)}; check tracking.uri and paths.mlruns_dir") from error
+
+    return wrapped
+
+
+def tracking_uri(config: RunConfig) -> str:
+    """Return the address of the store: the configured one, or SQLite in `paths.mlruns_dir`."""
+    return config.tracking.uri or f"sqlite:///{Path(config.paths.mlruns_dir).resolve()}/mlflow.db"
+
+
+@functools.lru_cache(maxsize=8)
+def open_tracker(config: RunConfig) -> "Tracker":
+    """Open the store of a run; opened once per process and address.
+
+    Raises:
+        ServiceError: it cannot be reached or read.
+    """
+    return Tracker(tracking_uri(config), config.tracking.experiment, Path(config.paths.mlruns_dir))
+
+
+class Tracker:
+    """One experiment of one MLflow store."""
+
+    def __init__(self, uri: str, experiment: str, mlruns_dir: Path) -> None:
+        """Connect, and create the experiment where it is missing.
+
+        Raises:
+            ServiceError: the store cannot be reached or read.
+        """
+        mlruns_dir.mkdir(parents=True, exist_ok=True)
+        require_reachable(uri)
+        mlflow.set_tracking_uri(uri)
+        self.uri = uri
+        self.client = MlflowClient(tracking_uri=uri)
+        self.lock = FileLock(mlruns_dir / "promotion.lock")
+        location = str(mlruns_dir.resolve() / "artifacts") if uri.startswith("sqlite") else None
+        self.experiment_id = self._find_experiment(experiment, location)
+
+    @_as_service
+    def _find_experiment(self, name: str, location: str | None) -> str:
+        found = self.client.get_experiment_by_name(name)
+        if found is None:
+            try:
+                return self.client.create_experiment(name, artifact_location=location)
+            except MlflowException:  # another process was faster
+                found = self.client.get_experiment_by_name(name)
+        if found is None or found.lifecycle_stage != "active":
+            raise ServiceError(f"experiment {name!r} was deleted in MLflow; restore it or choose another with tracking.experiment")
+        return str(found.experiment_id)
+
+    # Runs
+
+    @_as_service
+    def start_run(self, stage: str, key: str, parent: str | None = None, tags: Mapping[str, str] | None = None) -> str:
+        """Start a run, or go on with the unfinished one of the same stage and key.
+
+        Args:
+            stage: name of the run.
+            key: content key of what the run records.
+            parent: run it is a child of.
+            tags: further tags.
+        """
+        wanted = {**(tags or {}), STAGE: stage, KEY: key, OWNER: owner_tag()}
+        if parent:
+            wanted["mlflow.parentRunId"] = parent
+        unfinished = self._unfinished(stage, key)
+        if unfinished is None:
+            return str(self.client.create_run(self.experiment_id, run_name=stage, tags=wanted).info.run_id)
+        self.client.update_run(unfinished, status="RUNNING")
+        self.set_tags(unfinished, wanted)
+        return unfinished
+
+    def _unfinished(self, stage: str, key: str) -> str | None:
+        mine = f"tags.`{KEY}` = '{key}' and tags.`{STAGE}` = '{stage}'"
+        for run in self.client.search_runs([self.experiment_id], mine, order_by=["attributes.start_time DESC"], max_results=20):
+            if run.info.status in ("FAILED", "KILLED") or (run.info.status == "RUNNING" and is_orphan(run.data.tags.get(OWNER, ""))):
+                return str(run.info.run_id)
+        return None
+
+    @_as_service
+    def end_run(self, run_id: str, status: str) -> None:
+        """End a run as FINISHED, FAILED or KILLED."""
+        self.client.set_terminated(run_id, status=status)
+
+    @contextmanager
+    def run(self, stage: str, key: str, parent: str | None = None, tags: Mapping[str, str] | None = None) -> Iterator[str]:
+        """Hold a run open: FINISHED at the end, FAILED on an error, KILLED when the process is told to stop."""
+        run_id = self.start_run(stage, key, parent, tags)
+        try:
+            yield run_id
+        except Exception:
+            self.end_run(run_id, "FAILED")
+            raise
+        except BaseException:  # SIGTERM and cancellation reach a flow as these
+            self.end_run(run_id, "KILLED")
+            raise
+        self.end_run(run_id, "FINISHED")
+
+    @_as_service
+    def end_orphans(self) -> int:
+        """End as KILLED every run whose process on this machine is gone; return how many there were."""
+        running = self.client.search_runs([self.experiment_id], "attributes.status = 'RUNNING'", max_results=1000)
+        orphans = [run.info.run_id for run in running if is_orphan(run.data.tags.get(OWNER, ""))]
+        for run_id in orphans:
+            self.client.set_tag(run_id, "slmsearch.ended", "its process was gone")
+            self.client.set_terminated(run_id, status="KILLED")
+        return len(orphans)
+
+    # What a run records
+
+    @_as_service
+    def set_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
+        """Set tags, the last value wins."""
+        self.client.log_batch(run_id, tags=[RunTag(name, str(value)[:MAX_TAG_CHARS]) for name, value in tags.items()])
+
+    @_as_service
+    def find_tag(self, run_id: str, name: str) -> str | None:
+        """Return a tag of a run, None if the run or the tag does not exist."""
+        try:
+            value = self.client.get_run(run_id).data.tags.get(name)
+        except MlflowException as error:
+            if error.error_code in NO_SUCH_THING:
+                return None
+            raise
+        return None if value is None else str(value)
+
+    @_as_service
+    def record_params(self, run_id: str, params: Mapping[str, Any]) -> None:
+        """Record params that the run does not have yet; MLflow lets none be changed."""
+        known = self.client.get_run(run_id).data.params
+        fresh = [Param(name, str(value)[:MAX_PARAM_CHARS]) for name, value in params.items() if name not in known]
+        for i in range(0, len(fresh), PARAMS_PER_BATCH):
+            self.client.log_batch(run_id, params=fresh[i : i + PARAMS_PER_BATCH])
+
+    @_as_service
+    def record_json(self, run_id: str, value: Mapping[str, Any], name: str) -> None:
+        """Store a JSON artifact, replacing one of that name."""
+        self.client.log_dict(run_id, dict(value), name)
+
+    @_as_service
+    def record_text(self, run_id: str, text: str, name: str) -> None:
+        """Store a text artifact, replacing one of that name."""
+        self.client.log_text(run_id, text, name)
+
+    @_as_service
+    def record_file(self, run_id: str, path: Path, folder: str) -> None:
+        """Store a file or the contents of a directory under a folder of the run's artifacts."""
+        store = self.client.log_artifacts if path.is_dir() else self.client.log_artifact
+        store(run_id, str(path), folder)
+
+    @_as_service
+    def record_dataset(self, run_id: str, name: str, digest: str, source: str, profile: str, context: str) -> None:
+        """Record a data set as input of the run; repeating it changes nothing."""
+        dataset = Dataset(name=name, digest=digest, source_type="local", source=json.dumps({"uri": source}), profile=profile)
+        self.client.log_inputs(run_id, datasets=[DatasetInput(dataset, [InputTag("mlflow.data.context", context)])])
+
+    @_as_service
+    def record_metrics(self, run_id: str, metrics: Mapping[str, float], step: int = 0, time_s: float | None = None) -> None:
+        """Record metrics of a step, unless the run has a point of that name at that step or later."""
+        known = self.client.get_run(run_id).data.metrics
+        fresh = {name: value for name, value in metrics.items() if name not in known or self._last_step(run_id, name) < step}
+        self._log_points(run_id, [(step, fresh, time_s)])
+
+    @_as_service
+    def record_steps(self, run_id: str, steps: Iterable[tuple[int, Mapping[str, float], float]]) -> None:
+        """Record `(step, metrics, time)` as curves, one write per step; see `last_step` for going on with a curve."""
+        for step in steps:
+            self._log_points(run_id, [step])
+
+    @_as_service
+    def last_step(self, run_id: str) -> int:
+        """Return the highest step that any metric of the run has, 0 if it has none."""
+        return max((self._last_step(run_id, name) for name in self.client.get_run(run_id).data.metrics), default=0)
+
+    def _last_step(self, run_id: str, name: str) -> int:
+        return max((point.step for point in self.client.get_metric_history(run_id, name)), default=-1)
+
+    def _log_points(self, run_id: str, points: Sequence[tuple[int, Mapping[str, float], float | None]]) -> None:
+        metrics = [
+            Metric(name, float(value), int((at or time.time()) * 1000), step)
+            for step, values, at in points
+            for name, value in values.items()
+        ]
+        for i in range(0, len(metrics), METRICS_PER_BATCH):
+            self.client.log_batch(run_id, metrics=metrics[i : i + METRICS_PER_BATCH])
+
+    @_as_service
+    def record_table(self, run_id: str, rows: Sequence[Mapping[str, Any]], name: str) -> None:
+        """Store rows as a table that MLflow's UI shows; a table of that name is left alone, for MLflow would append to it."""
+        folder = name.rpartition("/")[0]
+        if not rows or name in {item.path for item in self.client.list_artifacts(run_id, folder)}:
+            return
+        columns = {column: [_cell(row[column]) for row in rows] for column in rows[0]}
+        self.client.log_table(run_id, columns, name)
+
+    @_as_service
+    def record_traces(self, run_id: str, key: str, traces: Sequence[tuple[Span, Mapping[str, str]]]) -> None:
+        """Record traces and link them to the run; traces recorded before under the same key are only linked.
+
+        Args:
+            run_id: run they belong to.
+            key: content key of the evaluation they are a sample of.
+            traces: root span and tags of each.
+        """
+        same = f"tags.eval_key = '{key}'"
+        known = self.client.search_traces(locations=[self.experiment_id], filter_string=same, include_spans=False)
+        trace_ids = [trace.info.trace_id for trace in known]
+        trace_ids = trace_ids or [self._write_trace(root, {**tags, "eval_key": key}) for root, tags in traces]
+        mlflow.flush_trace_async_logging()
+        for i in range(0, len(trace_ids), TRACES_PER_LINK):
+            self.client.link_traces_to_run(trace_ids[i : i + TRACES_PER_LINK], run_id)
+
+    def _write_trace(self, root: Span, tags: dict[str, str]) -> str:
+        started = time.time() - root.end_s
+        span = self.client.start_trace(
+            root.name,
+            span_type=root.kind,
+            inputs=root.inputs,
+            attributes=root.attributes,
+            tags=tags,
+            experiment_id=self.experiment_id,
+            start_time_ns=_nanoseconds(started),
+        )
+        for child in root.children:
+            self._write_span(span.trace_id, span.span_id, child, started)
+        self.client.end_trace(span.trace_id, outputs=root.outputs, end_time_ns=_nanoseconds(started + root.end_s))
+        return str(span.trace_id)
+
+    def _write_span(self, trace_id: str, parent_id: str, span: Span, started: float) -> None:
+        live = self.client.start_span(
+            span.name,
+            trace_id=trace_id,
+            parent_id=parent_id,
+            span_type=span.kind,
+            inputs=span.inputs,
+            attributes=span.attributes,
+            start_time_ns=_nanoseconds(started + span.start_s),
+        )
+        for child in span.children:
+            self._write_span(trace_id, live.span_id, child, started)
+        self.client.end_span(trace_id, live.span_id, outputs=span.outputs, end_time_ns=_nanoseconds(started + span.end_s))
+
+    # Models
+
+    @_as_service
+    def register_adapter(self, run_id: str, adapter: Path, name: str, tags: Mapping[str, str]) -> str:
+        """Store a LoRA adapter in a run and register it; return its version, an old one where the adapter's hash is known.
+
+        Args:
+            run_id: run that made it.
+            adapter: directory with `adapter_model.safetensors`.
+            name: registered model.
+            tags: tags of the version; `slmsearch.adapter_hash` must be among them.
+        """
+        self.client.log_artifacts(run_id, str(adapter), "adapter")
+        if (known := self._find_version(name, tags[ADAPTER_HASH])) is not None:
+            return known
+        model = mlflow.create_external_model(
+            name=name, source_run_id=run_id, experiment_id=self.experiment_id, model_type="lora", tags=dict(tags)
+        )
+        version = self.client.create_model_version(
+            name, f"runs:/{run_id}/adapter", run_id=run_id, tags=dict(tags), model_id=model.model_id, await_creation_for=0
+        )
+        return str(version.version)
+
+    def _find_version(self, name: str, adapter_hash: str) -> str | None:
+        try:
+            self.client.create_registered_model(name, description="LoRA adapters of slmsearch; the alias `champion` is the promoted one")
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+        versions = self.client.search_model_versions(f"name = '{name}'", max_results=1000)
+        return next((str(v.version) for v in versions if v.tags.get(ADAPTER_HASH) == adapter_hash), None)
+
+    @_as_service
+    def champion(self, name: str) -> dict[str, str] | None:
+        """Return version and tags of the promoted adapter, None if there is none."""
+        try:
+            version = self.client.get_model_version_by_alias(name, CHAMPION)
+        except MlflowException as error:
+            # An unreachable store must never read as "no champion": that would promote anything.
+            if error.error_code in NO_SUCH_THING:
+                return None
+            raise
+        return {**version.tags, "version": str(version.version)}
+
+    @_as_service
+    def promote(self, name: str, version: str, expected: str | None) -> None:
+        """Move the alias `champion` to a version.
+
+        Args:
+            name: registered model.
+            version: new champion.
+            expected: version that was champion when the decision was taken, None if there was none.
+
+        Raises:
+            ServiceError: another run has promoted meanwhile.
+        """
+        with self.lock:
+            current = (self.champion(name) or {}).get("version")
+            if current not in (expected, version):
+                raise ServiceError(f"champion of {name} moved from {expected} to {current} meanwhile; compare again before promoting")
+            self.client.set_registered_model_alias(name, CHAMPION, version)
+
+    @_as_service
+    def fetch_adapter(self, name: str, version: str) -> Path:
+        """Return a directory with a version's adapter, fetched if the store is remote.
+
+        Raises:
+            ModelError: its files are gone.
+        """
+        uri = self.client.get_model_version_download_uri(name, version)
+        try:
+            return Path(mlflow.artifacts.download_artifacts(artifact_uri=uri, tracking_uri=self.uri))
+        except (OSError, MlflowException) as error:
+            raise ModelError(f"adapter of {name} version {version} cannot be read ({one_line(error)}); train and promote again") from error
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * 1e9)
+
+
+def _cell(value: Any) -> Any:
+    # Lone surrogates, which a served model may answer with, cannot be stored as UTF-8.
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

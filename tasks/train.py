@@ -1,0 +1,72 @@
+"""Train: GRPO in a process of its own, and the SFT control."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from slmsearch.config import RunConfig
+from slmsearch.learn.control import train_control
+from slmsearch.learn.job import TrainJob, make_job
+from slmsearch.learn.launch import train
+from slmsearch.learn.reports import StepReport
+from tasks.places import control_dir
+from tasks.progress import Progress
+from tasks.tracking import open_tracker
+
+
+@task(name="train", cache_policy=NO_CACHE)
+def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> dict[str, Any]:
+    """Train with GRPO, or look the finished training up, writing one point per step and metric into an MLflow run.
+
+    Call it directly, never `.submit()` it: it listens for termination, which only the main thread can.
+
+    Args:
+        digest: corpus.
+        index_key: index version.
+        run_id: MLflow run of the curves.
+        config: run.
+    """
+    tracker, total = open_tracker(config), config.train.steps
+    with Progress("train", "steps") as progress:
+
+        def on_step(report: StepReport) -> None:
+            tracker.record_steps(run_id, [(report.step, report.metrics, report.time)])
+            progress(report.step, max(total, report.step))
+
+        result = train(make_job(config, digest, index_key), on_step, after_step=tracker.last_step(run_id))
+    return {"adapter": str(result.adapter_dir), "hash": result.adapter_hash, "steps": result.steps, "seconds": result.seconds}
+
+
+@task(name="train-sft-control", cache_policy=NO_CACHE)
+def train_control_task(key: str, run_id: str, config: RunConfig) -> dict[str, Any]:
+    """Continue supervised training from the policy's model, or look the control up.
+
+    Args:
+        key: content key of the control.
+        run_id: MLflow run of the curves.
+        config: run.
+    """
+    tracker = open_tracker(config)
+    done = tracker.last_step(run_id)
+    with Progress("SFT control", "steps") as progress:
+
+        def on_log(step: int, metrics: dict[str, float]) -> None:
+            progress(step, config.control.steps)
+            if step > done:
+                tracker.record_steps(run_id, [(step, _project_names(metrics), time.time())])
+
+        facts = train_control(config, control_dir(config, key), on_log)
+    return {"model": str(control_dir(config, key)), **facts}
+
+
+def _project_names(logs: Mapping[str, float]) -> dict[str, float]:
+    names = {"loss": "loss", "grad_norm": "optim/grad_norm", "learning_rate": "optim/learning_rate"}
+    return {ours: logs[theirs] for theirs, ours in names.items() if theirs in logs}
+
+
+def training_job(digest: str, index_key: str, config: RunConfig) -> TrainJob:
+    """Return the job that `train_task` trains, for its key and place."""
+    return make_job(config, digest, index_key)

@@ -1,0 +1,138 @@
+"""Isolation for every test: temporary stores, no telemetry, no network, and the options that decide what runs.
+
+Variables that libraries read on import are set here at import time, before pytest collects anything.
+"""
+
+import ipaddress
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HOME = Path(tempfile.mkdtemp(prefix="slmsearch-tests-"))
+"""What libraries would otherwise keep in the user's home; removed when the session ends."""
+
+FOREIGN = ("SLMSEARCH_", "PREFECT_", "MLFLOW_", "HF_", "OLLAMA_", "OPENAI_", "WANDB_")
+FOREIGN_NAMES = ("DATA_DIR", "DEV", "JUDGE_MODEL", "JUDGE_BASE_URL")
+
+for name in [name for name in os.environ if name.startswith(FOREIGN) or name in FOREIGN_NAMES]:
+    del os.environ[name]
+os.environ.update(
+    {
+        "SLMSEARCH_PATHS__DATA_DIR": str(HOME / "data"),
+        "SLMSEARCH_PATHS__MLRUNS_DIR": str(HOME / "mlruns"),
+        "PREFECT_HOME": str(HOME / "prefect"),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_CLI_COLORS": "false",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "HF_HOME": str(HOME / "huggingface"),
+        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "DO_NOT_TRACK": "1",
+        "GX_ANALYTICS_ENABLED": "false",
+        "ANONYMIZED_TELEMETRY": "false",
+        "MPLBACKEND": "Agg",
+        # The suite is meant for two cores; more threads only make small models slower.
+        "OMP_NUM_THREADS": "2",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+)
+
+
+class NetworkForbidden(RuntimeError):
+    """A test reached for another machine; no OSError, so that no client takes it for an outage and retries."""
+
+
+def is_local(address: Any) -> bool:
+    """Say whether a socket address stays on this machine."""
+    if not isinstance(address, tuple):  # the path of a Unix socket
+        return True
+    host = str(address[0])
+    if host in {"", "localhost"}:
+        return True
+    try:
+        ip = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return ip.is_loopback or ip.is_unspecified
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--live", action="store_true", help="also run tests that talk to services outside this machine")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("live") and not config.getoption("--live"):
+            item.add_marker(pytest.mark.skip(reason="talks to a service outside this machine; --live runs it"))
+        if item.get_closest_marker("gpu") and not has_gpu():
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(HOME, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_network(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Refuse connections to other machines, unless the session runs with --live."""
+    if request.config.getoption("--live"):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        for method in ("connect", "connect_ex"):
+            patch.setattr(socket.socket, method, local_only(getattr(socket.socket, method)))
+        yield
+
+
+def local_only(connect: Callable[[socket.socket, Any], Any]) -> Callable[[socket.socket, Any], Any]:
+    def guarded(self: socket.socket, address: Any) -> Any:
+        if not is_local(address):
+            raise NetworkForbidden(f"a test tried to reach {address}")
+        return connect(self, address)
+
+    return guarded
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_stray_store() -> Iterator[None]:
+    """Fail when MLflow fell back to its store in the current directory: some call named neither run nor store."""
+    stray = Path.cwd() / "mlflow.db"
+    existed = stray.exists()
+    yield
+    assert existed or not stray.exists(), f"something wrote to {stray}"
+
+
+@pytest.fixture(autouse=True)
+def isolated_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give each test its own data and MLflow directories, as settings and child processes see them; returns their parent."""
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("SLMSEARCH_PATHS__DATA_DIR", str(home / "data"))
+    monkeypatch.setenv("SLMSEARCH_PATHS__MLRUNS_DIR", str(home / "mlruns"))
+    # Code under test may set these for the process. Setting them here makes monkeypatch take them back after each test.
+    for name in ("PREFECT_HOME", "PREFECT_API_URL", "MLFLOW_TRACKING_URI"):
+        before = os.environ.get(name)
+        monkeypatch.setenv(name, before or "")
+        if before is None:
+            monkeypatch.delenv(name)
+    return home
+
+
+@pytest.fixture(scope="session")
+def prefect_harness() -> Iterator[None]:
+    """Start one temporary Prefect server; for tests that run flows or tasks as such, about ten seconds once."""
+    from prefect.testing.utilities import prefect_test_harness
+
+    with prefect_test_harness(server_startup_timeout=120):
+        yield

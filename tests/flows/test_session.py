@@ -1,0 +1,135 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from flows import exits
+from flows.session import split_overrides
+from slmsearch import errors
+from tasks.corpus import ValidationFailed
+
+HEAVY = ("torch", "trl", "transformers", "mlflow", "prefect", "great_expectations", "sentence_transformers", "chromadb", "pandas", "pydantic")
+
+
+def slmsearch(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flows", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **variables})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "own", "overrides"),
+    [
+        (["--train.steps", "5", "--json"], ["--json"], ["--train.steps=5"]),
+        (["query", "--train.steps=5"], ["query"], ["--train.steps=5"]),
+        (["--reward.malformed", "-0.5"], [], ["--reward.malformed=-0.5"]),
+        (["--train.group-size", "4"], [], ["--train.group_size=4"]),
+        (["--searcher.system_prompt", ""], [], ["--searcher.system_prompt="]),
+        (["--searcher.system_prompt=a b=c --d"], [], ["--searcher.system_prompt=a b=c --d"]),
+        (["--limit", "5", "a.b"], ["--limit", "5", "a.b"], []),
+        (["--", "--train.steps"], ["--", "--train.steps"], []),
+    ],
+)
+def test_dotted_flags_are_separated_from_the_commands_own(arguments: list[str], own: list[str], overrides: list[str]) -> None:
+    assert split_overrides(arguments) == (own, overrides)
+
+
+@pytest.mark.parametrize("arguments", [["--train.steps"], ["--train.steps", "--json"]])
+def test_a_dotted_flag_without_a_value_is_wrong_usage(arguments: list[str]) -> None:
+    with pytest.raises(click.UsageError, match=r"--train\.steps needs a value"):
+        split_overrides(arguments)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.ConfigError("x"), 2),
+        (errors.CorpusError("x"), 1),
+        (ValidationFailed("x"), 1),
+        (errors.ServiceError("x"), 3),
+        (errors.ModelError("x"), 3),
+        (errors.IndexUnusableError("x"), 3),
+        (OSError(28, "No space left on device"), 3),
+    ],
+)
+def test_each_error_has_its_exit_code(error: errors.SlmSearchError | OSError, code: int) -> None:
+    assert exits.exit_code(error) == code
+
+
+def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
+    code = (
+        "import sys, flows.cli\n"
+        "try: flows.cli.cli(['--help'])\n"
+        "except SystemExit: pass\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stderr.strip() == "[]"
+    for name in ("setup", "world", "validate", "index", "reindex", "search", "evaluate", "train", "bootstrap", "compare", "run", "up", "config"):
+        assert f"\n  {name} " in done.stdout
+
+
+def test_json_is_one_object_on_stdout(tmp_path: Path) -> None:
+    done = slmsearch("config", "--json", "--train.steps", "7", SLMSEARCH_JUDGE__API_KEY="s3cret")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["train"]["steps"] == 7
+    assert "s3cret" not in done.stdout
+
+
+def test_progress_and_prints_do_not_reach_stdout(tmp_path: Path) -> None:
+    done = slmsearch("world", "--pages", "40", "--out", str(tmp_path), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "num_pages": 40,
+        "seed": 11,
+        "pages": str(tmp_path / "pages.jsonl"),
+        "questions": str(tmp_path / "questions.jsonl"),
+    }
+    assert len((tmp_path / "pages.jsonl").read_text().splitlines()) == 40
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "named"),
+    [
+        (["config", "--train.stepz", "3"], 2, "did you mean train.steps"),
+        (["config", "--config", "missing.yaml"], 2, "missing.yaml does not exist"),
+        (["config", "--train.steps"], 2, "needs a value"),
+        (["config", "--nonsense"], 2, "No such option"),
+        (["nonsense"], 2, "No such command"),
+        (["run", "nonsense"], 2, "train-and-eval"),
+        (["search", "anything"], 3, "slmsearch setup"),
+        (["index", "build", "--corpus.pages", "gone.jsonl"], 1, "gone.jsonl"),
+        (["compare", "one", "two"], 3, "no evaluation 'one'"),
+    ],
+)
+def test_failures_have_an_exit_code_and_a_line_that_says_what_to_do(arguments: list[str], code: int, named: str) -> None:
+    done = slmsearch(*arguments)
+    assert done.returncode == code, done.stderr
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_failure_with_json_is_one_object_too() -> None:
+    done = slmsearch("config", "--json", "--train.steps", "many")
+    assert done.returncode == 2
+    failure = json.loads(done.stdout)
+    assert failure["boundary"] == "config"
+    assert "train.steps" in failure["error"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "named"),
+    [
+        ({"PREFECT_API_URL": "http://127.0.0.1:9/api"}, "no Prefect API answers at http://127.0.0.1:9/api"),
+        ({"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}, "no MLflow server answers at http://127.0.0.1:9"),
+    ],
+)
+def test_an_unreachable_server_is_named_within_seconds(variables: dict[str, str], named: str) -> None:
+    arguments = ["run", "validate"] if "PREFECT_API_URL" in variables else ["compare", "a" * 32, "b" * 32]
+    done = slmsearch(*arguments, **variables)
+    assert done.returncode == 3
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr

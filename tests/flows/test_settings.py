@@ -1,0 +1,148 @@
+import json
+from pathlib import Path
+
+import pytest
+from flows.settings import find_project_root, load_config, loggable, masked, read_environment, recordable
+from pydantic import SecretStr
+from slmsearch.config import RunConfig
+from slmsearch.errors import ConfigError
+
+CONFIGS = sorted((find_project_root() / "deployments" / "configs").glob("*.yaml"))
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_defaults_are_those_of_the_sections_with_absolute_paths(tmp_path: Path) -> None:
+    config = load_config(environment={}, root=tmp_path)
+    assert type(config) is RunConfig, "a BaseSettings would read the worker's environment again"
+    assert config.train == RunConfig().train
+    assert config.paths.data_dir == str(tmp_path / "data")
+    assert config.paths.mlruns_dir == str(tmp_path / "mlruns")
+
+
+def test_later_wins_and_files_merge_deeply(tmp_path: Path) -> None:
+    first = write(tmp_path / "a.yaml", "train: {steps: 1, group_size: 4, lora: {r: 2, alpha: 3}}\nevaluate: {limit: 1}")
+    second = write(tmp_path / "b.yaml", "train: {steps: 2, lora: {r: 5}}")
+    environment = {"SLMSEARCH_EVALUATE__LIMIT": "3", "slmsearch_train__seed": "7", "SLMSEARCH_TRAIN__STEPS": "9"}
+    config = load_config([first, second], ["--train.steps", "4", "--reward.malformed=-0.5"], environment)
+    assert (config.train.steps, config.train.group_size, config.train.seed) == (4, 4, 7)
+    assert (config.train.lora.r, config.train.lora.alpha) == (5, 3)
+    assert config.evaluate.limit == 3
+    assert config.reward.malformed == -0.5
+
+
+def test_short_names_lie_between_files_and_prefixed_variables(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.yaml", "judge: {model: from-file, base_url: http://file}\npaths: {data_dir: /file}")
+    environment = {"DATA_DIR": "/short", "JUDGE_MODEL": "short", "JUDGE_BASE_URL": "http://short", "DEV": "1"}
+    config = load_config([file], environment=environment)
+    assert config.paths.data_dir == "/short"
+    assert (config.judge.model, config.judge.base_url) == ("short", "http://short")
+    assert config.corpus.limit_pages == 10
+    assert load_config([file], environment={**environment, "SLMSEARCH_JUDGE__MODEL": "long"}).judge.model == "long"
+    assert load_config(environment={"DEV": "0"}).corpus.limit_pages == 0
+
+
+def test_dotenv_is_read_and_the_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / ".env", "SLMSEARCH_TRAIN__STEPS=3\nSLMSEARCH_TRAIN__SEED=4\nDATA_DIR=/from-dotenv\n")
+    monkeypatch.setenv("SLMSEARCH_TRAIN__SEED", "5")
+    monkeypatch.delenv("SLMSEARCH_PATHS__DATA_DIR")
+    config = load_config(environment=read_environment(tmp_path), root=tmp_path)
+    assert (config.train.steps, config.train.seed) == (3, 5)
+    assert config.paths.data_dir == "/from-dotenv"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "environment", "named"),
+    [
+        (["--train.stepz", "3"], {}, "did you mean train.steps"),
+        (["--trian.steps=3"], {}, "train.steps"),
+        ([], {"SLMSEARCH_TRAIN__STEPZ": "3"}, "SLMSEARCH_TRAIN__STEPZ"),
+        ([], {"SLMSEARCH_NONSENSE": "3"}, "slmsearch config"),
+        (["--train.steps", "many"], {}, "train.steps"),
+        (["--train.steps", "-1"], {}, "greater than or equal to 0"),
+    ],
+)
+def test_what_is_unknown_or_does_not_fit_is_named_in_one_line(overrides: list[str], environment: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(overrides=overrides, environment=environment)
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [("train: {stepz: 3}", "train.stepz"), ("train: [1", "not valid YAML"), ("- 1", "sections"), ("trian: {steps: 1}", "trian")],
+)
+def test_a_broken_file_is_named(tmp_path: Path, text: str, named: str) -> None:
+    file = write(tmp_path / "broken.yaml", text)
+    with pytest.raises(ConfigError, match="broken.yaml") as caught:
+        load_config([file], environment={})
+    assert named in str(caught.value)
+
+
+def test_a_missing_file_is_an_error_and_an_empty_one_is_not(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        load_config([tmp_path / "missing.yaml"], environment={})
+    assert load_config([write(tmp_path / "empty.yaml", "# nothing\n")], environment={}).train == RunConfig().train
+
+
+def test_inputs_are_found_in_the_current_directory_then_in_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, root = tmp_path / "here", tmp_path / "root"
+    (root / "data" / "models" / "tiny").mkdir(parents=True)
+    here.mkdir()
+    write(here / "pages.jsonl", "")
+    monkeypatch.chdir(here)
+    overrides = ["--corpus.pages", "pages.jsonl", "--corpus.questions", "gone.jsonl", "--policy.model", "data/models/tiny"]
+    config = load_config(overrides=[*overrides, "--evaluate.baselines", "random,data/models/gone,Qwen/Qwen3"], environment={}, root=root)
+    assert config.corpus.pages == str(here / "pages.jsonl")
+    assert config.corpus.questions == str(root / "gone.jsonl")
+    assert config.policy.model == str(root / "data" / "models" / "tiny")
+    assert config.evaluate.baselines == ("random", str(root / "data" / "models" / "gone"), "Qwen/Qwen3")
+    assert config.retrieval.embedder.model == "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def test_hub_sources_stay_as_they_are() -> None:
+    assert load_config(overrides=["--corpus.pages", "hub:owner/name"], environment={}).corpus.pages == "hub:owner/name"
+
+
+def test_secrets_are_never_recorded() -> None:
+    environment = {"SLMSEARCH_JUDGE__API_KEY": "s3cret", "SLMSEARCH_TRACKING__URI": "http://user:s3cret@host/path"}
+    config = load_config(environment=environment)
+    assert config.judge.api_key == SecretStr("s3cret")
+    leaves = loggable(config)
+    assert not [name for name in leaves if "api_key" in name], "left out by type, also where there is no secret"
+    for shown in (leaves, recordable(config)):
+        assert "s3cret" not in json.dumps(shown)
+    assert leaves["tracking.uri"] == "http://host/path"
+    assert leaves["train.lora.r"] == 16
+    assert masked(config)["judge"]["api_key"] == "**********"
+
+
+def test_a_wrong_secret_is_not_repeated_in_the_message() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(environment={"SLMSEARCH_JUDGE": '{"api_key": ["s3cret"]}'})
+    assert "s3cret" not in str(caught.value)
+
+
+def test_what_was_recorded_can_be_read_back(tmp_path: Path) -> None:
+    config = load_config(overrides=["--train.steps", "3", "--evaluate.baselines", "random"], environment={}, root=tmp_path)
+    file = write(tmp_path / "recorded.yaml", json.dumps(recordable(config)))
+    assert load_config([file], environment={}, root=tmp_path) == config
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_the_committed_configs_load(path: Path) -> None:
+    load_config([path], environment={})
+
+
+def test_the_gpu_config_says_what_its_comment_says() -> None:
+    config = load_config([path for path in CONFIGS if path.name == "rtx3090.yaml"], environment={})
+    episodes = config.train.questions_per_step * config.train.group_size
+    assert episodes // config.train.accumulation == 4, "episodes in a micro-batch"
+    assert config.train.learning_rate == 1e-5
+    assert (config.train.epochs, config.train.steps, config.train.temperature) == (3, 0, 0.7)
+    assert (config.judge.kind, config.judge.model, config.searcher.max_turns) == ("ollama", "qwen2.5:7b", 10)

@@ -1,0 +1,116 @@
+"""Materialised corpora: found again, immutable, and refused when damaged."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from slmsearch.config import CorpusConfig, WorldConfig
+from slmsearch.corpus import store
+from slmsearch.corpus.store import build_corpus, load_corpus, read_manifest
+from slmsearch.corpus.world import generate_world
+from slmsearch.errors import CorpusError
+
+SMALL = CorpusConfig(world=WorldConfig(pages=60, seed=3))
+
+
+def test_a_world_comes_back_as_it_was_made(tmp_path: Path):
+    digest = build_corpus(SMALL, tmp_path)
+    corpus = load_corpus(tmp_path, digest)
+    world = generate_world(SMALL.world)
+    assert list(corpus.library.pages()) == world.pages
+    loaded = {question.id: question for questions in corpus.questions.values() for question in questions}
+    assert loaded == {question.id: question for question in world.questions}
+    assert list(corpus.questions) == ["train", "validation", "test"]
+    manifest = read_manifest(tmp_path / digest)
+    assert (manifest.pages, sum(manifest.questions.values()), manifest.dropped_questions) == (60, len(world.questions), 0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([digest, "sources"])
+
+
+def test_the_second_time_nothing_is_generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    digest = build_corpus(SMALL, tmp_path)
+
+    def refuse(config: CorpusConfig) -> None:
+        raise AssertionError("generated again")
+
+    monkeypatch.setattr(store, "load_source", refuse)
+    assert build_corpus(SMALL, tmp_path) == digest
+    # Limits of validation do not change the corpus.
+    assert build_corpus(SMALL.model_copy(update={"max_page_chars": 10}), tmp_path) == digest
+    with pytest.raises(AssertionError):
+        build_corpus(SMALL.model_copy(update={"split_seed": 1}), tmp_path)
+
+
+def test_the_digest_follows_content_split_and_limit(tmp_path: Path):
+    digests = {
+        build_corpus(config, tmp_path)
+        for config in (
+            SMALL,
+            SMALL.model_copy(update={"split_seed": 1}),
+            SMALL.model_copy(update={"limit_pages": 10}),
+            SMALL.model_copy(update={"world": WorldConfig(pages=60, seed=4)}),
+        )
+    }
+    assert len(digests) == 4
+    pages_digests = {read_manifest(tmp_path / digest).pages_digest for digest in digests}
+    assert len(pages_digests) == 3, "another split leaves the pages as they are"
+
+
+def test_a_changed_file_gives_another_corpus(tmp_path: Path):
+    source = tmp_path / "p.jsonl"
+    config = CorpusConfig(pages=str(source))
+    source.write_text(json.dumps({"id": "a", "title": "A", "content": "one"}))
+    first = build_corpus(config, tmp_path / "corpora")
+    source.write_text(json.dumps({"id": "a", "title": "A", "content": "two"}))
+    second = build_corpus(config, tmp_path / "corpora")
+    assert first != second
+    assert load_corpus(tmp_path / "corpora", first).library.page("a").content == "one"
+    assert load_corpus(tmp_path / "corpora", second).questions == {"train": [], "validation": [], "test": []}
+
+
+def test_content_with_any_line_separator_survives(tmp_path: Path):
+    content = "# A\r\n\u2028text\x0b\x85\n\ttab\x00"
+    (tmp_path / "p.jsonl").write_text(json.dumps({"id": "a", "title": "A", "content": content}))
+    digest = build_corpus(CorpusConfig(pages=str(tmp_path / "p.jsonl")), tmp_path)
+    assert load_corpus(tmp_path, digest).library.page("a").content == content
+
+
+@pytest.mark.parametrize("damage", ["no manifest", "manifest", "row", "truncated", "missing file", "other name"])
+def test_a_damaged_corpus_is_refused_and_made_again(tmp_path: Path, damage: str):
+    digest = build_corpus(SMALL, tmp_path)
+    directory = tmp_path / digest
+    pages = directory / "pages.jsonl"
+    if damage == "no manifest":
+        (directory / "manifest.json").unlink()
+    elif damage == "manifest":
+        (directory / "manifest.json").write_text("{")
+    elif damage == "row":
+        pages.write_text(pages.read_text().replace("a", "b", 1))
+    elif damage == "truncated":
+        pages.write_bytes(pages.read_bytes()[:-10])
+    elif damage == "missing file":
+        (directory / "questions.jsonl").unlink()
+    else:
+        directory.rename(tmp_path / "0123456789abcdef0123")
+    with pytest.raises(CorpusError) as raised:
+        load_corpus(tmp_path, digest if damage != "other name" else "0123456789abcdef0123")
+    assert "\n" not in str(raised.value)
+    assert build_corpus(SMALL, tmp_path) == digest
+    assert load_corpus(tmp_path, digest).digest == digest
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(path: Path, rows: object) -> None:
+        path.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store, "_write_rows", full)
+    with pytest.raises(CorpusError, match="No space left on device"):
+        build_corpus(SMALL, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_broken_source_leaves_nothing_behind(tmp_path: Path):
+    with pytest.raises(CorpusError, match="does not exist"):
+        build_corpus(CorpusConfig(pages="absent.jsonl"), tmp_path / "corpora")
+    assert not (tmp_path / "corpora").exists()

@@ -1,0 +1,78 @@
+"""Failure analysis and search metrics on hand-made episodes."""
+
+from dataclasses import replace
+
+import pytest
+
+from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
+from slmsearch.evaluate.breakage import Breakage, find_breakage
+from slmsearch.evaluate.evidence import Evidence, gather_evidence
+from slmsearch.searcher.episode import Episode, StopReason
+from tests.slmsearch.evaluate.builders import ONE_HOP, TWO_HOP, play, read, say, search, view
+
+UNANSWERABLE = Question("q3", "Who was the mayor?", UNKNOWN_ANSWER, page_ids=("ada",), kind="unanswerable")
+PAGES_ONLY = Question("q4", "Who?", "Ada", page_ids=("ada", "notes"))
+NO_GOLD = Question("q5", "Who?", "Ada")
+COLONS = Question("q6", "Who?", "Ada", page_ids=("a:b",), section_ids=("a:b:c:d",), hops=1)
+
+
+@pytest.mark.parametrize(
+    ("question", "episode", "breakage"),
+    [
+        (ONE_HOP, play(search("ada"), stop_reason=StopReason.MALFORMED), Breakage.MALFORMED),
+        (ONE_HOP, play(search("ada"), stop_reason=StopReason.MAX_TURNS), Breakage.CUT_OFF),
+        (ONE_HOP, play(stop_reason=StopReason.MAX_TOKENS), Breakage.CUT_OFF),
+        (UNANSWERABLE, play(search("ada"), read("ada:life"), say("Bob")), Breakage.INVENTED),
+        (UNANSWERABLE, play(say("Bob")), Breakage.INVENTED),
+        (ONE_HOP, play(search("bob"), say(UNKNOWN_ANSWER)), Breakage.ABSTAINED_WRONGLY),
+        (ONE_HOP, play(say("1815")), Breakage.NO_SEARCH),
+        (ONE_HOP, play(view("ada"), say("1815")), Breakage.NO_SEARCH),
+        (ONE_HOP, play(read("ada:life"), say("1816")), Breakage.MISREAD),  # guessed the id: no search needed
+        (ONE_HOP, play(search("bob"), say("1816")), Breakage.PAGE_MISSED),
+        (ONE_HOP, play(search("bob"), read("bob:life"), say("1816")), Breakage.PAGE_MISSED),
+        (ONE_HOP, play(search("bob", "ada"), read("bob:life"), say("1816")), Breakage.SECTION_MISSED),
+        (ONE_HOP, play(search("ada"), view("ada"), say("1816")), Breakage.SECTION_MISSED),
+        (ONE_HOP, play(search("ada"), read("ada:work"), say("1816")), Breakage.SECTION_MISSED),
+        (ONE_HOP, play(search("ada"), read("ada:life", served=False), say("1816")), Breakage.INVENTED),
+        (ONE_HOP, play(search("ada"), say("1816")), Breakage.INVENTED),
+        (ONE_HOP, play(search("ada"), read("ada:life"), say("1816")), Breakage.MISREAD),
+        (ONE_HOP, play(search("ada", served=False), say("1816")), Breakage.PAGE_MISSED),
+        (TWO_HOP, play(search("notes"), read("notes:author"), say("Ada")), Breakage.STOPPED_EARLY),
+        (TWO_HOP, play(search("notes", "ada"), read("notes:author"), say("Ada")), Breakage.STOPPED_EARLY),
+        (TWO_HOP, play(search("notes"), read("notes:author"), search("bob"), say("Rome")), Breakage.PAGE_MISSED),
+        (TWO_HOP, play(search("notes"), read("notes:author"), search("ada"), say("Rome")), Breakage.SECTION_MISSED),
+        (TWO_HOP, play(search("notes"), read("notes:author"), search("ada"), read("ada:life"), say("Rome")), Breakage.MISREAD),
+        (TWO_HOP, play(search("ada"), read("ada:life"), say("Rome")), Breakage.STOPPED_EARLY),  # second hop first
+        (PAGES_ONLY, play(search("ada"), read("ada:life"), say("Bob")), Breakage.STOPPED_EARLY),
+        (PAGES_ONLY, play(search("ada", "notes"), read("ada:x"), read("notes:y"), say("Bob")), Breakage.MISREAD),
+        (NO_GOLD, play(search("ada"), say("Bob")), Breakage.INVENTED),
+        (NO_GOLD, play(search("ada"), read("ada:life"), say("Bob")), Breakage.MISREAD),
+        (COLONS, play(search("a:b"), say("Bob")), Breakage.INVENTED),  # the page of the section is `a:b`, not `a`
+        (COLONS, play(search("a"), say("Bob")), Breakage.PAGE_MISSED),
+    ],
+)
+def test_find_breakage(question: Question, episode: Episode, breakage: Breakage) -> None:
+    assert find_breakage(question, episode) is breakage
+
+
+def test_a_failed_episode_is_no_evidence() -> None:
+    with pytest.raises(ValueError, match="failed"):
+        find_breakage(ONE_HOP, play(stop_reason=StopReason.FAILED))
+
+
+@pytest.mark.parametrize(
+    ("question", "episode", "evidence"),
+    [
+        (ONE_HOP, play(say("x")), Evidence(False, False, False)),
+        (ONE_HOP, play(search("bob"), search("ada"), say("x")), Evidence(False, True, False)),
+        (ONE_HOP, play(search("bob", "ada"), read("ada:life"), say("x")), Evidence(True, True, True)),
+        (ONE_HOP, play(search(served=False), search("ada"), say("x")), Evidence(False, True, False)),
+        (ONE_HOP, play(view("ada"), say("x")), Evidence(False, False, False)),  # viewing lists sections, it does not read them
+        (TWO_HOP, play(search("notes"), read("notes:author"), say("x")), Evidence(True, False, False)),
+        (TWO_HOP, play(search("ada"), search("notes"), read("ada:life"), read("notes:author")), Evidence(False, True, True)),
+        (NO_GOLD, play(search("ada"), say("x")), Evidence(None, None, None)),
+        (replace(ONE_HOP, section_ids=()), play(search("ada"), say("x")), Evidence(True, True, None)),
+    ],
+)
+def test_gather_evidence(question: Question, episode: Episode, evidence: Evidence) -> None:
+    assert gather_evidence(question, episode) == evidence

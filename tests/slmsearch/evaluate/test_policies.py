@@ -1,0 +1,87 @@
+"""Names of policies, and what each is made of."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.errors import ConfigError
+from slmsearch.evaluate.baselines import RetrieveThenAnswer
+from slmsearch.evaluate.policies import describe_policy, make_policy_writer, parse_policy
+from slmsearch.generate.scripted import RandomWriter, ScriptedWriter
+from tests.slmsearch.evaluate.corpus import make_toolbox
+
+CONFIG = PolicyConfig(model="base", adapter="adapters/a", revision="abc", dtype="bfloat16", api_key=SecretStr("secret"))
+
+
+def test_the_configured_policy_with_and_without_its_adapter() -> None:
+    trained, untrained = parse_policy("trained", CONFIG), parse_policy("untrained", CONFIG)
+    assert trained.policy == CONFIG
+    assert untrained.policy == CONFIG.model_copy(update={"adapter": None})
+    assert (trained.name, untrained.name) == ("trained", "untrained")
+
+
+def test_trained_without_adapter_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"policy\.adapter"):
+        parse_policy("trained", PolicyConfig())
+
+
+@pytest.mark.parametrize("name", ["random", "retrieve-then-answer"])
+def test_baselines_have_no_model(name: str) -> None:
+    spec = parse_policy(name, CONFIG)
+    assert (spec.name, spec.policy) == (name, None)
+
+
+def test_another_model_keeps_device_and_dtype_only() -> None:
+    spec = parse_policy("Qwen/Qwen3-0.6B", CONFIG)
+    assert spec.name == "Qwen3-0.6B"
+    assert spec.policy == PolicyConfig(model="Qwen/Qwen3-0.6B", dtype="bfloat16")
+
+
+def test_a_directory_with_an_adapter_is_an_adapter(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    spec = parse_policy(str(tmp_path), CONFIG)
+    assert spec.policy == CONFIG.model_copy(update={"adapter": str(tmp_path)})
+
+
+def test_served_models() -> None:
+    spec = parse_policy("openai:qwen2.5:7b@http://localhost:11434/v1", CONFIG)
+    assert spec.name == "qwen2.5:7b"
+    assert spec.policy is not None
+    assert (spec.policy.model, spec.policy.base_url, spec.policy.adapter) == ("qwen2.5:7b", "http://localhost:11434/v1", None)
+
+
+def test_a_key_goes_only_to_its_own_address() -> None:
+    mine = CONFIG.model_copy(update={"base_url": "http://mine/v1"})
+    other, same = parse_policy("openai:m@http://other/v1", mine).policy, parse_policy("openai:m@http://mine/v1", mine).policy
+    assert other is not None
+    assert same is not None
+    assert (other.api_key, same.api_key) == (None, CONFIG.api_key)
+    local = parse_policy("some/model", mine).policy
+    assert local is not None
+    assert (local.api_key, local.base_url) == (None, None)
+
+
+@pytest.mark.parametrize("spec", ["", "  ", "openai:", "openai:model", "openai:@http://x", "openai:model@localhost:1"])
+def test_malformed_names_are_a_config_error(spec: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_policy(spec, CONFIG)
+
+
+def test_descriptions_follow_content_not_names(tmp_path: Path) -> None:
+    for name, weights in (("one", b"same"), ("copy", b"same"), ("other", b"else")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(weights)
+    one, copy, other = (describe_policy(parse_policy(str(tmp_path / name), CONFIG), RunConfig()) for name in ("one", "copy", "other"))
+    assert one == copy != other
+    served = describe_policy(parse_policy("openai:m@http://x/v1", CONFIG), RunConfig())
+    assert "secret" not in str(served)
+
+
+def test_writers_of_baselines() -> None:
+    random = make_policy_writer(parse_policy("random", CONFIG), make_toolbox(), RunConfig())
+    assert isinstance(random, RandomWriter)
+    retrieve = make_policy_writer(parse_policy("retrieve-then-answer", CONFIG), make_toolbox(), RunConfig())
+    assert type(retrieve) is ScriptedWriter
+    assert isinstance(retrieve._script, RetrieveThenAnswer)

@@ -1,0 +1,188 @@
+"""The process that starts training, with a training process that holds no model."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from slmsearch.errors import JudgeError, TrainingError
+from slmsearch.learn import guard, launch
+from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, LOG, STEPS
+from slmsearch.learn.launch import find_cause, find_result, launcher, train
+from slmsearch.learn.reports import read_reports
+from tests.slmsearch.learn import fake_worker
+from tests.slmsearch.learn.fake_worker import DIE, FINISH, RAISE, TELL, WAIT
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def model_path():
+    return "no-model"
+
+
+@pytest.fixture(autouse=True)
+def fake(monkeypatch):
+    """The fake worker, without `accelerate launch` in between: that takes seconds to import torch."""
+    monkeypatch.setattr(launch, "launcher", lambda job: ["-m", fake_worker.__name__])
+
+
+def steps_of(job, **options):
+    steps = []
+    result = train(job, lambda report: steps.append(report.step), **options)
+    return result, steps
+
+
+def test_train_report_finish_and_look_up(make_job):
+    job = make_job(seed=FINISH)
+    judge = job.config.judge.model_copy(update={"api_key": SecretStr("s3cret")})
+    job = replace(job, config=job.config.model_copy(update={"judge": judge}))
+    result, steps = steps_of(job)
+    assert steps == [1, 2, 3, 4]
+    assert (result.steps, result.resumed_from, result.steps_without_signal) == (4, 0, 2)
+    assert (result.adapter_dir / "adapter_model.safetensors").read_text() == "weights"
+    seen = (job.directory / "seen.json").read_text()
+    assert json.loads(seen)["judge_key"] == "s3cret"
+    assert not any("s3cret" in path.read_text() for path in (job.directory / JOB, job.directory / LOG))
+    again, repeated = steps_of(job, after_step=2)
+    assert again == result and repeated == [3, 4]
+    assert (job.directory / "seen.json").read_text() == seen  # no second process
+
+
+def test_a_damaged_adapter_is_no_result(make_job):
+    job = make_job(seed=FINISH)
+    train(job, lambda report: None)
+    (job.directory / ADAPTER / "adapter_model.safetensors").write_text("other")
+    assert find_result(job) is None
+
+
+@pytest.mark.parametrize(
+    ("seed", "kind", "words"),
+    [
+        (RAISE, TrainingError, "RuntimeError: the loss went up the wall; resumable at step 2; log: "),
+        (TELL, JudgeError, "judge is gone: start it; resumable at step 2; log: "),
+        (DIE, TrainingError, "killed by SIGKILL: out of memory?"),
+    ],
+)
+def test_a_failure_is_told_in_one_line_and_resumed(make_job, seed, kind, words):
+    job = make_job(seed=seed)
+    with pytest.raises(kind) as caught:
+        train(job, lambda report: None)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+    (job.directory / CHECKPOINTS / "checkpoint-3").mkdir()  # half written: no manifest
+    calm = job.config.model_copy(update={"train": job.config.train.model_copy(update={"seed": FINISH})})
+    result, steps = steps_of(replace(job, config=calm))
+    assert steps == [1, 2, 3, 4] == [report.step for report in read_reports(job.directory / STEPS)]
+    assert result.resumed_from == 2
+
+
+def test_an_interrupt_stops_the_child_and_says_where_it_goes_on(make_job, caplog):
+    job = make_job(seed=WAIT)
+
+    def interrupt(report):
+        if report.step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        train(job, interrupt)
+    assert caught.value.__notes__ == [caplog.messages[-1]]
+    assert "resumable at step 3" in caplog.messages[-1]
+    assert not is_alive(worker_pid(job))
+
+
+def test_nobody_else_trains_the_same_job(make_job):
+    job = make_job(seed=FINISH)
+
+    def train_again(report):
+        with pytest.raises(TrainingError, match=f"process {os.getpid()} is training"):
+            train(job, lambda report: None)
+
+    train(job, train_again)
+
+
+@pytest.mark.parametrize(("number", "accelerate"), [(signal.SIGKILL, True), (signal.SIGKILL, False), (signal.SIGTERM, False)])
+def test_no_orphan_is_left(make_job, number, accelerate):
+    job = make_job(seed=WAIT)
+    launcher = ["-m", "accelerate.commands.launch", "--cpu"] if accelerate else []
+    (job.directory / JOB).write_text(job.to_json())
+    program = f"""
+        import sys
+        from pathlib import Path
+        from slmsearch.learn import launch
+        from slmsearch.learn.job import TrainJob
+        launch.launcher = lambda job: [*{launcher}, "-m", {fake_worker.__name__!r}]
+        launch.train(TrainJob.from_json(Path(sys.argv[1]).read_text()), lambda report: print(report.step, flush=True))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), str(job.directory / JOB)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None and parent.stderr is not None
+        while parent.stdout.readline() != "3\n":
+            assert parent.poll() is None
+        pid = worker_pid(job)
+        assert is_alive(pid)
+        parent.send_signal(number)
+        said = parent.stderr.read()
+    assert wait_until(lambda: not is_alive(pid), seconds=5)
+    assert parent.returncode == (143 if number == signal.SIGTERM else -9)
+    assert ("resumable at step 3" in said) == (number == signal.SIGTERM)
+
+
+def test_starting_over(make_job):
+    job = make_job(seed=RAISE)
+    with pytest.raises(TrainingError):
+        train(job, lambda report: None)
+    with pytest.raises(TrainingError, match="resumable at step 2"):
+        train(job, lambda report: None, resume=False)
+    assert json.loads((job.directory / "seen.json").read_text())["argv"] == [str(job.directory / JOB)]
+
+
+def test_the_cause_is_found_in_a_log():
+    log = textwrap.dedent("""\
+        Traceback (most recent call last):
+          File "x.py", line 1
+        torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.
+        Traceback (most recent call last):
+        subprocess.CalledProcessError: Command '['python']' returned non-zero exit status 1.
+        """)
+    cause = find_cause(log)
+    assert cause.startswith("the training process failed: torch.OutOfMemoryError: CUDA out of memory.")
+    assert cause.endswith("raise train.accumulation or lower train.group_size")
+    assert find_cause("hello\n") == "the training process failed without a word"
+
+
+def test_the_environment_of_a_training_process():
+    make = guard.make_environment
+    one = make({"CUDA_VISIBLE_DEVICES": "3,1", "PYTHONPATH": "/b", "A": "old"}, {"A": "new"}, 1, "/a")
+    assert (one["CUDA_VISIBLE_DEVICES"], one["PYTHONPATH"], one["A"]) == ("3", f"/a{os.pathsep}/b", "new")
+    assert int(one["OMP_NUM_THREADS"]) >= 1
+    assert make({}, {}, 1, "/a")["CUDA_VISIBLE_DEVICES"] == "0"
+    two = make({"OMP_NUM_THREADS": "7", "CUDA_VISIBLE_DEVICES": "3,1"}, {}, 2, "/a")
+    assert (two["OMP_NUM_THREADS"], two["CUDA_VISIBLE_DEVICES"]) == ("7", "3,1")
+
+
+def test_started_by_accelerate(make_job):
+    assert launcher(make_job())[:2] == ["-m", "accelerate.commands.launch"]
+
+
+def worker_pid(job):
+    return json.loads((job.directory / "seen.json").read_text())["pid"]
+
+
+def is_alive(pid):
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_until(happened, seconds):
+    deadline = time.monotonic() + seconds
+    while not happened() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return happened()

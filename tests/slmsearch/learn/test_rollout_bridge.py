@@ -1,0 +1,134 @@
+"""The contract with TRL: order, ids, masks; an outage is counted and never graded."""
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from slmsearch.config import RewardConfig, RunConfig, SearcherConfig, TrainConfig
+from slmsearch.errors import TrainingError
+from slmsearch.generate.scripted import ScriptedWriter
+from slmsearch.judge import ExactJudge, Verdict
+from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward, step_seed, summarise_groups
+from slmsearch.searcher.prompt import make_prompt
+
+END = 3
+CONFIG = RunConfig(train=TrainConfig(group_size=2, max_failed_frac=0.5), reward=RewardConfig(call_cost=0.1))
+
+
+class OneTrainer:
+    """As much of a trainer as the bridge looks at."""
+
+    def __init__(self, step=0):
+        self.model = self.model_wrapped = torch.nn.Linear(1, 1)
+        self.temperature, self.num_generations = 1.0, 2
+        self.state = SimpleNamespace(global_step=step)
+        self.accelerator = SimpleNamespace(process_index=0, autocast=nullcontext, unwrap_model=lambda model: model)
+
+
+@pytest.fixture(autouse=True)
+def plain_unwrapping(monkeypatch):
+    monkeypatch.setattr("slmsearch.learn.rollout_bridge.unwrap_model_for_generation", lambda model, _: nullcontext(model))
+
+
+def make_bridge(questions, toolbox, script, config=CONFIG, judge=None):
+    seen = []
+
+    def make_writer(model):
+        seen.append((model.training, torch.is_grad_enabled()))
+        return ScriptedWriter(script)
+
+    bridge = RolloutBridge(questions, toolbox, judge or ExactJudge(), config, make_writer, END)
+    bridge.seen = seen
+    return bridge
+
+
+def prompts(questions, config=CONFIG):
+    return [make_prompt(question.question, config.searcher) for question in questions]
+
+
+def script(question, results):
+    """Question 0 is answered at once, question 1 after a search, question 2 breaks the index."""
+    if "Mira 0" in question or results:
+        return "<answer>1823</answer>"
+    return f'<tool>search_pages("{"broken" if "Mira 2" in question else "Mira"}")</tool>'
+
+
+def test_one_completion_per_prompt_in_order_with_the_policys_tokens_masked_in(questions, toolbox):
+    q0, q1 = questions[:2]
+    bridge = make_bridge(questions, toolbox, script)
+    out = bridge(prompts([q1, q1, q0, q0]), OneTrainer())
+    call, result, answer = '<tool>search_pages("Mira")</tool>', "mira: Mira\ndunmar: Dunmar", "<answer>1823</answer>"
+    # call 1 1 1 | result 0 0 0 | answer 1 1 1
+    layout = [1] * len(call) + [0] * len(result) + [1] * len(answer)
+    assert [bytes(ids).decode() for ids in out["completion_ids"]] == [call + result + answer] * 2 + [answer] * 2
+    assert out["env_mask"] == [layout, layout, [1] * len(answer), [1] * len(answer)]
+    assert [bytes(ids).decode() for ids in out["prompt_ids"]] == [q1.question, q1.question, q0.question, q0.question]
+    assert [len(values) for values in out["logprobs"]] == [len(ids) for ids in out["completion_ids"]]
+    assert out["episode_reward"] == pytest.approx([0.9, 0.9, 1.0, 1.0])
+    assert bridge.metrics["reward/mean"] == pytest.approx(0.95)
+    assert bridge.metrics["group/zero_advantage_frac"] == 1.0
+
+
+def test_an_outage_is_counted_and_never_graded(questions, toolbox):
+    q0, q2 = questions[0], questions[2]
+    bridge = make_bridge(questions, toolbox, script)
+    out = bridge(prompts([q0, q0, q2, q2]), OneTrainer())
+    assert out["episode_reward"] == [1.0, 1.0, None, None]
+    assert out["completion_ids"][2:] == [[END], [END]]
+    assert out["env_mask"][2:] == [[0], [0]]
+    assert bridge.metrics["stop/failed"] == 0.5
+    assert bridge.metrics["errors/index"] == 2
+    assert bridge.metrics["reward/mean"] == 1.0
+    assert episode_reward(completions=[], **{"episode_reward": out["episode_reward"]}) == [1.0, 1.0, None, None]
+
+
+def test_a_missing_verdict_is_no_wrong_answer(questions, toolbox):
+    class SilentJudge:
+        def judge(self, items):
+            return [Verdict(None, "judge", "judge: no reply") if "Mira 1" in question.question else Verdict(True) for question, _ in items]
+
+    bridge = make_bridge(questions, toolbox, script, judge=SilentJudge())
+    out = bridge(prompts([questions[0], questions[1]]), OneTrainer())
+    assert out["episode_reward"] == [1.0, None]
+    assert bridge.metrics["errors/judge"] == 1
+
+
+def test_too_many_failures_stop_training_with_their_cause(questions, toolbox):
+    bridge = make_bridge(questions, toolbox, script)
+    with pytest.raises(TrainingError, match="3 of 4 episodes of a step failed: index: index gone: build it again"):
+        bridge(prompts([questions[0], questions[2], questions[2], questions[2]]), OneTrainer())
+
+
+def test_played_in_eval_mode_without_gradients_then_restored(questions, toolbox):
+    bridge, trainer = make_bridge(questions, toolbox, script), OneTrainer()
+    trainer.model.train()
+    bridge(prompts(questions[:2]), trainer)
+    assert bridge.seen == [(False, False)]
+    assert trainer.model.training and torch.is_grad_enabled()
+
+
+def test_an_episode_without_a_token_still_has_one_for_trl(questions, toolbox):
+    config = CONFIG.model_copy(update={"searcher": SearcherConfig(max_episode_tokens=16)})
+    bridge = make_bridge(questions, toolbox, lambda question, results: "", config)
+    out = bridge(prompts(questions[:1], config), OneTrainer())
+    assert out["completion_ids"] == [[END]] and out["env_mask"] == [[0]]
+
+
+def test_seeds_differ_by_step_and_process_only():
+    seeds = {step_seed(seed, step, process) for seed in range(3) for step in range(5) for process in range(2)}
+    assert len(seeds) == 30
+    assert step_seed(0, 4, 1) == step_seed(0, 4, 1)
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_questions_of_the_same_text_cannot_be_told_apart(questions, toolbox):
+    with pytest.raises(ValueError, match="same text"):
+        make_bridge([questions[0], questions[0]], toolbox, script)
+
+
+def test_spread_is_that_inside_groups():
+    rows = [SimpleNamespace(reward=value, failed=value is None) for value in (0.0, 1.0, 5.0, 5.0, None, 7.0)]
+    # Groups of two: {0, 1} has deviation sqrt(1/2); {5, 5} and {7} have none and teach nothing.
+    assert summarise_groups(rows, 2) == {"reward/std": pytest.approx(0.5**0.5 / 3), "group/zero_advantage_frac": pytest.approx(2 / 3)}

@@ -1,0 +1,122 @@
+"""Whole training runs in this process: what they learn, what they leave, and that they can be repeated and resumed exactly."""
+
+import json
+
+import pytest
+
+from slmsearch.errors import TrainingError
+from slmsearch.evaluate.metrics import is_metric
+from slmsearch.learn.checkpoints import checkpoint_step, file_hash, latest_complete_checkpoint
+from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST, STEPS, STOP
+from slmsearch.learn.reports import read_reports, truncate_reports
+from slmsearch.learn.training import select_questions, train_through
+
+
+def adapter_hash(job):
+    return file_hash(job.directory / ADAPTER / "adapter_model.safetensors")
+
+
+def curve(job):
+    """Everything reported that is not a time."""
+    return [
+        (report.step, {name: value for name, value in report.metrics.items() if not name.startswith("time/")})
+        for report in read_reports(job.directory / STEPS)
+    ]
+
+
+def test_the_toy_reward_rises_and_everything_is_left_in_place(make_job, toolbox, questions):
+    job = make_job(steps=16, group_size=8)
+    train_through(toolbox, questions, job)
+    rewards = [metrics["reward/mean"] for _, metrics in curve(job)]
+    assert [step for step, _ in curve(job)] == list(range(1, 17))
+    assert sum(rewards[:2]) / 2 < 0.5 and sum(rewards[-4:]) / 4 > 0.7
+    metrics = read_reports(job.directory / STEPS)[0].metrics
+    assert all(is_metric(name) for name in metrics)
+    assert {"loss", "optim/grad_norm", "reward/std", "stop/answered", "time/rollout_s", "time/step_s"} <= set(metrics)
+    manifest = json.loads((job.directory / MANIFEST).read_text())
+    assert manifest["adapter_hash"] == adapter_hash(job)
+    assert manifest["steps"] == 16
+    settings = json.loads((job.directory / ADAPTER / "adapter_config.json").read_text())
+    assert settings["base_model_name_or_path"] == job.config.policy.model
+    assert not any("lm_head" in name for name in settings["target_modules"])
+
+
+def test_sampler_and_trainer_agree_token_for_token(make_job, toolbox, questions):
+    job = make_job(steps=3, temperature=0.7)
+    train_through(toolbox, questions, job)
+    gaps = [metrics["policy/kl_sampler"] for _, metrics in curve(job)]
+    assert gaps == pytest.approx([0.0] * 3, abs=1e-5)
+    assert any(gap != 0.0 for gap in gaps)  # it was measured, not left out
+
+
+def test_same_seed_same_bytes_and_another_seed_others(make_job, toolbox, questions):
+    first, second, third = make_job("first"), make_job("second"), make_job("third", seed=1)
+    for job in (first, second, third):
+        train_through(toolbox, questions, job)
+    assert curve(first) == curve(second) != curve(third)
+    assert adapter_hash(first) == adapter_hash(second) != adapter_hash(third)
+    # File by file, because what is hashed into keys is more than the weights.
+    names = sorted(path.name for path in (first.directory / ADAPTER).iterdir())
+    assert all((first.directory / ADAPTER / name).read_bytes() == (second.directory / ADAPTER / name).read_bytes() for name in names)
+
+
+def test_a_resumed_run_ends_with_the_bytes_of_an_uninterrupted_one(make_job, toolbox, questions):
+    settings = {"steps": 9, "checkpoint_steps": 4, "accumulation": 2}  # seven questions, two a step: the third pass begins at step 8
+    whole, broken = make_job("whole", **settings), make_job("broken", **settings)
+    train_through(toolbox, questions, whole)
+
+    class Killed(BaseException):
+        pass
+
+    class DyingToolbox:
+        def serve(self, calls):
+            if len(read_reports(broken.directory / STEPS)) == 6:
+                raise Killed
+            return toolbox.serve(calls)
+
+    with pytest.raises(Killed):
+        train_through(DyingToolbox(), questions, broken)
+    checkpoint = latest_complete_checkpoint(broken.directory / CHECKPOINTS)
+    assert checkpoint_step(checkpoint) == 4
+    truncate_reports(broken.directory / STEPS, 4)
+    train_through(toolbox, questions, broken, checkpoint)
+    assert curve(broken) == curve(whole)
+    assert adapter_hash(broken) == adapter_hash(whole)
+    assert json.loads((broken.directory / MANIFEST).read_text())["resumed_from"] == 4
+
+
+def test_killed_between_the_last_step_and_the_adapter(make_job, toolbox, questions):
+    job = make_job(steps=2)
+    train_through(toolbox, questions, job)
+    before = adapter_hash(job)
+    (job.directory / MANIFEST).unlink()
+    train_through(toolbox, questions, job, latest_complete_checkpoint(job.directory / CHECKPOINTS))
+    assert adapter_hash(job) == before
+    assert len(curve(job)) == 2
+
+
+def test_asked_to_stop_it_saves_and_says_that_it_is_not_done(make_job, toolbox, questions):
+    job = make_job(steps=5, checkpoint_steps=50)
+    (job.directory / STOP).touch()
+    with pytest.raises(TrainingError, match="stopped at step 1 of 5"):
+        train_through(toolbox, questions, job)
+    assert checkpoint_step(latest_complete_checkpoint(job.directory / CHECKPOINTS)) == 1
+    assert not (job.directory / MANIFEST).exists()
+
+
+def test_an_adapter_can_be_trained_further(make_job, toolbox, questions):
+    first = make_job("first", steps=1)
+    train_through(toolbox, questions, first)
+    policy = first.config.policy.model_copy(update={"adapter": str(first.directory / ADAPTER)})
+    second = make_job("second", steps=1)
+    object.__setattr__(second, "config", second.config.model_copy(update={"policy": policy}))
+    train_through(toolbox, questions, second)
+    assert adapter_hash(second) != adapter_hash(first)
+
+
+def test_questions_with_the_same_text_are_trained_on_once(questions):
+    double = [questions[0], questions[1], questions[0], questions[2]]
+    assert select_questions(double, 0) == questions[:3]
+    assert select_questions(double, 2) == questions[:2]
+    with pytest.raises(TrainingError, match="no question"):
+        select_questions([], 0)

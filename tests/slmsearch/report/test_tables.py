@@ -1,0 +1,77 @@
+"""Tables from rows: what stands in the cells."""
+
+from slmsearch.config import DecisionConfig
+from slmsearch.evaluate.compare import compare
+from slmsearch.report.tables import (
+    Table,
+    breakage_table,
+    comparison_table,
+    describe_comparison,
+    escape_markdown,
+    results_table,
+    slices_table,
+)
+from tests.slmsearch.evaluate.builders import fail, make
+
+BEFORE = [make(f"q{i}", i < 8, kind="one_hop" if i < 30 else "two_hop", hops=1 if i < 30 else 2) for i in range(40)]
+AFTER = [make(f"q{i}", i < 36, kind=row.kind, hops=row.hops) for i, row in enumerate(BEFORE)]
+
+
+def test_results_table() -> None:
+    (record,) = results_table({"untrained": [*BEFORE, fail("x")]}).to_records()
+    assert (record["policy"], record["n"], record["failed"]) == ("untrained", "40", "1")
+    assert (record["exact match"], record["95 % interval"]) == ("20.0", "10.5-34.8")  # Wilson, 8 of 40
+    assert (record["calls"], record["malformed"], record["sections read"]) == ("2.0", "0.0", "100.0")
+
+
+def test_results_table_without_anything_graded() -> None:
+    (record,) = results_table({"down": [fail("x")]}).to_records()
+    assert (record["n"], record["exact match"], record["95 % interval"], record["failed"]) == ("0", "-", "-", "1")
+    assert len(results_table({"none": []}).rows) == 1
+
+
+def test_slices_table() -> None:
+    table = slices_table({"before": BEFORE, "after": AFTER})
+    assert table.headers == ("slice", "n", "before", "after")
+    cells = {row[0]: row for row in table.rows}
+    assert list(cells) == ["all", "hops=1", "hops=2", "kind=one_hop", "kind=two_hop"]
+    assert cells["kind=two_hop"][:3] == ("kind=two_hop", "10", "0.0 (0.0-27.8)")
+    assert cells["all"][3].startswith("90.0 (")
+
+
+def test_slices_that_only_one_policy_has() -> None:
+    table = slices_table({"a": [make("q", kind="x", hops=0)], "b": [make("q", kind="y", hops=0)]})
+    assert [row[2:] for row in table.rows][1:] == [("100.0 (20.7-100.0)", "-"), ("-", "100.0 (20.7-100.0)")]
+
+
+def test_breakage_table() -> None:
+    rows = [make("a", False, breakage="misread"), make("b", False, breakage="no_search", kind="two_hop"), make("c"), fail("d")]
+    rows += [make("e", False, breakage="no_search")]
+    assert breakage_table(rows) == Table(
+        ("broke at", "all", "one_hop", "two_hop"), (("no_search", "2", "1", "1"), ("misread", "1", "1", "0"), ("all", "3", "2", "1"))
+    )
+    assert breakage_table([]).rows == (("all", "0"),)
+
+
+def test_comparison_in_words_and_as_a_table() -> None:
+    found = compare(BEFORE, AFTER, DecisionConfig(min_questions=30, resamples=200))
+    table = comparison_table(found)
+    assert table.rows[0][:5] == ("all", "40", "0.200", "0.900", "+0.700")
+    by_name = {row[0]: row for row in table.rows}
+    assert by_name["kind=two_hop"][-2:] == ("-", "")  # ten questions: no veto, so no corrected p-value
+    assert by_name["kind=one_hop"][-2] != "-"
+    text = describe_comparison(found)
+    assert text.startswith("promote: answer/exact_match rose by 0.700")
+    assert "28 questions gained, 0 lost" in text
+    assert "left out" not in text
+
+
+def test_text_lines_up() -> None:
+    assert Table(("a", "long"), (("xyz", "1"), ("q", ""))).to_text() == "a    long\n---  ----\nxyz     1\nq"
+
+
+def test_markdown_is_escaped() -> None:
+    table = Table(("policy",), (("a|b\n[x](http://y) <img> `c` two_hop",),))
+    assert table.to_markdown().splitlines()[2] == r"| a\|b \[x\](http://y) \<img\> \`c\` two\_hop |"
+    assert len(table.to_markdown().splitlines()) == 3
+    assert escape_markdown("plain (text), 1.5") == "plain (text), 1.5"

@@ -1,0 +1,82 @@
+"""A small corpus and an embedder that needs no model."""
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from slmsearch.config import CorpusConfig, EmbedderConfig, RetrievalConfig
+from slmsearch.corpus.store import build_corpus
+from slmsearch.retrieval.embed import Progress, RememberingEmbedder, Vectors
+
+
+class HashEmbedder(RememberingEmbedder):
+    """Bag of words: each word is a fixed random direction."""
+
+    def __init__(self, dimension: int = 32, name: str = "hash") -> None:
+        super().__init__()
+        self.id = name
+        self.revision = f"d{dimension}"
+        self.dimension = dimension
+        self.texts_encoded = 0
+
+    def encode(self, texts: Sequence[str], progress: Progress | None = None) -> Vectors:
+        self.texts_encoded += len(texts)
+        if progress:
+            progress(len(texts), len(texts))
+        return np.stack([self._vector(text) for text in texts]).astype(np.float32)
+
+    def _encode_new_queries(self, texts: Sequence[str]) -> Vectors:
+        return self.encode(texts)
+
+    def _vector(self, text: str) -> np.ndarray:
+        total = np.full(self.dimension, 1e-3)
+        for word in re.findall(r"\w+", text.lower()):
+            seed = int.from_bytes(hashlib.sha256(word.encode()).digest()[:8], "big")
+            total += np.random.default_rng(seed).normal(size=self.dimension)
+        return total / np.linalg.norm(total)
+
+
+@pytest.fixture
+def embedder() -> HashEmbedder:
+    return HashEmbedder()
+
+
+@pytest.fixture
+def config() -> RetrievalConfig:
+    # No test may reach for the real model by accident.
+    return RetrievalConfig(embedder=EmbedderConfig(model="no/such-model"))
+
+
+def page(name: str, *sections: tuple[str, str]) -> dict[str, str]:
+    body = "".join(f"\n## {heading}\n\n{text}\n" for heading, text in sections)
+    return {"id": name.lower().replace(" ", "_"), "title": name, "content": f"# {name}\n{body}"}
+
+
+PAGES = [
+    page("Lisbon", ("Rivers", "The Tagus meets the ocean."), ("Food", "Custard tarts with cinnamon.")),
+    page("Porto", ("Rivers", "The Douro flows by."), ("Food", "Tripe and port wine.")),
+    page("New Porto", ("History", "Settlers named it after home.")),
+    page("Empty Page"),
+]
+
+
+@pytest.fixture
+def corpora_dir(tmp_path: Path) -> Path:
+    return tmp_path / "corpora"
+
+
+@pytest.fixture
+def corpus_dir(tmp_path: Path, corpora_dir: Path) -> Path:
+    source = tmp_path / "pages.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in PAGES))
+    return corpora_dir / build_corpus(CorpusConfig(pages=str(source)), corpora_dir)
+
+
+@pytest.fixture
+def index_dir(tmp_path: Path) -> Path:
+    return tmp_path / "index"

@@ -1,0 +1,125 @@
+"""The rollout loop with scripted policies over a small corpus."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from slmsearch.config import SearcherConfig
+from slmsearch.corpus.library import Library
+from slmsearch.corpus.pages import Page
+from slmsearch.corpus.questions import Question
+from slmsearch.errors import IndexUnusableError
+from slmsearch.generate.scripted import RandomWriter, ScriptedWriter
+from slmsearch.generate.writer import Sampling
+from slmsearch.retrieval.hits import Hit
+from slmsearch.searcher.episode import StopReason
+from slmsearch.searcher.rollout import play_episodes
+from slmsearch.searcher.tools import Toolbox
+
+LIBRARY = Library(
+    [
+        Page("4821", "Mira Talvoren", "# Mira Talvoren\n\nA baker.\n\n## Life\n\nMira was born in 1823 in Norwick.\n"),
+        Page("1177", "Norwick", "# Norwick\n\nA town.\n\n## Size\n\nNorwick has 4100 people. " + "It rains. " * 30),
+    ]
+)
+QUESTION = Question("q1", "When was Mira Talvoren born?", "1823")
+
+
+class DictIndex:
+    """Finds pages whose title shares a word with the query."""
+
+    key = "dict"
+
+    def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
+        return [
+            [Hit(p.id, p.title, 1.0, p.id) for p in LIBRARY.pages() if set(p.title.split()) & set(query.split())][:top_k] for query in queries
+        ]
+
+
+class BrokenIndex(DictIndex):
+    def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
+        raise IndexUnusableError("the index is gone; build it again")
+
+
+def play(*messages, index=None, config=None, questions=(QUESTION,)):
+    """Play questions with a policy that writes the given messages, one a turn."""
+    writer = ScriptedWriter(lambda question, results: messages[min(len(results), len(messages) - 1)])
+    toolbox = Toolbox(LIBRARY, index or DictIndex(), top_k=3, max_section_chars=200)
+    return play_episodes(questions, writer, toolbox, config or SearcherConfig(), Sampling())
+
+
+FULL = ('<tool>search_pages("Mira")</tool>', '<tool>view_sections("4821")</tool>', '<tool>read_section("4821:life")</tool>', "<answer>1823</answer>")
+
+
+def test_a_whole_episode():
+    (episode,) = play(*FULL)
+    assert episode.stop_reason is StopReason.ANSWERED
+    assert episode.answer == "1823"
+    assert [turn.result.text for turn in episode.turns if turn.result] == [
+        "4821: Mira Talvoren",
+        "4821:mira_talvoren: Mira Talvoren\n4821:life: Life",
+        "## Life\n\nMira was born in 1823 in Norwick.",
+    ]
+
+
+def test_mask_layout():
+    # prompt | search call | result | answer       bytes stand for tokens
+    # (none) | 1 ...... 1  | 0 .. 0 | 1 .. 1
+    (episode,) = play('<tool>search_pages("Mira")</tool>', "<answer>1823</answer>")
+    written = [m for turn in episode.turns for m in [0] * len(turn.context_ids) + [1] * len(turn.sampled_ids)]
+    assert episode.sampled_mask == written
+    assert len(episode.completion_ids) == len(episode.sampled_mask) == len(episode.sampled_logprobs)
+    by_policy = bytes(i for i, m in zip(episode.completion_ids, episode.sampled_mask, strict=True) if m).decode()
+    by_tools = bytes(i for i, m in zip(episode.completion_ids, episode.sampled_mask, strict=True) if not m).decode()
+    assert by_policy == '<tool>search_pages("Mira")</tool><answer>1823</answer>'
+    assert by_tools == "4821: Mira Talvoren"
+    assert bytes(episode.prompt_ids).decode() == QUESTION.question
+    assert episode.sampled_mask[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("messages", "config", "reason"),
+    [
+        (("I think it was 1823.",), SearcherConfig(), StopReason.MALFORMED),
+        (('<tool>search_pages("Mira")</tool>',), SearcherConfig(max_turns=3), StopReason.MAX_TURNS),
+        (('<tool>read_section("1177:size")</tool>',), SearcherConfig(max_episode_tokens=300), StopReason.MAX_TOKENS),
+        (("<answer>" + "x" * 500 + "</answer>",), SearcherConfig(), StopReason.MAX_TOKENS),
+    ],
+)
+def test_stop_reasons(messages, config, reason):
+    (episode,) = play(*messages, config=config)
+    assert episode.stop_reason is reason
+    assert episode.answer is None
+    assert len(episode.completion_ids) <= config.max_episode_tokens
+
+
+def test_calls_that_cannot_be_served_are_answered_and_counted():
+    calls = ['<tool>search_pages("")</tool>', '<tool>view_sections("9")</tool>', '<tool>read_section("4821:no")</tool>', '<tool>fly("up")</tool>']
+    (episode,) = play(*calls, "<answer>?</answer>")
+    assert [turn.result.served for turn in episode.turns[:-1]] == [False] * 4
+    assert all(turn.result.text for turn in episode.turns[:-1])
+    assert episode.stop_reason is StopReason.ANSWERED
+
+
+def test_an_outage_fails_the_episode_and_grades_nothing():
+    episodes = play(*FULL, index=BrokenIndex(), questions=(QUESTION, QUESTION))
+    assert [episode.stop_reason for episode in episodes] == [StopReason.FAILED] * 2
+    assert episodes[0].failure == "index: the index is gone; build it again"
+
+
+def test_long_sections_are_read_in_pages():
+    (episode,) = play('<tool>read_section("1177:size")</tool>', '<tool>read_section("1177:size#2")</tool>', '<tool>read_section("1177:size#9")</tool>', "<answer>x</answer>", config=SearcherConfig(max_episode_tokens=3000))
+    first, second, third = (turn.result for turn in episode.turns[:3])
+    assert first.text.endswith("(page 1 of 2; go on with 1177:size#2)")
+    assert (second.served, third.served) == (True, False)
+    assert second.section_ids == ("1177:size",)
+
+
+def test_random_policy_is_valid_and_repeatable():
+    toolbox = Toolbox(LIBRARY, DictIndex(), top_k=3, max_section_chars=200)
+    questions = [Question(f"q{i}", f"When was Mira Talvoren number {i} born?", "1823") for i in range(30)]
+    together = play_episodes(questions, RandomWriter(1), toolbox, SearcherConfig(), Sampling())
+    alone = [play_episodes([q], RandomWriter(1), toolbox, SearcherConfig(), Sampling())[0] for q in questions]
+    assert [e.turns for e in together] == [e.turns for e in alone]
+    assert {e.stop_reason for e in together} <= {StopReason.ANSWERED, StopReason.MAX_TURNS, StopReason.MAX_TOKENS}
+    assert any(e.calls for e in together)

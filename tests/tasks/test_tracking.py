@@ -1,0 +1,220 @@
+"""Against a real SQLite store in a temporary folder."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
+from slmsearch.errors import ServiceError
+from tasks import owners, tracking
+from tasks.traces import Span
+from tasks.tracking import ADAPTER_HASH, OWNER, Tracker
+
+MODEL = "searcher"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("mlruns")
+
+
+@pytest.fixture
+def tracker(store: Path, request: pytest.FixtureRequest) -> Iterator[Tracker]:
+    """One experiment per test in one store, whose tables take seconds to make."""
+    tracking.mlflow.set_tracking_uri(None)
+    yield Tracker(f"sqlite:///{store}/mlflow.db", request.node.name[:60], store)
+
+
+def points(tracker: Tracker, run_id: str, name: str) -> list[tuple[int, float]]:
+    return [(point.step, point.value) for point in tracker.client.get_metric_history(run_id, name)]
+
+
+def status(tracker: Tracker, run_id: str) -> str:
+    return str(tracker.client.get_run(run_id).info.status)
+
+
+def adapter(folder: Path, content: bytes = b"weights") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "adapter_model.safetensors").write_bytes(content)
+    return folder
+
+
+def test_the_default_store_is_sqlite_beside_its_artifacts(tmp_path: Path) -> None:
+    config = RunConfig(paths=PathsConfig(mlruns_dir=str(tmp_path)))
+    assert tracking.tracking_uri(config) == f"sqlite:///{tmp_path}/mlflow.db"
+    assert tracking.tracking_uri(RunConfig(tracking=TrackingConfig(uri="http://host:1"))) == "http://host:1"
+
+
+def test_artifacts_lie_where_the_store_is_whatever_the_current_directory(tracker: Tracker, store: Path) -> None:
+    with tracker.run("stage", "key") as run_id:
+        tracker.record_json(run_id, {"a": 1}, "config.json")
+    assert (store / "artifacts" / run_id / "artifacts" / "config.json").is_file()
+
+
+def test_runs_end_as_what_happened(tracker: Tracker) -> None:
+    ids = {}
+    with tracker.run("good", "1") as ids["FINISHED"]:
+        pass
+    with pytest.raises(ValueError), tracker.run("bad", "2") as ids["FAILED"]:
+        raise ValueError
+    with pytest.raises(SystemExit), tracker.run("stopped", "3") as ids["KILLED"]:
+        raise SystemExit(143)
+    assert {name: status(tracker, run_id) for name, run_id in ids.items()} == {name: name for name in ids}
+
+
+def test_an_unfinished_run_is_gone_on_with_and_a_finished_one_is_not(tracker: Tracker) -> None:
+    with pytest.raises(ValueError), tracker.run("train", "key") as first:
+        raise ValueError
+    with tracker.run("train", "key") as second:
+        assert status(tracker, second) == "RUNNING"
+    with tracker.run("train", "key") as third, tracker.run("train", "other") as fourth, tracker.run("evaluate", "key") as fifth:
+        pass
+    assert first == second
+    assert len({second, third, fourth, fifth}) == 4
+
+
+def test_a_run_whose_process_lives_is_left_alone(tracker: Tracker) -> None:
+    running = tracker.start_run("train", "key")
+    assert tracker.start_run("train", "key") != running
+    assert tracker.end_orphans() == 0
+    assert status(tracker, running) == "RUNNING"
+
+
+def test_a_run_whose_process_is_gone_is_ended_or_gone_on_with(tracker: Tracker) -> None:
+    lost, other = tracker.start_run("train", "key"), tracker.start_run("evaluate", "key")
+    gone = f"{socket.gethostname()} {os.getpid()} 12345"  # this process' id, but another start: the id was used again
+    for run_id in (lost, other):
+        tracker.set_tags(run_id, {OWNER: gone})
+    assert tracker.start_run("train", "key") == lost
+    assert tracker.end_orphans() == 1
+    assert status(tracker, other) == "KILLED"
+    assert status(tracker, lost) == "RUNNING"
+
+
+def test_owners_of_other_machines_count_as_living() -> None:
+    assert not owners.is_orphan("elsewhere 1 12345")
+    assert not owners.is_orphan("")
+    assert not owners.is_orphan(owners.owner_tag())
+    assert owners.is_orphan(f"{socket.gethostname()} {2**22 - 3} 12345")
+
+
+def test_children_name_their_parent(tracker: Tracker) -> None:
+    with tracker.run("pipeline", "key") as parent, tracker.run("train", "key", parent) as child:
+        pass
+    assert tracker.find_tag(child, "mlflow.parentRunId") == parent
+    assert tracker.find_tag(child, "no such tag") is None
+    assert tracker.find_tag("0" * 32, "mlflow.parentRunId") is None
+
+
+def test_params_are_recorded_in_batches_and_never_changed(tracker: Tracker) -> None:
+    with tracker.run("stage", "key") as run_id:
+        tracker.record_params(run_id, {f"section.{i}": i for i in range(230)})
+        tracker.record_params(run_id, {"section.1": "changed", "new": "x" * 9000})
+    params = tracker.client.get_run(run_id).data.params
+    assert len(params) == 231
+    assert params["section.1"] == "1"
+    assert len(params["new"]) == tracking.MAX_PARAM_CHARS
+
+
+def test_a_resumed_curve_has_no_point_twice(tracker: Tracker) -> None:
+    curve = [(step, {"reward/mean": step / 10, "loss": -step / 10}, 1e9 + step) for step in range(1, 6)]
+    with pytest.raises(ValueError), tracker.run("train", "key") as run_id:
+        tracker.record_steps(run_id, curve[:3])
+        raise ValueError
+    with tracker.run("train", "key") as run_id:
+        last = tracker.last_step(run_id)
+        tracker.record_steps(run_id, [point for point in curve if point[0] > last])
+    assert points(tracker, run_id, "reward/mean") == [(step, step / 10) for step in range(1, 6)]
+    assert len(points(tracker, run_id, "loss")) == 5
+
+
+def test_a_run_without_metrics_starts_at_step_0(tracker: Tracker) -> None:
+    with tracker.run("train", "key") as run_id:
+        assert tracker.last_step(run_id) == 0
+
+
+def test_metrics_recorded_again_stay_one_point(tracker: Tracker) -> None:
+    with tracker.run("evaluate", "key") as run_id:
+        tracker.record_metrics(run_id, {"answer/f1": 0.5})
+        tracker.record_metrics(run_id, {"answer/f1": 0.5, "answer/exact_match": 0.25})
+    assert points(tracker, run_id, "answer/f1") == [(0, 0.5)]
+    assert points(tracker, run_id, "answer/exact_match") == [(0, 0.25)]
+
+
+def test_a_table_recorded_again_keeps_its_rows(tracker: Tracker) -> None:
+    rows = [{"question": "Who?", "answer": "lone \ud800 surrogate", "exact_match": 0.0}, {"question": "Where?", "answer": None, "exact_match": 1.0}]
+    with tracker.run("evaluate", "key") as run_id:
+        for _ in range(2):
+            tracker.record_table(run_id, rows, "eval/abc.json")
+        tracker.record_table(run_id, [], "eval/empty.json")
+    table = tracker.client.load_table(tracker.experiment_id, "eval/abc.json", [run_id])
+    assert list(table["question"]) == ["Who?", "Where?"]
+    assert [item.path for item in tracker.client.list_artifacts(run_id, "eval")] == ["eval/abc.json"]
+
+
+def test_a_dataset_is_an_input_with_its_digest(tracker: Tracker) -> None:
+    with tracker.run("train", "key") as run_id:
+        for _ in range(2):
+            tracker.record_dataset(run_id, "corpus", "a" * 20, 'C:\\odd "name".jsonl', '{"pages": 3}', "training")
+    inputs = tracker.client.get_run(run_id).inputs.dataset_inputs
+    assert [(found.dataset.digest, found.tags[0].value) for found in inputs] == [("a" * 20, "training")]
+
+
+def test_traces_hold_turns_and_tools_and_are_linked_not_repeated(tracker: Tracker) -> None:
+    tool = Span("search_pages", "RETRIEVER", {"argument": "x"}, {"text": "1: X"}, 0.5, 1.0)
+    turn = Span("turn 1", "CHAT_MODEL", {"turn": 1}, {"text": "<tool>"}, 0.0, 1.0, children=(tool,))
+    root = Span("episode", "AGENT", {"question": "?"}, {"answer": "!"}, 0.0, 1.0, {"reward": 1.0}, (turn,))
+    with tracker.run("first", "key") as first, tracker.run("second", "key") as second:
+        for run_id in (first, second):
+            tracker.record_traces(run_id, "evalkey", [(root, {"outcome": "right"})])
+    found = tracker.client.search_traces(locations=[tracker.experiment_id])
+    assert len(found) == 1
+    assert [(span.name, span.span_type) for span in found[0].data.spans] == [
+        ("episode", "AGENT"),
+        ("turn 1", "CHAT_MODEL"),
+        ("search_pages", "RETRIEVER"),
+    ]
+    assert found[0].info.tags["outcome"] == "right"
+    for run_id in (first, second):
+        assert len(tracker.client.search_traces(locations=[tracker.experiment_id], run_id=run_id)) == 1
+
+
+def test_an_adapter_is_registered_once_under_its_hash(tracker: Tracker, tmp_path: Path) -> None:
+    name = f"{MODEL}-once"
+    with tracker.run("train", "key") as run_id:
+        tags = {ADAPTER_HASH: "h1", "slmsearch.train_key": "t1"}
+        versions = [tracker.register_adapter(run_id, adapter(tmp_path / "a"), name, tags) for _ in range(2)]
+        versions.append(tracker.register_adapter(run_id, adapter(tmp_path / "b"), name, {ADAPTER_HASH: "h2"}))
+    assert versions == ["1", "1", "2"]
+    fetched = tracker.fetch_adapter(name, "1")
+    assert (fetched / "adapter_model.safetensors").read_bytes() == b"weights"
+    assert len(tracker.client.search_runs([tracker.experiment_id])) == 1, "no stray run"
+
+
+def test_promotion_moves_the_alias_and_refuses_a_stale_decision(tracker: Tracker, tmp_path: Path) -> None:
+    name = f"{MODEL}-promoted"
+    assert tracker.champion(name) is None
+    with tracker.run("train", "key") as run_id:
+        for i in (1, 2, 3):
+            tracker.register_adapter(run_id, adapter(tmp_path / str(i)), name, {ADAPTER_HASH: f"h{i}"})
+    tracker.promote(name, "1", expected=None)
+    tracker.promote(name, "1", expected=None)
+    tracker.promote(name, "2", expected="1")
+    with pytest.raises(ServiceError, match="moved from 1 to 2"):
+        tracker.promote(name, "3", expected="1")
+    champion = tracker.champion(name)
+    assert champion is not None
+    assert (champion["version"], champion[ADAPTER_HASH]) == ("2", "h2")
+
+
+def test_an_unreachable_server_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ServiceError, match="no MLflow server answers at http://127.0.0.1:9"):
+        Tracker("http://127.0.0.1:9", "experiment", tmp_path)
+
+
+def test_a_store_that_cannot_be_read_is_a_service_error(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_text("this is no database, not even a small one")
+    with pytest.raises(ServiceError):
+        Tracker(f"sqlite:///{tmp_path}/mlflow.db", "experiment", tmp_path)

@@ -1,0 +1,122 @@
+"""What a stranger's clone relies on: pins, the console script, what git keeps, and what a light import must not load."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parent.parent
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PINS = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+# Written so that this file does not hold what it looks for.
+REGISTRY = re.compile(r"py[p]i\.org|python[h]osted\.|npm[j]s\.|[/]simple[/]|download\.py[t]orch")
+HEAVY = {
+    "accelerate",
+    "chromadb",
+    "datasets",
+    "great_expectations",
+    "matplotlib",
+    "mlflow",
+    "pandas",
+    "peft",
+    "prefect",
+    "scipy",
+    "sentence_transformers",
+    "torch",
+    "transformers",
+    "trl",
+}
+
+
+def git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+def loaded(code: str) -> set[str]:
+    """Run code in a fresh interpreter and return which of the heavy libraries it loaded."""
+    code += f"\nimport sys; print('LOADED', *({HEAVY!r} & sys.modules.keys()))"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    return set(result.stdout.rpartition("LOADED")[2].split())
+
+
+def test_no_file_names_a_package_registry():
+    files = git("ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
+    found = []
+    for name in filter(None, files):
+        path = ROOT / name
+        if path.is_file() and (hit := REGISTRY.search(path.read_bytes().decode(errors="ignore"))):
+            found.append(f"{name}: {hit.group()}")
+    assert found == []
+
+
+def test_pins_are_plain_names_and_versions():
+    assert [pin for pin in PINS if not re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*", pin)] == []
+    names = [pin.partition("==")[0] for pin in PINS]
+    assert len(names) == len(set(names))
+    assert "torch==2.13.0" in PINS
+
+
+def test_pins_fit_every_dependency_of_the_package_and_of_dev():
+    project = PYPROJECT["project"]
+    pinned = dict(pin.split("==") for pin in PINS)
+    for text in [*project["dependencies"], *project["optional-dependencies"]["dev"]]:
+        requirement = Requirement(text)
+        assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)]), text
+
+
+def test_uv_run_and_make_install_use_the_same_pins():
+    assert PYPROJECT["tool"]["uv"]["constraint-dependencies"] == PINS
+
+
+def test_the_console_script_is_the_command_line():
+    (script,) = entry_points(group="console_scripts", name="slmsearch")
+    from flows.cli import main
+
+    assert script.load() is main
+
+
+def test_help_of_every_command_loads_no_heavy_library():
+    code = """
+from click.testing import CliRunner
+from flows.cli import cli
+for arguments in [[], *([name] for name in cli.commands)]:
+    result = CliRunner().invoke(cli, [*arguments, "--help"])
+    assert result.exit_code == 0 and "Usage" in result.output, result.output
+assert cli.commands
+"""
+    assert loaded(code) == set()
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        "slmsearch.config, slmsearch.keys, slmsearch.errors, flows.settings",
+        "slmsearch.corpus.sections, slmsearch.corpus.library, slmsearch.corpus.world",
+        "slmsearch.searcher.rollout, slmsearch.searcher.reward, slmsearch.generate.scripted, slmsearch.judge",
+    ],
+)
+def test_playing_and_grading_loads_no_heavy_library(modules: str):
+    assert loaded(f"import {modules}") == set()
+
+
+def test_the_probe_for_heavy_libraries_sees_them():
+    assert loaded("import sys, types; sys.modules['torch'] = types.ModuleType('torch')") == {"torch"}
+
+
+@pytest.mark.parametrize("path", ["uv.lock", ".venv/x", "mlruns/mlflow.db", "data/index/CURRENT", "data/corpora/x/pages.jsonl", ".env"])
+def test_git_ignores_what_commands_write(path: str):
+    assert git("check-ignore", path).strip() == path
+
+
+@pytest.mark.parametrize(
+    "path", ["data/models/tiny-searcher/model.safetensors", "data/models/tiny-searcher-clean/config.json", "constraints.txt"]
+)
+def test_git_keeps_what_a_fresh_clone_needs(path: str):
+    ignored = subprocess.run(["git", "check-ignore", "--quiet", path], cwd=ROOT, check=False)
+    assert ignored.returncode == 1
