@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
-MAX_CELL_CHARS = 300
+MAX_CELL_CHARS = 600
 MLFLOW_UI = "http://127.0.0.1:5000"
 """Where `slmsearch up` serves the store of a run that is kept in SQLite."""
 
@@ -31,10 +31,10 @@ def show_findings(rows: Sequence[Mapping[str, str]]) -> None:
     create_table_artifact(table, key="validation-findings", description="What validation found")
 
 
-def show_evaluations(metrics: Mapping[str, Mapping[str, float]]) -> None:
-    """Show the metrics of each policy as a row."""
-    rows = [{"policy": escape(name), **{metric: round(value, 4) for metric, value in found.items()}} for name, found in metrics.items()]
-    create_table_artifact(rows, key="evaluations", description="Policies on the same questions")
+def show_evaluations(rows: Sequence[Mapping[str, str]]) -> None:
+    """Show policies on the same questions, one a row."""
+    table = [{name: escape(text) for name, text in row.items()} for row in rows]
+    create_table_artifact(table, key="evaluations", description="Policies on the same questions")
 
 
 def show_comparison(markdown: str) -> None:

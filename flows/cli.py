@@ -2,7 +2,7 @@
 
 import click
 
-from flows.commands import corpus, learning, running
+from flows.commands import bench, corpus, learning, running
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -16,7 +16,7 @@ def cli() -> None:
     """
 
 
-for module in (corpus, learning, running):
+for module in (corpus, learning, running, bench):
     module.register(cli)
 
 

@@ -20,7 +20,7 @@ def evaluate(config: RunConfig = DEFAULTS) -> dict[str, Any]:
         spec = choose_policy(run.config, run.config.evaluate.policy)
         data = current_index(run, validated_corpus(run))
         found = evaluated(run, data, spec, f"evaluate-{spec.name}")
-        show_evaluations({spec.name: found["metrics"]})
+        show_evaluations([{"policy": spec.name, **{name: f"{value:.4g}" for name, value in found["metrics"].items()}}])
         return {"policy": spec.name, **found, "mlflow_run_id": run.run_id}
 
 

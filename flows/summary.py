@@ -8,16 +8,17 @@ from typing import Any
 
 from prefect.runtime import flow_run
 
-from flows.artifacts import show_comparison, show_evaluations
+from flows.artifacts import escape, show_comparison, show_evaluations
 from flows.pipeline import Pipeline
+from slmsearch.evaluate.compare import replay
+from slmsearch.report.tables import comparison_table, describe_comparison
 from slmsearch.staging import replace_text
+from tasks.places import evals_dir
+from tasks.report import report_task
 
 LATEST = "latest.json"
 """In `paths.mlruns_dir`: the summary of the last finished `train-and-eval`."""
 DIFFERENCE = ("mean", "low", "high", "p")
-SHOWN = ("answer/exact_match", "answer/f1", "search/gold_read_frac", "episode/tool_calls", "stop/malformed", "reward/mean")
-"""Metrics in the tables of Prefect's UI."""
-
 Result = Mapping[str, Any]
 
 
@@ -39,27 +40,26 @@ class Outcome:
 
 def conclude(run: Pipeline, outcome: Outcome) -> dict[str, Any]:
     """Write the summary of a finished run to `latest.json` and to both trackers, and return it."""
-    summary = summarise_run(run, outcome)
-    policies = {"before": outcome.before, "after": outcome.after, **({"sft-control": outcome.control} if outcome.control else {})}
-    show_evaluations({name: _shown(found["metrics"]) for name, found in {**policies, **outcome.baselines}.items()})
-    show_comparison(render_comparison(summary))
-    run.tracker.record_json(run.run_id, summary, "summary.json")
-    prefixed = {f"eval/{name}": value for name, value in outcome.after["metrics"].items()}
-    run.tracker.record_metrics(run.run_id, prefixed)
+    with run.stage("report"):
+        summary = summarise_run(run, outcome)
+        show_evaluations(report_task(run.run_id, summary["evaluations"], run.lineage["train_key"], run.config))
+        show_comparison(render_comparison(run, outcome))
+        run.tracker.record_metrics(run.run_id, {f"eval/{name}": value for name, value in outcome.after["metrics"].items()})
+        run.tracker.record_json(run.run_id, summary, "summary.json")
     replace_text(Path(run.config.paths.mlruns_dir) / LATEST, json.dumps(summary, indent=2) + "\n")
     return summary
 
 
 def summarise_run(run: Pipeline, outcome: Outcome) -> dict[str, Any]:
     """Return what machines read of a run."""
+    policies = {"before": outcome.before, "after": outcome.after, **outcome.baselines}
     summary: dict[str, Any] = {
         "n": outcome.comparison["n"],
         "metric": outcome.comparison["metric"],
         "before": outcome.before["metrics"],
         "after": outcome.after["metrics"],
         "difference": _difference(outcome.comparison),
-        "decision": outcome.decision["decision"],
-        "reason": outcome.decision["reason"],
+        **outcome.decision,
         "slices": {"before": outcome.before["slices"], "after": outcome.after["slices"]},
         "baselines": {name: found["metrics"] for name, found in outcome.baselines.items()},
         "training": {name: outcome.trained[name] for name in ("steps", "seconds", "hash", "version")},
@@ -69,25 +69,21 @@ def summarise_run(run: Pipeline, outcome: Outcome) -> dict[str, Any]:
         "flow_run_id": str(flow_run.id),
     }
     if outcome.control and outcome.rl_adds:
+        policies["sft-control"] = outcome.control
         summary["control"] = {**outcome.control["metrics"], "seconds": outcome.control["training_s"], "steps": outcome.control["steps"]}
         summary["rl_adds"] = _difference(outcome.rl_adds)
+    summary["evaluations"] = {name: found["key"] for name, found in policies.items()}
     return summary
 
 
-def render_comparison(summary: Result) -> str:
+def render_comparison(run: Pipeline, outcome: Outcome) -> str:
     """Render before, after and the decision as Markdown."""
-    lines = ["| metric | before | after |", "|---|---|---|"]
-    shown = [name for name in SHOWN if name in summary["before"] and name in summary["after"]]
-    lines += [f"| {name} | {summary['before'][name]:.3f} | {summary['after'][name]:.3f} |" for name in shown]
-    difference = summary["difference"]
-    interval = f"{difference['mean']:+.3f} [{difference['low']:+.3f}, {difference['high']:+.3f}], p {difference['p']:.4f}"
-    lines += ["", f"{summary['metric']}: {interval}, n {summary['n']}.", "", f"**{summary['decision']}**: {summary['reason']}"]
-    return "\n".join(lines)
+    paths = [evals_dir(run.config) / found["key"] for found in (outcome.before, outcome.after)]
+    comparison = replay(paths[0], paths[1], run.config.decision)
+    told = escape(describe_comparison(comparison))
+    decided = f"**{outcome.decision['decision']}**: {escape(outcome.decision['reason'])}"
+    return "\n\n".join([comparison_table(comparison).to_markdown(), told, decided])
 
 
 def _difference(comparison: Result) -> dict[str, float]:
     return {part: comparison["difference"][part] for part in DIFFERENCE}
-
-
-def _shown(metrics: Mapping[str, float]) -> dict[str, float]:
-    return {name: metrics[name] for name in SHOWN if name in metrics}

@@ -83,7 +83,7 @@ class RetrievalConfig(Section):
     top_k: int = Field(default=3, ge=1, le=50)
     """Pages a search returns."""
     max_passage_chars: int = Field(default=1000, ge=50)
-    """A longer section is embedded by its first characters."""
+    """A longer section is embedded in several passages."""
     hnsw_ef_construction: int = Field(default=200, ge=1)
     hnsw_max_neighbors: int = Field(default=16, ge=2)
 

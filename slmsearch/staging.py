@@ -55,12 +55,15 @@ def publish(staging: Path, target: Path, is_complete: Callable[[Path], bool]) ->
 
 
 def remove_abandoned(directory: Path) -> list[str]:
-    """Remove temporary directories whose writer no longer lives; return their names."""
+    """Remove temporary directories and files whose writer no longer lives; return their names."""
     removed = []
     for staging in sorted(directory.glob(f"{STAGING_PREFIX}*-*")):
         pid = staging.name.rpartition("-")[2]
-        if pid.isdecimal() and staging.is_dir() and not _lives(int(pid)):
-            shutil.rmtree(staging, ignore_errors=True)
+        if pid.isdecimal() and not _lives(int(pid)):
+            if staging.is_dir():
+                shutil.rmtree(staging, ignore_errors=True)
+            else:
+                staging.unlink(missing_ok=True)
             removed.append(staging.name)
     return removed
 

@@ -20,9 +20,14 @@ def evals_dir(config: RunConfig) -> Path:
     return Path(config.paths.data_dir) / "evals"
 
 
+def training_dir(config: RunConfig, key: str) -> Path:
+    """Return where a training run of a key lies."""
+    return Path(config.paths.data_dir) / "training" / key
+
+
 def control_dir(config: RunConfig, key: str) -> Path:
     """Return where the SFT control of a key lies."""
-    return Path(config.paths.data_dir) / "training" / f"control-{key}"
+    return training_dir(config, f"control-{key}")
 
 
 def name_index(digest: str, config: RunConfig) -> str:

@@ -1,9 +1,8 @@
 """Write what a stage found into its MLflow run."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from prefect import task
@@ -64,9 +63,3 @@ def findings_table(report: Mapping[str, Any]) -> list[dict[str, str]]:
         }
         for finding in report["findings"]
     ]
-
-
-def record_figures(run_id: str, paths: Sequence[Path], config: RunConfig) -> None:
-    """Store figures in a run."""
-    for path in paths:
-        open_tracker(config).record_file(run_id, path, "figures")

@@ -17,6 +17,7 @@ import mlflow
 from filelock import FileLock
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
+from mlflow.environment_variables import MLFLOW_ENABLE_ASYNC_TRACE_LOGGING
 from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -48,7 +49,8 @@ def _as_service(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except (MlflowException, SQLAlchemyError) as error:
-            raise ServiceError(f"MLflow at {mlflow.get_tracking_uri()}: {one_line(error)}; check tracking.uri and paths.mlruns_dir") from error
+            where = mlflow.get_tracking_uri()
+            raise ServiceError(f"MLflow at {where}: {one_line(error)}; check tracking.uri and paths.mlruns_dir") from error
 
     return wrapped
 
@@ -71,6 +73,7 @@ def open_tracker(config: RunConfig) -> "Tracker":
 class Tracker:
     """One experiment of one MLflow store."""
 
+    @_as_service
     def __init__(self, uri: str, experiment: str, mlruns_dir: Path) -> None:
         """Connect, and create the experiment where it is missing.
 
@@ -86,7 +89,6 @@ class Tracker:
         location = str(mlruns_dir.resolve() / "artifacts") if uri.startswith("sqlite") else None
         self.experiment_id = self._find_experiment(experiment, location)
 
-    @_as_service
     def _find_experiment(self, name: str, location: str | None) -> str:
         found = self.client.get_experiment_by_name(name)
         if found is None:
@@ -256,7 +258,8 @@ class Tracker:
         known = self.client.search_traces(locations=[self.experiment_id], filter_string=same, include_spans=False)
         trace_ids = [trace.info.trace_id for trace in known]
         trace_ids = trace_ids or [self._write_trace(root, {**tags, "eval_key": key}) for root, tags in traces]
-        mlflow.flush_trace_async_logging()
+        if MLFLOW_ENABLE_ASYNC_TRACE_LOGGING.get():
+            mlflow.flush_trace_async_logging()
         for i in range(0, len(trace_ids), TRACES_PER_LINK):
             self.client.link_traces_to_run(trace_ids[i : i + TRACES_PER_LINK], run_id)
 

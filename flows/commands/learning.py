@@ -31,12 +31,12 @@ def evaluate(session: Session, policy: str | None, split: str | None, limit: int
     """Evaluate one policy: the champion, unless told otherwise."""
     from flows.look import where_to_look
     from flows.runner import run_flow
-    from flows.text import render_metrics
+    from flows.text import render_evaluation
 
     session.override(evaluate__policy=policy, evaluate__split=split, evaluate__limit=limit)
     result = run_flow("evaluate", session.config, session.say, here=True)
     session.say(where_to_look(session.config, result))
-    session.finish(result, render_metrics({result["policy"]: result["metrics"]}, result["n"]))
+    session.finish(result, render_evaluation(result["policy"], result["key"], session.config))
 
 
 @command(_group, "train")
@@ -83,9 +83,10 @@ def compare(session: Session, before: str, after: str) -> None:
     from slmsearch.evaluate.compare import replay
 
     paths = [find_rows(name, session.config) for name in (before, after)]
-    comparison = replay(paths[0], paths[1], session.config.decision).to_dict()
-    session.finish({**comparison, "before_rows": str(paths[0]), "after_rows": str(paths[1])}, render_comparison(comparison))
-    if comparison["decision"] == "reject":
+    comparison = replay(paths[0], paths[1], session.config.decision)
+    found = {**comparison.to_dict(), "before_rows": str(paths[0]), "after_rows": str(paths[1])}
+    session.finish(found, render_comparison(comparison))
+    if comparison.decision == "reject":
         raise SystemExit(exits.NEGATIVE)
 
 

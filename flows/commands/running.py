@@ -31,7 +31,7 @@ def run(session: Session, flow: str, here: bool) -> None:
 
     result = run_flow(flow, session.config, session.say, here)
     session.say(where_to_look(session.config, result))
-    session.finish(result, render_result(result))
+    session.finish(result, render_result(result, session.config))
     if result.get("decision") == "reject":
         raise SystemExit(exits.NEGATIVE)
 

@@ -32,7 +32,6 @@ from slmsearch.retrieval.build import build_index
 from slmsearch.retrieval.open import open_index
 from slmsearch.searcher.tools import Toolbox
 
-CLEAN_SFT = "data/models/tiny-searcher-clean"
 FRESH_WORLD = 1000
 """Added to the world's seed for the fresh world: other names, facts and wording."""
 
@@ -62,12 +61,13 @@ class Row:
     """Seconds its training took, None for what was not trained here."""
 
 
-def run_learning(config: RunConfig, seeds: Sequence[int], say: Say) -> dict[str, Any]:
+def run_learning(config: RunConfig, seeds: Sequence[int], clean_model: str, say: Say) -> dict[str, Any]:
     """Train and evaluate everything; return rows, their spread and the paired differences that carry the claims.
 
     Args:
         config: the run; `train.seed` is replaced by each seed in turn.
         seeds: at least one seed of GRPO.
+        clean_model: path of the model trained on the careful reader.
         say: told what is being done.
     """
     ground = make_ground(config)
@@ -75,7 +75,7 @@ def run_learning(config: RunConfig, seeds: Sequence[int], say: Say) -> dict[str,
     start = _evaluate(ground, parse_policy("untrained", config.policy), config, say)
     rows = [_row("start", start, None)]
     sft, sft_seconds = _control(ground, config, say)
-    clean = _evaluate(ground, parse_policy(CLEAN_SFT, config.policy), config, say)
+    clean = _evaluate(ground, parse_policy(clean_model, config.policy), config, say)
     results = []
     for seed in seeds:
         seeded = _with(config, "train.seed", seed)

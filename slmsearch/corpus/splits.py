@@ -83,12 +83,25 @@ def _deal(questions: Sequence[Question], components: list[list[int]], rng: Rando
         dealt[split].append(component)
         counts[split] += len(component)
     for split in ("test", "validation"):
-        # A tiny corpus: better a split too large than none to measure on.
-        if not counts[split] and len(dealt["train"]) > 1:
-            moved = dealt["train"].pop(dealt["train"].index(min(dealt["train"], key=len)))
-            dealt[split].append(moved)
-            counts[split] += len(moved)
+        _help_out(dealt, counts, split, total)
     return {questions[number].id: split for split in SPLITS for component in dealt[split] for number in component}
+
+
+def _help_out(dealt: dict[str, list[list[int]]], counts: dict[str, int], split: str, total: int) -> None:
+    """Move a component from train to a split that got less than half of its share: a small corpus has only large ones.
+
+    Better a split too large than one too small to measure on, as long as train keeps most questions or the split had none.
+    """
+    wanted = SHARES[split] * total / 2
+    if counts[split] >= wanted or len(dealt["train"]) < 2:
+        return
+    by_size = sorted(dealt["train"], key=len)
+    moved = next((component for component in by_size if len(component) >= wanted), by_size[-1])
+    if not counts[split] or counts["train"] - len(moved) >= total / 2:
+        dealt["train"].remove(moved)
+        dealt[split].append(moved)
+        counts["train"] -= len(moved)
+        counts[split] += len(moved)
 
 
 def _nodes_of(questions: Sequence[Question], component: Iterable[int]) -> list[str]:

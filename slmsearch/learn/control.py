@@ -31,9 +31,7 @@ def control_key(config: RunConfig, model_key: str) -> str:
     )
 
 
-def train_control(
-    config: RunConfig, out: Path, on_log: Callable[[int, dict[str, float]], None] | None = None
-) -> dict[str, Any]:
+def train_control(config: RunConfig, out: Path, on_log: Callable[[int, dict[str, float]], None] | None = None) -> dict[str, Any]:
     """Continue supervised training from `config.policy.model`; a finished directory is returned as it is.
 
     Args:

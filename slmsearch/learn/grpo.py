@@ -30,11 +30,16 @@ from slmsearch.searcher.prompt import make_prompt
 ROWS_PER_BLOCK = 16
 """Episodes of similar length that go through the model together; padding is cut off each block."""
 
+NO_ADVANTAGE = 1e-6
+"""Advantages up to this size are rounding errors of a group whose rewards are all equal."""
+
+IGNORED = -100
+"""Label of tokens whose log-probability is not computed."""
+
 _TRL_NAMES = {
     "loss": "loss",
     "grad_norm": "optim/grad_norm",
     "learning_rate": "optim/learning_rate",
-    "entropy": "policy/entropy",
     "kl": "policy/kl_reference",
     "policy/kl_sampler": "policy/kl_sampler",
 }
@@ -114,45 +119,57 @@ def make_arguments(config: RunConfig, directory: Path, max_steps: int, use_cpu: 
 
 def make_adapter_config(lora: LoraSection) -> LoraConfig:
     """Translate the adapter's settings into PEFT's."""
-    return LoraConfig(
-        task_type="CAUSAL_LM", r=lora.r, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=lora.target_modules
-    )
+    return LoraConfig(task_type="CAUSAL_LM", r=lora.r, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=lora.target_modules)
 
 
 class SearchTrainer(GRPOTrainer):
-    """`GRPOTrainer` with forward passes by length, and the sampler gap measured."""
+    """`GRPOTrainer` that computes only what its loss needs, and measures the gap between sampler and trainer.
 
+    Of an episode batch most is idle weight: padding (lengths differ by a factor of five), tool text (needs no log-probabilities),
+    and groups without advantage (no gradient). Leaving it out changes neither loss nor gradient.
+    """
+
+    _needed: Tensor | None = None
+    """Completion tokens whose log-probabilities the loss being computed will use (rows x tokens); None: all."""
     _policy_logprobs: Tensor | None = None
 
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, batch_size: int | None = None, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Score rows in blocks of similar length, without the padding around each block; the values are those of TRL's method.
-
-        Episodes differ in length by a factor of five: one padded block is mostly padding.
-        """
-        order = attention_mask.sum(1).argsort(stable=True)
+        """Score the needed tokens as TRL's method does, in blocks of rows of similar length; others get 0."""
         prompt_width = input_ids.shape[1] - logits_to_keep
+        needed = attention_mask.bool() if self._needed is None else pad(self._needed, (prompt_width, 0))
+        picked = needed.any(1).nonzero()[:, 0]
+        picked = picked[attention_mask[picked].sum(1).argsort(stable=True)]
         blocks = []
-        for rows in order.split(ROWS_PER_BLOCK):
+        for rows in picked.split(ROWS_PER_BLOCK):
             used = attention_mask[rows].any(0).nonzero()
             first, last = min(int(used[0]), prompt_width - 1), max(int(used[-1]), prompt_width)
-            kept = last + 1 - prompt_width
-            ids, mask = input_ids[rows, first : last + 1], attention_mask[rows, first : last + 1]
-            scored = super()._get_per_token_logps_and_entropies(model, ids, mask, kept, **kwargs)
+            kept, window = last + 1 - prompt_width, slice(first, last + 1)
+            scored = super()._get_per_token_logps_and_entropies(
+                _only(model, needed[rows, window]), input_ids[rows, window], attention_mask[rows, window], kept, **kwargs
+            )
             blocks.append([None if values is None else pad(values, (0, logits_to_keep - kept)) for values in scored[:2]])
-        back = order.argsort()
-        logprobs, entropies = (None if column[0] is None else torch.cat(column)[back] for column in zip(*blocks, strict=True))
+        logprobs, entropies = (_spread(column, picked, len(input_ids)) for column in zip(*blocks, strict=True))
+        assert logprobs is not None
         if logprobs.requires_grad:
             self._policy_logprobs = logprobs.detach()
         return logprobs, entropies, None
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         """Compute TRL's loss, and from the log-probabilities it took the mean gap to the sampler's."""
-        loss: Tensor = super()._compute_loss(model, inputs)
+        mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
+        if self.beta == 0.0:
+            mask = mask & (inputs["advantages"].abs() > NO_ADVANTAGE)[:, None]
+            if not mask.any():  # the loss must still hang on the weights
+                mask[0, 0] = True
+        self._needed = mask
+        try:
+            loss: Tensor = super()._compute_loss(model, inputs)
+        finally:
+            self._needed = None
         sampled = inputs.get("sampling_per_token_logps")
         if sampled is not None and self._policy_logprobs is not None:
-            mask = inputs["completion_mask"] * inputs["tool_mask"]
             gap = ((sampled - self._policy_logprobs) * mask).sum()
             total = self.accelerator.reduce(torch.stack([gap, mask.sum().to(gap.dtype)]), reduction="sum")
             self._metrics["train"]["policy/kl_sampler"].append((total[0] / total[1].clamp(min=1)).item())
@@ -160,6 +177,20 @@ class SearchTrainer(GRPOTrainer):
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write none: TRL would write one at every checkpoint."""
+
+
+def _only(model: Any, needed: Tensor) -> Callable[..., Any]:
+    """Wrap a model so that labels of tokens that are not needed are ignored."""
+    return lambda *, labels, **inputs: model(labels=labels.masked_fill(~needed, IGNORED), **inputs)
+
+
+def _spread(blocks: Sequence[Tensor | None], rows: Tensor, num_rows: int) -> Tensor | None:
+    """Put blocks of rows back into their places; rows that are in no block are 0."""
+    present = [block for block in blocks if block is not None]
+    if not present:
+        return None
+    values = torch.cat(present)
+    return values.new_zeros(num_rows, values.shape[1]).index_copy(0, rows, values)
 
 
 class StepCallback(TrainerCallback):
@@ -197,14 +228,16 @@ class StepCallback(TrainerCallback):
         if not logs or "loss" not in logs or not state.is_world_process_zero:
             return
         if not math.isfinite(logs["loss"]) or not math.isfinite(logs.get("grad_norm", 0.0)):
-            raise TrainingError(f"loss {logs['loss']} with gradient norm {logs.get('grad_norm')} at step {state.global_step}: lower train.learning_rate")
+            what = f"loss {logs['loss']}, gradient norm {logs.get('grad_norm')}"
+            raise TrainingError(f"{what} at step {state.global_step}: lower train.learning_rate")
         measured = {ours: logs[theirs] for theirs, ours in _TRL_NAMES.items() if logs.get(theirs) is not None}
         seconds = {"time/step_s": time.perf_counter() - self._started}
         self._on_step(make_report(state.global_step, {**self._bridge.metrics, **measured, **seconds}))
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Seal the checkpoint just written and delete the oldest."""
-        torch.distributed.barrier() if torch.distributed.is_initialized() else None
+        if torch.distributed.is_initialized():  # the other processes write their random state
+            torch.distributed.barrier()
         if state.is_world_process_zero:
             seal_checkpoint(Path(args.output_dir) / f"checkpoint-{state.global_step}", state.global_step)
             prune_checkpoints(Path(args.output_dir), self._keep)

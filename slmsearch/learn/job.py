@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from slmsearch.config import JudgeConfig, PolicyConfig, RunConfig
+from slmsearch.judge.llm import load_prompt
 from slmsearch.keys import content_key
 from slmsearch.learn.models import model_hash
 from slmsearch.searcher.prompt import make_prompt
@@ -56,13 +57,14 @@ class TrainJob:
             for part in path:
                 section = section[part]
             section[leaf] = value
-        paths = {name: Path(fields.pop(name)) for name in ("directory", "corpora_dir", "index_dir")}
-        return cls(**paths, **fields, config=RunConfig.model_validate(config))
+        for name in ("directory", "corpora_dir", "index_dir"):
+            fields[name] = Path(fields[name])
+        return cls(**fields, config=RunConfig.model_validate(config))
 
 
 def make_job(config: RunConfig, corpus_digest: str, index_key: str) -> TrainJob:
     """Make the job of a run: its train key and the directories under `paths.data_dir`."""
-    data_dir = Path(config.paths.data_dir).resolve()
+    data_dir = Path(config.paths.data_dir)
     key = train_key(config, corpus_digest, index_key)
     return TrainJob(data_dir / "training" / key, data_dir / "corpora", corpus_digest, data_dir / "index", index_key, key, config)
 
@@ -90,7 +92,9 @@ def _policy_part(policy: PolicyConfig) -> dict[str, str]:
 
 
 def _judge_part(judge: JudgeConfig) -> dict[str, Any]:
-    return {"kind": judge.kind} if judge.kind == "exact" else judge.model_dump(mode="json", include={"kind", "model", "base_url"})
+    if judge.kind == "exact":
+        return {"kind": judge.kind}
+    return {**judge.model_dump(mode="json", include={"kind", "model", "base_url"}), "prompt": load_prompt()}
 
 
 def split_secrets(config: RunConfig) -> tuple[dict[str, Any], dict[str, str]]:

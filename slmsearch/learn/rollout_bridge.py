@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 from peft import PeftModel
+from peft.tuners.lora import Linear as LoraLinear
+from torch.nn import Linear, Parameter
 from trl.models import unwrap_model_for_generation
 
 from slmsearch.config import RewardConfig, RunConfig
@@ -26,12 +28,15 @@ from slmsearch.corpus.questions import Question
 from slmsearch.errors import TrainingError
 from slmsearch.evaluate.metrics import summarise
 from slmsearch.evaluate.rows import EpisodeRow, make_row
-from slmsearch.generate.writer import Message, Sampling, Writer
+from slmsearch.generate.writer import Sampling, Writer
 from slmsearch.judge import Judge
 from slmsearch.searcher.episode import Episode, StopReason
 from slmsearch.searcher.reward import Reward, score_episode
 from slmsearch.searcher.rollout import play_episodes
 from slmsearch.searcher.tools import Toolbox
+
+FOLD_UP_TO = 50_000_000
+"""Weights a model may have for its adapter to be folded in while episodes are played: it costs a copy of the adapted layers."""
 
 MakeWriter = Callable[[Any], Writer]
 """Model being trained (adapter active, wrappers off) -> writer that samples from it."""
@@ -61,8 +66,12 @@ class RolloutBridge:
         self.metrics: dict[str, float] = {}
         """Of the last batch, over all processes, under the project's names."""
 
-    def __call__(self, prompts: Sequence[Sequence[Message]], trainer: Any) -> dict[str, Any]:
+    def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
         """Play one episode per prompt, in order; see TRL's `rollout_func`.
+
+        Args:
+            prompts: messages, the question last.
+            trainer: the calling trainer.
 
         Raises:
             TrainingError: more episodes failed than `train.max_failed_frac` allows.
@@ -79,33 +88,70 @@ class RolloutBridge:
             episodes = play_episodes(questions, writer, self._toolbox, self._config.searcher, sampling)
         seconds = time.perf_counter() - started
         rows = grade_episodes(questions, episodes, self._judge, self._config.reward)
-        self._summarise(gather_object(rows), trainer.num_generations, seconds)
+        self._summarise(gather_object(rows), trainer.num_generations)
+        self.metrics |= {"policy/entropy": mean_surprise(episodes), "time/rollout_s": seconds}
         rewards = [None if row.failed else row.reward for row in rows]
         return {**to_tokens(episodes, self._end_id), "episode_reward": rewards}
 
-    def _summarise(self, rows: list[EpisodeRow], group_size: int, seconds: float) -> None:
+    def _summarise(self, rows: list[EpisodeRow], group_size: int) -> None:
         failures = Counter(row.failure for row in rows if row.failed)
         if failures.total() > self._config.train.max_failed_frac * len(rows):
             cause = failures.most_common(1)[0][0]
             raise TrainingError(f"{failures.total()} of {len(rows)} episodes of a step failed: {cause}")
-        self.metrics = {**summarise(rows), **summarise_groups(rows, group_size), "time/rollout_s": seconds}
+        self.metrics = {**summarise(rows), **summarise_groups(rows, group_size)}
 
 
 @contextmanager
 def playable(trainer: Any) -> Iterator[Any]:
     """Lend the trained model for sampling: wrappers and gradient checkpointing off, eval mode, no gradients; then restore.
 
-    TRL calls `rollout_func` in train mode with gradients on. The PEFT wrapper is taken off as well: its layers stay active and
-    its forward only costs time.
+    TRL calls `rollout_func` in train mode with gradients on.
     """
     with torch.no_grad(), unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as unwrapped:
         was_training = trainer.model.training
         trainer.model.eval()
         try:
-            with trainer.accelerator.autocast():
-                yield unwrapped.get_base_model() if isinstance(unwrapped, PeftModel) else unwrapped
+            with trainer.accelerator.autocast(), folded(unwrapped) as model:
+                yield model
         finally:
             trainer.model.train(was_training)
+
+
+@contextmanager
+def folded(model: Any) -> Iterator[Any]:
+    """Take PEFT's wrapper off; in a small float32 model fold the adapter into the weights while it is lent, too.
+
+    A small model spends most of its time on the adapter's many little operations. PEFT's own merge and unmerge leave rounding
+    errors in the base weights at every step; here the untouched layers are put back.
+    """
+    if not isinstance(model, PeftModel):
+        yield model
+        return
+    base = model.get_base_model()
+    adapted = [(name, layer) for name, layer in base.named_modules() if isinstance(layer, LoraLinear)]
+    small = sum(weight.numel() for weight in base.parameters()) <= FOLD_UP_TO
+    if not small or any(type(layer.base_layer) is not Linear or layer.base_layer.weight.dtype != torch.float32 for _, layer in adapted):
+        yield base
+        return
+    try:
+        for name, layer in adapted:
+            _replace(base, name, _fold(layer))
+        yield base
+    finally:
+        for name, layer in adapted:
+            _replace(base, name, layer)
+
+
+def _fold(layer: Any) -> Linear:
+    weight = layer.base_layer.weight + sum(layer.get_delta_weight(name) for name in layer.active_adapters)
+    plain = Linear(layer.in_features, layer.out_features, bias=False, device="meta")
+    plain.weight, plain.bias = Parameter(weight, requires_grad=False), layer.base_layer.bias
+    return plain
+
+
+def _replace(model: torch.nn.Module, name: str, layer: torch.nn.Module) -> None:
+    parent, _, child = name.rpartition(".")
+    setattr(model.get_submodule(parent), child, layer)
 
 
 def step_seed(seed: int, step: int, process: int) -> int:
@@ -144,6 +190,16 @@ def to_tokens(episodes: Sequence[Episode], end_id: int) -> dict[str, Any]:
         "env_mask": masks,
         "logprobs": logprobs if known else None,
     }
+
+
+def mean_surprise(episodes: Sequence[Episode]) -> float:
+    """Estimate the policy's entropy (nats): mean of -log p over all tokens sampled, in all processes.
+
+    TRL measures it where it computes log-probabilities, which here leaves out every group without advantage.
+    """
+    logprobs = [value for episode in episodes for turn in episode.turns for value in turn.sampled_logprobs]
+    sums: list[tuple[float, int]] = gather_object([(fsum(logprobs), len(logprobs))])
+    return -fsum(total for total, _ in sums) / max(1, sum(count for _, count in sums))
 
 
 def summarise_groups(rows: Sequence[EpisodeRow], group_size: int) -> dict[str, float]:

@@ -101,7 +101,8 @@ def load_trainable(config: RunConfig) -> tuple[Any, Any]:
     Raises:
         ModelError: model or adapter cannot be loaded.
     """
-    model, tokenizer = load_model(config.policy.model_copy(update={"adapter": None}))
+    # On the CPU: the trainer moves it to the device of its process.
+    model, tokenizer = load_model(config.policy.model_copy(update={"adapter": None, "device": "cpu"}))
     if not config.policy.adapter:
         return model, tokenizer
     check_local(config.policy.adapter, "policy.adapter", "adapter_model.safetensors")

@@ -129,7 +129,8 @@ def _disk_failures(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        # NumPy reports a short write without a number.
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None)
         remedy = "no disk space left: free some or set paths.data_dir" if full else "check the directory and its permissions"
         raise IndexUnusableError(f"the index cannot be written to {directory} ({error.strerror or error}); {remedy}") from error
     except (ChromaError, sqlite3.Error) as error:

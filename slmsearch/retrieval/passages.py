@@ -1,12 +1,19 @@
-"""What of a page is embedded: its bare title, and one passage per section."""
+"""What of a page is embedded: its bare title, and the text of each section, a long one in several passages.
 
+Measured on the SQuAD pack (44 pages, 824 sections of about 1,900 characters, 400 questions): with passages of 1,000 characters the gold
+page is among the first four for 98 % of the questions and the best passage lies in the gold section for 64 %; with only the
+first 1,000 characters of each section 96 % and 46 %. Title and heading before the text raise the second figure on a generated
+world from 19 % (text alone) to 54 %.
+"""
+
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from slmsearch.corpus.library import Library
-from slmsearch.corpus.pages import Page, Section
+from slmsearch.corpus.pages import Section
 
-CHUNKER_VERSION = 1
+CHUNKER_VERSION = 2
 """Part of the index key: raise it whenever passages of the same page come out otherwise."""
 
 
@@ -28,18 +35,29 @@ def make_passages(library: Library, max_chars: int) -> Iterator[Passage]:
     for page in library.pages():
         sections = library.sections(page.id)
         yield Passage(page.id, sections[0].id, page.title)
-        for section in sections:
-            if body := _body(section):
-                yield Passage(page.id, section.id, f"{_place(page, section)}: {body}"[:max_chars])
+        for position, section in enumerate(sections):
+            place = page.title if section.level < 2 else f"{page.title} — {section.heading}"
+            place = place[: max_chars // 2]
+            for piece in _pieces(_own_text(sections, position), max_chars - len(place) - 2):
+                yield Passage(page.id, section.id, f"{place}: {piece}")
 
 
-def _place(page: Page, section: Section) -> str:
-    return page.title if section.level < 2 else f"{page.title} — {section.heading}"
-
-
-def _body(section: Section) -> str:
-    """Return a section's text without its heading line, white space joined; empty if it has no text of its own."""
+def _own_text(sections: list[Section], position: int) -> str:
+    """Return a section's text without its heading line and its sub-sections, white space joined."""
+    section = sections[position]
     text = section.text
+    if position + 1 < len(sections) and sections[position + 1].level > section.level:
+        text = text.partition(sections[position + 1].text)[0]
     if section.level and text.startswith("#"):
         text = text.partition("\n")[2]
     return " ".join(text.split())
+
+
+def _pieces(text: str, room: int) -> list[str]:
+    """Cut a text at spaces into as few pieces of at most `room` characters as will do, of about equal size."""
+    if len(text) <= room:
+        return [text] if text else []
+    count = -(-len(text) // room)
+    # A little more than the mean, so that what words leave over at the ends does not become a piece of its own.
+    width = min(room, -(-len(text) // count) + 20)
+    return textwrap.wrap(text, width, break_on_hyphens=False)

@@ -105,8 +105,4 @@ class Episode:
     @property
     def sampled_logprobs(self) -> list[float]:
         """One value per completion id; 0.0 at context tokens."""
-        return [
-            value
-            for turn in self.turns
-            for value in ([0.0] * len(turn.context_ids) + list(turn.sampled_logprobs))
-        ]
+        return [value for turn in self.turns for value in ([0.0] * len(turn.context_ids) + list(turn.sampled_logprobs))]

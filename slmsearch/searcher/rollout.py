@@ -64,9 +64,7 @@ def play_episodes(
     return [_finish(row) for row in rows]
 
 
-def _play_turn(
-    rows: list[_Row], active: list[int], writer: Writer, toolbox: Toolbox, config: SearcherConfig, last: bool
-) -> None:
+def _play_turn(rows: list[_Row], active: list[int], writer: Writer, toolbox: Toolbox, config: SearcherConfig, last: bool) -> None:
     """Let the policy write one turn in every open row, then serve all calls together."""
     results = [rows[i].turns[-1].result if rows[i].turns else None for i in active]
     room = [config.max_episode_tokens - rows[i].tokens for i in active]
@@ -113,13 +111,9 @@ def _stop_reason(turn: Written, parsed: ParsedTurn, last: bool) -> StopReason | 
 
 
 def _make_turn(turn: Written, parsed: ParsedTurn, result: ToolResult | None) -> Turn:
-    return Turn(
-        turn.text, parsed.call, parsed.answer, result, turn.context_ids, turn.sampled_ids, turn.sampled_logprobs
-    )
+    return Turn(turn.text, parsed.call, parsed.answer, result, turn.context_ids, turn.sampled_ids, turn.sampled_logprobs)
 
 
 def _finish(row: _Row) -> Episode:
     reason = row.stop_reason or StopReason.MAX_TURNS
-    return Episode(
-        row.question.id, tuple(row.turns), reason, row.prompt_ids, row.seconds, row.failure, row.sampled_tokens
-    )
+    return Episode(row.question.id, tuple(row.turns), reason, row.prompt_ids, row.seconds, row.failure, row.sampled_tokens)

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import click
 import pytest
+
 from flows import exits
 from flows.session import split_overrides
 from slmsearch import errors
 from tasks.corpus import ValidationFailed
 
-HEAVY = ("torch", "trl", "transformers", "mlflow", "prefect", "great_expectations", "sentence_transformers", "chromadb", "pandas", "pydantic")
+HEAVY = "torch trl transformers mlflow prefect great_expectations sentence_transformers chromadb pandas pydantic".split()  # noqa: SIM905
+COMMANDS = "setup world validate index reindex search evaluate train bootstrap compare run up config".split()  # noqa: SIM905
 
 
 def slmsearch(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -67,7 +69,7 @@ def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stderr.strip() == "[]"
-    for name in ("setup", "world", "validate", "index", "reindex", "search", "evaluate", "train", "bootstrap", "compare", "run", "up", "config"):
+    for name in COMMANDS:
         assert f"\n  {name} " in done.stdout
 
 

@@ -2,8 +2,9 @@ import json
 from pathlib import Path
 
 import pytest
-from flows.settings import find_project_root, load_config, loggable, masked, read_environment, recordable
 from pydantic import SecretStr
+
+from flows.settings import find_project_root, load_config, loggable, masked, read_environment, recordable
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
 
@@ -79,7 +80,7 @@ def test_what_is_unknown_or_does_not_fit_is_named_in_one_line(overrides: list[st
 )
 def test_a_broken_file_is_named(tmp_path: Path, text: str, named: str) -> None:
     file = write(tmp_path / "broken.yaml", text)
-    with pytest.raises(ConfigError, match="broken.yaml") as caught:
+    with pytest.raises(ConfigError, match=r"broken\.yaml") as caught:
         load_config([file], environment={})
     assert named in str(caught.value)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
 from slmsearch.errors import ServiceError
 from tasks import owners, tracking
@@ -144,7 +145,7 @@ def test_metrics_recorded_again_stay_one_point(tracker: Tracker) -> None:
 
 
 def test_a_table_recorded_again_keeps_its_rows(tracker: Tracker) -> None:
-    rows = [{"question": "Who?", "answer": "lone \ud800 surrogate", "exact_match": 0.0}, {"question": "Where?", "answer": None, "exact_match": 1.0}]
+    rows = [{"question": "Who?", "answer": "lone \ud800 surrogate"}, {"question": "Where?", "answer": None}]
     with tracker.run("evaluate", "key") as run_id:
         for _ in range(2):
             tracker.record_table(run_id, rows, "eval/abc.json")
@@ -210,7 +211,7 @@ def test_promotion_moves_the_alias_and_refuses_a_stale_decision(tracker: Tracker
 
 
 def test_an_unreachable_server_is_said_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ServiceError, match="no MLflow server answers at http://127.0.0.1:9"):
+    with pytest.raises(ServiceError, match=r"no MLflow server answers at http://127\.0\.0\.1:9"):
         Tracker("http://127.0.0.1:9", "experiment", tmp_path)
 
 

@@ -180,3 +180,9 @@ def test_empty_and_double_questions_are_refused(tmp_path: Path):
         questions_from(tmp_path)
     with pytest.raises(CorpusError, match=r"question ids occur more than once \('q1'\)"):
         questions_from(tmp_path, QUESTION, QUESTION)
+
+
+def test_a_hub_set_out_of_reach_is_one_line():
+    with pytest.raises(CorpusError, match=r"^hub:acme/none cannot be loaded") as raised:
+        load_source(CorpusConfig(pages="hub:acme/none"))
+    assert "\n" not in str(raised.value)

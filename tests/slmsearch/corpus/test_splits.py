@@ -82,6 +82,13 @@ def test_a_tiny_corpus_has_something_in_every_split(count: int):
     assert len(set(assign_splits([ask(n, f"p{n}") for n in range(count)], 0).values())) == 3
 
 
+def test_few_large_components_leave_enough_to_measure_on():
+    # Three regions of 50 questions and ten single questions: the singles alone would make up test and validation.
+    questions = [ask(n, f"p{n // 50}") for n in range(150)] + [ask(n, f"p{n}") for n in range(150, 160)]
+    counts = Counter(assign_splits(questions, 0).values())
+    assert counts["test"] >= 50 and counts["train"] >= 80
+
+
 def test_a_single_page_goes_to_train():
     assert set(assign_splits([ask(n, "p") for n in range(9)], 0).values()) == {"train"}
     assert assign_splits([], 0) == {}

@@ -99,7 +99,7 @@ def test_prompt_and_context_make_up_the_rendered_dialogue(tokenizer):
 
 
 def test_a_template_without_tool_messages_is_refused(tokenizer):
-    with pytest.raises(ModelError, match="searcher.tool_role"):
+    with pytest.raises(ModelError, match=r"searcher\.tool_role"):
         Dialogue(tokenizer, tool_role="observer")
 
 

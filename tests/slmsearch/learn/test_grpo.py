@@ -1,6 +1,7 @@
 """Arguments, data order, and the block-wise forward pass against TRL's own."""
 
-from collections import Counter
+from collections import Counter, defaultdict
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -66,6 +67,77 @@ def test_blocks_by_length_score_as_one_padded_batch(model_dir):
     for a, b in zip(ours[:2], whole[:2], strict=True):
         assert a.shape == b.shape == (rows, completion)
         torch.testing.assert_close(a[scored], b[scored], atol=1e-4, rtol=1e-4)
+
+
+class Stub(SearchTrainer):
+    """A trainer without data: enough to compute a loss."""
+
+    def __init__(self, model_dir, beta=0.0):
+        from transformers import AutoModelForCausalLM
+        from trl.trainer.utils import add_fused_lm_head
+
+        model = AutoModelForCausalLM.from_pretrained(model_dir)
+        add_fused_lm_head(model, temperature=1.0, outputs=("log_probs", "entropy"))
+        values = {
+            "model": model.train(),
+            "accelerator": SimpleNamespace(
+                autocast=nullcontext, is_main_process=True, num_processes=1, gather=lambda x: x, reduce=lambda x, reduction: x
+            ),
+            "aux_loss_enabled": False,
+            "top_entropy_quantile": 1.0,
+            "off_policy_mask_threshold": None,
+            "importance_sampling_level": "token",
+            "beta": beta,
+            "loss_type": "dapo",
+            "epsilon_low": 0.2,
+            "epsilon_high": 0.28,
+            "use_vllm": False,
+            "_entropy_bonus_enabled": False,
+            "current_gradient_accumulation_steps": 1,
+            "args": SimpleNamespace(delta=None, steps_per_generation=1, use_bias_correction_kl=False, report_to=[]),
+            "state": SimpleNamespace(global_step=0),
+            "_metrics": {"train": defaultdict(list)},
+        }
+        self.__dict__.update(values)
+
+    def gradient(self, compute_loss, inputs):
+        self.model.zero_grad()
+        loss = compute_loss(self.model, inputs)
+        loss.backward()
+        return loss.detach(), torch.cat([weight.grad.flatten() for weight in self.model.parameters()])
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.1])
+@pytest.mark.parametrize("advantages", [[0.5, 0.0, -0.5, 1e-9, 0.25], [0.0] * 5])
+def test_what_is_left_out_changes_neither_loss_nor_gradient(model_dir, beta, advantages):
+    torch.manual_seed(0)
+    rows, prompt, completion = 5, 6, 20
+    completion_mask = (torch.arange(completion) < torch.tensor([[20], [11], [7], [3], [0]])).long()  # the last: dropped as truncated
+    inputs = {
+        "prompt_ids": torch.randint(5, 250, (rows, prompt)),
+        "prompt_mask": (torch.arange(prompt) >= torch.tensor([[0], [3], [1], [5], [2]])).long(),
+        "completion_ids": torch.randint(5, 250, (rows, completion)),
+        "completion_mask": completion_mask,
+        "tool_mask": (torch.rand(rows, completion) < 0.4).long(),
+        "advantages": torch.tensor(advantages),
+        "num_items_in_batch": torch.tensor(17.0),
+        "ref_per_token_logps": torch.full((rows, completion), -5.0),
+        "sampling_per_token_logps": torch.full((rows, completion), -5.0),
+    }
+    trainer = Stub(model_dir, beta)
+    loss, gradient = trainer.gradient(trainer._compute_loss, inputs)
+    plain_loss, plain_gradient = trainer.gradient(PlainStub(trainer)._compute_loss, inputs)
+    torch.testing.assert_close(loss, plain_loss, atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(gradient, plain_gradient, atol=1e-5, rtol=1e-3)
+    if beta or any(abs(advantage) > 1e-6 for advantage in advantages):
+        assert gradient.abs().max() > 1e-3
+
+
+class PlainStub(GRPOTrainer):
+    """TRL's own trainer over what a `Stub` holds."""
+
+    def __init__(self, stub):
+        self.__dict__.update(stub.__dict__)
 
 
 @pytest.mark.parametrize("logs", [{"loss": float("nan"), "grad_norm": 1.0}, {"loss": 0.1, "grad_norm": float("inf")}])

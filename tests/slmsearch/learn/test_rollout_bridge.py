@@ -10,7 +10,8 @@ from slmsearch.config import RewardConfig, RunConfig, SearcherConfig, TrainConfi
 from slmsearch.errors import TrainingError
 from slmsearch.generate.scripted import ScriptedWriter
 from slmsearch.judge import ExactJudge, Verdict
-from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward, step_seed, summarise_groups
+from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward, folded, mean_surprise, step_seed, summarise_groups
+from slmsearch.searcher.episode import Episode, StopReason, Turn
 from slmsearch.searcher.prompt import make_prompt
 
 END = 3
@@ -132,3 +133,31 @@ def test_spread_is_that_inside_groups():
     rows = [SimpleNamespace(reward=value, failed=value is None) for value in (0.0, 1.0, 5.0, 5.0, None, 7.0)]
     # Groups of two: {0, 1} has deviation sqrt(1/2); {5, 5} and {7} have none and teach nothing.
     assert summarise_groups(rows, 2) == {"reward/std": pytest.approx(0.5**0.5 / 3), "group/zero_advantage_frac": pytest.approx(2 / 3)}
+
+
+def test_entropy_is_the_mean_surprise_at_sampled_tokens():
+    turns = [Turn("a", sampled_ids=(1, 2), sampled_logprobs=(-1.0, -3.0)), Turn("b", sampled_ids=(1,), sampled_logprobs=(-0.5,))]
+    episodes = [Episode("q", tuple(turns), StopReason.ANSWERED), Episode("q", (), StopReason.FAILED)]
+    assert mean_surprise(episodes) == pytest.approx(1.5)
+    assert mean_surprise([]) == 0.0
+
+
+def test_folding_changes_no_value_and_leaves_no_trace(model_dir):
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    model = get_peft_model(AutoModelForCausalLM.from_pretrained(model_dir), LoraConfig(r=4, target_modules="all-linear")).eval()
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.1)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    ids = torch.arange(5, 15)[None]
+    with torch.no_grad():
+        adapted = model(ids).logits
+        with folded(model) as plain:
+            assert not any("lora" in name for name, _ in plain.named_modules())
+            torch.testing.assert_close(plain(ids).logits, adapted, atol=1e-4, rtol=1e-4)
+        assert torch.equal(model(ids).logits, adapted)
+    after = model.state_dict()
+    assert list(after) == list(before) and all(torch.equal(after[name], before[name]) for name in before)
+    assert [weight.requires_grad for weight in model.parameters()].count(True) > 0

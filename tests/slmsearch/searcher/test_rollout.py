@@ -32,7 +32,8 @@ class DictIndex:
 
     def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
         return [
-            [Hit(p.id, p.title, 1.0, p.id) for p in LIBRARY.pages() if set(p.title.split()) & set(query.split())][:top_k] for query in queries
+            [Hit(p.id, p.title, 1.0, p.id) for p in LIBRARY.pages() if set(p.title.split()) & set(query.split())][:top_k]
+            for query in queries
         ]
 
 
@@ -48,7 +49,12 @@ def play(*messages, index=None, config=None, questions=(QUESTION,)):
     return play_episodes(questions, writer, toolbox, config or SearcherConfig(), Sampling())
 
 
-FULL = ('<tool>search_pages("Mira")</tool>', '<tool>view_sections("4821")</tool>', '<tool>read_section("4821:life")</tool>', "<answer>1823</answer>")
+FULL = (
+    '<tool>search_pages("Mira")</tool>',
+    '<tool>view_sections("4821")</tool>',
+    '<tool>read_section("4821:life")</tool>',
+    "<answer>1823</answer>",
+)
 
 
 def test_a_whole_episode():
@@ -94,7 +100,12 @@ def test_stop_reasons(messages, config, reason):
 
 
 def test_calls_that_cannot_be_served_are_answered_and_counted():
-    calls = ['<tool>search_pages("")</tool>', '<tool>view_sections("9")</tool>', '<tool>read_section("4821:no")</tool>', '<tool>fly("up")</tool>']
+    calls = [
+        '<tool>search_pages("")</tool>',
+        '<tool>view_sections("9")</tool>',
+        '<tool>read_section("4821:no")</tool>',
+        '<tool>fly("up")</tool>',
+    ]
     (episode,) = play(*calls, "<answer>?</answer>")
     assert [turn.result.served for turn in episode.turns[:-1]] == [False] * 4
     assert all(turn.result.text for turn in episode.turns[:-1])
@@ -108,7 +119,13 @@ def test_an_outage_fails_the_episode_and_grades_nothing():
 
 
 def test_long_sections_are_read_in_pages():
-    (episode,) = play('<tool>read_section("1177:size")</tool>', '<tool>read_section("1177:size#2")</tool>', '<tool>read_section("1177:size#9")</tool>', "<answer>x</answer>", config=SearcherConfig(max_episode_tokens=3000))
+    (episode,) = play(
+        '<tool>read_section("1177:size")</tool>',
+        '<tool>read_section("1177:size#2")</tool>',
+        '<tool>read_section("1177:size#9")</tool>',
+        "<answer>x</answer>",
+        config=SearcherConfig(max_episode_tokens=3000),
+    )
     first, second, third = (turn.result for turn in episode.turns[:3])
     assert first.text.endswith("(page 1 of 2; go on with 1177:size#2)")
     assert (second.served, third.served) == (True, False)

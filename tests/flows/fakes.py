@@ -1,0 +1,139 @@
+"""A small corpus and stand-ins for what takes minutes: the embedder, the model, training."""
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from slmsearch.config import RunConfig
+from slmsearch.evaluate.baselines import make_retrieve_then_answer
+from slmsearch.generate.scripted import ScriptedWriter
+from slmsearch.learn.checkpoints import file_hash
+from slmsearch.learn.files import ADAPTER, STEPS
+from slmsearch.learn.job import TrainJob
+from slmsearch.learn.launch import TrainResult
+from slmsearch.learn.reports import append_report, make_report
+from slmsearch.retrieval.embed import Progress, RememberingEmbedder, Vectors
+
+PAGES = 30
+STEPS_TRAINED = 4
+
+
+class WordEmbedder(RememberingEmbedder):
+    """Bag of words: each word is a fixed direction."""
+
+    id, revision, dimension = "words", "1", 64
+
+    def encode(self, texts: Sequence[str], progress: Progress | None = None) -> Vectors:
+        return np.stack([self._vector(text) for text in texts]).astype(np.float32)
+
+    def _encode_new_queries(self, texts: Sequence[str]) -> Vectors:
+        return self.encode(texts)
+
+    def _vector(self, text: str) -> np.ndarray:
+        total = np.full(self.dimension, 1e-3)
+        for word in re.findall(r"\w+", text.lower()):
+            seed = int.from_bytes(hashlib.sha256(word.encode()).digest()[:8], "big")
+            total += np.random.default_rng(seed).normal(size=self.dimension)
+        return total / np.linalg.norm(total)
+
+
+def write_corpus(folder: Path, change: Callable[[list[dict[str, Any]]], None] = lambda questions: None) -> dict[str, str]:
+    """Write a corpus of one-hop questions; `change` may spoil them. Returns the corpus settings."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pages, questions = [], []
+    for i in range(PAGES):
+        name = f"Town{chr(65 + i % 26)}{i}"
+        text = f"# {name}\n\n{name} is a town.\n\n## History\n\n{name} was founded in {1500 + i}.\n"
+        pages.append({"id": f"p{i}", "title": name, "content": text})
+        question = {"id": f"q{i}", "question": f"When was {name} founded?", "answer": str(1500 + i)}
+        questions.append({**question, "page_ids": [f"p{i}"], "section_ids": [f"p{i}:history"], "hops": 1, "kind": "one_hop"})
+    change(questions)
+    paths = {"pages": folder / "pages.jsonl", "questions": folder / "questions.jsonl"}
+    for path, rows in zip(paths.values(), (pages, questions), strict=True):
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {name: str(path) for name, path in paths.items()}
+
+
+def make_config(home: Path, corpus: dict[str, str], empty_store: Path, **sections: dict[str, Any]) -> RunConfig:
+    """Make the config of a small run whose model is a stand-in; the store's tables, which take seconds to make, are copied."""
+    (home / "mlruns").mkdir(exist_ok=True)
+    shutil.copy(empty_store, home / "mlruns" / "mlflow.db")
+    model = home / "model"
+    model.mkdir(parents=True, exist_ok=True)
+    (model / "config.json").write_text("{}")
+    (model / "model.safetensors").write_bytes(b"weights")
+    base: dict[str, dict[str, Any]] = {
+        "paths": {"data_dir": str(home / "data"), "mlruns_dir": str(home / "mlruns")},
+        "corpus": corpus,
+        "policy": {"model": str(model)},
+        "evaluate": {"split": "all", "baselines": ["random"], "traced_episodes": 4},
+        "decision": {"min_questions": 20, "resamples": 200},
+        "control": {"steps": 3},
+    }
+    return RunConfig.model_validate({name: {**base.get(name, {}), **sections.get(name, {})} for name in {*base, *sections}})
+
+
+class FakeTraining:
+    """Trains by writing files; fails once after two steps where asked to."""
+
+    def __init__(self) -> None:
+        self.fail_with: BaseException | None = None
+        self.calls = 0
+        self.content = b"adapter"
+
+    def train(self, job: TrainJob, on_step: Callable[[Any], None], resume: bool = True, after_step: int = 0) -> TrainResult:
+        self.calls += 1
+        job.directory.mkdir(parents=True, exist_ok=True)
+        (job.directory / STEPS).unlink(missing_ok=True)
+        for step in range(1, STEPS_TRAINED + 1):
+            if self.fail_with is not None and step == 3:
+                error, self.fail_with = self.fail_with, None
+                raise error
+            report = make_report(step, {"reward/mean": step / 10, "loss": 0.5})
+            append_report(job.directory / STEPS, report)
+            if step > after_step:
+                on_step(report)
+        adapter = job.directory / ADAPTER
+        adapter.mkdir(exist_ok=True)
+        (adapter / "adapter_config.json").write_text("{}")
+        weights = adapter / "adapter_model.safetensors"
+        weights.write_bytes(self.content)
+        return TrainResult(adapter, file_hash(weights), STEPS_TRAINED, 1.5, 0, 0)
+
+    def train_control(self, config: RunConfig, out: Path, on_log: Callable[[int, dict[str, float]], None] | None = None) -> dict[str, Any]:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "config.json").write_text("{}")
+        (out / "control.json").write_text("{}")
+        (out / "model.safetensors").write_bytes(b"control")
+        if on_log:
+            on_log(1, {"loss": 1.0, "grad_norm": 2.0, "train_runtime": 3.0})
+        return {"steps": config.control.steps, "seconds": 2.5}
+
+
+def replace_heavy_parts(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
+    """Put stand-ins where models would be loaded: the untrained policy knows nothing, the trained one searches and reads."""
+    from slmsearch.evaluate import run
+
+    make_real = run.make_policy_writer
+
+    def make_writer(spec: Any, toolbox: Any, config: RunConfig) -> Any:
+        if spec.policy is None:
+            return make_real(spec, toolbox, config)
+        if spec.policy.adapter:
+            return make_retrieve_then_answer(toolbox, config.searcher.max_turns)
+        return ScriptedWriter(lambda question, results: "<answer>I don't know</answer>")
+
+    training, embedder = FakeTraining(), WordEmbedder()
+    monkeypatch.setattr(run, "make_policy_writer", make_writer)
+    for module in ("slmsearch.retrieval.build", "slmsearch.retrieval.open"):
+        monkeypatch.setattr(f"{module}.load_embedder", lambda config: embedder)
+    monkeypatch.setattr("tasks.train.train", training.train)
+    monkeypatch.setattr("tasks.train.train_control", training.train_control)
+    return training

@@ -1,0 +1,234 @@
+"""The flows as Prefect runs them, with a real store of MLflow and stand-ins for models and training."""
+
+import json
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+
+from flows.device import device, device_names
+from flows.evaluate import evaluate
+from flows.reindex import reindex
+from flows.train_and_eval import train_and_eval
+from flows.validate import validate
+from slmsearch.config import RunConfig
+from slmsearch.errors import ConfigError, ModelError, TrainingError
+from tasks.corpus import ValidationFailed
+from tasks.tracking import Tracker, open_tracker
+from tests.flows.fakes import STEPS_TRAINED, FakeTraining, make_config, replace_heavy_parts, write_corpus
+
+pytestmark = [pytest.mark.usefixtures("prefect_harness"), pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
+    return replace_heavy_parts(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("empty") / "mlflow.db"
+    MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def config(isolated_environment: Path, training: FakeTraining, empty_store: Path) -> RunConfig:
+    return make_config(isolated_environment, write_corpus(isolated_environment / "corpus"), empty_store)
+
+
+def task_states(flow_run_id: Any) -> dict[str, str]:
+    """Name of each task run, without its suffix -> name of its state."""
+    mine = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run_id]))
+    with get_client(sync_client=True) as client:
+        runs = client.read_task_runs(flow_run_filter=mine, limit=200)
+    short = {run.name: run.name if run.name.startswith(("evaluate-", "compare-")) else run.name.rpartition("-")[0] for run in runs}
+    return {short[run.name]: str(run.state_name) for run in runs}
+
+
+def run_states(flow: Callable[..., Any], config: RunConfig) -> dict[str, str]:
+    state = flow(config, return_state=True)
+    state.result()
+    return task_states(state.state_details.flow_run_id)
+
+
+def mlflow_runs(config: RunConfig) -> dict[str, list[Any]]:
+    """Stage -> runs, the newest first."""
+    tracker = open_tracker(config)
+    found: dict[str, list[Any]] = {}
+    for run in tracker.client.search_runs([tracker.experiment_id], order_by=["attributes.start_time DESC"]):
+        found.setdefault(run.info.run_name, []).append(run)
+    return found
+
+
+def curve(tracker: Tracker, run_id: str, name: str) -> list[int]:
+    return [point.step for point in tracker.client.get_metric_history(run_id, name)]
+
+
+def test_train_and_eval_leaves_everything_where_people_and_machines_look(config: RunConfig) -> None:
+    summary = train_and_eval(config)
+    latest = json.loads((Path(config.paths.mlruns_dir) / "latest.json").read_text())
+    assert latest == summary
+    assert summary["n"] == 30
+    assert summary["before"]["answer/exact_match"] == 0.0
+    assert summary["after"]["answer/exact_match"] > 0.8
+    assert summary["difference"]["low"] > 0
+    assert summary["decision"] == "promote"
+    assert summary["control"]["seconds"] == 2.5
+    assert set(summary["rl_adds"]) == {"mean", "low", "high", "p"}
+    assert set(summary["baselines"]) == {"random"}
+    assert {"validate", "index", "evaluate-before", "train", "evaluate-after", "compare"} <= set(summary["seconds"])
+
+    runs, tracker = mlflow_runs(config), open_tracker(config)
+    parent = runs["train-and-eval"][0]
+    assert parent.info.run_id == summary["mlflow_run_id"]
+    stages = {"validate", "index", "evaluate-before", "evaluate-random", "train", "train-control", "evaluate-control", "evaluate-after"}
+    assert set(runs) == {"train-and-eval", "report", "compare", "compare-control", *stages}, "one run a stage and no stray one"
+    for found in runs.values():
+        assert [run.info.status for run in found] == ["FINISHED"]
+        assert found[0].data.tags.get("prefect.flow_run_id") == summary["flow_run_id"]
+    assert {runs[stage][0].data.tags["mlflow.parentRunId"] for stage in stages} == {parent.info.run_id}
+    assert parent.data.params["train.lora.r"] == "16"
+    assert curve(tracker, runs["train"][0].info.run_id, "reward/mean") == [1, 2, 3, 4]
+    assert curve(tracker, runs["train-control"][0].info.run_id, "optim/grad_norm") == [1]
+    artifacts = {item.path for item in tracker.client.list_artifacts(parent.info.run_id)}
+    assert {"config.json", "lineage.json", "summary.json", "report.md", "figures"} <= artifacts
+    assert len(tracker.client.search_traces(locations=[tracker.experiment_id], run_id=runs["evaluate-after"][0].info.run_id)) == 4
+
+    champion = tracker.champion(config.tracking.registered_model)
+    assert champion is not None
+    lineage = summary["lineage"]
+    assert champion["slmsearch.adapter_hash"] == lineage["adapter_hash"] == summary["training"]["hash"]
+    assert champion["slmsearch.data_digest"] == lineage["data_digest"]
+    assert champion["slmsearch.index_key"] == lineage["index_key"]
+    assert champion["slmsearch.train_key"] == lineage["train_key"]
+    assert lineage["model_version"] == champion["version"] == "1"
+
+
+def test_a_second_run_finds_what_has_not_changed(config: RunConfig) -> None:
+    expensive = ("validate", "build-index", "evaluate-untrained", "evaluate-random")
+    first = run_states(train_and_eval, config)
+    assert {name: first[name] for name in expensive} == dict.fromkeys(expensive, "Completed")
+    changed = config.model_copy(update={"train": config.train.model_copy(update={"learning_rate": 0.5})})
+    second = run_states(train_and_eval, changed)
+    assert {name: second[name] for name in expensive} == dict.fromkeys(expensive, "Cached")
+
+
+def test_a_stored_result_is_not_believed_without_its_artefact(config: RunConfig) -> None:
+    config = config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"policy": "random"})})
+    first = evaluate(config)
+    shutil.rmtree(Path(config.paths.data_dir) / "index")
+    shutil.rmtree(Path(config.paths.data_dir) / "evals" / first["key"])
+    states = run_states(evaluate, config)
+    assert (states["validate"], states["build-index"], states["evaluate-random"]) == ("Cached", "Completed", "Completed")
+    assert evaluate(config)["metrics"] == first["metrics"] | {"time/episode_s": pytest.approx(first["metrics"]["time/episode_s"], abs=5)}
+
+
+def test_changed_data_are_validated_and_indexed_again(config: RunConfig, isolated_environment: Path) -> None:
+    first = reindex(config)
+
+    def rename(questions: list[dict[str, Any]]) -> None:
+        questions[0]["question"] = "In which year was TownA0 founded?"
+
+    write_corpus(isolated_environment / "corpus", rename)
+    states = run_states(reindex, config)
+    assert states["validate"] == "Completed", "the questions are others"
+    assert states["build-index"] == "Cached", "the pages are the same"
+    assert reindex(config)["data_digest"] != first["data_digest"]
+
+
+def test_a_critical_finding_stops_before_anything_expensive(
+    isolated_environment: Path, training: FakeTraining, empty_store: Path
+) -> None:
+    def spoil(questions: list[dict[str, Any]]) -> None:
+        questions[7]["answer"] = "1066"
+
+    config = make_config(isolated_environment, write_corpus(isolated_environment / "corpus", spoil), empty_store)
+    state = train_and_eval(config, return_state=True)
+    with pytest.raises(ValidationFailed, match="q7"):
+        state.result()
+    assert state.is_failed()
+    assert set(task_states(state.state_details.flow_run_id)) == {"load-corpus", "validate"}
+    assert training.calls == 0
+    assert not (Path(config.paths.data_dir) / "index").exists()
+    assert not (Path(config.paths.mlruns_dir) / "latest.json").exists()
+    runs, tracker = mlflow_runs(config), open_tracker(config)
+    assert {stage: run[0].info.status for stage, run in runs.items()} == {"train-and-eval": "FAILED", "validate": "FAILED"}
+    folder = tracker.client.list_artifacts(runs["validate"][0].info.run_id, "validation")
+    table = tracker.client.load_table(tracker.experiment_id, folder[0].path, [runs["validate"][0].info.run_id])
+    assert list(table["failing_ids"]) == ["q7"]
+    with get_client(sync_client=True) as client:
+        shown = [a for a in client.read_artifacts() if a.flow_run_id == state.state_details.flow_run_id and a.key == "validation-findings"]
+    assert "q7" in str(shown[0].data)
+
+
+@pytest.mark.parametrize(("error", "status"), [(TrainingError("out of luck"), "FAILED"), (SystemExit(143), "KILLED")])
+def test_an_interrupted_training_goes_on_in_the_same_runs(
+    config: RunConfig, training: FakeTraining, error: BaseException, status: str
+) -> None:
+    training.fail_with = error
+    with pytest.raises(type(error)):
+        train_and_eval(config)
+    broken = mlflow_runs(config)
+    assert broken["train-and-eval"][0].info.status == broken["train"][0].info.status == status
+
+    train_and_eval(config)
+    whole, tracker = mlflow_runs(config), open_tracker(config)
+    for stage in ("train-and-eval", "train"):
+        assert [run.info.run_id for run in whole[stage]] == [broken[stage][0].info.run_id]
+        assert whole[stage][0].info.status == "FINISHED"
+    assert curve(tracker, whole["train"][0].info.run_id, "reward/mean") == list(range(1, STEPS_TRAINED + 1))
+
+
+def test_a_worse_adapter_does_not_replace_the_champion(config: RunConfig, training: FakeTraining, monkeypatch: pytest.MonkeyPatch) -> None:
+    train_and_eval(config)
+    training.content = b"another adapter"
+    other = config.model_copy(update={"train": config.train.model_copy(update={"seed": 1})})
+    monkeypatch.setattr("flows.promotion.compared", lambda *_: {"decision": "reject", "reason": "It fell."})
+    summary = train_and_eval(other)
+    assert summary["decision"] == "hold"
+    assert "champion" in summary["reason"]
+    champion = open_tracker(config).champion(config.tracking.registered_model)
+    assert champion is not None
+    assert champion["version"] == "1"
+
+
+def test_evaluate_takes_the_champion_once_there_is_one(config: RunConfig) -> None:
+    assert evaluate(config)["policy"] == "untrained"
+    train_and_eval(config)
+    found = evaluate(config)
+    assert found["policy"] == "champion"
+    assert found["metrics"]["answer/exact_match"] > 0.8
+
+
+def test_asking_for_a_champion_where_there_is_none_is_an_error(config: RunConfig) -> None:
+    config = config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"policy": "champion"})})
+    with pytest.raises(ModelError, match="no champion yet"):
+        evaluate(config)
+
+
+def test_what_is_missing_is_said_before_anything_is_done(config: RunConfig) -> None:
+    gone = config.model_copy(update={"policy": config.policy.model_copy(update={"model": "/no/such/model"})})
+    with pytest.raises(ModelError, match="/no/such/model"):
+        train_and_eval(gone)
+    gone = config.model_copy(update={"corpus": config.corpus.model_copy(update={"pages": "/no/such/pages.jsonl"})})
+    with pytest.raises(ConfigError, match=r"corpus\.pages"):
+        validate(gone)
+    assert not mlflow_runs(config)
+
+
+def test_a_stage_holds_its_device_and_gives_it_back(config: RunConfig) -> None:
+    name = device_names(config, {})[0]
+    assert name == f"gpu:{socket.gethostname()}:0"
+    assert device_names(config, {"CUDA_VISIBLE_DEVICES": "2,3"}) == [f"gpu:{socket.gethostname()}:2"]
+    with get_client(sync_client=True) as client:
+        with device(config):
+            assert client.read_global_concurrency_limit_by_name(name).active_slots == 1
+        limit = client.read_global_concurrency_limit_by_name(name)
+    assert (limit.limit, limit.active_slots) == (1, 0)

@@ -1,0 +1,113 @@
+"""Demonstrations, their encoding, the tokenizer, and a bootstrap small enough for a test."""
+
+import json
+import random
+from itertools import islice
+
+import pytest
+
+from slmsearch.config import PolicyConfig, SearcherConfig, SftConfig, WorldConfig
+from slmsearch.corpus.library import Library
+from slmsearch.corpus.world import generate_world
+from slmsearch.generate.dialogue import Dialogue
+from slmsearch.generate.load import make_writer
+from slmsearch.generate.scripted import ScriptedWriter
+from slmsearch.generate.writer import Sampling
+from slmsearch.judge.exact import exact_match
+from slmsearch.learn.bootstrap import bootstrap
+from slmsearch.learn.demonstrations import TitleIndex, demonstrate, make_demonstrations
+from slmsearch.learn.sft import IGNORED, DemonstrationBatches, encode_demonstration
+from slmsearch.learn.tokenizer import WHOLE, build_tokenizer
+from slmsearch.searcher.episode import StopReason
+from slmsearch.searcher.parsing import parse_turn
+from slmsearch.searcher.rollout import play_episodes
+from slmsearch.searcher.tools import Toolbox
+
+WORLD = generate_world(WorldConfig(pages=80, seed=3, questions_per_page=3))
+LIBRARY = Library(WORLD.pages)
+TOOLBOX = Toolbox(LIBRARY, TitleIndex(LIBRARY), top_k=3, max_section_chars=1500)
+
+
+@pytest.fixture(scope="module")
+def demonstrations():
+    return list(islice(make_demonstrations(SftConfig(recipe="careful", pages_per_world=80, episodes_per_world=200), 3, seed=0), 400))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(demonstrations):
+    return build_tokenizer("\n".join([d.question, *(part for turn in d.turns for part in turn)]) for d in demonstrations)
+
+
+def answers(recipe, kind):
+    """Share of right answers of a reader on one kind of question."""
+    chance = random.Random(0)
+    questions = [question for question in WORLD.questions if question.kind == kind]
+    given = [parse_turn(demonstrate(question, TOOLBOX, recipe, chance).turns[-1][0]).answer for question in questions]
+    return sum(exact_match(a, q.answers) for a, q in zip(given, questions, strict=True)) / len(questions)
+
+
+@pytest.mark.parametrize("kind", ["one_hop", "two_hop", "count", "unanswerable"])
+def test_the_careful_reader_is_right(kind):
+    assert answers("careful", kind) == 1.0
+
+
+def test_the_hasty_reader_has_its_two_habits():
+    assert answers("hasty", "one_hop") == 1.0
+    assert 0.05 < answers("hasty", "two_hop") < 0.4
+    assert 0.2 < answers("hasty", "unanswerable") < 0.65
+
+
+def test_a_demonstration_is_what_the_rollout_would_have_played(tokenizer):
+    dialogue = Dialogue(tokenizer)
+    question = next(q for q in WORLD.questions if q.kind == "two_hop")
+    demonstration = demonstrate(question, TOOLBOX, "careful", random.Random(0))
+    writer = ScriptedWriter(lambda _question, results: demonstration.turns[len(results)][0])
+    limits = SearcherConfig(max_episode_tokens=5000, max_turn_tokens=5000)
+    (episode,) = play_episodes([question], writer, TOOLBOX, limits, Sampling())
+    assert episode.stop_reason is StopReason.ANSWERED
+    assert [(t.text, t.result.text if t.result else "") for t in episode.turns] == list(demonstration.turns)
+    encoded = encode_demonstration(demonstration, dialogue)
+    written = [i for i, label in zip(encoded.ids, encoded.labels, strict=True) if label != IGNORED]
+    assert tokenizer.decode(written, skip_special_tokens=True) == "".join(message for message, _ in demonstration.turns)
+    assert written.count(dialogue.end_id) == len(demonstration.turns)
+
+
+def test_tool_prefixes_are_single_tokens(tokenizer):
+    for text in WHOLE:
+        assert len(tokenizer(text, add_special_tokens=False)["input_ids"]) == 1
+
+
+def test_a_name_is_the_same_tokens_everywhere(tokenizer):
+    def ids(text):
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    name = ids("Talvor")
+    for text in ("Talvor", "in Talvor", '<tool>search_pages("Talvor")</tool>', "4821: Talvor", "<answer>Talvor</answer>"):
+        found = ids(text)
+        assert any(found[i : i + len(name)] == name for i in range(len(found)))
+
+
+def test_batches_repeat_with_the_seed_and_keep_their_size(tokenizer):
+    config = SftConfig(pages_per_world=80, episodes_per_world=200, tokens_per_batch=1024)
+
+    def first(seed):
+        stream = DemonstrationBatches(Dialogue(tokenizer), config.model_copy(update={"seed": seed}), 3, 448)
+        return [batch["input_ids"].tolist() for batch in islice(stream, 5)]
+
+    assert first(0) == first(0) != first(1)
+    assert all(len(batch) * len(batch[0]) <= 1024 for batch in first(0))
+
+
+@pytest.mark.slow
+def test_bootstrap_leaves_a_model_that_plays(tmp_path):
+    out = tmp_path / "models" / "tiny"
+    config = SftConfig(steps=3, tokens_per_batch=1024, pages_per_world=80, episodes_per_world=200)
+    facts = bootstrap(config, out)
+    assert facts["parameters"] < 3_000_000
+    assert sum(path.stat().st_size for path in out.iterdir()) < 6_000_000
+    assert (out / "model.safetensors").is_file()
+    assert "hasty" in (out / "README.md").read_text()
+    assert json.loads((out / "bootstrap.json").read_text())["config"]["steps"] == 3
+    assert [path.name for path in out.parent.iterdir()] == ["tiny"]
+    episodes = play_episodes(WORLD.questions[:4], make_writer(PolicyConfig(model=str(out))), TOOLBOX, SearcherConfig(), Sampling())
+    assert all(episode.sampled_tokens for episode in episodes)

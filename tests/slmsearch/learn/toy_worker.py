@@ -1,0 +1,39 @@
+"""The training process on the toy corpus: real model, real TRL; kills itself once when it has reported `DIES_AFTER` steps."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from slmsearch.learn.files import STEPS
+from slmsearch.learn.guard import ENV_STARTER, die_with_parent
+from slmsearch.learn.job import TrainJob
+from slmsearch.learn.reports import read_reports
+from slmsearch.searcher.tools import Toolbox
+
+DIES_AFTER = 5
+
+
+def main() -> None:
+    die_with_parent(int(os.environ[ENV_STARTER]))
+    from slmsearch.corpus.library import Library
+    from slmsearch.learn.training import train_through
+    from tests.slmsearch.learn.conftest import PAGES, QUESTIONS, EveryPageIndex
+
+    job = TrainJob.from_json(Path(sys.argv[1]).read_text())
+
+    class DyingToolbox(Toolbox):
+        def serve(self, calls):
+            marker = job.directory / "died.json"
+            if not marker.exists() and len(read_reports(job.directory / STEPS)) == DIES_AFTER:
+                marker.write_text(json.dumps(os.getpid()))
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().serve(calls)
+
+    toolbox = DyingToolbox(Library(PAGES), EveryPageIndex(), 4, 1500)
+    train_through(toolbox, QUESTIONS, job, Path(sys.argv[2]) if len(sys.argv) > 2 else None)
+
+
+if __name__ == "__main__":
+    main()

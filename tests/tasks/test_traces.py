@@ -1,0 +1,61 @@
+from slmsearch.corpus.questions import Question
+from slmsearch.evaluate.rows import make_row
+from slmsearch.judge import Verdict
+from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult, Turn
+from slmsearch.searcher.reward import Reward
+from tasks.traces import MAX_SPAN_CHARS, MAX_TURNS, episode_span, trace_tags
+
+QUESTION = Question("q1", "When was Mira born?", "1823", page_ids=("mira",), kind="one_hop", hops=1)
+
+
+def play(*turns: Turn, stop_reason: StopReason = StopReason.ANSWERED) -> Episode:
+    return Episode("q1", turns, stop_reason, seconds=6.0)
+
+
+def row(episode: Episode, correct: bool = True):  # type: ignore[no-untyped-def]
+    return make_row(QUESTION, episode, Verdict(correct), Reward(1.0, {}))
+
+
+def test_an_episode_becomes_a_tree_of_turns_and_tool_calls() -> None:
+    search = Turn("s", ToolCall("search_pages", "Mira"), None, ToolResult("mira: Mira", True, ("mira",)), sampled_ids=(1, 2))
+    read = Turn("r", ToolCall("read_section", "nowhere"), None, ToolResult("no such section", False), context_ids=(3,))
+    episode = play(search, read, Turn("a", answer="1823"))
+    span = episode_span(episode, row(episode))
+    assert (span.kind, span.inputs, span.outputs["answer"]) == ("AGENT", {"question": QUESTION.question}, "1823")
+    assert [turn.name for turn in span.children] == ["turn 1", "turn 2", "turn 3"]
+    assert [(turn.start_s, turn.end_s) for turn in span.children] == [(0, 2), (2, 4), (4, 6)]
+    tools = [tool for turn in span.children for tool in turn.children]
+    assert [(tool.kind, tool.name, tool.attributes["served"]) for tool in tools] == [
+        ("RETRIEVER", "search_pages", True),
+        ("TOOL", "read_section", False),
+    ]
+    for turn, tool in zip(span.children, tools, strict=False):
+        assert turn.start_s < tool.start_s < tool.end_s <= turn.end_s
+
+
+def test_what_is_large_or_odd_is_bounded() -> None:
+    turn = Turn("x" * 10_000, ToolCall("search_pages", "\ud800"), None, ToolResult("y" * 10_000, True))
+    episode = play(*[turn] * 100, stop_reason=StopReason.MAX_TURNS)
+    span = episode_span(episode, row(episode, False))
+    assert len(span.children) == MAX_TURNS
+    first = span.children[0]
+    assert len(first.outputs["text"]) < MAX_SPAN_CHARS + 50
+    assert "10000 characters" in first.children[0].outputs["text"]
+    first.children[0].inputs["argument"].encode()
+
+
+def test_an_episode_without_turns_is_a_span_too() -> None:
+    episode = play(stop_reason=StopReason.MAX_TOKENS)
+    assert episode_span(episode, row(episode, False)).children == ()
+
+
+def test_traces_are_filtered_by_how_they_went() -> None:
+    episode = play(Turn("a", answer="1823"))
+    assert trace_tags(row(episode))["outcome"] == "right"
+    assert trace_tags(row(episode, False)) == {
+        "question_id": "q1",
+        "kind": "one_hop",
+        "stop_reason": "answered",
+        "outcome": "wrong",
+        "breakage": "no_search",
+    }
