@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from flows.servers import HOST, Service, answers, free_port, start_service, stop_service, wait_until_ready
+from flows.settings import read_environment
 from flows.surroundings import prefect_home
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
@@ -84,7 +85,7 @@ def prefect_api(config: RunConfig) -> Iterator[Api]:
     Raises:
         ServiceError: the API named by the user does not answer, or no server can be started.
     """
-    given, up = os.environ.get("PREFECT_API_URL"), find_up(config)
+    given, up = read_environment().get("PREFECT_API_URL"), find_up(config)
     if up and given in (None, "", up.api):
         os.environ["PREFECT_API_URL"] = up.api
         yield Api(up.api, "up")

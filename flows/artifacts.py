@@ -10,19 +10,11 @@ from collections.abc import Mapping, Sequence
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
 MAX_CELL_CHARS = 600
-MLFLOW_UI = "http://127.0.0.1:5000"
-"""Where `slmsearch up` serves the store of a run that is kept in SQLite."""
 
 
-def mlflow_run_url(uri: str, experiment_id: str, run_id: str) -> str:
-    """Return the page of a run in MLflow's UI."""
-    base = uri if uri.startswith(("http://", "https://")) else MLFLOW_UI
-    return f"{base.rstrip('/')}/#/experiments/{experiment_id}/runs/{run_id}"
-
-
-def show_mlflow_run(uri: str, experiment_id: str, run_id: str) -> None:
+def show_mlflow_run(address: str, run_id: str) -> None:
     """Link to the MLflow run."""
-    create_link_artifact(mlflow_run_url(uri, experiment_id, run_id), link_text=f"MLflow run {run_id}", key="mlflow-run")
+    create_link_artifact(address, link_text=f"MLflow run {run_id}", key="mlflow-run")
 
 
 def show_findings(rows: Sequence[Mapping[str, str]]) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.concurrency.sync import concurrency
 from prefect.exceptions import ObjectAlreadyExists
+from prefect.logging import get_run_logger
 
 from flows.settings import read_environment
 from slmsearch.config import RunConfig
@@ -43,6 +44,8 @@ def device(config: RunConfig) -> Iterator[None]:
     names = device_names(config)
     with get_client(sync_client=True) as client:
         create_limits(client, names)
+        if any(client.read_global_concurrency_limit_by_name(name).active_slots for name in names):
+            get_run_logger().info("waiting for %s: another run holds it; a killed one does so for up to a minute", ", ".join(names))
     # A hiccup of the server must not end hours of training: only the start is strict.
     with concurrency(names, lease_duration=LEASE_SECONDS, strict=True, raise_on_lease_renewal_failure=False):
         yield

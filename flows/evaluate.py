@@ -9,6 +9,7 @@ from flows.pipeline import DEFAULTS, open_pipeline
 from flows.stages import current_index, evaluated, validated_corpus
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
+from slmsearch.generate.load import check_local
 from tasks.register import champion_policy, find_champion
 from tasks.tracking import CHAMPION
 
@@ -18,10 +19,12 @@ def evaluate(config: RunConfig = DEFAULTS) -> dict[str, Any]:
     """Evaluate one policy: `evaluate.policy`, or the champion, or what is configured where nothing was promoted yet."""
     with open_pipeline("evaluate", config) as run:
         spec = choose_policy(run.config, run.config.evaluate.policy)
+        if spec.policy and not spec.policy.base_url:
+            check_local(spec.policy.model, "policy.model", "config.json")
         data = current_index(run, validated_corpus(run))
         found = evaluated(run, data, spec, f"evaluate-{spec.name}")
         show_evaluations([{"policy": spec.name, **{name: f"{value:.4g}" for name, value in found["metrics"].items()}}])
-        return {"policy": spec.name, **found, "mlflow_run_id": run.run_id}
+        return {"policy": spec.name, **found, **run.ids}
 
 
 def choose_policy(config: RunConfig, policy: str | None) -> PolicySpec:

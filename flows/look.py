@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flows.api import find_up
+from flows.api import UpRecord, find_up
 from flows.settings import find_project_root
 from slmsearch.config import RunConfig
 
@@ -14,20 +14,28 @@ DEFAULT_MLFLOW = "http://127.0.0.1:5000"
 
 def where_to_look(config: RunConfig, result: Mapping[str, Any]) -> str:
     """Return how to see a run's results in MLflow and Prefect."""
-    from tasks.tracking import open_tracker, tracking_uri
-
     up = find_up(config)
-    uri = tracking_uri(config)
-    is_served = uri.startswith(("http://", "https://"))
-    base = uri if is_served else up.mlflow if up else DEFAULT_MLFLOW
-    lines = [f"MLflow   {base.rstrip('/')}/#/experiments/{open_tracker(config).experiment_id}/runs/{result['mlflow_run_id']}"]
-    if not is_served and up is None:
-        lines.append(f"         served by `slmsearch up`, or: mlflow server --backend-store-uri {uri} --port 5000")
-    if flow_run_id := result.get("flow_run_id"):
-        lines.append(f"Prefect  {up.ui if up else DEFAULT_UI}/runs/flow-run/{flow_run_id}{'' if up else '  (served by `slmsearch up`)'}")
+    lines = [f"MLflow   {mlflow_run_url(config, result['mlflow_experiment_id'], result['mlflow_run_id'], up)}"]
+    if up is None and not _served_store(config):
+        store = config.tracking.uri or f"sqlite:///{config.paths.mlruns_dir}/mlflow.db"
+        lines.append(f"         served by `slmsearch up`, or: mlflow server --backend-store-uri {store} --port 5000")
+    lines.append(f"Prefect  {up.ui if up else DEFAULT_UI}/runs/flow-run/{result['flow_run_id']}")
+    if up is None:
+        lines.append("         served by `slmsearch up`")
     if "before" in result:
         lines.append(f"Summary  {_short(Path(config.paths.mlruns_dir) / 'latest.json')}")
     return "\n".join(lines)
+
+
+def mlflow_run_url(config: RunConfig, experiment_id: str, run_id: str, up: UpRecord | None) -> str:
+    """Return the page of a run: on the configured server, or on the one that `slmsearch up` starts or would start."""
+    base = _served_store(config) or (up.mlflow if up else DEFAULT_MLFLOW)
+    return f"{base.rstrip('/')}/#/experiments/{experiment_id}/runs/{run_id}"
+
+
+def _served_store(config: RunConfig) -> str | None:
+    uri = config.tracking.uri
+    return uri if uri and uri.startswith(("http://", "https://")) else None
 
 
 def _short(path: Path) -> str:

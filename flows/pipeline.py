@@ -8,17 +8,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from prefect.runtime import flow_run
 
+from flows.api import find_up
 from flows.artifacts import show_lineage, show_mlflow_run
+from flows.look import mlflow_run_url
+from flows.preflight import preflight
 from flows.settings import find_project_root, loggable, read_environment, recordable, resolve_paths
 from flows.surroundings import prepare_surroundings
 from slmsearch.config import RunConfig
 from slmsearch.corpus.fingerprint import source_key
-from slmsearch.errors import ConfigError
-from slmsearch.generate.load import check_local
 from slmsearch.keys import content_key
 from tasks.tracking import Tracker, open_tracker
 
@@ -63,6 +63,11 @@ class Pipeline:
     def _lineage_tags(self) -> dict[str, str]:
         return {f"slmsearch.{name}": value for name, value in self.lineage.items()}
 
+    @property
+    def ids(self) -> dict[str, str]:
+        """Where both trackers have this run."""
+        return {"mlflow_run_id": self.run_id, "mlflow_experiment_id": self.tracker.experiment_id, "flow_run_id": str(flow_run.id)}
+
     def finish(self) -> None:
         """Write the lineage where both sides find it."""
         self.tracker.set_tags(self.run_id, self._lineage_tags())
@@ -90,26 +95,12 @@ def open_pipeline(name: str, config: RunConfig) -> Iterator[Pipeline]:
     with tracker.run(name, key, tags=_flow_tags()) as run_id:
         tracker.record_params(run_id, loggable(config))
         tracker.record_json(run_id, recordable(config), "config.json")
-        show_mlflow_run(tracker.uri, tracker.experiment_id, run_id)
+        show_mlflow_run(mlflow_run_url(config, tracker.experiment_id, run_id, find_up(config)), run_id)
         pipeline = Pipeline(config, key, tracker, run_id)
         try:
             yield pipeline
         finally:
             pipeline.finish()
-
-
-def preflight(config: RunConfig) -> None:
-    """Check files that are needed hours from now.
-
-    Raises:
-        ConfigError: pages or questions are not where the config says.
-        ModelError: a model directory is missing.
-    """
-    for name, path in (("corpus.pages", config.corpus.pages), ("corpus.questions", config.corpus.questions)):
-        if path and not path.startswith("hub:") and not Path(path).exists():
-            raise ConfigError(f"{name}: {path} does not exist; give a .jsonl or .parquet file, a folder of Markdown, or hub:owner/name")
-    if not config.policy.base_url:
-        check_local(config.policy.model, "policy.model", "config.json")
 
 
 def _deciding(config: RunConfig) -> dict[str, object]:

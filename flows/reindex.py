@@ -14,4 +14,4 @@ def reindex(config: RunConfig = DEFAULTS) -> dict[str, Any]:
     """Build the index version of the configured corpus and make it the current one."""
     with open_pipeline("reindex", config) as run:
         data = current_index(run, validated_corpus(run))
-        return {"data_digest": data.digest, "index_key": data.index_key, "mlflow_run_id": run.run_id}
+        return {"data_digest": data.digest, "index_key": data.index_key, **run.ids}

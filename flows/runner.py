@@ -1,14 +1,14 @@
 """Run a flow here, or hand it to the worker that `slmsearch up` started and follow it."""
 
 import importlib
-import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from flows.api import Api, prefect_api
+from flows.preflight import check_models, preflight
 from flows.settings import recordable
-from flows.surroundings import quiet_expected_errors
+from flows.surroundings import be_terse
 from slmsearch import errors
 from slmsearch.config import RunConfig
 
@@ -24,6 +24,8 @@ FLOWS = {
     "train": "flows.train:train",
 }
 """Flow name -> where it is; all but the last are deployed."""
+LEARNING = ("train", "train-and-eval")
+"""Flows that need the configured model."""
 POOL = "gpu"
 POLL_SECONDS = 1.0
 
@@ -42,6 +44,9 @@ def run_flow(name: str, config: RunConfig, say: Say, here: bool = False) -> dict
     Raises:
         SlmSearchError: what ended the flow.
     """
+    preflight(config)
+    if name in LEARNING:
+        check_models(config)
     with prefect_api(config) as api:
         if api.kind == "up" and not here:
             return submit_flow(name, config, say)
@@ -51,7 +56,7 @@ def run_flow(name: str, config: RunConfig, say: Say, here: bool = False) -> dict
 def _call_flow(name: str, config: RunConfig, api: Api, say: Say) -> dict[str, Any]:
     module, _, function = FLOWS[name].partition(":")
     flow = getattr(importlib.import_module(module), function)
-    quiet_expected_errors(logging.getLogger())
+    be_terse(without_pages=api.kind == "own")
     if api.kind == "own":
         say("Running here with a Prefect server of its own; `slmsearch up` keeps one running, with its pages.")
     try:
@@ -81,7 +86,7 @@ def submit_flow(name: str, config: RunConfig, say: Say) -> dict[str, Any]:
     from prefect.deployments import run_deployment
 
     # Secrets would be stored in clear text with the run: the worker has them from its own environment.
-    flow_run = cast("FlowRun", run_deployment(f"{name}/{name}", parameters={"config": recordable(config)}, timeout=0))
+    flow_run = cast("FlowRun", run_deployment(f"{name}/{name}", parameters={"config": recordable(config, only_changed=True)}, timeout=0))
     say(f"Flow run {flow_run.name}; stop it with: prefect flow-run cancel {flow_run.id}")
     with get_client(sync_client=True) as client:
         final = _follow(client, flow_run, say)

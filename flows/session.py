@@ -89,6 +89,13 @@ class Session:
             click.echo(text)
         else:
             os.write(self._stdout, (json.dumps(result, default=str) + "\n").encode())
+            self.close()
+
+    def close(self) -> None:
+        """Give stdout back."""
+        if self._stdout is not None:
+            os.dup2(self._stdout, 1)
+            os.close(self._stdout)
             self._stdout = None
 
     def fail(self, error: BaseException, message: str) -> None:
@@ -141,6 +148,7 @@ class SettingsCommand(click.Command):
             session.fail(error, f"unforeseen {type(error).__name__}: {' '.join(str(error).split())[:300]}")
             ctx.exit(exits.BUG)
         finally:
+            session.close()
             signal.signal(signal.SIGTERM, previous)
 
 

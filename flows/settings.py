@@ -227,10 +227,18 @@ def loggable(config: RunConfig) -> dict[str, Any]:
     return dict(_leaves(config))
 
 
-def recordable(config: RunConfig) -> dict[str, Any]:
-    """Return the config as nested JSON values, secrets left out; it can be read back as a config file."""
+def recordable(config: RunConfig, only_changed: bool = False) -> dict[str, Any]:
+    """Return the config as nested JSON values, secrets left out; it can be read back as a config file.
+
+    Args:
+        config: run.
+        only_changed: leave out what equals the default.
+    """
     nested: dict[str, Any] = {}
+    defaults = dict(_leaves(RunConfig())) if only_changed else {}
     for dotted, value in _leaves(config):
+        if only_changed and defaults[dotted] == value:
+            continue
         *sections, name = dotted.split(".")
         place = nested
         for section in sections:

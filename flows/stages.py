@@ -58,7 +58,7 @@ def describe_failure(report: dict[str, Any]) -> str:
     """Name the critical findings of a validation and their first rows in one line."""
     critical = [finding for finding in report["findings"] if finding["severity"] == "critical"]
     found = "; ".join(f"{finding['message']} ({', '.join(map(str, finding['sample_ids'][:3]))})" for finding in critical[:5])
-    return f"validation found {len(critical)} critical faults: {found}; mend these rows, `slmsearch validate` shows them all"
+    return f"validation failed: {found}; mend these rows, `slmsearch validate` shows all findings"
 
 
 def current_index(run: Pipeline, digest: str) -> Data:

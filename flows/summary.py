@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prefect.runtime import flow_run
-
 from flows.artifacts import escape, show_comparison, show_evaluations
 from flows.pipeline import Pipeline
 from slmsearch.evaluate.compare import replay
@@ -65,8 +63,7 @@ def summarise_run(run: Pipeline, outcome: Outcome) -> dict[str, Any]:
         "training": {name: outcome.trained[name] for name in ("steps", "seconds", "hash", "version")},
         "seconds": run.seconds,
         "lineage": run.lineage,
-        "mlflow_run_id": run.run_id,
-        "flow_run_id": str(flow_run.id),
+        **run.ids,
     }
     if outcome.control and outcome.rl_adds:
         policies["sft-control"] = outcome.control

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from flows.settings import read_environment
 from slmsearch.config import RunConfig
 from slmsearch.errors import SlmSearchError
 
@@ -41,7 +42,7 @@ MANNERS = {
 
 def prefect_home(config: RunConfig, environment: Mapping[str, str] | None = None) -> Path:
     """Return where Prefect keeps its database: the user's own choice, or `prefect/` in the data directory."""
-    chosen = (os.environ if environment is None else environment).get("PREFECT_HOME")
+    chosen = (read_environment() if environment is None else environment).get("PREFECT_HOME")
     return Path(chosen) if chosen else Path(config.paths.data_dir) / "prefect"
 
 
@@ -66,10 +67,23 @@ def prepare_surroundings(config: RunConfig, environment: Mapping[str, str]) -> N
         os.environ.setdefault(name, value)
 
 
-class _ExpectedError(logging.Filter):
-    """Leaves the traceback out of records about errors that say in one line what is wrong."""
+CHATTY = ("great_expectations", "py.warnings")
+"""Loggers whose informations and deprecation warnings help nobody who runs a flow."""
+
+
+class _Terse(logging.Filter):
+    """Drops chatter of libraries, and leaves tracebacks out where an error says in one line what is wrong."""
+
+    def __init__(self, without_pages: bool) -> None:
+        super().__init__()
+        self.without_pages = without_pages
 
     def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether to show a record, and shorten it."""
+        if record.name.startswith(CHATTY) and record.levelno <= logging.WARNING:
+            return False
+        if self.without_pages and str(record.msg).startswith("View at "):
+            return False
         error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
         if isinstance(error, SlmSearchError):
             record.exc_info, record.exc_text = None, None
@@ -77,7 +91,11 @@ class _ExpectedError(logging.Filter):
         return True
 
 
-def quiet_expected_errors(*loggers: logging.Logger) -> None:
-    """Let expected errors be logged as one line by the handlers of these loggers."""
-    for handler in (handler for logger in loggers for handler in logger.handlers):
-        handler.addFilter(_ExpectedError())
+def be_terse(without_pages: bool) -> None:
+    """Let the terminal show what a person needs; call it after Prefect has set up logging.
+
+    Args:
+        without_pages: the server has no pages to look at, so no links to them are shown.
+    """
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_Terse(without_pages))

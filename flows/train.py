@@ -5,6 +5,7 @@ from typing import Any
 from prefect import flow
 
 from flows.pipeline import DEFAULTS, open_pipeline
+from flows.preflight import check_models
 from flows.stages import current_index, trained_adapter, validated_corpus
 from slmsearch.config import RunConfig
 
@@ -13,5 +14,6 @@ from slmsearch.config import RunConfig
 def train(config: RunConfig = DEFAULTS) -> dict[str, Any]:
     """Train an adapter with GRPO, or go on where a killed run stopped."""
     with open_pipeline("train", config) as run:
+        check_models(run.config)
         data = current_index(run, validated_corpus(run))
-        return {**trained_adapter(run, data), "mlflow_run_id": run.run_id}
+        return {**trained_adapter(run, data), **run.ids}

@@ -5,6 +5,7 @@ from typing import Any
 from prefect import flow
 
 from flows.pipeline import DEFAULTS, Pipeline, open_pipeline
+from flows.preflight import check_models
 from flows.promotion import promoted_or_held
 from flows.stages import Data, compared, current_index, evaluated, sft_control, trained_adapter, validated_corpus
 from flows.summary import Outcome, conclude
@@ -16,6 +17,7 @@ from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_po
 def train_and_eval(config: RunConfig = DEFAULTS) -> dict[str, Any]:
     """Train a search agent with GRPO and say, with statistics, whether it got better and whether it is promoted."""
     with open_pipeline("train-and-eval", config) as run:
+        check_models(run.config)
         corpus = validated_corpus(run)
         data = current_index(run, corpus)
         before = evaluated(run, data, PolicySpec(UNTRAINED, run.config.policy), "evaluate-before")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.api import UpRecord, find_up, record_path, start_prefect_server, write_record
 from flows.runner import POOL
-from flows.servers import HOST, Service, last_line, require_free_port, start_service, stop_service, wait_until_ready
+from flows.servers import HOST, Service, answers, last_line, require_free_port, start_service, stop_service, wait_until_ready
 from flows.settings import find_project_root, recordable
 from flows.surroundings import prefect_home
 from slmsearch.config import RunConfig
@@ -48,7 +48,7 @@ def serve(config: RunConfig, port: int, mlflow_port: int, say: Say) -> None:
     require_free_port(port, "--port")
     require_free_port(mlflow_port, "--mlflow-port")
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
     record = UpRecord(os.getpid(), f"http://{HOST}:{port}/api", f"http://{HOST}:{port}", f"http://{HOST}:{mlflow_port}")
     with ExitStack() as stack:
@@ -83,12 +83,16 @@ def _start_mlflow(config: RunConfig, port: int) -> Service:
 
 
 def _start_worker(config: RunConfig, stack: ExitStack) -> Service:
-    arguments = ["prefect", "worker", "start", "--pool", POOL, "--type", "process", "--name", f"up-{os.getpid()}"]
+    arguments = ["prefect", "worker", "start", "--pool", POOL, "--type", "process", "--name", _worker_name()]
     worker = start_service("the worker", arguments, prefect_home(config) / "logs" / "worker.log")
     # The worker kills its flow runs when it ends, and they would show as running for ever: they are cancelled before.
     stack.callback(stop_service, worker, first=signal.SIGINT)
     stack.callback(_cancel_runs)
     return worker
+
+
+def _worker_name() -> str:
+    return f"up-{os.getpid()}"
 
 
 def _deploy(config: RunConfig, say: Say) -> None:
@@ -106,7 +110,7 @@ def _deploy(config: RunConfig, say: Say) -> None:
         if done.returncode != 0:
             cause = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
             raise ServiceError(f"prefect deploy failed: {cause}; see {PREFECT_FILE}")
-        _set_default_parameters(client, recordable(config))
+        _set_default_parameters(client, recordable(config, only_changed=True))
 
 
 def _create_pool(client: "SyncPrefectClient") -> None:
@@ -136,7 +140,7 @@ def _wait_for_worker() -> None:
 
     deadline = time.monotonic() + WORKER_SECONDS
     with get_client(sync_client=True) as client:
-        while not client.read_workers_for_work_pool(POOL):
+        while not any(worker.name == _worker_name() for worker in client.read_workers_for_work_pool(POOL)):
             if time.monotonic() > deadline:
                 raise ServiceError(f"no worker reported to the pool {POOL!r} within {WORKER_SECONDS:.0f} s; see its log")
             time.sleep(0.5)
@@ -147,7 +151,7 @@ def _announced(config: RunConfig, record: UpRecord) -> Iterator[None]:
     """Let other commands find what is served."""
     write_record(config, record)
     pointer = find_project_root() / POINTER
-    ours = not pointer.exists() or pointer.read_text(errors="replace").startswith(POINTER_MARK)
+    ours = _may_replace(pointer)
     if ours:
         pointer.write_text(f'{POINTER_MARK}\n[api]\nurl = "{record.api}"\n')
     try:
@@ -156,6 +160,15 @@ def _announced(config: RunConfig, record: UpRecord) -> Iterator[None]:
         record_path(config).unlink(missing_ok=True)
         if ours:
             pointer.unlink(missing_ok=True)
+
+
+def _may_replace(pointer: Path) -> bool:
+    """Say whether a pointer is missing, or one of ours to a server that is gone."""
+    if not pointer.exists():
+        return True
+    text = pointer.read_text(encoding="utf-8", errors="replace")
+    address = text.partition('url = "')[2].partition('"')[0]
+    return text.startswith(POINTER_MARK) and not answers(f"{address}/health")
 
 
 def _welcome(record: UpRecord) -> str:

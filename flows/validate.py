@@ -13,4 +13,4 @@ from slmsearch.config import RunConfig
 def validate(config: RunConfig = DEFAULTS) -> dict[str, Any]:
     """Check pages and questions; fail on critical findings."""
     with open_pipeline("validate", config) as run:
-        return {"ok": True, "data_digest": validated_corpus(run), "mlflow_run_id": run.run_id}
+        return {"ok": True, "data_digest": validated_corpus(run), **run.ids}

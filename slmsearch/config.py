@@ -165,7 +165,7 @@ class TrainConfig(Section):
     """GRPO through TRL."""
 
     seed: int = 0
-    steps: int = Field(default=150, ge=0)
+    steps: int = Field(default=120, ge=0)
     """Optimiser updates; 0 derives them from `epochs`."""
     epochs: float = Field(default=1.0, gt=0)
     """Passes over the training questions; used only when `steps` is 0."""
@@ -194,6 +194,9 @@ class TrainConfig(Section):
     limit: int = Field(default=0, ge=0)
     """Train on this many questions of the split; 0 takes all."""
     gradient_checkpointing: bool = False
+    cpu_threads: int = Field(default=1, ge=0)
+    """Threads a training process may use on the CPU; 0 takes all cores. A tiny model is no faster with two, and many times slower
+    where something else wants the second core."""
     num_processes: int = Field(default=1, ge=1)
     """Processes `accelerate launch` starts."""
 
@@ -238,7 +241,7 @@ class EvaluateConfig(Section):
     seed: int = 0
     batch_size: int = Field(default=64, ge=1)
     """Episodes played together."""
-    baselines: tuple[str, ...] = ("random", "retrieve-then-answer", "data/models/tiny-searcher-clean")
+    baselines: tuple[str, ...] = ("random", "retrieve-then-answer")
     """`random`, `retrieve-then-answer`, a path or Hub id of a model, or `openai:<model>@<base_url>`."""
     traced_episodes: int = Field(default=24, ge=0)
     """Episodes recorded as traces: a stratified sample."""

@@ -1,10 +1,11 @@
 """What a stranger's clone relies on: pins, the console script, what git keeps, and what a light import must not load."""
 
+import ast
 import re
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, packages_distributions
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,29 @@ def test_pins_fit_every_dependency_of_the_package_and_of_dev():
     for text in [*project["dependencies"], *project["optional-dependencies"]["dev"]]:
         requirement = Requirement(text)
         assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)]), text
+
+
+def test_every_imported_library_is_a_declared_dependency():
+    declared = {canonicalize_name(Requirement(text).name) for text in PYPROJECT["project"]["dependencies"]}
+    own = {"slmsearch", "tasks", "flows"}
+    providers = packages_distributions()
+    missing = set()
+    for path in (path for package in own for path in (ROOT / package).rglob("*.py")):
+        for name in imported(path) - own - sys.stdlib_module_names:
+            if not declared & {canonicalize_name(provider) for provider in providers.get(name, [])}:
+                missing.add(f"{path.relative_to(ROOT)}: {name}")
+    assert missing == set()
+
+
+def imported(path: Path) -> set[str]:
+    """Return the top-level names a file imports, deferred imports included."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.add((node.module or "").partition(".")[0])
+    return names
 
 
 def test_uv_run_and_make_install_use_the_same_pins():

@@ -30,6 +30,6 @@ def learning(session: Session, seeds: str) -> None:
     except ValueError as error:
         raise click.UsageError(f"--seeds {seeds!r} is no list of numbers: write 0,1,2") from error
     clean = find_project_root() / "data" / "models" / "tiny-searcher-clean"
-    result = run_learning(config, chosen, str(clean), session.say)
+    result = run_learning(config, chosen, str(clean) if clean.is_dir() else None, session.say)
     save_learning(result, Path(config.paths.mlruns_dir) / "bench" / "learning.json")
     session.finish(result, render_learning(result))

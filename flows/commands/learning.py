@@ -11,6 +11,8 @@ from flows.session import Session, command
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
 
+RUN_ID_LENGTH = 32
+"""Hexadecimal digits of an MLflow run id."""
 SPLITS = ("train", "validation", "test", "all")
 
 
@@ -102,9 +104,11 @@ def find_rows(name: str, config: "RunConfig") -> Path:
     for path in (Path(name), evals_dir(config) / name):
         if path.exists():
             return path
-    from tasks.tracking import open_tracker
+    key = None
+    if len(name) == RUN_ID_LENGTH:
+        from tasks.tracking import open_tracker
 
-    key = open_tracker(config).find_tag(name, "slmsearch.eval_key") if len(name) == 32 else None
+        key = open_tracker(config).find_tag(name, "slmsearch.eval_key")
     if key is None or not (evals_dir(config) / key).exists():
         places = f"a key under {evals_dir(config)}, the MLflow run of an evaluation, or a rows.jsonl"
         raise EvaluationError(f"no evaluation {name!r}; give {places}")

@@ -61,13 +61,13 @@ class Row:
     """Seconds its training took, None for what was not trained here."""
 
 
-def run_learning(config: RunConfig, seeds: Sequence[int], clean_model: str, say: Say) -> dict[str, Any]:
+def run_learning(config: RunConfig, seeds: Sequence[int], clean_model: str | None, say: Say) -> dict[str, Any]:
     """Train and evaluate everything; return rows, their spread and the paired differences that carry the claims.
 
     Args:
         config: the run; `train.seed` is replaced by each seed in turn.
         seeds: at least one seed of GRPO.
-        clean_model: path of the model trained on the careful reader.
+        clean_model: path of the model trained on the careful reader; None leaves that row out.
         say: told what is being done.
     """
     ground = make_ground(config)
@@ -75,7 +75,7 @@ def run_learning(config: RunConfig, seeds: Sequence[int], clean_model: str, say:
     start = _evaluate(ground, parse_policy("untrained", config.policy), config, say)
     rows = [_row("start", start, None)]
     sft, sft_seconds = _control(ground, config, say)
-    clean = _evaluate(ground, parse_policy(clean_model, config.policy), config, say)
+    clean = _evaluate(ground, parse_policy(clean_model, config.policy), config, say) if clean_model else None
     results = []
     for seed in seeds:
         seeded = _with(config, "train.seed", seed)
@@ -92,10 +92,12 @@ def run_learning(config: RunConfig, seeds: Sequence[int], clean_model: str, say:
                 "adapter_hash": result.adapter_hash,
                 "over_start": _difference(start, after, config),
                 "over_sft": _difference(sft, after, config),
-                "over_clean_sft": _difference(clean, after, config),
+                "over_clean_sft": _difference(clean, after, config) if clean else None,
             }
         )
-    rows += [_row("sft continued", sft, sft_seconds), _row("clean sft, equal compute", clean, None)]
+    rows.append(_row("sft continued", sft, sft_seconds))
+    if clean:
+        rows.append(_row("clean sft, equal compute", clean, None))
     scores = [row.exact_match for row in rows if row.policy in {f"grpo, seed {seed}" for seed in seeds}]
     spread = {"mean": mean(scores), "stdev": stdev(scores) if len(scores) > 1 else 0.0}
     return {"rows": [asdict(row) for row in rows], "grpo": spread, "seeds": results}
@@ -128,7 +130,9 @@ def render_learning(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"GRPO over the seeds: {spread['mean']:.1%}, standard deviation {spread['stdev'] * 100:.1f} points."])
 
 
-def _points(difference: dict[str, float]) -> str:
+def _points(difference: dict[str, float] | None) -> str:
+    if difference is None:
+        return "not measured"
     return f"{difference['mean'] * 100:+.1f} [{difference['low'] * 100:+.1f}, {difference['high'] * 100:+.1f}]"
 
 

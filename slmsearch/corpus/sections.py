@@ -33,24 +33,42 @@ def normalise_heading(text: str) -> str:
 
 def split_sections(page: Page) -> list[Section]:
     """Split a page at its headings; the title section comes first, and every line with text is in some section."""
-    lines = page.content.split("\n")
-    headings = list(_headings(lines))
+    lines, headings = _outline(page)
     if not headings:
         return [Section(f"{page.id}:{FULL_PAGE}", page.id, FULL_PAGE_HEADING, 0, page.content.strip())]
-    starts_with_title = headings[0][1] == 1
-    preamble = _text(lines, 0, headings[0][0])
-    if preamble and not starts_with_title:
-        # No `#` heading above the lead: the page's title stands in for it.
-        headings.insert(0, (0, 1, page.title.strip() or page.id))
-        starts_with_title = True
     ids = _unique_ids(page.id, [heading for _, _, heading in headings])
     sections = []
     for index, (start, level, heading) in enumerate(headings):
-        is_title = index == 0 and starts_with_title
+        is_title = index == 0 and level == 1
         end = next((line for line, other, _ in headings[index + 1 :] if is_title or other <= level), len(lines))
         text = _text(lines, 0 if index == 0 else start, end)
         sections.append(Section(ids[index], page.id, " ".join(heading.split()), level, text))
     return sections
+
+
+def own_texts(page: Page) -> list[str]:
+    """Return each section's text up to the next heading of any level, without its heading line: no line occurs twice.
+
+    In the order of `split_sections`.
+    """
+    lines, headings = _outline(page)
+    if not headings:
+        return [page.content.strip()]
+    ends = [start for start, _, _ in headings[1:]] + [len(lines)]
+    texts = [_text(lines, start + 1, end) for (start, _, _), end in zip(headings, ends, strict=True)]
+    # The preamble stands above the first heading, or is all there is under the page's own title.
+    first = headings[0][0]
+    texts[0] = _text(lines, 0, ends[0]) if first < 0 else f"{_text(lines, 0, first)}\n{texts[0]}".strip()
+    return texts
+
+
+def _outline(page: Page) -> tuple[list[str], list[tuple[int, int, str]]]:
+    """Return a page's lines and its headings; where no `#` heading stands above the lead, the page's title does, at line -1."""
+    lines = page.content.split("\n")
+    headings = list(_headings(lines))
+    if headings and headings[0][1] != 1 and _text(lines, 0, headings[0][0]):
+        headings.insert(0, (-1, 1, page.title.strip() or page.id))
+    return lines, headings
 
 
 def _headings(lines: list[str]) -> Iterator[tuple[int, int, str]]:

@@ -69,19 +69,26 @@ def _components(questions: Sequence[Question]) -> list[list[int]]:
 
 
 def _deal(questions: Sequence[Question], components: list[list[int]], rng: Random, counts: dict[str, int]) -> dict[str, str]:
-    """Deal whole components in proportion to the shares."""
+    """Deal whole components in proportion to the shares.
+
+    Lone questions are dealt apart: they would fill up the splits that large components left short, and give those another
+    mix of kinds.
+    """
     total = sum(map(len, components)) + sum(counts.values())
     dealt: dict[str, list[list[int]]] = {split: [] for split in SPLITS}
     shuffled = rng.sample(components, len(components))
+    lone_counts = dict.fromkeys(SPLITS, 0)
     # Large ones first; the others keep their shuffled order, so that no split gets only small ones.
     for component in sorted(shuffled, key=lambda component: -len(component) if len(component) > LARGE_FRAC * total else 0):
+        rivals = counts if len(component) > 1 else lone_counts
         if len(component) > LARGE_FRAC * total:
             split = "train"
         else:
             # Sainte-Laguë's rule, which comes nearest to the shares with whole components.
-            split = max(SPLITS, key=lambda split: SHARES[split] / (counts[split] + len(component) / 2))
+            split = max(SPLITS, key=lambda split: SHARES[split] / (rivals[split] + len(component) / 2))
         dealt[split].append(component)
-        counts[split] += len(component)
+        rivals[split] += len(component)
+    counts = {split: counts[split] + lone_counts[split] for split in SPLITS}
     for split in ("test", "validation"):
         _help_out(dealt, counts, split, total)
     return {questions[number].id: split for split in SPLITS for component in dealt[split] for number in component}

@@ -198,9 +198,7 @@ def _compare_slices(
     )
 
 
-def _decide(
-    n: int, failed: int, difference: Difference, slices: Sequence[SliceComparison], config: DecisionConfig
-) -> tuple[Decision, str]:
+def _decide(n: int, failed: int, difference: Difference, slices: Sequence[SliceComparison], config: DecisionConfig) -> tuple[Decision, str]:
     interval = f"{100 * (1 - config.alpha):g} % interval [{difference.low:+.3f}, {difference.high:+.3f}]"
     if n < config.min_questions:
         return "inconclusive", f"Only {n} paired questions, the rule asks for {config.min_questions}."

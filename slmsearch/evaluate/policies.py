@@ -95,7 +95,9 @@ def _parse_served(spec: str, config: PolicyConfig) -> PolicySpec:
     # The last `@`, because model names may hold one and addresses with a user name are refused below.
     model, separator, base_url = spec.removeprefix(_OPENAI_PREFIX).rpartition("@")
     if not separator or not model or not base_url.startswith(("http://", "https://")):
-        raise ConfigError(f"policy {spec!r} is malformed; write openai:<model>@<base_url>, such as openai:qwen2.5:7b@http://localhost:11434/v1")
+        raise ConfigError(
+            f"policy {spec!r} is malformed; write openai:<model>@<base_url>, such as openai:qwen2.5:7b@http://localhost:11434/v1"
+        )
     # A key goes only to the address it was configured for.
     key = config.api_key if config.base_url in (None, base_url) else None
     served = {"model": model, "base_url": base_url, "api_key": key, "adapter": None, "revision": None}

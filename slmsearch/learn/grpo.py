@@ -114,6 +114,7 @@ def make_arguments(config: RunConfig, directory: Path, max_steps: int, use_cpu: 
         report_to="none",
         disable_tqdm=True,
         dataloader_pin_memory=False,
+        ddp_find_unused_parameters=False,
     )
 
 
@@ -125,8 +126,9 @@ def make_adapter_config(lora: LoraSection) -> LoraConfig:
 class SearchTrainer(GRPOTrainer):
     """`GRPOTrainer` that computes only what its loss needs, and measures the gap between sampler and trainer.
 
-    Of an episode batch most is idle weight: padding (lengths differ by a factor of five), tool text (needs no log-probabilities),
-    and groups without advantage (no gradient). Leaving it out changes neither loss nor gradient.
+    Of a batch of episodes most is idle weight: padding (lengths differ by a factor of five), tool text (needs no
+    log-probabilities), groups without advantage (no gradient), and repetitions (a sure policy plays a question the same way
+    several times). Leaving it out changes neither loss nor gradient.
     """
 
     _needed: Tensor | None = None
@@ -136,11 +138,10 @@ class SearchTrainer(GRPOTrainer):
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, batch_size: int | None = None, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Score the needed tokens as TRL's method does, in blocks of rows of similar length; others get 0."""
+        """Score the needed tokens as TRL's method does, each row once, in blocks of rows of similar length; others get 0."""
         prompt_width = input_ids.shape[1] - logits_to_keep
         needed = attention_mask.bool() if self._needed is None else pad(self._needed, (prompt_width, 0))
-        picked = needed.any(1).nonzero()[:, 0]
-        picked = picked[attention_mask[picked].sum(1).argsort(stable=True)]
+        picked, place = _distinct(input_ids, attention_mask, needed)
         blocks = []
         for rows in picked.split(ROWS_PER_BLOCK):
             used = attention_mask[rows].any(0).nonzero()
@@ -150,7 +151,7 @@ class SearchTrainer(GRPOTrainer):
                 _only(model, needed[rows, window]), input_ids[rows, window], attention_mask[rows, window], kept, **kwargs
             )
             blocks.append([None if values is None else pad(values, (0, logits_to_keep - kept)) for values in scored[:2]])
-        logprobs, entropies = (_spread(column, picked, len(input_ids)) for column in zip(*blocks, strict=True))
+        logprobs, entropies = (_spread(column, place) for column in zip(*blocks, strict=True))
         assert logprobs is not None
         if logprobs.requires_grad:
             self._policy_logprobs = logprobs.detach()
@@ -184,13 +185,31 @@ def _only(model: Any, needed: Tensor) -> Callable[..., Any]:
     return lambda *, labels, **inputs: model(labels=labels.masked_fill(~needed, IGNORED), **inputs)
 
 
-def _spread(blocks: Sequence[Tensor | None], rows: Tensor, num_rows: int) -> Tensor | None:
-    """Put blocks of rows back into their places; rows that are in no block are 0."""
+def _distinct(input_ids: Tensor, attention_mask: Tensor, needed: Tensor) -> tuple[Tensor, Tensor]:
+    """Pick the rows to compute: those with needed tokens, one of each kind, in order of length.
+
+    Returns:
+        Indices of the rows to compute, and for every row its position among them; one past the end for rows left out.
+    """
+    # Equal rows are needed alike: a group's equal episodes have equal rewards.
+    rows = torch.cat([input_ids.masked_fill(attention_mask == 0, -1), needed.long()], dim=1).tolist()
+    lengths = attention_mask.sum(1).tolist()
+    first: dict[tuple[int, ...], int] = {}
+    for i in sorted(needed.any(1).nonzero()[:, 0].tolist(), key=lambda i: lengths[i]):
+        first.setdefault(tuple(rows[i]), i)
+    picked = list(first.values())
+    position = {row: n for n, row in enumerate(first)}
+    place = [position.get(tuple(row), len(picked)) for row in rows]
+    return torch.tensor(picked, device=input_ids.device), torch.tensor(place, device=input_ids.device)
+
+
+def _spread(blocks: Sequence[Tensor | None], place: Tensor) -> Tensor | None:
+    """Put the values of the rows computed into the places of all rows; rows left out are 0."""
     present = [block for block in blocks if block is not None]
     if not present:
         return None
     values = torch.cat(present)
-    return values.new_zeros(num_rows, values.shape[1]).index_copy(0, rows, values)
+    return torch.cat([values, values.new_zeros(1, values.shape[1])])[place]
 
 
 class StepCallback(TrainerCallback):

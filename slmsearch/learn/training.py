@@ -45,6 +45,8 @@ def run_job(job: TrainJob, checkpoint: Path | None = None) -> None:
     from slmsearch.corpus.store import load_corpus
     from slmsearch.retrieval.open import open_index
 
+    if job.config.train.cpu_threads:
+        torch.set_num_threads(job.config.train.cpu_threads)
     corpus = load_corpus(job.corpora_dir, job.corpus_digest)
     index = open_index(job.index_dir, job.index_key, job.config.retrieval)
     toolbox = Toolbox(corpus.library, index, job.config.retrieval.top_k, job.config.searcher.max_section_chars)

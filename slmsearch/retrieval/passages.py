@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from slmsearch.corpus.library import Library
-from slmsearch.corpus.pages import Section
+from slmsearch.corpus.sections import own_texts
 
 CHUNKER_VERSION = 2
 """Part of the index key: raise it whenever passages of the same page come out otherwise."""
@@ -35,22 +35,11 @@ def make_passages(library: Library, max_chars: int) -> Iterator[Passage]:
     for page in library.pages():
         sections = library.sections(page.id)
         yield Passage(page.id, sections[0].id, page.title)
-        for position, section in enumerate(sections):
+        for section, text in zip(sections, own_texts(page), strict=True):
             place = page.title if section.level < 2 else f"{page.title} — {section.heading}"
             place = place[: max_chars // 2]
-            for piece in _pieces(_own_text(sections, position), max_chars - len(place) - 2):
+            for piece in _pieces(" ".join(text.split()), max_chars - len(place) - 2):
                 yield Passage(page.id, section.id, f"{place}: {piece}")
-
-
-def _own_text(sections: list[Section], position: int) -> str:
-    """Return a section's text without its heading line and its sub-sections, white space joined."""
-    section = sections[position]
-    text = section.text
-    if position + 1 < len(sections) and sections[position + 1].level > section.level:
-        text = text.partition(sections[position + 1].text)[0]
-    if section.level and text.startswith("#"):
-        text = text.partition("\n")[2]
-    return " ".join(text.split())
 
 
 def _pieces(text: str, room: int) -> list[str]:

@@ -143,9 +143,7 @@ def test_changed_data_are_validated_and_indexed_again(config: RunConfig, isolate
     assert reindex(config)["data_digest"] != first["data_digest"]
 
 
-def test_a_critical_finding_stops_before_anything_expensive(
-    isolated_environment: Path, training: FakeTraining, empty_store: Path
-) -> None:
+def test_a_critical_finding_stops_before_anything_expensive(isolated_environment: Path, training: FakeTraining, empty_store: Path) -> None:
     def spoil(questions: list[dict[str, Any]]) -> None:
         questions[7]["answer"] = "1066"
 

@@ -92,46 +92,9 @@ def test_progress_and_prints_do_not_reach_stdout(tmp_path: Path) -> None:
     assert len((tmp_path / "pages.jsonl").read_text().splitlines()) == 40
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "named"),
-    [
-        (["config", "--train.stepz", "3"], 2, "did you mean train.steps"),
-        (["config", "--config", "missing.yaml"], 2, "missing.yaml does not exist"),
-        (["config", "--train.steps"], 2, "needs a value"),
-        (["config", "--nonsense"], 2, "No such option"),
-        (["nonsense"], 2, "No such command"),
-        (["run", "nonsense"], 2, "train-and-eval"),
-        (["search", "anything"], 3, "slmsearch setup"),
-        (["index", "build", "--corpus.pages", "gone.jsonl"], 1, "gone.jsonl"),
-        (["compare", "one", "two"], 3, "no evaluation 'one'"),
-    ],
-)
-def test_failures_have_an_exit_code_and_a_line_that_says_what_to_do(arguments: list[str], code: int, named: str) -> None:
-    done = slmsearch(*arguments)
-    assert done.returncode == code, done.stderr
-    assert named in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
-
-
 def test_a_failure_with_json_is_one_object_too() -> None:
     done = slmsearch("config", "--json", "--train.steps", "many")
     assert done.returncode == 2
     failure = json.loads(done.stdout)
     assert failure["boundary"] == "config"
     assert "train.steps" in failure["error"]
-
-
-@pytest.mark.parametrize(
-    ("variables", "named"),
-    [
-        ({"PREFECT_API_URL": "http://127.0.0.1:9/api"}, "no Prefect API answers at http://127.0.0.1:9/api"),
-        ({"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}, "no MLflow server answers at http://127.0.0.1:9"),
-    ],
-)
-def test_an_unreachable_server_is_named_within_seconds(variables: dict[str, str], named: str) -> None:
-    arguments = ["run", "validate"] if "PREFECT_API_URL" in variables else ["compare", "a" * 32, "b" * 32]
-    done = slmsearch(*arguments, **variables)
-    assert done.returncode == 3
-    assert named in done.stderr
-    assert "Traceback" not in done.stderr

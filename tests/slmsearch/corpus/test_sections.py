@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slmsearch.corpus.pages import Page, Section
-from slmsearch.corpus.sections import normalise_heading, split_sections
+from slmsearch.corpus.sections import normalise_heading, own_texts, split_sections
 
 MARKDOWN = st.lists(
     st.one_of(
@@ -98,6 +98,23 @@ def test_text_above_the_first_heading_is_reachable():
     assert lead == Section("p:the__town", "p", "The Town", 1, "A lead.")
     assert other.id == "p:history"
     assert split("front matter\n# T\nlead")[0].text == "front matter\n# T\nlead"
+
+
+def test_own_texts_leave_headings_and_children_out():
+    assert own_texts(Page("p", "T", "# T\nlead\n## A\nintro\n### B\nbelow\n## C\n")) == ["lead", "intro", "below", ""]
+    assert own_texts(Page("p", "T", "front\n# T\nlead\n## A")) == ["front\nlead", ""]
+    assert own_texts(Page("p", "T", "lead\n## A\nx")) == ["lead", "x"]
+    assert own_texts(Page("p", "T", "\nno heading\n")) == ["no heading"]
+
+
+@given(MARKDOWN)
+def test_own_texts_hold_every_line_but_headings_once(content: str):
+    texts = own_texts(Page("p", "T", content))
+    assert len(texts) == len(split(content))
+    left = [line.strip() for line in content.split("\n") if line.strip()]
+    for line in (line.strip() for text in texts for line in text.split("\n") if line.strip()):
+        left.remove(line)
+    assert all(line.startswith("#") for line in left)
 
 
 def test_ancestor_rules_that_stay():

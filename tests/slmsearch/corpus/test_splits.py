@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from slmsearch.config import WorldConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.corpus.splits import assign_splits
+from slmsearch.corpus.splits import SPLITS, assign_splits
 from slmsearch.corpus.world import generate_world
 
 
@@ -99,3 +99,12 @@ def test_a_generated_world_loses_no_question():
     counts = Counter(assign_splits(questions, 0).values())
     assert sum(counts.values()) == len(questions)
     assert counts["train"] / len(questions) == pytest.approx(0.8, abs=0.08)
+
+
+def test_every_split_of_a_world_has_the_mix_of_the_whole():
+    world = generate_world(WorldConfig())
+    split_of = assign_splits(world.questions, seed=0)
+    for split in SPLITS:
+        kinds = [question.kind for question in world.questions if split_of[question.id] == split]
+        assert kinds.count("two_hop") / len(kinds) >= 0.36
+        assert 0.07 <= kinds.count("unanswerable") / len(kinds) <= 0.16

@@ -50,9 +50,7 @@ def of_kind(world: World, kind: str) -> list[Question]:
 
 def test_same_seed_same_bytes_whatever_the_hash_seed() -> None:
     here = hashlib.sha256(repr(generate_world(WorldConfig(pages=60, seed=4))).encode()).hexdigest()
-    there = subprocess.run(
-        [sys.executable, "-c", DIGEST_SCRIPT], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "77"}
-    )
+    there = subprocess.run([sys.executable, "-c", DIGEST_SCRIPT], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "77"})
     assert there.stdout.strip() == here
 
 

@@ -9,9 +9,7 @@ from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult
 from slmsearch.searcher.tools import READ, SEARCH, VIEW
 
 ONE_HOP = Question("q1", "When was Ada born?", "1815", (), ("ada",), ("ada:life",), 1, "one_hop")
-TWO_HOP = Question(
-    "q2", "Where was the author of Notes born?", "London", (), ("notes", "ada"), ("notes:author", "ada:life"), 2, "two_hop"
-)
+TWO_HOP = Question("q2", "Where was the author of Notes born?", "London", (), ("notes", "ada"), ("notes:author", "ada:life"), 2, "two_hop")
 
 
 def search(*page_ids: str, served: bool = True) -> Turn:

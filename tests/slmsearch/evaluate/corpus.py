@@ -20,9 +20,7 @@ QUESTIONS = [
     Question("q1", "When was Mira Talvoren born?", "1823", (), ("mira",), ("mira:life",), 1, "one_hop"),
     Question("q2", "How many inhabitants has Norwick?", "4100", (), ("norwick",), ("norwick:people",), 1, "one_hop"),
     Question("q3", "Who was the mayor of Norwick?", "Dora Pell", (), ("norwick",), ("norwick:people",), 1, "one_hop"),
-    Question(
-        "q4", "When was the mayor of Norwick born?", "1799", (), ("norwick", "dora"), ("norwick:people", "dora:career"), 2, "two_hop"
-    ),
+    Question("q4", "When was the mayor of Norwick born?", "1799", (), ("norwick", "dora"), ("norwick:people", "dora:career"), 2, "two_hop"),
     Question("q5", "Which prize did Stone Works win?", UNKNOWN_ANSWER, (), ("stone",), (), 1, "unanswerable"),
 ]
 LIBRARY = Library(PAGES)

@@ -108,7 +108,7 @@ class Stub(SearchTrainer):
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.1])
-@pytest.mark.parametrize("advantages", [[0.5, 0.0, -0.5, 1e-9, 0.25], [0.0] * 5])
+@pytest.mark.parametrize("advantages", [[0.5, 0.25, -0.5, 1e-9, 0.1], [0.0] * 5])
 def test_what_is_left_out_changes_neither_loss_nor_gradient(model_dir, beta, advantages):
     torch.manual_seed(0)
     rows, prompt, completion = 5, 6, 20
@@ -121,9 +121,14 @@ def test_what_is_left_out_changes_neither_loss_nor_gradient(model_dir, beta, adv
         "tool_mask": (torch.rand(rows, completion) < 0.4).long(),
         "advantages": torch.tensor(advantages),
         "num_items_in_batch": torch.tensor(17.0),
-        "ref_per_token_logps": torch.full((rows, completion), -5.0),
-        "sampling_per_token_logps": torch.full((rows, completion), -5.0),
     }
+    inputs["tool_mask"][2, 3:7] = torch.tensor([1, 0, 1, 1])
+    for name in inputs.keys() - {"num_items_in_batch"}:  # three more of the third episode: the same, another end, another mask
+        inputs[name] = torch.cat([inputs[name], inputs[name][[2, 2, 2]]])
+    inputs["completion_ids"][6, 6] = 3
+    inputs["tool_mask"][7, 4] = 1
+    for name in ("ref_per_token_logps", "sampling_per_token_logps"):
+        inputs[name] = torch.full((rows + 3, completion), -5.0)
     trainer = Stub(model_dir, beta)
     loss, gradient = trainer.gradient(trainer._compute_loss, inputs)
     plain_loss, plain_gradient = trainer.gradient(PlainStub(trainer)._compute_loss, inputs)

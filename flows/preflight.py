@@ -1,0 +1,37 @@
+"""What can be checked before anything is started."""
+
+from pathlib import Path
+
+from slmsearch.config import RunConfig
+from slmsearch.errors import ConfigError
+from slmsearch.evaluate.policies import RANDOM, RETRIEVE_THEN_ANSWER
+from slmsearch.generate.load import check_local
+from tasks.owners import require_reachable
+
+
+def preflight(config: RunConfig) -> None:
+    """Check what is needed hours from now.
+
+    Raises:
+        ConfigError: pages or questions are not where the config says.
+        ServiceError: the configured MLflow server does not answer.
+    """
+    for name, path in (("corpus.pages", config.corpus.pages), ("corpus.questions", config.corpus.questions)):
+        if path and not path.startswith("hub:") and not Path(path).exists():
+            raise ConfigError(f"{name}: {path} does not exist; give a .jsonl or .parquet file, a folder of Markdown, or hub:owner/name")
+    if config.tracking.uri:
+        require_reachable(config.tracking.uri)
+
+
+def check_models(config: RunConfig) -> None:
+    """Check that the model to be trained and those it is measured beside are where the config says.
+
+    Raises:
+        ModelError: the directory of one is missing.
+    """
+    if not config.policy.base_url:
+        check_local(config.policy.model, "policy.model", "config.json")
+    for name in config.evaluate.baselines:
+        if name not in (RANDOM, RETRIEVE_THEN_ANSWER) and not name.startswith("openai:"):
+            is_adapter = (Path(name) / "adapter_config.json").is_file()
+            check_local(name, "evaluate.baselines", "adapter_config.json" if is_adapter else "config.json")

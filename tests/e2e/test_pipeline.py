@@ -1,0 +1,86 @@
+"""The whole pipeline with nothing replaced: killed in the middle of training, run again, run once more."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from flows.settings import find_project_root
+
+ROOT = find_project_root()
+COMMAND = [sys.executable, "-m", "flows", "run", "train-and-eval", "--json", "--config", "deployments/configs/quick.yaml"]
+SETTINGS = ["--corpus.world.pages", "60", "--train.epochs", "2"]
+"""Six steps, a checkpoint after each."""
+WAIT_SECONDS = 400
+
+
+def wait_for(happened: Callable[[], bool], process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not happened():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.1)
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+
+
+def run(environment: dict[str, str]) -> tuple[dict[str, object], str]:
+    done = subprocess.run([*COMMAND, *SETTINGS], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=WAIT_SECONDS)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert isinstance(result, dict)
+    return result, done.stderr
+
+
+def test_a_killed_run_is_gone_on_with_and_a_repeated_one_is_looked_up(
+    isolated_environment: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    log = tmp_path / "killed.log"
+    with log.open("wb") as file:
+        first = subprocess.Popen([*COMMAND, *SETTINGS], cwd=ROOT, env=environment, stdout=file, stderr=file)
+    training = isolated_environment / "data" / "training"
+    wait_for(lambda: any(len(lines(path)) >= 2 for path in training.glob("*/steps.jsonl")), first, log)
+    family = psutil.Process(first.pid).children(recursive=True)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not alive, "server and training end with the process that started them"
+
+    second, _ = run(environment)
+    latest = json.loads((isolated_environment / "mlruns" / "latest.json").read_text())
+    assert latest == second
+    assert second["n"] == 3
+    assert second["decision"] == "inconclusive"
+
+    third, shown = run(environment)
+    for task in ("validate-", "build-index-", "evaluate-untrained", "evaluate-random", "evaluate-retrieve-then-answer"):
+        assert any(task in line and "Cached" in line for line in shown.splitlines()), f"{task} is looked up\n{shown}"
+    assert third["training"] == second["training"]
+    assert {**third["after"], "time/episode_s": 0} == {**second["after"], "time/episode_s": 0}  # type: ignore[dict-item]
+
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{isolated_environment}/mlruns/mlflow.db")
+    experiment = client.get_experiment_by_name("slmsearch")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id], order_by=["attributes.start_time ASC"])
+    assert {found.info.status for found in runs} == {"FINISHED"}
+    parents = [found.info.run_id for found in runs if found.info.run_name == "train-and-eval"]
+    assert parents == [second["mlflow_run_id"], third["mlflow_run_id"]], "the second run went on in that of the killed one"
+    trained = [found.info.run_id for found in runs if found.info.run_name == "train"]
+    steps = [[point.step for point in client.get_metric_history(run_id, "reward/mean")] for run_id in trained]
+    assert steps == [[1, 2, 3, 4, 5, 6]] * 2, "no point is missing and none is there twice"

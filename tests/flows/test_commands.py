@@ -1,0 +1,212 @@
+"""Commands in this process, on a small corpus, with an embedder that needs no model."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.cli import cli
+from tests.flows.fakes import WordEmbedder, write_corpus
+
+Invoke = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def invoke(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Invoke:
+    """Run a command; return exit code, stdout and stderr."""
+    embedder = WordEmbedder()
+    for module in ("slmsearch.retrieval.build", "slmsearch.retrieval.open"):
+        monkeypatch.setattr(f"{module}.load_embedder", lambda config: embedder)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli(arguments, prog_name="slmsearch")
+        code = ended.value.code
+        out, err = capfd.readouterr()
+        assert code is None or isinstance(code, int)
+        return code or 0, out, err
+
+    return run
+
+
+def flags(corpus: dict[str, str]) -> list[str]:
+    return [part for name, path in corpus.items() for part in (f"--corpus.{name}", path)]
+
+
+def test_setup_validates_and_indexes_and_search_finds(invoke: Invoke, tmp_path: Path) -> None:
+    corpus = flags(write_corpus(tmp_path))
+    code, out, err = invoke("setup", "--json", *corpus)
+    assert code == 0, err
+    result = json.loads(out)
+    assert result["valid"]
+    assert result["index"]["pages"] == 30
+
+    code, out, _ = invoke("search", "TownC2", "--json", "--top-k", "2")
+    assert code == 0
+    found = json.loads(out)
+    assert found["index_key"] == result["index"]["key"], "the current version"
+    assert found["hits"][0]["page_id"] == "p2"
+    assert len(found["hits"]) == 2
+
+    code, out, _ = invoke("search", "TownC2", *corpus)
+    assert code == 0
+    assert "p2: TownC2" in out
+    code, out, _ = invoke("index", "list")
+    assert out.startswith(f"* {result['index']['key']}")
+
+
+def test_setup_can_stop_before_the_index_and_puts_data_where_it_is_told(invoke: Invoke, tmp_path: Path) -> None:
+    code, out, _ = invoke("setup", "--skip-index", "--json", "--data-dir", str(tmp_path / "elsewhere"), *flags(write_corpus(tmp_path)))
+    assert code == 0
+    assert "index" not in json.loads(out)
+    assert (tmp_path / "elsewhere" / "corpora" / json.loads(out)["data_digest"] / "manifest.json").is_file()
+
+
+def test_setup_of_the_sandbox_says_that_there_is_none(invoke: Invoke) -> None:
+    code, out, _ = invoke("setup", "--sandbox-only")
+    assert code == 0
+    assert "Nothing to prepare" in out
+
+
+def test_dev_takes_ten_pages(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEV", "1")
+    code, out, err = invoke("index", "build", "--json", *flags(write_corpus(tmp_path)))
+    assert code == 0, err
+    assert json.loads(out)["pages"] == 10
+
+
+def spoil_first_page(corpus: dict[str, str], change: Callable[[list[str]], list[str]]) -> None:
+    path = Path(corpus["pages"])
+    path.write_text("".join(change(path.read_text().splitlines(keepends=True))))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda lines: [], "no pages"),
+        (lambda lines: [lines[0], *lines], "more than once"),
+        (lambda lines: [lines[0][:20] + "\n", *lines[1:]], "broken JSON"),
+        (lambda lines: [lines[0].replace('"title"', '"titel"'), *lines[1:]], "title"),
+    ],
+    ids=["empty", "duplicate id", "broken line", "missing field"],
+)
+@pytest.mark.parametrize("command", [("validate",), ("index", "build")])
+def test_bad_pages_are_one_line_and_leave_nothing_behind(
+    invoke: Invoke, tmp_path: Path, isolated_environment: Path, command: tuple[str, ...], change: Any, named: str
+) -> None:
+    corpus = write_corpus(tmp_path)
+    spoil_first_page(corpus, change)
+    code, out, err = invoke(*command, *flags(corpus))
+    assert code == 1
+    assert out == ""
+    assert named in err
+    assert len(err.strip().splitlines()) == 1
+    data = isolated_environment / "data"
+    assert not (data / "index" / "CURRENT").exists()
+    assert [path for path in data.rglob("pages.jsonl")] == []
+
+
+def test_critical_findings_are_shown_with_rows_and_exit_1(invoke: Invoke, tmp_path: Path, isolated_environment: Path) -> None:
+    def spoil(questions: list[dict[str, Any]]) -> None:
+        questions[3]["page_ids"] = ["nowhere"]
+
+    corpus = flags(write_corpus(tmp_path, spoil))
+    code, out, _ = invoke("validate", *corpus)
+    assert code == 1
+    assert "not in the corpus" in out
+    assert "q3" in out
+    code, out, err = invoke("setup", "--json", *corpus)
+    assert code == 1
+    assert json.loads(out)["valid"] is False
+    assert "q3" in err
+    assert not (isolated_environment / "data" / "index").exists()
+
+
+def test_a_full_disk_is_said_before_anything_is_embedded(
+    invoke: Invoke, tmp_path: Path, isolated_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = flags(write_corpus(tmp_path))
+    code, out, _ = invoke("index", "build", "--json", *corpus)
+    before = json.loads(out)["key"]
+    nothing_free = type("Usage", (), {"free": 0})
+    monkeypatch.setattr("slmsearch.retrieval.build.shutil.disk_usage", lambda path: nothing_free)
+    code, _, err = invoke("index", "build", *corpus, "--retrieval.max_passage_chars", "60")
+    assert code == 3
+    assert "disk space" in err
+    index = isolated_environment / "data" / "index"
+    assert (index / "CURRENT").read_text().strip() == before
+    assert [path.name for path in index.iterdir() if path.is_dir()] == [before]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "named"),
+    [
+        (["config", "--train.stepz", "3"], 2, "did you mean train.steps"),
+        (["config", "--config", "missing.yaml"], 2, "missing.yaml does not exist"),
+        (["config", "--train.steps"], 2, "needs a value"),
+        (["config", "--nonsense"], 2, "No such option"),
+        (["nonsense"], 2, "No such command"),
+        (["run", "nonsense"], 2, "train-and-eval"),
+        (["search", "anything"], 3, "slmsearch setup"),
+        (["search", "anything", "--index", "../.."], 3, "no index key"),
+        (["index", "build", "--corpus.pages", "gone.jsonl"], 1, "gone.jsonl"),
+        (["compare", "one", "two"], 3, "no evaluation 'one'"),
+        (["run", "validate", "--corpus.pages", "gone.jsonl"], 2, "gone.jsonl does not exist"),
+        (["run", "train-and-eval", "--policy.model", "data/no/model"], 3, "no model at"),
+        (["train", "--policy.model", "data/no/model"], 3, "no model at"),
+    ],
+)
+def test_failures_have_an_exit_code_and_a_line_that_says_what_to_do(invoke: Invoke, arguments: list[str], code: int, named: str) -> None:
+    found, out, err = invoke(*arguments)
+    assert found == code, err
+    assert named in err
+    assert "Traceback" not in err
+    assert out == ""
+
+
+@pytest.mark.parametrize(
+    ("variable", "address", "named"),
+    [
+        ("PREFECT_API_URL", "http://127.0.0.1:9/api", "no Prefect API answers at http://127.0.0.1:9/api"),
+        ("MLFLOW_TRACKING_URI", "http://127.0.0.1:9", "no MLflow server answers at http://127.0.0.1:9"),
+    ],
+)
+def test_an_unreachable_server_is_named_at_once(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, variable: str, address: str, named: str
+) -> None:
+    monkeypatch.setenv(variable, address)
+    code, _, err = invoke("run", "validate")
+    assert code == 3
+    assert named in err
+    assert "Traceback" not in err
+
+
+def test_an_unforeseen_error_is_told_from_a_finding(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    def explode(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("nobody thought of this")
+
+    monkeypatch.setattr("flows.settings.masked", explode)
+    code, out, err = invoke("config", "--json")
+    assert code == 70
+    assert "Traceback" in err
+    assert json.loads(out)["boundary"] == "ZeroDivisionError"
+
+
+def test_two_stored_evaluations_are_compared_and_a_loss_is_exit_1(invoke: Invoke, tmp_path: Path) -> None:
+    from dataclasses import asdict
+
+    from tests.slmsearch.evaluate.builders import make
+
+    for name, right in (("good", True), ("bad", False)):
+        rows = [make(f"q{i}", right or i < 5) for i in range(40)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows))
+    paths = {name: str(tmp_path / f"{name}.jsonl") for name in ("good", "bad")}
+    code, out, _ = invoke("compare", paths["bad"], paths["good"], "--decision.min_questions", "20")
+    assert code == 0
+    assert "promote" in out
+    code, out, _ = invoke("compare", paths["good"], paths["bad"], "--json", "--decision.min_questions", "20")
+    assert code == 1
+    assert json.loads(out)["decision"] == "reject"

@@ -1,0 +1,88 @@
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from flows.api import UpRecord, find_up, record_path, write_record
+from flows.servers import Service, answers, free_port, require_free_port, start_service, stop_service, wait_until_ready
+from slmsearch.config import PathsConfig, RunConfig
+from slmsearch.errors import ServiceError
+
+
+def serve_folder(folder: Path, port: int) -> Service:
+    arguments = ["http.server", str(port), "--bind", "127.0.0.1", "--directory", str(folder)]
+    return start_service("a web server", arguments, folder / "server.log")
+
+
+def test_a_service_is_started_waited_for_and_stopped(tmp_path: Path) -> None:
+    port = free_port()
+    service = serve_folder(tmp_path, port)
+    wait_until_ready(service, f"http://127.0.0.1:{port}/", timeout_s=30)
+    assert service.is_alive
+    with pytest.raises(ServiceError, match=f"port {port} is in use"):
+        require_free_port(port, "--port")
+    stop_service(service, grace_s=5)
+    assert not service.is_alive
+    assert not answers(f"http://127.0.0.1:{port}/", timeout_s=1)
+
+
+def test_a_service_that_ends_at_once_is_named_with_its_last_words(tmp_path: Path) -> None:
+    service = start_service("the oracle", ["no_such_module"], tmp_path / "oracle.log")
+    with pytest.raises(ServiceError, match=r"the oracle ended at once.*No module named no_such_module"):
+        wait_until_ready(service, "http://127.0.0.1:9/", timeout_s=30)
+
+
+def test_a_service_that_does_not_listen_to_reason_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "stubborn.py").write_text(
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(600)\n"
+    )
+    service = start_service("stubborn", ["stubborn"], tmp_path / "log", {"PYTHONPATH": str(tmp_path)})
+    while "up" not in (tmp_path / "log").read_text():
+        time.sleep(0.05)
+    stop_service(service, grace_s=0.2)
+    assert service.process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
+def test_a_service_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    code = (
+        "import sys, time\nfrom pathlib import Path\nfrom flows.servers import start_service\n"
+        f"service = start_service('web', ['http.server', '{free_port()}'], Path({str(tmp_path / 'log')!r}))\n"
+        "print(service.process.pid, flush=True)\ntime.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = psutil.Process(int(parent.stdout.readline()))
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    child.wait(10)
+
+
+def test_a_record_counts_while_its_process_lives_and_its_server_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = RunConfig(paths=PathsConfig(data_dir=str(tmp_path)))
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    assert find_up(config) is None
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        api = f"http://127.0.0.1:{silent.getsockname()[1]}/api"
+        write_record(config, UpRecord(os.getpid(), api, "ui", "mlflow"))
+        assert find_up(config) is None, "nobody answers there"
+    (tmp_path / "api").mkdir()
+    (tmp_path / "api" / "health").write_text("true")
+    port = free_port()
+    service = serve_folder(tmp_path, port)
+    wait_until_ready(service, f"http://127.0.0.1:{port}/", timeout_s=30)
+    record = UpRecord(os.getpid(), f"http://127.0.0.1:{port}/api", "ui", "mlflow")
+    write_record(config, record)
+    assert find_up(config) == record
+    write_record(config, UpRecord(2**22 - 3, record.api, "ui", "mlflow"))
+    assert find_up(config) is None, "its process is gone"
+    record_path(config).write_text("{broken")
+    assert find_up(config) is None
+    stop_service(service)
