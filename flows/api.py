@@ -60,6 +60,7 @@ def find_up(config: RunConfig) -> UpRecord | None:
 def write_record(config: RunConfig, record: UpRecord) -> None:
     """Write the record in one piece."""
     path = record_path(config)
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(asdict(record)) + "\n")
     temporary.replace(path)

@@ -5,7 +5,7 @@ Prefect knows the MLflow run by a link artifact, MLflow the flow run by tags, an
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -76,12 +76,13 @@ class Pipeline:
 
 
 @contextmanager
-def open_pipeline(name: str, config: RunConfig) -> Iterator[Pipeline]:
+def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], None] | None = None) -> Iterator[Pipeline]:
     """Start a run of a flow: resolve paths, check what can be checked, open its MLflow run; end it truthfully.
 
     Args:
         name: flow.
         config: its parameter.
+        check: what else to check before anything is written.
 
     Raises:
         ConfigError, ModelError, ServiceError: something the run needs is missing.
@@ -89,6 +90,8 @@ def open_pipeline(name: str, config: RunConfig) -> Iterator[Pipeline]:
     config = resolve_paths(config, find_project_root())
     prepare_surroundings(config, read_environment())
     preflight(config)
+    if check is not None:
+        check(config)
     key = content_key(flow=name, source=source_key(config.corpus), config=_deciding(config))
     tracker = open_tracker(config)
     tracker.end_orphans()

@@ -1,5 +1,6 @@
 """The stages that flows are made of: each opens its MLflow run, calls its tasks, and adds to the lineage."""
 
+import re
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,8 @@ class Data:
     index_key: str
 
 
+NOT_IN_NAMES = re.compile(r"[^\w.:-]+")
+"""What MLflow takes in no name; models may be called anything."""
 CORPUS_CODE = ("corpus",)
 INDEX_CODE = ("corpus", "retrieval")
 PLAY_CODE = ("corpus", "retrieval", "searcher", "generate", "judge", "evaluate")
@@ -76,7 +79,7 @@ def current_index(run: Pipeline, digest: str) -> Data:
 
 def evaluated(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> dict[str, Any]:
     """Evaluate a policy or look its evaluation up; return key, n, metrics, slices and seconds."""
-    config = run.config
+    config, stage = run.config, NOT_IN_NAMES.sub("-", stage)
     key = name_evaluation(spec, data.digest, data.index_key, config)
     computes_here = spec.policy is not None and not spec.policy.base_url
     with run.stage(stage, key) as run_id, device(config) if computes_here else nullcontext():

@@ -53,12 +53,10 @@ def prepare_surroundings(config: RunConfig, environment: Mapping[str, str]) -> N
         config: run; says where data lies.
         environment: variables of `.env` and the process, as `read_environment()` returns them; they count as set by the user.
     """
-    home = prefect_home(config, environment)
-    home.mkdir(parents=True, exist_ok=True)
     defaults = {
         **QUIET,
         **MANNERS,
-        "PREFECT_HOME": str(home),
+        "PREFECT_HOME": str(prefect_home(config, environment)),
         "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(Path(config.paths.data_dir) / "prefect" / "results"),
     }
     if not sys.stderr.isatty():

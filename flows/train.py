@@ -13,7 +13,6 @@ from slmsearch.config import RunConfig
 @flow(name="train", persist_result=True, result_serializer="json")
 def train(config: RunConfig = DEFAULTS) -> dict[str, Any]:
     """Train an adapter with GRPO, or go on where a killed run stopped."""
-    with open_pipeline("train", config) as run:
-        check_models(run.config)
+    with open_pipeline("train", config, check_models) as run:
         data = current_index(run, validated_corpus(run))
         return {**trained_adapter(run, data), **run.ids}

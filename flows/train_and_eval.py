@@ -16,8 +16,7 @@ from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_po
 @flow(name="train-and-eval", persist_result=True, result_serializer="json")
 def train_and_eval(config: RunConfig = DEFAULTS) -> dict[str, Any]:
     """Train a search agent with GRPO and say, with statistics, whether it got better and whether it is promoted."""
-    with open_pipeline("train-and-eval", config) as run:
-        check_models(run.config)
+    with open_pipeline("train-and-eval", config, check_models) as run:
         corpus = validated_corpus(run)
         data = current_index(run, corpus)
         before = evaluated(run, data, PolicySpec(UNTRAINED, run.config.policy), "evaluate-before")
