@@ -3,6 +3,7 @@
 import click
 
 from flows.commands import bench, corpus, learning, running
+from slmsearch.processor import settle
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -22,4 +23,5 @@ for module in (corpus, learning, running, bench):
 
 def main() -> None:
     """Run the command line."""
+    settle()
     cli(prog_name="slmsearch")

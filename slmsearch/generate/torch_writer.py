@@ -1,8 +1,9 @@
 """Turns written by a torch model here, with a key-value cache kept across the turns of an episode.
 
-No token is prefilled twice: a prompt shared by a group is prefilled once, and between turns only the end-of-turn token and
-the tool result are fed. Columns of the cache that a row does not use are masked; they are squeezed out between turns. What is
-sampled is reported as ids; text is decoded only for the parser.
+No token is computed twice. Episodes with the same history share one line of the cache: a group's prompt is prefilled once, and
+a line is forked only where its episodes write different tokens; between turns only the end-of-turn token and the tool result are
+fed. Columns that a line does not use are masked; they are squeezed out between turns. What is sampled is reported as ids; text is
+decoded only for the parser.
 """
 
 from collections.abc import Sequence
@@ -11,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
-from transformers.cache_utils import DynamicCache
 
 from slmsearch.generate.dialogue import Dialogue
+from slmsearch.generate.line_cache import LineCache
 from slmsearch.generate.writer import Message, Sampling, Written
 
 
@@ -24,10 +25,11 @@ class TorchWriter:
         """Wrap a loaded model; it is used as it is (dropout, dtype, device and adapters are the caller's)."""
         self.model = model
         self.dialogue = Dialogue(tokenizer, tool_role)
-        self._rows: list[int] = []
-        self._pending: list[tuple[int, ...]] = []
-        """The last id of each row's turn, sampled but not yet fed."""
         self._sampling = Sampling()
+        self._lines: dict[int, int] = {}
+        """The line of the cache that holds each open row's history."""
+        self._pending: dict[int, tuple[int, ...]] = {}
+        """The last id of each row's turn, sampled but not yet fed."""
         self.close()
 
     def open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
@@ -38,15 +40,11 @@ class TorchWriter:
         if not ids:
             return ids
         unique = list(dict.fromkeys(ids))
-        position = {prompt: i for i, prompt in enumerate(unique)}
-        self._cache = DynamicCache()
-        self._mask = torch.zeros(len(unique), 0, dtype=torch.bool, device=self.model.device)
-        logits = self._feed(unique)
-        picks = torch.tensor([position[prompt] for prompt in ids], device=self.model.device)
-        self._rows = list(range(len(ids)))
-        self._select(picks)
-        self._logits = logits[picks]
-        self._pending = [() for _ in ids]
+        line_of = {prompt: line for line, prompt in enumerate(unique)}
+        self._cache = LineCache(len(unique), self.model.device)
+        self._logits = self._feed(unique)
+        self._lines = {row: line_of[prompt] for row, prompt in enumerate(ids)}
+        self._pending = {row: () for row in self._lines}
         return ids
 
     @torch.no_grad()
@@ -58,26 +56,34 @@ class TorchWriter:
         written = [Written("", ended=False) for _ in rows]
         if not going:
             return written
-        self._keep([rows[k] for k in going])
         if any(contexts[k] for k in going):
-            self._squeeze()
-            self._logits = self._feed([(*self._pending[n], *contexts[k]) for n, k in enumerate(going)])
-        sampled, logprobs = self._sample([limits[k] for k in going])
+            self._feed_results([rows[k] for k in going], [contexts[k] for k in going])
+        sampled, logprobs = self._sample([rows[k] for k in going], [limits[k] for k in going])
         for n, k in enumerate(going):
             ended = sampled[n][-1] == self.dialogue.end_id
             text = self.dialogue.decode(sampled[n])
             written[k] = Written(text, ended, contexts[k], tuple(sampled[n]), tuple(logprobs[n]), len(sampled[n]))
-            self._pending[n] = (sampled[n][-1],)
+            self._pending[rows[k]] = (sampled[n][-1],)
         return written
 
     def close(self) -> None:
         """See `Writer.close`."""
-        self._cache = DynamicCache()
-        self._rows, self._pending = [], []
-        self._mask = self._logits = torch.empty(0)
+        self._cache = LineCache(0, self.model.device)
+        self._logits = torch.empty(0)
+        """What follows each line's last token (lines x vocabulary)."""
+        self._lines, self._pending = {}, {}
+
+    def _feed_results(self, rows: list[int], contexts: list[tuple[int, ...]]) -> None:
+        """Feed the end of the last turn and the tool result; rows whose histories are still equal go on sharing a line."""
+        histories = [(self._lines[row], (*self._pending[row], *context)) for row, context in zip(rows, contexts, strict=True)]
+        unique = list(dict.fromkeys(histories))
+        line_of = {history: line for line, history in enumerate(unique)}
+        self._cache.arrange([line for line, _ in unique])
+        self._lines = {row: line_of[history] for row, history in zip(rows, histories, strict=True)}
+        self._logits = self._feed([block for _, block in unique])
 
     def _feed(self, blocks: Sequence[Sequence[int]]) -> Tensor:
-        """Append one block of ids per row, padded on the left; return the logits after each row's last id."""
+        """Append one block of ids per line, padded on the left; return the logits after each line's last id."""
         width = max(len(block) for block in blocks)
         ids = torch.tensor([[0] * (width - len(block)) + list(block) for block in blocks])
         real = torch.tensor([[False] * (width - len(block)) + [True] * len(block) for block in blocks])
@@ -85,11 +91,10 @@ class TorchWriter:
 
     @torch.no_grad()
     def _forward(self, ids: Tensor, real: Tensor) -> Tensor:
-        """Run the model on new columns (ids and which of them are real, both rows x new) and keep them in the cache."""
-        positions = (self._mask.sum(1, keepdim=True) + real.cumsum(1) - 1).clamp(min=0)
-        self._mask = torch.cat([self._mask, real], dim=1)
-        attended = self._mask[:, None, None, :]
-        new, past = ids.shape[1], self._mask.shape[1] - ids.shape[1]
+        """Run the model on new columns (ids and which of them are real, both lines x new) and keep them in the cache."""
+        positions = self._cache.append(real)
+        attended = self._cache.mask[:, None, None, :]
+        new, past = ids.shape[1], self._cache.mask.shape[1] - ids.shape[1]
         if new > 1:
             causal = torch.ones(new, past + new, dtype=torch.bool, device=ids.device).tril(past)
             # A padded query attends to itself: a softmax over nothing would put NaN into the cache.
@@ -106,56 +111,55 @@ class TorchWriter:
         logits: Tensor = output.logits[:, -1].float()
         return logits
 
-    def _sample(self, limits: list[int]) -> tuple[list[list[int]], list[list[float]]]:
+    def _sample(self, rows: list[int], limits: list[int]) -> tuple[list[list[int]], list[list[float]]]:
         """Sample every row until it ends its turn or reaches its limit; return ids and their log-probabilities."""
-        sampled: list[list[int]] = [[] for _ in limits]
-        logprobs: list[list[float]] = [[] for _ in limits]
-        going = torch.ones(len(limits), dtype=torch.bool, device=self.model.device)
-        limit = torch.tensor(limits, device=self.model.device)
-        for count in range(1, max(limits) + 1):
-            chosen, logprob = self._choose(self._logits)
-            for n, (alive, token, value) in enumerate(zip(going.tolist(), chosen.tolist(), logprob.tolist(), strict=True)):
-                if alive:
-                    sampled[n].append(token)
-                    logprobs[n].append(value)
-            going = going & (chosen != self.dialogue.end_id) & (limit > count)
-            if not going.any():
-                break
-            self._logits = self._forward(chosen[:, None], going[:, None])
-        return sampled, logprobs
+        sampled: list[list[int]] = [[] for _ in rows]
+        logprobs: list[list[float]] = [[] for _ in rows]
+        going = list(range(len(rows)))
+        finished: set[int] = set()
+        """Lines on which a row has ended its turn: what comes after must not be written into them."""
+        while True:
+            chosen, logprob = self._choose([self._lines[rows[n]] for n in going])
+            for n, token, value in zip(going, chosen, logprob, strict=True):
+                sampled[n].append(token)
+                logprobs[n].append(value)
+            done = {n for n in going if sampled[n][-1] == self.dialogue.end_id or len(sampled[n]) >= limits[n]}
+            finished |= {self._lines[rows[n]] for n in done}
+            going = [n for n in going if n not in done]
+            if not going:
+                return sampled, logprobs
+            self._decode([rows[n] for n in going], [sampled[n][-1] for n in going], finished)
 
-    def _choose(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Pick one token per row; its log-probability is under the distribution sampled from (greedy: temperature 1)."""
+    def _decode(self, rows: list[int], tokens: list[int], finished: set[int]) -> None:
+        """Feed one token per row; a line whose rows want different tokens, or one of which has finished, is forked."""
+        count = len(self._cache.mask)
+        fed: dict[int, int] = {}
+        branch_of: dict[tuple[int, int], int] = {}
+        parents: list[int] = []
+        for row, token in zip(rows, tokens, strict=True):
+            line = self._lines[row]
+            branch = branch_of.get((line, token))
+            if branch is None:
+                branch = line
+                if line in finished or line in fed:
+                    branch = count + len(parents)
+                    parents.append(line)
+                branch_of[line, token] = branch
+                fed[branch] = token
+            self._lines[row] = branch
+        if parents:
+            self._cache.fork(parents)
+        every = range(count + len(parents))
+        ids, real = torch.tensor([[fed.get(line, 0)] for line in every]), torch.tensor([[line in fed] for line in every])
+        self._logits = self._forward(ids.to(self.model.device), real.to(self.model.device))
+
+    def _choose(self, lines: list[int]) -> tuple[list[int], list[float]]:
+        """Pick one token for each row, given the rows' lines; log-probabilities are under what is sampled from (greedy: temperature 1)."""
         temperature = self._sampling.temperature
-        distribution = torch.log_softmax(logits / temperature if temperature > 0 else logits, dim=-1)
+        distribution = torch.log_softmax(self._logits / temperature if temperature > 0 else self._logits, dim=-1)
+        distribution = distribution[torch.tensor(lines, device=distribution.device)]
         if temperature > 0:
-            chosen = torch.multinomial(distribution.exp(), 1, generator=self._generator)[:, 0]
+            chosen = torch.multinomial(distribution.exp(), 1, generator=self._generator)
         else:
-            chosen = distribution.argmax(dim=-1)
-        return chosen, distribution.gather(1, chosen[:, None])[:, 0]
-
-    def _keep(self, rows: Sequence[int]) -> None:
-        """Drop every row that is not asked for; the cache follows the order of `rows`."""
-        if list(rows) == self._rows:
-            return
-        place = {row: n for n, row in enumerate(self._rows)}
-        picks = [place[row] for row in rows]
-        self._select(torch.tensor(picks, device=self.model.device))
-        self._logits = self._logits[picks]
-        self._pending = [self._pending[n] for n in picks]
-        self._rows = list(rows)
-
-    def _select(self, picks: Tensor) -> None:
-        self._mask = self._mask[picks]
-        self._cache.batch_select_indices(picks)
-
-    def _squeeze(self) -> None:
-        """Move every row's used columns to the right end of the cache and cut off what no row uses."""
-        width = int(self._mask.sum(1).max())
-        # A stable sort by "used" keeps the order of the used columns; positions were fixed when they were computed.
-        columns = self._mask.to(torch.uint8).argsort(dim=1, stable=True)[:, -width:]
-        self._mask = self._mask.gather(1, columns)
-        layers: list[Any] = self._cache.layers
-        for layer in layers:
-            index = columns[:, None, :, None].expand(-1, layer.keys.shape[1], -1, layer.keys.shape[3])
-            layer.keys, layer.values = layer.keys.gather(2, index), layer.values.gather(2, index)
+            chosen = distribution.argmax(dim=-1, keepdim=True)
+        return chosen[:, 0].tolist(), distribution.gather(1, chosen)[:, 0].tolist()

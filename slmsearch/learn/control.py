@@ -16,7 +16,7 @@ from slmsearch.config import RunConfig, SftConfig
 from slmsearch.generate.load import load_model
 from slmsearch.keys import content_key
 
-CONTROL_VERSION = 1
+CONTROL_VERSION = 2
 """Raise when the same inputs would give another control."""
 
 
@@ -42,12 +42,12 @@ def train_control(config: RunConfig, out: Path, on_log: Callable[[int, dict[str,
     Returns:
         What `control.json` in the directory says: steps and seconds of training.
     """
-    from slmsearch.learn.sft import train_sft
-
     record = out / "control.json"
     if record.is_file():
         facts: dict[str, Any] = json.loads(record.read_text())
         return facts
+    from slmsearch.learn.sft import train_sft
+
     temporary = out.with_name(f".{out.name}-{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)

@@ -60,9 +60,8 @@ def make_environment(present: dict[str, str], variables: dict[str, str], num_pro
         import_from: directory in which Python looks for packages first.
     """
     threads = max(1, _num_cpus() // num_processes)
-    # Without a number of threads, `accelerate launch` sets one. Threads that wait by spinning make training ten times slower as soon
-    # as anything else wants a core: the tracker's server, or the process that reads the reports.
-    environment = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE", **present, **variables}
+    # Without a number of threads, `accelerate launch` sets one.
+    environment = {"OMP_NUM_THREADS": str(threads), **present, **variables}
     environment["PYTHONPATH"] = os.pathsep.join([import_from, *filter(None, [present.get("PYTHONPATH")])])
     if num_processes == 1:
         # With several devices in sight and one process, transformers would wrap the model in DataParallel, which TRL refuses.

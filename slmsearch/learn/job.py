@@ -17,7 +17,7 @@ from slmsearch.keys import content_key
 from slmsearch.learn.models import model_hash
 from slmsearch.searcher.prompt import make_prompt
 
-TRAINING_VERSION = 1
+TRAINING_VERSION = 2
 """Part of every train key; raise it when the code changes what a training run computes."""
 
 PACKAGES = ("torch", "transformers", "trl", "peft")

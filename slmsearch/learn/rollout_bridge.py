@@ -23,15 +23,15 @@ from peft.tuners.lora import Linear as LoraLinear
 from torch.nn import Linear, Parameter
 from trl.models import unwrap_model_for_generation
 
-from slmsearch.config import RewardConfig, RunConfig
+from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import TrainingError
 from slmsearch.evaluate.metrics import summarise
-from slmsearch.evaluate.rows import EpisodeRow, make_row
+from slmsearch.evaluate.rows import EpisodeRow
+from slmsearch.evaluate.run import grade_episodes
 from slmsearch.generate.writer import Sampling, Writer
 from slmsearch.judge import Judge
 from slmsearch.searcher.episode import Episode, StopReason
-from slmsearch.searcher.reward import Reward, score_episode
 from slmsearch.searcher.rollout import play_episodes
 from slmsearch.searcher.tools import Toolbox
 
@@ -157,18 +157,6 @@ def _replace(model: torch.nn.Module, name: str, layer: torch.nn.Module) -> None:
 def step_seed(seed: int, step: int, process: int) -> int:
     """Derive the sampler's seed from the run's seed, the steps done and the process, so that a resumed run samples the same."""
     return int.from_bytes(hashlib.sha256(f"{seed} {step} {process}".encode()).digest()[:8], "big") >> 1
-
-
-def grade_episodes(questions: Sequence[Question], episodes: Sequence[Episode], judge: Judge, config: RewardConfig) -> list[EpisodeRow]:
-    """Judge and score episodes; a missing verdict makes an episode as failed as an outage does, never wrong."""
-    verdicts = judge.judge([(question, episode.answer) for question, episode in zip(questions, episodes, strict=True)])
-    rows = []
-    for question, episode, verdict in zip(questions, episodes, verdicts, strict=True):
-        reward: Reward | None = None
-        if episode.stop_reason is not StopReason.FAILED and verdict.correct is not None:
-            reward = score_episode(episode, question, verdict.correct, config)
-        rows.append(make_row(question, episode, verdict, reward))
-    return rows
 
 
 def to_tokens(episodes: Sequence[Episode], end_id: int) -> dict[str, Any]:

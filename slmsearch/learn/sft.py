@@ -112,7 +112,8 @@ class DemonstrationTrainer(Trainer):
         """Compute the weighted loss of one batch."""
         labels = inputs.pop("labels")[:, 1:]
         outputs = model(**inputs)
-        losses = cross_entropy(outputs.logits[:, :-1].float().transpose(1, 2), inputs["input_ids"][:, 1:], reduction="none")
+        logits, targets = outputs.logits[:, :-1].flatten(0, 1), inputs["input_ids"][:, 1:].flatten()
+        losses = cross_entropy(logits.float(), targets, reduction="none").view(labels.shape)
         written = labels != IGNORED
         context = inputs["attention_mask"][:, 1:].bool() & ~written
         loss = losses[written].mean()
@@ -152,6 +153,7 @@ def train_sft(
         on_log: called with step and `Trainer`'s logs every 50 steps.
     """
     set_seed(config.seed)
+    use_cpu = not torch.cuda.is_available()
     arguments = TrainingArguments(
         output_dir=str(scratch_dir),
         max_steps=config.steps,
@@ -162,15 +164,13 @@ def train_sft(
         adam_beta2=0.98,
         weight_decay=0.01,
         max_grad_norm=1.0,
-        bf16=True,
-        use_cpu=not torch.cuda.is_available(),
+        bf16=not use_cpu or has_bf16(),
+        use_cpu=use_cpu,
         logging_steps=50,
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
         seed=config.seed,
-        dataloader_num_workers=1,
-        dataloader_prefetch_factor=8,
         dataloader_pin_memory=False,
         remove_unused_columns=False,
     )
@@ -183,7 +183,17 @@ def train_sft(
     )
     trainer.context_weight = config.context_weight
     trainer.remove_callback(PrinterCallback)
+    attention = model.config._attn_implementation
+    if use_cpu:  # torch's fused attention is slow on the CPU in bfloat16: it took half of every step
+        model.set_attn_implementation("eager")
     trainer.train()
+    model.set_attn_implementation(attention)
+
+
+def has_bf16() -> bool:
+    """Say whether this processor multiplies bfloat16 itself; where it does not, bfloat16 is slower than float32."""
+    known = torch.cpu.get_capabilities()
+    return any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 def _single(batches: list[dict[str, Any]]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from slmsearch.learn.checkpoints import write_json
 from slmsearch.learn.files import ERROR
 from slmsearch.learn.guard import ENV_SECRETS, ENV_STARTER, die_with_parent
 from slmsearch.learn.job import TrainJob
+from slmsearch.processor import settle
 
 
 def main(argv: Sequence[str]) -> None:
@@ -25,6 +26,7 @@ def main(argv: Sequence[str]) -> None:
     """
     die_with_parent(int(os.environ[ENV_STARTER]))
     secrets = json.loads(os.environ.pop(ENV_SECRETS, "{}"))
+    settle()
     job = TrainJob.from_json(Path(argv[0]).read_text(encoding="utf-8"), secrets)
     try:
         from slmsearch.learn.training import run_job

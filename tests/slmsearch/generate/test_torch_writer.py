@@ -62,6 +62,41 @@ def test_cached_turns_equal_recomputation(model, tokenizer):
             histories[row] += written.sampled_ids
 
 
+@torch.no_grad()
+def test_a_group_shares_lines_of_the_cache_until_its_episodes_differ(model, tokenizer):
+    """Sampled hot, so that histories part at every place; each log-probability must be that of its own history."""
+    writer = TorchWriter(model, tokenizer)
+    rows = list(range(12))
+    opened = writer.open(prompts(*["Who is Mira?"] * 8, *["Where is Norwick?"] * 4), Sampling(1.5, 3, 6))
+    histories = [list(ids) for ids in opened]
+    scored = []
+    for turn in range(3):
+        results = [None if turn == 0 else "1823" if row % 3 else "Mira was born in Norwick" for row in rows]
+        for row, written in zip(rows, writer.write(rows, results, [500] * len(rows)), strict=True):
+            start = len(histories[row]) + len(written.context_ids)
+            histories[row] += [*written.context_ids, *written.sampled_ids]
+            scored.append((row, start, written))
+        rows = [row for row in rows if row != 4 * turn]
+    for row, start, written in scored:
+        logits = model(torch.tensor([histories[row]])).logits[0].float() / 1.5
+        expected = logits.log_softmax(-1)[range(start - 1, start - 1 + len(written.sampled_ids)), written.sampled_ids]
+        assert written.sampled_logprobs == pytest.approx(expected.tolist(), abs=1e-3)
+    assert len({tuple(history) for history in histories[:8]}) > 4
+
+
+def test_equal_histories_are_computed_once(model, tokenizer):
+    writer = TorchWriter(model, tokenizer)
+    widths = []
+    handle = model.register_forward_pre_hook(lambda module, args, kwargs: widths.append(len(kwargs["input_ids"])), with_kwargs=True)
+    try:
+        writer.open(prompts(*["Who is Mira?"] * 8), Sampling(0.0, 0, 6))
+        for result in (None, "4821: Mira"):
+            writer.write(list(range(8)), [result] * 8, [500] * 8)
+    finally:
+        handle.remove()
+    assert set(widths) == {1}
+
+
 def test_the_seed_decides_what_is_sampled(model, tokenizer):
     def sample(seed):
         writer = TorchWriter(model, tokenizer)
