@@ -4,9 +4,9 @@ Sections are frozen; `RunConfig` holds them all and is what flows take as their 
 environment: `flows/settings.py` does.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -127,11 +127,23 @@ class PolicyConfig(Section):
 class RewardConfig(Section):
     """Weights of the named parts; the reward is their sum, in [-1, 1] with these defaults."""
 
+    kind: Literal["task", "format_only", "random"] = "task"
+    """What is rewarded. The last two are controls: any well-formed answer, or nothing but chance."""
+    correctness: Literal["verdict", "f1"] = "verdict"
+    """How right an answer is: the judge's yes or no, or its token F1 with the best alias."""
     correct: float = 1.0
     """Paid for a right answer."""
+    format: float = 0.0
+    """Paid when the episode ended with an answer, right or wrong."""
     call_cost: float = Field(default=0.02, ge=0)
     """Taken from a right answer per tool call, as a fraction of `correct`; wrong answers are not charged, because an added
     cost teaches to answer without searching."""
+    token_cost: float = Field(default=0.0, ge=0)
+    """Taken from a right answer per 100 tokens the policy wrote, as a fraction of `correct`."""
+    evidence_found: float = 0.0
+    """Paid for the share of gold pages that searches showed."""
+    evidence_read: float = 0.0
+    """Paid for the share of gold sections that were read."""
     malformed: float = -0.1
     """Paid when the episode ended malformed."""
     abstained: float = 0.0
@@ -162,8 +174,14 @@ class LoraSection(Section):
 
 
 class TrainConfig(Section):
-    """GRPO through TRL."""
+    """Reinforcement learning through TRL."""
 
+    algorithm: Literal["grpo", "rloo", "reinforce"] = "grpo"
+    """What a reward is compared with: the group's mean, the mean of the group's other episodes, or `baseline`."""
+    baseline: float = 0.5
+    """The constant that `reinforce` subtracts from every reward."""
+    void_turns: Literal["grade", "drop"] = "grade"
+    """What becomes of an episode that ended malformed: it is graded as it is, or leaves its group and is only counted."""
     seed: int = 0
     steps: int = Field(default=120, ge=0)
     """Optimiser updates; 0 derives them from `epochs`."""
@@ -199,6 +217,12 @@ class TrainConfig(Section):
     where something else wants the second core."""
     num_processes: int = Field(default=1, ge=1)
     """Processes `accelerate launch` starts."""
+
+    @model_validator(mode="after")
+    def _scaled_by_the_group(self) -> Self:
+        if self.algorithm != "grpo" and self.scale_rewards != "none":
+            raise ValueError(f"scale_rewards is GRPO's: set it to none, or algorithm {self.algorithm} to grpo")
+        return self
 
 
 class SftConfig(Section):

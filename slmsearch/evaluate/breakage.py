@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from slmsearch.corpus.questions import Question
-from slmsearch.evaluate.evidence import opened_pages, read_sections, shown_pages
 from slmsearch.judge.exact import is_abstention, is_unanswerable
 from slmsearch.searcher.episode import Episode, StopReason, Turn
+from slmsearch.searcher.evidence import opened_pages, read_sections, shown_pages
 from slmsearch.searcher.tools import SEARCH
 
 

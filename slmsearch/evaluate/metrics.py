@@ -16,7 +16,12 @@ METRICS: dict[str, str] = {
     "reward/mean": "mean reward",
     "reward/std": "standard deviation of the reward within a group, mean over groups; 0 means nothing to learn from",
     "reward/correct": "mean of the part paid for right answers",
+    "reward/format": "mean of the part paid for well-formed answers",
     "reward/call_cost": "mean of the part taken from right answers per tool call (negative)",
+    "reward/token_cost": "mean of the part taken from right answers per token (negative)",
+    "reward/evidence_found": "mean of the part paid for gold pages found",
+    "reward/evidence_read": "mean of the part paid for gold sections read",
+    "reward/random": "mean of the random control",
     "reward/malformed": "mean of the part for malformed episodes",
     "reward/abstained": "mean of the part for abstaining where there is an answer",
     "answer/exact_match": "share of answers equal to an alias after SQuAD's normalisation",
@@ -107,7 +112,7 @@ def summarise(rows: Sequence[EpisodeRow]) -> dict[str, float]:
         if values:
             summary[name] = fsum(values) / len(values)
     if graded:
-        summary |= {f"reward/{part}": fsum(row.reward_parts[part] for row in graded) / len(graded) for part in REWARD_PARTS}
+        summary |= {f"reward/{part}": fsum(row.reward_parts.get(part, 0.0) for row in graded) / len(graded) for part in REWARD_PARTS}
     summary |= {f"stop/{reason}": sum(row.stop_reason == reason for row in rows) / len(rows) for reason in StopReason}
     for row in rows:
         if row.failed:

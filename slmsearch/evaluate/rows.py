@@ -11,10 +11,10 @@ from typing import Any
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import EvaluationError
 from slmsearch.evaluate.breakage import find_breakage
-from slmsearch.evaluate.evidence import gather_evidence
 from slmsearch.judge import Verdict
 from slmsearch.judge.exact import exact_match, f1, is_abstention
 from slmsearch.searcher.episode import Episode, StopReason
+from slmsearch.searcher.evidence import gather_evidence
 from slmsearch.searcher.reward import Reward
 
 

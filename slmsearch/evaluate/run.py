@@ -112,15 +112,25 @@ def evaluate_policy(
     return Evaluation(tuple(rows), tuple(episodes), summarise(rows), summarise_slices(rows), seconds)
 
 
-def grade_episodes(questions: Sequence[Question], episodes: Sequence[Episode], judge: Judge, reward: RewardConfig) -> list[EpisodeRow]:
-    """Judge and score played episodes, one row each; failed ones are neither judged nor scored."""
+def grade_episodes(
+    questions: Sequence[Question], episodes: Sequence[Episode], judge: Judge, reward: RewardConfig, draws: Sequence[float] = ()
+) -> list[EpisodeRow]:
+    """Judge and score played episodes, one row each; failed ones are neither judged nor scored.
+
+    Args:
+        questions: the question of each episode.
+        episodes: what was played.
+        judge: decides which answers are right.
+        reward: weights of the reward.
+        draws: what `score_episode` takes, one for each episode; needed only where the reward is random.
+    """
     pairs = list(zip(questions, episodes, strict=True))
     asked = [i for i, (_, episode) in enumerate(pairs) if episode.stop_reason is not StopReason.FAILED]
     judged = dict(zip(asked, judge.judge([(pairs[i][0], pairs[i][1].answer) for i in asked]), strict=True))
     rows = []
     for i, (question, episode) in enumerate(pairs):
         verdict = judged.get(i, Verdict(None, failure=episode.failure))
-        scored = None if verdict.correct is None else score_episode(episode, question, verdict.correct, reward)
+        scored = None if verdict.correct is None else score_episode(episode, question, verdict.correct, reward, draws[i] if draws else 0.0)
         rows.append(make_row(question, episode, verdict, scored))
     return rows
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object
 from datasets import Dataset
 from peft import LoraConfig, PeftModel
 from torch import Tensor
@@ -22,6 +23,7 @@ from trl import GRPOConfig, GRPOTrainer
 from slmsearch.config import LoraSection, RunConfig, TrainConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import ConfigError, TrainingError
+from slmsearch.learn.advantages import compute_advantages
 from slmsearch.learn.checkpoints import prune_checkpoints, seal_checkpoint
 from slmsearch.learn.reports import StepReport, make_report
 from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward
@@ -124,16 +126,32 @@ def make_adapter_config(lora: LoraSection) -> LoraConfig:
 
 
 class SearchTrainer(GRPOTrainer):
-    """`GRPOTrainer` that computes only what its loss needs, and measures the gap between sampler and trainer.
+    """`GRPOTrainer` that computes only what its loss needs, knows other advantages, and measures the gap between sampler and trainer.
 
     Of a batch of episodes most is idle weight: padding (lengths differ by a factor of five), tool text (needs no
     log-probabilities), groups without advantage (no gradient), and repetitions (a sure policy plays a question the same way
     several times). Leaving it out changes neither loss nor gradient.
     """
 
+    search: TrainConfig
+    """Which advantages."""
+    bridge: RolloutBridge
+    """Knows the rewards of the last batch."""
     _needed: Tensor | None = None
     """Completion tokens whose log-probabilities the loss being computed will use (rows x tokens); None: all."""
     _policy_logprobs: Tensor | None = None
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        """Play and score a batch as TRL does, then put the configured algorithm's advantages in the place of GRPO's."""
+        output = super()._generate_and_score_completions(inputs)
+        algorithm = self.search.algorithm
+        if algorithm != "grpo":
+            rewards = gather_object(self.bridge.rewards)
+            advantages = compute_advantages(rewards, self.search.group_size, algorithm, self.search.baseline)
+            first = self.accelerator.process_index * len(self.bridge.rewards)
+            own = advantages[first : first + len(self.bridge.rewards)]
+            output["advantages"] = torch.tensor(own, dtype=output["advantages"].dtype, device=output["advantages"].device)
+        return output
 
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, batch_size: int | None = None, **kwargs: Any
@@ -282,5 +300,6 @@ def make_trainer(
         rollout_func=bridge,
         callbacks=[callback],
     )
+    trainer.search, trainer.bridge = config.train, bridge
     trainer.remove_callback(PrinterCallback)
     return trainer

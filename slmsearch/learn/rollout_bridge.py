@@ -8,6 +8,7 @@ A failed episode gets no reward (None): it leaves its group, is counted, and too
 """
 
 import hashlib
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -65,6 +66,8 @@ class RolloutBridge:
         self._make_writer, self._end_id = make_writer, end_id
         self.metrics: dict[str, float] = {}
         """Of the last batch, over all processes, under the project's names."""
+        self.rewards: list[float | None] = []
+        """Of the last batch, of this process, in the order of the prompts."""
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
         """Play one episode per prompt, in order; see TRL's `rollout_func`.
@@ -77,9 +80,10 @@ class RolloutBridge:
             TrainingError: more episodes failed than `train.max_failed_frac` allows.
         """
         questions = [self._questions[prompt[-1]["content"]] for prompt in prompts]
+        seed = step_seed(self._config.train.seed, trainer.state.global_step, trainer.accelerator.process_index)
         sampling = Sampling(
             temperature=trainer.temperature,
-            seed=step_seed(self._config.train.seed, trainer.state.global_step, trainer.accelerator.process_index),
+            seed=seed,
             max_new_tokens=self._config.searcher.max_turn_tokens,
         )
         started = time.perf_counter()
@@ -87,18 +91,20 @@ class RolloutBridge:
             writer = self._make_writer(model)
             episodes = play_episodes(questions, writer, self._toolbox, self._config.searcher, sampling)
         seconds = time.perf_counter() - started
-        rows = grade_episodes(questions, episodes, self._judge, self._config.reward)
-        self._summarise(gather_object(rows), trainer.num_generations)
+        chance = random.Random(f"rewards {seed}")
+        rows = grade_episodes(questions, episodes, self._judge, self._config.reward, [chance.random() for _ in episodes])
+        dropped = {StopReason.MALFORMED} if self._config.train.void_turns == "drop" else set()
+        self.rewards = [None if row.failed or row.stop_reason in dropped else row.reward for row in rows]
+        self._summarise(gather_object(rows), gather_object(self.rewards), trainer.num_generations)
         self.metrics |= {"policy/entropy": mean_surprise(episodes), "time/rollout_s": seconds}
-        rewards = [None if row.failed else row.reward for row in rows]
-        return {**to_tokens(episodes, self._end_id), "episode_reward": rewards}
+        return {**to_tokens(episodes, self._end_id), "episode_reward": self.rewards}
 
-    def _summarise(self, rows: list[EpisodeRow], group_size: int) -> None:
+    def _summarise(self, rows: list[EpisodeRow], rewards: list[float | None], group_size: int) -> None:
         failures = Counter(row.failure for row in rows if row.failed)
         if failures.total() > self._config.train.max_failed_frac * len(rows):
             cause = failures.most_common(1)[0][0]
             raise TrainingError(f"{failures.total()} of {len(rows)} episodes of a step failed: {cause}")
-        self.metrics = {**summarise(rows), **summarise_groups(rows, group_size)}
+        self.metrics = {**summarise(rows), **summarise_groups(rewards, group_size)}
 
 
 @contextmanager
@@ -190,9 +196,9 @@ def mean_surprise(episodes: Sequence[Episode]) -> float:
     return -fsum(total for total, _ in sums) / max(1, sum(count for _, count in sums))
 
 
-def summarise_groups(rows: Sequence[EpisodeRow], group_size: int) -> dict[str, float]:
-    """Measure the spread of rewards inside groups; failed episodes have left theirs, and a group under two teaches nothing."""
-    groups = [[row.reward for row in rows[i : i + group_size] if not row.failed] for i in range(0, len(rows), group_size)]
+def summarise_groups(rewards: Sequence[float | None], group_size: int) -> dict[str, float]:
+    """Measure the spread of rewards inside groups; None has left its group, and a group under two teaches nothing."""
+    groups = [[reward for reward in rewards[i : i + group_size] if reward is not None] for i in range(0, len(rewards), group_size)]
     spreads = [stdev(group) if len(group) > 1 else 0.0 for group in groups]
     silent = sum(len(set(group)) < 2 for group in groups)
     return {"reward/std": fsum(spreads) / len(groups), "group/zero_advantage_frac": silent / len(groups)}

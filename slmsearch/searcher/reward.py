@@ -1,20 +1,26 @@
-"""The reward of a played episode: a sum of named parts.
+"""The reward of a played episode: a sum of named, weighted parts.
 
-Pure: the same episode, question, verdict and weights give the same reward. What is only recorded and never trained on lies in
-`evaluate/metrics.py`.
+Pure: the same episode, question, verdict, weights and draw give the same reward. What is only recorded and never trained on
+lies in `evaluate/metrics.py`.
 
-The price of a tool call is gated by correctness: it shrinks the reward of a right answer and leaves wrong ones alone. An added
-price teaches a model that is mostly wrong to answer without searching.
+The price of tool calls and tokens is gated by correctness: it shrinks the reward of a right answer and leaves wrong ones alone. An
+added price teaches a model that is mostly wrong to answer without searching.
+
+Two kinds of reward are controls, not goals: `format_only` pays every well-formed answer, `random` pays a coin's whim. A gain that
+they bring, too, was not learnt from the answers being right.
 """
 
 from dataclasses import dataclass
 
 from slmsearch.config import RewardConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.judge.exact import is_abstention
+from slmsearch.judge.exact import f1, is_abstention
 from slmsearch.searcher.episode import Episode, StopReason
+from slmsearch.searcher.evidence import gather_evidence
 
-REWARD_PARTS = ("correct", "call_cost", "malformed", "abstained")
+REWARD_PARTS = (
+    "correct", "format", "call_cost", "token_cost", "evidence_found", "evidence_read", "malformed", "abstained", "random",
+)  # fmt: skip
 """Names of the parts, as they appear in `reward/<part>`; every reward has all of them."""
 
 
@@ -28,7 +34,7 @@ class Reward:
     """One value for each of `REWARD_PARTS`; 0.0 where a part does not apply."""
 
 
-def score_episode(episode: Episode, question: Question, correct: bool, config: RewardConfig) -> Reward:
+def score_episode(episode: Episode, question: Question, correct: bool, config: RewardConfig, draw: float = 0.0) -> Reward:
     """Score an episode that was played to its end.
 
     Args:
@@ -36,19 +42,40 @@ def score_episode(episode: Episode, question: Question, correct: bool, config: R
         question: the question it answers.
         correct: the judge's verdict on its answer.
         config: the weights.
+        draw: uniform in [0, 1), the whole reward where `config.kind` is `random`.
 
     Raises:
         ValueError: the episode failed. An outage has no reward: leave the episode out of its group.
     """
     if episode.stop_reason is StopReason.FAILED:
         raise ValueError(f"episode of question {episode.question_id!r} failed ({episode.failure}): leave it out, it has no reward")
-    # Capped, so that a right answer is never worth less than a wrong one however many calls it took.
-    cost_frac = min(config.call_cost * len(episode.calls), 1.0)
-    abstained = is_abstention(episode.answer) and not correct
-    parts = {
-        "correct": config.correct if correct else 0.0,
-        "call_cost": -cost_frac * config.correct if correct and cost_frac else 0.0,
-        "malformed": config.malformed if episode.stop_reason is StopReason.MALFORMED else 0.0,
-        "abstained": config.abstained if abstained else 0.0,
-    }
+    parts = dict.fromkeys(REWARD_PARTS, 0.0)
+    well_formed = episode.stop_reason is StopReason.ANSWERED
+    match config.kind:
+        case "random":
+            parts["random"] = draw
+        case "format_only":
+            parts["format"] = float(well_formed)
+        case "task":
+            parts |= _task_parts(episode, question, correct, config)
+            parts["format"] = config.format if well_formed else 0.0
+            parts["malformed"] = config.malformed if episode.stop_reason is StopReason.MALFORMED else 0.0
     return Reward(total=sum(parts.values()), parts=parts)
+
+
+def _task_parts(episode: Episode, question: Question, correct: bool, config: RewardConfig) -> dict[str, float]:
+    """Compute the parts that depend on what was answered and found."""
+    credit = f1(episode.answer, question.answers) if config.correctness == "f1" else float(correct)
+    paid = credit * config.correct
+    # Capped together, so that a right answer is never worth less than a wrong one whatever it took.
+    call_frac = min(config.call_cost * len(episode.calls), 1.0)
+    token_frac = min(config.token_cost * episode.sampled_tokens / 100, 1.0 - call_frac)
+    evidence = gather_evidence(question, episode)
+    return {
+        "correct": paid,
+        "call_cost": -call_frac * paid if call_frac else 0.0,
+        "token_cost": -token_frac * paid if token_frac else 0.0,
+        "evidence_found": config.evidence_found * evidence.found_frac,
+        "evidence_read": config.evidence_read * evidence.read_frac,
+        "abstained": config.abstained if is_abstention(episode.answer) and not correct else 0.0,
+    }

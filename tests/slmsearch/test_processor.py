@@ -18,15 +18,15 @@ def test_openmp_is_told_unless_someone_chose():
 
 
 def test_freed_memory_stays():
-    """After settle, blocks of some megabytes come from the heap and are used again: hardly a page fault in a thousand rounds."""
+    """After settle, blocks of some megabytes come from the heap and are used again: hardly a page fault in twenty rounds."""
     code = """
 import resource, sys
 from slmsearch.processor import settle
 if sys.argv[1] == "settled":
     settle({})
 def churn():
-    for _ in range(1000):
-        bytearray(8 << 20)
+    for _ in range(20):
+        blocks = [bytearray(8 << 20) for _ in range(8)]
 churn()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 churn()

@@ -6,8 +6,8 @@ import pytest
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
 from slmsearch.evaluate.breakage import Breakage, find_breakage
-from slmsearch.evaluate.evidence import Evidence, gather_evidence
 from slmsearch.searcher.episode import Episode, StopReason
+from slmsearch.searcher.evidence import Evidence, gather_evidence
 from tests.slmsearch.evaluate.builders import ONE_HOP, TWO_HOP, play, read, say, search, view
 
 UNANSWERABLE = Question("q3", "Who was the mayor?", UNKNOWN_ANSWER, page_ids=("ada",), kind="unanswerable")
@@ -75,4 +75,6 @@ def test_a_failed_episode_is_no_evidence() -> None:
     ],
 )
 def test_gather_evidence(question: Question, episode: Episode, evidence: Evidence) -> None:
-    assert gather_evidence(question, episode) == evidence
+    found = gather_evidence(question, episode)
+    assert (found.first_hit, found.any_hit, found.gold_read) == (evidence.first_hit, evidence.any_hit, evidence.gold_read)
+    assert (found.found_frac == 1.0, found.read_frac == 1.0) == (bool(evidence.any_hit), bool(evidence.gold_read))

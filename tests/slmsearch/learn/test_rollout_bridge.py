@@ -85,6 +85,26 @@ def test_an_outage_is_counted_and_never_graded(questions, toolbox):
     assert episode_reward(completions=[], **{"episode_reward": out["episode_reward"]}) == [1.0, 1.0, None, None]
 
 
+@pytest.mark.parametrize(("void_turns", "reward"), [("grade", -0.1), ("drop", None)])
+def test_malformed_episodes_are_graded_or_leave_their_group(questions, toolbox, void_turns, reward):
+    config = RunConfig(train=TrainConfig(group_size=2, void_turns=void_turns), reward=RewardConfig(malformed=-0.1))
+    bridge = make_bridge(questions, toolbox, lambda question, results: "well" if "0" in question else "<answer>1823</answer>", config)
+    out = bridge(prompts([questions[0]] * 2 + [questions[1]] * 2, config), OneTrainer())
+    assert out["episode_reward"] == [reward, reward, 1.0, 1.0] == bridge.rewards
+    assert bridge.metrics["stop/malformed"] == 0.5  # counted either way
+
+
+def test_random_rewards_follow_the_step_and_nothing_else(questions, toolbox):
+    config = RunConfig(train=TrainConfig(group_size=2), reward=RewardConfig(kind="random"))
+
+    def rewards(step):
+        return make_bridge(questions, toolbox, script, config)(prompts([questions[0]] * 2, config), OneTrainer(step))["episode_reward"]
+
+    assert rewards(3) == rewards(3) != rewards(4)
+    assert len(set(rewards(3))) == 2
+    assert all(0 <= reward < 1 for reward in rewards(3))
+
+
 def test_a_missing_verdict_is_no_wrong_answer(questions, toolbox):
     class SilentJudge:
         def judge(self, items):
@@ -130,9 +150,9 @@ def test_questions_of_the_same_text_cannot_be_told_apart(questions, toolbox):
 
 
 def test_spread_is_that_inside_groups():
-    rows = [SimpleNamespace(reward=value, failed=value is None) for value in (0.0, 1.0, 5.0, 5.0, None, 7.0)]
+    rewards = [0.0, 1.0, 5.0, 5.0, None, 7.0]
     # Groups of two: {0, 1} has deviation sqrt(1/2); {5, 5} and {7} have none and teach nothing.
-    assert summarise_groups(rows, 2) == {"reward/std": pytest.approx(0.5**0.5 / 3), "group/zero_advantage_frac": pytest.approx(2 / 3)}
+    assert summarise_groups(rewards, 2) == {"reward/std": pytest.approx(0.5**0.5 / 3), "group/zero_advantage_frac": pytest.approx(2 / 3)}
 
 
 def test_entropy_is_the_mean_surprise_at_sampled_tokens():

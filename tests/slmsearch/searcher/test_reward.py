@@ -4,7 +4,7 @@ import pytest
 
 from slmsearch.config import RewardConfig
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
-from slmsearch.searcher.episode import Episode, StopReason, ToolCall, Turn
+from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult, Turn
 from slmsearch.searcher.reward import REWARD_PARTS, score_episode
 
 QUESTION = Question("q", "Who?", "Ada")
@@ -43,7 +43,8 @@ def test_total(played: Episode, correct: bool, total: float) -> None:
 
 def test_parts_say_why() -> None:
     parts = score_episode(episode(2, "Ada"), QUESTION, True, CONFIG).parts
-    assert parts == {"correct": 1.0, "call_cost": pytest.approx(-0.04), "malformed": 0.0, "abstained": 0.0}
+    paid = {part: value for part, value in parts.items() if value}
+    assert paid == {"correct": 1.0, "call_cost": pytest.approx(-0.04)}
 
 
 def test_the_price_scales_with_the_weight_of_a_right_answer() -> None:
@@ -60,3 +61,40 @@ def test_defaults_stay_within_one() -> None:
     for correct in (True, False):
         for played in (episode(9, "Ada"), episode(0, None, StopReason.MALFORMED)):
             assert -1.0 <= score_episode(played, QUESTION, correct, RewardConfig()).total <= 1.0
+
+
+GOLD = Question("q", "Who?", "Ada Lovelace", page_ids=("7", "8"), section_ids=("7:life", "8:work"))
+
+
+def searched(answer: str) -> Episode:
+    """Shows both gold pages, reads one of two gold sections, writes 250 tokens."""
+    shown = Turn("s", ToolCall("search_pages", "Ada"), result=ToolResult("", True, ("7", "8")))
+    read = Turn("r", ToolCall("read_section", "7:life"), result=ToolResult("", True, ("7",), ("7:life",)))
+    return Episode("q", (shown, read, Turn("a", answer=answer)), StopReason.ANSWERED, sampled_tokens=250)
+
+
+@pytest.mark.parametrize(
+    ("weights", "correct", "expected"),
+    [
+        ({"evidence_found": 0.2, "evidence_read": 0.1}, False, {"evidence_found": 0.2, "evidence_read": 0.05}),
+        ({"token_cost": 0.1, "call_cost": 0.0}, True, {"correct": 1.0, "token_cost": -0.25}),
+        ({"token_cost": 0.1}, False, {}),  # gated, as the price of calls is
+        ({"token_cost": 9.0, "call_cost": 0.3}, True, {"correct": 1.0, "call_cost": -0.6, "token_cost": -0.4}),
+        ({"format": 0.1}, False, {"format": 0.1}),
+        ({"correctness": "f1", "call_cost": 0.1}, False, {"correct": 2 / 3, "call_cost": -0.2 * 2 / 3}),
+        ({"kind": "format_only", "correct": 5.0}, True, {"format": 1.0}),
+        ({"kind": "random"}, True, {"random": 0.625}),
+    ],
+)
+def test_parts_beyond_the_defaults(weights: dict[str, float], correct: bool, expected: dict[str, float]) -> None:
+    reward = score_episode(searched("Ada"), GOLD, correct, RewardConfig(**weights), draw=0.625)
+    paid = {part: value for part, value in reward.parts.items() if value}
+    expected = {"call_cost": -0.04, **expected} if correct and "kind" not in weights and "call_cost" not in weights else expected
+    assert paid == pytest.approx(expected)
+    assert reward.total == pytest.approx(sum(expected.values()))
+
+
+def test_controls_do_not_look_at_the_answer() -> None:
+    for kind in ("format_only", "random"):
+        config = RewardConfig(kind=kind)
+        assert score_episode(searched("Ada"), GOLD, True, config, 0.5) == score_episode(searched("Bob"), GOLD, False, config, 0.5)
