@@ -161,6 +161,8 @@ class JudgeConfig(Section):
     api_key: SecretStr | None = None
     timeout_s: float = Field(default=60.0, gt=0)
     concurrency: int = Field(default=8, ge=1)
+    keep_loaded: bool = False
+    """Ollama: keep the judge on the device while the policy samples and learns; False unloads it after each batch of verdicts."""
 
 
 class LoraSection(Section):
@@ -173,6 +175,27 @@ class LoraSection(Section):
     target_modules: str = "all-linear"
 
 
+class SentinelConfig(Section):
+    """Watches a training run for collapse."""
+
+    enabled: bool = True
+    """False: no held-out reward is measured, and what the last step left is the adapter."""
+    held_out: int = Field(default=64, ge=1)
+    """Questions of the validation split by which weights are scored, at the start, at every checkpoint and at the end."""
+    window: int = Field(default=8, ge=1)
+    """Steps whose mean is judged."""
+    warmup: int = Field(default=8, ge=1)
+    """Steps before the window that a rule needs for comparison."""
+    memory: int = Field(default=30, ge=1)
+    """Steps before the window that count as what is normal."""
+    reward_drop: float = Field(default=0.25, gt=0)
+    """Fall of the mean reward below its best window that counts as collapse."""
+    lr_factor: float = Field(default=0.3, gt=0, lt=1)
+    """The learning rate is multiplied by this on a return."""
+    max_trips: int = Field(default=3, ge=1)
+    """Training stops at this many."""
+
+
 class TrainConfig(Section):
     """Reinforcement learning through TRL."""
 
@@ -180,6 +203,10 @@ class TrainConfig(Section):
     """What a reward is compared with: the group's mean, the mean of the group's other episodes, or `baseline`."""
     baseline: float = 0.5
     """The constant that `reinforce` subtracts from every reward."""
+    preflight: Literal["require", "record"] = "require"
+    """What a failed check before training does: it ends the run, or is only recorded."""
+    probe_questions: int = Field(default=16, ge=1)
+    """Groups that the pre-flight plays."""
     void_turns: Literal["grade", "drop"] = "grade"
     """What becomes of an episode that ended malformed: it is graded as it is, or leaves its group and is only counted."""
     seed: int = 0
@@ -217,6 +244,7 @@ class TrainConfig(Section):
     where something else wants the second core."""
     num_processes: int = Field(default=1, ge=1)
     """Processes `accelerate launch` starts."""
+    sentinel: SentinelConfig = SentinelConfig()
 
     @model_validator(mode="after")
     def _scaled_by_the_group(self) -> Self:
@@ -242,6 +270,14 @@ class SftConfig(Section):
     """Demonstrations from one random world before the next is made."""
     pages_per_world: int = Field(default=240, ge=40)
     seed: int = 0
+    lora: bool = False
+    """`slmsearch sft`: train an adapter (`train.lora`) and merge it, instead of training all weights; for large models."""
+    own_questions: int = Field(default=512, ge=1)
+    """`slmsearch sft --from own`: questions the model plays."""
+    own_tries: int = Field(default=8, ge=1)
+    """Episodes it plays of each."""
+    own_kept: int = Field(default=2, ge=1)
+    """Right episodes kept of each, at most."""
 
 
 class ControlConfig(Section):

@@ -65,6 +65,12 @@ class CheckpointError(SlmSearchError):
     boundary = "checkpoint"
 
 
+class PreflightError(SlmSearchError):
+    """A check before training says that the run cannot succeed."""
+
+    boundary = "preflight"
+
+
 class TrainingError(SlmSearchError):
     """Training ended before its last step, or refuses to start."""
 

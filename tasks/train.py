@@ -2,16 +2,18 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
-from prefect import task
+from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
+from prefect.events import emit_event
 
 from slmsearch.config import RunConfig
 from slmsearch.learn.control import train_control
 from slmsearch.learn.job import TrainJob, make_job
-from slmsearch.learn.launch import train
-from slmsearch.learn.reports import StepReport
+from slmsearch.learn.launch import read_preflight, train
+from slmsearch.learn.reports import Collapse, StepReport
 from tasks.places import control_dir
 from tasks.progress import Progress
 from tasks.tracking import open_tracker
@@ -30,13 +32,24 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> d
         config: run.
     """
     tracker, total = open_tracker(config), config.train.steps
+    job = make_job(config, digest, index_key)
     with Progress("train", "steps") as progress:
 
         def on_step(report: StepReport) -> None:
             tracker.record_steps(run_id, [(report.step, report.metrics, report.time)])
             progress(report.step, max(total, report.step))
+            if report.collapse is not None:
+                _record_collapse(report.step, report.collapse)
 
-        result = train(make_job(config, digest, index_key), on_step, after_step=tracker.last_step(run_id))
+        def _record_collapse(step: int, collapse: Collapse) -> None:
+            tracker.set_tags(run_id, {f"slmsearch.collapse.{step}": collapse.describe()})
+            get_run_logger().warning("step %d: %s", step, collapse.describe())
+            resource = {"prefect.resource.id": f"slmsearch.training.{job.train_key}", "prefect.resource.name": "training"}
+            emit_event("slmsearch.train.collapsed", resource=resource, payload={"step": step, **asdict(collapse)})
+
+        result = train(job, on_step, after_step=tracker.last_step(run_id))
+    if checks := read_preflight(job):
+        tracker.record_json(run_id, {"checks": checks}, "preflight.json")
     return {"adapter": str(result.adapter_dir), "hash": result.adapter_hash, "steps": result.steps, "seconds": result.seconds}
 
 

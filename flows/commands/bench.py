@@ -17,19 +17,48 @@ def bench() -> None:
     """Measure side by side; results go to `bench/` in the MLflow directory."""
 
 
+@command(bench, "rollout")
+@click.option("--shape", "shapes", type=click.Choice(["demo", "long"]), multiple=True, help="Default: both.")
+@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Measured steps of each side.")
+def rollout(session: Session, shapes: tuple[str, ...], runs: int) -> None:
+    """Time rollouts and GRPO steps beside TRL's own tool loop and beside the limit; writes rollout.json."""
+    from slmsearch.bench.learning import save_result
+    from slmsearch.bench.rollout import render_rollout, run_rollout
+
+    result = run_rollout(session.config, shapes or ("demo", "long"), runs, session.say)
+    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "rollout.json")
+    session.finish(result, render_rollout(result))
+
+
 @command(bench, "learning")
 @click.option("--seeds", default="0,1,2", show_default=True, help="Seeds of GRPO, separated by commas.")
 def learning(session: Session, seeds: str) -> None:
     """Train GRPO with several seeds and compare it with its start and its controls; writes learning.json."""
     from flows.settings import find_project_root
-    from slmsearch.bench.learning import render_learning, run_learning, save_learning
+    from slmsearch.bench.learning import render_learning, run_learning, save_result
 
-    config = session.config
-    try:
-        chosen = [int(seed) for seed in seeds.split(",")]
-    except ValueError as error:
-        raise click.UsageError(f"--seeds {seeds!r} is no list of numbers: write 0,1,2") from error
+    config, chosen = session.config, _parse_seeds(seeds)
     clean = find_project_root() / "data" / "models" / "tiny-searcher-clean"
     result = run_learning(config, chosen, str(clean) if clean.is_dir() else None, session.say)
-    save_learning(result, Path(config.paths.mlruns_dir) / "bench" / "learning.json")
+    save_result(result, Path(config.paths.mlruns_dir) / "bench" / "learning.json")
     session.finish(result, render_learning(result))
+
+
+@command(bench, "algorithms")
+@click.option("--seeds", default="0,1,2", show_default=True, help="Seeds, separated by commas.")
+@click.option("--steps", type=click.IntRange(min=1), default=80, show_default=True, help="Optimiser steps of each run.")
+def algorithms(session: Session, seeds: str, steps: int) -> None:
+    """Compare GRPO, RLOO, REINFORCE and two controls over seeds; writes algorithms.json."""
+    from slmsearch.bench.algorithms import render_algorithms, run_algorithms
+    from slmsearch.bench.learning import save_result
+
+    result = run_algorithms(session.config, _parse_seeds(seeds), steps, session.say)
+    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "algorithms.json")
+    session.finish(result, render_algorithms(result))
+
+
+def _parse_seeds(text: str) -> list[int]:
+    try:
+        return [int(seed) for seed in text.split(",")]
+    except ValueError as error:
+        raise click.UsageError(f"--seeds {text!r} is no list of numbers: write 0,1,2") from error

@@ -1,7 +1,8 @@
 """Commands about policies: evaluate, train, bootstrap, compare."""
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -10,6 +11,7 @@ from flows.session import Session, command
 
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
+    from slmsearch.learn.probe import Check
 
 RUN_ID_LENGTH = 32
 """Hexadecimal digits of an MLflow run id."""
@@ -18,7 +20,7 @@ SPLITS = ("train", "validation", "test", "all")
 
 def register(cli: click.Group) -> None:
     """Add the commands of this module to the command line."""
-    for made in (evaluate, train, bootstrap, compare):
+    for made in (evaluate, train, preflight, sft, bootstrap, compare):
         cli.add_command(made)
 
 
@@ -113,3 +115,39 @@ def find_rows(name: str, config: "RunConfig") -> Path:
         places = f"a key under {evals_dir(config)}, the MLflow run of an evaluation, or a rows.jsonl"
         raise EvaluationError(f"no evaluation {name!r}; give {places}")
     return evals_dir(config) / key
+
+
+@command(_group, "sft")
+@click.option(
+    "--from", "source", type=click.Choice(["demonstrations", "own"]), default="demonstrations", show_default=True, help="Episodes."
+)
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Model directory to write.")
+def sft(session: Session, source: Literal["demonstrations", "own"], out: Path) -> None:
+    """Teach the policy's model to play: from scripted episodes, or from those of its own that were right."""
+    from slmsearch.learn.cold_start import start_cold
+    from tasks.progress import Progress
+
+    config = session.config
+    with Progress("SFT", "steps") as progress:
+        facts = start_cold(config, source, out, session.say, lambda step, _: progress(step, config.sft.steps))
+    session.finish({"model": str(out), **facts}, f"{out}: {facts['steps']} steps in {facts['seconds'] / 60:.1f} min")
+
+
+@command(_group, "preflight")
+def preflight(session: Session) -> None:
+    """Check whether training could succeed: memory, disk, tools, template, mask, judge, index, a few episodes."""
+    from slmsearch.learn.preflight import preflight_here
+
+    def tell(check: "Check") -> None:
+        mark = click.style("ok  ", fg="green") if check.passed else click.style("FAIL", fg="red")
+        session.say(f"{mark} {check.name:<14} {check.found}" + ("" if check.passed else f"\n     {check.remedy}"))
+
+    def paint(text: str, trained: bool) -> str:
+        return click.style(text, fg="green") if trained else click.style(text, dim=True)
+
+    checks = preflight_here(session.config, tell, lambda text: session.say(f"one episode, what is trained on in green:\n{text}"), paint)
+    failed = [check for check in checks if not check.passed]
+    result = {"passed": not failed, "checks": [asdict(check) for check in checks]}
+    session.finish(result, f"pre-flight failed: {failed[0].name}; {failed[0].remedy}" if failed else "ready to train")
+    if failed:
+        raise SystemExit(exits.NEGATIVE)

@@ -10,7 +10,7 @@ are trained or looked up by their train key. The table in README.md is what `slm
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean, stdev
@@ -71,28 +71,28 @@ def run_learning(config: RunConfig, seeds: Sequence[int], clean_model: str | Non
         say: told what is being done.
     """
     ground = make_ground(config)
-    fresh = make_ground(_with(config, "corpus.world.seed", config.corpus.world.seed + FRESH_WORLD))
-    start = _evaluate(ground, parse_policy("untrained", config.policy), config, say)
+    fresh = make_ground(with_settings(config, {"corpus.world.seed": config.corpus.world.seed + FRESH_WORLD}))
+    start = evaluate_on(ground, parse_policy("untrained", config.policy), config, say)
     rows = [_row("start", start, None)]
     sft, sft_seconds = _control(ground, config, say)
-    clean = _evaluate(ground, parse_policy(clean_model, config.policy), config, say) if clean_model else None
+    clean = evaluate_on(ground, parse_policy(clean_model, config.policy), config, say) if clean_model else None
     results = []
     for seed in seeds:
-        seeded = _with(config, "train.seed", seed)
+        seeded = with_settings(config, {"train.seed": seed})
         job = make_job(seeded, ground.corpus_digest, ground.index_key)
         say(f"GRPO with seed {seed}: {config.train.steps} steps")
         result = train(job, lambda report: say(f"  step {report.step}: exact match {report.metrics.get('answer/exact_match', 0):.2f}"))
         policy = seeded.policy.model_copy(update={"adapter": str(result.adapter_dir)})
         spec = PolicySpec(f"grpo-seed-{seed}", policy)
-        after, elsewhere = _evaluate(ground, spec, seeded, say), _evaluate(fresh, spec, seeded, say)
+        after, elsewhere = evaluate_on(ground, spec, seeded, say), evaluate_on(fresh, spec, seeded, say)
         rows += [_row(f"grpo, seed {seed}", after, result.seconds), _row(f"grpo, seed {seed}, fresh world", elsewhere, None)]
         results.append(
             {
                 "seed": seed,
                 "adapter_hash": result.adapter_hash,
-                "over_start": _difference(start, after, config),
-                "over_sft": _difference(sft, after, config),
-                "over_clean_sft": _difference(clean, after, config) if clean else None,
+                "over_start": difference_over(start, after, config),
+                "over_sft": difference_over(sft, after, config),
+                "over_clean_sft": difference_over(clean, after, config) if clean else None,
             }
         )
     rows.append(_row("sft continued", sft, sft_seconds))
@@ -136,18 +136,20 @@ def _points(difference: dict[str, float] | None) -> str:
     return f"{difference['mean'] * 100:+.1f} [{difference['low'] * 100:+.1f}, {difference['high'] * 100:+.1f}]"
 
 
-def _with(config: RunConfig, name: str, value: Any) -> RunConfig:
-    """Replace one setting by its dotted name."""
+def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
+    """Replace settings by their dotted names."""
     values = config.model_dump()
-    section = values
-    *path, leaf = name.split(".")
-    for part in path:
-        section = section[part]
-    section[leaf] = value
+    for name, value in settings.items():
+        section = values
+        *path, leaf = name.split(".")
+        for part in path:
+            section = section[part]
+        section[leaf] = value
     return RunConfig.model_validate(values)
 
 
-def _evaluate(ground: Ground, spec: PolicySpec, config: RunConfig, say: Say) -> Evaluation:
+def evaluate_on(ground: Ground, spec: PolicySpec, config: RunConfig, say: Say) -> Evaluation:
+    """Evaluate a policy, or look its evaluation up."""
     evals_dir = Path(config.paths.data_dir) / "evals"
     key = eval_key(ground.questions, ground.index_key, spec, config)
     if not has_evaluation(evals_dir, key):
@@ -162,7 +164,7 @@ def _control(ground: Ground, config: RunConfig, say: Say) -> tuple[Evaluation, f
     say(f"continuing SFT for {config.control.steps} steps")
     facts = train_control(config, out)
     spec = PolicySpec("sft", config.policy.model_copy(update={"model": str(out), "adapter": None}))
-    return _evaluate(ground, spec, config, say), float(facts["seconds"])
+    return evaluate_on(ground, spec, config, say), float(facts["seconds"])
 
 
 def _row(policy: str, evaluation: Evaluation, seconds: float | None) -> Row:
@@ -171,12 +173,13 @@ def _row(policy: str, evaluation: Evaluation, seconds: float | None) -> Row:
     return Row(policy, len(evaluation.rows), metrics["answer/exact_match"], two_hop, metrics["episode/tool_calls"], seconds)
 
 
-def _difference(before: Evaluation, after: Evaluation, config: RunConfig) -> dict[str, float]:
+def difference_over(before: Evaluation, after: Evaluation, config: RunConfig) -> dict[str, float]:
+    """Compare two evaluations question by question: mean difference, interval, p."""
     pair: tuple[Sequence[EpisodeRow], Sequence[EpisodeRow]] = (before.rows, after.rows)
     return asdict(compare(*pair, config.decision).difference)
 
 
-def save_learning(result: dict[str, Any], path: Path) -> None:
+def save_result(result: dict[str, Any], path: Path) -> None:
     """Write the result as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")

@@ -9,6 +9,7 @@ decoded only for the parser.
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -30,13 +31,14 @@ class TorchWriter:
         """The line of the cache that holds each open row's history."""
         self._pending: dict[int, tuple[int, ...]] = {}
         """The last id of each row's turn, sampled but not yet fed."""
+        self._chance: dict[int, np.random.Generator] = {}
+        """Draws of each row: what it samples does not depend on the rows beside it."""
         self.close()
 
     def open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
         """See `Writer.open`; equal prompts are prefilled once."""
         ids = [self.dialogue.encode_prompt(prompt) for prompt in prompts]
         self._sampling = sampling
-        self._generator = torch.Generator(device=self.model.device).manual_seed(sampling.seed)
         if not ids:
             return ids
         unique = list(dict.fromkeys(ids))
@@ -45,6 +47,7 @@ class TorchWriter:
         self._logits = self._feed(unique)
         self._lines = {row: line_of[prompt] for row, prompt in enumerate(ids)}
         self._pending = {row: () for row in self._lines}
+        self._chance = {row: np.random.default_rng([sampling.seed, sampling.first_row + row]) for row in self._lines}
         return ids
 
     @torch.no_grad()
@@ -71,7 +74,7 @@ class TorchWriter:
         self._cache = LineCache(0, self.model.device)
         self._logits = torch.empty(0)
         """What follows each line's last token (lines x vocabulary)."""
-        self._lines, self._pending = {}, {}
+        self._lines, self._pending, self._chance = {}, {}, {}
 
     def _feed_results(self, rows: list[int], contexts: list[tuple[int, ...]]) -> None:
         """Feed the end of the last turn and the tool result; rows whose histories are still equal go on sharing a line."""
@@ -119,7 +122,7 @@ class TorchWriter:
         finished: set[int] = set()
         """Lines on which a row has ended its turn: what comes after must not be written into them."""
         while True:
-            chosen, logprob = self._choose([self._lines[rows[n]] for n in going])
+            chosen, logprob = self._choose([rows[n] for n in going])
             for n, token, value in zip(going, chosen, logprob, strict=True):
                 sampled[n].append(token)
                 logprobs[n].append(value)
@@ -153,13 +156,15 @@ class TorchWriter:
         ids, real = torch.tensor([[fed.get(line, 0)] for line in every]), torch.tensor([[line in fed] for line in every])
         self._logits = self._forward(ids.to(self.model.device), real.to(self.model.device))
 
-    def _choose(self, lines: list[int]) -> tuple[list[int], list[float]]:
-        """Pick one token for each row, given the rows' lines; log-probabilities are under what is sampled from (greedy: temperature 1)."""
+    def _choose(self, rows: list[int]) -> tuple[list[int], list[float]]:
+        """Pick one token for each row; log-probabilities are under what is sampled from (greedy: temperature 1)."""
         temperature = self._sampling.temperature
         distribution = torch.log_softmax(self._logits / temperature if temperature > 0 else self._logits, dim=-1)
-        distribution = distribution[torch.tensor(lines, device=distribution.device)]
+        distribution = distribution[torch.tensor([self._lines[row] for row in rows], device=distribution.device)]
         if temperature > 0:
-            chosen = torch.multinomial(distribution.exp(), 1, generator=self._generator)
+            draws = torch.tensor([[self._chance[row].random()] for row in rows], dtype=torch.float64, device=distribution.device)
+            cumulated = distribution.double().exp().cumsum(-1)
+            chosen = torch.searchsorted(cumulated, draws * cumulated[:, -1:], right=True).clamp(max=distribution.shape[1] - 1)
         else:
             chosen = distribution.argmax(dim=-1, keepdim=True)
         return chosen[:, 0].tolist(), distribution.gather(1, chosen)[:, 0].tolist()

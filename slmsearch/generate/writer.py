@@ -19,9 +19,11 @@ class Sampling:
     temperature: float = 0.0
     """0 is greedy; otherwise logits are divided by it."""
     seed: int = 0
-    """Seeds the sampler when `temperature` > 0; the same seed and batch give the same tokens."""
+    """Seeds the sampler when `temperature` > 0; the same seed and row give the same draws, whatever else is in the batch."""
     max_new_tokens: int = 64
     """Tokens a single turn may have."""
+    first_row: int = 0
+    """Number of the first row among those of all processes that sample with this seed."""
 
 
 @dataclass(frozen=True, slots=True)

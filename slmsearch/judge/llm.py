@@ -127,11 +127,12 @@ def _ask_ollama(config: JudgeConfig) -> Asker:
     headers = {"Authorization": f"Bearer {config.api_key.get_secret_value()}"} if config.api_key else None
     client = ollama.Client(host=url, timeout=config.timeout_s, headers=headers)
     options = {"temperature": 0.0, "seed": 0, "num_predict": _MAX_REPLY_TOKENS}
+    keep_alive = "30m" if config.keep_loaded else "5s"  # long enough for the next verdict of the same batch
 
     def ask(prompt: str) -> str:
         messages = [{"role": "user", "content": prompt}]
         try:
-            reply = client.chat(model=config.model, messages=messages, format=_REPLY_SCHEMA, options=options)
+            reply = client.chat(model=config.model, messages=messages, format=_REPLY_SCHEMA, options=options, keep_alive=keep_alive)
             return str(reply.message.content or "")
         except (ollama.ResponseError, ollama.RequestError, ConnectionError, httpx.HTTPError) as error:
             raise _outage("Ollama", url, config.model, error) from error

@@ -13,8 +13,9 @@ import torch
 from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM, set_seed
 
 from slmsearch.config import SftConfig
+from slmsearch.generate.dialogue import Dialogue
 from slmsearch.learn.demonstrations import make_demonstrations
-from slmsearch.learn.sft import train_sft
+from slmsearch.learn.sft import demonstrated, train_sft
 from slmsearch.learn.tokenizer import build_tokenizer
 
 TOKENIZER_EPISODES = 4000
@@ -75,12 +76,13 @@ def bootstrap(
     tokenizer = build_tokenizer(_texts(config, top_k))
     set_seed(config.seed)
     model = make_model(len(tokenizer), tokenizer)
-    train_sft(model, tokenizer, config, temporary / "scratch", top_k, max_tokens, on_log)
+    dialogue = Dialogue(tokenizer)
+    train_sft(model, tokenizer, config, temporary / "scratch", lambda: demonstrated(dialogue, config, top_k, max_tokens), on_log)
     shutil.rmtree(temporary / "scratch", ignore_errors=True)
     model.save_pretrained(temporary)
     tokenizer.save_pretrained(temporary)
     facts = {
-        "config": config.model_dump(),
+        "config": config.model_dump(exclude={"lora", "own_questions", "own_tries", "own_kept"}),
         "seconds": round(time.perf_counter() - started, 1),
         "parameters": sum(weight.numel() for weight in model.parameters()),
         "threads": torch.get_num_threads(),

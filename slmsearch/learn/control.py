@@ -46,14 +46,17 @@ def train_control(config: RunConfig, out: Path, on_log: Callable[[int, dict[str,
     if record.is_file():
         facts: dict[str, Any] = json.loads(record.read_text())
         return facts
-    from slmsearch.learn.sft import train_sft
+    from slmsearch.generate.dialogue import Dialogue
+    from slmsearch.learn.sft import demonstrated, train_sft
 
     temporary = out.with_name(f".{out.name}-{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     model, tokenizer = load_model(config.policy.model_copy(update={"adapter": None, "dtype": "float32"}))
     started = time.perf_counter()
-    train_sft(model, tokenizer, _sft(config), temporary / "scratch", config.retrieval.top_k, config.searcher.max_episode_tokens, on_log)
+    dialogue, settings = Dialogue(tokenizer), _sft(config)
+    limits = (config.retrieval.top_k, config.searcher.max_episode_tokens)
+    train_sft(model, tokenizer, settings, temporary / "scratch", lambda: demonstrated(dialogue, settings, *limits), on_log)
     facts = {"steps": config.control.steps, "seconds": round(time.perf_counter() - started, 1)}
     shutil.rmtree(temporary / "scratch", ignore_errors=True)
     model.save_pretrained(temporary)

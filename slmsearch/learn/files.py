@@ -2,6 +2,8 @@
 
 JOB = "job.json"
 """The job, without secrets."""
+PREFLIGHT = "preflight.json"
+"""What was checked before the first step, and found."""
 STEPS = "steps.jsonl"
 """One report per step."""
 CHECKPOINTS = "checkpoints"

@@ -6,7 +6,6 @@ sampler and trainer; a report per step; sealed checkpoints. The loss, the advant
 
 import math
 import random
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 from slmsearch.config import LoraSection, RunConfig, TrainConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.errors import ConfigError, TrainingError
+from slmsearch.errors import ConfigError
 from slmsearch.learn.advantages import compute_advantages
-from slmsearch.learn.checkpoints import prune_checkpoints, seal_checkpoint
-from slmsearch.learn.reports import StepReport, make_report
 from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward
 from slmsearch.searcher.prompt import make_prompt
 
@@ -37,15 +34,6 @@ NO_ADVANTAGE = 1e-6
 
 IGNORED = -100
 """Label of tokens whose log-probability is not computed."""
-
-_TRL_NAMES = {
-    "loss": "loss",
-    "grad_norm": "optim/grad_norm",
-    "learning_rate": "optim/learning_rate",
-    "kl": "policy/kl_reference",
-    "policy/kl_sampler": "policy/kl_sampler",
-}
-"""TRL's names of what it measures itself -> the project's; its other metrics repeat what the episodes tell better."""
 
 
 def num_steps(config: TrainConfig, num_questions: int) -> int:
@@ -228,56 +216,6 @@ def _spread(blocks: Sequence[Tensor | None], place: Tensor) -> Tensor | None:
         return None
     values = torch.cat(present)
     return torch.cat([values, values.new_zeros(1, values.shape[1])])[place]
-
-
-class StepCallback(TrainerCallback):
-    """Reports every step, seals checkpoints, and stops when asked to."""
-
-    def __init__(
-        self, bridge: RolloutBridge, on_step: Callable[[StepReport], None], should_stop: Callable[[], bool], keep_checkpoints: int
-    ) -> None:
-        """Set what is called.
-
-        Args:
-            bridge: source of a step's episode metrics.
-            on_step: takes each report, on the main process only.
-            should_stop: asked after every step, on every process; True saves a checkpoint and ends training.
-            keep_checkpoints: complete checkpoints kept.
-        """
-        self._bridge, self._on_step, self._should_stop, self._keep = bridge, on_step, should_stop, keep_checkpoints
-        self._started = 0.0
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Start the clock."""
-        self._started = time.perf_counter()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Save and stop if asked to."""
-        if self._should_stop():
-            control.should_save = control.should_training_stop = True
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
-        """Report the step.
-
-        Raises:
-            TrainingError: the loss is no longer a number.
-        """
-        if not logs or "loss" not in logs or not state.is_world_process_zero:
-            return
-        if not math.isfinite(logs["loss"]) or not math.isfinite(logs.get("grad_norm", 0.0)):
-            what = f"loss {logs['loss']}, gradient norm {logs.get('grad_norm')}"
-            raise TrainingError(f"{what} at step {state.global_step}: lower train.learning_rate")
-        measured = {ours: logs[theirs] for theirs, ours in _TRL_NAMES.items() if logs.get(theirs) is not None}
-        seconds = {"time/step_s": time.perf_counter() - self._started}
-        self._on_step(make_report(state.global_step, {**self._bridge.metrics, **measured, **seconds}))
-
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Seal the checkpoint just written and delete the oldest."""
-        if torch.distributed.is_initialized():  # the other processes write their random state
-            torch.distributed.barrier()
-        if state.is_world_process_zero:
-            seal_checkpoint(Path(args.output_dir) / f"checkpoint-{state.global_step}", state.global_step)
-            prune_checkpoints(Path(args.output_dir), self._keep)
 
 
 def make_trainer(

@@ -23,7 +23,7 @@ TRAINING_VERSION = 2
 PACKAGES = ("torch", "transformers", "trl", "peft")
 """Their versions are part of every train key."""
 
-_NOT_TRAINED_ON = {"checkpoint_steps", "keep_checkpoints", "max_failed_frac"}
+_NOT_TRAINED_ON = {"checkpoint_steps", "keep_checkpoints", "max_failed_frac", "preflight", "probe_questions"}
 """Settings of a training run that do not change the adapter it ends with."""
 
 

@@ -19,12 +19,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import slmsearch
 from slmsearch.errors import SlmSearchError, TrainingError
 from slmsearch.learn import guard
 from slmsearch.learn.checkpoints import checkpoint_step, discard_after, file_hash, latest_complete_checkpoint, write_json
-from slmsearch.learn.files import ACCELERATE, ADAPTER, CHECKPOINTS, ERROR, JOB, LOCK, LOG, MANIFEST, STEPS, STOP
+from slmsearch.learn.files import ACCELERATE, ADAPTER, CHECKPOINTS, ERROR, JOB, LOCK, LOG, MANIFEST, PREFLIGHT, STEPS, STOP
 from slmsearch.learn.job import TrainJob, split_secrets
 from slmsearch.learn.reports import ReportTail, StepReport, truncate_reports
 
@@ -94,6 +95,15 @@ def find_result(job: TrainJob) -> TrainResult | None:
     return TrainResult(adapter, manifest["adapter_hash"], manifest["steps"], manifest["seconds"], manifest["resumed_from"], silent)
 
 
+def read_preflight(job: TrainJob) -> list[dict[str, Any]]:
+    """Return what the pre-flight of a job found, one check each; empty where none was made."""
+    try:
+        checks: list[dict[str, Any]] = json.loads((job.directory / PREFLIGHT).read_text(encoding="utf-8"))
+        return checks
+    except (OSError, ValueError):
+        return []
+
+
 def _prepare(job: TrainJob, resume: bool) -> Path | None:
     """Bring the directory into the state of its last complete checkpoint and write the job; return that checkpoint."""
     checkpoints = job.directory / CHECKPOINTS
@@ -107,7 +117,7 @@ def _prepare(job: TrainJob, resume: bool) -> Path | None:
     on_cpu = job.config.policy.device == "cpu"
     settings = {
         "compute_environment": "LOCAL_MACHINE",
-        "distributed_type": "MULTI_GPU" if job.config.train.num_processes > 1 else "NO",
+        "distributed_type": "NO" if job.config.train.num_processes == 1 else "MULTI_CPU" if on_cpu else "MULTI_GPU",
         "num_processes": job.config.train.num_processes,
         "num_machines": 1,
         "mixed_precision": "no",

@@ -8,11 +8,32 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from slmsearch.errors import CheckpointError
+
+NOT_A_NUMBER = "loss is not a number"
+"""Rule of a collapse that needs no comparison; its value and limit are 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collapse:
+    """The sentinel tripped in a step, and what was done."""
+
+    rule: str
+    value: float
+    limit: float
+    returned_to: int
+    """Step whose weights were put back; 0: those training began with."""
+    learning_rate: float
+    """From the next step on."""
+
+    def describe(self) -> str:
+        """Say it in a sentence."""
+        passed = f" at {self.value:.3g}, limit {self.limit:.3g}" if self.rule != NOT_A_NUMBER else ""
+        return f"collapse ({self.rule}{passed}): back to the weights of step {self.returned_to}, learning rate {self.learning_rate:.2g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +46,13 @@ class StepReport:
     """Finite values under the project's metric names."""
     time: float
     """Seconds since the epoch at which the step ended."""
+    collapse: Collapse | None = None
 
 
-def make_report(step: int, metrics: dict[str, float]) -> StepReport:
+def make_report(step: int, metrics: Mapping[str, float], collapse: Collapse | None = None) -> StepReport:
     """Stamp a step's metrics with the time; values that are not finite numbers are left out."""
     finite = {name: float(value) for name, value in sorted(metrics.items()) if value is not None and math.isfinite(value)}
-    return StepReport(step, finite, time.time())
+    return StepReport(step, finite, time.time(), collapse)
 
 
 def append_report(path: Path, report: StepReport) -> None:
@@ -83,6 +105,8 @@ class ReportTail:
     def _parse(self, lines: Iterable[bytes]) -> Iterable[StepReport]:
         for line in lines:
             try:
-                yield StepReport(**json.loads(line))
-            except (ValueError, TypeError) as error:
+                fields = json.loads(line)
+                collapse = fields.pop("collapse", None)
+                yield StepReport(**fields, collapse=Collapse(**collapse) if collapse else None)
+            except (ValueError, TypeError, AttributeError) as error:
                 raise CheckpointError(f"{self._path} holds a line that is no step report; delete that directory to train anew") from error

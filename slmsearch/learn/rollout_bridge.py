@@ -34,7 +34,7 @@ from slmsearch.generate.writer import Sampling, Writer
 from slmsearch.judge import Judge
 from slmsearch.searcher.episode import Episode, StopReason
 from slmsearch.searcher.rollout import play_episodes
-from slmsearch.searcher.tools import Toolbox
+from slmsearch.searcher.tools import SEARCH, Toolbox
 
 FOLD_UP_TO = 50_000_000
 """Weights a model may have for its adapter to be folded in while episodes are played: it costs a copy of the adapted layers."""
@@ -68,6 +68,8 @@ class RolloutBridge:
         """Of the last batch, over all processes, under the project's names."""
         self.rewards: list[float | None] = []
         """Of the last batch, of this process, in the order of the prompts."""
+        self.episodes: list[Episode] = []
+        """Likewise."""
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
         """Play one episode per prompt, in order; see TRL's `rollout_func`.
@@ -80,10 +82,12 @@ class RolloutBridge:
             TrainingError: more episodes failed than `train.max_failed_frac` allows.
         """
         questions = [self._questions[prompt[-1]["content"]] for prompt in prompts]
-        seed = step_seed(self._config.train.seed, trainer.state.global_step, trainer.accelerator.process_index)
+        seed = step_seed(self._config.train.seed, trainer.state.global_step)
+        first_row = trainer.accelerator.process_index * len(prompts)
         sampling = Sampling(
             temperature=trainer.temperature,
             seed=seed,
+            first_row=first_row,
             max_new_tokens=self._config.searcher.max_turn_tokens,
         )
         started = time.perf_counter()
@@ -91,13 +95,23 @@ class RolloutBridge:
             writer = self._make_writer(model)
             episodes = play_episodes(questions, writer, self._toolbox, self._config.searcher, sampling)
         seconds = time.perf_counter() - started
-        chance = random.Random(f"rewards {seed}")
+        self.episodes = episodes
+        chance = random.Random(f"rewards {seed} {first_row}")
         rows = grade_episodes(questions, episodes, self._judge, self._config.reward, [chance.random() for _ in episodes])
         dropped = {StopReason.MALFORMED} if self._config.train.void_turns == "drop" else set()
         self.rewards = [None if row.failed or row.stop_reason in dropped else row.reward for row in rows]
         self._summarise(gather_object(rows), gather_object(self.rewards), trainer.num_generations)
-        self.metrics |= {"policy/entropy": mean_surprise(episodes), "time/rollout_s": seconds}
+        self.metrics |= {"policy/entropy": mean_surprise(episodes), "time/rollout_s": seconds, **summarise_habits(rows, episodes)}
         return {**to_tokens(episodes, self._end_id), "episode_reward": self.rewards}
+
+    def score(self, questions: Sequence[Question], trainer: Any) -> float:
+        """Play questions once, greedily, with the weights in place, and return their mean reward; every process plays them all."""
+        sampling = Sampling(temperature=0.0, seed=0, max_new_tokens=self._config.searcher.max_turn_tokens)
+        with playable(trainer) as model:
+            episodes = play_episodes(questions, self._make_writer(model), self._toolbox, self._config.searcher, sampling)
+        reward = self._config.reward.model_copy(update={"kind": "task"})
+        rows = [row for row in grade_episodes(questions, episodes, self._judge, reward) if not row.failed]
+        return fsum(row.reward for row in rows) / max(1, len(rows))
 
     def _summarise(self, rows: list[EpisodeRow], rewards: list[float | None], group_size: int) -> None:
         failures = Counter(row.failure for row in rows if row.failed)
@@ -160,9 +174,9 @@ def _replace(model: torch.nn.Module, name: str, layer: torch.nn.Module) -> None:
     setattr(model.get_submodule(parent), child, layer)
 
 
-def step_seed(seed: int, step: int, process: int) -> int:
-    """Derive the sampler's seed from the run's seed, the steps done and the process, so that a resumed run samples the same."""
-    return int.from_bytes(hashlib.sha256(f"{seed} {step} {process}".encode()).digest()[:8], "big") >> 1
+def step_seed(seed: int, step: int) -> int:
+    """Derive the sampler's seed from the run's seed and the steps done, so that a resumed run samples the same."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {step}".encode()).digest()[:8], "big") >> 1
 
 
 def to_tokens(episodes: Sequence[Episode], end_id: int) -> dict[str, Any]:
@@ -194,6 +208,29 @@ def mean_surprise(episodes: Sequence[Episode]) -> float:
     logprobs = [value for episode in episodes for turn in episode.turns for value in turn.sampled_logprobs]
     sums: list[tuple[float, int]] = gather_object([(fsum(logprobs), len(logprobs))])
     return -fsum(total for total, _ in sums) / max(1, sum(count for _, count in sums))
+
+
+def summarise_habits(rows: Sequence[EpisodeRow], episodes: Sequence[Episode]) -> dict[str, float]:
+    """Measure what changes before the reward does, over all processes: likelihood of right and wrong episodes, searches, answers.
+
+    A mean over nothing is left out.
+    """
+    sums = {name: [0.0, 0.0] for name in ("policy/logprob_right", "policy/logprob_wrong", "episode/searches", "answer/words")}
+    for row, episode in zip(rows, episodes, strict=True):
+        if row.failed:
+            continue
+        logprobs = [value for turn in episode.turns for value in turn.sampled_logprobs]
+        likelihood = sums["policy/logprob_right" if row.correct else "policy/logprob_wrong"]
+        likelihood[0] += fsum(logprobs)
+        likelihood[1] += len(logprobs)
+        sums["episode/searches"][0] += sum(call.name == SEARCH for call in episode.calls)
+        sums["episode/searches"][1] += 1
+        if episode.answer is not None:
+            sums["answer/words"][0] += len(episode.answer.split())
+            sums["answer/words"][1] += 1
+    everywhere = gather_object([sums])
+    totals = {name: [fsum(part[name][k] for part in everywhere) for k in (0, 1)] for name in sums}
+    return {name: total / count for name, (total, count) in totals.items() if count}
 
 
 def summarise_groups(rewards: Sequence[float | None], group_size: int) -> dict[str, float]:

@@ -13,19 +13,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.functional import cross_entropy
+from torch import Tensor
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.utils.data import IterableDataset
-from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers import AttentionInterface, PrinterCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from slmsearch.config import SftConfig
 from slmsearch.generate.dialogue import Dialogue
 from slmsearch.learn.demonstrations import Demonstration, make_demonstrations
+from slmsearch.searcher.episode import Episode
 
 IGNORED = -100
 """Label of tokens that carry no loss."""
 
 WINDOW = 64
 """Batches that are filled together, so that a batch holds episodes of similar length."""
+
+WIDTH_STEP = 16
+"""Widths of batches are multiples of this: oneDNN compiles a kernel for every new shape, and keeps it. With a new shape in every step
+that took a third of the time and some gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,56 +58,93 @@ def encode_demonstration(demonstration: Demonstration, dialogue: Dialogue) -> En
     return Encoded(ids, labels)
 
 
-class DemonstrationBatches(IterableDataset[dict[str, Any]]):
-    """An endless stream of padded batches; the same seed gives the same batches."""
+def encode_episode(episode: Episode) -> Encoded:
+    """Take the ids of a played episode as they are; labels where the policy wrote."""
+    labels = [token if mask else IGNORED for token, mask in zip(episode.completion_ids, episode.sampled_mask, strict=True)]
+    return Encoded([*episode.prompt_ids, *episode.completion_ids], [IGNORED] * len(episode.prompt_ids) + labels)
 
-    def __init__(self, dialogue: Dialogue, config: SftConfig, top_k: int, max_tokens: int) -> None:
+
+def demonstrated(dialogue: Dialogue, config: SftConfig, top_k: int, max_tokens: int) -> Iterator[Encoded]:
+    """Encode demonstrations of fresh random worlds, without end; those longer than `max_tokens` are left out."""
+    for demonstration in make_demonstrations(config, top_k, config.seed):
+        encoded = encode_demonstration(demonstration, dialogue)
+        if len(encoded.ids) <= max_tokens:
+            yield encoded
+
+
+def repeated(episodes: Sequence[Encoded], seed: int) -> Iterator[Encoded]:
+    """Go through the same episodes again and again, in another order each time."""
+    chance = random.Random(f"episodes {seed}")
+    while True:
+        yield from chance.sample(episodes, len(episodes))
+
+
+class EpisodeBatches(IterableDataset[dict[str, Any]]):
+    """An endless stream of padded batches; the same episodes and seed give the same batches."""
+
+    def __init__(self, episodes: Callable[[], Iterator[Encoded]], pad_id: int, config: SftConfig) -> None:
         """Set up the stream.
 
         Args:
-            dialogue: encodes with the model's own template.
-            config: recipe, batch size in tokens, seed.
-            top_k: pages a search shows.
-            max_tokens: longer episodes are left out.
+            episodes: begins an endless stream of episodes.
+            pad_id: id that fills rows up.
+            config: batch size in tokens, seed.
         """
-        self._dialogue, self._config, self._top_k, self._max_tokens = dialogue, config, top_k, max_tokens
+        self._episodes, self._pad_id, self._config = episodes, pad_id, config
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield batches of `input_ids`, `attention_mask` and `labels`, each rows x tokens."""
         chance = random.Random(f"batches {self._config.seed}")
-        window: list[Encoded] = []
+        waiting: list[Encoded] = []
         tokens = 0
-        for demonstration in make_demonstrations(self._config, self._top_k, self._config.seed):
-            encoded = encode_demonstration(demonstration, self._dialogue)
-            if len(encoded.ids) > self._max_tokens:
-                continue
-            window.append(encoded)
+        for encoded in self._episodes():
+            waiting.append(encoded)
             tokens += len(encoded.ids)
             if tokens >= WINDOW * self._config.tokens_per_batch:
-                yield from self._batches(window, chance)
-                window, tokens = [], 0
+                batches, waiting = self._fill(waiting)
+                tokens = sum(len(encoded.ids) for encoded in waiting)
+                chance.shuffle(batches)
+                yield from batches
 
-    def _batches(self, window: list[Encoded], chance: random.Random) -> list[dict[str, Any]]:
-        window.sort(key=lambda encoded: len(encoded.ids))
-        batches: list[dict[str, Any]] = []
-        batch: list[Encoded] = []
-        for encoded in window:
-            if batch and (len(batch) + 1) * len(encoded.ids) > self._config.tokens_per_batch:
-                batches.append(self._pad(batch))
-                batch = []
-            batch.append(encoded)
-        batches.append(self._pad(batch))
-        chance.shuffle(batches)
-        return batches
+    def _fill(self, waiting: list[Encoded]) -> tuple[list[dict[str, Any]], list[Encoded]]:
+        """Fill batches, the longest episodes first; return them and the episodes that fill none."""
+        waiting = sorted(waiting, key=lambda encoded: -len(encoded.ids))
+        batches = []
+        while waiting:
+            width = -(-len(waiting[0].ids) // WIDTH_STEP) * WIDTH_STEP
+            rows = max(1, self._config.tokens_per_batch // width)
+            if rows > len(waiting):
+                break
+            batches.append(self._pad(waiting[:rows], width))
+            waiting = waiting[rows:]
+        return batches, waiting
 
-    def _pad(self, batch: Sequence[Encoded]) -> dict[str, Any]:
-        width = max(len(encoded.ids) for encoded in batch)
-        pad_id = self._dialogue.tokenizer.pad_token_id
+    def _pad(self, batch: Sequence[Encoded], width: int) -> dict[str, Any]:
         return {
-            "input_ids": torch.tensor([e.ids + [pad_id] * (width - len(e.ids)) for e in batch]),
+            "input_ids": torch.tensor([e.ids + [self._pad_id] * (width - len(e.ids)) for e in batch]),
             "attention_mask": torch.tensor([[1] * len(e.ids) + [0] * (width - len(e.ids)) for e in batch]),
             "labels": torch.tensor([e.labels + [IGNORED] * (width - len(e.ids)) for e in batch]),
         }
+
+
+FULL_PRECISION = "slmsearch_float32"
+"""Name of the attention below, as transformers knows it."""
+
+
+def attend(
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, scaling: float, **_: Any
+) -> tuple[Tensor, None]:
+    """Attend in float32 under autocast: torch's bfloat16 kernel for the CPU is slower, and rounds scores that copying depends on.
+
+    The interface is transformers' (`AttentionInterface`): rows x heads x tokens x size; one key head per query head.
+    """
+    with torch.autocast(query.device.type, enabled=False):
+        attended = scaled_dot_product_attention(query.float(), key.float(), value.float(), attn_mask=attention_mask, scale=scaling)
+    return attended.transpose(1, 2).contiguous().to(query.dtype), None
+
+
+AttentionInterface.register(FULL_PRECISION, attend)
+AttentionMaskInterface.register(FULL_PRECISION, sdpa_mask)
 
 
 class DemonstrationTrainer(Trainer):
@@ -137,19 +181,17 @@ def train_sft(
     tokenizer: Any,
     config: SftConfig,
     scratch_dir: Path,
-    top_k: int,
-    max_tokens: int,
+    episodes: Callable[[], Iterator[Encoded]],
     on_log: Callable[[int, dict[str, float]], None] | None = None,
 ) -> None:
-    """Train all weights of a model in place on demonstrations.
+    """Train a model in place on episodes.
 
     Args:
         model: a float32 causal language model; bf16 autocast is used where the processor has it.
         tokenizer: its tokenizer, with chat template.
-        config: recipe, steps, learning rate.
+        config: steps, learning rate, batch size in tokens.
         scratch_dir: where `Trainer` may write; nothing is left there.
-        top_k: pages a search shows in the demonstrations.
-        max_tokens: longer episodes are left out.
+        episodes: begins an endless stream of them, see `demonstrated` and `repeated`.
         on_log: called with step and `Trainer`'s logs every 50 steps.
     """
     set_seed(config.seed)
@@ -177,15 +219,15 @@ def train_sft(
     trainer = DemonstrationTrainer(
         model=model,
         args=arguments,
-        train_dataset=DemonstrationBatches(Dialogue(tokenizer), config, top_k, max_tokens),
+        train_dataset=EpisodeBatches(episodes, tokenizer.pad_token_id, config),
         data_collator=_single,
         callbacks=[_Report(on_log)] if on_log else [],
     )
     trainer.context_weight = config.context_weight
     trainer.remove_callback(PrinterCallback)
     attention = model.config._attn_implementation
-    if use_cpu:  # torch's fused attention is slow on the CPU in bfloat16: it took half of every step
-        model.set_attn_implementation("eager")
+    if use_cpu:
+        model.set_attn_implementation(FULL_PRECISION)
     trainer.train()
     model.set_attn_implementation(attention)
 

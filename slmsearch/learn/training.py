@@ -9,6 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,15 @@ from slmsearch.errors import ModelError, TrainingError
 from slmsearch.generate.load import check_local, load_model
 from slmsearch.generate.torch_writer import TorchWriter
 from slmsearch.judge import make_judge
+from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.checkpoints import checkpoint_step, file_hash, write_json
-from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST, STEPS, STOP
-from slmsearch.learn.grpo import StepCallback, make_arguments, make_trainer, num_steps
+from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST, PREFLIGHT, STEPS, STOP
+from slmsearch.learn.grpo import make_arguments, make_trainer, num_steps
 from slmsearch.learn.job import TrainJob
+from slmsearch.learn.keeper import Keeper
+from slmsearch.learn.preflight import check_learning, check_resources, require
 from slmsearch.learn.reports import append_report, read_reports
-from slmsearch.learn.rollout_bridge import RolloutBridge
+from slmsearch.learn.rollout_bridge import RolloutBridge, playable
 from slmsearch.searcher.tools import Toolbox
 
 
@@ -50,12 +54,25 @@ def run_job(job: TrainJob, checkpoint: Path | None = None) -> None:
     corpus = load_corpus(job.corpora_dir, job.corpus_digest)
     index = open_index(job.index_dir, job.index_key, job.config.retrieval)
     toolbox = Toolbox(corpus.library, index, job.config.retrieval.top_k, job.config.searcher.max_section_chars)
-    train_through(toolbox, corpus.questions.get(job.config.train.split, []), job, checkpoint)
+    questions = corpus.questions.get(job.config.train.split, [])
+    train_through(toolbox, questions, job, checkpoint, corpus.questions.get("validation", []))
 
 
-def train_through(toolbox: Toolbox, questions: Sequence[Question], job: TrainJob, checkpoint: Path | None = None) -> None:
-    """Train on questions with the given tools; see `run_job`."""
+def train_through(
+    toolbox: Toolbox, questions: Sequence[Question], job: TrainJob, checkpoint: Path | None = None, held_out: Sequence[Question] = ()
+) -> None:
+    """Train on questions with the given tools; see `run_job`.
+
+    Args:
+        toolbox: tools over the corpus.
+        questions: to train on.
+        job: the job.
+        checkpoint: complete checkpoint of the same job to go on from.
+        held_out: questions by which weights are scored; without any, the last step's weights are kept.
+    """
     started, config = time.time(), job.config
+    pass_on = require if config.train.preflight == "require" else list
+    checks = [] if checkpoint else pass_on(check_resources(config))
     earlier = sum(report.metrics.get("time/step_s", 0.0) for report in read_reports(job.directory / STEPS))
     questions = select_questions(questions, config.train.limit)
     max_steps = num_steps(config.train, len(questions))
@@ -66,17 +83,30 @@ def train_through(toolbox: Toolbox, questions: Sequence[Question], job: TrainJob
     def make_writer(trained: Any) -> TorchWriter:
         return TorchWriter(trained, tokenizer, config.searcher.tool_role)
 
-    bridge = RolloutBridge(questions, toolbox, make_judge(config.judge), config, make_writer, tokenizer.eos_token_id)
+    judge = make_judge(config.judge)
+    bridge = RolloutBridge(questions, toolbox, judge, config, make_writer, tokenizer.eos_token_id)
     callback = StepCallback(
         bridge,
         on_step=lambda report: append_report(job.directory / STEPS, report),
         should_stop=agree_on((job.directory / STOP).exists),
         keep_checkpoints=config.train.keep_checkpoints,
+        sentinel=config.train.sentinel,
     )
     trainer = make_trainer(model, tokenizer, questions, bridge, arguments, config, callback)
+    if not checkpoint and trainer.is_world_process_zero():
+        with playable(trainer) as untrained:
+            checks += pass_on(check_learning(questions, toolbox, judge, config, make_writer(untrained)))
+        write_json(job.directory / PREFLIGHT, [asdict(check) for check in checks])
+    if config.train.sentinel.enabled and held_out:
+        spread = held_out[:: max(1, len(held_out) // config.train.sentinel.held_out)][: config.train.sentinel.held_out]
+        keeper = Keeper(trainer.accelerator.unwrap_model(trainer.model), lambda: bridge.score(spread, trainer))
+        callback.watch(keeper, read_reports(job.directory / STEPS), checkpoint)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if trainer.state.global_step < max_steps:
         raise TrainingError(f"stopped at step {trainer.state.global_step} of {max_steps}; run the same command to go on")
+    if callback.keeper is not None:
+        callback.keeper.consider(max_steps)
+        callback.keeper.put_back()
     if trainer.is_world_process_zero():
         save_adapter(trainer.accelerator.unwrap_model(trainer.model), config.policy.model, job.directory / ADAPTER)
         resumed_from = checkpoint_step(checkpoint) if checkpoint else 0

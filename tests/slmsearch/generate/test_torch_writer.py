@@ -107,6 +107,28 @@ def test_the_seed_decides_what_is_sampled(model, tokenizer):
     assert sample(1)[0] != sample(1)[1]
 
 
+def test_what_a_row_samples_does_not_depend_on_the_rows_beside_it(model, tokenizer):
+    questions = ["Who is Mira?", "Where is Norwick?", "Who is Mira?", "How many towns?"]
+
+    def sample(chosen, first_row):
+        writer = TorchWriter(model, tokenizer)
+        writer.open(prompts(*chosen), Sampling(2.0, 5, 12, first_row=first_row))
+        return [written.sampled_ids for written in writer.write(list(range(len(chosen))), [None] * len(chosen), [99] * len(chosen))]
+
+    assert sample(questions[:2], 0) + sample(questions[2:], 2) == sample(questions, 0)
+
+
+def test_samples_follow_the_distribution(model, tokenizer):
+    writer = TorchWriter(model, tokenizer)
+    writer.open(prompts(*["Who is Mira?"] * 2000), Sampling(0.7, 1, 1))
+    first = [written.sampled_ids[0] for written in writer.write(list(range(2000)), [None] * 2000, [9] * 2000)]
+    with torch.no_grad():
+        ids = torch.tensor([writer.dialogue.encode_prompt(prompts("Who is Mira?")[0])])
+        expected = (model(ids).logits[0, -1].float() / 0.7).softmax(-1)
+    seen = torch.bincount(torch.tensor(first), minlength=len(expected)) / 2000
+    assert float((seen - expected).abs().max()) < 0.04  # 3.5 standard deviations where p = 1/2
+
+
 def test_room_limits_turn_and_context(model, tokenizer):
     writer = TorchWriter(model, tokenizer)
     writer.open(prompts("Who is Mira?", "Where is Norwick?"), Sampling(0.0, 0, 50))

@@ -8,9 +8,10 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
-from slmsearch.config import RunConfig, TrainConfig
+from slmsearch.config import RunConfig, SentinelConfig, TrainConfig
 from slmsearch.errors import ConfigError, TrainingError
-from slmsearch.learn.grpo import SearchTrainer, StepCallback, make_arguments, num_steps, order_questions
+from slmsearch.learn.callbacks import StepCallback
+from slmsearch.learn.grpo import SearchTrainer, make_arguments, num_steps, order_questions
 
 
 def test_every_pass_takes_every_question_once():
@@ -147,7 +148,7 @@ class PlainStub(GRPOTrainer):
 
 @pytest.mark.parametrize("logs", [{"loss": float("nan"), "grad_norm": 1.0}, {"loss": 0.1, "grad_norm": float("inf")}])
 def test_a_loss_that_is_no_number_stops_training(logs):
-    callback = StepCallback(SimpleNamespace(metrics={}), lambda report: None, lambda: False, 1)
+    callback = StepCallback(SimpleNamespace(metrics={}), lambda report: None, lambda: False, 1, SentinelConfig())
     state = SimpleNamespace(is_world_process_zero=True, global_step=7)
     with pytest.raises(TrainingError, match=r"at step 7: lower train\.learning_rate"):
         callback.on_log(None, state, None, logs=logs)

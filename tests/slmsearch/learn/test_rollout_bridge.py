@@ -137,10 +137,10 @@ def test_an_episode_without_a_token_still_has_one_for_trl(questions, toolbox):
     assert out["completion_ids"] == [[END]] and out["env_mask"] == [[0]]
 
 
-def test_seeds_differ_by_step_and_process_only():
-    seeds = {step_seed(seed, step, process) for seed in range(3) for step in range(5) for process in range(2)}
-    assert len(seeds) == 30
-    assert step_seed(0, 4, 1) == step_seed(0, 4, 1)
+def test_seeds_differ_by_run_and_step_only():
+    seeds = {step_seed(seed, step) for seed in range(3) for step in range(5)}
+    assert len(seeds) == 15
+    assert step_seed(0, 4) == step_seed(0, 4)
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 

@@ -2,21 +2,24 @@
 
 import json
 import random
+from collections import Counter
 from itertools import islice
 
 import pytest
 
-from slmsearch.config import PolicyConfig, SearcherConfig, SftConfig, WorldConfig
+from slmsearch.config import PolicyConfig, RunConfig, SearcherConfig, SftConfig, WorldConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.world import generate_world
 from slmsearch.generate.dialogue import Dialogue
 from slmsearch.generate.load import make_writer
 from slmsearch.generate.scripted import ScriptedWriter
 from slmsearch.generate.writer import Sampling
+from slmsearch.judge import ExactJudge
 from slmsearch.judge.exact import exact_match
 from slmsearch.learn.bootstrap import bootstrap
+from slmsearch.learn.cold_start import sample_own, start_cold
 from slmsearch.learn.demonstrations import TitleIndex, demonstrate, make_demonstrations
-from slmsearch.learn.sft import IGNORED, DemonstrationBatches, encode_demonstration
+from slmsearch.learn.sft import IGNORED, EpisodeBatches, demonstrated, encode_demonstration, encode_episode, repeated
 from slmsearch.learn.tokenizer import WHOLE, build_tokenizer
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.parsing import parse_turn
@@ -91,7 +94,8 @@ def test_batches_repeat_with_the_seed_and_keep_their_size(tokenizer):
     config = SftConfig(pages_per_world=80, episodes_per_world=200, tokens_per_batch=1024)
 
     def first(seed):
-        stream = DemonstrationBatches(Dialogue(tokenizer), config.model_copy(update={"seed": seed}), 3, 448)
+        settings = config.model_copy(update={"seed": seed})
+        stream = EpisodeBatches(lambda: demonstrated(Dialogue(tokenizer), settings, 3, 448), 0, settings)
         return [batch["input_ids"].tolist() for batch in islice(stream, 5)]
 
     assert first(0) == first(0) != first(1)
@@ -111,3 +115,35 @@ def test_bootstrap_leaves_a_model_that_plays(tmp_path):
     assert [path.name for path in out.parent.iterdir()] == ["tiny"]
     episodes = play_episodes(WORLD.questions[:4], make_writer(PolicyConfig(model=str(out))), TOOLBOX, SearcherConfig(), Sampling())
     assert all(episode.sampled_tokens for episode in episodes)
+
+
+def test_own_right_episodes_are_kept_and_learnt_from(model_dir, toolbox, questions, tmp_path):
+    """The toy model is right in one episode of three: what it keeps are different right ones, encoded as they were played."""
+    config = RunConfig(
+        policy=PolicyConfig(model=str(model_dir), device="cpu"),
+        searcher=SearcherConfig(max_turn_tokens=16, max_episode_tokens=80, max_turns=3),
+        sft=SftConfig(own_tries=8, own_kept=2),
+    )
+    writer = make_writer(config.policy)
+    kept = sample_own(questions, toolbox, ExactJudge(), config, writer)
+    assert kept and all(episode.answer == "1823" for episode in kept)
+    counts = Counter(episode.question_id for episode in kept)
+    assert max(counts.values()) <= 2
+    encoded = encode_episode(kept[0])
+    assert encoded.ids == [*kept[0].prompt_ids, *kept[0].completion_ids]
+    assert [i for i, label in zip(encoded.ids, encoded.labels, strict=True) if label != IGNORED] == [
+        i for turn in kept[0].turns for i in turn.sampled_ids
+    ]
+    assert list(islice(repeated([encoded, encoded], 0), 5)) == [encoded] * 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lora", [False, True])
+def test_sft_command_from_demonstrations(model_dir, tmp_path, lora):
+    settings = SftConfig(steps=2, tokens_per_batch=512, pages_per_world=80, episodes_per_world=100, lora=lora)
+    config = RunConfig(policy=PolicyConfig(model=str(model_dir), device="cpu"), sft=settings)
+    facts = start_cold(config, "demonstrations", tmp_path / "out", print)
+    assert facts["steps"] == 2
+    assert json.loads((tmp_path / "out" / "sft.json").read_text())["source"] == "demonstrations"
+    make_writer(PolicyConfig(model=str(tmp_path / "out"), device="cpu"))
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

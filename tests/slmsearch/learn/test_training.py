@@ -10,6 +10,7 @@ from slmsearch.learn.checkpoints import checkpoint_step, file_hash, latest_compl
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST, STEPS, STOP
 from slmsearch.learn.reports import read_reports, truncate_reports
 from slmsearch.learn.training import select_questions, train_through
+from slmsearch.searcher.tools import Toolbox
 
 
 def adapter_hash(job):
@@ -68,14 +69,14 @@ def test_a_resumed_run_ends_with_the_bytes_of_an_uninterrupted_one(make_job, too
     class Killed(BaseException):
         pass
 
-    class DyingToolbox:
+    class DyingToolbox(Toolbox):
         def serve(self, calls):
             if len(read_reports(broken.directory / STEPS)) == 6:
                 raise Killed
-            return toolbox.serve(calls)
+            return super().serve(calls)
 
     with pytest.raises(Killed):
-        train_through(DyingToolbox(), questions, broken)
+        train_through(DyingToolbox(toolbox.library, toolbox.index, 4, 1500), questions, broken)
     checkpoint = latest_complete_checkpoint(broken.directory / CHECKPOINTS)
     assert checkpoint_step(checkpoint) == 4
     truncate_reports(broken.directory / STEPS, 4)

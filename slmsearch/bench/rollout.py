@@ -1,0 +1,231 @@
+"""`slmsearch bench rollout`: rollouts and whole GRPO steps, ours beside TRL's own tool loop and beside the limit.
+
+Ours and the peer (`peer.py` describes it) take the same steps in turn, in one process: same model, same questions, same number of
+episodes, a learning rate too small to change either. Each trainer warms up for one step. Rollout time is that of `_generate`,
+step time that of the whole optimiser step.
+
+The limit is one static batch that prefills all the tokens of the episodes just played which the policy did not write, and decodes
+as many steps as the longest episode has written tokens: no tools, no turns, no waiting, no sampling.
+"""
+
+import platform
+import time
+from importlib.metadata import version
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+import torch
+from transformers import PrinterCallback, TrainerCallback
+from transformers.cache_utils import DynamicCache
+
+from slmsearch.bench.peer import make_peer
+from slmsearch.bench.shapes import Shape, demo_shape, long_shape, scratch
+from slmsearch.config import RunConfig, SentinelConfig
+from slmsearch.generate.torch_writer import TorchWriter
+from slmsearch.judge import make_judge
+from slmsearch.learn.callbacks import StepCallback
+from slmsearch.learn.grpo import make_arguments, make_trainer
+from slmsearch.learn.rollout_bridge import RolloutBridge, playable
+from slmsearch.learn.training import load_trainable
+from slmsearch.searcher.episode import Episode
+
+PEER_MICRO_BATCHES = {"demo": (64, 16), "long": (8, 2)}
+"""Episodes per forward pass that the peer is tried with; the fastest is measured."""
+NO_LEARNING = 1e-12
+"""A learning rate too small to change a weight."""
+
+
+class Stopwatch(TrainerCallback):
+    """Takes the time of steps and of what they call to generate."""
+
+    def __init__(self) -> None:
+        self.steps: list[float] = []
+        self.rollouts: list[float] = []
+        self.episodes = 0
+        self.tokens = 0
+        self._started = 0.0
+
+    def watch(self, trainer: Any) -> None:
+        """Time the trainer's `_generate`."""
+        generate = trainer._generate
+
+        def timed(prompts: Any) -> Any:
+            started = time.perf_counter()
+            result = generate(prompts)
+            self.rollouts.append(time.perf_counter() - started)
+            self.episodes = len(prompts)
+            return result
+
+        trainer._generate = timed
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Start the clock."""
+        self._started = time.perf_counter()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Stop the clock."""
+        self.steps.append(time.perf_counter() - self._started)
+
+
+def run_rollout(config: RunConfig, shapes: tuple[str, ...], runs: int, say: Any) -> dict[str, Any]:
+    """Measure and return medians, spreads and ratios by shape.
+
+    Args:
+        config: the demo's settings.
+        shapes: `demo`, `long`.
+        runs: measured steps of each side, at least 5 for a figure that is published.
+        say: told what is being done.
+    """
+    result: dict[str, Any] = {"machine": describe_machine(config), "runs": runs}
+    with scratch() as directory:
+        for name in shapes:
+            shape = demo_shape(config) if name == "demo" else long_shape(Path(directory) / "long")
+            result[name] = measure_shape_speed(shape, runs, Path(directory), say)
+    return result
+
+
+def measure_shape_speed(shape: Shape, runs: int, directory: Path, say: Any) -> dict[str, Any]:
+    """Measure one shape."""
+    say(f"{shape.name}: {shape.parameters / 1e6:.1f} M parameters")
+    steps = runs + 1
+    chosen, best = 0, float("inf")
+    for micro_batch in PEER_MICRO_BATCHES[shape.name]:
+        watch = Stopwatch()
+        _take_steps(_make_peer(shape, 2, micro_batch, directory, watch))
+        say(f"  peer with micro-batches of {micro_batch}: {watch.steps[-1]:.2f} s a step")
+        if watch.steps[-1] < best:
+            chosen, best = micro_batch, watch.steps[-1]
+    ours_watch, peer_watch = Stopwatch(), Stopwatch()
+    ours, bridge = _make_ours(shape, directory, ours_watch)
+    peer = _make_peer(shape, 1, chosen, directory, peer_watch)
+    limits: list[float] = []
+    for number in range(steps):
+        for trainer in (ours, peer) if number % 2 else (peer, ours):
+            _take_steps(trainer)
+        with playable(ours) as model:
+            limits.append(time_static_batch(model, bridge.episodes, ours.processing_class.pad_token_id))
+        say(f"  step {number}: ours {ours_watch.steps[-1]:.2f} s, peer {peer_watch.steps[-1]:.2f} s, limit {limits[-1]:.2f} s")
+    return summarise_speed(shape, chosen, ours_watch, peer_watch, limits, bridge.episodes)
+
+
+def summarise_speed(
+    shape: Shape, micro_batch: int, ours: Stopwatch, peer: Stopwatch, limits: list[float], episodes: list[Episode]
+) -> dict[str, Any]:
+    """Put medians, spreads and ratios together; the first step of each is the warm-up."""
+    sides = {
+        "ours": {"rollout_s": ours.rollouts[1:], "step_s": ours.steps[1:]},
+        "peer": {"rollout_s": peer.rollouts[1:], "step_s": peer.steps[1:]},
+    }
+    figures: dict[str, Any] = {
+        side: {
+            name: {"median": median(values), "low": min(values), "high": max(values)} for name, values in measured.items()
+        } for side, measured in sides.items()
+    }  # fmt: skip
+    limit = limits[1:]
+    return {
+        "parameters": shape.parameters,
+        "episodes": len(episodes),
+        "calls_per_episode": mean(len(episode.calls) for episode in episodes),
+        "tokens_per_episode": mean(len(episode.completion_ids) for episode in episodes),
+        "peer_micro_batch": micro_batch,
+        **figures,
+        "limit_s": {"median": median(limit), "low": min(limit), "high": max(limit)},
+        "episodes_ratio": median(p / o for p, o in zip(peer.rollouts[1:], ours.rollouts[1:], strict=True)),
+        "step_ratio": median(p / o for p, o in zip(peer.steps[1:], ours.steps[1:], strict=True)),
+        "decode_limit_frac": median(a / b for a, b in zip(limit, ours.rollouts[1:], strict=True)),
+    }
+
+
+def render_rollout(result: dict[str, Any]) -> str:
+    """Render the result as Markdown."""
+    machine = result["machine"]
+    lines = [
+        f"{machine['processor']}, {machine['threads']} threads; " + ", ".join(f"{k} {v}" for k, v in machine["versions"].items()),
+        f"medians of {result['runs']} steps (lowest to highest)",
+        "",
+        "| shape | side | rollout, s | step, s | episodes/s |",
+        "|---|---|---|---|---|",
+    ]
+    for name in ("demo", "long"):
+        for side in ("ours", "peer"):
+            if name in result:
+                figures = result[name][side]
+                rate = result[name]["episodes"] / figures["rollout_s"]["median"]
+                lines.append(f"| {name} | {side} | {_spread(figures['rollout_s'])} | {_spread(figures['step_s'])} | {rate:.1f} |")
+    lines += ["", "| shape | episodes ratio | step ratio | limit / rollout |", "|---|---|---|---|"]
+    for name in ("demo", "long"):
+        if name in result:
+            row = result[name]
+            lines.append(f"| {name} | {row['episodes_ratio']:.2f} | {row['step_ratio']:.2f} | {row['decode_limit_frac']:.2f} |")
+    return "\n".join(lines)
+
+
+def _spread(figure: dict[str, float]) -> str:
+    return f"{figure['median']:.2f} ({figure['low']:.2f}-{figure['high']:.2f})"
+
+
+def _make_ours(shape: Shape, directory: Path, watch: Stopwatch) -> tuple[Any, RolloutBridge]:
+    config = _still(shape.config)
+    model, tokenizer = load_trainable(config)
+
+    def make_writer(trained: Any) -> TorchWriter:
+        return TorchWriter(trained, tokenizer, config.searcher.tool_role)
+
+    bridge = RolloutBridge(shape.questions, shape.toolbox, make_judge(config.judge), config, make_writer, tokenizer.eos_token_id)
+    callback = StepCallback(bridge, lambda report: None, lambda: False, 1, SentinelConfig(enabled=False))
+    trainer = make_trainer(model, tokenizer, shape.questions, bridge, make_arguments(config, directory, 1, True), config, callback)
+    trainer.args.save_strategy = "no"
+    trainer.add_callback(watch)
+    watch.watch(trainer)
+    return trainer, bridge
+
+
+def _make_peer(shape: Shape, steps: int, micro_batch: int, directory: Path, watch: Stopwatch) -> Any:
+    from slmsearch.learn.grpo import order_questions
+
+    train = shape.config.train
+    rows = order_questions(len(shape.questions), steps * train.questions_per_step, train.seed)
+    still = Shape(shape.name, _still(shape.config), shape.questions, shape.toolbox, shape.parameters)
+    trainer = make_peer(still, rows, steps, micro_batch, directory, watch)
+    trainer.remove_callback(PrinterCallback)
+    watch.watch(trainer)
+    return trainer
+
+
+def _still(config: RunConfig) -> RunConfig:
+    """Take one step at a time, at a learning rate that changes nothing."""
+    return config.model_copy(update={"train": config.train.model_copy(update={"steps": 1, "learning_rate": NO_LEARNING})})
+
+
+def _take_steps(trainer: Any) -> None:
+    trainer.train()
+
+
+@torch.no_grad()
+def time_static_batch(model: Any, episodes: list[Episode], pad_id: int) -> float:
+    """Time the prefill of all that was shown, and as many decoding steps as the longest episode wrote tokens, in one batch."""
+    shown = [[*e.prompt_ids, *(i for turn in e.turns for i in turn.context_ids)] for e in episodes]
+    steps = max(e.sampled_tokens for e in episodes)
+    width = max(len(ids) for ids in shown)
+    started = time.perf_counter()
+    ids = torch.tensor([[pad_id] * (width - len(row)) + row for row in shown])
+    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in shown])
+    cache = DynamicCache()
+    output = model(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
+    for _ in range(steps - 1):
+        chosen = output.logits[:, -1].argmax(-1, keepdim=True)
+        mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
+        output = model(input_ids=chosen, attention_mask=mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
+    return time.perf_counter() - started
+
+
+def describe_machine(config: RunConfig) -> dict[str, Any]:
+    """Name processor, threads and versions."""
+    processor = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        processor = names[0] if names else processor
+    packages = ("torch", "transformers", "trl", "peft")
+    return {"processor": processor, "threads": torch.get_num_threads(), "versions": {name: version(name) for name in packages}}

@@ -1,0 +1,131 @@
+"""`slmsearch sft`: teach a model to play before it is trained by reward.
+
+Two sources of episodes: demonstrations, which a scripted reader plays in fresh random worlds, for a model that does not know the
+format; and the model's own right episodes on the configured corpus (rejection sampling), for one that does. Small models need
+one of them: reward teaches nothing where no episode is ever right.
+"""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from slmsearch.config import RunConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.errors import TrainingError
+from slmsearch.evaluate.run import grade_episodes
+from slmsearch.generate.dialogue import Dialogue
+from slmsearch.generate.load import load_model
+from slmsearch.generate.torch_writer import TorchWriter
+from slmsearch.generate.writer import Sampling
+from slmsearch.judge import Judge, make_judge
+from slmsearch.learn.sft import Encoded, demonstrated, encode_episode, repeated, train_sft
+from slmsearch.searcher.episode import Episode
+from slmsearch.searcher.rollout import play_episodes
+from slmsearch.searcher.tools import Toolbox
+
+Source = Literal["demonstrations", "own"]
+
+
+def start_cold(
+    config: RunConfig,
+    source: Source,
+    out: Path,
+    say: Callable[[str], None],
+    on_log: Callable[[int, dict[str, float]], None] | None = None,
+) -> dict[str, Any]:
+    """Train `config.policy.model` by supervision and write the model that results.
+
+    Args:
+        config: `sft` says how; `train.split` and `train.limit` name the questions of the model's own episodes.
+        source: whose episodes.
+        out: model directory, replaced as a whole when everything is done.
+        say: told what is being done.
+        on_log: progress, as in `train_sft`.
+
+    Returns:
+        Source, episodes, steps and seconds, as `sft.json` in the directory says them.
+
+    Raises:
+        TrainingError: no episode of the model's own was right.
+    """
+    started = time.perf_counter()
+    model, tokenizer = load_model(config.policy.model_copy(update={"dtype": "float32"}))
+    dialogue = Dialogue(tokenizer, config.searcher.tool_role)
+    own: list[Encoded] = []
+    if source == "own":
+        own = _own_episodes(config, TorchWriter(model.eval(), tokenizer, config.searcher.tool_role), say)
+    if config.sft.lora:
+        from peft import get_peft_model
+
+        from slmsearch.learn.grpo import make_adapter_config
+
+        model = get_peft_model(model, make_adapter_config(config.train.lora))
+    temporary = out.with_name(f".{out.name}-{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    limits = (config.retrieval.top_k, config.searcher.max_episode_tokens)
+    stream = (lambda: repeated(own, config.sft.seed)) if own else (lambda: demonstrated(dialogue, config.sft, *limits))
+    train_sft(model.train(), tokenizer, config.sft, temporary / "scratch", stream, on_log)
+    shutil.rmtree(temporary / "scratch", ignore_errors=True)
+    if config.sft.lora:
+        model = model.merge_and_unload()
+    model.save_pretrained(temporary)
+    tokenizer.save_pretrained(temporary)
+    facts = {"source": source, "episodes": len(own) or None, "steps": config.sft.steps, "seconds": round(time.perf_counter() - started, 1)}
+    (temporary / "sft.json").write_text(json.dumps({**facts, "start": config.policy.model}, indent=2) + "\n")
+    shutil.rmtree(out, ignore_errors=True)
+    os.replace(temporary, out)
+    return facts
+
+
+def _own_episodes(config: RunConfig, writer: TorchWriter, say: Callable[[str], None]) -> list[Encoded]:
+    from slmsearch.corpus.store import build_corpus, load_corpus
+    from slmsearch.learn.training import select_questions
+    from slmsearch.retrieval.build import build_index
+    from slmsearch.retrieval.open import open_index
+
+    data_dir = Path(config.paths.data_dir)
+    digest = build_corpus(config.corpus, data_dir / "corpora")
+    corpus = load_corpus(data_dir / "corpora", digest)
+    key = build_index(data_dir / "corpora" / digest, data_dir / "index", config.retrieval)
+    index = open_index(data_dir / "index", key, config.retrieval)
+    toolbox = Toolbox(corpus.library, index, config.retrieval.top_k, config.searcher.max_section_chars)
+    questions = select_questions(corpus.questions.get(config.train.split, []), config.train.limit or config.sft.own_questions)
+    kept = sample_own(questions, toolbox, make_judge(config.judge), config, writer)
+    say(f"{len(kept)} right episodes on {len({episode.question_id for episode in kept})} of {len(questions)} questions")
+    if not kept:
+        raise TrainingError("no episode of the model's own was right: begin with `slmsearch sft --from demonstrations`")
+    return [encode_episode(episode) for episode in kept]
+
+
+def sample_own(questions: Sequence[Question], toolbox: Toolbox, judge: Judge, config: RunConfig, writer: TorchWriter) -> list[Episode]:
+    """Play questions several times and keep the right episodes, by reward.
+
+    Args:
+        questions: to play.
+        toolbox: tools over their corpus.
+        judge: decides what is right.
+        config: `sft.own_tries` episodes a question, of which at most `sft.own_kept` different ones are kept; the rest as in training.
+        writer: the policy.
+
+    Returns:
+        Kept episodes, question by question, best reward first.
+    """
+    kept: list[Episode] = []
+    tries = config.sft.own_tries
+    per_batch = max(1, config.evaluate.batch_size // tries)
+    for start in range(0, len(questions), per_batch):
+        batch = [question for question in questions[start : start + per_batch] for _ in range(tries)]
+        sampling = Sampling(config.train.temperature, config.sft.seed + start, config.searcher.max_turn_tokens)
+        episodes = play_episodes(batch, writer, toolbox, config.searcher, sampling)
+        rows = grade_episodes(batch, episodes, judge, config.reward)
+        for first in range(0, len(batch), tries):
+            right = [k for k in range(first, first + tries) if not rows[k].failed and rows[k].correct]
+            different = {tuple(episodes[k].completion_ids): k for k in reversed(right)}
+            best = sorted(different.values(), key=lambda k: (-rows[k].reward, k))
+            kept += [episodes[k] for k in best[: config.sft.own_kept]]
+    return kept

@@ -1,0 +1,85 @@
+"""Keeps the best weights of a run by held-out reward, and puts them back."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from slmsearch.errors import CheckpointError
+from slmsearch.learn.checkpoints import write_json
+
+STATE = "keeper.json"
+"""In every checkpoint: what this class knew when it was written."""
+WEIGHTS = "best.safetensors"
+"""In every checkpoint: the best weights so far."""
+_REMEDY = "delete the directory of that run and train anew"
+
+
+@dataclass(slots=True)
+class KeeperState:
+    """What must survive a kill."""
+
+    best_step: int = 0
+    best_score: float = float("-inf")
+    trips: int = 0
+
+
+class Keeper:
+    """Scores the weights now and then, and remembers the best."""
+
+    def __init__(self, model: Any, score: Callable[[], float]) -> None:
+        """Remember a model's weights as they are, without a score yet.
+
+        Args:
+            model: only its trainable weights are kept and put back.
+            score: mean held-out reward of the weights in place.
+        """
+        self._weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+        self._score = score
+        self._best = self._copy()
+        self._considered = -1
+        self.state = KeeperState()
+
+    def consider(self, step: int) -> None:
+        """Score the weights in place, unless that was done at this step, and remember them if they are better than the best."""
+        if step == self._considered:  # the last checkpoint and the end of training
+            return
+        self._considered = step
+        score = self._score()
+        if score > self.state.best_score:
+            self._best = self._copy()
+            self.state.best_step, self.state.best_score = step, score
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        """Put the best weights into the model."""
+        for name, weight in self._weights.items():
+            weight.copy_(self._best[name])
+
+    def save(self, directory: Path) -> None:
+        """Write the best weights and the state into a checkpoint."""
+        save_file(self._best, directory / WEIGHTS)
+        write_json(directory / STATE, asdict(self.state))
+
+    def load(self, directory: Path) -> None:
+        """Read what `save` wrote.
+
+        Raises:
+            CheckpointError: it is not there or does not fit the model.
+        """
+        try:
+            self.state = KeeperState(**json.loads((directory / STATE).read_text(encoding="utf-8")))
+            best = load_file(directory / WEIGHTS)
+        except (OSError, ValueError, TypeError) as error:
+            raise CheckpointError(f"checkpoint {directory} lacks the best weights ({error}); {_REMEDY}") from error
+        if best.keys() != self._best.keys():
+            raise CheckpointError(f"checkpoint {directory} belongs to another model; {_REMEDY}")
+        self._best = {name: best[name].to(weight.device) for name, weight in self._weights.items()}
+
+    def _copy(self) -> dict[str, Tensor]:
+        return {name: weight.detach().clone() for name, weight in self._weights.items()}

@@ -1,0 +1,160 @@
+"""Pre-flight: what is checked before the first update, so that a doomed run ends in seconds instead of hours.
+
+`slmsearch preflight` runs it by itself; every training run that starts from its beginning runs it first. The plan of disk and
+memory comes before anything is loaded, the probe plays a few groups with the untrained policy.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from slmsearch.config import RunConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.errors import PreflightError
+from slmsearch.evaluate.run import grade_episodes
+from slmsearch.generate.torch_writer import TorchWriter
+from slmsearch.generate.writer import Sampling
+from slmsearch.judge import Judge
+from slmsearch.learn.memory import GIB, Shape, measure_available, measure_shape, plan_memory
+from slmsearch.learn.probe import (
+    Check,
+    check_episodes,
+    check_index,
+    check_judge,
+    check_mask,
+    check_template,
+    check_tool_calls,
+    colour_episode,
+)
+from slmsearch.learn.rollout_bridge import to_tokens
+from slmsearch.searcher.rollout import play_episodes
+from slmsearch.searcher.tools import Toolbox
+
+MEMORY_FRAC = 0.95
+"""Share of the free memory that a plan may use."""
+DISK_RESERVE = 200e6
+"""Bytes beside the checkpoints: log, reports, adapter."""
+UPDATE_FACTOR = 2.5
+"""Whole steps over rollouts, about, for the time estimate."""
+
+
+def check_resources(config: RunConfig) -> Iterator[Check]:
+    """Plan disk and memory of a training run; no weights are loaded."""
+    shape = measure_shape(config.policy.model, config.policy.revision)
+    plan = plan_memory(config, shape, measure_available())
+    fits = plan.peak <= MEMORY_FRAC * plan.available
+    found = f"{plan.peak / GIB:.2f} of {plan.available / GIB:.2f} GiB on {plan.device}, most of it {plan.largest.name}\n{plan.render()}"
+    yield Check("memory", fits, found, f"change {plan.largest.setting} ({plan.largest.name}: {plan.largest.num_bytes / GIB:.2f} GiB)")
+    yield check_disk(config, shape)
+
+
+def check_disk(config: RunConfig, shape: Shape) -> Check:
+    """Compare the checkpoints' size with the free space of the data directory."""
+    trained = sum(config.train.lora.r * (a + b) for a, b in shape.linear_widths)
+    needed = DISK_RESERVE + (config.train.keep_checkpoints + 2) * trained * 12
+    place = Path(config.paths.data_dir)
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    found = f"{needed / GIB:.2f} GiB of {free / GIB:.1f} GiB free at {place}"
+    return Check("disk", needed <= free, found, "free some space, or set paths.data_dir")
+
+
+def check_learning(
+    questions: Sequence[Question],
+    toolbox: Toolbox,
+    judge: Judge,
+    config: RunConfig,
+    writer: TorchWriter,
+    show: Callable[[str], None] = lambda text: None,
+    paint: Callable[[str, bool], str] = lambda text, trained: text,
+) -> Iterator[Check]:
+    """Check whether a run could learn; plays `train.probe_questions` groups.
+
+    Args:
+        questions: questions that will be trained on.
+        toolbox: tools over the corpus.
+        judge: the configured judge.
+        config: the run.
+        writer: the policy before training.
+        show: takes one episode, printed token by token.
+        paint: see `colour_episode`.
+    """
+    dialogue = writer.dialogue
+    yield check_tool_calls(dialogue)
+    yield check_template(dialogue)
+    yield check_judge(judge, questions)
+    yield check_index(toolbox)
+    chosen = questions[:: max(1, len(questions) // config.train.probe_questions)][: config.train.probe_questions]
+    group = [question for question in chosen for _ in range(config.train.group_size)]
+    sampling = Sampling(config.train.temperature, config.train.seed, config.searcher.max_turn_tokens)
+    started = time.perf_counter()
+    episodes = play_episodes(group, writer, toolbox, config.searcher, sampling)
+    seconds = time.perf_counter() - started
+    layout = to_tokens(episodes, dialogue.end_id)
+    yield check_mask(episodes, layout["completion_ids"], layout["env_mask"], dialogue)
+    if longest := max(episodes, key=lambda episode: len(episode.turns), default=None):
+        show(colour_episode(longest, dialogue, paint))
+    rows = grade_episodes(group, episodes, judge, config.reward, [i % 7 / 7 for i in range(len(group))])
+    yield from check_episodes(rows, [None if row.failed else row.reward for row in rows], config)
+    per_step = seconds / len(group) * config.train.questions_per_step * config.train.group_size * UPDATE_FACTOR
+    steps = config.train.steps or len(questions) * config.train.epochs / config.train.questions_per_step
+    found = f"about {steps * per_step / 60:.0f} minutes for {steps:.0f} steps ({len(group) / seconds:.0f} episodes a second)"
+    yield Check("time", True, found)
+
+
+def require(checks: Iterable[Check]) -> list[Check]:
+    """Go through checks until one has not passed; return them all.
+
+    Raises:
+        PreflightError: cause and remedy of the first that has not passed.
+    """
+    passed = []
+    for check in checks:
+        if not check.passed:
+            raise PreflightError(f"pre-flight check {check.name!r} failed: {check.found.splitlines()[0]}; {check.remedy}")
+        passed.append(check)
+    return passed
+
+
+def preflight_here(config: RunConfig, tell: Callable[[Check], None], show: Callable[[str], None], paint: Any) -> list[Check]:
+    """Run all checks in this process; corpus and index are built or looked up.
+
+    Args:
+        config: the run.
+        tell: told the outcome of each check.
+        show: takes one episode, printed token by token.
+        paint: see `colour_episode`.
+    """
+    from slmsearch.corpus.store import build_corpus, load_corpus
+    from slmsearch.generate.load import load_model
+    from slmsearch.judge import make_judge
+    from slmsearch.learn.training import select_questions
+    from slmsearch.retrieval.build import build_index
+    from slmsearch.retrieval.open import open_index
+
+    checks: list[Check] = []
+
+    def told(more: Iterable[Check]) -> bool:
+        for check in more:
+            checks.append(check)
+            tell(check)
+            if not check.passed:
+                return False
+        return True
+
+    if not told(check_resources(config)):
+        return checks
+    data_dir = Path(config.paths.data_dir)
+    digest = build_corpus(config.corpus, data_dir / "corpora")
+    corpus = load_corpus(data_dir / "corpora", digest)
+    key = build_index(data_dir / "corpora" / digest, data_dir / "index", config.retrieval)
+    index = open_index(data_dir / "index", key, config.retrieval)
+    toolbox = Toolbox(corpus.library, index, config.retrieval.top_k, config.searcher.max_section_chars)
+    questions = select_questions(corpus.questions.get(config.train.split, []), config.train.limit)
+    model, tokenizer = load_model(config.policy)
+    writer = TorchWriter(model.eval(), tokenizer, config.searcher.tool_role)
+    told(check_learning(questions, toolbox, make_judge(config.judge), config, writer, show, paint))
+    return checks

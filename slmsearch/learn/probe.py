@@ -1,0 +1,174 @@
+"""A probe: a few groups played before training, and the checks that say whether it could learn from them.
+
+Each check finds one way in which runs fail without a word: a parser that reads nothing, an inverted mask, a cap that cuts every
+episode off, a judge that is down, rewards that are all equal, an index that answers with noise.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+from slmsearch.config import RunConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.evaluate.rows import EpisodeRow
+from slmsearch.generate.dialogue import Dialogue
+from slmsearch.judge import Judge
+from slmsearch.searcher.episode import Episode, StopReason, ToolCall
+from slmsearch.searcher.parsing import parse_turn, render_answer, render_call
+from slmsearch.searcher.tools import READ, SEARCH, VIEW, Toolbox
+
+MAX_TRUNCATED = 0.5
+"""Share of probe episodes that may be cut off by a token limit."""
+MAX_MALFORMED = 0.9
+"""Share that may end malformed: the format can be learnt, but not from nothing."""
+MIN_FOUND = 0.5
+"""Share of pages that a search for their own title must show."""
+TITLES = 32
+"""Titles searched for."""
+NONSENSE = "zzqx vrrk"
+"""An answer that no judge may call right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The outcome of one check."""
+
+    name: str
+    passed: bool
+    found: str
+    """What was measured, in one line."""
+    remedy: str = ""
+    """What to do where it has not passed."""
+
+
+def check_tool_calls(dialogue: Dialogue) -> Check:
+    """Send a call of every tool, and an answer, through the tokenizer and the parser: what was meant must come back."""
+    calls = [ToolCall(SEARCH, 'the "Old" Mill'), ToolCall(VIEW, "4821"), ToolCall(READ, "4821:early_life")]
+    messages = [render_call(call) for call in calls]
+    lost = [call.name for call, text in zip(calls, messages, strict=True) if parse_turn(_through(dialogue, text)).call != call]
+    if parse_turn(_through(dialogue, render_answer("Mount Selund"))).answer != "Mount Selund":
+        lost.append("answer")
+    found = f"do not survive tokenizer and parser: {', '.join(lost)}" if lost else "3 tools and an answer survive tokenizer and parser"
+    return Check("tool calls", not lost, found, "the model's tokenizer or the parser drops part of a call: take another model")
+
+
+def _through(dialogue: Dialogue, text: str) -> str:
+    return dialogue.decode([*dialogue.content_ids(text), dialogue.end_id])
+
+
+def check_template(dialogue: Dialogue) -> Check:
+    """Compare the ids that episodes are made of with the model's own rendering of the same dialogue."""
+    call, result = render_call(ToolCall(SEARCH, "Norwick")), "4821: Norwick"
+    opening = [{"role": "user", "content": "Where is Norwick?"}]
+    whole = [*opening, {"role": "assistant", "content": call}, {"role": dialogue.tool_role, "content": result}]
+    ids = (*dialogue.encode_prompt(opening), *dialogue.content_ids(call), dialogue.end_id, *dialogue.encode_result(result))
+    rendered = dialogue.tokenizer.apply_chat_template(whole, tokenize=False, add_generation_prompt=True)
+    prefix = dialogue.tokenizer.apply_chat_template(opening, tokenize=False, add_generation_prompt=True)
+    same = dialogue.tokenizer.decode(ids) == rendered and rendered.startswith(prefix)
+    found = "a dialogue only grows at its end" if same else "the chat template rewrites earlier turns when a dialogue grows"
+    return Check("template", same, found, "use a template without that (an instruct, not a thinking model), or searcher.tool_role=user")
+
+
+def check_judge(judge: Judge, questions: Sequence[Question]) -> Check:
+    """Ask about gold answers and about nonsense."""
+    answerable = [question for question in questions if question.answer][:4]
+    verdicts = judge.judge([(q, q.answer) for q in answerable] + [(q, NONSENSE) for q in answerable])
+    failures = [verdict.failure for verdict in verdicts if verdict.correct is None]
+    if failures:
+        return Check("judge", False, f"no verdict: {failures[0]}", "start the judge, or set judge.base_url and judge.model")
+    right = [bool(verdict.correct) for verdict in verdicts]
+    expected = [True] * len(answerable) + [False] * len(answerable)
+    agree = sum(a == b for a, b in zip(right, expected, strict=True))
+    found = f"{agree} of {len(expected)} verdicts right on gold answers and nonsense"
+    return Check("judge", agree == len(expected), found, "this judge cannot tell gold from nonsense: take another judge.model")
+
+
+def check_index(toolbox: Toolbox) -> Check:
+    """Search for pages by their own titles, spread over the corpus."""
+    pages = list(toolbox.library.pages())
+    chosen = pages[:: max(1, len(pages) // TITLES)][:TITLES]
+    hits = toolbox.index.search([page.title for page in chosen], max(toolbox.top_k, 5))
+    found = mean(page.id in {hit.page_id for hit in shown} for page, shown in zip(chosen, hits, strict=True)) if chosen else 0.0
+    figures = f"{found:.0%} of {len(chosen)} pages found by their own title"
+    return Check("index", found >= MIN_FOUND, figures, "index and embedder do not belong together: slmsearch reindex")
+
+
+def check_mask(episodes: Sequence[Episode], ids: Sequence[Sequence[int]], masks: Sequence[Sequence[int]], dialogue: Dialogue) -> Check:
+    """Decode what will be trained on: it must be what the policy wrote, and nothing else.
+
+    Args:
+        episodes: played episodes.
+        ids: completion ids of each, as the trainer gets them.
+        masks: 1 where a completion id is trained on.
+        dialogue: decodes.
+    """
+    sampled = context = wrong = 0
+    for episode, completion, mask in zip(episodes, ids, masks, strict=True):
+        if episode.stop_reason is StopReason.FAILED:
+            continue
+        written = dialogue.decode([i for i, m in zip(completion, mask, strict=True) if m])
+        # A turn that was cut off in the middle of a character decodes otherwise alone than with what follows.
+        wrong += written.replace("\ufffd", "") != "".join(turn.text for turn in episode.turns).replace("\ufffd", "")
+        sampled += sum(mask)
+        context += len(mask) - sum(mask)
+    found = f"{sampled} tokens written, {context} tokens shown"
+    if wrong:
+        found += f"; in {wrong} of {len(episodes)} episodes the trained tokens are not what the policy wrote"
+    return Check("mask", not wrong and sampled > 0, found, "sampled ids and mask have come apart: report it, do not train")
+
+
+def check_episodes(rows: Sequence[EpisodeRow], rewards: Sequence[float | None], config: RunConfig) -> list[Check]:
+    """Look at how the probe's episodes ended and whether their rewards differ inside any group."""
+    size = config.train.group_size
+    failed = [row.failure for row in rows if row.failed]
+    truncated = mean(row.stop_reason == StopReason.MAX_TOKENS for row in rows)
+    malformed = mean(row.stop_reason == StopReason.MALFORMED for row in rows)
+    silent = mean(row.tool_calls == 0 for row in rows)
+    groups = [[r for r in rewards[i : i + size] if r is not None] for i in range(0, len(rewards), size)]
+    equal = mean(len(set(group)) < 2 for group in groups)
+    return [
+        Check(
+            "services",
+            len(failed) <= config.train.max_failed_frac * len(rows),
+            f"{len(failed)} of {len(rows)} episodes failed" + (f" ({failed[0]})" if failed else ""),
+            "mend the service that failed",
+        ),
+        Check(
+            "truncated",
+            truncated <= MAX_TRUNCATED,
+            f"{truncated:.0%} of {len(rows)} episodes cut off",
+            "raise searcher.max_episode_tokens and searcher.max_turn_tokens",
+        ),
+        Check(
+            "malformed",
+            malformed <= MAX_MALFORMED,
+            f"{malformed:.0%} of {len(rows)} episodes malformed",
+            "the model does not know the format: train it with `slmsearch sft` first, or take another model",
+        ),
+        Check(
+            "searching",
+            silent < 1.0,
+            f"{silent:.0%} of {len(rows)} episodes without a tool call",
+            "the model never searches: check searcher.system_prompt, or train it with `slmsearch sft` first",
+        ),
+        Check(
+            "equal rewards",
+            equal < 1.0,
+            f"{equal:.0%} of {len(groups)} groups have no two different rewards",
+            "nothing can be learnt from equal rewards: check reward and judge, raise train.temperature, or take other questions",
+        ),
+    ]
+
+
+def colour_episode(episode: Episode, dialogue: Dialogue, paint: Callable[[str, bool], str]) -> str:
+    """Print an episode token by token as training sees it.
+
+    Args:
+        episode: a played episode.
+        dialogue: decodes.
+        paint: takes a text and whether it is trained on.
+    """
+    parts = []
+    for token, mask in zip(episode.completion_ids, episode.sampled_mask, strict=True):
+        parts.append(paint(dialogue.tokenizer.decode([token]), bool(mask)))
+    return "".join(parts)

@@ -1,0 +1,78 @@
+"""The peer of the rollout bench must read what the policy writes, or it would be beaten unfairly."""
+
+import pytest
+import torch
+from trl.chat_template_utils import is_chat_template_prefix_preserving, parse_response, supports_tool_calling
+
+from slmsearch.bench.peer import CHAT_TEMPLATE, RESPONSE_TEMPLATE, make_environment
+from slmsearch.bench.rollout import Stopwatch, render_rollout, summarise_speed, time_static_batch
+from slmsearch.bench.shapes import LongToolbox, Shape
+from slmsearch.config import RunConfig
+from slmsearch.learn.bootstrap import make_model
+from slmsearch.learn.tokenizer import build_tokenizer
+from slmsearch.searcher.episode import Episode, StopReason, ToolCall, Turn
+from slmsearch.searcher.parsing import render_answer, render_call
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    tokenizer = build_tokenizer(["Who built the mill of Norwick in 1823?"] * 9)
+    tokenizer.chat_template, tokenizer.response_template = CHAT_TEMPLATE, RESPONSE_TEMPLATE
+    return tokenizer
+
+
+def encode(tokenizer, text):
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+@pytest.mark.parametrize("call", [ToolCall("search_pages", "Mira Talvoren"), ToolCall("read_section", "4821:early_life")])
+def test_a_call_is_read_as_a_call(tokenizer, call):
+    prefix = encode(tokenizer, "<|question|>Who?<|turn|>")
+    parsed = parse_response(tokenizer, encode(tokenizer, render_call(call) + "<|end|>"), prefix=prefix)
+    assert parsed["tool_calls"] == [{"type": "function", "function": {"name": call.name, "arguments": {"argument": call.argument}}}]
+
+
+def test_an_answer_is_read_as_text(tokenizer):
+    prefix = encode(tokenizer, "<|question|>Who?<|turn|>")
+    parsed = parse_response(tokenizer, encode(tokenizer, render_answer("Mira") + "<|end|>"), prefix=prefix)
+    assert parsed["content"] == "<answer>Mira</answer>"
+    assert not parsed.get("tool_calls")
+
+
+def test_trl_accepts_the_template(tokenizer):
+    assert supports_tool_calling(tokenizer)
+    assert is_chat_template_prefix_preserving(tokenizer)
+
+
+def test_tools_serve_from_the_same_toolbox():
+    toolbox = LongToolbox()
+    environment = make_environment(toolbox)()
+    assert environment.view_sections("4821") == toolbox.serve([ToolCall("view_sections", "4821")])[0].text
+    assert environment.view_sections("4821") != environment.view_sections("4822")
+
+
+def test_the_limit_prefills_what_was_shown_and_decodes_the_longest(tokenizer):
+    torch.manual_seed(0)
+    model = make_model(len(tokenizer), tokenizer)
+    seen = []
+    handle = model.register_forward_pre_hook(lambda module, args, kwargs: seen.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True)
+    turns = (Turn("a", sampled_ids=(5, 6)), Turn("b", context_ids=(7, 8, 9), sampled_ids=(5,)))
+    episodes = [
+        Episode("q", turns, StopReason.ANSWERED, (1, 2, 3, 4), sampled_tokens=3),
+        Episode("q", turns[:1], StopReason.ANSWERED, (1, 2, 3, 4), sampled_tokens=2),
+    ]
+    assert time_static_batch(model, episodes, 0) > 0
+    handle.remove()
+    assert seen == [(2, 7), (2, 1), (2, 1)]
+
+
+def test_ratios_are_taken_run_by_run_after_the_warm_up():
+    ours, peer = Stopwatch(), Stopwatch()
+    ours.rollouts, ours.steps = [9.0, 1.0, 2.0, 1.0], [9.0, 2.0, 2.0, 2.0]
+    peer.rollouts, peer.steps = [9.0, 4.0, 4.0, 3.0], [9.0, 4.0, 6.0, 5.0]
+    shape = Shape("demo", RunConfig(), [], LongToolbox(), 1)
+    figures = summarise_speed(shape, 64, ours, peer, [9.0, 0.5, 1.6, 0.7], [Episode("q", (), StopReason.ANSWERED)])
+    assert (figures["episodes_ratio"], figures["step_ratio"], figures["decode_limit_frac"]) == (3.0, 2.5, 0.7)
+    machine = {"processor": "x", "threads": 2, "versions": {"torch": "2"}}
+    text = render_rollout({"machine": machine, "runs": 3, "demo": figures})
+    assert "| demo | 3.00 | 2.50 | 0.70 |" in text

@@ -1,0 +1,168 @@
+"""Every seeded fault is caught before the first update; a healthy run passes."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from slmsearch.config import JudgeConfig, LoraSection, PolicyConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig
+from slmsearch.corpus.library import Library
+from slmsearch.corpus.pages import Page
+from slmsearch.errors import PreflightError
+from slmsearch.learn.files import PREFLIGHT, STEPS
+from slmsearch.learn.memory import GIB, Shape, measure_shape, plan_memory
+from slmsearch.learn.preflight import check_disk, require
+from slmsearch.learn.probe import Check
+from slmsearch.learn.training import train_through
+from slmsearch.retrieval.hits import Hit
+from slmsearch.searcher.episode import Episode
+from slmsearch.searcher.parsing import ParsedTurn
+from slmsearch.searcher.tools import Toolbox
+
+
+def changed(job, **sections):
+    return replace(job, config=job.config.model_copy(update=sections))
+
+
+def wrong_parser(job, monkeypatch):
+    for module in ("slmsearch.learn.probe", "slmsearch.searcher.rollout"):
+        monkeypatch.setattr(f"{module}.parse_turn", lambda text: ParsedTurn())
+    return job
+
+
+def inverted_mask(job, monkeypatch):
+    right = Episode.sampled_mask.fget
+    monkeypatch.setattr(Episode, "sampled_mask", property(lambda self: [1 - m for m in right(self)]))
+    return job
+
+
+def small_cap(job, monkeypatch):
+    return changed(job, searcher=job.config.searcher.model_copy(update={"max_episode_tokens": 16, "max_turn_tokens": 2}))
+
+
+def dead_judge(job, monkeypatch):
+    return changed(job, judge=JudgeConfig(kind="openai", base_url="http://127.0.0.1:9/v1", timeout_s=2))
+
+
+def equal_rewards(job, monkeypatch):
+    return changed(job, reward=RewardConfig(correct=0.0, malformed=0.0))
+
+
+FAULTS = {
+    wrong_parser: "tool calls",
+    inverted_mask: "mask",
+    small_cap: "truncated",
+    dead_judge: "judge",
+    equal_rewards: "equal rewards",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_seeded_fault_ends_the_run_before_its_first_update(fault, make_job, toolbox, questions, monkeypatch):
+    job = fault(make_job(), monkeypatch)
+    with pytest.raises(PreflightError, match=f"check '{FAULTS[fault]}' failed: .+; .+"):
+        train_through(toolbox, questions, job)
+    assert not (job.directory / STEPS).exists()
+
+
+def test_a_control_run_only_records_what_failed(make_job, toolbox, questions, monkeypatch):
+    job = equal_rewards(make_job(steps=1, preflight="record"), monkeypatch)
+    train_through(toolbox, questions, job)
+    found = {check["name"]: check["passed"] for check in json.loads((job.directory / PREFLIGHT).read_text())}
+    assert not found["equal rewards"] and found["mask"]
+
+
+def test_an_embedder_that_does_not_fit_its_index(make_job, toolbox, questions):
+    class Noise:
+        key = "noise"
+
+        def search(self, queries, top_k):
+            return [[Hit("p0", "Page 0", 1.0, "p0")] for _ in queries]
+
+    pages = [Page(f"p{i}", f"Page {i}", f"# Page {i}\nText.\n") for i in range(10)]
+    with pytest.raises(PreflightError, match=r"check 'index' failed: 10% of 10 pages found.+; .*slmsearch reindex"):
+        train_through(Toolbox(Library(pages), Noise(), 3, 1500), questions, make_job())
+
+
+def test_a_healthy_run_passes_and_keeps_what_was_found(make_job, toolbox, questions):
+    job = make_job(steps=1)
+    train_through(toolbox, questions, job)
+    found = {check["name"]: check for check in json.loads((job.directory / PREFLIGHT).read_text())}
+    assert all(check["passed"] for check in found.values())
+    assert {"memory", "disk", "template", "mask", "searching", "equal rewards", "time"} <= set(found)
+    assert "peak" in found["memory"]["found"]
+
+
+def test_a_resumed_run_is_not_probed_again(make_job, toolbox, questions, monkeypatch):
+    from slmsearch.learn.checkpoints import latest_complete_checkpoint
+    from slmsearch.learn.files import CHECKPOINTS
+
+    train_through(toolbox, questions, make_job(steps=2))
+    job = make_job(steps=4)
+    monkeypatch.setattr("slmsearch.learn.training.check_learning", lambda *a: pytest.fail("probed"))
+    train_through(toolbox, questions, job, latest_complete_checkpoint(job.directory / CHECKPOINTS))
+
+
+def test_require_stops_at_the_first_failure():
+    asked = []
+
+    def checks():
+        for name, passed in (("a", True), ("b", False), ("c", True)):
+            asked.append(name)
+            yield Check(name, passed, f"found {name}\nmore", "mend it")
+
+    with pytest.raises(PreflightError, match=r"^pre-flight check 'b' failed: found b; mend it$"):
+        require(checks())
+    assert asked == ["a", "b"]
+
+
+LAYER = ((2560, 4096), (2560, 1024), (2560, 1024), (4096, 2560), (2560, 9728), (2560, 9728), (9728, 2560))
+FOUR_B = Shape(4_022_468_096, LAYER * 36, 36, 2560, 1024, 151_936)
+"""Qwen3-4B's shape, from its published configuration."""
+
+
+def four_b(**train):
+    return RunConfig(
+        policy=PolicyConfig(model="x", dtype="bfloat16", device="cuda"),
+        searcher=SearcherConfig(max_turns=10, max_turn_tokens=256, max_episode_tokens=2048),
+        train=TrainConfig(**{"questions_per_step": 4, "group_size": 4, "accumulation": 16, "gradient_checkpointing": True, **train}),
+    )
+
+
+def test_four_billion_parameters_fit_24_gib_and_what_to_change_where_not():
+    card = {"cpu": 64 * GIB, "cuda": 24 * GIB}
+    plan = plan_memory(four_b(), FOUR_B, card)
+    assert plan.device == "cuda"
+    assert 9 * GIB < plan.peak < 22 * GIB
+    assert plan_memory(four_b(gradient_checkpointing=False, accumulation=1), FOUR_B, card).largest.setting == "train.gradient_checkpointing"
+    assert plan_memory(four_b(accumulation=1), FOUR_B, card).peak > plan.peak
+    assert plan_memory(four_b(questions_per_step=64), FOUR_B, card).largest.setting in ("train.questions_per_step", "train.accumulation")
+    assert plan_memory(four_b(lora=LoraSection(r=64)), FOUR_B, card).peak > plan.peak
+
+
+def test_the_judge_counts_only_while_it_shares_the_card():
+    card = {"cpu": 64 * GIB, "cuda": 24 * GIB}
+    peaks = []
+    for keep_loaded in (False, True):
+        config = four_b().model_copy(update={"judge": JudgeConfig(kind="ollama", keep_loaded=keep_loaded)})
+        peaks.append(plan_memory(config, FOUR_B, card).peak)
+    assert peaks[1] - peaks[0] == pytest.approx(4.7e9)
+
+
+def test_a_model_that_cannot_fit_is_refused(make_job, toolbox, questions, monkeypatch):
+    monkeypatch.setattr("slmsearch.learn.preflight.measure_available", lambda: {"cpu": 1e8})
+    with pytest.raises(PreflightError, match=r"check 'memory' failed: .+; change train\.\w+|policy\.\w+"):
+        train_through(toolbox, questions, make_job())
+
+
+def test_the_shape_is_read_without_weights(model_dir):
+    shape = measure_shape(str(model_dir))
+    assert (shape.layers, shape.hidden, shape.kv_width) == (2, 64, 32)
+    assert len(shape.linear_widths) == 14
+    assert shape.parameters < 200_000
+
+
+def test_a_full_disk_is_noticed(make_job, monkeypatch):
+    monkeypatch.setattr("slmsearch.learn.preflight.shutil.disk_usage", lambda place: type("Usage", (), {"free": 1e6})())
+    check = check_disk(make_job().config, FOUR_B)
+    assert not check.passed and "paths.data_dir" in check.remedy
