@@ -180,7 +180,7 @@ class SentinelConfig(Section):
 
     enabled: bool = True
     """False: no held-out reward is measured, and what the last step left is the adapter."""
-    held_out: int = Field(default=64, ge=1)
+    held_out: int = Field(default=128, ge=1)
     """Questions of the validation split by which weights are scored, at the start, at every checkpoint and at the end."""
     window: int = Field(default=8, ge=1)
     """Steps whose mean is judged."""
@@ -210,7 +210,7 @@ class TrainConfig(Section):
     void_turns: Literal["grade", "drop"] = "grade"
     """What becomes of an episode that ended malformed: it is graded as it is, or leaves its group and is only counted."""
     seed: int = 0
-    steps: int = Field(default=120, ge=0)
+    steps: int = Field(default=200, ge=0)
     """Optimiser updates; 0 derives them from `epochs`."""
     epochs: float = Field(default=1.0, gt=0)
     """Passes over the training questions; used only when `steps` is 0."""
@@ -230,7 +230,7 @@ class TrainConfig(Section):
     kl_coef: float = Field(default=0.0, ge=0)
     """Weight of the KL to the reference; 0 switches it and its measurement off."""
     lora: LoraSection = LoraSection()
-    checkpoint_steps: int = Field(default=25, ge=1)
+    checkpoint_steps: int = Field(default=40, ge=1)
     """Updates between checkpoints."""
     keep_checkpoints: int = Field(default=2, ge=1)
     max_failed_frac: Fraction = 0.5
@@ -284,7 +284,7 @@ class ControlConfig(Section):
     """SFT continued from the same checkpoint on the same demonstrations, to show what RL adds."""
 
     enabled: bool = True
-    steps: int = Field(default=1000, ge=1)
+    steps: int = Field(default=1200, ge=1)
     """Chosen so that it takes at least as long as GRPO does; both times are printed."""
     learning_rate: float = Field(default=1e-3, gt=0)
 
