@@ -1,10 +1,11 @@
 """Results as text for a terminal; the tables themselves are made in `slmsearch/report`."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from slmsearch.config import RunConfig
-from slmsearch.evaluate.compare import Comparison
+from slmsearch.evaluate.compare import Comparison, compare
 from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.store import load_rows
 from slmsearch.report.tables import Table, breakage_table, comparison_table, describe_comparison, results_table, slices_table
@@ -40,6 +41,9 @@ def render_summary(summary: Mapping[str, Any], config: RunConfig) -> str:
     if "rl_adds" in summary:
         lines.append(f"after - sft-control   {render_difference(summary['rl_adds'])}")
         times += f", SFT control {summary['control']['seconds']:.0f} s for {summary['control']['steps']} steps"
+    for name in sorted(set(evaluations) - {"before", "after", "sft-control"}):
+        difference = asdict(compare(evaluations[name], evaluations["after"], config.decision).difference)
+        lines.append(f"{f'after - {name}':<21} {render_difference(difference)}")
     lines += [f"training              {times}", "stages, seconds       " + _render_seconds(summary["seconds"])]
     return "\n".join([*lines, "", f"{summary['decision']}: {summary['reason']}"])
 

@@ -301,8 +301,9 @@ class EvaluateConfig(Section):
     seed: int = 0
     batch_size: int = Field(default=64, ge=1)
     """Episodes played together."""
-    baselines: tuple[str, ...] = ("random", "retrieve-then-answer")
-    """`random`, `retrieve-then-answer`, a path or Hub id of a model, or `openai:<model>@<base_url>`."""
+    baselines: tuple[str, ...] = ("random", "retrieve-then-answer", "data/models/tiny-searcher-clean")
+    """`random`, `retrieve-then-answer`, a path or Hub id of a model, or `openai:<model>@<base_url>`. The last by default: what supervised
+    training alone reaches with perfect demonstrations, for as long as checkpoint and GRPO take together."""
     traced_episodes: int = Field(default=24, ge=0)
     """Episodes recorded as traces: a stratified sample."""
 
