@@ -221,7 +221,12 @@ class TrainConfig(Section):
     accumulation: int = Field(default=1, ge=1)
     """Micro-batches per update."""
     learning_rate: float = Field(default=1e-3, gt=0)
-    """Constant; about ten times that of full fine-tuning, and larger still for a tiny model."""
+    """At the start; about ten times that of full fine-tuning, and larger still for a tiny model."""
+    lr_schedule: Literal["constant", "linear", "cosine"] = "linear"
+    """How it goes to 0 over all steps, or that it does not. Constant, the demo's policy stopped improving after 50 steps."""
+    mask_truncated: bool = False
+    """Leave episodes that a token limit cut off out of the update. A tiny policy flees into them, as nothing speaks against it; a large one
+    that is cut off for its long thoughts should not unlearn its format."""
     max_grad_norm: float = Field(default=1.0, gt=0)
     temperature: float = Field(default=1.0, gt=0)
     scale_rewards: Literal["none", "group", "batch"] = "none"

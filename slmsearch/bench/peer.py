@@ -106,7 +106,7 @@ def make_peer(shape: Shape, rows: list[int], steps: int, micro_batch: int, direc
     settings = {
         name: getattr(ours, name)
         for name in ("seed", "num_generations", "learning_rate", "temperature", "loss_type", "scale_rewards", "beta", "epsilon_high",
-                     "mask_truncated_completions", "max_completion_length", "max_grad_norm")
+                     "mask_truncated_completions", "max_completion_length", "max_grad_norm", "lr_scheduler_type")
     }  # fmt: skip
     arguments = GRPOConfig(
         output_dir=str(directory),
@@ -115,7 +115,6 @@ def make_peer(shape: Shape, rows: list[int], steps: int, micro_batch: int, direc
         gradient_accumulation_steps=episodes // micro_batch,
         generation_kwargs={"max_new_tokens": config.searcher.max_turn_tokens},
         max_tool_calling_iterations=config.searcher.max_turns - 1,
-        lr_scheduler_type="constant",
         shuffle_dataset=False,
         use_cpu=True,
         bf16=False,

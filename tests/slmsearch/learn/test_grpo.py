@@ -44,7 +44,7 @@ def test_arguments_follow_the_configuration(tmp_path):
     assert arguments.per_device_train_batch_size == 8
     assert arguments.generation_batch_size == 24
     assert (arguments.beta, arguments.loss_type, arguments.scale_rewards) == (0.01, "dr_grpo", "group")
-    assert arguments.mask_truncated_completions and not arguments.gradient_checkpointing and not arguments.bf16
+    assert not arguments.mask_truncated_completions and not arguments.gradient_checkpointing and not arguments.bf16
 
 
 def test_blocks_by_length_score_as_one_padded_batch(model_dir):
