@@ -210,7 +210,7 @@ class TrainConfig(Section):
     void_turns: Literal["grade", "drop"] = "grade"
     """What becomes of an episode that ended malformed: it is graded as it is, or leaves its group and is only counted."""
     seed: int = 0
-    steps: int = Field(default=200, ge=0)
+    steps: int = Field(default=150, ge=0)
     """Optimiser updates; 0 derives them from `epochs`."""
     epochs: float = Field(default=1.0, gt=0)
     """Passes over the training questions; used only when `steps` is 0."""
@@ -289,7 +289,7 @@ class ControlConfig(Section):
     """SFT continued from the same checkpoint on the same demonstrations, to show what RL adds."""
 
     enabled: bool = True
-    steps: int = Field(default=1200, ge=1)
+    steps: int = Field(default=1000, ge=1)
     """Chosen so that it takes at least as long as GRPO does; both times are printed."""
     learning_rate: float = Field(default=1e-3, gt=0)
 
