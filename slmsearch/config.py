@@ -289,7 +289,7 @@ class ControlConfig(Section):
     """SFT continued from the same checkpoint on the same demonstrations, to show what RL adds."""
 
     enabled: bool = True
-    steps: int = Field(default=1000, ge=1)
+    steps: int = Field(default=1200, ge=1)
     """Chosen so that it takes at least as long as GRPO does; both times are printed."""
     learning_rate: float = Field(default=1e-3, gt=0)
 
