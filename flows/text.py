@@ -1,5 +1,6 @@
 """Results as text for a terminal; the tables themselves are made in `slmsearch/report`."""
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -35,16 +36,17 @@ def render_summary(summary: Mapping[str, Any], config: RunConfig) -> str:
     evaluations = {name: load_rows(evals_dir(config) / key) for name, key in summary["evaluations"].items()}
     sides = {name: evaluations[name] for name in ("before", "after", "sft-control") if name in evaluations}
     lines = [turned(results_table(evaluations)).to_text(), "", slices_table(sides).to_text(), ""]
-    lines.append(f"after - before        {render_difference(summary['difference'])}")
+    differences = {"before": summary["difference"]}
     training = summary["training"]
     times = f"GRPO {training['seconds']:.0f} s for {training['steps']} steps"
     if "rl_adds" in summary:
-        lines.append(f"after - sft-control   {render_difference(summary['rl_adds'])}")
+        differences["sft-control"] = summary["rl_adds"]
         times += f", SFT control {summary['control']['seconds']:.0f} s for {summary['control']['steps']} steps"
     for name in sorted(set(evaluations) - {"before", "after", "sft-control"}):
-        difference = asdict(compare(evaluations[name], evaluations["after"], config.decision).difference)
-        lines.append(f"{f'after - {name}':<21} {render_difference(difference)}")
-    lines += [f"training              {times}", "stages, seconds       " + _render_seconds(summary["seconds"])]
+        differences[name] = asdict(compare(evaluations[name], evaluations["after"], config.decision).difference)
+    width = max(len(f"after - {name}") for name in differences)
+    lines += [f"{f'after - {name}':<{width}}  {render_difference(difference)}" for name, difference in differences.items()]
+    lines += [f"{'training':<{width}}  {times}", f"{'stages, seconds':<{width}}  " + _render_seconds(summary["seconds"], width)]
     return "\n".join([*lines, "", f"{summary['decision']}: {summary['reason']}"])
 
 
@@ -65,5 +67,7 @@ def turned(table: Table) -> Table:
     return Table(tuple(head), tuple(rows))
 
 
-def _render_seconds(seconds: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:.0f}" for name, value in seconds.items())
+def _render_seconds(seconds: Mapping[str, float], indent: int) -> str:
+    """Render stages and their seconds in lines that begin at a column."""
+    text = ", ".join(f"{name}\0{value:.0f}" for name, value in seconds.items())
+    return textwrap.fill(text, 110, subsequent_indent=" " * (indent + 2), break_on_hyphens=False).replace("\0", " ")
