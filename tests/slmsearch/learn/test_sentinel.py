@@ -125,7 +125,14 @@ def test_best_weights_that_are_missing_or_foreign_are_refused(tmp_path):
         keeper.load(tmp_path)
 
 
-COLLAPSING = {"steps": 14, "group_size": 8, "learning_rate": 1.0, "scale_rewards": "group", "checkpoint_steps": 3}
+COLLAPSING = {
+    "steps": 14,
+    "group_size": 8,
+    "learning_rate": 1.0,
+    "scale_rewards": "group",
+    "checkpoint_steps": 3,
+    "lr_schedule": "constant",
+}
 WATCHED = SentinelConfig(window=2, warmup=2, held_out=4, max_trips=9)
 
 
