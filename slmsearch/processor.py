@@ -2,7 +2,7 @@
 
 Two defaults of the platform cost a small model dearly. OpenMP's threads wait for each other by spinning for a millisecond: as soon
 as anything else wants a core, two threads are many times slower than one. And glibc hands every freed megabyte back to the
-kernel, to fetch it again a moment later: a third of the time of a training step went into page faults.
+kernel, to fetch it again a moment later, page fault by page fault.
 """
 
 import ctypes

@@ -9,8 +9,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from slmsearch.bench.learning import Say, difference_over, evaluate_on, make_ground, with_settings
+from slmsearch.bench.learning import Say, difference_over, evaluate_on, with_settings
 from slmsearch.config import RunConfig
+from slmsearch.evaluate.ground import Ground, make_ground
 from slmsearch.evaluate.policies import PolicySpec, parse_policy
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.learn.job import make_job
@@ -50,7 +51,7 @@ def run_algorithms(config: RunConfig, seeds: Sequence[int], steps: int, say: Say
     return {"n": len(start.rows), "steps": steps, "start": start.metrics["answer/exact_match"], "variants": rows}
 
 
-def _train_and_evaluate(config: RunConfig, ground: Any, start: Evaluation, say: Say) -> dict[str, Any]:
+def _train_and_evaluate(config: RunConfig, ground: Ground, start: Evaluation, say: Say) -> dict[str, Any]:
     result = train(make_job(config, ground.corpus_digest, ground.index_key), lambda report: None)
     policy = config.policy.model_copy(update={"adapter": str(result.adapter_dir)})
     # Evaluated by one reward, whatever was trained on: rows are compared by exact match alone.

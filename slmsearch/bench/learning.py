@@ -17,9 +17,8 @@ from statistics import mean, stdev
 from typing import Any
 
 from slmsearch.config import RunConfig
-from slmsearch.corpus.questions import Question
-from slmsearch.corpus.store import build_corpus, load_corpus
 from slmsearch.evaluate.compare import compare
+from slmsearch.evaluate.ground import Ground, make_ground
 from slmsearch.evaluate.policies import PolicySpec, parse_policy
 from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.run import eval_key, eval_sources, evaluate_policy, select_questions
@@ -28,24 +27,11 @@ from slmsearch.learn.control import control_key, train_control
 from slmsearch.learn.job import make_job
 from slmsearch.learn.launch import train
 from slmsearch.learn.models import model_hash
-from slmsearch.retrieval.build import build_index
-from slmsearch.retrieval.open import open_index
-from slmsearch.searcher.tools import Toolbox
 
 FRESH_WORLD = 1000
 """Added to the world's seed for the fresh world: other names, facts and wording."""
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """A corpus with its index, ready to be played on."""
-
-    corpus_digest: str
-    index_key: str
-    toolbox: Toolbox
-    questions: list[Question]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +89,6 @@ def run_learning(config: RunConfig, seeds: Sequence[int], clean_model: str | Non
     return {"rows": [asdict(row) for row in rows], "grpo": spread, "seeds": results}
 
 
-def make_ground(config: RunConfig) -> Ground:
-    """Build, or look up, the configured corpus and its index, and open them."""
-    data_dir = Path(config.paths.data_dir)
-    digest = build_corpus(config.corpus, data_dir / "corpora")
-    key = build_index(data_dir / "corpora" / digest, data_dir / "index", config.retrieval)
-    corpus = load_corpus(data_dir / "corpora", digest)
-    index = open_index(data_dir / "index", key, config.retrieval)
-    toolbox = Toolbox(corpus.library, index, config.retrieval.top_k, config.searcher.max_section_chars)
-    return Ground(digest, key, toolbox, select_questions(corpus.questions, config.evaluate))
-
-
 def render_learning(result: dict[str, Any]) -> str:
     """Render the result as Markdown."""
     lines = ["| policy | questions | exact match | two-hop | tool calls | training |", "|---|---|---|---|---|---|"]
@@ -151,11 +126,12 @@ def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
 def evaluate_on(ground: Ground, spec: PolicySpec, config: RunConfig, say: Say) -> Evaluation:
     """Evaluate a policy, or look its evaluation up."""
     evals_dir = Path(config.paths.data_dir) / "evals"
-    key = eval_key(ground.questions, ground.index_key, spec, config)
+    questions = select_questions(ground.questions, config.evaluate)
+    key = eval_key(questions, ground.index_key, spec, config)
     if not has_evaluation(evals_dir, key):
-        say(f"evaluating {spec.name} on {len(ground.questions)} questions")
-        evaluation = evaluate_policy(ground.questions, ground.toolbox, spec, config)
-        write_evaluation(evals_dir, key, evaluation, eval_sources(ground.questions, ground.index_key, spec, config))
+        say(f"evaluating {spec.name} on {len(questions)} questions")
+        evaluation = evaluate_policy(questions, ground.toolbox, spec, config)
+        write_evaluation(evals_dir, key, evaluation, eval_sources(questions, ground.index_key, spec, config))
     return load_evaluation(evals_dir, key)
 
 

@@ -1,6 +1,6 @@
 """The peer: TRL's own tool loop, with every advantage that its interface allows.
 
-- The same model, questions, temperature, reward and number of episodes; greedy batching: all episodes of a step in one batch.
+- The same model, questions, temperature, reward and number of episodes; all episodes of a step are generated in one batch.
 - A chat template that renders its `tool_calls` in the very tokens the policy writes, and a response template, so that its parser is
   one regular expression and no call is lost.
 - `max_new_tokens` of a turn as in our loop; without it a runaway turn could write until the episode is full.

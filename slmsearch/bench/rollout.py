@@ -13,6 +13,7 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 from statistics import mean, median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from transformers import PrinterCallback, TrainerCallback
 from transformers.cache_utils import DynamicCache
 
 from slmsearch.bench.peer import make_peer
-from slmsearch.bench.shapes import Shape, demo_shape, long_shape, scratch
+from slmsearch.bench.shapes import Shape, demo_shape, long_shape
 from slmsearch.config import RunConfig, SentinelConfig
 from slmsearch.generate.torch_writer import TorchWriter
 from slmsearch.judge import make_judge
@@ -43,7 +44,6 @@ class Stopwatch(TrainerCallback):
         self.steps: list[float] = []
         self.rollouts: list[float] = []
         self.episodes = 0
-        self.tokens = 0
         self._started = 0.0
 
     def watch(self, trainer: Any) -> None:
@@ -78,7 +78,7 @@ def run_rollout(config: RunConfig, shapes: tuple[str, ...], runs: int, say: Any)
         say: told what is being done.
     """
     result: dict[str, Any] = {"machine": describe_machine(config), "runs": runs}
-    with scratch() as directory:
+    with TemporaryDirectory(prefix="slmsearch-bench-") as directory:
         for name in shapes:
             shape = demo_shape(config) if name == "demo" else long_shape(Path(directory) / "long")
             result[name] = measure_shape_speed(shape, runs, Path(directory), say)
@@ -92,7 +92,7 @@ def measure_shape_speed(shape: Shape, runs: int, directory: Path, say: Any) -> d
     chosen, best = 0, float("inf")
     for micro_batch in PEER_MICRO_BATCHES[shape.name]:
         watch = Stopwatch()
-        _take_steps(_make_peer(shape, 2, micro_batch, directory, watch))
+        _make_peer(shape, 2, micro_batch, directory, watch).train()
         say(f"  peer with micro-batches of {micro_batch}: {watch.steps[-1]:.2f} s a step")
         if watch.steps[-1] < best:
             chosen, best = micro_batch, watch.steps[-1]
@@ -102,7 +102,7 @@ def measure_shape_speed(shape: Shape, runs: int, directory: Path, say: Any) -> d
     limits: list[float] = []
     for number in range(steps):
         for trainer in (ours, peer) if number % 2 else (peer, ours):
-            _take_steps(trainer)
+            trainer.train()
         with playable(ours) as model:
             limits.append(time_static_batch(model, bridge.episodes, ours.processing_class.pad_token_id))
         say(f"  step {number}: ours {ours_watch.steps[-1]:.2f} s, peer {peer_watch.steps[-1]:.2f} s, limit {limits[-1]:.2f} s")
@@ -196,10 +196,6 @@ def _make_peer(shape: Shape, steps: int, micro_batch: int, directory: Path, watc
 def _still(config: RunConfig) -> RunConfig:
     """Take one step at a time, at a learning rate that changes nothing."""
     return config.model_copy(update={"train": config.train.model_copy(update={"steps": 1, "learning_rate": NO_LEARNING})})
-
-
-def _take_steps(trainer: Any) -> None:
-    trainer.train()
 
 
 @torch.no_grad()

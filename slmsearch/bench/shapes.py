@@ -5,7 +5,6 @@ long   11 million weights, 8 turns, results of some 300 tokens: every turn shows
 """
 
 import random
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +12,11 @@ from typing import Any
 
 import torch
 
-from slmsearch.bench.learning import make_ground
 from slmsearch.config import PolicyConfig, RunConfig, SearcherConfig, TrainConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import Question
-from slmsearch.corpus.store import load_corpus
+from slmsearch.evaluate.ground import make_ground
+from slmsearch.learn.bootstrap import make_model
 from slmsearch.learn.training import select_questions
 from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.parsing import render_call
@@ -44,8 +43,7 @@ class Shape:
 def demo_shape(config: RunConfig) -> Shape:
     """Make the demo's own shape: eight questions, eight episodes each; corpus and index are built or looked up."""
     ground = make_ground(config)
-    corpus = load_corpus(Path(config.paths.data_dir) / "corpora", ground.corpus_digest)
-    questions = select_questions(corpus.questions["train"], 0)
+    questions = select_questions(ground.questions["train"], 0)
     return Shape("demo", config, questions, ground.toolbox, _count(config.policy.model))
 
 
@@ -94,27 +92,20 @@ def _filler(seed: str, words: int) -> str:
 
 
 def _make_long_model() -> tuple[Any, Any]:
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
     from slmsearch.learn.tokenizer import build_tokenizer
 
     tokenizer = build_tokenizer([f"Who built the {word} of Norwick? {_filler(word, 60)}" for word in WORDS] * 3)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=384,
-        num_hidden_layers=6,
-        num_attention_heads=6,
-        num_key_value_heads=6,
-        head_dim=64,
-        intermediate_size=1152,
-        max_position_embeddings=4096,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
-        tie_word_embeddings=True,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-    )
-    return Qwen3ForCausalLM(config), tokenizer
+    sizes = {
+        "hidden_size": 384,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 6,
+        "head_dim": 64,
+        "intermediate_size": 1152,
+        "max_position_embeddings": 4096,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    }
+    return make_model(tokenizer, **sizes), tokenizer
 
 
 def _imitate_calls(model: Any, tokenizer: Any, questions: Sequence[Question]) -> None:
@@ -145,8 +136,3 @@ def _count(model: str) -> int:
     from slmsearch.learn.memory import measure_shape
 
     return measure_shape(model).parameters
-
-
-def scratch() -> tempfile.TemporaryDirectory[str]:
-    """Make a directory that goes with the bench."""
-    return tempfile.TemporaryDirectory(prefix="slmsearch-bench-")

@@ -40,7 +40,7 @@ def load_model(policy: PolicyConfig) -> tuple[Any, Any]:
         tokenizer = AutoTokenizer.from_pretrained(policy.model, revision=policy.revision)
         model: Any = AutoModelForCausalLM.from_pretrained(policy.model, revision=policy.revision, dtype=policy.dtype)
     except (OSError, ValueError) as error:
-        raise ModelError(f"cannot load model {policy.model!r}: {_first_line(error)}; give a path or Hub id in policy.model") from error
+        raise ModelError(f"cannot load model {policy.model!r}: {first_line(error)}; give a path or Hub id in policy.model") from error
     if policy.adapter:
         model = merge_adapter(model, policy.adapter)
     return model.to(device), tokenizer
@@ -59,7 +59,7 @@ def merge_adapter(model: Any, adapter: str) -> Any:
     try:
         return PeftModel.from_pretrained(model, adapter).merge_and_unload()
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise ModelError(f"cannot load adapter {adapter!r}: {_first_line(error)}; was it trained on this base model?") from error
+        raise ModelError(f"cannot load adapter {adapter!r}: {first_line(error)}; was it trained on this base model?") from error
 
 
 def check_local(name: str, setting: str, file: str) -> None:
@@ -74,5 +74,6 @@ def check_local(name: str, setting: str, file: str) -> None:
         raise ModelError(f"no model at {name!r} ({file} is missing): mend {setting}, or make tiny-searcher with `slmsearch bootstrap`")
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, or its class where it has none."""
     return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__

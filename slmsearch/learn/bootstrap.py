@@ -24,23 +24,31 @@ INIT_STD = 0.05
 """Standard deviation of the initial weights; output projections are divided by sqrt(2 layers)."""
 
 
-def make_model(vocabulary_size: int, tokenizer: PreTrainedTokenizerBase) -> Qwen3ForCausalLM:
-    """Make an untrained Qwen3 model of about one million parameters, seeded by torch's global generator."""
+def make_model(tokenizer: PreTrainedTokenizerBase, **sizes: Any) -> Qwen3ForCausalLM:
+    """Make an untrained Qwen3 model, seeded by torch's global generator.
+
+    Args:
+        tokenizer: gives vocabulary and special tokens.
+        sizes: fields of `Qwen3Config` that differ from those of tiny-searcher, which make about one million parameters.
+    """
+    fields: dict[str, Any] = {
+        "hidden_size": 128,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "head_dim": 32,
+        "intermediate_size": 384,
+        "max_position_embeddings": 1024,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
+        "initializer_range": INIT_STD,
+    }
     config = Qwen3Config(
-        vocab_size=vocabulary_size,
-        hidden_size=128,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        head_dim=32,
-        intermediate_size=384,
-        max_position_embeddings=1024,
-        rope_parameters={"rope_type": "default", "rope_theta": 1000.0},
+        vocab_size=len(tokenizer),
         tie_word_embeddings=True,
-        initializer_range=INIT_STD,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
+        **(fields | sizes),
     )
     model = Qwen3ForCausalLM(config)
     with torch.no_grad():
@@ -75,7 +83,7 @@ def bootstrap(
     temporary.mkdir(parents=True)
     tokenizer = build_tokenizer(_texts(config, top_k))
     set_seed(config.seed)
-    model = make_model(len(tokenizer), tokenizer)
+    model = make_model(tokenizer)
     dialogue = Dialogue(tokenizer)
     train_sft(model, tokenizer, config, temporary / "scratch", lambda: demonstrated(dialogue, config, top_k, max_tokens), on_log)
     shutil.rmtree(temporary / "scratch", ignore_errors=True)

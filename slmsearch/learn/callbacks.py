@@ -52,7 +52,7 @@ class StepCallback(TrainerCallback):
         """
         self._bridge, self._on_step, self._should_stop, self._keep = bridge, on_step, should_stop, keep_checkpoints
         self._settings, self._sentinel = sentinel, Sentinel(sentinel)
-        self._started = self._not_step_s = 0.0
+        self._started = 0.0
         self.keeper: Keeper | None = None
         """Holds the best weights; set once there is a model."""
 
@@ -71,6 +71,8 @@ class StepCallback(TrainerCallback):
         keeper.load(checkpoint)
         for report in past:
             self._sentinel.look(report.metrics)
+            if report.collapse is not None:  # a loss that was no number made it forget, and trips no rule here
+                self._sentinel.forget()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start the clock."""

@@ -83,19 +83,12 @@ def start_cold(
 
 
 def _own_episodes(config: RunConfig, writer: TorchWriter, say: Callable[[str], None]) -> list[Encoded]:
-    from slmsearch.corpus.store import build_corpus, load_corpus
+    from slmsearch.evaluate.ground import make_ground
     from slmsearch.learn.training import select_questions
-    from slmsearch.retrieval.build import build_index
-    from slmsearch.retrieval.open import open_index
 
-    data_dir = Path(config.paths.data_dir)
-    digest = build_corpus(config.corpus, data_dir / "corpora")
-    corpus = load_corpus(data_dir / "corpora", digest)
-    key = build_index(data_dir / "corpora" / digest, data_dir / "index", config.retrieval)
-    index = open_index(data_dir / "index", key, config.retrieval)
-    toolbox = Toolbox(corpus.library, index, config.retrieval.top_k, config.searcher.max_section_chars)
-    questions = select_questions(corpus.questions.get(config.train.split, []), config.train.limit or config.sft.own_questions)
-    kept = sample_own(questions, toolbox, make_judge(config.judge), config, writer)
+    ground = make_ground(config)
+    questions = select_questions(ground.questions.get(config.train.split, []), config.train.limit or config.sft.own_questions)
+    kept = sample_own(questions, ground.toolbox, make_judge(config.judge), config, writer)
     say(f"{len(kept)} right episodes on {len({episode.question_id for episode in kept})} of {len(questions)} questions")
     if not kept:
         raise TrainingError("no episode of the model's own was right: begin with `slmsearch sft --from demonstrations`")

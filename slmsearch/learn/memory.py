@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from slmsearch.config import RunConfig
+from slmsearch.errors import ModelError
+from slmsearch.generate.load import check_local, first_line
 
 GIB = 1 << 30
 JUDGE_BYTES = {"qwen2.5:7b": 4.7e9, "qwen2.5:3b": 1.9e9, "phi3:mini": 2.2e9}
@@ -85,11 +87,18 @@ def measure_shape(model: str, revision: str | None = None) -> Shape:
     Args:
         model: path or Hub id.
         revision: commit on the Hub.
+
+    Raises:
+        ModelError: the configuration is missing, damaged, or cannot be fetched.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config: Any = AutoConfig.from_pretrained(model, revision=revision).get_text_config()
+    check_local(model, "policy.model", "config.json")
+    try:
+        config: Any = AutoConfig.from_pretrained(model, revision=revision).get_text_config()
+    except (OSError, ValueError) as error:
+        raise ModelError(f"cannot read the shape of model {model!r}: {first_line(error)}; give a path or Hub id in policy.model") from error
     with torch.device("meta"):
         skeleton: Any = AutoModelForCausalLM.from_config(config)
     head = skeleton.get_output_embeddings()

@@ -128,12 +128,10 @@ def preflight_here(config: RunConfig, tell: Callable[[Check], None], show: Calla
         show: takes one episode, printed token by token.
         paint: see `colour_episode`.
     """
-    from slmsearch.corpus.store import build_corpus, load_corpus
+    from slmsearch.evaluate.ground import make_ground
     from slmsearch.generate.load import load_model
     from slmsearch.judge import make_judge
     from slmsearch.learn.training import select_questions
-    from slmsearch.retrieval.build import build_index
-    from slmsearch.retrieval.open import open_index
 
     checks: list[Check] = []
 
@@ -147,14 +145,9 @@ def preflight_here(config: RunConfig, tell: Callable[[Check], None], show: Calla
 
     if not told(check_resources(config)):
         return checks
-    data_dir = Path(config.paths.data_dir)
-    digest = build_corpus(config.corpus, data_dir / "corpora")
-    corpus = load_corpus(data_dir / "corpora", digest)
-    key = build_index(data_dir / "corpora" / digest, data_dir / "index", config.retrieval)
-    index = open_index(data_dir / "index", key, config.retrieval)
-    toolbox = Toolbox(corpus.library, index, config.retrieval.top_k, config.searcher.max_section_chars)
-    questions = select_questions(corpus.questions.get(config.train.split, []), config.train.limit)
+    ground = make_ground(config)
+    questions = select_questions(ground.questions.get(config.train.split, []), config.train.limit)
     model, tokenizer = load_model(config.policy)
     writer = TorchWriter(model.eval(), tokenizer, config.searcher.tool_role)
-    told(check_learning(questions, toolbox, make_judge(config.judge), config, writer, show, paint))
+    told(check_learning(questions, ground.toolbox, make_judge(config.judge), config, writer, show, paint))
     return checks

@@ -32,7 +32,7 @@ WINDOW = 64
 
 WIDTH_STEP = 16
 """Widths of batches are multiples of this: oneDNN compiles a kernel for every new shape, and keeps it. With a new shape in every step
-that took a third of the time and some gigabytes."""
+the process grew to 5.6 GB instead of 1.4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,8 @@ FULL_PRECISION = "slmsearch_float32"
 def attend(
     module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, scaling: float, **_: Any
 ) -> tuple[Tensor, None]:
-    """Attend in float32 under autocast: torch's bfloat16 kernel for the CPU is slower, and rounds scores that copying depends on.
+    """Attend in float32 under autocast. With bfloat16 attention on the CPU, a model trained for the same steps copied worse (80 % of
+    one-hop questions right instead of 96 %, one run each).
 
     The interface is transformers' (`AttentionInterface`): rows x heads x tokens x size; one key head per query head.
     """

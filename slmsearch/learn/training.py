@@ -46,16 +46,13 @@ def run_job(job: TrainJob, checkpoint: Path | None = None) -> None:
     Raises:
         TrainingError: training ended before its last step.
     """
-    from slmsearch.corpus.store import load_corpus
-    from slmsearch.retrieval.open import open_index
+    from slmsearch.evaluate.ground import open_ground
 
     if job.config.train.cpu_threads:
         torch.set_num_threads(job.config.train.cpu_threads)
-    corpus = load_corpus(job.corpora_dir, job.corpus_digest)
-    index = open_index(job.index_dir, job.index_key, job.config.retrieval)
-    toolbox = Toolbox(corpus.library, index, job.config.retrieval.top_k, job.config.searcher.max_section_chars)
-    questions = corpus.questions.get(job.config.train.split, [])
-    train_through(toolbox, questions, job, checkpoint, corpus.questions.get("validation", []))
+    ground = open_ground(job.corpora_dir, job.corpus_digest, job.index_dir, job.index_key, job.config)
+    questions = ground.questions.get(job.config.train.split, [])
+    train_through(ground.toolbox, questions, job, checkpoint, ground.questions.get("validation", []))
 
 
 def train_through(

@@ -18,7 +18,7 @@ from slmsearch.learn.checkpoints import file_hash
 from slmsearch.learn.files import ADAPTER, STEPS
 from slmsearch.learn.job import TrainJob
 from slmsearch.learn.launch import TrainResult
-from slmsearch.learn.reports import append_report, make_report
+from slmsearch.learn.reports import Collapse, append_report, make_report
 from slmsearch.retrieval.embed import Progress, RememberingEmbedder, Vectors
 
 PAGES = 30
@@ -87,6 +87,8 @@ class FakeTraining:
         self.fail_with: BaseException | None = None
         self.calls = 0
         self.content = b"adapter"
+        self.collapse: Collapse | None = None
+        """Of the last step."""
 
     def train(self, job: TrainJob, on_step: Callable[[Any], None], resume: bool = True, after_step: int = 0) -> TrainResult:
         self.calls += 1
@@ -96,7 +98,7 @@ class FakeTraining:
             if self.fail_with is not None and step == 3:
                 error, self.fail_with = self.fail_with, None
                 raise error
-            report = make_report(step, {"reward/mean": step / 10, "loss": 0.5})
+            report = make_report(step, {"reward/mean": step / 10, "loss": 0.5}, self.collapse if step == STEPS_TRAINED else None)
             append_report(job.directory / STEPS, report)
             if step > after_step:
                 on_step(report)

@@ -4,6 +4,7 @@ import json
 import shutil
 import socket
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from flows.train_and_eval import train_and_eval
 from flows.validate import validate
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError, ModelError, TrainingError
+from slmsearch.learn.reports import Collapse
 from tasks.corpus import ValidationFailed
 from tasks.tracking import Tracker, open_tracker
 from tests.flows.fakes import STEPS_TRAINED, FakeTraining, make_config, replace_heavy_parts, write_corpus
@@ -182,6 +184,18 @@ def test_an_interrupted_training_goes_on_in_the_same_runs(
         assert [run.info.run_id for run in whole[stage]] == [broken[stage][0].info.run_id]
         assert whole[stage][0].info.status == "FINISHED"
     assert curve(tracker, whole["train"][0].info.run_id, "reward/mean") == list(range(1, STEPS_TRAINED + 1))
+
+
+def test_a_collapse_is_a_tag_in_mlflow_and_an_event_in_prefect(
+    config: RunConfig, training: FakeTraining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[tuple[str, dict[str, Any]]] = []
+    monkeypatch.setattr("tasks.train.emit_event", lambda event, resource, payload: events.append((event, payload)))
+    training.collapse = Collapse("entropy", 3.0, 1.5, returned_to=2, learning_rate=1e-4)
+    train_and_eval(config)
+    run = mlflow_runs(config)["train"][0]
+    assert run.data.tags[f"slmsearch.collapse.{STEPS_TRAINED}"] == training.collapse.describe()
+    assert events == [("slmsearch.train.collapsed", {"step": STEPS_TRAINED, **asdict(training.collapse)})]
 
 
 def test_a_worse_adapter_does_not_replace_the_champion(config: RunConfig, training: FakeTraining, monkeypatch: pytest.MonkeyPatch) -> None:

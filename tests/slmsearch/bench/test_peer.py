@@ -53,7 +53,7 @@ def test_tools_serve_from_the_same_toolbox():
 
 def test_the_limit_prefills_what_was_shown_and_decodes_the_longest(tokenizer):
     torch.manual_seed(0)
-    model = make_model(len(tokenizer), tokenizer)
+    model = make_model(tokenizer)
     seen = []
     handle = model.register_forward_pre_hook(lambda module, args, kwargs: seen.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True)
     turns = (Turn("a", sampled_ids=(5, 6)), Turn("b", context_ids=(7, 8, 9), sampled_ids=(5,)))

@@ -21,7 +21,7 @@ def tokenizer():
 @pytest.fixture(scope="module")
 def model(tokenizer):
     torch.manual_seed(0)
-    model = make_model(len(tokenizer), tokenizer).eval()
+    model = make_model(tokenizer).eval()
     with torch.no_grad():  # larger weights: clear winners, so that greedy choices do not hang on rounding
         for weight in model.parameters():
             weight.mul_(2)

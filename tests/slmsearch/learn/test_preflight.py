@@ -8,7 +8,7 @@ import pytest
 from slmsearch.config import JudgeConfig, LoraSection, PolicyConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
-from slmsearch.errors import PreflightError
+from slmsearch.errors import ModelError, PreflightError
 from slmsearch.learn.files import PREFLIGHT, STEPS
 from slmsearch.learn.memory import GIB, Shape, measure_shape, plan_memory
 from slmsearch.learn.preflight import check_disk, require
@@ -160,6 +160,15 @@ def test_the_shape_is_read_without_weights(model_dir):
     assert (shape.layers, shape.hidden, shape.kv_width) == (2, 64, 32)
     assert len(shape.linear_widths) == 14
     assert shape.parameters < 200_000
+
+
+@pytest.mark.parametrize("model", ["/no/such/model", "nobody/has-published-this", "damaged"])
+def test_a_shape_that_cannot_be_read_is_one_clear_error(model, tmp_path):
+    if model == "damaged":
+        (tmp_path / "config.json").write_text("{")
+        model = str(tmp_path)
+    with pytest.raises(ModelError, match=r"policy\.model"):
+        measure_shape(model)
 
 
 def test_a_full_disk_is_noticed(make_job, monkeypatch):

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,10 +14,11 @@ from slmsearch.errors import CheckpointError, TrainingError
 from slmsearch.generate.load import make_writer
 from slmsearch.generate.writer import Sampling
 from slmsearch.judge import ExactJudge
+from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.checkpoints import file_hash
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, STEPS
 from slmsearch.learn.keeper import Keeper
-from slmsearch.learn.reports import read_reports, truncate_reports
+from slmsearch.learn.reports import NOT_A_NUMBER, read_reports, truncate_reports
 from slmsearch.learn.sentinel import Sentinel
 from slmsearch.learn.training import train_through
 from slmsearch.searcher.rollout import play_episodes
@@ -123,6 +125,38 @@ def test_best_weights_that_are_missing_or_foreign_are_refused(tmp_path):
     Keeper(torch.nn.Linear(3, 3), lambda: 0.0).save(tmp_path)
     with pytest.raises(CheckpointError, match="belongs to another model"):
         keeper.load(tmp_path)
+
+
+def test_a_resumed_watch_forgets_what_a_broken_loss_made_it_forget(tmp_path):
+    """Every later step is judged as in the run that was not interrupted."""
+    model, keeper = make_keeper(0.5)
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+    state = SimpleNamespace(global_step=0, is_world_process_zero=True)
+
+    def play(callback, steps, **changes):
+        for step in steps:
+            state.global_step = step
+            callback._bridge.metrics = noisy(random.Random(step), **changes)
+            loss = float("nan") if step == 12 else 0.1
+            callback.on_log(None, state, None, {"loss": loss}, optimizer=optimizer, lr_scheduler=scheduler)
+
+    def begin():
+        reports = []
+        config = CONFIG.model_copy(update={"max_trips": 9})
+        return StepCallback(SimpleNamespace(metrics={}), reports.append, lambda: False, 1, config), reports
+
+    whole, reports = begin()
+    whole.watch(keeper, [], None)
+    play(whole, range(1, 17))
+    assert [report.collapse.rule for report in reports if report.collapse] == [NOT_A_NUMBER]
+    keeper.save(tmp_path)
+    resumed, later = begin()
+    resumed.watch(keeper, list(reports), tmp_path)
+    for callback in (whole, resumed):
+        play(callback, range(17, 29), **{"policy/entropy": 3.0})
+    expected = [(report.step, report.collapse.rule) for report in reports[16:] if report.collapse]
+    assert [(report.step, report.collapse.rule) for report in later if report.collapse] == expected
 
 
 COLLAPSING = {

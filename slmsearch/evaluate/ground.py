@@ -1,0 +1,46 @@
+"""A corpus and its index, opened to be played on."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from slmsearch.config import RunConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.corpus.store import build_corpus, load_corpus
+from slmsearch.retrieval.build import build_index
+from slmsearch.retrieval.open import open_index
+from slmsearch.searcher.tools import Toolbox
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What an episode is played on."""
+
+    corpus_digest: str
+    index_key: str
+    toolbox: Toolbox
+    questions: dict[str, list[Question]]
+    """By split."""
+
+
+def make_ground(config: RunConfig) -> Ground:
+    """Build, or look up, the configured corpus and its index, and open them."""
+    data_dir = Path(config.paths.data_dir)
+    digest = build_corpus(config.corpus, data_dir / "corpora")
+    key = build_index(data_dir / "corpora" / digest, data_dir / "index", config.retrieval)
+    return open_ground(data_dir / "corpora", digest, data_dir / "index", key, config)
+
+
+def open_ground(corpora_dir: Path, digest: str, index_dir: Path, index_key: str, config: RunConfig) -> Ground:
+    """Open a corpus and an index version that are there.
+
+    Args:
+        corpora_dir: directory of corpora.
+        digest: corpus.
+        index_dir: directory of index versions.
+        index_key: version.
+        config: retrieval and the length of what is shown.
+    """
+    corpus = load_corpus(corpora_dir, digest)
+    index = open_index(index_dir, index_key, config.retrieval)
+    toolbox = Toolbox(corpus.library, index, config.retrieval.top_k, config.searcher.max_section_chars)
+    return Ground(digest, index_key, toolbox, corpus.questions)
