@@ -11,6 +11,7 @@ from flows.stages import Data, compared, current_index, evaluated, sft_control, 
 from flows.summary import Outcome, conclude
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
+from slmsearch.learn.models import trained_policy
 
 
 @flow(name="train-and-eval", persist_result=True, result_serializer="json")
@@ -23,7 +24,7 @@ def train_and_eval(config: RunConfig = DEFAULTS) -> dict[str, Any]:
         baselines = evaluated_baselines(run, data)
         trained = trained_adapter(run, data)
         control = evaluated_control(run, data)
-        policy = run.config.policy.model_copy(update={"adapter": trained["adapter"]})
+        policy = trained_policy(run.config.policy, trained["adapter"])
         after = evaluated(run, data, PolicySpec(TRAINED, policy), "evaluate-after")
         comparison = compared(run, "compare", before, after)
         decision = promoted_or_held(run, data, trained, after, comparison)

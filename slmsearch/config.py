@@ -117,6 +117,8 @@ class PolicyConfig(Section):
     adapter: str | None = None
     """Path of a LoRA adapter to play with; None plays the bare model."""
     dtype: Literal["float32", "bfloat16", "auto"] = "float32"
+    load_in_4bit: bool = False
+    """Load the weights as 4-bit NF4 (bitsandbytes, extra `gpu`); an adapter trained on them is QLoRA."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     base_url: str | None = None
     """OpenAI-compatible endpoint that serves `model`; None loads it here."""
@@ -175,6 +177,17 @@ class LoraSection(Section):
     target_modules: str = "all-linear"
 
 
+class VllmConfig(Section):
+    """vLLM as the sampler of training (extra `gpu`); TRL carries the weights over before every step."""
+
+    mode: Literal["off", "colocate", "server"] = "off"
+    """`colocate`: in the training process, asleep while it learns. `server`: `vllm serve` on a device of its own."""
+    base_url: str = "http://localhost:8000"
+    """Address of the server."""
+    gpu_memory_frac: float = Field(default=0.5, gt=0, lt=1)
+    """Share of the device that a colocated engine takes while it samples."""
+
+
 class SentinelConfig(Section):
     """Watches a training run for collapse."""
 
@@ -199,6 +212,8 @@ class SentinelConfig(Section):
 class TrainConfig(Section):
     """Reinforcement learning through TRL."""
 
+    method: Literal["lora", "full"] = "lora"
+    """What learns: an adapter on frozen weights (QLoRA where `policy.load_in_4bit`), or all weights."""
     algorithm: Literal["grpo", "rloo", "reinforce"] = "grpo"
     """What a reward is compared with: the group's mean, the mean of the group's other episodes, or `baseline`."""
     baseline: float = 0.5
@@ -250,6 +265,9 @@ class TrainConfig(Section):
     where something else wants the second core."""
     num_processes: int = Field(default=1, ge=1)
     """Processes `accelerate launch` starts."""
+    accelerate_config: str | None = None
+    """A file of `accelerate config`, such as those in `deployments/configs/accelerate`; None writes one for `num_processes` here."""
+    vllm: VllmConfig = VllmConfig()
     sentinel: SentinelConfig = SentinelConfig()
 
     @model_validator(mode="after")
@@ -265,7 +283,7 @@ class SftConfig(Section):
     recipe: Literal["hasty", "careful"] = "hasty"
     """Who wrote the demonstrations: `careful` follows every question to its end, `hasty` rarely makes the second hop and
     rarely admits not knowing."""
-    steps: int = Field(default=4000, ge=1)
+    steps: int = Field(default=4800, ge=1)
     context_weight: float = Field(default=0.3, ge=0)
     """Weight of the loss on questions and tool results, beside 1 on what the reader wrote: predicting them, too, teaches a small
     model to copy sooner."""
@@ -361,3 +379,9 @@ class RunConfig(Section):
     evaluate: EvaluateConfig = EvaluateConfig()
     decision: DecisionConfig = DecisionConfig()
     tracking: TrackingConfig = TrackingConfig()
+
+    @model_validator(mode="after")
+    def _learns_what_can_learn(self) -> Self:
+        if self.train.method == "full" and (self.policy.load_in_4bit or self.policy.adapter):
+            raise ValueError("train.method full trains plain weights: unset policy.load_in_4bit and policy.adapter, or set it to lora")
+        return self

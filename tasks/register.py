@@ -7,7 +7,7 @@ from prefect.cache_policies import NO_CACHE
 
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.errors import ModelError
-from slmsearch.learn.models import model_hash
+from slmsearch.learn.models import model_hash, trained_policy
 from tasks.tracking import ADAPTER_HASH, BASE_MODEL, open_tracker
 
 
@@ -62,4 +62,4 @@ def champion_policy(config: RunConfig) -> PolicyConfig:
         raise ModelError(f"{name} has no champion yet; promote one with `slmsearch run train-and-eval`")
     if champion.get("slmsearch.base_hash", "") != base_hash(config.policy):
         raise ModelError(f"champion {champion['version']} of {name} was trained on {champion.get(BASE_MODEL)}; set policy.model to that")
-    return config.policy.model_copy(update={"adapter": str(open_tracker(config).fetch_adapter(name, champion["version"]))})
+    return trained_policy(config.policy, str(open_tracker(config).fetch_adapter(name, champion["version"])))

@@ -16,6 +16,7 @@ from slmsearch.evaluate.policies import PolicySpec, parse_policy
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.learn.job import make_job
 from slmsearch.learn.launch import train
+from slmsearch.learn.models import trained_policy
 
 CONTROL = {"train.preflight": "record", "train.sentinel.enabled": False}
 """A control may have nothing to learn from, and must not be saved by a held-out reward that knows the answers."""
@@ -53,7 +54,7 @@ def run_algorithms(config: RunConfig, seeds: Sequence[int], steps: int, say: Say
 
 def _train_and_evaluate(config: RunConfig, ground: Ground, start: Evaluation, say: Say) -> dict[str, Any]:
     result = train(make_job(config, ground.corpus_digest, ground.index_key), lambda report: None)
-    policy = config.policy.model_copy(update={"adapter": str(result.adapter_dir)})
+    policy = trained_policy(config.policy, str(result.adapter_dir))
     # Evaluated by one reward, whatever was trained on: rows are compared by exact match alone.
     judged = config.model_copy(update={"reward": type(config.reward)()})
     after = evaluate_on(ground, PolicySpec(Path(result.adapter_dir).parent.name, policy), judged, say)

@@ -26,7 +26,7 @@ from slmsearch.evaluate.store import Evaluation, has_evaluation, load_evaluation
 from slmsearch.learn.control import control_key, train_control
 from slmsearch.learn.job import make_job
 from slmsearch.learn.launch import train
-from slmsearch.learn.models import model_hash
+from slmsearch.learn.models import model_hash, trained_policy
 
 FRESH_WORLD = 1000
 """Added to the world's seed for the fresh world: other names, facts and wording."""
@@ -68,8 +68,7 @@ def run_learning(config: RunConfig, seeds: Sequence[int], clean_model: str | Non
         job = make_job(seeded, ground.corpus_digest, ground.index_key)
         say(f"GRPO with seed {seed}: {config.train.steps} steps")
         result = train(job, lambda report: say(f"  step {report.step}: exact match {report.metrics.get('answer/exact_match', 0):.2f}"))
-        policy = seeded.policy.model_copy(update={"adapter": str(result.adapter_dir)})
-        spec = PolicySpec(f"grpo-seed-{seed}", policy)
+        spec = PolicySpec(f"grpo-seed-{seed}", trained_policy(seeded.policy, str(result.adapter_dir)))
         after, elsewhere = evaluate_on(ground, spec, seeded, say), evaluate_on(fresh, spec, seeded, say)
         rows += [_row(f"grpo, seed {seed}", after, result.seconds), _row(f"grpo, seed {seed}, fresh world", elsewhere, None)]
         results.append(

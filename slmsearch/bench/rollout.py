@@ -23,11 +23,11 @@ from transformers.cache_utils import DynamicCache
 from slmsearch.bench.peer import make_peer
 from slmsearch.bench.shapes import Shape, demo_shape, long_shape
 from slmsearch.config import RunConfig, SentinelConfig
-from slmsearch.generate.torch_writer import TorchWriter
 from slmsearch.judge import make_judge
 from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.grpo import make_arguments, make_trainer
-from slmsearch.learn.rollout_bridge import RolloutBridge, playable
+from slmsearch.learn.lending import lend_torch, playable
+from slmsearch.learn.rollout_bridge import RolloutBridge
 from slmsearch.learn.training import load_trainable
 from slmsearch.searcher.episode import Episode
 
@@ -169,10 +169,8 @@ def _make_ours(shape: Shape, directory: Path, watch: Stopwatch) -> tuple[Any, Ro
     config = _still(shape.config)
     model, tokenizer = load_trainable(config)
 
-    def make_writer(trained: Any) -> TorchWriter:
-        return TorchWriter(trained, tokenizer, config.searcher.tool_role)
-
-    bridge = RolloutBridge(shape.questions, shape.toolbox, make_judge(config.judge), config, make_writer, tokenizer.eos_token_id)
+    lend = lend_torch(tokenizer, config.searcher.tool_role)
+    bridge = RolloutBridge(shape.questions, shape.toolbox, make_judge(config.judge), config, lend, tokenizer.eos_token_id)
     callback = StepCallback(bridge, lambda report: None, lambda: False, 1, SentinelConfig(enabled=False))
     trainer = make_trainer(model, tokenizer, shape.questions, bridge, make_arguments(config, directory, 1, True), config, callback)
     trainer.args.save_strategy = "no"

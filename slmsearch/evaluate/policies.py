@@ -10,14 +10,13 @@
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.errors import ConfigError
 from slmsearch.evaluate.baselines import make_retrieve_then_answer
 from slmsearch.generate.writer import Writer
-from slmsearch.learn.models import model_hash
+from slmsearch.learn.models import model_hash, trained_policy
 from slmsearch.searcher.tools import Toolbox
 
 RANDOM, RETRIEVE_THEN_ANSWER, TRAINED, UNTRAINED = "random", "retrieve-then-answer", "trained", "untrained"
@@ -57,10 +56,7 @@ def parse_policy(spec: str, config: PolicyConfig) -> PolicySpec:
     if not spec.strip():
         raise ConfigError(f"policy name is empty; use {UNTRAINED}, {TRAINED}, {RANDOM}, {RETRIEVE_THEN_ANSWER}, a path or a Hub id")
     name = spec.rstrip("/").rpartition("/")[2]
-    if (Path(spec) / "adapter_config.json").is_file():
-        return PolicySpec(name, config.model_copy(update={"adapter": spec}))
-    local = {"model": spec, "revision": None, "adapter": None, "base_url": None, "api_key": None}
-    return PolicySpec(name, config.model_copy(update=local))
+    return PolicySpec(name, trained_policy(config, spec))
 
 
 def describe_policy(spec: PolicySpec, config: RunConfig) -> dict[str, Any]:
@@ -71,7 +67,8 @@ def describe_policy(spec: PolicySpec, config: RunConfig) -> dict[str, Any]:
     if policy.base_url:
         return {"served": policy.model, "base_url": policy.base_url}
     adapter = model_hash(policy.adapter) if policy.adapter else None
-    return {"model": model_hash(policy.model, policy.revision), "adapter": adapter, "dtype": policy.dtype}
+    precision = "nf4" if policy.load_in_4bit else policy.dtype
+    return {"model": model_hash(policy.model, policy.revision), "adapter": adapter, "dtype": precision}
 
 
 def make_policy_writer(spec: PolicySpec, toolbox: Toolbox, config: RunConfig) -> Writer:

@@ -36,18 +36,34 @@ def load_model(policy: PolicyConfig) -> tuple[Any, Any]:
 
     check_local(policy.model, "policy.model", "config.json")
     device = policy.device if policy.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
+    quantised = {"quantization_config": make_quantisation(device), "device_map": device} if policy.load_in_4bit else {}
     try:
         tokenizer = AutoTokenizer.from_pretrained(policy.model, revision=policy.revision)
-        model: Any = AutoModelForCausalLM.from_pretrained(policy.model, revision=policy.revision, dtype=policy.dtype)
-    except (OSError, ValueError) as error:
+        model: Any = AutoModelForCausalLM.from_pretrained(policy.model, revision=policy.revision, dtype=policy.dtype, **quantised)
+    except (OSError, ValueError, ImportError) as error:
         raise ModelError(f"cannot load model {policy.model!r}: {first_line(error)}; give a path or Hub id in policy.model") from error
     if policy.adapter:
-        model = merge_adapter(model, policy.adapter)
-    return model.to(device), tokenizer
+        # Merged into 4-bit weights an adapter would be rounded with them.
+        model = merge_adapter(model, policy.adapter, keep=policy.load_in_4bit)
+    return (model if quantised else model.to(device)), tokenizer
 
 
-def merge_adapter(model: Any, adapter: str) -> Any:
+def make_quantisation(device: str) -> Any:
+    """Make the settings of QLoRA (Dettmers et al. 2023): NF4, scales quantised too, products in bfloat16; on the CPU in float32."""
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    compute = torch.float32 if device == "cpu" else torch.bfloat16
+    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=compute)
+
+
+def merge_adapter(model: Any, adapter: str, keep: bool = False) -> Any:
     """Merge a LoRA adapter of safetensors into a model.
+
+    Args:
+        model: its base.
+        adapter: its directory.
+        keep: lay it over the weights instead, which is slower and rounds nothing.
 
     Raises:
         ModelError: the adapter is missing, damaged, or does not fit.
@@ -57,7 +73,8 @@ def merge_adapter(model: Any, adapter: str) -> Any:
 
     check_local(adapter, "policy.adapter", "adapter_model.safetensors")
     try:
-        return PeftModel.from_pretrained(model, adapter).merge_and_unload()
+        adapted = PeftModel.from_pretrained(model, adapter)
+        return adapted if keep else adapted.merge_and_unload()
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"cannot load adapter {adapter!r}: {first_line(error)}; was it trained on this base model?") from error
 

@@ -23,6 +23,7 @@ from slmsearch.config import LoraSection, RunConfig, TrainConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import ConfigError
 from slmsearch.learn.advantages import compute_advantages
+from slmsearch.learn.memory import PROMPT_TOKENS
 from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward
 from slmsearch.searcher.prompt import make_prompt
 
@@ -105,7 +106,22 @@ def make_arguments(config: RunConfig, directory: Path, max_steps: int, use_cpu: 
         disable_tqdm=True,
         dataloader_pin_memory=False,
         ddp_find_unused_parameters=False,
+        **_vllm_arguments(config),
     )
+
+
+def _vllm_arguments(config: RunConfig) -> dict[str, Any]:
+    vllm = config.train.vllm
+    if vllm.mode == "off":
+        return {}
+    return {
+        "use_vllm": True,
+        "vllm_mode": vllm.mode,
+        "vllm_server_base_url": vllm.base_url if vllm.mode == "server" else None,
+        "vllm_gpu_memory_utilization": vllm.gpu_memory_frac,
+        "vllm_enable_sleep_mode": vllm.mode == "colocate",
+        "vllm_max_model_length": PROMPT_TOKENS + config.searcher.max_episode_tokens,
+    }
 
 
 def make_adapter_config(lora: LoraSection) -> LoraConfig:
@@ -234,7 +250,7 @@ def make_trainer(
         args=arguments,
         train_dataset=make_dataset(questions, config),
         processing_class=tokenizer,
-        peft_config=None if isinstance(model, PeftModel) else make_adapter_config(config.train.lora),
+        peft_config=make_adapter_config(config.train.lora) if config.train.method == "lora" and not isinstance(model, PeftModel) else None,
         rollout_func=bridge,
         callbacks=[callback],
     )

@@ -88,7 +88,8 @@ def train_key(config: RunConfig, corpus_digest: str, index_key: str) -> str:
 
 def _policy_part(policy: PolicyConfig) -> dict[str, str]:
     adapter = model_hash(policy.adapter) if policy.adapter else ""
-    return {"model": model_hash(policy.model, policy.revision), "adapter": adapter, "dtype": policy.dtype}
+    precision = "nf4" if policy.load_in_4bit else policy.dtype
+    return {"model": model_hash(policy.model, policy.revision), "adapter": adapter, "dtype": precision}
 
 
 def _judge_part(judge: JudgeConfig) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from slmsearch.learn import guard
 from slmsearch.learn.checkpoints import checkpoint_step, discard_after, file_hash, latest_complete_checkpoint, write_json
 from slmsearch.learn.files import ACCELERATE, ADAPTER, CHECKPOINTS, ERROR, JOB, LOCK, LOG, MANIFEST, PREFLIGHT, STEPS, STOP
 from slmsearch.learn.job import TrainJob, split_secrets
+from slmsearch.learn.models import weights_file
 from slmsearch.learn.reports import ReportTail, StepReport, truncate_reports
 
 POLL_SECONDS = 0.2
@@ -45,7 +46,7 @@ class TrainResult:
 
     adapter_dir: Path
     adapter_hash: str
-    """sha256 of `adapter_model.safetensors`."""
+    """sha256 of its weights."""
     steps: int
     seconds: float
     """Time spent in steps over all attempts, loading included for the last one."""
@@ -86,7 +87,7 @@ def find_result(job: TrainJob) -> TrainResult | None:
     adapter = job.directory / ADAPTER
     try:
         manifest = json.loads((job.directory / MANIFEST).read_text(encoding="utf-8"))
-        if file_hash(adapter / "adapter_model.safetensors") != manifest["adapter_hash"]:
+        if file_hash(weights_file(adapter)) != manifest["adapter_hash"]:
             return None
     except (OSError, ValueError, KeyError):
         return None
@@ -173,7 +174,7 @@ def _start(job: TrainJob, checkpoint: Path | None, log: int) -> "subprocess.Pope
 
 def launcher(job: TrainJob) -> list[str]:
     """Arguments for Python that start the training process; the job's file follows."""
-    settings = str(job.directory / ACCELERATE)
+    settings = job.config.train.accelerate_config or str(job.directory / ACCELERATE)
     return ["-m", "accelerate.commands.launch", "--config_file", settings, "-m", "slmsearch.learn.worker"]
 
 

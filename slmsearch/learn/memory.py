@@ -18,6 +18,8 @@ JUDGE_BYTES = {"qwen2.5:7b": 4.7e9, "qwen2.5:3b": 1.9e9, "phi3:mini": 2.2e9}
 """Weights of judges that Ollama serves, as its library lists them (4-bit)."""
 RUNTIME_BYTES = {"cpu": 0.9e9, "cuda": 0.8e9}
 """Python with its libraries, embedder and corpus; on a GPU the context and its workspaces."""
+NF4_BYTES = 0.55
+"""Of a weight in 4 bits, with its share of the scales and of the layers that stay as they are."""
 PROMPT_TOKENS = 256
 """Tokens of the opening messages, about."""
 
@@ -109,6 +111,13 @@ def measure_shape(model: str, revision: str | None = None) -> Shape:
     return Shape(sum(parameters.values()), widths, config.num_hidden_layers, config.hidden_size, heads * size, config.vocab_size)
 
 
+def count_trained(config: RunConfig, shape: Shape) -> int:
+    """Count the weights that learn."""
+    if config.train.method == "full":
+        return shape.parameters
+    return sum(config.train.lora.r * (a + b) for a, b in shape.linear_widths)
+
+
 def plan_memory(config: RunConfig, shape: Shape, available: Mapping[str, float]) -> MemoryPlan:
     """Plan the memory of a training run.
 
@@ -120,7 +129,11 @@ def plan_memory(config: RunConfig, shape: Shape, available: Mapping[str, float])
     train, searcher = config.train, config.searcher
     device = "cuda" if config.policy.device != "cpu" and "cuda" in available else "cpu"
     width = 4 if config.policy.dtype == "float32" else 2
-    trained = sum(train.lora.r * (a + b) for a, b in shape.linear_widths)
+    per_weight = NF4_BYTES if config.policy.load_in_4bit else width
+    trained = count_trained(config, shape)
+    weights_setting = "policy.dtype" if per_weight == 4 else "policy.model" if config.policy.load_in_4bit else "policy.load_in_4bit"
+    # A full run learns the weights in place; an adapter is kept beside them.
+    learning = Part("gradient, optimiser", trained * (width + 8), "train.method") if train.method == "full" else None
     episodes = train.questions_per_step * train.group_size // train.num_processes
     rows = episodes // train.accumulation
     tokens = PROMPT_TOKENS + searcher.max_episode_tokens
@@ -129,16 +142,20 @@ def plan_memory(config: RunConfig, shape: Shape, available: Mapping[str, float])
     if train.gradient_checkpointing:
         activations += rows * tokens * 34 * shape.hidden * width / 2
     always = [
-        Part("weights", shape.parameters * width, "policy.dtype" if width == 4 else "policy.model"),
-        Part("adapter, gradient, optimiser", trained * 16, "train.lora.r"),
+        Part("weights", shape.parameters * per_weight, weights_setting),
+        learning or Part("adapter, gradient, optimiser", trained * 16, "train.lora.r"),
         Part("runtime", RUNTIME_BYTES[device], ""),
     ]
     if config.judge.kind == "ollama" and config.judge.keep_loaded and device == "cuda":
         always.append(Part("judge", JUDGE_BYTES.get(config.judge.model, 5e9), "judge.keep_loaded"))
-    sampling = (
+    sampling: tuple[Part, ...] = (
         Part("key-value cache", 2 * shape.layers * shape.kv_width * width * episodes * tokens, "train.questions_per_step"),
         Part("logits", 3 * 4 * episodes * shape.vocabulary, "train.questions_per_step"),
     )
+    if train.vllm.mode == "colocate":
+        sampling = (Part("vLLM", train.vllm.gpu_memory_frac * available[device], "train.vllm.gpu_memory_frac"),)
+    elif train.vllm.mode == "server":
+        sampling = ()
     updating = (
         Part("activations", activations, "train.accumulation" if train.gradient_checkpointing else "train.gradient_checkpointing"),
         Part("logits", 3 * 4 * rows * searcher.max_turn_tokens * min(searcher.max_turns, 4) * shape.vocabulary, "train.accumulation"),

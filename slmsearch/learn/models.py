@@ -6,12 +6,26 @@ Light: nothing is loaded, files are only read.
 import functools
 from pathlib import Path
 
+from slmsearch.config import PolicyConfig
 from slmsearch.keys import content_key
 from slmsearch.learn.checkpoints import file_hash
 
 _SUFFIXES = {".safetensors", ".bin", ".json", ".jinja", ".txt", ".model"}
 """Weights, configuration, tokenizer and chat template; model cards and notes do not count."""
 _NOTES = {"bootstrap.json", "manifest.json", "trainer_state.json"}
+
+
+def weights_file(directory: Path) -> Path:
+    """Name the file that holds the weights of an adapter, or else of a model saved as one file."""
+    adapter = directory / "adapter_model.safetensors"
+    return adapter if adapter.is_file() else directory / "model.safetensors"
+
+
+def trained_policy(policy: PolicyConfig, directory: str) -> PolicyConfig:
+    """Return the policy that plays with what training left in a directory: an adapter on its model, or a model in its place."""
+    if (Path(directory) / "adapter_config.json").is_file():
+        return policy.model_copy(update={"adapter": directory})
+    return policy.model_copy(update={"model": directory, "revision": None, "adapter": None, "base_url": None, "api_key": None})
 
 
 def model_hash(model: str, revision: str | None = None) -> str:

@@ -7,6 +7,7 @@ memory comes before anything is loaded, the probe plays a few groups with the un
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import PreflightError
 from slmsearch.evaluate.run import grade_episodes
+from slmsearch.generate.dialogue import Dialogue
 from slmsearch.generate.torch_writer import TorchWriter
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.writer import Sampling, Writer
 from slmsearch.judge import Judge
-from slmsearch.learn.memory import GIB, Shape, measure_available, measure_shape, plan_memory
+from slmsearch.learn.memory import GIB, Shape, count_trained, measure_available, measure_shape, plan_memory
 from slmsearch.learn.probe import (
     Check,
     check_episodes,
@@ -48,12 +50,25 @@ def check_resources(config: RunConfig) -> Iterator[Check]:
     found = f"{plan.peak / GIB:.2f} of {plan.available / GIB:.2f} GiB on {plan.device}, most of it {plan.largest.name}\n{plan.render()}"
     yield Check("memory", fits, found, f"change {plan.largest.setting} ({plan.largest.name}: {plan.largest.num_bytes / GIB:.2f} GiB)")
     yield check_disk(config, shape)
+    yield from check_extras(config)
+
+
+def check_extras(config: RunConfig) -> Iterator[Check]:
+    """Check that what a setting needs beyond the ordinary dependencies is installed."""
+    needs = {
+        "vllm": ("train.vllm.mode", config.train.vllm.mode != "off"),
+        "bitsandbytes": ("policy.load_in_4bit", config.policy.load_in_4bit),
+    }
+    for package, (setting, needed) in needs.items():
+        if needed:
+            there = find_spec(package) is not None
+            found = f"{setting} needs {package}, which is {'' if there else 'not '}installed"
+            yield Check(package, there, found, f"install the extra: uv pip install 'slmsearch[gpu]', or unset {setting}")
 
 
 def check_disk(config: RunConfig, shape: Shape) -> Check:
     """Compare the checkpoints' size with the free space of the data directory."""
-    trained = sum(config.train.lora.r * (a + b) for a, b in shape.linear_widths)
-    needed = DISK_RESERVE + (config.train.keep_checkpoints + 2) * trained * 12
+    needed = DISK_RESERVE + (config.train.keep_checkpoints + 2) * count_trained(config, shape) * 12
     place = Path(config.paths.data_dir)
     while not place.exists():
         place = place.parent
@@ -67,7 +82,8 @@ def check_learning(
     toolbox: Toolbox,
     judge: Judge,
     config: RunConfig,
-    writer: TorchWriter,
+    writer: Writer,
+    dialogue: Dialogue,
     show: Callable[[str], None] = lambda text: None,
     paint: Callable[[str, bool], str] = lambda text, trained: text,
 ) -> Iterator[Check]:
@@ -79,10 +95,10 @@ def check_learning(
         judge: the configured judge.
         config: the run.
         writer: the policy before training.
+        dialogue: encodes for its model.
         show: takes one episode, printed token by token.
         paint: see `colour_episode`.
     """
-    dialogue = writer.dialogue
     yield check_tool_calls(dialogue)
     yield check_template(dialogue)
     yield check_judge(judge, questions)
@@ -149,5 +165,5 @@ def preflight_here(config: RunConfig, tell: Callable[[Check], None], show: Calla
     questions = select_questions(ground.questions.get(config.train.split, []), config.train.limit)
     model, tokenizer = load_model(config.policy)
     writer = TorchWriter(model.eval(), tokenizer, config.searcher.tool_role)
-    told(check_learning(questions, ground.toolbox, make_judge(config.judge), config, writer, show, paint))
+    told(check_learning(questions, ground.toolbox, make_judge(config.judge), config, writer, writer.dialogue, show, paint))
     return checks

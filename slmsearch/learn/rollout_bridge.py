@@ -11,18 +11,12 @@ import hashlib
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from math import fsum
 from statistics import stdev
 from typing import Any
 
-import torch
 from accelerate.utils import gather_object
-from peft import PeftModel
-from peft.tuners.lora import Linear as LoraLinear
-from torch.nn import Linear, Parameter
-from trl.models import unwrap_model_for_generation
 
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
@@ -30,25 +24,18 @@ from slmsearch.errors import TrainingError
 from slmsearch.evaluate.metrics import summarise
 from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.run import grade_episodes
-from slmsearch.generate.writer import Sampling, Writer
+from slmsearch.generate.writer import Sampling
 from slmsearch.judge import Judge
+from slmsearch.learn.lending import Lend
 from slmsearch.searcher.episode import Episode, StopReason
 from slmsearch.searcher.rollout import play_episodes
 from slmsearch.searcher.tools import SEARCH, Toolbox
-
-FOLD_UP_TO = 50_000_000
-"""Weights a model may have for its adapter to be folded in while episodes are played: it costs a copy of the adapted layers."""
-
-MakeWriter = Callable[[Any], Writer]
-"""Model being trained (adapter active, wrappers off) -> writer that samples from it."""
 
 
 class RolloutBridge:
     """Plays a generation batch for TRL and keeps the metrics of the last one."""
 
-    def __init__(
-        self, questions: Sequence[Question], toolbox: Toolbox, judge: Judge, config: RunConfig, make_writer: MakeWriter, end_id: int
-    ) -> None:
+    def __init__(self, questions: Sequence[Question], toolbox: Toolbox, judge: Judge, config: RunConfig, lend: Lend, end_id: int) -> None:
         """Bind what an episode needs.
 
         Args:
@@ -56,14 +43,14 @@ class RolloutBridge:
             toolbox: tools over the corpus.
             judge: decides which answers are right.
             config: limits, reward, seed, tolerated failures.
-            make_writer: called once per batch.
+            lend: lends a writer that samples from the weights being trained; called once per batch.
             end_id: token that stands in for an episode that failed.
         """
         self._questions = {question.question: question for question in questions}
         if len(self._questions) != len(questions):
             raise ValueError("two questions have the same text")
         self._toolbox, self._judge, self._config = toolbox, judge, config
-        self._make_writer, self._end_id = make_writer, end_id
+        self._lend, self._end_id = lend, end_id
         self.metrics: dict[str, float] = {}
         """Of the last batch, over all processes, under the project's names."""
         self.rewards: list[float | None] = []
@@ -91,8 +78,7 @@ class RolloutBridge:
             max_new_tokens=self._config.searcher.max_turn_tokens,
         )
         started = time.perf_counter()
-        with playable(trainer) as model:
-            writer = self._make_writer(model)
+        with self._lend(trainer) as writer:
             episodes = play_episodes(questions, writer, self._toolbox, self._config.searcher, sampling)
         seconds = time.perf_counter() - started
         self.episodes = episodes
@@ -107,8 +93,8 @@ class RolloutBridge:
     def score(self, questions: Sequence[Question], trainer: Any) -> float:
         """Play questions once, greedily, with the weights in place, and return their mean reward; every process plays them all."""
         sampling = Sampling(temperature=0.0, seed=0, max_new_tokens=self._config.searcher.max_turn_tokens)
-        with playable(trainer) as model:
-            episodes = play_episodes(questions, self._make_writer(model), self._toolbox, self._config.searcher, sampling)
+        with self._lend(trainer) as writer:
+            episodes = play_episodes(questions, writer, self._toolbox, self._config.searcher, sampling)
         reward = self._config.reward.model_copy(update={"kind": "task"})
         rows = [row for row in grade_episodes(questions, episodes, self._judge, reward) if not row.failed]
         return fsum(row.reward for row in rows) / max(1, len(rows))
@@ -119,59 +105,6 @@ class RolloutBridge:
             cause = failures.most_common(1)[0][0]
             raise TrainingError(f"{failures.total()} of {len(rows)} episodes of a step failed: {cause}")
         self.metrics = {**summarise(rows), **summarise_groups(rewards, group_size)}
-
-
-@contextmanager
-def playable(trainer: Any) -> Iterator[Any]:
-    """Lend the trained model for sampling: wrappers and gradient checkpointing off, eval mode, no gradients; then restore.
-
-    TRL calls `rollout_func` in train mode with gradients on.
-    """
-    with torch.no_grad(), unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as unwrapped:
-        was_training = trainer.model.training
-        trainer.model.eval()
-        try:
-            with trainer.accelerator.autocast(), folded(unwrapped) as model:
-                yield model
-        finally:
-            trainer.model.train(was_training)
-
-
-@contextmanager
-def folded(model: Any) -> Iterator[Any]:
-    """Take PEFT's wrapper off; in a small float32 model fold the adapter into the weights while it is lent, too.
-
-    A small model spends most of its time on the adapter's many little operations. PEFT's own merge and unmerge leave rounding
-    errors in the base weights at every step; here the untouched layers are put back.
-    """
-    if not isinstance(model, PeftModel):
-        yield model
-        return
-    base = model.get_base_model()
-    adapted = [(name, layer) for name, layer in base.named_modules() if isinstance(layer, LoraLinear)]
-    small = sum(weight.numel() for weight in base.parameters()) <= FOLD_UP_TO
-    if not small or any(type(layer.base_layer) is not Linear or layer.base_layer.weight.dtype != torch.float32 for _, layer in adapted):
-        yield base
-        return
-    try:
-        for name, layer in adapted:
-            _replace(base, name, _fold(layer))
-        yield base
-    finally:
-        for name, layer in adapted:
-            _replace(base, name, layer)
-
-
-def _fold(layer: Any) -> Linear:
-    weight = layer.base_layer.weight + sum(layer.get_delta_weight(name) for name in layer.active_adapters)
-    plain = Linear(layer.in_features, layer.out_features, bias=False, device="meta")
-    plain.weight, plain.bias = Parameter(weight, requires_grad=False), layer.base_layer.bias
-    return plain
-
-
-def _replace(model: torch.nn.Module, name: str, layer: torch.nn.Module) -> None:
-    parent, _, child = name.rpartition(".")
-    setattr(model.get_submodule(parent), child, layer)
 
 
 def step_seed(seed: int, step: int) -> int:

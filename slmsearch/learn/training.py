@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState
 from accelerate.utils import gather_object
 from peft import PeftModel
 from safetensors import SafetensorError
 
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.errors import ModelError, TrainingError
+from slmsearch.errors import ConfigError, ModelError, TrainingError
+from slmsearch.generate.dialogue import Dialogue
 from slmsearch.generate.load import check_local, load_model
-from slmsearch.generate.torch_writer import TorchWriter
 from slmsearch.judge import make_judge
 from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.checkpoints import checkpoint_step, file_hash, write_json
@@ -30,10 +31,15 @@ from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST, PREFLIGHT, STE
 from slmsearch.learn.grpo import make_arguments, make_trainer, num_steps
 from slmsearch.learn.job import TrainJob
 from slmsearch.learn.keeper import Keeper
+from slmsearch.learn.lending import lend_torch, lend_vllm
+from slmsearch.learn.models import weights_file
 from slmsearch.learn.preflight import check_learning, check_resources, require
 from slmsearch.learn.reports import append_report, read_reports
-from slmsearch.learn.rollout_bridge import RolloutBridge, playable
+from slmsearch.learn.rollout_bridge import RolloutBridge
 from slmsearch.searcher.tools import Toolbox
+
+ONE_FILE = "1TB"
+"""Size above which a model would be written in several files."""
 
 
 def run_job(job: TrainJob, checkpoint: Path | None = None) -> None:
@@ -77,11 +83,9 @@ def train_through(
     arguments = make_arguments(config, job.directory / CHECKPOINTS, max_steps, use_cpu, config.train.num_processes)
     model, tokenizer = load_trainable(config)
 
-    def make_writer(trained: Any) -> TorchWriter:
-        return TorchWriter(trained, tokenizer, config.searcher.tool_role)
-
+    lend = (lend_torch if config.train.vllm.mode == "off" else lend_vllm)(tokenizer, config.searcher.tool_role)
     judge = make_judge(config.judge)
-    bridge = RolloutBridge(questions, toolbox, judge, config, make_writer, tokenizer.eos_token_id)
+    bridge = RolloutBridge(questions, toolbox, judge, config, lend, tokenizer.eos_token_id)
     callback = StepCallback(
         bridge,
         on_step=lambda report: append_report(job.directory / STEPS, report),
@@ -90,9 +94,11 @@ def train_through(
         sentinel=config.train.sentinel,
     )
     trainer = make_trainer(model, tokenizer, questions, bridge, arguments, config, callback)
+    if trainer.is_fsdp_enabled and config.train.vllm.mode == "off":
+        raise ConfigError("sampling from a sharded model would stall: set train.vllm.mode, or choose an accelerate_config without FSDP")
     if not checkpoint and trainer.is_world_process_zero():
-        with playable(trainer) as untrained:
-            checks += pass_on(check_learning(questions, toolbox, judge, config, make_writer(untrained)))
+        with lend(trainer) as untrained:
+            checks += pass_on(check_learning(questions, toolbox, judge, config, untrained, Dialogue(tokenizer, config.searcher.tool_role)))
         write_json(job.directory / PREFLIGHT, [asdict(check) for check in checks])
     if config.train.sentinel.enabled and held_out:
         spread = held_out[:: max(1, len(held_out) // config.train.sentinel.held_out)][: config.train.sentinel.held_out]
@@ -105,7 +111,7 @@ def train_through(
         callback.keeper.consider(max_steps)
         callback.keeper.put_back()
     if trainer.is_world_process_zero():
-        save_adapter(trainer.accelerator.unwrap_model(trainer.model), config.policy.model, job.directory / ADAPTER)
+        save_trained(trainer.accelerator.unwrap_model(trainer.model), tokenizer, config.policy.model, job.directory / ADAPTER)
         resumed_from = checkpoint_step(checkpoint) if checkpoint else 0
         write_manifest(job, max_steps, earlier + time.time() - started, resumed_from)
 
@@ -130,8 +136,9 @@ def load_trainable(config: RunConfig) -> tuple[Any, Any]:
     Raises:
         ModelError: model or adapter cannot be loaded.
     """
-    # On the CPU: the trainer moves it to the device of its process.
-    model, tokenizer = load_model(config.policy.model_copy(update={"adapter": None, "device": "cpu"}))
+    # On the CPU, whence the trainer moves it to the device of its process; 4-bit weights are made where they stay.
+    on_device = config.policy.load_in_4bit and PartialState().device.type == "cuda"
+    model, tokenizer = load_model(config.policy.model_copy(update={"adapter": None, "device": "cuda" if on_device else "cpu"}))
     if not config.policy.adapter:
         return model, tokenizer
     check_local(config.policy.adapter, "policy.adapter", "adapter_model.safetensors")
@@ -147,30 +154,39 @@ def agree_on(ask: Callable[[], bool]) -> Callable[[], bool]:
     return lambda: any(gather_object([ask()]))
 
 
-def save_adapter(model: Any, base_model: str, directory: Path) -> None:
-    """Write the adapter (safetensors) as a whole.
+def save_trained(model: Any, tokenizer: Any, base_model: str, directory: Path) -> None:
+    """Write what was trained (safetensors) as a whole: the adapter, or the model where all weights learnt.
 
     Args:
-        model: the trained PEFT model, wrappers off.
+        model: the trained model, wrappers off.
+        tokenizer: goes with a whole model.
         base_model: name of the base as configured, which goes into `adapter_config.json`.
         directory: replaced if it is there.
     """
     temporary = directory.with_name(f".{directory.name}-{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
-    model.peft_config["default"].base_model_name_or_path = base_model
-    model.save_pretrained(temporary, selected_adapters=["default"])
-    settings = json.loads((temporary / "adapter_config.json").read_text(encoding="utf-8"))
-    if isinstance(settings["target_modules"], list):  # a set to PEFT, written in an order that changes from process to process
-        settings["target_modules"].sort()
-    write_json(temporary / "adapter_config.json", settings)
+    if isinstance(model, PeftModel):
+        _save_adapter(model, base_model, temporary)
+    else:
+        model.save_pretrained(temporary, max_shard_size=ONE_FILE)
+        tokenizer.save_pretrained(temporary)
     shutil.rmtree(directory, ignore_errors=True)
     os.replace(temporary, directory)
+
+
+def _save_adapter(model: Any, base_model: str, directory: Path) -> None:
+    model.peft_config["default"].base_model_name_or_path = base_model
+    model.save_pretrained(directory, selected_adapters=["default"])
+    settings = json.loads((directory / "adapter_config.json").read_text(encoding="utf-8"))
+    if isinstance(settings["target_modules"], list):  # a set to PEFT, written in an order that changes from process to process
+        settings["target_modules"].sort()
+    write_json(directory / "adapter_config.json", settings)
 
 
 def write_manifest(job: TrainJob, steps: int, seconds: float, resumed_from: int) -> None:
     """Write what says that training is done, and of what."""
     facts = {
-        "adapter_hash": file_hash(job.directory / ADAPTER / "adapter_model.safetensors"),
+        "adapter_hash": file_hash(weights_file(job.directory / ADAPTER)),
         "steps": steps,
         "seconds": round(seconds, 1),
         "resumed_from": resumed_from,

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from slmsearch.config import JudgeConfig, LoraSection, PolicyConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig
+from slmsearch.config import JudgeConfig, LoraSection, PolicyConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig, VllmConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.errors import ModelError, PreflightError
 from slmsearch.learn.files import PREFLIGHT, STEPS
 from slmsearch.learn.memory import GIB, Shape, measure_shape, plan_memory
-from slmsearch.learn.preflight import check_disk, require
+from slmsearch.learn.preflight import check_disk, check_extras, require
 from slmsearch.learn.probe import Check
 from slmsearch.learn.training import train_through
 from slmsearch.retrieval.hits import Hit
@@ -138,6 +138,32 @@ def test_four_billion_parameters_fit_24_gib_and_what_to_change_where_not():
     assert plan_memory(four_b(accumulation=1), FOUR_B, card).peak > plan.peak
     assert plan_memory(four_b(questions_per_step=64), FOUR_B, card).largest.setting in ("train.questions_per_step", "train.accumulation")
     assert plan_memory(four_b(lora=LoraSection(r=64)), FOUR_B, card).peak > plan.peak
+
+
+def test_four_bits_and_all_weights_in_the_plan():
+    card = {"cpu": 64 * GIB, "cuda": 24 * GIB}
+    whole = four_b()
+    quantised = whole.model_copy(update={"policy": whole.policy.model_copy(update={"load_in_4bit": True})})
+    assert plan_memory(whole, FOUR_B, card).peak - plan_memory(quantised, FOUR_B, card).peak == pytest.approx(1.45 * FOUR_B.parameters)
+    full = plan_memory(four_b(method="full"), FOUR_B, card)
+    assert full.peak > 24 * GIB and full.largest.setting == "train.method"
+
+
+def test_an_engine_of_its_own_takes_its_share_only_where_it_runs_here():
+    card = {"cpu": 64 * GIB, "cuda": 24 * GIB}
+    colocated, served = (plan_memory(four_b(vllm=VllmConfig(mode=mode)), FOUR_B, card) for mode in ("colocate", "server"))
+    assert [part.num_bytes for part in colocated.sampling] == [12 * GIB]
+    assert served.sampling == ()
+
+
+def test_what_an_extra_brings_is_asked_for_before_anything_is_loaded(monkeypatch):
+    monkeypatch.setattr("slmsearch.learn.preflight.find_spec", lambda name: None)
+    config = four_b(vllm=VllmConfig(mode="colocate"))
+    config = config.model_copy(update={"policy": config.policy.model_copy(update={"load_in_4bit": True})})
+    found = {check.name: check for check in check_extras(config)}
+    assert set(found) == {"vllm", "bitsandbytes"}
+    assert all(not check.passed and "slmsearch[gpu]" in check.remedy for check in found.values())
+    assert not list(check_extras(four_b()))
 
 
 def test_the_judge_counts_only_while_it_shares_the_card():

@@ -1,6 +1,6 @@
 """The contract with TRL: order, ids, masks; an outage is counted and never graded."""
 
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +10,8 @@ from slmsearch.config import RewardConfig, RunConfig, SearcherConfig, TrainConfi
 from slmsearch.errors import TrainingError
 from slmsearch.generate.scripted import ScriptedWriter
 from slmsearch.judge import ExactJudge, Verdict
-from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward, folded, mean_surprise, step_seed, summarise_groups
+from slmsearch.learn.lending import folded, playable
+from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward, mean_surprise, step_seed, summarise_groups
 from slmsearch.searcher.episode import Episode, StopReason, Turn
 from slmsearch.searcher.prompt import make_prompt
 
@@ -30,17 +31,19 @@ class OneTrainer:
 
 @pytest.fixture(autouse=True)
 def plain_unwrapping(monkeypatch):
-    monkeypatch.setattr("slmsearch.learn.rollout_bridge.unwrap_model_for_generation", lambda model, _: nullcontext(model))
+    monkeypatch.setattr("slmsearch.learn.lending.unwrap_model_for_generation", lambda model, _: nullcontext(model))
 
 
 def make_bridge(questions, toolbox, script, config=CONFIG, judge=None):
     seen = []
 
-    def make_writer(model):
-        seen.append((model.training, torch.is_grad_enabled()))
-        return ScriptedWriter(script)
+    @contextmanager
+    def lend(trainer):
+        with playable(trainer) as model:
+            seen.append((model.training, torch.is_grad_enabled()))
+            yield ScriptedWriter(script)
 
-    bridge = RolloutBridge(questions, toolbox, judge or ExactJudge(), config, make_writer, END)
+    bridge = RolloutBridge(questions, toolbox, judge or ExactJudge(), config, lend, END)
     bridge.seen = seen
     return bridge
 

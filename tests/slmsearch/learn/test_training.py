@@ -1,16 +1,26 @@
 """Whole training runs in this process: what they learn, what they leave, and that they can be repeated and resumed exactly."""
 
 import json
+import shutil
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
+import torch
 
 from slmsearch.errors import TrainingError
 from slmsearch.evaluate.metrics import is_metric
+from slmsearch.generate.load import load_model
 from slmsearch.learn.checkpoints import checkpoint_step, file_hash, latest_complete_checkpoint
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST, STEPS, STOP
+from slmsearch.learn.launch import find_result
+from slmsearch.learn.models import trained_policy, weights_file
 from slmsearch.learn.reports import read_reports, truncate_reports
 from slmsearch.learn.training import select_questions, train_through
 from slmsearch.searcher.tools import Toolbox
+
+TINY = Path(__file__).parents[3] / "data" / "models" / "tiny-searcher"
 
 
 def adapter_hash(job):
@@ -121,3 +131,38 @@ def test_questions_with_the_same_text_are_trained_on_once(questions):
     assert select_questions(double, 2) == questions[:2]
     with pytest.raises(TrainingError, match="no question"):
         select_questions([], 0)
+
+
+def test_all_weights_can_learn_instead_of_an_adapter(make_job, toolbox, questions):
+    job = make_job(method="full", steps=12, group_size=8, learning_rate=1e-3)
+    train_through(toolbox, questions, job, held_out=questions[:4])
+    rewards = [metrics["reward/mean"] for _, metrics in curve(job)]
+    assert sum(rewards[-4:]) / 4 > sum(rewards[:2]) / 2 + 0.1
+    result = find_result(job)
+    assert result is not None and result.adapter_hash == file_hash(job.directory / ADAPTER / "model.safetensors")
+    policy = trained_policy(job.config.policy, str(result.adapter_dir))
+    assert (policy.model, policy.adapter) == (str(result.adapter_dir), None)
+    trained, start = load_model(policy)[0], load_model(job.config.policy)[0]
+    assert not torch.equal(trained.get_input_embeddings().weight, start.get_input_embeddings().weight)
+
+
+def test_a_killed_full_run_resumes_to_the_same_bytes(make_job, toolbox, questions):
+    whole, killed = make_job("whole", method="full"), make_job("killed", method="full")
+    for job in (whole, killed):
+        train_through(toolbox, questions, job)
+    shutil.rmtree(killed.directory / ADAPTER)
+    truncate_reports(killed.directory / STEPS, 2)
+    train_through(toolbox, questions, killed, killed.directory / CHECKPOINTS / "checkpoint-2")
+    assert file_hash(weights_file(whole.directory / ADAPTER)) == file_hash(weights_file(killed.directory / ADAPTER))
+
+
+@pytest.mark.skipif(find_spec("bitsandbytes") is None, reason="bitsandbytes, of the extra gpu, is not installed")
+def test_an_adapter_learns_on_weights_of_four_bits(make_job, toolbox, questions):
+    job = make_job(steps=2, preflight="record")
+    # The toy's layers are narrower than a block of bitsandbytes.
+    four_bit = job.config.policy.model_copy(update={"model": str(TINY), "load_in_4bit": True})
+    job = replace(job, config=job.config.model_copy(update={"policy": four_bit}))
+    train_through(toolbox, questions, job)
+    assert all(abs(metrics["policy/kl_sampler"]) < 1e-3 for _, metrics in curve(job))
+    model, _ = load_model(trained_policy(four_bit, str(job.directory / ADAPTER)))
+    assert any(type(layer).__name__ == "Linear4bit" for layer in model.modules())
