@@ -10,8 +10,9 @@ from peft.tuners.lora import Linear as LoraLinear
 from torch.nn import Linear, Parameter
 from trl.models import unwrap_model_for_generation
 
+from slmsearch.generate.engine_writer import Engine, EngineWriter
 from slmsearch.generate.torch_writer import TorchWriter
-from slmsearch.generate.vllm_writer import ColocatedEngine, Engine, ServedEngine, VllmWriter
+from slmsearch.generate.vllm import ColocatedEngine, ServedEngine
 from slmsearch.generate.writer import Writer
 
 FOLD_UP_TO = 50_000_000
@@ -50,7 +51,7 @@ def lend_vllm(tokenizer: Any, tool_role: str) -> Lend:
             generation.llm.wake_up(tags=["kv_cache"])
         try:
             engine: Engine = ServedEngine(generation.vllm_client) if generation.mode == "server" else ColocatedEngine(generation.llm)
-            yield VllmWriter(engine, tokenizer, tool_role)
+            yield EngineWriter(engine, tokenizer, tool_role)
         finally:
             if sleeps:
                 generation.llm.sleep(level=2)

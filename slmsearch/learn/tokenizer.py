@@ -23,6 +23,14 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}" + TURN + "{% endif %}"
 )
 
+RESPONSE_TEMPLATE = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": TURN,
+    "fields": {"content": {"close_pattern": END.replace("|", r"\|"), "content": "text"}},
+}
+"""What a server takes a turn's content to be (transformers' response templates): all of it, tool calls too. Without one,
+`transformers serve` would take Qwen3's own, whose marks these turns lack."""
+
 _PIECES = r"\p{Lu}[\p{Ll}\p{M}]*| ?\p{Ll}+|\d{2}|\d|#+ |[.,:;] | ?[^\s\p{L}\d]|\n+|\s| ?\p{L}+"
 
 
@@ -46,5 +54,10 @@ def build_tokenizer(texts: Iterable[str]) -> Any:
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in WHOLE])
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, chat_template=CHAT_TEMPLATE, model_max_length=1024
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=END,
+        chat_template=CHAT_TEMPLATE,
+        response_template=RESPONSE_TEMPLATE,
+        model_max_length=1024,
     )

@@ -11,8 +11,9 @@ import pytest
 import torch
 from transformers import set_seed
 
+from slmsearch.generate.engine_writer import EngineWriter
 from slmsearch.generate.torch_writer import TorchWriter
-from slmsearch.generate.vllm_writer import ColocatedEngine, ServedEngine, VllmWriter
+from slmsearch.generate.vllm import ColocatedEngine, ServedEngine
 from slmsearch.generate.writer import Sampling
 from slmsearch.learn.bootstrap import make_model
 from slmsearch.learn.lending import lend_vllm
@@ -102,7 +103,7 @@ def play(writer):
 @pytest.mark.parametrize("engine", [lambda model: ColocatedEngine(Llm(model)), lambda model: ServedEngine(Client(model))])
 def test_turns_are_those_of_the_torch_writer(policy, engine):
     model, tokenizer = policy
-    expected, found = play(TorchWriter(model, tokenizer)), play(VllmWriter(engine(model), tokenizer))
+    expected, found = play(TorchWriter(model, tokenizer)), play(EngineWriter(engine(model), tokenizer))
     assert found[0] == expected[0]
     for theirs, ours in zip(expected[1:], found[1:], strict=True):
         for a, b in zip(theirs, ours, strict=True):
@@ -117,7 +118,7 @@ def test_equal_prompts_draw_differently_and_the_same_again(policy):
     seeds = []
     for _ in range(2):
         llm = Llm(model)
-        writer = VllmWriter(ColocatedEngine(llm), tokenizer)
+        writer = EngineWriter(ColocatedEngine(llm), tokenizer)
         writer.open(PROMPTS, Sampling(temperature=1.0, seed=7, max_new_tokens=4, first_row=8))
         for result in (None, "more"):
             writer.write([0, 1, 2], [result] * 3, [99] * 3)
