@@ -104,7 +104,9 @@ def trained_adapter(run: Pipeline, data: Data) -> dict[str, Any]:
         run.know(train_key=job.train_key, base_hash=base_hash(config.policy), adapter_hash=result["hash"])
         result["version"] = register_task(run_id, result["adapter"], result["hash"], run.lineage, config)
         run.know(model_version=result["version"])
-        run.tracker.record_params(run_id, {"train.seconds": result["seconds"]})
+        run.tracker.record_params(
+            run_id, {"train.seconds": result["seconds"], **{f"train.seconds.{name}": value for name, value in result["spent"].items()}}
+        )
     return result
 
 

@@ -60,7 +60,7 @@ def summarise_run(run: Pipeline, outcome: Outcome) -> dict[str, Any]:
         **outcome.decision,
         "slices": {"before": outcome.before["slices"], "after": outcome.after["slices"]},
         "baselines": {name: found["metrics"] for name, found in outcome.baselines.items()},
-        "training": {name: outcome.trained[name] for name in ("steps", "seconds", "hash", "version")},
+        "training": {name: outcome.trained[name] for name in ("steps", "seconds", "spent", "hash", "version")},
         "seconds": run.seconds,
         "lineage": run.lineage,
         **run.ids,

@@ -46,7 +46,8 @@ def render_summary(summary: Mapping[str, Any], config: RunConfig) -> str:
         differences[name] = asdict(compare(evaluations[name], evaluations["after"], config.decision).difference)
     width = max(len(f"after - {name}") for name in differences)
     lines += [f"{f'after - {name}':<{width}}  {render_difference(difference)}" for name, difference in differences.items()]
-    lines += [f"{'training':<{width}}  {times}", f"{'stages, seconds':<{width}}  " + _render_seconds(summary["seconds"], width)]
+    lines += [f"{'training':<{width}}  {times}", f"{'GRPO, seconds':<{width}}  " + _render_seconds(training["spent"], width)]
+    lines += [f"{'stages, seconds':<{width}}  " + _render_seconds(summary["seconds"], width)]
     return "\n".join([*lines, "", f"{summary['decision']}: {summary['reason']}"])
 
 

@@ -50,7 +50,13 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> d
         result = train(job, on_step, after_step=tracker.last_step(run_id))
     if checks := read_preflight(job):
         tracker.record_json(run_id, {"checks": checks}, "preflight.json")
-    return {"adapter": str(result.adapter_dir), "hash": result.adapter_hash, "steps": result.steps, "seconds": result.seconds}
+    return {
+        "adapter": str(result.adapter_dir),
+        "hash": result.adapter_hash,
+        "steps": result.steps,
+        "seconds": result.seconds,
+        "spent": result.spent,
+    }
 
 
 @task(name="train-sft-control", cache_policy=NO_CACHE)

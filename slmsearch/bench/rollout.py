@@ -28,6 +28,7 @@ from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.grpo import make_arguments, make_trainer
 from slmsearch.learn.lending import lend_torch, playable
 from slmsearch.learn.rollout_bridge import RolloutBridge
+from slmsearch.learn.spent import Spent
 from slmsearch.learn.training import load_trainable
 from slmsearch.searcher.episode import Episode
 
@@ -170,8 +171,9 @@ def _make_ours(shape: Shape, directory: Path, watch: Stopwatch) -> tuple[Any, Ro
     model, tokenizer = load_trainable(config)
 
     lend = lend_torch(tokenizer, config.searcher.tool_role)
-    bridge = RolloutBridge(shape.questions, shape.toolbox, make_judge(config.judge), config, lend, tokenizer.eos_token_id)
-    callback = StepCallback(bridge, lambda report: None, lambda: False, 1, SentinelConfig(enabled=False))
+    spent = Spent()
+    bridge = RolloutBridge(shape.questions, shape.toolbox, make_judge(config.judge), config, lend, tokenizer.eos_token_id, spent)
+    callback = StepCallback(bridge, lambda report: None, lambda: False, 1, SentinelConfig(enabled=False), spent)
     trainer = make_trainer(model, tokenizer, shape.questions, bridge, make_arguments(config, directory, 1, True), config, callback)
     trainer.args.save_strategy = "no"
     trainer.add_callback(watch)

@@ -17,6 +17,7 @@ from slmsearch.learn.keeper import Keeper
 from slmsearch.learn.reports import NOT_A_NUMBER, Collapse, StepReport, make_report
 from slmsearch.learn.rollout_bridge import RolloutBridge
 from slmsearch.learn.sentinel import Sentinel
+from slmsearch.learn.spent import UPDATE, Spent
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class StepCallback(TrainerCallback):
         should_stop: Callable[[], bool],
         keep_checkpoints: int,
         sentinel: SentinelConfig,
+        spent: Spent,
     ) -> None:
         """Set what is called.
 
@@ -49,10 +51,11 @@ class StepCallback(TrainerCallback):
             should_stop: asked after every step, on every process; True saves a checkpoint and ends training.
             keep_checkpoints: complete checkpoints kept.
             sentinel: its settings.
+            spent: counts the time.
         """
         self._bridge, self._on_step, self._should_stop, self._keep = bridge, on_step, should_stop, keep_checkpoints
         self._settings, self._sentinel = sentinel, Sentinel(sentinel)
-        self._started = 0.0
+        self._spent, self._started = spent, 0.0
         self.keeper: Keeper | None = None
         """Holds the best weights; set once there is a model."""
 
@@ -77,9 +80,11 @@ class StepCallback(TrainerCallback):
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start the clock."""
         self._started = time.perf_counter()
+        self._spent.begin(UPDATE)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Save and stop if asked to."""
+        """Stop the clock; save and stop if asked to."""
+        self._spent.end()
         if self._should_stop():
             control.should_save = control.should_training_stop = True
 

@@ -54,6 +54,8 @@ class TrainResult:
     """Step the last attempt went on from; 0 if it started from the beginning."""
     steps_without_signal: int
     """Steps in which every group's rewards were all equal: nothing could be learnt from them."""
+    spent: dict[str, float]
+    """Seconds of the last attempt by purpose, as `spent.py` names them."""
 
 
 def train(job: TrainJob, on_step: OnStep, resume: bool = True, after_step: int = 0) -> TrainResult:
@@ -93,7 +95,8 @@ def find_result(job: TrainJob) -> TrainResult | None:
         return None
     reports = ReportTail(job.directory / STEPS).poll()
     silent = sum(report.metrics.get("group/zero_advantage_frac") == 1.0 for report in reports)
-    return TrainResult(adapter, manifest["adapter_hash"], manifest["steps"], manifest["seconds"], manifest["resumed_from"], silent)
+    facts = (manifest["steps"], manifest["seconds"], manifest["resumed_from"])
+    return TrainResult(adapter, manifest["adapter_hash"], *facts, silent, manifest.get("spent", {}))
 
 
 def read_preflight(job: TrainJob) -> list[dict[str, Any]]:

@@ -27,6 +27,7 @@ from slmsearch.evaluate.run import grade_episodes
 from slmsearch.generate.writer import Sampling
 from slmsearch.judge import Judge
 from slmsearch.learn.lending import Lend
+from slmsearch.learn.spent import HELD_OUT, SAMPLING, Spent
 from slmsearch.searcher.episode import Episode, StopReason
 from slmsearch.searcher.rollout import play_episodes
 from slmsearch.searcher.tools import SEARCH, Toolbox
@@ -35,7 +36,16 @@ from slmsearch.searcher.tools import SEARCH, Toolbox
 class RolloutBridge:
     """Plays a generation batch for TRL and keeps the metrics of the last one."""
 
-    def __init__(self, questions: Sequence[Question], toolbox: Toolbox, judge: Judge, config: RunConfig, lend: Lend, end_id: int) -> None:
+    def __init__(
+        self,
+        questions: Sequence[Question],
+        toolbox: Toolbox,
+        judge: Judge,
+        config: RunConfig,
+        lend: Lend,
+        end_id: int,
+        spent: Spent,
+    ) -> None:
         """Bind what an episode needs.
 
         Args:
@@ -45,12 +55,13 @@ class RolloutBridge:
             config: limits, reward, seed, tolerated failures.
             lend: lends a writer that samples from the weights being trained; called once per batch.
             end_id: token that stands in for an episode that failed.
+            spent: counts the time.
         """
         self._questions = {question.question: question for question in questions}
         if len(self._questions) != len(questions):
             raise ValueError("two questions have the same text")
         self._toolbox, self._judge, self._config = toolbox, judge, config
-        self._lend, self._end_id = lend, end_id
+        self._lend, self._end_id, self._spent = lend, end_id, spent
         self.metrics: dict[str, float] = {}
         """Of the last batch, over all processes, under the project's names."""
         self.rewards: list[float | None] = []
@@ -68,9 +79,12 @@ class RolloutBridge:
         Raises:
             TrainingError: more episodes failed than `train.max_failed_frac` allows.
         """
-        questions = [self._questions[prompt[-1]["content"]] for prompt in prompts]
+        with self._spent.on(SAMPLING):
+            return self._sample([self._questions[prompt[-1]["content"]] for prompt in prompts], trainer)
+
+    def _sample(self, questions: Sequence[Question], trainer: Any) -> dict[str, Any]:
         seed = step_seed(self._config.train.seed, trainer.state.global_step)
-        first_row = trainer.accelerator.process_index * len(prompts)
+        first_row = trainer.accelerator.process_index * len(questions)
         sampling = Sampling(
             temperature=trainer.temperature,
             seed=seed,
@@ -93,7 +107,7 @@ class RolloutBridge:
     def score(self, questions: Sequence[Question], trainer: Any) -> float:
         """Play questions once, greedily, with the weights in place, and return their mean reward; every process plays them all."""
         sampling = Sampling(temperature=0.0, seed=0, max_new_tokens=self._config.searcher.max_turn_tokens)
-        with self._lend(trainer) as writer:
+        with self._spent.on(HELD_OUT), self._lend(trainer) as writer:
             episodes = play_episodes(questions, writer, self._toolbox, self._config.searcher, sampling)
         reward = self._config.reward.model_copy(update={"kind": "task"})
         rows = [row for row in grade_episodes(questions, episodes, self._judge, reward) if not row.failed]

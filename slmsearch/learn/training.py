@@ -27,7 +27,7 @@ from slmsearch.generate.load import check_local, load_model
 from slmsearch.judge import make_judge
 from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.checkpoints import checkpoint_step, file_hash, write_json
-from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST, PREFLIGHT, STEPS, STOP
+from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, MANIFEST, PREFLIGHT, STEPS, STOP
 from slmsearch.learn.grpo import make_arguments, make_trainer, num_steps
 from slmsearch.learn.job import TrainJob
 from slmsearch.learn.keeper import Keeper
@@ -36,6 +36,7 @@ from slmsearch.learn.models import weights_file
 from slmsearch.learn.preflight import check_learning, check_resources, require
 from slmsearch.learn.reports import append_report, read_reports
 from slmsearch.learn.rollout_bridge import RolloutBridge
+from slmsearch.learn.spent import PROBE, Spent
 from slmsearch.searcher.tools import Toolbox
 
 ONE_FILE = "1TB"
@@ -74,6 +75,8 @@ def train_through(
         held_out: questions by which weights are scored; without any, the last step's weights are kept.
     """
     started, config = time.time(), job.config
+    begun = job.directory / JOB
+    spent = Spent(begun.stat().st_mtime if begun.exists() else None)
     pass_on = require if config.train.preflight == "require" else list
     checks = [] if checkpoint else pass_on(check_resources(config))
     earlier = sum(report.metrics.get("time/step_s", 0.0) for report in read_reports(job.directory / STEPS))
@@ -85,19 +88,20 @@ def train_through(
 
     lend = (lend_torch if config.train.vllm.mode == "off" else lend_vllm)(tokenizer, config.searcher.tool_role)
     judge = make_judge(config.judge)
-    bridge = RolloutBridge(questions, toolbox, judge, config, lend, tokenizer.eos_token_id)
+    bridge = RolloutBridge(questions, toolbox, judge, config, lend, tokenizer.eos_token_id, spent)
     callback = StepCallback(
         bridge,
         on_step=lambda report: append_report(job.directory / STEPS, report),
         should_stop=agree_on((job.directory / STOP).exists),
         keep_checkpoints=config.train.keep_checkpoints,
         sentinel=config.train.sentinel,
+        spent=spent,
     )
     trainer = make_trainer(model, tokenizer, questions, bridge, arguments, config, callback)
     if trainer.is_fsdp_enabled and config.train.vllm.mode == "off":
         raise ConfigError("sampling from a sharded model would stall: set train.vllm.mode, or choose an accelerate_config without FSDP")
     if not checkpoint and trainer.is_world_process_zero():
-        with lend(trainer) as untrained:
+        with spent.on(PROBE), lend(trainer) as untrained:
             checks += pass_on(check_learning(questions, toolbox, judge, config, untrained, Dialogue(tokenizer, config.searcher.tool_role)))
         write_json(job.directory / PREFLIGHT, [asdict(check) for check in checks])
     if config.train.sentinel.enabled and held_out:
@@ -113,7 +117,7 @@ def train_through(
     if trainer.is_world_process_zero():
         save_trained(trainer.accelerator.unwrap_model(trainer.model), tokenizer, config.policy.model, job.directory / ADAPTER)
         resumed_from = checkpoint_step(checkpoint) if checkpoint else 0
-        write_manifest(job, max_steps, earlier + time.time() - started, resumed_from)
+        write_manifest(job, max_steps, earlier + time.time() - started, resumed_from, spent.read())
 
 
 def select_questions(questions: Sequence[Question], limit: int) -> list[Question]:
@@ -184,12 +188,13 @@ def _save_adapter(model: Any, base_model: str, directory: Path) -> None:
     write_json(directory / "adapter_config.json", settings)
 
 
-def write_manifest(job: TrainJob, steps: int, seconds: float, resumed_from: int) -> None:
+def write_manifest(job: TrainJob, steps: int, seconds: float, resumed_from: int, spent: dict[str, float]) -> None:
     """Write what says that training is done, and of what."""
     facts = {
         "adapter_hash": file_hash(weights_file(job.directory / ADAPTER)),
         "steps": steps,
         "seconds": round(seconds, 1),
+        "spent": spent,
         "resumed_from": resumed_from,
         "train_key": job.train_key,
         "corpus_digest": job.corpus_digest,

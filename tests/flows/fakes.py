@@ -107,7 +107,7 @@ class FakeTraining:
         (adapter / "adapter_config.json").write_text("{}")
         weights = adapter / "adapter_model.safetensors"
         weights.write_bytes(self.content)
-        return TrainResult(adapter, file_hash(weights), STEPS_TRAINED, 1.5, 0, 0)
+        return TrainResult(adapter, file_hash(weights), STEPS_TRAINED, 1.5, 0, 0, {"sampling": 0.9, "update": 0.4, "other": 0.2})
 
     def train_control(self, config: RunConfig, out: Path, on_log: Callable[[int, dict[str, float]], None] | None = None) -> dict[str, Any]:
         out.mkdir(parents=True, exist_ok=True)

@@ -33,7 +33,8 @@ def main() -> None:
     (job.directory / ADAPTER).mkdir(exist_ok=True)
     weights = job.directory / ADAPTER / "adapter_model.safetensors"
     weights.write_text("weights")
-    write_json(job.directory / MANIFEST, {"adapter_hash": file_hash(weights), "steps": 4, "seconds": 1.0, "resumed_from": start})
+    facts = {"adapter_hash": file_hash(weights), "steps": 4, "seconds": 1.0, "resumed_from": start, "spent": {"other": 1.0}}
+    write_json(job.directory / MANIFEST, facts)
 
 
 def save(job: TrainJob, step: int) -> None:

@@ -12,6 +12,7 @@ from slmsearch.generate.scripted import ScriptedWriter
 from slmsearch.judge import ExactJudge, Verdict
 from slmsearch.learn.lending import folded, playable
 from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward, mean_surprise, step_seed, summarise_groups
+from slmsearch.learn.spent import Spent
 from slmsearch.searcher.episode import Episode, StopReason, Turn
 from slmsearch.searcher.prompt import make_prompt
 
@@ -43,7 +44,7 @@ def make_bridge(questions, toolbox, script, config=CONFIG, judge=None):
             seen.append((model.training, torch.is_grad_enabled()))
             yield ScriptedWriter(script)
 
-    bridge = RolloutBridge(questions, toolbox, judge or ExactJudge(), config, lend, END)
+    bridge = RolloutBridge(questions, toolbox, judge or ExactJudge(), config, lend, END, Spent())
     bridge.seen = seen
     return bridge
 

@@ -20,6 +20,7 @@ from slmsearch.learn.files import ADAPTER, CHECKPOINTS, STEPS
 from slmsearch.learn.keeper import Keeper
 from slmsearch.learn.reports import NOT_A_NUMBER, read_reports, truncate_reports
 from slmsearch.learn.sentinel import Sentinel
+from slmsearch.learn.spent import Spent
 from slmsearch.learn.training import train_through
 from slmsearch.searcher.rollout import play_episodes
 
@@ -144,7 +145,7 @@ def test_a_resumed_watch_forgets_what_a_broken_loss_made_it_forget(tmp_path):
     def begin():
         reports = []
         config = CONFIG.model_copy(update={"max_trips": 9})
-        return StepCallback(SimpleNamespace(metrics={}), reports.append, lambda: False, 1, config), reports
+        return StepCallback(SimpleNamespace(metrics={}), reports.append, lambda: False, 1, config, Spent()), reports
 
     whole, reports = begin()
     whole.watch(keeper, [], None)

@@ -1,0 +1,53 @@
+"""Where the time of a training run goes: every moment counts for exactly one purpose."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+SAMPLING, UPDATE, HELD_OUT, PROBE, OTHER = "sampling", "update", "held_out", "probe", "other"
+"""Playing and judging episodes to learn from; learning from them; scoring weights; the pre-flight; all else: starting, loading,
+checkpoints, reports."""
+
+
+class Spent:
+    """A clock with one hand per purpose; while one is busy inside another, the outer one stands."""
+
+    def __init__(self, begun: float | None = None) -> None:
+        """Start with `OTHER`.
+
+        Args:
+            begun: seconds since the epoch at which the run began, if that was before now.
+        """
+        self.seconds: dict[str, float] = {OTHER: max(0.0, time.time() - begun) if begun else 0.0}
+        self._purposes = [OTHER]
+        self._since = time.perf_counter()
+
+    def begin(self, purpose: str) -> None:
+        """Count for a purpose from now on, until `end`."""
+        self._count()
+        self._purposes.append(purpose)
+
+    def end(self) -> None:
+        """Go back to the purpose before."""
+        self._count()
+        self._purposes.pop()
+
+    @contextmanager
+    def on(self, purpose: str) -> Iterator[None]:
+        """Count for a purpose."""
+        self.begin(purpose)
+        try:
+            yield
+        finally:
+            self.end()
+
+    def read(self) -> dict[str, float]:
+        """Return the seconds by purpose up to now, to tenths."""
+        self._count()
+        return {purpose: round(seconds, 1) for purpose, seconds in self.seconds.items()}
+
+    def _count(self) -> None:
+        now = time.perf_counter()
+        purpose = self._purposes[-1]
+        self.seconds[purpose] = self.seconds.get(purpose, 0.0) + now - self._since
+        self._since = now

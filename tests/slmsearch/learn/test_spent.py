@@ -1,0 +1,47 @@
+"""Every moment counts once."""
+
+import json
+import time
+
+import pytest
+
+from slmsearch.learn import spent as module
+from slmsearch.learn.files import MANIFEST
+from slmsearch.learn.spent import HELD_OUT, OTHER, PROBE, SAMPLING, UPDATE, Spent
+from slmsearch.learn.training import train_through
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that a test sets."""
+    now = [100.0]
+    monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
+    return now
+
+
+def test_what_is_inside_does_not_count_for_what_is_around(clock):
+    spent = Spent()
+    clock[0] += 1
+    with spent.on(UPDATE):
+        clock[0] += 2
+        with pytest.raises(ValueError), spent.on(SAMPLING):
+            clock[0] += 4
+            raise ValueError
+        clock[0] += 8
+    clock[0] += 16
+    assert spent.read() == {OTHER: 17.0, UPDATE: 10.0, SAMPLING: 4.0}
+
+
+def test_what_was_before_the_clock_is_counted(clock):
+    assert Spent(begun=time.time() - 5).read()[OTHER] == pytest.approx(5, abs=0.2)
+
+
+def test_a_run_says_where_its_time_went(make_job, toolbox, questions):
+    job = make_job(steps=4)
+    started = time.perf_counter()
+    train_through(toolbox, questions, job, held_out=questions[:4])
+    seconds = time.perf_counter() - started
+    spent = json.loads((job.directory / MANIFEST).read_text())["spent"]
+    assert set(spent) == {SAMPLING, UPDATE, HELD_OUT, PROBE, OTHER}
+    assert sum(spent.values()) == pytest.approx(seconds, abs=0.5)
+    assert spent[SAMPLING] > 0 and spent[UPDATE] > 0
