@@ -20,6 +20,7 @@ import torch
 from transformers import PrinterCallback, TrainerCallback
 from transformers.cache_utils import DynamicCache
 
+from slmsearch.bench.continuous import compare_continuous
 from slmsearch.bench.peer import make_peer
 from slmsearch.bench.shapes import Shape, demo_shape, long_shape
 from slmsearch.config import RunConfig, SentinelConfig
@@ -83,6 +84,8 @@ def run_rollout(config: RunConfig, shapes: tuple[str, ...], runs: int, say: Any)
         for name in shapes:
             shape = demo_shape(config) if name == "demo" else long_shape(Path(directory) / "long")
             result[name] = measure_shape_speed(shape, runs, Path(directory), say)
+            say(f"{name}: transformers' continuous batching")
+            result[name]["continuous"] = compare_continuous(shape, runs)
     return result
 
 
@@ -159,6 +162,15 @@ def render_rollout(result: dict[str, Any]) -> str:
         if name in result:
             row = result[name]
             lines.append(f"| {name} | {row['episodes_ratio']:.2f} | {row['step_ratio']:.2f} | {row['decode_limit_frac']:.2f} |")
+    lines += [
+        "",
+        "| shape | one turn of the batch, s | by transformers' continuous batching, s | ratio | same turns |",
+        "|---|---|---|---|---|",
+    ]
+    for name in ("demo", "long"):
+        if name in result:
+            row = result[name]["continuous"]
+            lines.append(f"| {name} | {row['ours_s']:.2f} | {row['library_s']:.2f} | {row['ratio']:.2f} | {row['same_frac']:.0%} |")
     return "\n".join(lines)
 
 

@@ -4,10 +4,12 @@ import pytest
 import torch
 from trl.chat_template_utils import is_chat_template_prefix_preserving, parse_response, supports_tool_calling
 
+from slmsearch.bench.continuous import compare_continuous
 from slmsearch.bench.peer import CHAT_TEMPLATE, RESPONSE_TEMPLATE, make_environment
 from slmsearch.bench.rollout import Stopwatch, render_rollout, summarise_speed, time_static_batch
 from slmsearch.bench.shapes import LongToolbox, Shape
-from slmsearch.config import RunConfig
+from slmsearch.config import PolicyConfig, RunConfig, TrainConfig
+from slmsearch.corpus.questions import Question
 from slmsearch.learn.bootstrap import make_model
 from slmsearch.learn.tokenizer import build_tokenizer
 from slmsearch.searcher.episode import Episode, StopReason, ToolCall, Turn
@@ -74,5 +76,18 @@ def test_ratios_are_taken_run_by_run_after_the_warm_up():
     figures = summarise_speed(shape, 64, ours, peer, [9.0, 0.5, 1.6, 0.7], [Episode("q", (), StopReason.ANSWERED)])
     assert (figures["episodes_ratio"], figures["step_ratio"], figures["decode_limit_frac"]) == (3.0, 2.5, 0.7)
     machine = {"processor": "x", "threads": 2, "versions": {"torch": "2"}}
-    text = render_rollout({"machine": machine, "runs": 3, "demo": figures})
+    continuous = {"ours_s": 0.2, "library_s": 0.7, "ratio": 3.5, "same_frac": 1.0}
+    text = render_rollout({"machine": machine, "runs": 3, "demo": {**figures, "continuous": continuous}})
     assert "| demo | 3.00 | 2.50 | 0.70 |" in text
+    assert "| demo | 0.20 | 0.70 | 3.50 | 100% |" in text
+
+
+def test_continuous_batching_writes_the_same_turns(tokenizer, tmp_path):
+    torch.manual_seed(0)
+    make_model(tokenizer).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    config = RunConfig(policy=PolicyConfig(model=str(tmp_path), device="cpu"), train=TrainConfig(questions_per_step=2, group_size=2))
+    questions = [Question(f"q{i}", f"Who built the {word}?", "nobody") for i, word in enumerate(("mill", "tower of Norwick"))]
+    found = compare_continuous(Shape("demo", config, questions, LongToolbox(), 1), runs=1)
+    assert found["same_frac"] == 1.0
+    assert found["ratio"] == pytest.approx(found["library_s"] / found["ours_s"])
