@@ -178,7 +178,8 @@ def _start(job: TrainJob, checkpoint: Path | None, log: int) -> "subprocess.Pope
 def launcher(job: TrainJob) -> list[str]:
     """Arguments for Python that start the training process; the job's file follows."""
     settings = job.config.train.accelerate_config or str(job.directory / ACCELERATE)
-    return ["-m", "accelerate.commands.launch", "--config_file", settings, "-m", "slmsearch.learn.worker"]
+    processes = str(job.config.train.num_processes)
+    return ["-m", "accelerate.commands.launch", "--config_file", settings, "--num_processes", processes, "-m", "slmsearch.learn.worker"]
 
 
 def _pass_on(tail: ReportTail, on_step: OnStep, after_step: int) -> None:

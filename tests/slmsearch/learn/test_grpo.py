@@ -8,10 +8,12 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
-from slmsearch.config import RunConfig, SentinelConfig, TrainConfig
+from slmsearch.config import RunConfig, SearcherConfig, SentinelConfig, TrainConfig, VllmConfig
 from slmsearch.errors import ConfigError, TrainingError
 from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.grpo import SearchTrainer, make_arguments, num_steps, order_questions
+from slmsearch.learn.memory import PROMPT_TOKENS
+from slmsearch.learn.spent import Spent
 
 
 def test_every_pass_takes_every_question_once():
@@ -45,6 +47,18 @@ def test_arguments_follow_the_configuration(tmp_path):
     assert arguments.generation_batch_size == 24
     assert (arguments.beta, arguments.loss_type, arguments.scale_rewards) == (0.01, "dr_grpo", "group")
     assert not arguments.mask_truncated_completions and not arguments.gradient_checkpointing and not arguments.bf16
+
+
+def test_vllm_is_asked_for_in_trls_words(tmp_path):
+    searcher = SearcherConfig(max_episode_tokens=2048)
+    config = RunConfig(searcher=searcher, train=TrainConfig(vllm=VllmConfig(mode="colocate", gpu_memory_frac=0.4)))
+    arguments = make_arguments(config, tmp_path, 10, use_cpu=True)
+    assert (arguments.use_vllm, arguments.vllm_mode, arguments.vllm_enable_sleep_mode) == (True, "colocate", True)
+    assert (arguments.vllm_gpu_memory_utilization, arguments.vllm_max_model_length) == (0.4, 2048 + PROMPT_TOKENS)
+    served = RunConfig(train=TrainConfig(vllm=VllmConfig(mode="server", base_url="http://gpu:8000")))
+    arguments = make_arguments(served, tmp_path, 10, use_cpu=True)
+    assert (arguments.vllm_mode, arguments.vllm_server_base_url) == ("server", "http://gpu:8000")
+    assert not make_arguments(RunConfig(), tmp_path, 10, use_cpu=True).use_vllm
 
 
 def test_blocks_by_length_score_as_one_padded_batch(model_dir):
@@ -148,7 +162,7 @@ class PlainStub(GRPOTrainer):
 
 @pytest.mark.parametrize("logs", [{"loss": float("nan"), "grad_norm": 1.0}, {"loss": 0.1, "grad_norm": float("inf")}])
 def test_a_loss_that_is_no_number_stops_training(logs):
-    callback = StepCallback(SimpleNamespace(metrics={}), lambda report: None, lambda: False, 1, SentinelConfig())
+    callback = StepCallback(SimpleNamespace(metrics={}), lambda report: None, lambda: False, 1, SentinelConfig(), Spent())
     state = SimpleNamespace(is_world_process_zero=True, global_step=7)
     with pytest.raises(TrainingError, match=r"at step 7: lower train\.learning_rate"):
         callback.on_log(None, state, None, logs=logs)

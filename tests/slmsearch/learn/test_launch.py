@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from accelerate.commands.config.config_args import load_config_from_file
 from pydantic import SecretStr
 
 from slmsearch.errors import JudgeError, TrainingError
@@ -186,3 +187,16 @@ def wait_until(happened, seconds):
     while not happened() and time.monotonic() < deadline:
         time.sleep(0.02)
     return happened()
+
+
+def test_a_configuration_of_accelerate_takes_the_place_of_ours(make_job):
+    assert launcher(make_job())[3].endswith("accelerate.json")
+    given = str(ROOT / "deployments" / "configs" / "accelerate" / "ddp.yaml")
+    assert launcher(make_job(accelerate_config=given))[2:4] == ["--config_file", given]
+
+
+@pytest.mark.parametrize("name", ["ddp", "fsdp"])
+def test_accelerate_reads_the_configurations_that_are_shipped(name):
+    config = load_config_from_file(str(ROOT / "deployments" / "configs" / "accelerate" / f"{name}.yaml"))
+    assert config.distributed_type == {"ddp": "MULTI_GPU", "fsdp": "FSDP"}[name]
+    assert config.num_processes == 2
