@@ -39,7 +39,7 @@ demo: install ## Generate, validate, index, evaluate, train, evaluate again, com
 	$(BIN)/slmsearch run train-and-eval --config $(DEMO_CONFIG)
 
 test: install ## Run the tests; PYTEST_ARGS="-k name" passes options on
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(PYTEST_ARGS)
 
 lint: install ## Check style
 	$(BIN)/ruff check .

@@ -49,9 +49,7 @@ class GenerateEngine:
             "return_dict_in_generate": True,
             "output_logits": True,
         }
-        output = self._model.generate(
-            ids, attention_mask=torch.ones_like(ids), return_dict_in_generate=True, output_logits=True, **settings
-        )
+        output = self._model.generate(ids, **settings)
         written = output.sequences[0, ids.shape[1] :].tolist()
         logprobs = [float(scores[0].float().log_softmax(-1)[i]) for scores, i in zip(output.logits, written, strict=True)]
         return Completion(tuple(written), tuple(logprobs))
