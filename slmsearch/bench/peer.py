@@ -11,6 +11,7 @@ What it lacks is what is measured: it prefills the whole dialogue anew in every 
 computes log-probabilities for tool text.
 """
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,7 @@ def make_peer(shape: Shape, rows: list[int], steps: int, micro_batch: int, direc
 
 def _make_reward(shape: Shape) -> Callable[..., list[float | None]]:
     answers = {question.question: question.answers for question in shape.questions}
+    chance = random.Random(0)
 
     def reward(prompts: list[Any], completions: list[Any], **_: Any) -> list[float | None]:
         scores: list[float | None] = []
@@ -149,6 +151,9 @@ def _make_reward(shape: Shape) -> Callable[..., list[float | None]]:
             content = completion[-1].get("content") if completion else ""
             answer = parse_turn(content or "").answer
             calls = sum(bool(message.get("tool_calls")) for message in completion)
+            if shape.config.reward.kind == "random":
+                scores.append(chance.random())
+                continue
             scores.append(float(exact_match(answer, answers[prompt[0]["content"]])) * (1 - 0.02 * calls))
         return scores
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from slmsearch.config import PolicyConfig, RunConfig, SearcherConfig, TrainConfig
+from slmsearch.config import PolicyConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import Question
 from slmsearch.evaluate.ground import make_ground
@@ -25,7 +25,7 @@ from slmsearch.searcher.tools import VIEW, Toolbox
 LONG_TURNS = 8
 RESULT_WORDS = 200
 """Words of a long result, about 300 tokens."""
-IMITATION_STEPS = 60
+IMITATION_STEPS, IMITATION_RATE = 60, 1e-3
 WORDS = ("mill", "river", "tower", "of", "the", "old", "north", "gate", "stone", "field", "in", "a", "bridge", "was", "built", "by")
 
 
@@ -61,7 +61,8 @@ def long_shape(directory: Path) -> Shape:
     tokenizer.save_pretrained(directory)
     config = RunConfig(
         policy=PolicyConfig(model=str(directory), device="cpu"),
-        searcher=SearcherConfig(max_turns=LONG_TURNS, max_turn_tokens=32, max_episode_tokens=3000, system_prompt=""),
+        searcher=SearcherConfig(max_turns=LONG_TURNS, max_turn_tokens=32, max_episode_tokens=3200, system_prompt=""),
+        reward=RewardConfig(kind="random"),  # every group differs, so that every episode has a part in the update
         train=TrainConfig(questions_per_step=1, group_size=8, steps=1),
     )
     return Shape("long", config, questions, LongToolbox(), sum(weight.numel() for weight in model.parameters()))
@@ -109,27 +110,34 @@ def _make_long_model() -> tuple[Any, Any]:
 
 
 def _imitate_calls(model: Any, tokenizer: Any, questions: Sequence[Question]) -> None:
-    """Teach the model to answer everything it sees with a call for a random page."""
+    """Teach the model to answer everything it sees, near and far, with a call for a random page."""
     from slmsearch.generate.dialogue import Dialogue
     from slmsearch.learn.demonstrations import Demonstration
     from slmsearch.learn.sft import encode_demonstration
 
     chance, dialogue = random.Random(0), Dialogue(tokenizer)
-    optimiser = torch.optim.AdamW(model.parameters(), 1e-3)
-    for _ in range(IMITATION_STEPS):
+    optimiser = torch.optim.AdamW(model.parameters(), IMITATION_RATE)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: min(1, (step + 1) / 10) * (1 - step / IMITATION_STEPS))
+
+    def call() -> str:
+        return render_call(ToolCall(VIEW, str(chance.randrange(1000, 9999))))
+
+    for step in range(IMITATION_STEPS):
+        far = step % 4 == 3  # a few long episodes among many short ones
         rows = []
-        for _ in range(8):
+        for _ in range(2 if far else 8):
             turns = [
-                (render_call(ToolCall(VIEW, str(chance.randrange(1000, 9999)))), _filler(str(chance.random()), chance.choice((8, 60))))
-                for _ in range(2)
+                (call(), _filler(str(chance.random()), RESULT_WORDS if far else chance.choice((8, 60)))) for _ in range(3 if far else 2)
             ]
-            rows.append(encode_demonstration(Demonstration(chance.choice(questions).question, (*turns, (turns[0][0], ""))), dialogue))
+            rows.append(encode_demonstration(Demonstration(chance.choice(questions).question, (*turns, (call(), ""))), dialogue))
         width = max(len(row.ids) for row in rows)
         ids = torch.tensor([row.ids + [0] * (width - len(row.ids)) for row in rows])
         labels = torch.tensor([row.labels + [-100] * (width - len(row.ids)) for row in rows])
         optimiser.zero_grad()
         model(ids, labels=labels).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
+        schedule.step()
 
 
 def _count(model: str) -> int:
