@@ -97,7 +97,7 @@ def measure_shape_speed(shape: Shape, runs: int, directory: Path, say: Any) -> d
     chosen, best = 0, float("inf")
     for micro_batch in PEER_MICRO_BATCHES[shape.name]:
         watch = Stopwatch()
-        _make_peer(shape, 2, micro_batch, directory, watch).train()
+        _make_peer(shape, 1, micro_batch, directory, watch).train()
         say(f"  peer with micro-batches of {micro_batch}: {watch.steps[-1]:.2f} s a step")
         if watch.steps[-1] < best:
             chosen, best = micro_batch, watch.steps[-1]
