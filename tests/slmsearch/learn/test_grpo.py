@@ -11,7 +11,7 @@ from trl import GRPOTrainer
 from slmsearch.config import RunConfig, SearcherConfig, SentinelConfig, TrainConfig, VllmConfig
 from slmsearch.errors import ConfigError, TrainingError
 from slmsearch.learn.callbacks import StepCallback
-from slmsearch.learn.grpo import SearchTrainer, make_arguments, num_steps, order_questions
+from slmsearch.learn.grpo import SearchTrainer, _blocks, make_arguments, num_steps, order_questions
 from slmsearch.learn.memory import PROMPT_TOKENS
 from slmsearch.learn.spent import Spent
 
@@ -166,3 +166,13 @@ def test_a_loss_that_is_no_number_stops_training(logs):
     state = SimpleNamespace(is_world_process_zero=True, global_step=7)
     with pytest.raises(TrainingError, match=r"at step 7: lower train\.learning_rate"):
         callback.on_log(None, state, None, logs=logs)
+
+
+def test_long_episodes_go_through_the_model_in_smaller_blocks():
+    lengths = [100] * 20 + [1000] * 5 + [3000, 5000]
+    mask = torch.zeros(len(lengths), max(lengths), dtype=torch.long)
+    for row, length in enumerate(lengths):
+        mask[row, :length] = 1
+    blocks = _blocks(torch.arange(len(lengths)), mask)
+    assert torch.cat(blocks).tolist() == list(range(len(lengths)))
+    assert [len(block) for block in blocks] == [16, 4, 4, 1, 1, 1]
