@@ -4,6 +4,7 @@ Added: episodes from `RolloutBridge`; forward passes over rows of similar length
 sampler and trainer; a report per step; sealed checkpoints. The loss, the advantages and the adapter are TRL's and PEFT's.
 """
 
+import copy
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -256,6 +257,9 @@ def make_trainer(
     callback: TrainerCallback,
 ) -> SearchTrainer:
     """Put the trainer together; a model that already carries an adapter goes on with that one."""
+    # TRL would parse whole episodes by a response template; a model that is saved keeps its own.
+    tokenizer = copy.copy(tokenizer)
+    tokenizer.response_template = None
     trainer = SearchTrainer(
         model=model,
         reward_funcs=episode_reward,

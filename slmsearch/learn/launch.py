@@ -96,7 +96,7 @@ def find_result(job: TrainJob) -> TrainResult | None:
     reports = ReportTail(job.directory / STEPS).poll()
     silent = sum(report.metrics.get("group/zero_advantage_frac") == 1.0 for report in reports)
     facts = (manifest["steps"], manifest["seconds"], manifest["resumed_from"])
-    return TrainResult(adapter, manifest["adapter_hash"], *facts, silent, manifest.get("spent", {}))
+    return TrainResult(adapter, manifest["adapter_hash"], *facts, silent, manifest["spent"])
 
 
 def read_preflight(job: TrainJob) -> list[dict[str, Any]]:

@@ -133,7 +133,9 @@ def plan_memory(config: RunConfig, shape: Shape, available: Mapping[str, float])
     trained = count_trained(config, shape)
     weights_setting = "policy.dtype" if per_weight == 4 else "policy.model" if config.policy.load_in_4bit else "policy.load_in_4bit"
     # A full run learns the weights in place; an adapter is kept beside them.
-    learning = Part("gradient, optimiser", trained * (width + 8), "train.method") if train.method == "full" else None
+    learning = Part("adapter, gradient, optimiser", trained * 16, "train.lora.r")
+    if train.method == "full":
+        learning = Part("gradient, optimiser", trained * (width + 8), "train.method")
     episodes = train.questions_per_step * train.group_size // train.num_processes
     rows = episodes // train.accumulation
     tokens = PROMPT_TOKENS + searcher.max_episode_tokens
@@ -143,7 +145,7 @@ def plan_memory(config: RunConfig, shape: Shape, available: Mapping[str, float])
         activations += rows * tokens * 34 * shape.hidden * width / 2
     always = [
         Part("weights", shape.parameters * per_weight, weights_setting),
-        learning or Part("adapter, gradient, optimiser", trained * 16, "train.lora.r"),
+        learning,
         Part("runtime", RUNTIME_BYTES[device], ""),
     ]
     if config.judge.kind == "ollama" and config.judge.keep_loaded and device == "cuda":

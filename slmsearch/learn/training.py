@@ -143,7 +143,6 @@ def load_trainable(config: RunConfig) -> tuple[Any, Any]:
     # On the CPU, whence the trainer moves it to the device of its process; 4-bit weights are made where they stay.
     on_device = config.policy.load_in_4bit and PartialState().device.type == "cuda"
     model, tokenizer = load_model(config.policy.model_copy(update={"adapter": None, "device": "cuda" if on_device else "cpu"}))
-    tokenizer.response_template = None  # TRL would parse whole episodes by it; what an episode says is known without
     if not config.policy.adapter:
         return model, tokenizer
     check_local(config.policy.adapter, "policy.adapter", "adapter_model.safetensors")

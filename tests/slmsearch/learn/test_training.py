@@ -142,7 +142,8 @@ def test_all_weights_can_learn_instead_of_an_adapter(make_job, toolbox, question
     assert result is not None and result.adapter_hash == file_hash(job.directory / ADAPTER / "model.safetensors")
     policy = trained_policy(job.config.policy, str(result.adapter_dir))
     assert (policy.model, policy.adapter) == (str(result.adapter_dir), None)
-    trained, start = load_model(policy)[0], load_model(job.config.policy)[0]
+    (trained, tokenizer), (start, before) = load_model(policy), load_model(job.config.policy)
+    assert before.response_template and tokenizer.response_template == before.response_template
     assert not torch.equal(trained.get_input_embeddings().weight, start.get_input_embeddings().weight)
 
 
