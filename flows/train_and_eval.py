@@ -12,6 +12,7 @@ from flows.summary import Outcome, conclude
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
 from slmsearch.learn.models import trained_policy
+from tasks.train import training_ahead
 
 
 @flow(name="train-and-eval", persist_result=True, result_serializer="json")
@@ -20,9 +21,10 @@ def train_and_eval(config: RunConfig = DEFAULTS) -> dict[str, Any]:
     with open_pipeline("train-and-eval", config, check_models) as run:
         corpus = validated_corpus(run)
         data = current_index(run, corpus)
-        before = evaluated(run, data, PolicySpec(UNTRAINED, run.config.policy), "evaluate-before")
-        baselines = evaluated_baselines(run, data)
-        trained = trained_adapter(run, data)
+        with training_ahead(data.digest, data.index_key, run.config):
+            before = evaluated(run, data, PolicySpec(UNTRAINED, run.config.policy), "evaluate-before")
+            baselines = evaluated_baselines(run, data)
+            trained = trained_adapter(run, data)
         control = evaluated_control(run, data)
         policy = trained_policy(run.config.policy, trained["adapter"])
         after = evaluated(run, data, PolicySpec(TRAINED, policy), "evaluate-after")

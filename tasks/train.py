@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +13,7 @@ from prefect.events import emit_event
 from slmsearch.config import RunConfig
 from slmsearch.learn.control import train_control
 from slmsearch.learn.job import TrainJob, make_job
-from slmsearch.learn.launch import read_preflight, train
+from slmsearch.learn.launch import getting_ready, read_preflight, train
 from slmsearch.learn.reports import Collapse, StepReport
 from tasks.places import control_dir
 from tasks.progress import Progress
@@ -84,6 +85,11 @@ def train_control_task(key: str, run_id: str, config: RunConfig) -> dict[str, An
 def _project_names(logs: Mapping[str, float]) -> dict[str, float]:
     names = {"loss": "loss", "grad_norm": "optim/grad_norm", "learning_rate": "optim/learning_rate"}
     return {ours: logs[theirs] for theirs, ours in names.items() if theirs in logs}
+
+
+def training_ahead(digest: str, index_key: str, config: RunConfig) -> AbstractContextManager[None]:
+    """Have the process that `train_task` will need load its libraries while something else is done."""
+    return getting_ready(make_job(config, digest, index_key))
 
 
 def training_job(digest: str, index_key: str, config: RunConfig) -> TrainJob:

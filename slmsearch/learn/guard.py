@@ -74,10 +74,9 @@ def _num_cpus() -> int:
 
 
 def main() -> None:
-    """Become the command in argv; stdin holds the other arguments of `make_environment` as a JSON object."""
-    told = json.loads(sys.stdin.read())
+    """Become the command in argv, which inherits stdin; its first line holds the other arguments of `make_environment` as JSON."""
+    told = json.loads(sys.stdin.readline())
     die_with_parent(int(told["variables"][ENV_STARTER]))
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.execve(sys.executable, [sys.executable, *sys.argv[1:]], make_environment(dict(os.environ), **told))
 
 

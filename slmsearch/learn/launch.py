@@ -11,8 +11,6 @@ import logging
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,21 +19,21 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import slmsearch
 from slmsearch.errors import SlmSearchError, TrainingError
-from slmsearch.learn import guard
-from slmsearch.learn.checkpoints import checkpoint_step, discard_after, file_hash, latest_complete_checkpoint, write_json
-from slmsearch.learn.files import ACCELERATE, ADAPTER, CHECKPOINTS, ERROR, JOB, LOCK, LOG, MANIFEST, PREFLIGHT, STEPS, STOP
-from slmsearch.learn.job import TrainJob, split_secrets
+from slmsearch.learn.checkpoints import checkpoint_step, discard_after, file_hash, latest_complete_checkpoint
+from slmsearch.learn.files import ADAPTER, CHECKPOINTS, ERROR, JOB, LOCK, LOG, MANIFEST, PREFLIGHT, STEPS, STOP
+from slmsearch.learn.job import TrainJob
 from slmsearch.learn.models import weights_file
+from slmsearch.learn.process import TrainingProcess
 from slmsearch.learn.reports import ReportTail, StepReport, truncate_reports
 
 POLL_SECONDS = 0.2
 """Time between two looks at the reports."""
-STOP_GRACE_SECONDS = 15.0
-"""Time a training process has to save a checkpoint when it is asked to stop; below the 30 s orchestrators usually grant."""
 
 logger = logging.getLogger(__name__)
+
+_waiting: dict[Path, TrainingProcess] = {}
+"""Processes that get ready, by the directory of their job."""
 
 OnStep = Callable[[StepReport], None]
 
@@ -76,7 +74,8 @@ def train(job: TrainJob, on_step: OnStep, resume: bool = True, after_step: int =
     with _locked(job.directory), _termination_raises():
         tail = ReportTail(job.directory / STEPS)
         if find_result(job) is None:
-            _run(job, _prepare(job, resume), tail, on_step, after_step)
+            _prepare(job, resume)
+            _run(job, tail, on_step, after_step)
         _pass_on(tail, on_step, after_step)
         result = find_result(job)
     if result is None:
@@ -108,8 +107,8 @@ def read_preflight(job: TrainJob) -> list[dict[str, Any]]:
         return []
 
 
-def _prepare(job: TrainJob, resume: bool) -> Path | None:
-    """Bring the directory into the state of its last complete checkpoint and write the job; return that checkpoint."""
+def _prepare(job: TrainJob, resume: bool) -> None:
+    """Bring the directory into the state of its last complete checkpoint, or of none, and write the job."""
     checkpoints = job.directory / CHECKPOINTS
     checkpoint = latest_complete_checkpoint(checkpoints) if resume else None
     step = checkpoint_step(checkpoint) if checkpoint else 0
@@ -118,68 +117,24 @@ def _prepare(job: TrainJob, resume: bool) -> Path | None:
     for name in (ERROR, STOP, MANIFEST):
         (job.directory / name).unlink(missing_ok=True)
     (job.directory / JOB).write_text(job.to_json(), encoding="utf-8")
-    on_cpu = job.config.policy.device == "cpu"
-    settings = {
-        "compute_environment": "LOCAL_MACHINE",
-        "distributed_type": "NO" if job.config.train.num_processes == 1 else "MULTI_CPU" if on_cpu else "MULTI_GPU",
-        "num_processes": job.config.train.num_processes,
-        "num_machines": 1,
-        "mixed_precision": "no",
-        "use_cpu": on_cpu,
-    }
-    write_json(job.directory / ACCELERATE, settings)
-    return checkpoint
 
 
-def _run(job: TrainJob, checkpoint: Path | None, tail: ReportTail, on_step: OnStep, after_step: int) -> None:
+def _run(job: TrainJob, tail: ReportTail, on_step: OnStep, after_step: int) -> None:
     """Run the training process to its end, passing reports on."""
-    log = job.directory / LOG
-    with log.open("ab") as file:
-        log_start = file.tell()
-        process = _start(job, checkpoint, file.fileno())
-        try:
-            while True:
-                try:
-                    code = process.wait(POLL_SECONDS)
-                    break
-                except subprocess.TimeoutExpired:
-                    _pass_on(tail, on_step, after_step)
-        except BaseException as error:
-            _stop(process, job.directory)
-            message = f"training stopped; resumable at step {_resumable_step(job)} by running the same command"
-            logger.warning(message)
-            error.add_note(message)
-            raise
+    process = _waiting.pop(job.directory, None) or TrainingProcess(job)
+    try:
+        process.begin()
+        while (code := process.wait(POLL_SECONDS)) is None:
+            _pass_on(tail, on_step, after_step)
+    except BaseException as error:
+        process.stop()
+        message = f"training stopped; resumable at step {_resumable_step(job)} by running the same command"
+        logger.warning(message)
+        error.add_note(message)
+        raise
     if code != 0:
         _pass_on(tail, on_step, after_step)
-        raise _explain(job, code, log, log_start)
-
-
-def _start(job: TrainJob, checkpoint: Path | None, log: int) -> "subprocess.Popen[bytes]":
-    _, secrets = split_secrets(job.config)
-    variables = {
-        guard.ENV_STARTER: str(os.getpid()),
-        guard.ENV_SECRETS: json.dumps(secrets),
-        "PYTHONUNBUFFERED": "1",
-        "TRL_EXPERIMENTAL_SILENCE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "DISABLE_MLFLOW_INTEGRATION": "TRUE",  # TRL imports mlflow where it is installed, which takes seconds
-    }
-    command = [sys.executable, "-P", guard.__file__, *launcher(job), str(job.directory / JOB)]
-    command += [str(checkpoint)] if checkpoint else []
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
-    assert process.stdin is not None
-    told = {"variables": variables, "num_processes": job.config.train.num_processes, "import_from": str(Path(slmsearch.__path__[0]).parent)}
-    process.stdin.write(json.dumps(told).encode())
-    process.stdin.close()
-    return process
-
-
-def launcher(job: TrainJob) -> list[str]:
-    """Arguments for Python that start the training process; the job's file follows."""
-    settings = job.config.train.accelerate_config or str(job.directory / ACCELERATE)
-    processes = str(job.config.train.num_processes)
-    return ["-m", "accelerate.commands.launch", "--config_file", settings, "--num_processes", processes, "-m", "slmsearch.learn.worker"]
+        raise _explain(job, code, process.read_log())
 
 
 def _pass_on(tail: ReportTail, on_step: OnStep, after_step: int) -> None:
@@ -188,31 +143,17 @@ def _pass_on(tail: ReportTail, on_step: OnStep, after_step: int) -> None:
             on_step(report)
 
 
-def _stop(process: "subprocess.Popen[bytes]", directory: Path) -> None:
-    """Ask the training process to save and end; kill it, and all it started, when it takes too long or we are hurried."""
-    try:
-        (directory / STOP).touch()
-        process.wait(STOP_GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        logger.warning("training did not end within %g s and is killed", STOP_GRACE_SECONDS)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
 def _resumable_step(job: TrainJob) -> int:
     checkpoint = latest_complete_checkpoint(job.directory / CHECKPOINTS)
     return checkpoint_step(checkpoint) if checkpoint else 0
 
 
-def _explain(job: TrainJob, code: int, log: Path, log_start: int) -> SlmSearchError:
+def _explain(job: TrainJob, code: int, printed: str) -> SlmSearchError:
     """Say in one line why the training process failed: in its own words, or by the last exception in its log."""
-    where = f"resumable at step {_resumable_step(job)}; log: {log}"
+    where = f"resumable at step {_resumable_step(job)}; log: {job.directory / LOG}"
     try:
         told = json.loads((job.directory / ERROR).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        printed = log.read_bytes()[log_start:].decode(errors="replace")
         return TrainingError(f"{find_cause(printed, signal.Signals(-code).name if code < 0 else '')}; {where}")
     classes = {kind.boundary: kind for kind in SlmSearchError.__subclasses__()}
     return classes.get(told["boundary"], TrainingError)(f"{told['message']}; {where}")
@@ -235,6 +176,22 @@ def find_cause(printed: str, killed_by: str = "") -> str:
         return "the training process failed without a word"
     hint = "; raise train.accumulation or lower train.group_size" if "out of memory" in causes[-1] else ""
     return f"the training process failed: {causes[-1][:300]}{hint}"
+
+
+@contextmanager
+def getting_ready(job: TrainJob) -> Iterator[None]:
+    """Have the process of an unfinished job load its libraries while something else is done; `train` then takes it.
+
+    Call it in the thread that trains. The process waits without memory of the device or any state in the directory; it ends with
+    this context where nobody has taken it.
+    """
+    if find_result(job) is None:
+        _waiting[job.directory] = TrainingProcess(job)
+    try:
+        yield
+    finally:
+        if (process := _waiting.pop(job.directory, None)) is not None:
+            process.kill()
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from safetensors import SafetensorError
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import ConfigError, ModelError, TrainingError
+from slmsearch.evaluate.ground import open_ground
 from slmsearch.generate.dialogue import Dialogue
 from slmsearch.generate.load import check_local, load_model
 from slmsearch.judge import make_judge
@@ -53,8 +54,6 @@ def run_job(job: TrainJob, checkpoint: Path | None = None) -> None:
     Raises:
         TrainingError: training ended before its last step.
     """
-    from slmsearch.evaluate.ground import open_ground
-
     if job.config.train.cpu_threads:
         torch.set_num_threads(job.config.train.cpu_threads)
     ground = open_ground(job.corpora_dir, job.corpus_digest, job.index_dir, job.index_key, job.config)

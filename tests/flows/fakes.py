@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -137,5 +138,6 @@ def replace_heavy_parts(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     for module in ("slmsearch.retrieval.build", "slmsearch.retrieval.open"):
         monkeypatch.setattr(f"{module}.load_embedder", lambda config: embedder)
     monkeypatch.setattr("tasks.train.train", training.train)
+    monkeypatch.setattr("tasks.train.getting_ready", lambda job: nullcontext())
     monkeypatch.setattr("tasks.train.train_control", training.train_control)
     return training

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from slmsearch.errors import JudgeError
-from slmsearch.learn.checkpoints import file_hash, seal_checkpoint, write_json
+from slmsearch.learn.checkpoints import checkpoint_step, file_hash, latest_complete_checkpoint, seal_checkpoint, write_json
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, ERROR, MANIFEST, STEPS, STOP
 from slmsearch.learn.guard import ENV_SECRETS, ENV_STARTER, die_with_parent
 from slmsearch.learn.job import TrainJob
@@ -20,10 +20,12 @@ FINISH, RAISE, TELL, DIE, WAIT = range(5)
 
 def main() -> None:
     die_with_parent(int(os.environ[ENV_STARTER]))
+    sys.stdin.read()
     job = TrainJob.from_json(Path(sys.argv[1]).read_text(), json.loads(os.environ[ENV_SECRETS]))
-    start = int(Path(sys.argv[2]).name.rpartition("-")[2]) if len(sys.argv) > 2 else 0
+    checkpoint = latest_complete_checkpoint(job.directory / CHECKPOINTS)
+    start = checkpoint_step(checkpoint) if checkpoint else 0
     key = job.config.judge.api_key
-    write_json(job.directory / "seen.json", {"pid": os.getpid(), "judge_key": key and key.get_secret_value(), "argv": sys.argv[1:]})
+    write_json(job.directory / "seen.json", {"pid": os.getpid(), "judge_key": key and key.get_secret_value(), "start": start})
     for step in range(start + 1, job.config.train.steps + 1):
         append_report(job.directory / STEPS, make_report(step, {"loss": float(step), "group/zero_advantage_frac": step % 2}))
         if step % 2 == 0:

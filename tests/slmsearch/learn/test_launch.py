@@ -10,14 +10,16 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from accelerate.commands.config.config_args import load_config_from_file
 from pydantic import SecretStr
 
 from slmsearch.errors import JudgeError, TrainingError
-from slmsearch.learn import guard, launch
+from slmsearch.learn import guard, process
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, LOG, STEPS
-from slmsearch.learn.launch import find_cause, find_result, launcher, train
+from slmsearch.learn.launch import find_cause, find_result, getting_ready, train
+from slmsearch.learn.process import launcher
 from slmsearch.learn.reports import read_reports
 from tests.slmsearch.learn import fake_worker
 from tests.slmsearch.learn.fake_worker import DIE, FINISH, RAISE, TELL, WAIT
@@ -33,7 +35,7 @@ def model_path():
 @pytest.fixture(autouse=True)
 def fake(monkeypatch):
     """The fake worker, without `accelerate launch` in between: that takes seconds to import torch."""
-    monkeypatch.setattr(launch, "launcher", lambda job: ["-m", fake_worker.__name__])
+    monkeypatch.setattr(process, "launcher", lambda job: ["-m", fake_worker.__name__])
 
 
 def steps_of(job, **options):
@@ -117,9 +119,9 @@ def test_no_orphan_is_left(make_job, number, accelerate):
     program = f"""
         import sys
         from pathlib import Path
-        from slmsearch.learn import launch
+        from slmsearch.learn import launch, process
         from slmsearch.learn.job import TrainJob
-        launch.launcher = lambda job: [*{launcher}, "-m", {fake_worker.__name__!r}]
+        process.launcher = lambda job: [*{launcher}, "-m", {fake_worker.__name__!r}]
         launch.train(TrainJob.from_json(Path(sys.argv[1]).read_text()), lambda report: print(report.step, flush=True))
     """
     command = [sys.executable, "-c", textwrap.dedent(program), str(job.directory / JOB)]
@@ -136,13 +138,41 @@ def test_no_orphan_is_left(make_job, number, accelerate):
     assert ("resumable at step 3" in said) == (number == signal.SIGTERM)
 
 
+def test_a_process_that_got_ready_is_taken(make_job):
+    job = make_job(seed=FINISH)
+    with getting_ready(job):
+        assert not (job.directory / JOB).exists()
+        waiting = children()
+        assert len(waiting) == 1
+        assert steps_of(job)[1] == [1, 2, 3, 4]
+    assert worker_pid(job) in waiting  # the guard has turned into it
+    with getting_ready(job):
+        assert children() == []  # trained already
+
+
+def test_a_process_that_is_not_needed_is_gone(make_job):
+    job = make_job(seed=FINISH)
+    with pytest.raises(ValueError), getting_ready(job):
+        assert len(children()) == 1
+        raise ValueError
+    assert children() == [] and not (job.directory / "seen.json").exists()
+    assert steps_of(job)[1] == [1, 2, 3, 4]
+
+
+def test_a_process_that_died_while_it_waited_is_told_of(make_job):
+    job = make_job(seed=FINISH)
+    with pytest.raises(TrainingError, match="killed by SIGKILL"), getting_ready(job):
+        os.kill(children()[0], signal.SIGKILL)
+        train(job, lambda report: None)
+
+
 def test_starting_over(make_job):
     job = make_job(seed=RAISE)
     with pytest.raises(TrainingError):
         train(job, lambda report: None)
     with pytest.raises(TrainingError, match="resumable at step 2"):
         train(job, lambda report: None, resume=False)
-    assert json.loads((job.directory / "seen.json").read_text())["argv"] == [str(job.directory / JOB)]
+    assert json.loads((job.directory / "seen.json").read_text())["start"] == 0
 
 
 def test_the_cause_is_found_in_a_log():
@@ -175,6 +205,10 @@ def test_started_by_accelerate(make_job):
 
 def worker_pid(job):
     return json.loads((job.directory / "seen.json").read_text())["pid"]
+
+
+def children():
+    return [child.pid for child in psutil.Process().children()]
 
 
 def is_alive(pid):

@@ -9,7 +9,7 @@ import json
 import pytest
 from safetensors.torch import load_file
 
-from slmsearch.learn import launch
+from slmsearch.learn import launch, process
 from slmsearch.learn.files import ACCELERATE, ADAPTER, STEPS
 from slmsearch.learn.reports import read_reports
 from slmsearch.learn.training import train_through
@@ -20,7 +20,7 @@ from tests.slmsearch.learn import toy_worker
 def test_two_processes_learn_what_one_learns(make_job, toolbox, questions, one_thread, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr(
-        launch,
+        process,
         "launcher",
         lambda job: ["-m", "accelerate.commands.launch", "--config_file", str(job.directory / ACCELERATE), "-m", toy_worker.__name__],
     )

@@ -6,7 +6,8 @@ import signal
 import sys
 from pathlib import Path
 
-from slmsearch.learn.files import STEPS
+from slmsearch.learn.checkpoints import latest_complete_checkpoint
+from slmsearch.learn.files import CHECKPOINTS, STEPS
 from slmsearch.learn.guard import ENV_STARTER, die_with_parent
 from slmsearch.learn.job import TrainJob
 from slmsearch.learn.reports import read_reports
@@ -21,6 +22,7 @@ def main() -> None:
     from slmsearch.learn.training import train_through
     from tests.slmsearch.learn.conftest import PAGES, QUESTIONS, EveryPageIndex
 
+    sys.stdin.read()
     job = TrainJob.from_json(Path(sys.argv[1]).read_text())
 
     class DyingToolbox(Toolbox):
@@ -32,7 +34,7 @@ def main() -> None:
             return super().serve(calls)
 
     toolbox = DyingToolbox(Library(PAGES), EveryPageIndex(), 4, 1500)
-    train_through(toolbox, QUESTIONS, job, Path(sys.argv[2]) if len(sys.argv) > 2 else None)
+    train_through(toolbox, QUESTIONS, job, latest_complete_checkpoint(job.directory / CHECKPOINTS))
 
 
 if __name__ == "__main__":
