@@ -17,6 +17,9 @@ ENV_STARTER = "SLMSEARCH_TRAINING_STARTER"
 ENV_SECRETS = "SLMSEARCH_TRAINING_SECRETS"
 """Secrets of the job as a JSON object, dotted path to value."""
 
+BEGIN = b"begin\n"
+"""What each training process finds in its standard input when it may begin."""
+
 _PR_SET_PDEATHSIG = 1
 _POLL_SECONDS = 1.0
 
@@ -31,6 +34,12 @@ def die_with_parent(starter: int) -> None:
     else:
         threading.Thread(target=_watch, args=(starter,), daemon=True).start()
     if not _is_alive(starter):  # it died before the tie was there
+        os._exit(1)
+
+
+def wait_for_begin() -> None:
+    """Wait until the starter lets this process begin; end it if the starter is gone before."""
+    if os.read(0, len(BEGIN)) != BEGIN:
         os._exit(1)
 
 
@@ -75,7 +84,8 @@ def _num_cpus() -> int:
 
 def main() -> None:
     """Become the command in argv, which inherits stdin; its first line holds the other arguments of `make_environment` as JSON."""
-    told = json.loads(sys.stdin.readline())
+    with open(0, "rb", buffering=0, closefd=False) as stdin:  # byte by byte: what follows is not ours
+        told = json.loads(stdin.readline())
     die_with_parent(int(told["variables"][ENV_STARTER]))
     os.execve(sys.executable, [sys.executable, *sys.argv[1:]], make_environment(dict(os.environ), **told))
 

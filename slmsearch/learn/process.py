@@ -1,7 +1,7 @@
 """One training process: started ahead of its work, told to begin, waited for, stopped.
 
-It is started by `accelerate launch`, which needs half a minute to load torch and TRL twice on a small machine; its standard input
-stays open until it may begin, so that this time can be used for something else.
+It is started by `accelerate launch`, which on a small machine needs 15 to 20 seconds to load torch, and TRL after it;
+then it waits for a word on its standard input, so that this time can be used for something else.
 """
 
 import json
@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import slmsearch
@@ -33,19 +34,18 @@ class TrainingProcess:
         Args:
             job: its directory takes the log; the job itself is read when the process begins.
         """
-        self._directory = job.directory
+        self._directory, self._num_processes = job.directory, job.config.train.num_processes
         job.directory.mkdir(parents=True, exist_ok=True)
         write_json(job.directory / ACCELERATE, _settings(job))
         command = [sys.executable, "-P", guard.__file__, *launcher(job), str(job.directory / JOB)]
         with (job.directory / LOG).open("ab") as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
-        self._tell(json.dumps(_environment(job)) + "\n")
+        self._tell(json.dumps(_environment(job)).encode() + b"\n")
 
     def begin(self) -> None:
         """Let it read its job and train."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self._tell(guard.BEGIN * self._num_processes)
 
     def wait(self, timeout_s: float) -> int | None:
         """Wait for its end; return its exit code, negative for a signal, or None if it goes on."""
@@ -72,12 +72,12 @@ class TrainingProcess:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        self.begin()
 
-    def _tell(self, line: str) -> None:
+    def _tell(self, words: bytes) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(line.encode())
-        self._process.stdin.flush()
+        with suppress(BrokenPipeError):  # it has ended, which `wait` tells
+            self._process.stdin.write(words)
+            self._process.stdin.flush()
 
 
 def launcher(job: TrainJob) -> list[str]:

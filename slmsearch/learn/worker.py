@@ -13,23 +13,23 @@ from pathlib import Path
 from slmsearch.errors import SlmSearchError
 from slmsearch.learn.checkpoints import latest_complete_checkpoint, write_json
 from slmsearch.learn.files import CHECKPOINTS, ERROR
-from slmsearch.learn.guard import ENV_SECRETS, ENV_STARTER, die_with_parent
+from slmsearch.learn.guard import ENV_SECRETS, ENV_STARTER, die_with_parent, wait_for_begin
 from slmsearch.learn.job import TrainJob
 from slmsearch.processor import settle
 
 
 def main(argv: Sequence[str]) -> None:
-    """Load the libraries, wait until the standard input ends, and run the job from its last complete checkpoint.
+    """Load the libraries, wait until the starter lets it begin, and run the job from its last complete checkpoint.
 
     Args:
-        argv: the job's file, which need not be there before the standard input ends.
+        argv: the job's file, which need not be there before.
     """
     die_with_parent(int(os.environ[ENV_STARTER]))
     secrets = json.loads(os.environ.pop(ENV_SECRETS, "{}"))
     settle()
     from slmsearch.learn.training import run_job
 
-    sys.stdin.read()
+    wait_for_begin()
     job = TrainJob.from_json(Path(argv[0]).read_text(encoding="utf-8"), secrets)
     try:
         run_job(job, latest_complete_checkpoint(job.directory / CHECKPOINTS))

@@ -10,7 +10,7 @@ from pathlib import Path
 from slmsearch.errors import JudgeError
 from slmsearch.learn.checkpoints import checkpoint_step, file_hash, latest_complete_checkpoint, seal_checkpoint, write_json
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, ERROR, MANIFEST, STEPS, STOP
-from slmsearch.learn.guard import ENV_SECRETS, ENV_STARTER, die_with_parent
+from slmsearch.learn.guard import ENV_SECRETS, ENV_STARTER, die_with_parent, wait_for_begin
 from slmsearch.learn.job import TrainJob
 from slmsearch.learn.reports import append_report, make_report
 
@@ -20,7 +20,7 @@ FINISH, RAISE, TELL, DIE, WAIT = range(5)
 
 def main() -> None:
     die_with_parent(int(os.environ[ENV_STARTER]))
-    sys.stdin.read()
+    wait_for_begin()
     job = TrainJob.from_json(Path(sys.argv[1]).read_text(), json.loads(os.environ[ENV_SECRETS]))
     checkpoint = latest_complete_checkpoint(job.directory / CHECKPOINTS)
     start = checkpoint_step(checkpoint) if checkpoint else 0

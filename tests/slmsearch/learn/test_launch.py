@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -166,6 +167,32 @@ def test_a_process_that_died_while_it_waited_is_told_of(make_job):
         train(job, lambda report: None)
 
 
+@pytest.mark.parametrize("accelerate", [True, False])
+def test_no_orphan_is_left_of_what_got_ready(make_job, accelerate):
+    job = make_job(seed=WAIT)
+    (job.directory / JOB).write_text(job.to_json())
+    launcher = ["-m", "accelerate.commands.launch", "--cpu"] if accelerate else []
+    program = f"""
+        import psutil, sys
+        from pathlib import Path
+        from slmsearch.learn import launch, process
+        from slmsearch.learn.job import TrainJob
+        process.launcher = lambda job: [*{launcher}, "-m", {fake_worker.__name__!r}]
+        with launch.getting_ready(TrainJob.from_json(Path(sys.argv[1]).read_text())):
+            print(psutil.Process().children()[0].pid, flush=True)
+            sys.stdin.read()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), str(job.directory / JOB)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        waiting = psutil.Process(int(parent.stdout.readline()))
+        assert wait_until(lambda: has_worker(waiting), seconds=120)
+        family = [waiting, *waiting.children(recursive=True)]
+        parent.kill()
+    assert wait_until(lambda: not any(is_alive(process.pid) for process in family), seconds=5)
+    assert not (job.directory / "seen.json").exists()
+
+
 def test_starting_over(make_job):
     job = make_job(seed=RAISE)
     with pytest.raises(TrainingError):
@@ -205,6 +232,13 @@ def test_started_by_accelerate(make_job):
 
 def worker_pid(job):
     return json.loads((job.directory / "seen.json").read_text())["pid"]
+
+
+def has_worker(process):
+    """Whether a process is the fake worker, or has started it."""
+    with suppress(psutil.NoSuchProcess):
+        return any(each.cmdline()[1:3] == ["-m", fake_worker.__name__] for each in (process, *process.children(recursive=True)))
+    return False
 
 
 def children():

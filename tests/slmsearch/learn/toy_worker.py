@@ -8,7 +8,7 @@ from pathlib import Path
 
 from slmsearch.learn.checkpoints import latest_complete_checkpoint
 from slmsearch.learn.files import CHECKPOINTS, STEPS
-from slmsearch.learn.guard import ENV_STARTER, die_with_parent
+from slmsearch.learn.guard import ENV_STARTER, die_with_parent, wait_for_begin
 from slmsearch.learn.job import TrainJob
 from slmsearch.learn.reports import read_reports
 from slmsearch.searcher.tools import Toolbox
@@ -22,7 +22,7 @@ def main() -> None:
     from slmsearch.learn.training import train_through
     from tests.slmsearch.learn.conftest import PAGES, QUESTIONS, EveryPageIndex
 
-    sys.stdin.read()
+    wait_for_begin()
     job = TrainJob.from_json(Path(sys.argv[1]).read_text())
 
     class DyingToolbox(Toolbox):
