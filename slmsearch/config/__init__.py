@@ -1,0 +1,44 @@
+"""Every knob of a run, once, with its unit and the meaning of None and 0.
+
+Sections are frozen; `RunConfig` holds them all and is what flows take as their parameter. Nothing here reads a file or the
+environment: `flows/settings.py` does.
+"""
+
+from slmsearch.config.data import CorpusConfig, EmbedderConfig, PathsConfig, RetrievalConfig, WorldConfig
+from slmsearch.config.learning import ControlConfig, LoraSection, SentinelConfig, SftConfig, TrainConfig, VllmConfig
+from slmsearch.config.measuring import DecisionConfig, EvaluateConfig, TrackingConfig
+from slmsearch.config.planning import PlannerConfig, PlanRewardConfig, PlanSftConfig, WorkerConfig
+from slmsearch.config.playing import JudgeConfig, PolicyConfig, ProgramLimits, QualifyConfig, RewardConfig, SandboxConfig, SearcherConfig
+from slmsearch.config.run import RunConfig
+from slmsearch.config.sections import Fraction, Section
+
+__all__ = [
+    "ControlConfig",
+    "CorpusConfig",
+    "DecisionConfig",
+    "EmbedderConfig",
+    "EvaluateConfig",
+    "Fraction",
+    "JudgeConfig",
+    "LoraSection",
+    "PathsConfig",
+    "PlanRewardConfig",
+    "PlanSftConfig",
+    "PlannerConfig",
+    "PolicyConfig",
+    "ProgramLimits",
+    "QualifyConfig",
+    "RetrievalConfig",
+    "RewardConfig",
+    "RunConfig",
+    "SandboxConfig",
+    "SearcherConfig",
+    "Section",
+    "SentinelConfig",
+    "SftConfig",
+    "TrackingConfig",
+    "TrainConfig",
+    "VllmConfig",
+    "WorkerConfig",
+    "WorldConfig",
+]

@@ -1,0 +1,153 @@
+"""Training."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from slmsearch.config.sections import Fraction, Section
+
+
+class LoraSection(Section):
+    """The adapter."""
+
+    r: int = Field(default=16, ge=1)
+    alpha: int = Field(default=32, ge=1)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Keep 0 for RL: sampler and trainer must agree."""
+    target_modules: str = "all-linear"
+
+
+class VllmConfig(Section):
+    """vLLM as the sampler of training (extra `gpu`); TRL carries the weights over before every step."""
+
+    mode: Literal["off", "colocate", "server"] = "off"
+    """`colocate`: in the training process, asleep while it learns. `server`: `vllm serve` on a device of its own."""
+    base_url: str = "http://localhost:8000"
+    """Address of the server."""
+    gpu_memory_frac: float = Field(default=0.5, gt=0, lt=1)
+    """Share of the device that a colocated engine takes while it samples."""
+
+
+class SentinelConfig(Section):
+    """Watches a training run for collapse."""
+
+    enabled: bool = True
+    """False: no held-out reward is measured, and what the last step left is the adapter."""
+    held_out: int = Field(default=128, ge=1)
+    """Questions of the validation split by which weights are scored, at the start, at every checkpoint and at the end."""
+    window: int = Field(default=8, ge=1)
+    """Steps whose mean is judged."""
+    warmup: int = Field(default=8, ge=1)
+    """Steps before the window that a rule needs for comparison."""
+    memory: int = Field(default=30, ge=1)
+    """Steps before the window that count as what is normal."""
+    reward_drop: float = Field(default=0.25, gt=0)
+    """Fall of the mean reward below its best window that counts as collapse."""
+    lr_factor: float = Field(default=0.3, gt=0, lt=1)
+    """The learning rate is multiplied by this on a return."""
+    max_trips: int = Field(default=3, ge=1)
+    """Training stops at this many."""
+
+
+class TrainConfig(Section):
+    """Reinforcement learning through TRL."""
+
+    method: Literal["lora", "full"] = "lora"
+    """What learns: an adapter on frozen weights (QLoRA where `policy.load_in_4bit`), or all weights."""
+    algorithm: Literal["grpo", "rloo", "reinforce"] = "grpo"
+    """What a reward is compared with: the group's mean, the mean of the group's other episodes, or `baseline`."""
+    baseline: float = 0.5
+    """The constant that `reinforce` subtracts from every reward."""
+    preflight: Literal["require", "record"] = "require"
+    """What a failed check before training does: it ends the run, or is only recorded."""
+    probe_questions: int = Field(default=16, ge=1)
+    """Groups that the pre-flight plays."""
+    void_turns: Literal["grade", "drop"] = "grade"
+    """What becomes of an episode that ended malformed: it is graded as it is, or leaves its group and is only counted."""
+    seed: int = 0
+    steps: int = Field(default=150, ge=0)
+    """Optimiser updates; 0 derives them from `epochs`."""
+    epochs: float = Field(default=1.0, gt=0)
+    """Passes over the training questions; used only when `steps` is 0."""
+    questions_per_step: int = Field(default=8, ge=1)
+    """Different questions per update, all devices and accumulation together."""
+    group_size: int = Field(default=8, ge=2)
+    """Episodes per question."""
+    accumulation: int = Field(default=1, ge=1)
+    """Micro-batches per update."""
+    learning_rate: float = Field(default=1e-3, gt=0)
+    """At the start; about ten times that of full fine-tuning, and larger still for a tiny model."""
+    lr_schedule: Literal["constant", "linear", "cosine"] = "linear"
+    """How it goes to 0 over all steps, or that it does not."""
+    mask_truncated: bool = False
+    """Leave episodes that a token limit cut off out of the update, so that a large model that is cut off for its long thoughts does not
+    unlearn its format. A tiny one may flee into them, as nothing speaks against it: masked and at a constant rate, 6 % of the demo's
+    episodes ended so after 200 steps; graded and at a falling rate, 1 %."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    temperature: float = Field(default=1.0, gt=0)
+    scale_rewards: Literal["none", "group", "batch"] = "none"
+    """`none`: advantage = reward - group mean."""
+    loss: Literal["dapo", "grpo", "dr_grpo"] = "dapo"
+    kl_coef: float = Field(default=0.0, ge=0)
+    """Weight of the KL to the reference; 0 switches it and its measurement off."""
+    lora: LoraSection = LoraSection()
+    checkpoint_steps: int = Field(default=40, ge=1)
+    """Updates between checkpoints."""
+    keep_checkpoints: int = Field(default=2, ge=1)
+    max_failed_frac: Fraction = 0.5
+    """Share of failed episodes in a step above which training stops with the cause."""
+    split: Literal["train", "validation", "test"] = "train"
+    limit: int = Field(default=0, ge=0)
+    """Train on this many questions of the split; 0 takes all."""
+    gradient_checkpointing: bool = False
+    cpu_threads: int = Field(default=1, ge=0)
+    """Threads a training process may use on the CPU; 0 takes all cores. A tiny model is no faster with two, and many times slower
+    where something else wants the second core."""
+    num_processes: int = Field(default=1, ge=1)
+    """Processes `accelerate launch` starts."""
+    accelerate_config: str | None = None
+    """A file of `accelerate config`, such as those in `deployments/configs/accelerate`; None writes one for `num_processes` here."""
+    vllm: VllmConfig = VllmConfig()
+    sentinel: SentinelConfig = SentinelConfig()
+
+    @model_validator(mode="after")
+    def _scaled_by_the_group(self) -> Self:
+        if self.algorithm != "grpo" and self.scale_rewards != "none":
+            raise ValueError(f"scale_rewards is GRPO's: set it to none, or algorithm {self.algorithm} to grpo")
+        return self
+
+
+class SftConfig(Section):
+    """Supervised training: of tiny-searcher from scratch (`slmsearch bootstrap`), and of the SFT control in a pipeline run."""
+
+    recipe: Literal["hasty", "careful"] = "hasty"
+    """Who wrote the demonstrations: `careful` follows every question to its end, `hasty` rarely makes the second hop and
+    rarely admits not knowing."""
+    steps: int = Field(default=4800, ge=1)
+    context_weight: float = Field(default=0.3, ge=0)
+    """Weight of the loss on questions and tool results, beside 1 on what the reader wrote: predicting them, too, teaches a small
+    model to copy sooner."""
+    tokens_per_batch: int = Field(default=4096, ge=256)
+    learning_rate: float = Field(default=3e-3, gt=0)
+    warmup_frac: Fraction = 0.03
+    episodes_per_world: int = Field(default=500, ge=10)
+    """Demonstrations from one random world before the next is made."""
+    pages_per_world: int = Field(default=240, ge=40)
+    seed: int = 0
+    lora: bool = False
+    """`slmsearch sft`: train an adapter (`train.lora`) and merge it, instead of training all weights; for large models."""
+    own_questions: int = Field(default=512, ge=1)
+    """`slmsearch sft --from own`: questions the model plays."""
+    own_tries: int = Field(default=8, ge=1)
+    """Episodes it plays of each."""
+    own_kept: int = Field(default=2, ge=1)
+    """Right episodes kept of each, at most."""
+
+
+class ControlConfig(Section):
+    """SFT continued from the same checkpoint on the same demonstrations, to show what RL adds."""
+
+    enabled: bool = True
+    steps: int = Field(default=1200, ge=1)
+    """Chosen so that it takes at least as long as GRPO does; both times are printed."""
+    learning_rate: float = Field(default=1e-3, gt=0)

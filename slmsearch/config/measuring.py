@@ -1,0 +1,60 @@
+"""Evaluating, deciding, tracking."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from slmsearch.config.sections import Fraction, Section
+
+
+class EvaluateConfig(Section):
+    """What is measured, on what."""
+
+    policy: str | None = None
+    """What the flow `evaluate` evaluates: `champion`, or a name as `baselines` takes it; None takes the champion, or the configured
+    policy where nothing was promoted yet."""
+    split: Literal["train", "validation", "test", "all"] = "test"
+    limit: int = Field(default=0, ge=0)
+    """Questions taken (a seeded sample); 0 takes all."""
+    seed: int = 0
+    batch_size: int = Field(default=64, ge=1)
+    """Episodes played together."""
+    baselines: tuple[str, ...] = ("random", "retrieve-then-answer", "data/models/tiny-searcher-clean")
+    """`random`, `retrieve-then-answer`, a path or Hub id of a model, or `openai:<model>@<base_url>`. The last by default: what supervised
+    training alone reaches with perfect demonstrations, for as long as checkpoint and GRPO take together."""
+    traced_episodes: int = Field(default=24, ge=0)
+    """Episodes recorded as traces: a stratified sample."""
+
+
+class DecisionConfig(Section):
+    """The written rule of promotion."""
+
+    metric: str = "answer/exact_match"
+    min_questions: int = Field(default=200, ge=1)
+    """Fewer paired questions: `inconclusive`."""
+    alpha: float = Field(default=0.05, gt=0, lt=1)
+    """Level of intervals and tests."""
+    max_failed_frac: Fraction = 0.05
+    """Larger share of pairs left out because an episode failed on either side: `inconclusive`."""
+    min_gain: float = 0.0
+    """The interval's lower end must lie above this to promote."""
+    worst_slice_loss: Fraction = 0.05
+    """A slice that is significantly worse by more than this vetoes promotion."""
+    min_slice: int = Field(default=30, ge=1)
+    """Slices with fewer questions have no veto."""
+    resamples: int = Field(default=2000, ge=100)
+    """Bootstrap resamples, clustered by page."""
+    seed: int = 0
+
+
+class TrackingConfig(Section):
+    """MLflow."""
+
+    uri: str | None = None
+    """None: SQLite in `paths.mlruns_dir`."""
+    experiment: str = "slmsearch"
+    registered_model: str = "slmsearch-searcher"
+    """Name under which adapters are registered; its alias `champion` is the promoted one. Planners left at this name are registered as
+    `slmsearch-planner`."""
+    wandb_project: str | None = None
+    """Mirror the curves of training to this project of Weights & Biases (extra `wandb`); None sends nothing anywhere."""

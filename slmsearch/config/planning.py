@@ -1,0 +1,101 @@
+"""The planner and its worker."""
+
+from typing import Literal
+
+from pydantic import Field, SecretStr
+
+from slmsearch.config.sections import Section
+
+
+class WorkerConfig(Section):
+    """The frozen worker that carries plans out; always greedy."""
+
+    kind: Literal["arithmetic", "base", "openai", "ollama"] = "arithmetic"
+    """`arithmetic`: reads and computes, without a model. `base`: the policy's own model with the adapter off. Otherwise a server."""
+    max_operations: int = Field(default=2, ge=1)
+    """`arithmetic`: operations it can do in one question."""
+    model: str = "qwen2.5:7b"
+    """`openai`, `ollama`: name the server knows."""
+    base_url: str | None = None
+    """Endpoint; None takes the kind's usual local one."""
+    api_key: SecretStr | None = None
+    """Key for the endpoint; never recorded."""
+    concurrency: int = Field(default=8, ge=1)
+    """Requests under way at once."""
+    timeout_s: float = Field(default=60.0, gt=0)
+    max_new_tokens: int = Field(default=256, ge=1)
+    """Tokens of one solution of a model."""
+
+
+class PlanRewardConfig(Section):
+    """Weights of the named parts of a plan's reward; their sum is the reward."""
+
+    kind: Literal["task", "format_only", "random"] = "task"
+    """What is rewarded. The last two are controls: any well-formed plan, or nothing but chance."""
+    correct: float = 1.0
+    """Paid when the final answer is right."""
+    tokens: float = Field(default=0.2, ge=0)
+    """Times 1 - tokens / `max_tokens`, paid with a right answer only: charged to wrong ones, too, the shortest plan would pay best."""
+    max_tokens: int = Field(default=400, ge=1)
+    """Tokens of plan and worker together at which nothing is left of that part."""
+    independence: float = Field(default=0.3, ge=0)
+    """Times the mean dissimilarity of the subproblems, paid with a right answer only."""
+    needs_gain: bool = True
+    """Pay independence only where the worker alone is wrong: splitting what needs no splitting earns nothing."""
+    gain: bool = False
+    """Take `correct` off where the worker alone is right: the reward is the gain over it. Inside a group that changes nothing."""
+    malformed: float = Field(default=-0.1, le=0)
+    """Paid for a text without a plan."""
+    hacked: float = Field(default=-0.1, le=0)
+    """Paid for a plan that a guard refuses: it is graded as a wrong one besides."""
+
+
+class PlanSftConfig(Section):
+    """Supervised training of a planner (`slmsearch planner sft`, and the flow where `enabled`)."""
+
+    enabled: bool = False
+    """The flow `train-planner` begins with it; False takes the policy's model as the start."""
+    source: str = "generated"
+    """Plans: `generated` (gold plans of the generator), `own` (right ones of the model's own, by rejection sampling), or a `.jsonl`,
+    `.parquet` file or `hub:owner/name` with the columns below."""
+    system_column: str = "SystemPrompt"
+    prompt_column: str = "UserPrompt"
+    completion_column: str = "ExpectedOutput"
+    max_tokens: int = Field(default=448, ge=16)
+    """Longer examples are left out and counted."""
+    batch_size: int = Field(default=0, ge=0)
+    """Examples together; 0 fills `sft.tokens_per_batch`."""
+    accumulation: int = Field(default=1, ge=1)
+    """Batches per update."""
+    epochs: float = Field(default=0.0, ge=0)
+    """Passes over a set that ends; 0 takes `sft.steps`."""
+
+
+class PlannerConfig(Section):
+    """The planner: its problems, its worker, its limits."""
+
+    problems: str | None = None
+    """A `.jsonl` or `.parquet` file or `hub:owner/name` in GSM8K's form (`question`, `answer` with `####`); None generates some."""
+    subset: str | None = "main"
+    """Configuration of a Hub set; GSM8K's is `main`."""
+    revision: str | None = None
+    """Commit of a Hub set; None takes the newest."""
+    generated: int = Field(default=6000, ge=60)
+    """Problems generated, over all splits."""
+    seed: int = 21
+    """Seeds them."""
+    limit: int = Field(default=0, ge=0)
+    """Keep only the first problems of a source; 0 keeps all."""
+    split_seed: int = 0
+    """Seeds the 80/10/10 split."""
+    max_plan_tokens: int = Field(default=200, ge=16)
+    """Tokens a plan may have."""
+    system_prompt: str | None = None
+    """Text of the system message; None takes the built-in one, "" sends none."""
+    worker: WorkerConfig = WorkerConfig()
+    reward: PlanRewardConfig = PlanRewardConfig()
+    sft: PlanSftConfig = PlanSftConfig()
+    independence: Literal["embedding", "words"] = "embedding"
+    """How alike subproblems are: cosine of their embeddings (`retrieval.embedder`), or the words they share."""
+    output_dir: str | None = None
+    """Where the flow lays out adapter, tokenizer, settings and checkpoints; None: `planner` in the data directory."""

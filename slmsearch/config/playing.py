@@ -1,0 +1,163 @@
+"""Playing and judging an episode."""
+
+from typing import Literal
+
+from pydantic import Field, SecretStr
+
+from slmsearch.config.sections import Fraction, Section
+
+
+class SearcherConfig(Section):
+    """Limits of an episode and the form of its dialogue."""
+
+    max_turns: int = Field(default=8, ge=1)
+    """Assistant messages an episode may have, the answer included."""
+    max_turn_tokens: int = Field(default=48, ge=1)
+    """Tokens one assistant message may have."""
+    max_episode_tokens: int = Field(default=448, ge=16)
+    """Tokens after the prompt, tool results included."""
+    max_seconds: float = Field(default=0.0, ge=0)
+    """Wall time of a batch of episodes; 0 sets no limit."""
+    max_section_chars: int = Field(default=1500, ge=100)
+    """A longer section is read in pages of this size: `section_id#2` is the second."""
+    system_prompt: str | None = None
+    """Text of the system message; None takes the built-in one for instruct models, "" sends none."""
+    tool_role: Literal["tool", "user"] = "tool"
+    """Role under which tool results enter the chat template."""
+    programs: bool = False
+    """The model may also write a Python program in `<code>`, which runs in the sandbox; raise `max_turn_tokens` with it."""
+
+
+class ProgramLimits(Section):
+    """What one program may take; a program that wants more is stopped, which it sees as its result."""
+
+    wall_s: float = Field(default=5.0, gt=0, le=600)
+    """Seconds until it is stopped; the time that tools take is not counted."""
+    cpu_s: int = Field(default=5, ge=1, le=600)
+    """Seconds of CPU, those of starting the interpreter included."""
+    memory_mb: int = Field(default=256, ge=64)
+    """Address space of the interpreter in MiB; its memory cgroup, where there is one, has the same limit."""
+    calls: int = Field(default=32, ge=0)
+    """Tool calls."""
+    output_chars: int = Field(default=4000, ge=1)
+    """Characters of what it printed that come back; the rest is cut off."""
+    program_chars: int = Field(default=8000, ge=1)
+    """A longer program is not run."""
+
+
+class SandboxConfig(Section):
+    """Where programs that a model wrote are run (`slmsearch sandbox up`)."""
+
+    engine: Literal["bubblewrap", "docker"] = "bubblewrap"
+    """What keeps a program in. There is no third choice: without an engine nothing is run."""
+    port: int = Field(default=8700, ge=1, le=65535)
+    """Port of the server on this machine."""
+    base_url: str | None = None
+    """Address of the server; None: this machine, `port`."""
+    warm: int = Field(default=6, ge=1, le=64)
+    """Interpreters that wait, started, inside their sandbox."""
+    concurrency: int = Field(default=4, ge=1, le=64)
+    """Programs that run at the same time."""
+    timeout_s: float = Field(default=60.0, gt=0)
+    """Time a client gives the server for one program, waiting for its turn included."""
+    docker_image: str = "slmsearch-sandbox"
+    """Image of `docker`, built from `deployments/Dockerfile`."""
+    docker_memory_limit: str = Field(default="256m", pattern=r"^[1-9][0-9]*[kmg]$")
+    """Memory of a container."""
+    docker_cpu_limit: float = Field(default=1.0, gt=0)
+    """CPUs of a container."""
+    limits: ProgramLimits = ProgramLimits()
+
+
+class PolicyConfig(Section):
+    """The model that is trained or evaluated."""
+
+    model: str = "data/models/tiny-searcher"
+    """Path or Hub id of a causal language model."""
+    revision: str | None = None
+    """Commit on the Hub."""
+    adapter: str | None = None
+    """Path of a LoRA adapter to play with; None plays the bare model."""
+    dtype: Literal["float32", "bfloat16", "auto"] = "float32"
+    load_in_4bit: bool = False
+    """Load the weights as 4-bit NF4 (bitsandbytes, extra `gpu`); an adapter trained on them is QLoRA."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    base_url: str | None = None
+    """OpenAI-compatible endpoint that serves `model`; None loads it here."""
+    api_key: SecretStr | None = None
+    """Key for the endpoint; never recorded."""
+
+
+class RewardConfig(Section):
+    """Weights of the named parts; the reward is their sum, in [-1, 1] with these defaults."""
+
+    kind: Literal["task", "format_only", "random"] = "task"
+    """What is rewarded. The last two are controls: any well-formed answer, or nothing but chance."""
+    correctness: Literal["verdict", "f1"] = "verdict"
+    """How right an answer is: the judge's yes or no, or its token F1 with the best alias."""
+    correct: float = 1.0
+    """Paid for a right answer."""
+    format: float = 0.0
+    """Paid when the episode ended with an answer, right or wrong."""
+    call_cost: float = Field(default=0.02, ge=0)
+    """Taken from a right answer per tool call, as a fraction of `correct`; wrong answers are not charged, or
+    the cheapest way to be wrong would be to search for nothing."""
+    token_cost: float = Field(default=0.0, ge=0)
+    """Taken from a right answer per 100 tokens the policy wrote, as a fraction of `correct`."""
+    evidence_found: float = 0.0
+    """Paid for the share of gold pages that searches showed."""
+    evidence_read: float = 0.0
+    """Paid for the share of gold sections that were read."""
+    malformed: float = -0.1
+    """Paid when the episode ended malformed."""
+    abstained: float = 0.0
+    """Paid for "I don't know" where there is an answer; keep it between wrong (0) and right."""
+
+
+class QualifyConfig(Section):
+    """What a judge must reach on the calibration set before it may teach.
+
+    Set before any judge was measured. A false accept is what reinforcement learning finds and exploits; a false reject only costs signal.
+    """
+
+    alpha: float = Field(default=0.05, gt=0, lt=1)
+    """1 - level of the intervals."""
+    min_accuracy: Fraction = 0.85
+    """The interval of the share of right verdicts must end above this."""
+    max_false_accepts: Fraction = 0.1
+    """The interval of the share of wrong answers called right must end below this."""
+    max_false_accepts_of_kind: Fraction = 0.25
+    """The same share within any one kind of wrong answer, without an interval: kinds are small."""
+    max_false_rejects: Fraction = 0.25
+    """The interval of the share of right answers called wrong must end below this."""
+
+
+class JudgeConfig(Section):
+    """Who decides whether an answer is right."""
+
+    kind: Literal["exact", "ollama", "openai"] = "exact"
+    """`exact`: SQuAD-normalised match with any alias; otherwise a language model is asked where exact match fails."""
+    model: str = "qwen2.5:7b"
+    base_url: str | None = None
+    """Endpoint; None takes the kind's usual local one."""
+    api_key: SecretStr | None = None
+    timeout_s: float = Field(default=60.0, gt=0)
+    """Longest wait for one reply, the loading of the model included."""
+    concurrency: int = Field(default=8, ge=1)
+    """Questions put at a time."""
+    retries: int = Field(default=5, ge=0)
+    """Times a question is put again after an outage or a reply that is no verdict; after that its episode has failed. 0 puts it once."""
+    backoff_s: float = Field(default=1.0, ge=0)
+    """Longest wait before the first repetition; doubled for each further one. How much of it is waited is drawn at random."""
+    max_backoff_s: float = Field(default=30.0, ge=0)
+    """Longest wait before any repetition."""
+    cache: bool = True
+    """Keep verdicts in `judge/verdicts.sqlite` under `paths.data_dir`; False asks anew each time."""
+    overlap: bool = True
+    """Judge finished episodes while others are still sampled; False waits for all, so that the judge's model and the sampler are
+    never at work together."""
+    keep_loaded: bool = False
+    """Ollama: keep the judge on the device while the policy learns; False unloads it after each batch of verdicts."""
+    require_qualified: bool = True
+    """Train only with a judge that has passed `slmsearch judge qualify` with this model and prompt."""
+    qualify: QualifyConfig = QualifyConfig()

@@ -1,0 +1,40 @@
+"""The whole."""
+
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from slmsearch.config.data import CorpusConfig, PathsConfig, RetrievalConfig
+from slmsearch.config.learning import ControlConfig, SftConfig, TrainConfig
+from slmsearch.config.measuring import DecisionConfig, EvaluateConfig, TrackingConfig
+from slmsearch.config.planning import PlannerConfig
+from slmsearch.config.playing import JudgeConfig, PolicyConfig, RewardConfig, SandboxConfig, SearcherConfig
+from slmsearch.config.sections import Section
+
+
+class RunConfig(Section):
+    """A whole run."""
+
+    system: Literal["searcher", "planner"] = "searcher"
+    """What is trained and evaluated; the sections `corpus`, `searcher` and `reward` are the searcher's, `planner` is the planner's."""
+    paths: PathsConfig = PathsConfig()
+    corpus: CorpusConfig = CorpusConfig()
+    retrieval: RetrievalConfig = RetrievalConfig()
+    searcher: SearcherConfig = SearcherConfig()
+    sandbox: SandboxConfig = SandboxConfig()
+    planner: PlannerConfig = PlannerConfig()
+    policy: PolicyConfig = PolicyConfig()
+    reward: RewardConfig = RewardConfig()
+    judge: JudgeConfig = JudgeConfig()
+    train: TrainConfig = TrainConfig()
+    sft: SftConfig = SftConfig()
+    control: ControlConfig = ControlConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    decision: DecisionConfig = DecisionConfig()
+    tracking: TrackingConfig = TrackingConfig()
+
+    @model_validator(mode="after")
+    def _learns_what_can_learn(self) -> Self:
+        if self.train.method == "full" and (self.policy.load_in_4bit or self.policy.adapter):
+            raise ValueError("train.method full trains plain weights: unset policy.load_in_4bit and policy.adapter, or set it to lora")
+        return self
