@@ -3,6 +3,6 @@
 Search metrics and statistics lie in `evaluate/`, the trained signal in `searcher/reward.py`.
 """
 
-from slmsearch.judge.verdict import ExactJudge, Judge, Verdict, make_judge
+from slmsearch.judge.verdict import EagerJudge, ExactJudge, Judge, Verdict, make_judge
 
-__all__ = ["ExactJudge", "Judge", "Verdict", "make_judge"]
+__all__ = ["EagerJudge", "ExactJudge", "Judge", "Verdict", "make_judge"]

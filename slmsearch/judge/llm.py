@@ -1,77 +1,204 @@
 """A language model as judge, asked only where the rules cannot decide.
 
-Exact match comes first; an empty answer, an abstention, and any answer to an unanswerable question are decided by rule too. The
-rest is asked concurrently at temperature 0. A reply must be a plain yes or no: one that is neither is asked for once more and
-then counts as an outage, as a server that does not answer does. An outage is a verdict without `correct`.
-
-Not here: a cache of verdicts, and measuring how far a judge agrees with people.
+Exact match comes first; an empty answer, an abstention, and any answer to an unanswerable question are decided by rule too. Of the
+rest, what was judged before is looked up, and what is new is asked concurrently at temperature 0. An outage, or a reply that is
+neither yes nor no, is asked again with exponential backoff and full jitter; what remains is a verdict without `correct`.
 """
 
 import json
-import re
+import logging
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from importlib.resources import files
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
+
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    sleep_using_event,
+    stop_after_attempt,
+    stop_when_event_set,
+    wait_random_exponential,
+)
 
 from slmsearch.config import JudgeConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import JudgeError
+from slmsearch.judge.cache import StoredVerdict, VerdictCache
+from slmsearch.judge.clients import JudgeClient, ServerError
 from slmsearch.judge.exact import exact_match, is_abstention, is_unanswerable
+from slmsearch.judge.prompt import UnparsableReplyError, as_read, parse_reply, prompt_key, render_prompt
 from slmsearch.judge.verdict import Verdict
+from slmsearch.keys import content_key
 
-Asker = Callable[[str], str]
-"""Prompt in, reply out; raises JudgeError when there is none."""
+R = TypeVar("R")
 
-MAX_ANSWER_CHARS = 500
-"""Longer answers are cut before a judge reads them: no right answer is that long, and length is a way to talk a judge round."""
-_MAX_REPLY_TOKENS = 32
-_NUM_ASKS = 2
-"""Times a question is put to a judge whose reply cannot be parsed."""
-_DEFAULT_URLS = {"ollama": "http://127.0.0.1:11434", "openai": "http://127.0.0.1:8000/v1"}
-_REPLY_SCHEMA = {"type": "object", "properties": {"correct": {"type": "string", "enum": ["yes", "no"]}}, "required": ["correct"]}
-_REPLY = re.compile(r"(?:```(?:json)?\s*)?(?:\{\s*\"correct\"\s*:\s*)?\"?(?P<word>yes|no)\"?\.?(?:\s*\})?(?:\s*```)?", re.IGNORECASE)
+CACHE_VERSION = 1
+"""Part of every verdict's key; raise it when the same question may be judged otherwise by the same model and prompt."""
+OUTAGES_IN_A_ROW = 4
+"""Questions per slot of `judge.concurrency` that may fail one after the other, each after all its retries; then the server is taken
+for down, and what is left of the batch fails without being asked."""
+
+logger = logging.getLogger(__name__)
+
+
+class _Asked(NamedTuple):
+    """What a verdict depends on, the model and the prompt apart."""
+
+    question: str
+    answers: tuple[str, ...]
+    answer: str
 
 
 class LlmJudge:
     """Asks a language model whether an answer states the same fact as an accepted one."""
 
-    def __init__(self, ask: Asker, concurrency: int) -> None:
-        """Wrap a way of asking.
+    def __init__(
+        self,
+        client: JudgeClient,
+        config: JudgeConfig,
+        cache: VerdictCache | None = None,
+        sleep: Callable[[float], None] | None = None,
+    ) -> None:
+        """Wrap a server.
 
         Args:
-            ask: called from several threads.
-            concurrency: most questions asked at a time.
+            client: how it is asked.
+            config: concurrency and retries.
+            cache: where verdicts are kept; None keeps none.
+            sleep: waits between two tries; None waits, but not for a batch that was dropped.
         """
-        self._ask = ask
-        self._concurrency = concurrency
+        self._client, self._config, self._cache, self._sleep = client, config, cache, sleep
+        self._lock = threading.Lock()
+        self._digest = ""
+        self._unidentified: JudgeError | None = None
+        self._begun: dict[_Asked, Future[Verdict]] = {}
+        self._pool: ThreadPoolExecutor | None = None
+        self._dropped = threading.Event()
+        self._in_a_row = 0
+
+    def begin(self, question: Question, answer: str | None) -> None:
+        """See `EagerJudge.begin`; does nothing where `judge.overlap` is off."""
+        if self._config.overlap and judge_by_rule(question, answer) is None:
+            self._submit(_asked(question, answer), question, look_up=True)
 
     def judge(self, items: Sequence[tuple[Question, str | None]]) -> list[Verdict]:
         """See `Judge.judge`; equal questions with equal answers are asked once."""
-        verdicts = [_judge_by_rule(question, answer) for question, answer in items]
-        prompts = {i: render_prompt(*items[i]) for i, verdict in enumerate(verdicts) if verdict is None}
-        unique = list(dict.fromkeys(prompts.values()))
-        with ThreadPoolExecutor(max_workers=self._concurrency) as pool:
-            asked = dict(zip(unique, pool.map(self._judge_one, unique), strict=True))
-        return [asked[prompts[i]] if verdict is None else verdict for i, verdict in enumerate(verdicts)]
+        verdicts = [judge_by_rule(question, answer) for question, answer in items]
+        waiting = {i: _asked(*items[i]) for i, verdict in enumerate(verdicts) if verdict is None}
+        try:
+            found = self._look_up([asked for asked in dict.fromkeys(waiting.values()) if asked not in self._begun])
+            for i, asked in waiting.items():
+                if asked not in found:
+                    self._submit(asked, items[i][0], look_up=False)
+            found |= {asked: self._begun[asked].result() for asked in waiting.values() if asked not in found}
+        finally:
+            self.forget()
+        return [found[waiting[i]] if verdict is None else verdict for i, verdict in enumerate(verdicts)]
 
-    def _judge_one(self, prompt: str) -> Verdict:
-        failure = ""
-        for _ in range(_NUM_ASKS):
+    def forget(self) -> None:
+        """See `EagerJudge.forget`."""
+        self._dropped.set()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool, self._begun, self._dropped = None, {}, threading.Event()
+        # What was found out about the server holds for a batch: it may come back, and with another model under the same name.
+        self._digest, self._unidentified, self._in_a_row = "", None, 0
+
+    def release(self) -> None:
+        """See `EagerJudge.release`; a server that does not listen is only mentioned, for it gives the model up by itself later."""
+        try:
+            self._client.release()
+        except JudgeError as error:
+            logger.warning("the judge's model stays loaded: %s", error)
+
+    def identify(self) -> str:
+        """Name the model by what its verdicts depend on; asked once a batch.
+
+        Raises:
+            JudgeError: the server does not say, or does not have the model.
+        """
+        with self._lock:
+            if self._unidentified is not None:
+                raise self._unidentified
             try:
-                return Verdict(parse_reply(self._ask(prompt)), "judge")
-            except UnparsableReplyError as error:
-                failure = f"{error.boundary}: {error}"
+                self._digest = self._digest or self._retry(self._client.identify, self._dropped)
             except JudgeError as error:
-                return Verdict(None, "judge", f"{error.boundary}: {error}")
-        return Verdict(None, "judge", failure)
+                self._unidentified = error
+                raise
+            return self._digest
+
+    def _submit(self, asked: _Asked, question: Question, look_up: bool) -> None:
+        if asked in self._begun:
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._config.concurrency, thread_name_prefix="judge")
+        self._begun[asked] = self._pool.submit(self._find, asked, question, look_up, self._dropped)
+
+    def _look_up(self, wanted: Sequence[_Asked]) -> dict[_Asked, Verdict]:
+        """Return the verdicts that are on disk; an outage is the verdict of all."""
+        if self._cache is None or not wanted:
+            return {}
+        try:
+            keys = {self._key(asked): asked for asked in wanted}
+            return {keys[key]: Verdict(correct, "judge") for key, correct in self._cache.find(list(keys)).items()}
+        except JudgeError as error:
+            return dict.fromkeys(wanted, _failed(error))
+
+    def _find(self, asked: _Asked, question: Question, look_up: bool, dropped: threading.Event) -> Verdict:
+        """Find one verdict, on disk or by asking; runs in a thread of its own."""
+        if look_up and (known := self._look_up([asked])):
+            return known[asked]
+        try:
+            correct = self._persist(lambda: self._ask_once(question, asked.answer), dropped)
+            if self._cache is not None:
+                answers = json.dumps(asked.answers, ensure_ascii=False)
+                key, judge = self._key(asked), self.identify()
+                self._cache.store([StoredVerdict(key, correct, judge, asked.question, answers, asked.answer)])
+            return Verdict(correct, "judge")
+        except JudgeError as error:
+            return _failed(error)
+
+    def _ask_once(self, question: Question, answer: str) -> bool:
+        return parse_reply(self._client.ask(render_prompt(question, answer)))
+
+    def _key(self, asked: _Asked) -> str:
+        return content_key(version=CACHE_VERSION, judge=self.identify(), prompt=prompt_key(), **asked._asdict())
+
+    def _persist(self, ask: Callable[[], bool], dropped: threading.Event) -> bool:
+        """Ask until there is a verdict, unless the server seems to be down."""
+        if self._in_a_row >= OUTAGES_IN_A_ROW * self._config.concurrency:
+            raise JudgeError(f"not asked: the judge gave no verdict on {self._in_a_row} questions in a row; start it again")
+        try:
+            correct = self._retry(ask, dropped)
+        except JudgeError:
+            self._in_a_row += 1
+            raise
+        self._in_a_row = 0
+        return correct
+
+    def _retry(self, work: Callable[[], R], dropped: threading.Event) -> R:
+        return Retrying(
+            stop=stop_after_attempt(self._config.retries + 1) | stop_when_event_set(dropped),
+            wait=self._wait,
+            retry=retry_if_exception(_may_pass),
+            sleep=self._sleep or sleep_using_event(dropped),
+            reraise=True,
+        )(work)
+
+    def _wait(self, state: RetryCallState) -> float:
+        """Draw the wait before the next try: the server's wish counts, and a server that answers nonsense needs no rest."""
+        error = state.outcome.exception() if state.outcome else None
+        if isinstance(error, UnparsableReplyError):
+            return 0.0
+        longest = self._config.max_backoff_s
+        drawn = wait_random_exponential(multiplier=self._config.backoff_s, max=longest)(state)
+        return max(drawn, min(longest, getattr(error, "retry_after_s", 0.0)))
 
 
-class UnparsableReplyError(JudgeError):
-    """The judge answered, but not with a verdict."""
-
-
-def _judge_by_rule(question: Question, answer: str | None) -> Verdict | None:
+def judge_by_rule(question: Question, answer: str | None) -> Verdict | None:
+    """Decide what needs no model; None where one must be asked."""
     if exact_match(answer, question.answers):
         return Verdict(True)
     if answer is None or not answer.strip() or is_abstention(answer) or is_unanswerable(question.answers):
@@ -79,93 +206,13 @@ def _judge_by_rule(question: Question, answer: str | None) -> Verdict | None:
     return None
 
 
-def parse_reply(text: str) -> bool:
-    """Read a yes or a no, bare or as the JSON object asked for.
-
-    Raises:
-        UnparsableReplyError: the reply is anything else; "yes, but ..." is no verdict.
-    """
-    match = _REPLY.fullmatch(text.strip())
-    if match is None:
-        raise UnparsableReplyError(f"reply {text.strip()[:80]!r} is neither yes nor no; use a model that follows the judge prompt")
-    return match["word"].lower() == "yes"
+def _asked(question: Question, answer: str | None) -> _Asked:
+    return _Asked(*as_read(question, answer))
 
 
-@cache
-def load_prompt() -> str:
-    """Load the prompt template, its version line included; the text is part of every evaluation key."""
-    return files("slmsearch.judge").joinpath("prompt.txt").read_text(encoding="utf-8")
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, UnparsableReplyError) or (isinstance(error, ServerError) and error.passing)
 
 
-def render_prompt(question: Question, answer: str | None) -> str:
-    """Fill the prompt; the answer is quoted as JSON, so that it cannot pass for a part of the prompt."""
-    _version, _, template = load_prompt().partition("\n")
-    quoted = json.dumps((answer or "")[:MAX_ANSWER_CHARS], ensure_ascii=False)
-    return template.format(
-        question=" ".join(question.question.split()), answers=json.dumps(question.answers, ensure_ascii=False), answer=quoted
-    )
-
-
-def make_asker(config: JudgeConfig) -> Asker:
-    """Make the way of asking the configured server.
-
-    Raises:
-        ValueError: the kind is not that of a language model.
-    """
-    if config.kind == "ollama":
-        return _ask_ollama(config)
-    if config.kind == "openai":
-        return _ask_openai(config)
-    raise ValueError(f"judge kind {config.kind!r} asks no model")
-
-
-def _ask_ollama(config: JudgeConfig) -> Asker:
-    import httpx
-    import ollama
-
-    url = config.base_url or _DEFAULT_URLS["ollama"]
-    headers = {"Authorization": f"Bearer {config.api_key.get_secret_value()}"} if config.api_key else None
-    client = ollama.Client(host=url, timeout=config.timeout_s, headers=headers)
-    options = {"temperature": 0.0, "seed": 0, "num_predict": _MAX_REPLY_TOKENS}
-    keep_alive = "30m" if config.keep_loaded else "5s"  # long enough for the next verdict of the same batch
-
-    def ask(prompt: str) -> str:
-        messages = [{"role": "user", "content": prompt}]
-        try:
-            reply = client.chat(model=config.model, messages=messages, format=_REPLY_SCHEMA, options=options, keep_alive=keep_alive)
-            return str(reply.message.content or "")
-        except (ollama.ResponseError, ollama.RequestError, ConnectionError, httpx.HTTPError) as error:
-            raise _outage("Ollama", url, config.model, error) from error
-        except (ValueError, TypeError, AttributeError) as error:  # what its client lets through when a body is not what it expects
-            raise _outage("Ollama", url, config.model, error) from error
-
-    return ask
-
-
-def _ask_openai(config: JudgeConfig) -> Asker:
-    import openai
-
-    url = config.base_url or _DEFAULT_URLS["openai"]
-    # Local servers want no key, the client wants one; without it the client would look into the environment.
-    key = config.api_key.get_secret_value() if config.api_key else "none"
-    client = openai.OpenAI(base_url=url, api_key=key, timeout=config.timeout_s, max_retries=2)
-
-    def ask(prompt: str) -> str:
-        try:
-            reply = client.chat.completions.create(
-                model=config.model, messages=[{"role": "user", "content": prompt}], temperature=0.0, max_tokens=_MAX_REPLY_TOKENS
-            )
-            return str(reply.choices[0].message.content or "")
-        except openai.APIStatusError as error:
-            raise _outage("judge server", url, config.model, error, error.response.text) from error
-        except openai.OpenAIError as error:
-            raise _outage("judge server", url, config.model, error) from error
-        except (ValueError, TypeError, AttributeError, IndexError) as error:  # a body that is not a chat completion
-            raise _outage("judge server", url, config.model, error) from error
-
-    return ask
-
-
-def _outage(server: str, url: str, model: str, error: Exception, body: str = "") -> JudgeError:
-    cause = " ".join(f"{str(error) or type(error).__name__} {body}".split())[:200]
-    return JudgeError(f"{server} at {url} gave no verdict with model {model!r} ({cause}); start it, or set judge.kind=exact")
+def _failed(error: JudgeError) -> Verdict:
+    return Verdict(None, "judge", f"{error.boundary}: {error}")

@@ -1,8 +1,9 @@
-"""Verdicts, the interface of a judge, and the judge that needs no model."""
+"""Verdicts, the interfaces of judges, and the judge that needs no model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
 
 from slmsearch.config import JudgeConfig
 from slmsearch.corpus.questions import Question
@@ -16,7 +17,7 @@ class Verdict:
     correct: bool | None
     """None exactly when the judge gave no verdict and `failure` says why; that is never a wrong answer."""
     by: Literal["exact", "judge"] = "exact"
-    """`exact`: decided by rule; `judge`: a language model was asked."""
+    """`exact`: decided by rule; `judge`: a language model was asked, now or before."""
     failure: str = ""
     """`judge: cause`, or empty."""
 
@@ -29,6 +30,23 @@ class Judge(Protocol):
         ...
 
 
+@runtime_checkable
+class EagerJudge(Judge, Protocol):
+    """A judge that takes its time, and can use the time before it is asked."""
+
+    def begin(self, question: Question, answer: str | None) -> None:
+        """Begin to judge an answer in the background; the next `judge` waits only for what is missing. Returns at once."""
+        ...
+
+    def forget(self) -> None:
+        """Drop what was begun: nobody will ask."""
+        ...
+
+    def release(self) -> None:
+        """Free the device that the judge shares with the policy, until it is needed again."""
+        ...
+
+
 class ExactJudge:
     """Calls right what equals an alias after SQuAD's normalisation."""
 
@@ -37,10 +55,18 @@ class ExactJudge:
         return [Verdict(exact_match(answer, question.answers)) for question, answer in items]
 
 
-def make_judge(config: JudgeConfig) -> Judge:
-    """Make the configured judge; nothing is contacted yet."""
+def make_judge(config: JudgeConfig, data_dir: str | Path | None = None) -> Judge:
+    """Make the configured judge; nothing is contacted yet.
+
+    Args:
+        config: which one.
+        data_dir: where the verdicts of language models are kept; None keeps none.
+    """
     if config.kind == "exact":
         return ExactJudge()
-    from slmsearch.judge.llm import LlmJudge, make_asker
+    from slmsearch.judge.cache import FILE, VerdictCache
+    from slmsearch.judge.clients import make_client
+    from slmsearch.judge.llm import LlmJudge
 
-    return LlmJudge(make_asker(config), config.concurrency)
+    cache = VerdictCache(Path(data_dir) / FILE) if config.cache and data_dir is not None else None
+    return LlmJudge(make_client(config), config, cache)

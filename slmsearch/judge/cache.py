@@ -1,0 +1,122 @@
+"""Verdicts on disk, so that no judge is asked the same twice.
+
+One SQLite file in WAL mode, shared by processes; what was stored survives a kill. Only verdicts are stored, never outages. The file
+must lie on a disk of this machine: WAL does not work over a network file system.
+"""
+
+import json
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from filelock import FileLock, Timeout
+
+from slmsearch.errors import JudgeError
+
+R = TypeVar("R")
+
+FILE = Path("judge") / "verdicts.sqlite"
+"""Where it lies under the data directory."""
+BUSY_S = 30.0
+"""Longest wait for another process that writes."""
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS verdicts (
+    key TEXT PRIMARY KEY,
+    correct INTEGER NOT NULL CHECK (correct IN (0, 1)),
+    judge TEXT NOT NULL,
+    question TEXT NOT NULL,
+    answers TEXT NOT NULL,
+    answer TEXT NOT NULL
+) WITHOUT ROWID
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVerdict:
+    """A verdict under its key, with what a person needs who looks into the file."""
+
+    key: str
+    correct: bool
+    judge: str
+    """Model digest."""
+    question: str
+    answers: str
+    """Accepted answers as a JSON list."""
+    answer: str
+
+
+class VerdictCache:
+    """Verdicts by content key; safe to use from several threads and processes."""
+
+    def __init__(self, path: Path) -> None:
+        """Name the file; it is made on first use."""
+        self.path = path
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+
+    def find(self, keys: Sequence[str]) -> dict[str, bool]:
+        """Look verdicts up, all in one query; what is not there is left out.
+
+        Raises:
+            JudgeError: the file cannot be read.
+        """
+        if not keys:
+            return {}
+        query = "SELECT key, correct FROM verdicts WHERE key IN (SELECT value FROM json_each(?))"
+        rows = self._run(lambda connection: connection.execute(query, (json.dumps(list(keys)),)).fetchall())
+        return {key: bool(correct) for key, correct in rows}
+
+    def store(self, verdicts: Sequence[StoredVerdict]) -> None:
+        """Store verdicts; one that is there already stays.
+
+        Raises:
+            JudgeError: the file cannot be written.
+        """
+        rows = [tuple(getattr(verdict, name) for name in StoredVerdict.__slots__) for verdict in verdicts]
+        insert = (
+            "INSERT INTO verdicts (key, correct, judge, question, answers, answer) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING"
+        )
+
+        def write(connection: sqlite3.Connection) -> None:
+            with connection:
+                connection.executemany(insert, rows)
+
+        self._run(write)
+
+    def count(self) -> int:
+        """Count the verdicts.
+
+        Raises:
+            JudgeError: the file cannot be read.
+        """
+        return int(self._run(lambda connection: connection.execute("SELECT count(*) FROM verdicts").fetchone()[0]))
+
+    def _run(self, work: Callable[[sqlite3.Connection], R]) -> R:
+        with self._lock:
+            try:
+                if self._connection is None:
+                    self._connection = self._open()
+                    weakref.finalize(self, self._connection.close)
+                return work(self._connection)
+            except (sqlite3.Error, OSError, Timeout, UnicodeEncodeError) as error:
+                remedy = "check disk and permissions, delete the file if it is damaged, or set judge.cache=false"
+                raise JudgeError(f"verdict cache {self.path}: {error}; {remedy}") from error
+
+    def _open(self) -> sqlite3.Connection:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        # Switching a new file to WAL does not wait for others that are about to do the same.
+        with FileLock(self.path.with_suffix(".lock"), timeout=BUSY_S):
+            connection = sqlite3.connect(self.path, timeout=BUSY_S, check_same_thread=False)
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = NORMAL")
+                with connection:
+                    connection.execute(_SCHEMA)
+            except sqlite3.Error:
+                connection.close()
+                raise
+            return connection

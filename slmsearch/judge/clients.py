@@ -1,0 +1,204 @@
+"""The servers that judges run on: Ollama by its own API, everything else by OpenAI's.
+
+A client asks once. Whether asking again may help is said by the error (`ServerError.passing`); doing so is `judge/llm.py`'s business.
+"""
+
+from typing import Any, Protocol
+from urllib.parse import urlsplit, urlunsplit
+
+from slmsearch.config import JudgeConfig
+from slmsearch.errors import JudgeError
+from slmsearch.judge.prompt import MAX_REPLY_TOKENS, REPLY_SCHEMA
+
+DEFAULT_URLS = {"ollama": "http://127.0.0.1:11434", "openai": "http://127.0.0.1:8000/v1"}
+PASSING_STATUS = frozenset({408, 425, 429})
+"""HTTP statuses below 500 after which the same request may succeed."""
+KEEP_ALIVE = {True: "30m", False: "1m"}
+"""How long Ollama keeps the model after its last reply where `keep_loaded`, and where not: through the sampling of one turn."""
+_STRUCTURED = {"type": "json_schema", "json_schema": {"name": "verdict", "schema": REPLY_SCHEMA, "strict": True}}
+
+
+class ServerError(JudgeError):
+    """A server gave no reply."""
+
+    def __init__(self, message: str, passing: bool, retry_after_s: float = 0.0) -> None:
+        """Describe an outage.
+
+        Args:
+            message: cause and remedy.
+            passing: the same request may succeed later.
+            retry_after_s: seconds the server asked to wait; 0 where it did not.
+        """
+        super().__init__(message)
+        self.passing, self.retry_after_s = passing, retry_after_s
+
+
+class JudgeClient(Protocol):
+    """One model on one server; called from several threads."""
+
+    def ask(self, prompt: str) -> str:
+        """Return the model's reply.
+
+        Raises:
+            ServerError: there is none.
+        """
+        ...
+
+    def identify(self) -> str:
+        """Name the model by what its verdicts depend on, as well as the server can tell.
+
+        Raises:
+            ServerError: the server does not say, or does not have the model.
+        """
+        ...
+
+    def release(self) -> None:
+        """Free the device until the next question, where that is wanted.
+
+        Raises:
+            ServerError: the server did not answer.
+        """
+        ...
+
+
+def make_client(config: JudgeConfig) -> JudgeClient:
+    """Make the client of the configured server; nothing is contacted yet.
+
+    Raises:
+        ValueError: the kind is not that of a language model.
+    """
+    if config.kind == "ollama":
+        return OllamaClient(config)
+    if config.kind == "openai":
+        return OpenAIClient(config)
+    raise ValueError(f"judge kind {config.kind!r} asks no model")
+
+
+class OllamaClient:
+    """A model in Ollama, named by the digest of its weights and settings."""
+
+    def __init__(self, config: JudgeConfig) -> None:
+        """Take address, model, time limit and how long the model stays loaded."""
+        import httpx
+        import ollama
+
+        address = config.base_url or DEFAULT_URLS["ollama"]
+        self._config, self._url = config, _without_credentials(address)
+        headers = {"Authorization": f"Bearer {config.api_key.get_secret_value()}"} if config.api_key else None
+        self._client = ollama.Client(host=address, timeout=config.timeout_s, headers=headers)
+        self._outages = (ollama.ResponseError, ollama.RequestError, ConnectionError, httpx.HTTPError)
+
+    def ask(self, prompt: str) -> str:
+        """See `JudgeClient.ask`; the reply's form is enforced by Ollama."""
+        reply = self._call(
+            self._client.chat,
+            model=self._config.model,
+            messages=[{"role": "user", "content": prompt}],
+            format=REPLY_SCHEMA,
+            options={"temperature": 0.0, "seed": 0, "num_predict": MAX_REPLY_TOKENS},
+            keep_alive=KEEP_ALIVE[self._config.keep_loaded],
+        )
+        if reply.message.content is None or not reply.done:
+            raise _outage("Ollama", self._url, self._config.model, "the reply is incomplete", passing=True)
+        return str(reply.message.content)
+
+    def identify(self) -> str:
+        """See `JudgeClient.identify`: `ollama:<digest>`, the same wherever the same model is served."""
+        wanted = self._config.model if ":" in self._config.model.rpartition("/")[2] else f"{self._config.model}:latest"
+        for model in self._call(self._client.list).models:
+            if model.model == wanted and model.digest:
+                return f"ollama:{model.digest}"
+        remedy = f"ollama pull {self._config.model}"
+        raise ServerError(f"Ollama at {self._url} has no model {self._config.model!r}; {remedy}, or set judge.model", passing=False)
+
+    def release(self) -> None:
+        """See `JudgeClient.release`; an empty request that is kept alive for no time unloads the model."""
+        if not self._config.keep_loaded:
+            self._call(self._client.generate, model=self._config.model, keep_alive=0)
+
+    def _call(self, method: Any, **arguments: Any) -> Any:
+        try:
+            return method(**arguments)
+        except self._outages as error:
+            status = getattr(error, "status_code", 0)
+            passing = not 400 <= status < 500 or status in PASSING_STATUS
+            raise _outage("Ollama", self._url, self._config.model, error, passing) from error
+        except (ValueError, TypeError, AttributeError) as error:  # what its client lets through when a body is not what it expects
+            raise _outage("Ollama", self._url, self._config.model, error, passing=True) from error
+
+
+class OpenAIClient:
+    """A model behind an OpenAI-compatible endpoint, which tells nobody what weights it serves."""
+
+    def __init__(self, config: JudgeConfig) -> None:
+        """Take address, model and time limit."""
+        import openai
+
+        address = config.base_url or DEFAULT_URLS["openai"]
+        self._config, self._url = config, _without_credentials(address)
+        # Local servers want no key, the client wants one; without it the client would look into the environment.
+        key = config.api_key.get_secret_value() if config.api_key else "none"
+        self._client = openai.OpenAI(base_url=address, api_key=key, timeout=config.timeout_s, max_retries=0)
+        self._structured = True
+
+    def ask(self, prompt: str) -> str:
+        """See `JudgeClient.ask`; the reply's form is enforced unless the server refuses to."""
+        import openai
+
+        if self._structured:
+            try:
+                return self._ask(prompt, _STRUCTURED)
+            except openai.OpenAIError as error:
+                if getattr(error, "status_code", 0) not in (400, 422):
+                    raise self._describe(error) from error
+        try:
+            reply = self._ask(prompt, None)
+        except openai.OpenAIError as error:
+            raise self._describe(error) from error
+        self._structured = False  # it was the form that the server refused, and it will again
+        return reply
+
+    def _ask(self, prompt: str, form: Any) -> str:
+        try:
+            completion = self._client.chat.completions.create(
+                model=self._config.model,
+                messages=[{"role": "user", "content": prompt}],
+                temperature=0.0,
+                seed=0,
+                max_tokens=MAX_REPLY_TOKENS,
+                **({"response_format": form} if form else {}),
+            )
+            content = completion.choices[0].message.content
+        except (ValueError, TypeError, AttributeError, IndexError) as error:  # a body that is not a chat completion
+            raise _outage("judge server", self._url, self._config.model, error, passing=True) from error
+        return str(content or "")
+
+    def identify(self) -> str:
+        """See `JudgeClient.identify`: model id and address are all there is; other weights under the same name go unnoticed."""
+        return f"openai:{self._config.model}@{self._url.rstrip('/')}"
+
+    def release(self) -> None:
+        """See `JudgeClient.release`; the protocol has no such request."""
+
+    def _describe(self, error: Any) -> ServerError:
+        response = getattr(error, "response", None)
+        status = 0 if response is None else response.status_code
+        passing = not 400 <= status < 500 or status in PASSING_STATUS
+        wait = "" if response is None else response.headers.get("retry-after", "")
+        body = "" if response is None else response.text
+        cause = f"{error} {body}"
+        return _outage("judge server", self._url, self._config.model, cause, passing, float(wait) if wait.isdecimal() else 0.0)
+
+
+def _without_credentials(url: str) -> str:
+    """Drop `user:password@`: addresses stand in messages, in the verdict cache and in MLflow."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def _outage(server: str, url: str, model: str, cause: object, passing: bool, retry_after_s: float = 0.0) -> ServerError:
+    text = " ".join((str(cause) or type(cause).__name__).split())[:200]
+    remedy = "start it" if passing else "check judge.model, judge.base_url and judge.api_key"
+    return ServerError(
+        f"{server} at {url} gave no verdict with model {model!r} ({text}); {remedy}, or set judge.kind=exact", passing, retry_after_s
+    )

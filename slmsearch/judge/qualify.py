@@ -1,0 +1,336 @@
+"""Qualification: a judge is measured on answers with known verdicts before it may teach.
+
+The result is stored by model, prompt and calibration set, so that another model, another prompt or another set asks for a new one.
+Whether it passes is decided anew from the stored outcomes by `find_shortfalls` and the limits of `judge.qualify`.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from slmsearch.config import JudgeConfig, QualifyConfig
+from slmsearch.errors import JudgeError, PreflightError
+from slmsearch.judge.calibration import Case, calibration_key, load_cases
+from slmsearch.judge.clients import JudgeClient, make_client
+from slmsearch.judge.exact import exact_match
+from slmsearch.judge.llm import LlmJudge
+from slmsearch.judge.prompt import prompt_key, prompt_version
+from slmsearch.keys import content_key
+from slmsearch.staging import replace_text
+
+REMEDY = "run `slmsearch judge qualify`, take another judge.model, or set judge.require_qualified=false"
+"""What to do about a judge that has not passed."""
+FOLDER = Path("judge") / "qualifications"
+"""Where results lie under the data directory."""
+CASES_AT_A_TIME = 40
+"""Cases judged between two reports of progress."""
+ALL = "all"
+
+Progress = Callable[[int, int], None]
+"""Called with the cases done and their total."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the judge said of one case."""
+
+    id: str
+    kind: str
+    known: bool
+    """The verdict that is right."""
+    verdict: bool | None
+    """None: there was none, for the reason in `failure`."""
+    exact: bool
+    """What the exact judge says."""
+    asked: bool
+    """A model was asked; otherwise a rule decided."""
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Qualification:
+    """A judge measured on the calibration set."""
+
+    judge: str
+    """Model digest, as its client identifies it."""
+    model: str
+    prompt_version: str
+    key: str
+    """Names model, prompt and calibration set."""
+    at: str
+    """When, ISO 8601, UTC."""
+    outcomes: tuple[Outcome, ...]
+    verdict_s: float
+    """Median seconds of one reply."""
+    verdicts_per_s: float
+    """Verdicts asked for, over the wall time of all, with `concurrency` at a time."""
+    concurrency: int
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share with Wilson's score interval."""
+
+    count: int
+    n: int
+    low: float
+    high: float
+
+    @property
+    def value(self) -> float:
+        """The share itself; 0 where there is nothing to count."""
+        return self.count / self.n if self.n else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class KindFigures:
+    """Right and wrong verdicts on the cases of a kind; cases without a verdict are in `failed` alone."""
+
+    kind: str
+    accuracy: Share
+    false_accepts: Share
+    """Of the wrong answers."""
+    false_rejects: Share
+    """Of the right answers."""
+    failed: int
+
+
+def qualify(config: JudgeConfig, data_dir: str | Path, progress: Progress | None = None) -> Qualification:
+    """Put every case of the calibration set to the configured judge, and store what came out.
+
+    Args:
+        config: the judge; its cache is not used.
+        data_dir: where results are kept.
+        progress: told how far it is.
+
+    Raises:
+        JudgeError: the server does not answer, or does not have the model.
+    """
+    cases, client = load_cases(), _Timed(make_client(config))
+    judge = LlmJudge(client, config)
+    digest = judge.identify()
+    outcomes: list[Outcome] = []
+    started = time.perf_counter()
+    for start in range(0, len(cases), CASES_AT_A_TIME):
+        outcomes += _judge(judge, cases[start : start + CASES_AT_A_TIME])
+        if progress is not None:
+            progress(len(outcomes), len(cases))
+    seconds = time.perf_counter() - started
+    judge.release()
+    measured = Qualification(
+        judge=digest,
+        model=config.model,
+        prompt_version=prompt_version(),
+        key=qualification_key(digest, cases),
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        outcomes=tuple(outcomes),
+        verdict_s=median(client.seconds) if client.seconds else 0.0,
+        verdicts_per_s=len(client.seconds) / seconds,
+        concurrency=config.concurrency,
+    )
+    path = Path(data_dir) / FOLDER / f"{measured.key}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(path, json.dumps(asdict(measured), ensure_ascii=False, indent=1) + "\n")
+    return measured
+
+
+class _Timed:
+    """A client that remembers how long each reply took."""
+
+    def __init__(self, client: JudgeClient) -> None:
+        self._client = client
+        self.seconds: list[float] = []
+        self.identify, self.release = client.identify, client.release
+
+    def ask(self, prompt: str) -> str:
+        started = time.perf_counter()
+        reply = self._client.ask(prompt)
+        self.seconds.append(time.perf_counter() - started)
+        return reply
+
+
+def _judge(judge: LlmJudge, cases: Sequence[Case]) -> list[Outcome]:
+    verdicts = judge.judge([(case.as_question(), case.answer) for case in cases])
+    return [
+        Outcome(
+            case.id,
+            case.kind,
+            case.correct,
+            verdict.correct,
+            exact_match(case.answer, (case.gold,)),
+            verdict.by == "judge",
+            verdict.failure,
+        )
+        for case, verdict in zip(cases, verdicts, strict=True)
+    ]
+
+
+def qualification_key(digest: str, cases: list[Case]) -> str:
+    """Name what a qualification holds for."""
+    return content_key(judge=digest, prompt=prompt_key(), calibration=calibration_key(cases))
+
+
+def find_qualification(config: JudgeConfig, data_dir: str | Path) -> tuple[str, Qualification | None]:
+    """Look up whether the configured judge has been measured; the server is asked only which model it has.
+
+    Returns:
+        The model's digest, and the result if there is one.
+
+    Raises:
+        JudgeError: the server does not answer or does not have the model, or the stored result is damaged.
+    """
+    digest = LlmJudge(make_client(config), config).identify()
+    path = Path(data_dir) / FOLDER / f"{qualification_key(digest, load_cases())}.json"
+    if not path.is_file():
+        return digest, None
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        outcomes = tuple(Outcome(**outcome) for outcome in stored.pop("outcomes"))
+        return digest, Qualification(**stored, outcomes=outcomes)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise JudgeError(f"{path} is damaged ({error}); measure the judge again: slmsearch judge qualify") from error
+
+
+def measure_kinds(outcomes: Iterable[Outcome], alpha: float) -> list[KindFigures]:
+    """Measure all outcomes, and those of each kind, in the order of the set."""
+    groups: dict[str, list[Outcome]] = {ALL: []}
+    for outcome in outcomes:
+        groups[ALL].append(outcome)
+        groups.setdefault(outcome.kind, []).append(outcome)
+    return [_measure(kind, group, alpha) for kind, group in groups.items()]
+
+
+def _measure(kind: str, outcomes: Sequence[Outcome], alpha: float) -> KindFigures:
+    given = [outcome for outcome in outcomes if outcome.verdict is not None]
+    accepted = [outcome.verdict for outcome in given if not outcome.known]
+    rejected = [not outcome.verdict for outcome in given if outcome.known]
+    return KindFigures(
+        kind,
+        accuracy=_share(sum(outcome.verdict is outcome.known for outcome in given), len(given), alpha),
+        false_accepts=_share(sum(map(bool, accepted)), len(accepted), alpha),
+        false_rejects=_share(sum(rejected), len(rejected), alpha),
+        failed=len(outcomes) - len(given),
+    )
+
+
+def _share(count: int, n: int, alpha: float) -> Share:
+    from statsmodels.stats.proportion import proportion_confint
+
+    low, high = proportion_confint(count, n, alpha=alpha, method="wilson") if n else (0.0, 1.0)
+    return Share(count, n, float(low), float(high))
+
+
+def measure_kappa(pairs: Sequence[tuple[bool, bool]]) -> float:
+    """Measure the agreement of two raters beyond chance (Cohen, Educational and Psychological Measurement 20, 1960).
+
+    0 where one of them always says the same: agreement is then no better than chance.
+    """
+    from statsmodels.stats.inter_rater import cohens_kappa
+
+    table = [[sum(pair == (a, b) for pair in pairs) for b in (True, False)] for a in (True, False)]
+    if any(len({pair[side] for pair in pairs}) < 2 for side in (0, 1)):
+        return 0.0
+    return float(cohens_kappa(table, return_results=False))
+
+
+def find_shortfalls(qualification: Qualification, limits: QualifyConfig) -> list[str]:
+    """Say what keeps a judge from passing; nothing does where the list is empty.
+
+    The rule: every case has a verdict; the intervals of accuracy, false accepts and false rejects over all cases lie wholly on the
+    right side of their limits; in no kind are more wrong answers called right than `max_false_accepts_of_kind`.
+    """
+    whole, *kinds = measure_kinds(qualification.outcomes, limits.alpha)
+    found = []
+    if whole.failed:
+        cause = next(outcome.failure for outcome in qualification.outcomes if outcome.verdict is None)
+        found.append(f"{whole.failed} cases without a verdict ({cause})")
+    if whole.accuracy.low < limits.min_accuracy:
+        found.append(f"accuracy {_percent(whole.accuracy)} is not surely above {limits.min_accuracy:.0%}")
+    if whole.false_accepts.high > limits.max_false_accepts:
+        found.append(f"false accepts {_percent(whole.false_accepts)} are not surely below {limits.max_false_accepts:.0%}")
+    if whole.false_rejects.high > limits.max_false_rejects:
+        found.append(f"false rejects {_percent(whole.false_rejects)} are not surely below {limits.max_false_rejects:.0%}")
+    for kind in kinds:
+        if kind.false_accepts.value > limits.max_false_accepts_of_kind:
+            accepted = f"{kind.false_accepts.count} of {kind.false_accepts.n} accepted"
+            found.append(f"{kind.kind}: {accepted}, more than {limits.max_false_accepts_of_kind:.0%}")
+    return found
+
+
+def _percent(share: Share) -> str:
+    return f"{share.value:.1%} [{share.low:.1%}, {share.high:.1%}]"
+
+
+def summarise_qualification(qualification: Qualification, limits: QualifyConfig) -> dict[str, Any]:
+    """Put what a qualification found, and whether it passes, into JSON values; single outcomes are left out."""
+    outcomes = qualification.outcomes
+    given = [(outcome.verdict, outcome.exact, outcome.known) for outcome in outcomes if outcome.verdict is not None]
+    shortfalls = find_shortfalls(qualification, limits)
+    return {
+        **{name: getattr(qualification, name) for name in Qualification.__slots__ if name != "outcomes"},
+        "passed": not shortfalls,
+        "shortfalls": shortfalls,
+        "cases": len(outcomes),
+        "asked": sum(outcome.asked for outcome in outcomes),
+        "kinds": [asdict(kind) for kind in measure_kinds(outcomes, limits.alpha)],
+        "kappa_exact": measure_kappa([(verdict, exact) for verdict, exact, _ in given]),
+        "kappa_known": measure_kappa([(verdict, known) for verdict, _, known in given]),
+        "limits": limits.model_dump(mode="json"),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeState:
+    """Whether a judge may teach, and why."""
+
+    passed: bool
+    found: str
+    """What is known of it, in one line."""
+    summary: dict[str, Any]
+    """As `summarise_qualification` gives it; empty where it has not been measured."""
+
+
+def read_state(config: JudgeConfig, data_dir: str | Path) -> JudgeState:
+    """Say whether the configured language model has passed with this prompt.
+
+    Raises:
+        JudgeError: see `find_qualification`.
+    """
+    digest, found = find_qualification(config, data_dir)
+    name = f"{config.model} ({digest[:30]}) with prompt version {prompt_version()}"
+    if found is None:
+        return JudgeState(False, f"{name} has not been measured", {})
+    summary = summarise_qualification(found, config.qualify)
+    if not summary["passed"]:
+        return JudgeState(False, f"{name} did not pass on {found.at[:10]}: {'; '.join(summary['shortfalls'])}", summary)
+    whole = measure_kinds(found.outcomes, config.qualify.alpha)[0]
+    figures = f"accuracy {_percent(whole.accuracy)}, false accepts {_percent(whole.false_accepts)}"
+    return JudgeState(True, f"{name} passed on {found.at[:10]}: {figures}", summary)
+
+
+def require_qualified(config: JudgeConfig, data_dir: str | Path) -> JudgeState | None:
+    """Refuse a language model judge that has not passed, unless `judge.require_qualified` is off.
+
+    Returns:
+        What is known of it; None for the exact judge, which needs no qualification.
+
+    Raises:
+        PreflightError: it has not passed with this model and prompt.
+        JudgeError: see `find_qualification`.
+    """
+    if config.kind == "exact":
+        return None
+    try:
+        state = read_state(config, data_dir)
+    except JudgeError as error:
+        if config.require_qualified:
+            raise
+        return JudgeState(False, str(error), {})
+    if not state.passed and config.require_qualified:
+        raise PreflightError(f"judge {state.found}; {REMEDY}")
+    return state
