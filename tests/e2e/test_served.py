@@ -1,17 +1,15 @@
-"""The served policy for real: `transformers serve` with tiny-searcher, beside the same model in this process."""
+"""The served policy for real: tiny-searcher by `transformers serve` and by llama.cpp, beside the same model in this process."""
 
-import os
+import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
-import httpx
+import psutil
 import pytest
 
 from flows.servers import free_port
-from flows.settings import find_project_root
 from slmsearch.bench.agreement import GenerateEngine, compare_episodes
 from slmsearch.config import PolicyConfig, SearcherConfig, WorldConfig
 from slmsearch.corpus.library import Library
@@ -25,34 +23,27 @@ from slmsearch.learn.demonstrations import TitleIndex
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.rollout import play_episodes
 from slmsearch.searcher.tools import Toolbox
-
-MODEL = find_project_root() / "data" / "models" / "tiny-searcher"
-START_SECONDS = 120
+from tests.e2e.conftest import MODEL
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of a running server."""
-    port, log = free_port(), tmp_path_factory.mktemp("serve") / "serve.log"
-    command = [str(Path(sys.executable).with_name("transformers")), "serve", str(MODEL), "--host", "127.0.0.1", "--port", str(port)]
-    with log.open("wb") as file:
-        process = subprocess.Popen([*command, "--device", "cpu", "--dtype", "float32"], stdout=file, stderr=file, env={**os.environ})
-    try:
-        deadline = time.monotonic() + START_SECONDS
-        while not _answers(f"http://127.0.0.1:{port}/health"):
-            assert process.poll() is None and time.monotonic() < deadline, log.read_text()
-            time.sleep(0.2)
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        process.terminate()
-        process.wait(30)
+@pytest.fixture(scope="module", params=["transformers", "llamacpp"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a server that `slmsearch serve` has started in the background."""
+    if request.param == "llamacpp":
+        for name in ("gguf", "llama_cpp", "starlette_context"):
+            pytest.importorskip(name, reason=f"{name} is not installed (extra `llamacpp`)")
+    options = ["--paths.data_dir", str(tmp_path_factory.mktemp("data")), "--json"]
+    started = serve("policy", "--engine", request.param, "--policy.device", "cpu", "--port", str(free_port()), "--detach", *options)
+    yield started["base_url"]
+    assert serve("policy", "--stop", *options)["stopped"]
+    assert not psutil.pid_exists(started["pid"])
 
 
-def _answers(url: str) -> bool:
-    try:
-        return httpx.get(url, timeout=5).status_code == 200
-    except httpx.HTTPError:
-        return False
+def serve(*arguments: str) -> dict[str, Any]:
+    done = subprocess.run([sys.executable, "-m", "flows", "serve", *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
 
 
 def test_greedy_episodes_are_the_same_cached_uncached_and_served(server: str) -> None:

@@ -1,0 +1,186 @@
+"""Settings and options to a server, and the server's life in a terminal. The work is `slmsearch.serve`'s."""
+
+import functools
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+import psutil
+
+from slmsearch.config import JudgeConfig, PolicyConfig, RunConfig
+from slmsearch.errors import ConfigError, ServiceError
+from slmsearch.serve.background import start_in_background
+from slmsearch.serve.engine import DEFAULT_ENGINES, Engine, default_port, make_engine
+from slmsearch.serve.ollama import PORT as OLLAMA_PORT
+from slmsearch.serve.ollama import Ollama
+from slmsearch.serve.probe import answers, list_models
+from slmsearch.serve.request import LOOPBACK, ROLES, Endpoint, Role, ServeRequest, is_loopback, split_address
+from slmsearch.serve.state import read_state, running_state
+from slmsearch.serve.supervisor import Surroundings, endpoint_of, find_running, supervise
+from tasks.places import serve_dir
+
+Say = Callable[[str], None]
+OLLAMA_URL = f"http://{LOOPBACK}:{OLLAMA_PORT}"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says beside the settings. None leaves a choice to the settings or the engine."""
+
+    engine: str | None = None
+    host: str | None = None
+    port: int | None = None
+    parallel: int | None = None
+    ctx_size: int | None = None
+    gpu_memory: float | None = None
+    adapters: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+
+
+def make_request(config: RunConfig, role: Role, options: Options) -> tuple[Engine, ServeRequest]:
+    """Put settings and options together.
+
+    Raises:
+        ConfigError: they contradict each other or name another machine.
+    """
+    section: JudgeConfig | PolicyConfig = config.judge if role == "judge" else config.policy
+    engine = make_engine(options.engine or DEFAULT_ENGINES[role])
+    host, port = _place(section.base_url, role, engine, options)
+    request = ServeRequest(
+        role=role,
+        model=_model(section.model),
+        name=section.model,
+        host=host,
+        port=port,
+        parallel=options.parallel or (config.judge.concurrency if role == "judge" and engine.name in ("llamacpp", "vllm") else None),
+        ctx_size=options.ctx_size,
+        gpu_memory=options.gpu_memory,
+        adapters=_adapters(config, role, options),
+        device=config.policy.device if role == "policy" else "auto",
+        dtype=config.policy.dtype if role == "policy" else "auto",
+        extra=options.extra,
+    )
+    engine.check(request)
+    return engine, request
+
+
+def _model(name: str) -> str:
+    path = Path(name).expanduser()
+    return str(path.resolve()) if path.exists() else name
+
+
+def _place(base_url: str | None, role: Role, engine: Engine, options: Options) -> tuple[str, int]:
+    """Choose where to listen: the options, else where the settings say that clients look, else the engine's usual port."""
+    host, port = LOOPBACK, default_port(engine.name, role)
+    if base_url and not (options.host and options.port):
+        try:
+            host, port = split_address(base_url)
+        except ValueError as error:
+            raise ConfigError(f"{role}.base_url: {error}; write http://127.0.0.1:8000/v1") from error
+        if options.host is None and not is_loopback(host) and host not in _own_addresses():
+            raise ConfigError(f"{role}.base_url {base_url} is on another machine: start the server there, or unset {role}.base_url")
+    host = options.host or (LOOPBACK if host == "localhost" else host)
+    return host, options.port or port
+
+
+def _own_addresses() -> set[str]:
+    return {address.address for addresses in psutil.net_if_addrs().values() for address in addresses} | {"0.0.0.0", "::"}
+
+
+def _adapters(config: RunConfig, role: Role, options: Options) -> tuple[tuple[str, str], ...]:
+    given = []
+    for text in options.adapters:
+        name, equals, path = text.partition("=")
+        if not (equals and name and path):
+            raise ConfigError(f"--lora-adapter {text!r} is malformed: write name=path")
+        given.append((name, str(Path(path).expanduser().resolve())))
+    if len({name for name, _ in given}) < len(given):
+        raise ConfigError("two LoRA adapters have the same name: clients could not tell them apart")
+    if not given and role == "policy" and config.policy.adapter:
+        given = [("adapter", config.policy.adapter)]
+    return tuple(given)
+
+
+def find_endpoint(config: RunConfig, engine: Engine, request: ServeRequest, say: Say) -> Endpoint | None:
+    """Return the endpoint of a server that runs already, started here or not; None if one is to be started.
+
+    Raises:
+        ServiceError: one runs in this role that serves something else.
+    """
+    state = running_state(serve_dir(config), request.role)
+    if state is None:
+        return find_running(engine, request, say, threading.Event())
+    same = (state.engine, state.model, state.base_url) == (engine.name, request.model, engine.base_url(request))
+    if not same or state.phase != "ready":
+        what = f"{state.engine} with {state.model} at {state.base_url} ({state.phase}, process {state.supervisor})"
+        raise ServiceError(f"a {request.role} server runs already: {what}; `slmsearch serve {request.role} --stop` stops it")
+    return endpoint_of(engine, request, state.server, Path(state.log))
+
+
+def serve_detached(config: RunConfig, engine: Engine, request: ServeRequest, start_s: float, say: Say) -> Endpoint:
+    """Start a server in the background and return when it answers."""
+    return start_in_background(engine.name, request, serve_dir(config), start_s, say)
+
+
+def serve_here(
+    config: RunConfig, engine: Engine, request: ServeRequest, start_s: float, say: Say, on_ready: Callable[[Endpoint], None]
+) -> None:
+    """Start a server and stay with it, showing what it prints, until Ctrl-C, SIGTERM, SIGHUP, `--stop` or the parent's end."""
+    stop = threading.Event()
+    previous: dict[int, Any] = {}
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():  # the second Ctrl-C means it
+            raise KeyboardInterrupt
+        stop.set()
+
+    def handle_signals() -> None:
+        # Not before: while weights are fetched, Ctrl-C breaks off.
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            if hasattr(signal, name):  # Windows has no SIGHUP
+                previous[getattr(signal, name)] = signal.signal(getattr(signal, name), end)
+
+    show = functools.partial(click.echo, nl=False, err=True)
+    try:
+        supervise(engine, request, Surroundings(serve_dir(config), say, show, start_s, on_start=handle_signals), stop, on_ready)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def list_servers(config: RunConfig) -> list[dict[str, Any]]:
+    """Describe the servers of all roles: those supervised, those that failed, and those that answer where the settings look."""
+    return [_describe(config, role) for role in ROLES]
+
+
+def _describe(config: RunConfig, role: Role) -> dict[str, Any]:
+    folder = serve_dir(config)
+    if (state := running_state(folder, role)) is not None:
+        engine = make_engine(state.engine)
+        facts = {name: getattr(state, name) for name in ("engine", "model", "base_url", "log", "started", "supervisor", "server")}
+        return {"role": role, "state": state.phase, "healthy": is_healthy(engine, state.base_url), **facts}
+    left = read_state(folder, role)
+    if left is not None and left.phase == "failed":
+        return {"role": role, "state": "failed", "error": left.error, "log": left.log}
+    if left is not None:
+        return {"role": role, "state": "killed", "error": f"its supervisor (process {left.supervisor}) was killed", "log": left.log}
+    address = (config.judge.base_url or OLLAMA_URL) if role == "judge" else config.policy.base_url
+    if address and _answers(address):
+        return {"role": role, "state": "foreign", "base_url": address}
+    return {"role": role, "state": "stopped"}
+
+
+def _answers(base_url: str) -> bool:
+    """Say whether a server of either protocol answers."""
+    return answers(f"{base_url.rstrip('/')}{Ollama.health_path}") or list_models(base_url.rstrip("/")) is not None
+
+
+def is_healthy(engine: Engine, base_url: str) -> bool:
+    """Say whether a server answers."""
+    host, port = split_address(base_url)
+    return engine.is_healthy(ServeRequest(role="judge", model="", name="", host=host, port=port))

@@ -1,0 +1,177 @@
+"""What the supervisor must know of an engine, and the engines it has."""
+
+import shutil
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar, Literal, Protocol
+
+import psutil
+
+from slmsearch.errors import ConfigError, ServiceError
+from slmsearch.serve.failures import Remedy
+from slmsearch.serve.ports import find_listener
+from slmsearch.serve.probe import answers, list_models
+from slmsearch.serve.request import Role, ServeRequest
+
+Say = Callable[[str], None]
+ENGINES = ("ollama", "llamacpp", "vllm", "transformers")
+DEFAULT_ENGINES: dict[Role, str] = {"judge": "ollama", "policy": "transformers"}
+OPENAI_PORTS: dict[Role, int] = {"judge": 8000, "policy": 8001}
+"""Ports of OpenAI-compatible servers; that of a judge is also where `judge.kind=openai` looks."""
+
+
+class Engine(Protocol):
+    """One kind of server. Those below talk OpenAI's protocol unless they say otherwise."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    """As its makers write it."""
+    kind: ClassVar[Literal["ollama", "openai"]] = "openai"
+    """Protocol."""
+    install: ClassVar[str]
+    """How to get it, for a message."""
+    memory_advice: ClassVar[str]
+    """What helps where memory ran out; names the settings."""
+    health_path: ClassVar[str] = "/health"
+    """Answers with 200 when the model is loaded, and not before."""
+    remedies: ClassVar[tuple[Remedy, ...]] = ()
+
+    def check(self, request: ServeRequest) -> None:
+        """Refuse what this engine cannot do.
+
+        Raises:
+            ConfigError: an option or a model is not for it.
+        """
+
+    def find(self, request: ServeRequest) -> list[str]:
+        """Return how the server's program is called on this machine.
+
+        Raises:
+            ServiceError: it is not installed; the message holds the command that installs it.
+        """
+        ...
+
+    def prepare(self, request: ServeRequest, folder: Path, say: Say) -> ServeRequest:
+        """Fetch or convert what the server will load, before it is started; returns the request with its place.
+
+        Args:
+            request: as given.
+            folder: directory for what is made.
+            say: tells a person.
+        """
+        return request
+
+    def command(self, program: list[str], request: ServeRequest) -> list[str]:
+        """Return program and arguments."""
+        ...
+
+    def environment(self, request: ServeRequest) -> dict[str, str]:
+        """Return variables added to the server's environment."""
+        return {}
+
+    def base_url(self, request: ServeRequest) -> str:
+        """Return the address that clients take."""
+        return f"{request.origin}/v1"
+
+    def client_name(self, request: ServeRequest) -> str:
+        """Return the name by which clients ask for what was asked for: the model, or its one adapter."""
+        return request.adapters[0][0] if len(request.adapters) == 1 else request.name
+
+    def settle(self, request: ServeRequest, say: Say, stop: threading.Event) -> None:
+        """Make a healthy server ready for the model.
+
+        Raises:
+            ServiceError: it cannot be.
+        """
+        return
+
+    def recognise(self, request: ServeRequest) -> bool:
+        """Say whether a server for this request answers already.
+
+        Raises:
+            ServiceError: one of this protocol answers there, with another model.
+        """
+        served = _pinned_model(request.port) or list_models(self.base_url(request))
+        if served is None:
+            return False
+        if request.name in served or self.client_name(request) in served:
+            return True
+        held = ", ".join(served[:3]) or "nothing it would name"
+        raise ServiceError(
+            f"port {request.port} is in use: the server at {self.base_url(request)} serves {held}, not {request.name}; stop it, choose"
+            f" another port with --port, or set {request.role}.model to what it serves"
+        )
+
+    def is_healthy(self, request: ServeRequest) -> bool:
+        """Say whether the server is up."""
+        return answers(request.origin + self.health_path)
+
+
+def _pinned_model(port: int) -> list[str] | None:
+    """Return the model of a `transformers serve` by its command line; when asked, it lists what lies in the Hub's cache, or fails."""
+    holder = find_listener(port)
+    with suppress(psutil.Error, ValueError, IndexError):
+        words = [] if holder is None else list(holder.cmdline())
+        if any(Path(word).name.startswith("transformers") for word in words):
+            return [words[words.index("serve") + 1]]
+    return None
+
+
+def make_engine(name: str) -> Engine:
+    """Return an engine by its name.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    from slmsearch.serve.llamacpp import LlamaCpp
+    from slmsearch.serve.ollama import Ollama
+    from slmsearch.serve.transformers import Transformers
+    from slmsearch.serve.vllm import Vllm
+
+    for made in (Ollama, LlamaCpp, Vllm, Transformers):
+        if made.name == name:
+            return made()
+    raise ConfigError(f"no engine {name!r}; there are {', '.join(ENGINES)}")
+
+
+def default_port(engine: str, role: Role) -> int:
+    """Return the port a role's server listens on unless told otherwise."""
+    from slmsearch.serve.ollama import PORT
+
+    return PORT if engine == "ollama" else OPENAI_PORTS[role]
+
+
+def find_program(name: str) -> str | None:
+    """Find a program beside this interpreter, then on the PATH."""
+    beside = shutil.which(name, path=str(Path(sys.executable).parent))
+    return beside or shutil.which(name)
+
+
+def missing(engine: Engine) -> ServiceError:
+    """Return the error of an engine that is not installed."""
+    return ServiceError(f"{engine.title} is not installed: {engine.install}")
+
+
+def refuse_adapters(engine: Engine, request: ServeRequest, instead: str) -> None:
+    """Refuse LoRA adapters.
+
+    Raises:
+        ConfigError: there are some.
+    """
+    if request.adapters:
+        raise ConfigError(f"{engine.title} takes no LoRA adapters here: {instead}")
+
+
+def refuse_share(engine: Engine, request: ServeRequest, instead: str) -> None:
+    """Refuse a share of the GPU's memory other than none.
+
+    Raises:
+        ConfigError: one is asked for.
+    """
+    if request.gpu_memory not in (None, 0.0):
+        raise ConfigError(
+            f"{engine.title} cannot be held to a share of the GPU's memory: leave --gpu-memory out (0 means the CPU); {instead}"
+        )

@@ -1,0 +1,97 @@
+"""What ended a server, and what helps, from its exit code and its last lines."""
+
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slmsearch.serve.process import GUARD_KILLED
+
+TAIL_BYTES = 65_536
+"""End of a log that is searched for a cause."""
+SHOWN_LINES = 3
+_SHOWN_CHARS = 200
+_SHELL_SIGNAL = 128
+"""A shell reports a program that a signal ended as this plus its number."""
+_KILL = 9
+"""SIGKILL, by which the kernel ends what takes the last of the memory; Windows has no name for it."""
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|OutOfMemory|\bOOM\b|bad_alloc|\bMemoryError\b|[Cc]annot allocate memory|failed to allocate|unable to allocate"
+    r"|No available memory for the cache blocks|less than desired GPU memory utilization|larger than the available KV cache memory"
+    r"|requires more system memory|insufficient memory|ErrorOutOfDeviceMemory",
+)
+_ADDRESS_IN_USE = re.compile(
+    r"[Aa]ddress already in use|couldn't bind (HTTP )?server socket|only one usage of each socket address|EADDRINUSE"
+)
+_NOISE = re.compile(r"^[\s\-=*_.|+#]*$|^\s+(at|File) |^Traceback|resource_tracker|leaked semaphore|Ctrl-?C|Press CTRL", re.IGNORECASE)
+_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What helps where a line of the log says this."""
+
+    pattern: re.Pattern[str]
+    advice: str
+
+
+def explain_end(title: str, code: int, log: Path, remedies: Sequence[Remedy], memory_advice: str) -> str:
+    """Say in one line why a server ended: how, its own last words, what helps, where the log is.
+
+    Args:
+        title: the engine's name.
+        code: exit code, negative for a signal.
+        log: its output.
+        remedies: the engine's own, tried in order, after the memory and the port.
+        memory_advice: what helps where memory ran out; names the settings.
+    """
+    lines = read_tail(log)
+    advice, words = find_remedy(lines, code, remedies, memory_advice)
+    parts = [f"{title} {describe_code(code)}: {words or 'it said nothing'}", advice, f"log: {log}"]
+    return "; ".join(part for part in parts if part)
+
+
+def find_remedy(lines: Sequence[str], code: int, remedies: Sequence[Remedy], memory_advice: str) -> tuple[str, str]:
+    """Return what helps, "" where nothing is known, and the lines that say what happened."""
+    known = [Remedy(_OUT_OF_MEMORY, f"out of memory: {memory_advice}"), Remedy(_ADDRESS_IN_USE, "choose another port with --port")]
+    for remedy in [*known, *remedies]:
+        for line in reversed(lines):
+            if remedy.pattern.search(line):
+                return remedy.advice, line
+    advice = f"most likely out of memory: {memory_advice}" if _signal_of(code) == _KILL else ""
+    return advice, " | ".join(lines[-SHOWN_LINES:])
+
+
+def describe_code(code: int) -> str:
+    """Say how a process ended."""
+    if code == GUARD_KILLED:
+        return "was stopped because its guard process was killed"
+    number = _signal_of(code)
+    if number is None:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(number).name}"
+    except ValueError:
+        return f"was killed by signal {number}"
+
+
+def _signal_of(code: int) -> int | None:
+    if code == GUARD_KILLED:
+        return None
+    if code < 0:
+        return -code
+    return code - _SHELL_SIGNAL if _SHELL_SIGNAL < code <= _SHELL_SIGNAL + 64 else None
+
+
+def read_tail(log: Path) -> list[str]:
+    """Return the last lines of a log that say something, without colours, each cut to a readable length."""
+    try:
+        with log.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return []
+    lines = [_COLOURS.sub("", line) for line in text.replace("\r", "\n").splitlines()]
+    return [line.strip()[:_SHOWN_CHARS] for line in lines if not _NOISE.search(line)]

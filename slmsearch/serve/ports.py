@@ -1,0 +1,54 @@
+"""Who has a port."""
+
+import socket
+import sys
+from contextlib import suppress
+
+import psutil
+
+from slmsearch.errors import ServiceError
+
+_SHOWN_CHARS = 80
+
+
+def require_free_port(port: int, option: str, host: str = "127.0.0.1") -> None:
+    """Refuse a port that is taken, and say by whom.
+
+    Args:
+        port: wanted.
+        option: flag by which another one is chosen.
+        host: address to listen on.
+
+    Raises:
+        ServiceError: something listens there, or the address cannot be listened on.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        if sys.platform != "win32":  # where it would let two servers share a port
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except PermissionError as error:
+            raise ServiceError(f"port {port} needs more rights than this process has; choose one above 1023 with {option}") from error
+        except OSError as error:
+            holder = find_listener(port)
+            by = f" by {describe_process(holder)}" if holder else ""
+            raise ServiceError(f"port {port} is in use{by}; stop what listens there or choose another with {option}") from error
+
+
+def find_listener(port: int) -> psutil.Process | None:
+    """Find the process that listens on a TCP port; None where there is none or it may not be seen."""
+    with suppress(psutil.Error, OSError):
+        for connection in psutil.net_connections(kind="tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+                return psutil.Process(connection.pid)
+    return None
+
+
+def describe_process(process: psutil.Process) -> str:
+    """Say what a process is: its id and command line."""
+    words = ""
+    with suppress(psutil.Error):
+        words = " ".join(process.cmdline()) or process.name()
+    shown = words if len(words) <= _SHOWN_CHARS else words[:_SHOWN_CHARS] + " ..."
+    return f"process {process.pid} ({shown})" if shown else f"process {process.pid}"

@@ -1,0 +1,25 @@
+"""Asking a server on this machine how it is."""
+
+from contextlib import suppress
+
+import httpx
+
+PROBE_SECONDS = 3.0
+"""Time a server has to answer; a busy one may miss a probe, so that one miss alone proves nothing."""
+
+
+def answers(address: str, timeout_s: float = PROBE_SECONDS) -> bool:
+    """Say whether a GET succeeds. Proxies are for other machines and are not asked."""
+    try:
+        return httpx.get(address, timeout=timeout_s, trust_env=False).is_success
+    except httpx.HTTPError:
+        return False
+
+
+def list_models(base_url: str, timeout_s: float = PROBE_SECONDS) -> list[str] | None:
+    """Return the names an OpenAI-compatible server gives its models, or None where no such server answers."""
+    with suppress(httpx.HTTPError, ValueError, TypeError, KeyError, AttributeError):
+        reply = httpx.get(f"{base_url}/models", timeout=timeout_s, trust_env=False)
+        if reply.is_success:
+            return [str(model["id"]) for model in reply.json()["data"]]
+    return None

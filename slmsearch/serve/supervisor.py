@@ -1,0 +1,208 @@
+"""One supervisor for all engines: it starts a server, waits until it answers, and stays with it until it is to end."""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+import psutil
+
+from slmsearch.errors import ServiceError
+from slmsearch.serve.engine import Engine, Say
+from slmsearch.serve.failures import explain_end, find_remedy, read_tail
+from slmsearch.serve.follow import LogFollower
+from slmsearch.serve.ports import require_free_port
+from slmsearch.serve.process import ServerProcess
+from slmsearch.serve.request import Endpoint, ServeRequest
+from slmsearch.serve.state import ServerState, clear_state, held, state_file, write_state
+
+START_SECONDS = 600.0
+"""Time a server has to answer; a large model is read from the disk, and compiled for the GPU, in that time."""
+POLL_SECONDS = 0.2
+
+OnReady = Callable[[Endpoint], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a supervisor needs besides the engine and the request."""
+
+    folder: Path
+    """Directory of states and logs."""
+    say: Say
+    """Tells a person how it goes."""
+    show: Say | None = None
+    """Gets what the server prints as it prints it; None leaves it in the log."""
+    start_s: float = START_SECONDS
+    tied: bool = True
+    """End with the process that started this one."""
+    on_start: Callable[[], None] = lambda: None
+    """Called when weights are fetched and the server is about to be started: from here on `stop` ends it in order."""
+
+
+def endpoint_of(engine: Engine, request: ServeRequest, pid: int | None = None, log: Path | None = None) -> Endpoint:
+    """Describe a server of a request."""
+    kind = engine.kind if request.role == "judge" else "openai"
+    return Endpoint(
+        request.role, engine.name, engine.base_url(request), engine.client_name(request), kind, pid, None if log is None else str(log)
+    )
+
+
+def find_running(engine: Engine, request: ServeRequest, say: Say, stop: threading.Event) -> Endpoint | None:
+    """Recognise a server that answers already where this one would, and make it ready for the model; None if there is none.
+
+    Raises:
+        ServiceError: it serves another model, or cannot serve this one.
+    """
+    if not engine.recognise(request):
+        return None
+    engine.settle(request, say, stop)
+    return endpoint_of(engine, request)
+
+
+def supervise(engine: Engine, request: ServeRequest, around: Surroundings, stop: threading.Event, on_ready: OnReady) -> None:
+    """Start a server and keep it until it is to end.
+
+    Args:
+        engine: kind of server.
+        request: what it serves.
+        around: where and how.
+        stop: ends it, at any moment.
+        on_ready: called once, when it answers.
+
+    Raises:
+        ConfigError: the engine cannot do what is asked.
+        ServiceError: it is not installed, its port is taken, it does not start or answer, or it ended by itself. The state
+            file then keeps the reason.
+    """
+    parent = Parent() if around.tied else None
+    engine.check(request)
+    program = engine.find(request)
+    with held(around.folder, request.role):
+        clear_state(around.folder, request.role)
+        ready = engine.prepare(request, around.folder, around.say)
+        require_free_port(request.port, "--port", request.host)
+        log = _new_log(around.folder, request, engine.name)
+        around.on_start()
+        with _described(around.folder, _first_state(engine, request, around, log)) as state:
+            around.say(f"starting {engine.title} on port {request.port}; its log is {log}")
+            process = ServerProcess(engine.command(program, ready), engine.environment(ready), log)
+            state = replace(state, guard=process.guard_pid, server=process.pid, mark=process.mark)
+            with LogFollower(log, around.show), _stopped(process):
+                write_state(around.folder, state)
+                watch = _Watch(engine, ready, process, log, stop, parent)
+                watch.wait_until_healthy(around.start_s)
+                if not watch.is_over():
+                    engine.settle(ready, around.say, stop)
+                if not watch.is_over():
+                    write_state(around.folder, replace(state, phase="ready"))
+                    on_ready(endpoint_of(engine, ready, process.pid, log))
+                    watch.wait()
+
+
+def _first_state(engine: Engine, request: ServeRequest, around: Surroundings, log: Path) -> ServerState:
+    return ServerState(
+        role=request.role,
+        engine=engine.name,
+        model=request.model,
+        name=engine.client_name(request),
+        base_url=engine.base_url(request),
+        log=str(log),
+        supervisor=os.getpid(),
+        started=datetime.now().astimezone().isoformat(timespec="seconds"),
+        detached=not around.tied,
+    )
+
+
+@contextmanager
+def _described(folder: Path, state: ServerState) -> Iterator[ServerState]:
+    """Keep a state while a server runs, and afterwards only where it failed, with the reason."""
+    write_state(folder, state)
+    try:
+        yield state
+    except ServiceError as error:
+        write_state(folder, replace(state, phase="failed", error=" ".join(str(error).split())))
+        raise
+    except BaseException:
+        state_file(folder, state.role).unlink(missing_ok=True)
+        raise
+    state_file(folder, state.role).unlink(missing_ok=True)
+
+
+@contextmanager
+def _stopped(process: ServerProcess) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        process.stop()
+
+
+class _Watch:
+    """Looks after a server that runs."""
+
+    def __init__(
+        self, engine: Engine, request: ServeRequest, process: ServerProcess, log: Path, stop: threading.Event, parent: "Parent | None"
+    ) -> None:
+        self._engine, self._request, self._process = engine, request, process
+        self._log, self._stop, self._parent = log, stop, parent
+
+    def is_over(self) -> bool:
+        """Say whether to end.
+
+        Raises:
+            ServiceError: the server has ended by itself.
+        """
+        if (code := self._process.poll()) is not None:
+            raise ServiceError(explain_end(self._engine.title, code, self._log, self._engine.remedies, self._engine.memory_advice))
+        if self._parent is not None and self._parent.is_gone():
+            self._stop.set()
+        return self._stop.is_set()
+
+    def wait(self) -> None:
+        """Wait until the server is to end."""
+        while not self.is_over():
+            self._stop.wait(POLL_SECONDS)
+
+    def wait_until_healthy(self, timeout_s: float) -> None:
+        """Wait until it answers, or is to end."""
+        deadline = time.monotonic() + timeout_s
+        while not self.is_over() and not self._engine.is_healthy(self._request):
+            if time.monotonic() > deadline:
+                raise ServiceError(self._explain_silence(timeout_s))
+            self._stop.wait(POLL_SECONDS)
+
+    def _explain_silence(self, timeout_s: float) -> str:
+        advice, words = find_remedy(read_tail(self._log), 0, self._engine.remedies, self._engine.memory_advice)
+        address = self._request.origin + self._engine.health_path
+        parts = [f"{self._engine.title} did not answer at {address} within {timeout_s:g} s: {words or 'it said nothing'}"]
+        return "; ".join([*parts, advice or "give it longer with --start-timeout", f"log: {self._log}"])
+
+
+class Parent:
+    """The process that started this one."""
+
+    def __init__(self) -> None:
+        """Remember it."""
+        self._pid = os.getppid()
+        self._process = psutil.Process(self._pid) if sys.platform == "win32" and psutil.pid_exists(self._pid) else None
+
+    def is_gone(self) -> bool:
+        """Say whether it has ended."""
+        if sys.platform == "win32":  # a process keeps the number of its parent there
+            return self._process is None or not self._process.is_running()
+        return os.getppid() != self._pid
+
+
+def _new_log(folder: Path, request: ServeRequest, engine: str) -> Path:
+    """Make an empty log; the one before stays beside it."""
+    log = folder / "logs" / f"{request.role}-{engine}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if log.exists():
+        log.replace(log.with_suffix(".previous.log"))
+    log.touch()
+    return log

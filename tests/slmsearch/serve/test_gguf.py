@@ -1,0 +1,129 @@
+"""Weights as GGUF: what llama.cpp computes from them is what torch computes from the model."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.settings import find_project_root
+from slmsearch.config import WorldConfig
+from slmsearch.corpus.world import generate_world
+from slmsearch.errors import ConfigError
+from slmsearch.serve.gguf import TOKENIZER, convert_adapter, convert_model
+
+gguf = pytest.importorskip("gguf", reason="the package gguf is not installed (extra `llamacpp`)")
+MODEL = find_project_root() / "data" / "models" / "tiny-searcher"
+NEW_TOKENS = 40
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return convert_model(MODEL, tmp_path_factory.mktemp("gguf"))
+
+
+@pytest.fixture(scope="module")
+def prompts() -> Iterator[list[list[int]]]:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    questions = generate_world(WorldConfig(pages=40, seed=77, questions_per_page=1)).questions[:12]
+    asked = [[{"role": "user", "content": question.question}] for question in questions]
+    yield [list(tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]) for messages in asked]
+
+
+def with_torch(model: Any, prompt: list[int]) -> list[int]:
+    import torch
+
+    written = model.generate(torch.tensor([prompt]), max_new_tokens=NEW_TOKENS, do_sample=False)
+    return [int(token) for token in written[0][len(prompt) :]]
+
+
+def with_llama_cpp(llama: Any, prompt: list[int]) -> list[int]:
+    llama.reset()
+    written: list[int] = []
+    for token in llama.generate(prompt, temp=0.0, top_k=1, repeat_penalty=1.0):
+        written.append(token)
+        if token == llama.token_eos() or len(written) == NEW_TOKENS:
+            break
+    return written
+
+
+def open_llama(path: Path, adapter: Path | None = None) -> Any:
+    llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed (extra `llamacpp`)")
+    lora = None if adapter is None else str(adapter)
+    return llama_cpp.Llama(str(path), n_ctx=512, n_threads=1, logits_all=False, verbose=False, lora_path=lora)
+
+
+def test_greedy_tokens_are_those_of_torch(converted: Path, prompts: list[list[int]]) -> None:
+    from transformers import AutoModelForCausalLM
+
+    llama = open_llama(converted)
+    model = AutoModelForCausalLM.from_pretrained(MODEL).eval()
+    assert [with_llama_cpp(llama, prompt) for prompt in prompts] == [with_torch(model, prompt) for prompt in prompts]
+    llama.close()
+
+
+def test_an_adapter_is_the_same_on_both_sides(converted: Path, prompts: list[list[int]], tmp_path: Path) -> None:
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    base = AutoModelForCausalLM.from_pretrained(MODEL).eval()
+    plain = [with_torch(base, prompt) for prompt in prompts]
+    adapted: Any = get_peft_model(base, LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", init_lora_weights=False))
+    expected = [with_torch(adapted, prompt) for prompt in prompts]
+    assert expected != plain, "the adapter must do something to be seen"
+    adapted.save_pretrained(tmp_path / "adapter")
+    llama = open_llama(converted, convert_adapter(tmp_path / "adapter", tmp_path))
+    assert [with_llama_cpp(llama, prompt) for prompt in prompts] == expected
+    llama.close()
+
+
+def test_the_tokenizer_lies_beside_and_a_second_time_nothing_is_done(converted: Path) -> None:
+    beside = converted.parent / TOKENIZER
+    assert (beside / "tokenizer.json").read_bytes() == (MODEL / "tokenizer.json").read_bytes()
+    before = converted.stat().st_mtime_ns
+    assert convert_model(MODEL, converted.parent.parent) == converted
+    assert converted.stat().st_mtime_ns == before
+
+
+def test_the_file_says_what_the_model_is(converted: Path) -> None:
+    fields = gguf.GGUFReader(converted).fields
+    config = json.loads((MODEL / "config.json").read_text())
+    assert fields["general.architecture"].contents() == "qwen3"
+    assert fields["qwen3.block_count"].contents() == config["num_hidden_layers"]
+    assert fields["tokenizer.ggml.eos_token_id"].contents() == config["eos_token_id"]
+    assert len(fields["tokenizer.ggml.tokens"].contents()) == config["vocab_size"]
+    kinds = fields["tokenizer.ggml.token_type"].contents()
+    assert (kinds[config["eos_token_id"]], kinds[-1]) == (3, 4), "special, and found whole in any text"
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        ("config.json", {"model_type": "llama"}, "is no plain Qwen3 model"),
+        ("config.json", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "is no plain Qwen3 model"),
+        ("model.safetensors", None, "holds no model.safetensors"),
+        ("tokenizer.json", None, "is no plain Qwen3 model"),
+    ],
+)
+def test_what_cannot_be_converted_is_refused(tmp_path: Path, file: str, change: dict[str, Any] | None, message: str) -> None:
+    source = shutil.copytree(MODEL, tmp_path / "model")
+    if change is None:
+        (source / file).unlink()
+    else:
+        (source / file).write_text(json.dumps({**json.loads((source / file).read_text()), **change}))
+    with pytest.raises(ConfigError, match=message):
+        convert_model(source, tmp_path / "made")
+    assert not list((tmp_path / "made").glob("*/*.gguf"))
+
+
+def test_what_is_no_plain_adapter_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 4, "lora_alpha": 8, "use_dora": True}))
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"")
+    with pytest.raises(ConfigError, match="is no plain LoRA adapter"):
+        convert_adapter(tmp_path, tmp_path / "made")
