@@ -48,6 +48,18 @@ class ToolResult:
     """Pages shown (search) or opened (view, read), best first."""
     section_ids: tuple[str, ...] = ()
     """Sections listed (view) or read (read)."""
+    made: "tuple[CallMade, ...]" = ()
+    """For a program: the calls it made, in order; the texts of their results stay in the sandbox."""
+    tokens: int = 0
+    """Tokens read and written to make it, where a model or a worker made it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallMade:
+    """A tool call, and what came back."""
+
+    call: ToolCall
+    result: ToolResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +77,20 @@ class Turn:
     """Tokens the policy wrote, end-of-turn token included (mask 1); empty for policies that give no ids."""
     sampled_logprobs: tuple[float, ...] = ()
     """Log-probability of each sampled id under the sampling distribution at temperature 1; may be empty."""
+    program: str | None = None
+    """Python that the policy wrote in the place of a call."""
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The call, or those that the program made."""
+        return (self.call,) if self.call is not None else tuple(made.call for made in self.made)
+
+    @property
+    def made(self) -> tuple[CallMade, ...]:
+        """The calls that were answered, with their results."""
+        if self.result is None:
+            return ()
+        return (CallMade(self.call, self.result),) if self.call is not None else self.result.made
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +115,14 @@ class Episode:
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """All tool calls, in order, those that could not be served included."""
-        return tuple(turn.call for turn in self.turns if turn.call is not None)
+        """All tool calls, in order, those that could not be served and those that programs made included."""
+        return tuple(call for turn in self.turns for call in turn.calls)
+
+    @property
+    def num_unserved(self) -> int:
+        """Calls that could not be served, and programs that ended in an error."""
+        outer = sum(turn.result is not None and not turn.result.served for turn in self.turns)
+        return outer + sum(not made.result.served for turn in self.turns if turn.program is not None for made in turn.made)
 
     @property
     def completion_ids(self) -> list[int]:

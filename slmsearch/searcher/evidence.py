@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from slmsearch.corpus.questions import Question
-from slmsearch.searcher.episode import Episode, Turn
+from slmsearch.searcher.episode import CallMade, Episode, Turn
 from slmsearch.searcher.tools import READ, SEARCH, VIEW
 
 
@@ -22,12 +22,11 @@ class Evidence:
 
 def gather_evidence(question: Question, episode: Episode) -> Evidence:
     """Measure which gold pages the searches showed and which gold sections were read."""
-    searches = [turn for turn in episode.turns if turn.call is not None and turn.call.name == SEARCH]
     first_hit = any_hit = gold_read = None
     found_frac = read_frac = 0.0
     if question.page_ids:
-        first_hit = bool(searches) and question.page_ids[0] in shown_pages(searches[0])
-        shown = {page_id for turn in searches for page_id in shown_pages(turn)}
+        first_hit = question.page_ids[0] in _first_shown(episode)
+        shown = {page_id for turn in episode.turns for page_id in shown_pages(turn)}
         any_hit = shown.issuperset(question.page_ids)
         found_frac = len(shown.intersection(question.page_ids)) / len(set(question.page_ids))
     if question.section_ids:
@@ -38,19 +37,25 @@ def gather_evidence(question: Question, episode: Episode) -> Evidence:
 
 
 def shown_pages(turn: Turn) -> tuple[str, ...]:
-    """Pages a turn's search showed; empty for anything but a served search."""
-    return turn.result.page_ids if turn.result is not None and _is_served(turn, SEARCH) else ()
+    """Pages that a turn's searches showed; empty for anything but served searches."""
+    return tuple(page_id for made in turn.made if _is_served(made, SEARCH) for page_id in made.result.page_ids)
 
 
 def read_sections(turn: Turn) -> tuple[str, ...]:
-    """Sections a turn read; empty for anything but a served read."""
-    return turn.result.section_ids if turn.result is not None and _is_served(turn, READ) else ()
+    """Sections a turn read; empty for anything but served reads."""
+    return tuple(section_id for made in turn.made if _is_served(made, READ) for section_id in made.result.section_ids)
 
 
 def opened_pages(turn: Turn) -> tuple[str, ...]:
-    """Pages a turn viewed or read a section of."""
-    return turn.result.page_ids if turn.result is not None and (_is_served(turn, VIEW) or _is_served(turn, READ)) else ()
+    """Pages a turn viewed or read sections of."""
+    return tuple(page_id for made in turn.made if _is_served(made, VIEW, READ) for page_id in made.result.page_ids)
 
 
-def _is_served(turn: Turn, tool: str) -> bool:
-    return turn.call is not None and turn.call.name == tool and turn.result is not None and turn.result.served
+def _first_shown(episode: Episode) -> tuple[str, ...]:
+    """Pages that the first search showed, if it was served."""
+    made = next((made for turn in episode.turns for made in turn.made if made.call.name == SEARCH), None)
+    return made.result.page_ids if made is not None and made.result.served else ()
+
+
+def _is_served(made: CallMade, *tools: str) -> bool:
+    return made.call.name in tools and made.result.served

@@ -1,9 +1,11 @@
-"""What a policy is told: the messages before its first turn.
+"""What a policy is told: the messages before its first turn, and what of the settings decides how it plays.
 
 How messages become token ids is the writer's business. tiny-searcher's chat template leaves the system message out.
 """
 
-from slmsearch.config import SearcherConfig
+from typing import Any
+
+from slmsearch.config import ProgramLimits, SearcherConfig
 from slmsearch.corpus.questions import UNKNOWN_ANSWER
 from slmsearch.generate.writer import Message
 
@@ -22,8 +24,31 @@ Read before you answer; some questions need facts from two pages. Answer with th
 If the pages do not hold the answer, write <answer>{UNKNOWN_ANSWER}</answer>."""
 
 
+PROGRAM_PROMPT = """
+Instead of a call you may write a short Python program that makes several; what it prints comes back:
+
+<code>
+for page_id, title in search_pages("query"):
+    for section_id, heading in view_sections(page_id):
+        if "life" in heading.lower():
+            print(title, read_section(section_id))
+</code>
+
+search_pages and view_sections give lists of pairs, read_section gives text; a call that cannot be served raises ToolError."""
+
+
 def make_prompt(question: str, config: SearcherConfig) -> list[Message]:
     """Make the messages that open an episode."""
-    system = SYSTEM_PROMPT if config.system_prompt is None else config.system_prompt
+    built_in = SYSTEM_PROMPT + PROGRAM_PROMPT if config.programs else SYSTEM_PROMPT
+    system = built_in if config.system_prompt is None else config.system_prompt
     user: Message = {"role": "user", "content": question}
     return [{"role": "system", "content": system}, user] if system else [user]
+
+
+def describe_searcher(config: SearcherConfig, limits: ProgramLimits) -> dict[str, Any]:
+    """Say what decides how an episode goes; part of every evaluation and training key.
+
+    Where programs are off nothing is said of them, so that keys are what they were before there were any.
+    """
+    told = config.model_dump(mode="json", exclude={"programs"})
+    return {**told, "programs": {"prompt": PROGRAM_PROMPT, "limits": limits.model_dump(mode="json")}} if config.programs else told

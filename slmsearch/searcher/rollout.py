@@ -5,17 +5,20 @@ It knows neither torch nor rewards: a `Writer` writes turns, a `Toolbox` answers
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from slmsearch.config import SearcherConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.errors import SlmSearchError
+from slmsearch.errors import SandboxError, SlmSearchError
 from slmsearch.generate.writer import Sampling, Writer, Written
-from slmsearch.searcher.episode import Episode, StopReason, ToolResult, Turn
+from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult, Turn
 from slmsearch.searcher.parsing import ParsedTurn, parse_turn
 from slmsearch.searcher.prompt import make_prompt
 from slmsearch.searcher.tools import Toolbox
+
+OnEnd = Callable[[Question, Episode], None]
+"""Told of each episode as soon as it has ended, in the thread that plays, while others go on; must return at once."""
 
 
 @dataclass(slots=True)
@@ -34,7 +37,12 @@ class _Row:
 
 
 def play_episodes(
-    questions: Sequence[Question], writer: Writer, toolbox: Toolbox, config: SearcherConfig, sampling: Sampling
+    questions: Sequence[Question],
+    writer: Writer,
+    toolbox: Toolbox,
+    config: SearcherConfig,
+    sampling: Sampling,
+    on_end: OnEnd | None = None,
 ) -> list[Episode]:
     """Play each question once, all of them together; repeat a question to play a group.
 
@@ -44,7 +52,13 @@ def play_episodes(
         toolbox: tools over the corpus.
         config: limits.
         sampling: temperature, seed and turn limit.
+        on_end: see `OnEnd`.
+
+    Raises:
+        SandboxError: the policy may write programs, and there is nothing to run them in.
     """
+    if config.programs and toolbox.programs is None:
+        raise SandboxError("searcher.programs is on and these tools have no sandbox, so no program is run; set it to false")
     started = time.perf_counter()
     prompts = [make_prompt(question.question, config) for question in questions]
     try:
@@ -59,13 +73,15 @@ def play_episodes(
                 rows[i].seconds = elapsed
                 if config.max_seconds and elapsed > config.max_seconds and rows[i].stop_reason is None:
                     rows[i].stop_reason = StopReason.MAX_TOKENS
+                if on_end is not None and rows[i].stop_reason is not None:
+                    on_end(rows[i].question, _finish(rows[i]))
     finally:
         writer.close()
     return [_finish(row) for row in rows]
 
 
 def _play_turn(rows: list[_Row], active: list[int], writer: Writer, toolbox: Toolbox, config: SearcherConfig, last: bool) -> None:
-    """Let the policy write one turn in every open row, then serve all calls together."""
+    """Let the policy write one turn in every open row, then serve all calls together, and all programs."""
     results = [rows[i].turns[-1].result if rows[i].turns else None for i in active]
     room = [config.max_episode_tokens - rows[i].tokens for i in active]
     written = writer.write(active, [result.text if result else None for result in results], room)
@@ -74,7 +90,7 @@ def _play_turn(rows: list[_Row], active: list[int], writer: Writer, toolbox: Too
         row = rows[i]
         row.tokens += len(turn.context_ids) + max(len(turn.sampled_ids), turn.num_tokens)
         row.sampled_tokens += max(len(turn.sampled_ids), turn.num_tokens)
-        parsed = parse_turn(turn.text) if turn.ended else ParsedTurn()
+        parsed = parse_turn(turn.text, config.programs) if turn.ended else ParsedTurn()
         row.stop_reason = _stop_reason(turn, parsed, last)
         row.failure = turn.failure
         if row.stop_reason is None:
@@ -85,17 +101,24 @@ def _play_turn(rows: list[_Row], active: list[int], writer: Writer, toolbox: Too
 
 
 def _serve(waiting: list[tuple[_Row, Written, ParsedTurn]], toolbox: Toolbox) -> None:
-    calls = [parsed.call for _, _, parsed in waiting if parsed.call is not None]
-    results: list[ToolResult | None]
-    failure = ""
+    served = iter(_serve_calls([parsed.call for _, _, parsed in waiting if parsed.call is not None], toolbox))
+    ran = iter(_run_programs([parsed.program for _, _, parsed in waiting if parsed.program is not None], toolbox))
+    for row, turn, parsed in waiting:
+        result = next(served if parsed.call is not None else ran)
+        if isinstance(result, SlmSearchError):
+            row.stop_reason, row.failure = StopReason.FAILED, f"{result.boundary}: {result}"
+        row.turns.append(_make_turn(turn, parsed, None if isinstance(result, SlmSearchError) else result))
+
+
+def _serve_calls(calls: list[ToolCall], toolbox: Toolbox) -> Sequence[ToolResult | SlmSearchError]:
     try:
-        results = list(toolbox.serve(calls))
+        return toolbox.serve(calls)
     except SlmSearchError as error:
-        results, failure = [None] * len(calls), f"{error.boundary}: {error}"
-    for (row, turn, parsed), result in zip(waiting, results, strict=True):
-        row.turns.append(_make_turn(turn, parsed, result))
-        if failure:
-            row.stop_reason, row.failure = StopReason.FAILED, failure
+        return [error] * len(calls)
+
+
+def _run_programs(programs: list[str], toolbox: Toolbox) -> Sequence[ToolResult | SlmSearchError]:
+    return toolbox.programs.run(programs) if programs and toolbox.programs is not None else []
 
 
 def _stop_reason(turn: Written, parsed: ParsedTurn, last: bool) -> StopReason | None:
@@ -111,7 +134,8 @@ def _stop_reason(turn: Written, parsed: ParsedTurn, last: bool) -> StopReason | 
 
 
 def _make_turn(turn: Written, parsed: ParsedTurn, result: ToolResult | None) -> Turn:
-    return Turn(turn.text, parsed.call, parsed.answer, result, turn.context_ids, turn.sampled_ids, turn.sampled_logprobs)
+    ids = (turn.context_ids, turn.sampled_ids, turn.sampled_logprobs)
+    return Turn(turn.text, parsed.call, parsed.answer, result, *ids, program=parsed.program)
 
 
 def _finish(row: _Row) -> Episode:

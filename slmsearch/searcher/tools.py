@@ -8,8 +8,10 @@ from collections.abc import Iterator, Sequence
 from slmsearch.corpus.library import Library
 from slmsearch.retrieval.hits import Hit, Index
 from slmsearch.searcher.episode import ToolCall, ToolResult
+from slmsearch.searcher.programs import ProgramRunner
 
 SEARCH, VIEW, READ = "search_pages", "view_sections", "read_section"
+TOOL_NAMES = (SEARCH, VIEW, READ)
 MAX_QUERY_CHARS = 1000
 """Longer queries are cut; the embedder reads no more anyway."""
 
@@ -17,7 +19,7 @@ MAX_QUERY_CHARS = 1000
 class Toolbox:
     """Serves calls over one corpus and one index version."""
 
-    def __init__(self, library: Library, index: Index, top_k: int, max_section_chars: int) -> None:
+    def __init__(self, library: Library, index: Index, top_k: int, max_section_chars: int, programs: ProgramRunner | None = None) -> None:
         """Bind the tools to a corpus.
 
         Args:
@@ -25,11 +27,13 @@ class Toolbox:
             index: an open index version of the same corpus.
             top_k: pages a search returns.
             max_section_chars: a longer section is read in pages of this size.
+            programs: runs programs; None where the policy may write none.
         """
         self.library = library
         self.index = index
         self.top_k = top_k
         self.max_section_chars = max_section_chars
+        self.programs = programs
 
     def serve(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Serve a batch of calls, one result each, in order; all searches go to the index together.

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slmsearch.searcher.episode import ToolCall
-from slmsearch.searcher.parsing import ParsedTurn, parse_turn, render_answer, render_call
+from slmsearch.searcher.parsing import ParsedTurn, parse_turn, render_answer, render_call, render_program
 
 CASES = {
     '<tool>search_pages("Mira Talvoren")</tool>': ParsedTurn(call=ToolCall("search_pages", "Mira Talvoren")),
@@ -49,3 +49,64 @@ def test_calls_come_back_as_written(name, argument):
 @given(st.text(alphabet=st.characters(blacklist_characters="<")))
 def test_answers_come_back_as_written(answer):
     assert parse_turn(render_answer(answer)).answer == " ".join(answer.split())
+
+
+PROGRAMS = {
+    "<code>print(1)</code>": "print(1)",
+    "I look.\n<code>\nfor i in range(2):\n    print(i)\n</code> and so on": "for i in range(2):\n    print(i)",
+    "<code>\n    print(1)\n</code>": "    print(1)",
+    "<code>\r\nprint(1)\r\n</code>": "print(1)",
+    '<code>a</code><tool>search_pages("b")</tool><answer>c</answer>': "a",
+    "<code></code><code> \n </code><code>b</code>": "b",
+    "<code>'<answer>no</answer>'</code>": "'<answer>no</answer>'",
+}
+
+
+@pytest.mark.parametrize("text", PROGRAMS)
+def test_programs(text):
+    parsed = parse_turn(text, programs=True)
+    assert parsed == ParsedTurn(program=PROGRAMS[text])
+    assert not parsed.malformed
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("<code>never closed", ParsedTurn()),
+        ("<code></code>", ParsedTurn()),
+        ("```python\nprint(1)\n```", ParsedTurn()),
+        ("<CODE>print(1)</CODE>", ParsedTurn()),
+        ("<answer>a</answer><code>b</code>", ParsedTurn(answer="a")),
+        ('<tool>search_pages("b")</tool><code>c</code>', ParsedTurn(call=ToolCall("search_pages", "b"))),
+        ("<answer><code>b</code></answer>", ParsedTurn(answer="<code>b</code>")),
+    ],
+)
+def test_what_is_no_program_or_comes_too_late(text, parsed):
+    assert parse_turn(text, programs=True) == parsed
+
+
+@given(st.text())
+def test_programs_come_back_as_written(program):
+    kept = parse_turn(render_program(program), programs=True).program
+    if "</code>" in program or not program.strip():
+        return
+    assert kept is not None
+    assert kept.strip() == program.strip()
+    assert kept in program, "nothing is changed, only blank lines around it are taken away"
+
+
+_MORE = st.sampled_from(["<code>", "</code>", "<tool>", "</tool>", "<answer>", "</answer>", 'search_pages("', '")', "print(1)", "\n", " "])
+
+
+@given(st.lists(st.one_of(_MORE, st.text(max_size=4)), max_size=30).map("".join))
+def test_with_programs_no_text_raises_and_one_thing_counts(text):
+    parsed = parse_turn(text, programs=True)
+    assert [parsed.call, parsed.answer, parsed.program].count(None) >= 2
+    if parsed.program is None:
+        assert parsed == parse_turn(text)
+
+
+@given(st.text() | st.lists(st.one_of(_MORE, st.text(max_size=4)), max_size=30).map("".join))
+def test_programs_are_off_unless_asked_for(text):
+    assert parse_turn(text).program is None
+    assert parse_turn(text) == parse_turn(text, programs=False)

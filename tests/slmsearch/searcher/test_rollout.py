@@ -140,3 +140,30 @@ def test_random_policy_is_valid_and_repeatable():
     assert [e.turns for e in together] == [e.turns for e in alone]
     assert {e.stop_reason for e in together} <= {StopReason.ANSWERED, StopReason.MAX_TURNS, StopReason.MAX_TOKENS}
     assert any(e.calls for e in together)
+
+
+def test_each_episode_is_told_of_as_soon_as_it_has_ended():
+    """Question i answers in its turn i; the writer notes what had been told before each turn was written."""
+    questions = [Question(f"q{i}", f"Question {i}", "x") for i in range(3)]
+    told, told_before_turn = [], []
+
+    class Watched(ScriptedWriter):
+        def write(self, rows, results, room):
+            told_before_turn.append([episode.question_id for _, episode in told])
+            return super().write(rows, results, room)
+
+    writer = Watched(lambda question, results: "<answer>x</answer>" if len(results) == int(question[-1]) else FULL[0])
+    toolbox = Toolbox(LIBRARY, DictIndex(), top_k=3, max_section_chars=200)
+    played = play_episodes(questions, writer, toolbox, SearcherConfig(), Sampling(), lambda *ended: told.append(ended))
+    assert told_before_turn == [[], ["q0"], ["q0", "q1"]]
+    assert [question for question, _ in told] == questions
+    assert [episode for _, episode in told] == played
+
+
+@pytest.mark.parametrize(("index", "reason"), [(BrokenIndex(), StopReason.FAILED), (DictIndex(), StopReason.MAX_TURNS)])
+def test_episodes_that_end_without_an_answer_are_told_of_too(index, reason):
+    told = []
+    writer = ScriptedWriter(lambda question, results: FULL[0])
+    toolbox = Toolbox(LIBRARY, index, top_k=3, max_section_chars=200)
+    play_episodes([QUESTION], writer, toolbox, SearcherConfig(max_turns=2), Sampling(), lambda *ended: told.append(ended))
+    assert [episode.stop_reason for _, episode in told] == [reason]

@@ -1,0 +1,121 @@
+"""`slmsearch bench sandbox`: how long a program takes in the sandbox, and how many of them a second.
+
+Each program makes three tool calls over a real index, through the real server and its engine, and every one gets a fresh interpreter.
+Each is asked once before, so that the embedder answers queries from memory, as it mostly does in training; what is measured is the
+sandbox. Latency is taken by one client, one program after the other, so that cells are used up as fast as they can be asked for;
+throughput by several clients.
+"""
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from slmsearch.config import SandboxConfig
+from slmsearch.errors import SandboxError
+from slmsearch.evaluate.ground import Ground
+from slmsearch.report.tables import Table
+from slmsearch.sandbox import sessions
+from slmsearch.sandbox.client import SandboxClient
+
+PAGES = 100
+"""Pages whose titles are searched for."""
+PROGRAM = """
+page_id, title = search_pages({title!r})[0]
+section_id, heading = view_sections(page_id)[-1]
+print(title, heading, len(read_section(section_id)))
+"""
+BARS = {"p50_ms": 25.0, "p99_ms": 150.0, "programs_per_s": 40.0}
+
+
+def run_sandbox(config: SandboxConfig, ground: Ground, programs: int, clients: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Measure.
+
+    Args:
+        config: address and limits of a server that is up.
+        ground: corpus and index, which the server opens as well.
+        programs: programs of each measurement.
+        clients: how many ask at the same time in the second.
+        say: told what is being done.
+
+    Raises:
+        SandboxError: a program ended in an error.
+    """
+    toolbox = ground.toolbox
+    pages = list(toolbox.library.pages())
+    chosen = pages[:: max(1, len(pages) // PAGES)][:PAGES]
+    texts = [PROGRAM.format(title=page.title) for page in chosen]
+    tools = sessions.Ground(ground.corpus_digest, ground.index_key, toolbox.top_k, toolbox.max_section_chars)
+    callers = [SandboxClient(config, tools) for _ in range(clients)]
+    say(f"warming up with {len(texts)} programs")
+    for text in texts:
+        _run(callers[0], text)
+    say(f"{programs} programs, one after the other")
+    latencies = [_run(callers[0], texts[i % len(texts)]) for i in range(programs)]
+    say(f"{programs} programs from {clients} clients")
+    seconds = _run_together(callers, [texts[i % len(texts)] for i in range(programs)])
+    for caller in callers:
+        caller.close()
+    return {
+        "machine": describe_machine(),
+        "engine": config.engine,
+        "programs": programs,
+        "calls_per_program": 3,
+        "p50_ms": median(latencies) * 1000,
+        "p99_ms": sorted(latencies)[min(programs - 1, programs * 99 // 100)] * 1000,
+        "max_ms": max(latencies) * 1000,
+        "sequential_per_s": programs / sum(latencies),
+        "clients": clients,
+        "programs_per_s": programs / seconds,
+        "bars": BARS,
+    }
+
+
+def describe_machine() -> dict[str, Any]:
+    """Name processor, cores, kernel and versions."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    bwrap = subprocess.run(["bwrap", "--version"], capture_output=True, text=True).stdout.split()[-1:]
+    versions = {"python": platform.python_version(), "bubblewrap": "".join(bwrap), "fastapi": version("fastapi")}
+    facts = {"processor": processor, "cores": os.cpu_count(), "kernel": platform.release(), "load": os.getloadavg()[0]}
+    return {**facts, "platform": sys.platform, "versions": versions}
+
+
+def render_sandbox(result: dict[str, Any]) -> str:
+    """Render the table."""
+    rows = (
+        ("one client, median", f"{result['p50_ms']:.1f} ms", f"<= {BARS['p50_ms']:.0f} ms"),
+        ("one client, 99th percentile", f"{result['p99_ms']:.1f} ms", f"<= {BARS['p99_ms']:.0f} ms"),
+        (f"{result['clients']} clients", f"{result['programs_per_s']:.0f} programs/s", f">= {BARS['programs_per_s']:.0f} programs/s"),
+    )
+    machine = result["machine"]
+    versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
+    head = f"{result['programs']} programs of {result['calls_per_program']} tool calls each, queries asked before; {result['engine']}"
+    where = f"{machine['processor']}, {machine['cores']} cores, load {machine['load']:.1f} at the end; {versions}"
+    return "\n".join([Table(("", "measured", "bar"), rows).to_text(), head, where])
+
+
+def _run(client: SandboxClient, program: str) -> float:
+    started = time.perf_counter()
+    answer = client.execute(program)
+    seconds = time.perf_counter() - started
+    if answer["error"] or len(answer["calls"]) != 3:
+        raise SandboxError(f"a program of the benchmark ended in {answer['error'] or answer['calls']}; see the server's log")
+    return seconds
+
+
+def _run_together(clients: Sequence[SandboxClient], programs: Sequence[str]) -> float:
+    """Let each client run its share, one program after the other; return the seconds of all."""
+    shares = [(client, programs[number :: len(clients)]) for number, client in enumerate(clients)]
+    with ThreadPoolExecutor(len(clients)) as threads:
+        started = time.perf_counter()
+        list(threads.map(lambda share: [_run(share[0], program) for program in share[1]], shares))
+        return time.perf_counter() - started

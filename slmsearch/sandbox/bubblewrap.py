@@ -1,0 +1,293 @@
+"""The engine `bubblewrap`: namespaces, an empty root, no network, a filter for system calls, a user id of its own.
+
+    server ── sh ─▶ setpriv ─▶ bwrap ── clone ─▶ interpreter (process 1 of its namespace)
+              joins the cgroup, becomes nobody, builds the walls; each is the same process, executed anew
+
+A server that is not root leaves `sh` and `setpriv` out: it is nobody special already. The interpreter dies with bwrap, and bwrap with
+the thread of the server that started it.
+"""
+
+import itertools
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Set
+from contextlib import suppress
+from pathlib import Path
+
+from slmsearch.config import ProgramLimits
+from slmsearch.errors import SandboxError
+from slmsearch.sandbox.cgroups import Group, find_groups
+from slmsearch.sandbox.channel import Channel, ChannelError
+from slmsearch.sandbox.engine import Usage
+from slmsearch.sandbox.nanny import kill_orphans, start_nanny
+from slmsearch.sandbox.root import LIBRARIES, PYTHON, RUNNER, prepare_root
+from slmsearch.sandbox.seccomp import build_filter
+from slmsearch.sandbox.walls import ALL_WALLS, Wall
+
+INSTALL = "install it (Debian, Ubuntu: apt-get install bubblewrap; Fedora: dnf install bubblewrap), or set sandbox.engine=docker"
+MIN_VERSION = (0, 8)
+"""The first that can forbid nested user namespaces."""
+FIRST_UID = 1_879_048_192
+"""Below the end of the range, where no distribution, container engine or directory service hands out ids."""
+INSIDE_ID = "65534"
+JOIN = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit 125; shift; done; shift; exec "$@"'
+BURIAL_SECONDS = 5.0
+CGROUP_HEADROOM = 64 * 1024 * 1024
+"""What bubblewrap and the kernel take for a cell, beside the interpreter's own memory."""
+HINT = "user namespaces must be allowed: sysctl user.max_user_namespaces and kernel.apparmor_restrict_unprivileged_userns"
+NO_GROUP = "no cgroup can be made here: user id, system call filter and process limits stand alone"
+NAMESPACES = {
+    Wall.PID: "--unshare-pid",
+    Wall.NETWORK: "--unshare-net",
+    Wall.IPC: "--unshare-ipc",
+    Wall.UTS: "--unshare-uts",
+    Wall.CGROUP_VIEW: "--unshare-cgroup-try",
+}
+
+
+class Bubblewrap:
+    """Starts cells with `bwrap`."""
+
+    name = "bubblewrap"
+
+    def __init__(
+        self,
+        limits: ProgramLimits,
+        state_dir: Path,
+        walls: Set[Wall] = ALL_WALLS,
+        scratch: Path | None = None,
+        writable_root: bool = False,
+    ) -> None:
+        """Check what this machine has.
+
+        Args:
+            limits: memory for the cgroup; the others are set when a program comes.
+            state_dir: where the cells' file system is kept.
+            walls: for the escape suite; everybody else leaves it alone.
+            scratch: directory that is written to where `Wall.READ_ONLY` is down.
+            writable_root: where it is down, let the cells' file system be written to as well; needs a `state_dir` nobody else uses.
+
+        Raises:
+            SandboxError: something is missing; the message has the line that installs it.
+        """
+        self._bwrap = find_bwrap()
+        self._filter = build_filter()
+        self.root = prepare_root(state_dir)
+        kill_orphans(str(self.root))
+        self._scratch = scratch
+        self._bind_root = "--bind" if writable_root and Wall.READ_ONLY not in walls else "--ro-bind"
+        self._memory_bytes = limits.memory_mb * 1024 * 1024 + CGROUP_HEADROOM
+        self._numbers = itertools.count()
+        self._drops_root = os.getuid() == 0 and Wall.IDENTITY in walls
+        self._setpriv = shutil.which("setpriv")
+        if self._drops_root and self._setpriv is None:
+            raise SandboxError("the server runs as root and setpriv is missing, so no program is run; apt-get install util-linux")
+        # Last, because it leaves directories behind that `close` removes.
+        self._groups = find_groups() if Wall.CGROUP in walls else None
+        no_group = Wall.CGROUP in walls and self._groups is None
+        self.walls = frozenset(walls) - ({Wall.CGROUP} if no_group else set())
+        self.notes: tuple[str, ...] = (NO_GROUP,) if no_group else ()
+
+    def start(self) -> "BubblewrapCell":
+        """See `Engine.start`."""
+        number = next(self._numbers)
+        try:
+            group = self._groups.make(str(number), self._memory_bytes) if self._groups else None
+        except OSError as error:
+            raise SandboxError(f"no cgroup can be made ({error}); remove what is left of killed servers, or restart this one") from error
+        try:
+            return self._spawn(number, group)
+        except OSError as error:
+            if group is not None:
+                group.remove()
+            raise SandboxError(f"bubblewrap cannot be started ({error}); free processes or file descriptors") from error
+
+    def _spawn(self, number: int, group: Group | None) -> "BubblewrapCell":
+        filter_fd, filter_in = os.pipe()
+        info_fd, info_in = os.pipe()
+        try:
+            os.write(filter_in, self._filter)
+            os.close(filter_in)
+            process = subprocess.Popen(
+                [*self._prelude(number, group), *self._walls_as_options(filter_fd, info_in), *self._interpreter()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                cwd="/",
+                env={} if Wall.ENVIRONMENT in self.walls else None,
+                close_fds=Wall.DESCRIPTORS in self.walls,
+                # `pass_fds` implies `close_fds`.
+                pass_fds=(filter_fd, info_in) if Wall.DESCRIPTORS in self.walls else _inheritable(filter_fd, info_in),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(info_fd)
+            raise
+        finally:
+            os.close(filter_fd)
+            os.close(info_in)
+        return BubblewrapCell(process, info_fd, group, Wall.FRAMES in self.walls)
+
+    def _prelude(self, number: int, group: Group | None) -> list[str]:
+        join = ["/bin/sh", "-c", JOIN, "join", *group.joined_by, "--"] if group else []
+        if not self._drops_root:
+            return join
+        identity = str(FIRST_UID + os.getpid() % 65536 * 4096 + number % 4096)
+        nobody = [f"--reuid={identity}", f"--regid={identity}", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]
+        return [*join, str(self._setpriv), *nobody]
+
+    def _walls_as_options(self, filter_fd: int, info_fd: int) -> list[str]:
+        options = [self._bwrap, "--die-with-parent", "--new-session", "--info-fd", str(info_fd)]
+        options += [option for wall, option in NAMESPACES.items() if wall in self.walls]
+        options += ["--as-pid-1"] if Wall.PID in self.walls else []
+        if Wall.IDENTITY in self.walls:
+            options += ["--unshare-user", "--uid", INSIDE_ID, "--gid", INSIDE_ID, "--cap-drop", "ALL"]
+            options += ["--disable-userns"] if Wall.NESTING in self.walls else []
+        options += ["--hostname", "sandbox"] if Wall.UTS in self.walls else []
+        options += ["--clearenv"] if Wall.ENVIRONMENT in self.walls else []
+        options += (
+            [self._bind_root, str(self.root), "/"] if Wall.ROOT in self.walls else ["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev"]
+        )
+        if Wall.READ_ONLY not in self.walls and self._scratch is not None:
+            options += ["--bind", str(self._scratch), "/tmp" if Wall.ROOT in self.walls else str(self._scratch)]
+        options += ["--seccomp", str(filter_fd)] if Wall.SYSCALLS in self.walls else []
+        return [*options, "--chdir", "/", "--setenv", "LD_LIBRARY_PATH", f"{self._inside}{LIBRARIES}"]
+
+    @property
+    def _inside(self) -> str:
+        """Prefix of the prepared files as a cell sees them."""
+        return "" if Wall.ROOT in self.walls else str(self.root)
+
+    def _interpreter(self) -> list[str]:
+        return [f"{self._inside}{PYTHON}", "-I", "-S", "-B", f"{self._inside}{RUNNER}"]
+
+    def start_nanny(self) -> "subprocess.Popen[bytes]":
+        """See `Engine.start_nanny`."""
+        groups = [str(parent) for parent in self._groups.parents] if self._groups else []
+        return start_nanny(marker=str(self.root), groups=groups)
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        if self._groups is not None:
+            self._groups.close()
+
+
+class BubblewrapCell:
+    """See `engine.Cell`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], info_fd: int, group: Group | None, bounded: bool) -> None:
+        if process.stdin is None or process.stdout is None or process.stderr is None:
+            raise ValueError("a cell is spoken to through pipes")
+        self.channel = Channel(process.stdout.fileno(), process.stdin.fileno(), bounded)
+        self._process, self._group = process, group
+        self._info_fd: int | None = info_fd
+        self._pid = 0
+        self._pidfd: int | None = None
+        self._lock = threading.Lock()
+
+    def wait_until_ready(self, timeout_s: float) -> None:
+        """See `Cell.wait_until_ready`."""
+        try:
+            if self.channel.receive(time.monotonic() + timeout_s) != {"ready": "yes"}:
+                raise ChannelError("its first word is not that it is ready")
+            self._find_interpreter()
+        except (ChannelError, OSError, ValueError, KeyError) as error:
+            raise SandboxError(f"bubblewrap starts no program ({self._last_words() or error}); {HINT}") from error
+
+    def usage(self) -> Usage:
+        """See `Cell.usage`."""
+        try:
+            status = Path(f"/proc/{self._pid}/status").read_text()
+            on_cpu_ns = int(Path(f"/proc/{self._pid}/schedstat").read_text().split()[0])
+            peak = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
+        except (OSError, ValueError, IndexError, StopIteration):
+            return Usage()
+        # The number may be another process's by now, if this one ended.
+        return Usage() if self._has_ended() else Usage(on_cpu_ns / 1e9, peak * 1024)
+
+    def kill(self) -> None:
+        """See `Cell.kill`."""
+        # One that has not come up has no program to end. Killing bwrap while it makes its child could leave that waiting for ever.
+        with self._lock, suppress(ProcessLookupError):
+            if self._pidfd is not None:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def is_alive(self) -> bool:
+        """See `Cell.is_alive`."""
+        return not self._has_ended()
+
+    def bury(self) -> bool:
+        """See `Cell.bury`."""
+        if self._pidfd is None and self._info_fd is not None:
+            with suppress(SandboxError):
+                self.wait_until_ready(BURIAL_SECONDS)
+        self.kill()
+        gone = True
+        try:
+            self._process.wait(BURIAL_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(BURIAL_SECONDS)
+            gone = self._process.returncode is not None
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+        with self._lock:
+            for fd in (self._info_fd, self._pidfd):
+                if fd is not None:
+                    os.close(fd)
+            self._info_fd = self._pidfd = None
+        return (self._group is None or self._group.remove()) and gone
+
+    def _find_interpreter(self) -> None:
+        """Take hold of the interpreter by a descriptor, which stays its own whatever becomes of its number."""
+        if self._info_fd is None:
+            raise ValueError("it was buried")
+        self._pid = int(json.loads(os.read(self._info_fd, 4096))["child-pid"])
+        self._pidfd = os.pidfd_open(self._pid)
+        parent = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()[1]
+        if int(parent) != self._process.pid:
+            raise ValueError("its interpreter ended")
+
+    def _has_ended(self) -> bool:
+        with self._lock:
+            return self._pidfd is None or bool(select.select([self._pidfd], [], [], 0)[0])
+
+    def _last_words(self) -> str:
+        if self._process.stderr is None:
+            return ""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        os.set_blocking(self._process.stderr.fileno(), False)
+        lines = (self._process.stderr.read(4096) or b"").decode(errors="replace").strip().splitlines()
+        return lines[-1][:300] if lines else ""
+
+
+def find_bwrap() -> str:
+    """Find a `bwrap` that is recent enough.
+
+    Raises:
+        SandboxError: there is none.
+    """
+    path = shutil.which("bwrap")
+    if path is None:
+        raise SandboxError(f"bubblewrap is missing, so no program is run; {INSTALL}")
+    said = subprocess.run([path, "--version"], capture_output=True, text=True).stdout.split()
+    version = tuple(int(part) for part in said[-1].split(".")) if said and said[-1].replace(".", "").isdecimal() else ()
+    if version < MIN_VERSION:
+        raise SandboxError(f"bubblewrap {'.'.join(map(str, version))} is too old, 0.8 is needed; {INSTALL}")
+    return path
+
+
+def _inheritable(*fds: int) -> tuple[int, ...]:
+    for fd in fds:
+        os.set_inheritable(fd, True)
+    return ()

@@ -1,0 +1,144 @@
+"""The searcher's side of the sandbox: sends the programs of a turn together and turns the answers into tool results."""
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+import httpx
+
+from slmsearch.config import ProgramLimits, RunConfig, SandboxConfig
+from slmsearch.errors import SandboxError, SlmSearchError
+from slmsearch.sandbox.sessions import Ground
+from slmsearch.searcher.episode import CallMade, ToolCall, ToolResult
+from slmsearch.searcher.programs import render_outcome
+
+UNAUTHORIZED, BROKEN = 401, 503
+CONNECT_TRIES = 2
+START = "start it with `slmsearch sandbox up`"
+
+
+def sandbox_address(config: SandboxConfig) -> str:
+    """Return the address of the configured server."""
+    return (config.base_url or f"http://127.0.0.1:{config.port}").rstrip("/")
+
+
+def make_programs(config: RunConfig, corpus_digest: str, index_key: str) -> "SandboxClient | None":
+    """Make the client through which the programs of a run reach the tools; None where the searcher writes none.
+
+    Nothing is connected before the first program.
+    """
+    if not config.searcher.programs:
+        return None
+    return SandboxClient(config.sandbox, Ground(corpus_digest, index_key, config.retrieval.top_k, config.searcher.max_section_chars))
+
+
+class SandboxClient:
+    """Runs programs in one tool session of a server; see `searcher.programs.ProgramRunner`."""
+
+    def __init__(self, config: SandboxConfig, ground: Ground) -> None:
+        """Name the server and the tools that programs get.
+
+        Args:
+            config: address, limits, how many programs at a time.
+            ground: corpus and index; the server opens its own.
+        """
+        self._address = sandbox_address(config)
+        self._limits = config.limits
+        self._concurrency = config.concurrency
+        self._timeout_s = config.timeout_s
+        self._ground = ground
+        self._lock = threading.Lock()
+        self._http: httpx.Client | None = None
+        self._token: str | None = None
+
+    def run(self, programs: Sequence[str]) -> list[ToolResult | SlmSearchError]:
+        """See `ProgramRunner.run`."""
+        if len(programs) < 2:
+            return [self._run_or_fail(program) for program in programs]
+        with ThreadPoolExecutor(min(self._concurrency, len(programs))) as threads:
+            return list(threads.map(self._run_or_fail, programs))
+
+    def execute(self, program: str, limits: ProgramLimits | None = None) -> dict[str, Any]:
+        """Run one program and return the server's answer.
+
+        Args:
+            program: Python.
+            limits: other than the configured ones; the server's own bind whatever is asked for.
+
+        Raises:
+            SlmSearchError: the sandbox, or a tool behind it, broke.
+        """
+        body = {"program": program.encode("utf-8", "replace").decode(), "limits": (limits or self._limits).model_dump()}
+        token = self._session(None)
+        response = self._request("POST", "/execute", body, token)
+        if response.status_code == UNAUTHORIZED:  # the server was started anew
+            response = self._request("POST", "/execute", body, self._session(token))
+        return self._read(response)
+
+    def close(self) -> None:
+        """Close the session."""
+        with self._lock:
+            if self._http is not None:
+                if self._token is not None:
+                    with suppress(SandboxError):  # a server that is gone has closed it
+                        self._request("DELETE", "/tools", None, self._token)
+                self._http.close()
+            self._http = self._token = None
+
+    def _run_or_fail(self, program: str) -> ToolResult | SlmSearchError:
+        try:
+            return as_result(self.execute(program))
+        except SlmSearchError as error:
+            return error
+
+    def _session(self, refused: str | None) -> str:
+        """Return the token, a new one if the old one was refused."""
+        with self._lock:
+            if self._token is None or self._token == refused:
+                self._token = str(self._read(self._request("POST", "/tools", asdict(self._ground), None))["token"])
+            return self._token
+
+    def _request(self, method: str, path: str, body: dict[str, Any] | None, token: str | None) -> httpx.Response:
+        if self._http is None:
+            transport = httpx.HTTPTransport(retries=CONNECT_TRIES)
+            self._http = httpx.Client(base_url=self._address, timeout=self._timeout_s, transport=transport, trust_env=False)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        try:
+            return self._http.request(method, path, json=body, headers=headers)
+        except httpx.ConnectError as error:
+            raise SandboxError(f"no sandbox answers at {self._address}, so no program is run; {START}") from error
+        except httpx.HTTPError as error:
+            raise SandboxError(f"the sandbox at {self._address} broke off ({type(error).__name__}); see its log") from error
+
+    def _read(self, response: httpx.Response) -> dict[str, Any]:
+        try:
+            answer = response.json()
+        except ValueError:
+            answer = None
+        if response.status_code == BROKEN and isinstance(answer, dict) and "boundary" in answer:
+            raise error_of(answer["boundary"], answer["message"])
+        if response.status_code != httpx.codes.OK or not isinstance(answer, dict):
+            said = " ".join(response.text.split())[:200]
+            raise SandboxError(f"the sandbox at {self._address} answered {response.status_code}: {said}; is it another program's port?")
+        return answer
+
+
+def error_of(boundary: str, message: str) -> SlmSearchError:
+    """Make the error of a boundary that broke on the other side."""
+    kinds = {kind.boundary: kind for kind in SlmSearchError.__subclasses__()}
+    return kinds.get(boundary, SandboxError)(message)
+
+
+def as_result(answer: dict[str, Any]) -> ToolResult:
+    """Turn an answer of the server into what the policy reads and what is counted."""
+    made = tuple(
+        CallMade(
+            ToolCall(call["name"], call["argument"]),
+            ToolResult("", call["served"], tuple(call["page_ids"]), tuple(call["section_ids"])),
+        )
+        for call in answer["calls"]
+    )
+    return ToolResult(render_outcome(answer["stdout"], answer["error"]), served=not answer["error"], made=made)

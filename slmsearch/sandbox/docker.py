@@ -1,0 +1,161 @@
+"""The engine `docker`: one container per program, without network, read-only, with Docker's limits on memory, CPU and processes.
+
+How a container is confined stands in `deployments/compose.yaml` alone; this starts its service `program` once per cell. The
+runner is the one that bubblewrap starts, and speaks over the container's standard input and output.
+"""
+
+import os
+import secrets
+import shutil
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from slmsearch.config import SandboxConfig
+from slmsearch.errors import SandboxError
+from slmsearch.sandbox.channel import Channel, ChannelError
+from slmsearch.sandbox.engine import Usage
+from slmsearch.sandbox.nanny import start_nanny
+from slmsearch.sandbox.walls import ALL_WALLS, Wall
+
+INSTALL = "install Docker with its compose plugin (docs.docker.com/engine/install) and start its daemon, or set sandbox.engine=bubblewrap"
+SERVICE = "program"
+CHECK_SECONDS = 30.0
+BURIAL_SECONDS = 20.0
+# Docker makes no user namespace per container unless its daemon is told to, and keeps the host's view of none.
+WALLS = ALL_WALLS - {Wall.NESTING}
+
+
+class Docker:
+    """Starts cells with `docker compose run`."""
+
+    name = "docker"
+    walls = WALLS
+    notes: tuple[str, ...] = ("CPU time and memory of a program are limited, and not measured",)
+
+    def __init__(self, config: SandboxConfig, compose_file: Path | None) -> None:
+        """Check that there is a daemon, the plugin and the image; the image is built if it is not there.
+
+        Raises:
+            SandboxError: something is missing; the message has the remedy.
+        """
+        docker = shutil.which("docker")
+        if docker is None:
+            raise SandboxError(f"docker is missing, so no program is run; {INSTALL}")
+        if compose_file is None or not compose_file.is_file():
+            raise SandboxError(f"the compose file {compose_file} is missing, so no program is run; it is part of the checkout")
+        self._docker = docker
+        self._prefix = f"slmsearch-program-{os.getpid()}-"
+        self._compose = [docker, "compose", "--file", str(compose_file)]
+        self._environment = {
+            **os.environ,
+            "SANDBOX_IMAGE": config.docker_image,
+            "DOCKER_MEMORY_LIMIT": config.docker_memory_limit,
+            "DOCKER_CPU_LIMIT": str(config.docker_cpu_limit),
+        }
+        self._check([docker, "info", "--format", "{{.ServerVersion}}"])
+        self._check([*self._compose, "version"])
+        if subprocess.run([docker, "image", "inspect", config.docker_image], capture_output=True).returncode != 0:
+            self._check([*self._compose, "build", SERVICE], timeout_s=1800.0)
+
+    def start(self) -> "DockerCell":
+        """See `Engine.start`."""
+        name = f"{self._prefix}{secrets.token_hex(6)}"
+        try:
+            process = subprocess.Popen(
+                [*self._compose, "run", "--rm", "-T", "--no-deps", "--name", name, SERVICE],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                env=self._environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise SandboxError(f"docker cannot be started ({error}); free processes or file descriptors") from error
+        return DockerCell(process, self._docker, name)
+
+    def start_nanny(self) -> "subprocess.Popen[bytes]":
+        """See `Engine.start_nanny`."""
+        return start_nanny(docker=self._docker, prefix=self._prefix)
+
+    def close(self) -> None:
+        """See `Engine.close`; containers are removed one by one."""
+
+    def _check(self, command: list[str], timeout_s: float = CHECK_SECONDS) -> None:
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=self._environment)
+            failure = "" if done.returncode == 0 else (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
+        except subprocess.TimeoutExpired:
+            failure = f"no answer within {timeout_s:.0f} s"
+        if failure:
+            raise SandboxError(f"docker does not work here ({failure[:200]}), so no program is run; {INSTALL}")
+
+
+class DockerCell:
+    """See `engine.Cell`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], docker: str, name: str) -> None:
+        if process.stdin is None or process.stdout is None:
+            raise ValueError("a cell is spoken to through pipes")
+        self.channel = Channel(process.stdout.fileno(), process.stdin.fileno())
+        self._process, self._docker, self._name = process, docker, name
+        self._lock = threading.Lock()
+        self._killed = False
+
+    def wait_until_ready(self, timeout_s: float) -> None:
+        """See `Cell.wait_until_ready`."""
+        try:
+            if self.channel.receive(time.monotonic() + timeout_s) != {"ready": "yes"}:
+                raise ChannelError("its first word is not that it is ready")
+        except ChannelError as error:
+            raise SandboxError(f"docker starts no program ({self._last_words() or error}); {INSTALL}") from error
+
+    def usage(self) -> Usage:
+        """See `Cell.usage`; the client on this side of the daemon knows nothing of it."""
+        return Usage()
+
+    def is_alive(self) -> bool:
+        """See `Cell.is_alive`."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """See `Cell.kill`."""
+        with self._lock:
+            if self._killed:
+                return
+            self._killed = True
+        # Killing the client would leave the container running.
+        subprocess.Popen(
+            [self._docker, "rm", "--force", self._name],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ).wait()
+
+    def bury(self) -> bool:
+        """See `Cell.bury`."""
+        self.kill()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(BURIAL_SECONDS)
+        gone = self._process.poll() is not None
+        if not gone:
+            self._process.kill()
+            self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+        left = subprocess.run([self._docker, "container", "inspect", self._name], capture_output=True).returncode == 0
+        return gone and not left
+
+    def _last_words(self) -> str:
+        if self._process.stderr is None:
+            return ""
+        self.kill()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        os.set_blocking(self._process.stderr.fileno(), False)
+        lines = (self._process.stderr.read(4096) or b"").decode(errors="replace").strip().splitlines()
+        return lines[-1][:300] if lines else ""

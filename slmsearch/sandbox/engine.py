@@ -1,0 +1,101 @@
+"""What every engine offers: cells, each of which runs one program and is thrown away.
+
+There are two engines, `bubblewrap` and `docker`. Where neither works nothing is run: there is no way round this interface.
+"""
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from slmsearch.config import SandboxConfig
+from slmsearch.sandbox.channel import Channel
+from slmsearch.sandbox.walls import Wall
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an interpreter has taken so far, its start included, as the kernel counts it; zeros where that is not known."""
+
+    cpu_s: float = 0.0
+    memory_bytes: int = 0
+    """The most that was resident at any time."""
+
+
+class Cell(Protocol):
+    """A sandbox with one interpreter in it that waits for its program."""
+
+    channel: Channel
+    """Messages from and to the runner."""
+
+    def wait_until_ready(self, timeout_s: float) -> None:
+        """Wait until the runner reports.
+
+        Raises:
+            SandboxError: it does not; the message holds the engine's own words.
+        """
+        ...
+
+    def usage(self) -> Usage:
+        """Measure, from outside."""
+        ...
+
+    def is_alive(self) -> bool:
+        """Say whether its interpreter runs."""
+        ...
+
+    def kill(self) -> None:
+        """End its program at once; may be called again."""
+        ...
+
+    def bury(self) -> bool:
+        """Kill it, wait until nothing is left and give back what it held; False if something would not die."""
+        ...
+
+
+class Engine(Protocol):
+    """Starts cells."""
+
+    name: str
+    walls: frozenset[Wall]
+    """Those that stand."""
+    notes: tuple[str, ...]
+    """What a user should know about this machine, such as a missing cgroup."""
+
+    def start(self) -> Cell:
+        """Start a cell and return without waiting for it.
+
+        Call it from a thread that lives as long as the server: the kernel ties the cell to the thread that started it.
+
+        Raises:
+            SandboxError: it cannot be started.
+        """
+        ...
+
+    def start_nanny(self) -> "subprocess.Popen[bytes]":
+        """Start the process that clears up if this one is killed; see `nanny.start_nanny`."""
+        ...
+
+    def close(self) -> None:
+        """Remove what the engine keeps on this machine while it runs."""
+        ...
+
+
+def make_engine(config: SandboxConfig, state_dir: Path, compose_file: Path | None = None) -> Engine:
+    """Make the configured engine.
+
+    Args:
+        config: which engine, its limits.
+        state_dir: where the file system of the cells is kept.
+        compose_file: for `docker`.
+
+    Raises:
+        SandboxError: this machine lacks what it needs; the message has the line that installs it.
+    """
+    if config.engine == "docker":
+        from slmsearch.sandbox.docker import Docker
+
+        return Docker(config, compose_file)
+    from slmsearch.sandbox.bubblewrap import Bubblewrap
+
+    return Bubblewrap(config.limits, state_dir)

@@ -1,0 +1,223 @@
+"""The sandbox server: `/health`, `/tools`, `/execute`.
+
+It holds the tools and the warm cells. A client opens a tool session (POST /tools), and its token goes with every program; a program
+speaks to the server through its own two pipes and reaches the tools of that session, and nothing else.
+"""
+
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, HTTPException
+from fastapi.middleware.trustedhost import TrustedHostMiddleware
+from fastapi.responses import JSONResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import BaseModel, ConfigDict, Field
+
+from slmsearch.config import ProgramLimits, SandboxConfig
+from slmsearch.errors import SandboxError, SlmSearchError
+from slmsearch.sandbox.engine import Engine
+from slmsearch.sandbox.execution import Execution, execute_program
+from slmsearch.sandbox.pool import START_SECONDS, Pool
+from slmsearch.sandbox.sessions import Ground, OpenTools, Sessions, ToolSession, UnknownSession, describe_failure
+from slmsearch.searcher.tools import READ, SEARCH, VIEW
+
+HOST = "127.0.0.1"
+SIGNATURES = {
+    SEARCH: "search_pages(query: str) -> list[tuple[page_id, title]]",
+    VIEW: "view_sections(page_id: str) -> list[tuple[section_id, heading]]",
+    READ: "read_section(section_id: str) -> str",
+}
+SHUTDOWN_SECONDS = 5
+
+
+class Message(BaseModel):
+    """Base of what travels; unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class GroundRequest(Message):
+    """Which tools a client wants."""
+
+    corpus: str = Field(pattern=r"^[0-9a-f]{8,64}$")
+    index: str = Field(pattern=r"^[0-9a-f]{8,64}$")
+    top_k: int = Field(ge=1, le=50)
+    max_section_chars: int = Field(ge=100)
+
+
+class ProgramRequest(Message):
+    """A program."""
+
+    program: str
+    limits: ProgramLimits | None = None
+    """Limits lower than the server's; a higher one changes nothing."""
+
+
+class Service:
+    """What the endpoints share."""
+
+    def __init__(self, config: SandboxConfig, engine: Engine, open_tools: OpenTools) -> None:
+        """Start the warm cells and check that one of them comes up.
+
+        Raises:
+            SandboxError: none does.
+        """
+        self.config = config
+        self.sessions = Sessions(open_tools)
+        self.pool = Pool(engine, config.warm)
+        self.programs = 0
+        self._running = threading.Semaphore(config.concurrency)
+        try:
+            self.pool.discard(self.pool.take(START_SECONDS))
+        except SandboxError:
+            self.pool.close()
+            raise
+
+    def execute(self, session: ToolSession, request: ProgramRequest) -> Execution:
+        """Run a program of a session.
+
+        Raises:
+            SlmSearchError: a tool broke, or there is no sandbox to be had.
+        """
+        limits = lower_limits(self.config.limits, request.limits)
+        if len(request.program) > limits.program_chars:
+            text = f"too long: {len(request.program)} characters, {limits.program_chars} are allowed"
+            return Execution("", text, (), 0.0, 0.0, 0.0, 0)
+        if not self._running.acquire(timeout=self.config.timeout_s):
+            raise SandboxError(f"no program ended within {self.config.timeout_s:.0f} s; raise sandbox.concurrency or sandbox.timeout_s")
+        try:
+            cell = self.pool.take(self.config.timeout_s)
+            try:
+                self.programs += 1
+                session.programs += 1
+                return execute_program(cell, request.program, session.serve, limits)
+            finally:
+                self.pool.discard(cell)
+        finally:
+            self._running.release()
+
+    def health(self) -> dict[str, Any]:
+        """Say what stands and what was done."""
+        engine = self.pool.engine
+        return {
+            "status": "ok" if not self.pool.lost else "degraded",
+            "engine": engine.name,
+            "walls": sorted(engine.walls),
+            "notes": list(engine.notes),
+            "warm": self.pool.waiting,
+            "lost": self.pool.lost,
+            "programs": self.programs,
+            "sessions": len(self.sessions),
+            "limits": self.config.limits.model_dump(),
+        }
+
+
+def lower_limits(own: ProgramLimits, asked: ProgramLimits | None) -> ProgramLimits:
+    """Return the lower of two limits, each by itself."""
+    if asked is None:
+        return own
+    return ProgramLimits(**{name: min(value, getattr(asked, name)) for name, value in own.model_dump().items()})
+
+
+def make_app(service: Service) -> FastAPI:
+    """Make the application; it closes the service when it ends."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.pool.close()
+
+    app = FastAPI(title="slmsearch sandbox", lifespan=lifespan)
+    # A page in a browser on this machine may send requests here under a name of its own; it finds no host of that name.
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])
+    bearer = HTTPBearer(description="Token of a tool session")
+
+    def session_of(credentials: Annotated[HTTPAuthorizationCredentials, Depends(bearer)]) -> ToolSession:
+        try:
+            return service.sessions.find(credentials.credentials)
+        except UnknownSession:
+            raise HTTPException(401, "no such tool session") from None
+
+    session_dependency = Depends(session_of)
+
+    @app.exception_handler(SlmSearchError)
+    async def broken(_: Any, error: Exception) -> JSONResponse:
+        assert isinstance(error, SlmSearchError)
+        return JSONResponse(describe_failure(error), 503)
+
+    @app.get("/health")
+    async def health() -> dict[str, Any]:
+        """Say whether the sandbox works, and which walls stand; waits for no program."""
+        return service.health()
+
+    @app.post("/tools")
+    def open_tools(request: GroundRequest) -> dict[str, Any]:
+        """Open a tool session over a corpus and an index; the token is told this once."""
+        session = service.sessions.open(Ground(**request.model_dump()))
+        return {"token": session.token, "tools": SIGNATURES, "limits": service.config.limits.model_dump()}
+
+    @app.get("/tools")
+    def tools(session: ToolSession = session_dependency) -> dict[str, Any]:
+        """List the tools of a session and what was done with them."""
+        return {"tools": SIGNATURES, "ground": asdict(session.ground), "programs": session.programs, "calls": session.calls}
+
+    @app.delete("/tools")
+    def close_tools(session: ToolSession = session_dependency) -> dict[str, Any]:
+        """Close a session."""
+        service.sessions.close(session.token)
+        return {"closed": True}
+
+    @app.post("/execute")
+    def execute(request: ProgramRequest, session: ToolSession = session_dependency) -> JSONResponse:
+        """Run a program with the tools of a session."""
+        return JSONResponse(describe_execution(service.execute(session, request)))
+
+    return app
+
+
+def describe_execution(execution: Execution) -> dict[str, Any]:
+    """Turn an execution into JSON values; the texts of tool results stay here."""
+    calls = [
+        {
+            "name": made.call.name,
+            "argument": made.call.argument,
+            "served": made.result.served,
+            "page_ids": made.result.page_ids,
+            "section_ids": made.result.section_ids,
+        }
+        for made in execution.calls
+    ]
+    names = ("stdout", "error", "seconds", "tool_seconds", "cpu_s", "memory_bytes", "received_bytes")
+    return {**{name: getattr(execution, name) for name in names}, "calls": calls}
+
+
+@contextmanager
+def live_server(service: Service) -> Iterator[str]:
+    """Serve on a free port, from a thread, as long as the context lasts; give the address."""
+    import uvicorn
+
+    with socket.create_server((HOST, 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(make_app(service), log_level="warning", timeout_graceful_shutdown=SHUTDOWN_SECONDS))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="sandbox-server")
+        thread.start()
+        try:
+            yield f"http://{HOST}:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def serve(config: SandboxConfig, engine: Engine, open_tools: OpenTools) -> None:
+    """Serve on loopback until SIGTERM or SIGINT.
+
+    Raises:
+        SandboxError: no program can be run here.
+    """
+    import uvicorn
+
+    app = make_app(Service(config, engine, open_tools))
+    uvicorn.run(app, host=HOST, port=config.port, log_level="warning", timeout_graceful_shutdown=SHUTDOWN_SECONDS)

@@ -1,0 +1,125 @@
+"""Tool sessions: which tools a client's programs reach.
+
+A session belongs to who holds its token. Its programs get its tools over their own channel and never see the token.
+"""
+
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from slmsearch.errors import SlmSearchError
+from slmsearch.searcher.episode import ToolCall, ToolResult
+
+MAX_SESSIONS = 256
+IDLE_SECONDS = 6 * 3600.0
+"""A session nobody used for so long is closed."""
+
+
+class Tools(Protocol):
+    """What serves calls; `searcher.tools.Toolbox` does."""
+
+    def serve(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        """Serve calls, one result each."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Which corpus and index a client plays on, and what a search shows."""
+
+    corpus: str
+    """Digest."""
+    index: str
+    """Key."""
+    top_k: int
+    max_section_chars: int
+
+
+OpenTools = Callable[[Ground], Tools]
+"""Opens the tools of a ground, or raises what is missing."""
+
+
+class UnknownSession(Exception):
+    """No session has this token."""
+
+
+@dataclass(slots=True)
+class ToolSession:
+    """Tools and what was done with them."""
+
+    ground: Ground
+    tools: Tools
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    used_at: float = field(default_factory=time.monotonic)
+    programs: int = 0
+    calls: int = 0
+
+    def serve(self, call: ToolCall) -> ToolResult:
+        """Serve one call of a program."""
+        self.calls += 1
+        return self.tools.serve([call])[0]
+
+
+class Sessions:
+    """The open sessions; the tools of the last few grounds stay open."""
+
+    def __init__(self, open_tools: OpenTools, kept_grounds: int = 4) -> None:
+        self._open_tools = open_tools
+        self._kept_grounds = kept_grounds
+        self._sessions: OrderedDict[str, ToolSession] = OrderedDict()
+        self._grounds: OrderedDict[Ground, Tools] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def open(self, ground: Ground) -> ToolSession:
+        """Open a session.
+
+        Raises:
+            SlmSearchError: the ground's corpus or index cannot be opened.
+        """
+        with self._lock:
+            tools = self._grounds.get(ground) or self._open_tools(ground)
+            self._grounds[ground] = tools
+            self._grounds.move_to_end(ground)
+            while len(self._grounds) > self._kept_grounds:
+                self._grounds.popitem(last=False)
+            session = ToolSession(ground, tools)
+            self._sessions[session.token] = session
+            self._drop_idle()
+            return session
+
+    def find(self, token: str) -> ToolSession:
+        """Return the session of a token.
+
+        Raises:
+            UnknownSession: there is none; the server may have been started anew.
+        """
+        with self._lock:
+            session = self._sessions.get(token)
+            if session is None:
+                raise UnknownSession
+            session.used_at = time.monotonic()
+            self._sessions.move_to_end(token)
+            return session
+
+    def close(self, token: str) -> None:
+        """Close a session; one that is not there is closed already."""
+        with self._lock:
+            self._sessions.pop(token, None)
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def _drop_idle(self) -> None:
+        """Close the sessions that were not used for longest."""
+        oldest = time.monotonic() - IDLE_SECONDS
+        while len(self._sessions) > MAX_SESSIONS or next(iter(self._sessions.values())).used_at < oldest:
+            self._sessions.popitem(last=False)
+
+
+def describe_failure(error: SlmSearchError) -> dict[str, str]:
+    """Say what broke, as it travels to the client."""
+    return {"boundary": error.boundary, "message": str(error)}

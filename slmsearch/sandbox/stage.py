@@ -1,0 +1,264 @@
+"""What an escape tries to reach, made for one run: secrets, a victim process, listeners, a folder to write to.
+
+An escape counts as successful by what is found here, or by a word that its program can only print once it has succeeded. Programs
+name what they need as `$name`; it is made when a program names it, and gone when the stage closes.
+"""
+
+import ctypes
+import os
+import platform
+import secrets
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from functools import cached_property
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from slmsearch.config import ProgramLimits
+from slmsearch.sandbox.walls import Wall
+
+SETTLE_SECONDS = 2.0
+"""Time something gets to show after a program has ended, such as a packet to arrive or a process to be gone."""
+IPC_RMID = 0
+IPC_CREAT = 0o1000
+VICTIM = """
+import ctypes, os, sys
+secret = ctypes.create_string_buffer(os.environ["SECRET"].encode())
+print(ctypes.addressof(secret), flush=True)
+sys.stdin.read()
+"""
+
+
+class Stage:
+    """Everything one run of one escape is played on; use it as a context."""
+
+    def __init__(self, walls: frozenset[Wall], limits: ProgramLimits, known: dict[str, str], secrets_: tuple[str, ...] = ()) -> None:
+        """Prepare.
+
+        Args:
+            walls: those that stand in this run.
+            limits: of the program.
+            known: further names, such as the address of a server.
+            secrets_: what else must not come out.
+        """
+        self.secret = secrets.token_hex(12)
+        self.secrets = (self.secret, *secrets_)
+        self.nonce = secrets.token_hex(7)
+        self.walls, self.limits, self._known = walls, limits, known
+        self._stack = ExitStack()
+        self._receivers: list[socket.socket] = []
+
+    def __enter__(self) -> "Stage":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def render(self, program: str) -> str:
+        """Fill in what a program names."""
+        template = Template(program)
+        return template.substitute({name: self._value(name) for name in template.get_identifiers()})
+
+    def _value(self, name: str) -> str:
+        return self._known[name] if name in self._known else str(getattr(self, name))
+
+    @property
+    def hostname(self) -> str:
+        """This machine's name."""
+        return platform.node()
+
+    @cached_property
+    def folder(self) -> Path:
+        """A folder that anybody may enter."""
+        path = Path(tempfile.mkdtemp(prefix="slmsearch-stage-"))
+        self._stack.callback(shutil.rmtree, path, ignore_errors=True)
+        path.chmod(0o755)
+        (path / f"named-{self.secret}").touch()
+        return path
+
+    @cached_property
+    def secret_file(self) -> Path:
+        """A file of the host that anybody may read."""
+        path = self.folder / "public"
+        path.write_text(self.secret)
+        return path
+
+    @cached_property
+    def root_only_file(self) -> Path:
+        """A file that only the server's user may read."""
+        path = self.folder / "private"
+        path.write_text(self.secret)
+        path.chmod(0o600)
+        return path
+
+    @cached_property
+    def file_handle(self) -> tuple[int, bytes]:
+        """Type and bytes of the kernel's handle of the secret file."""
+        buffer = ctypes.create_string_buffer(136)
+        ctypes.memmove(buffer, (128).to_bytes(4, sys.byteorder), 4)
+        mount = ctypes.c_int()
+        if ctypes.CDLL(None).name_to_handle_at(-100, os.fsencode(self.secret_file), buffer, ctypes.byref(mount), 0) != 0:
+            raise OSError("this file system gives no handles")
+        length = int.from_bytes(buffer.raw[:4], sys.byteorder)
+        return int.from_bytes(buffer.raw[4:8], sys.byteorder), buffer.raw[8 : 8 + length]
+
+    @cached_property
+    def scratch(self) -> Path:
+        """A folder of the host that anybody may write to, if the walls let them."""
+        path = self.folder / "scratch"
+        path.mkdir()
+        path.chmod(0o777)
+        return path
+
+    @property
+    def writable(self) -> str:
+        """The scratch folder as a program would see it."""
+        return "/tmp" if Wall.ROOT in self.walls else str(self.scratch)
+
+    @cached_property
+    def shared_memory_file(self) -> Path:
+        """A file in /dev/shm."""
+        path = Path("/dev/shm") / f"slmsearch-{self.nonce}"
+        path.write_text(self.secret)
+        self._stack.callback(path.unlink, missing_ok=True)
+        return path
+
+    @cached_property
+    def _victim(self) -> "tuple[subprocess.Popen[str], int]":
+        """A process of the server's user that holds the secret in memory, environment and command line; where in its memory."""
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", VICTIM, self.secret],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={"SECRET": self.secret},
+        )
+        self._stack.callback(_end, process)
+        assert process.stdout is not None
+        return process, int(process.stdout.readline())
+
+    @property
+    def victim_pid(self) -> int:
+        """The victim's number on the host."""
+        return self._victim[0].pid
+
+    @property
+    def victim_address(self) -> int:
+        """Where in its memory the secret lies."""
+        return self._victim[1]
+
+    @cached_property
+    def tcp_port(self) -> int:
+        """Port of a listener on loopback."""
+        listener = self._stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        self._receivers.append(listener)
+        return int(listener.getsockname()[1])
+
+    @cached_property
+    def udp_port(self) -> int:
+        """Port of a socket that takes packets on loopback."""
+        return int(self._receive(socket.AF_INET, ("127.0.0.1", 0)).getsockname()[1])
+
+    @cached_property
+    def socket_path(self) -> Path:
+        """Name of a socket in the file system."""
+        path = self.scratch / "socket"
+        self._receive(socket.AF_UNIX, str(path))
+        path.chmod(0o777)
+        return path
+
+    @cached_property
+    def abstract_name(self) -> str:
+        """Name of a socket outside the file system."""
+        name = f"slmsearch-{self.nonce}"
+        self._receive(socket.AF_UNIX, f"\0{name}")
+        return name
+
+    def _receive(self, family: socket.AddressFamily, address: Any) -> socket.socket:
+        receiver = self._stack.enter_context(socket.socket(family, socket.SOCK_DGRAM))
+        receiver.bind(address)
+        self._receivers.append(receiver)
+        return receiver
+
+    @cached_property
+    def shm_key(self) -> int:
+        """Key of a System V shared memory that anybody may read."""
+        libc = ctypes.CDLL(None)
+        libc.shmat.restype = ctypes.c_void_p
+        key = secrets.randbelow(2**30) + 1
+        number = libc.shmget(key, 4096, IPC_CREAT | 0o666)
+        address = libc.shmat(number, None, 0)
+        ctypes.memmove(address, self.secret.encode(), len(self.secret))
+        libc.shmdt(ctypes.c_void_p(address))
+        self._stack.callback(libc.shmctl, number, IPC_RMID, None)
+        return key
+
+    # What is found afterwards.
+
+    def found_victim_dead(self) -> bool:
+        """Say whether the victim was killed."""
+        with suppress(subprocess.TimeoutExpired):
+            self._victim[0].wait(SETTLE_SECONDS / 4)
+        return self._victim[0].poll() is not None
+
+    def found_message(self) -> bool:
+        """Say whether the nonce came in at a socket."""
+        ready = select.select(self._receivers, [], [], SETTLE_SECONDS / 4)[0]
+        return any(self.nonce.encode() in self._take(receiver) for receiver in ready)
+
+    def _take(self, receiver: socket.socket) -> bytes:
+        if receiver.type == socket.SOCK_DGRAM:
+            return receiver.recv(1024)
+        connection, _ = receiver.accept()
+        with connection:
+            connection.settimeout(SETTLE_SECONDS)
+            return connection.recv(1024)
+
+    def found_bytes(self) -> int:
+        """Count the bytes that were written to the host."""
+        return sum(path.stat().st_size for path in self.scratch.rglob("*") if path.is_file())
+
+    def found_files(self) -> list[str]:
+        """List what was made on the host."""
+        return sorted(path.name for path in self.scratch.iterdir())
+
+    def found_survivor(self) -> bool:
+        """Say whether a process that took the nonce as its name lives on; it is killed."""
+        if wait_for(lambda: not self._namesakes()):
+            return False
+        for pid in self._namesakes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return True
+
+    def _namesakes(self) -> list[int]:
+        found = []
+        for path in Path("/proc").glob("[0-9]*/comm"):
+            with suppress(OSError):
+                if path.read_text().strip() == self.nonce:
+                    found.append(int(path.parent.name))
+        return found
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = SETTLE_SECONDS) -> bool:
+    """Wait until something holds; False if it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def _end(process: "subprocess.Popen[Any]") -> None:
+    process.kill()
+    process.communicate()

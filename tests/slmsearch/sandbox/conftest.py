@@ -1,0 +1,84 @@
+"""A live sandbox for tests; where this machine has no bubblewrap they are skipped and say so."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from slmsearch.config import ProgramLimits, SandboxConfig
+from slmsearch.errors import SandboxError
+from slmsearch.sandbox.bubblewrap import Bubblewrap
+from slmsearch.sandbox.client import SandboxClient
+from slmsearch.sandbox.engine import Cell
+from slmsearch.sandbox.execution import Execution, execute_program
+from slmsearch.sandbox.scripted import SCRIPTED_GROUND, ScriptedTools
+from slmsearch.sandbox.server import Service, live_server
+from slmsearch.searcher.episode import ToolCall, ToolResult
+
+LIMITS = ProgramLimits(wall_s=10.0, cpu_s=10, memory_mb=128, calls=8, output_chars=500, program_chars=2000)
+
+
+class Kept:
+    """An engine that outlives the servers that use it."""
+
+    def __init__(self, engine: Bubblewrap) -> None:
+        self._engine = engine
+        self.name, self.walls, self.notes = engine.name, engine.walls, engine.notes
+
+    def start(self) -> Cell:
+        return self._engine.start()
+
+    def start_nanny(self) -> "subprocess.Popen[bytes]":
+        return self._engine.start_nanny()
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bubblewrap]:
+    """bubblewrap, found to work."""
+    try:
+        made = Bubblewrap(LIMITS, tmp_path_factory.mktemp("sandbox"))
+        cell = made.start()
+        try:
+            cell.wait_until_ready(60.0)
+        finally:
+            cell.bury()
+    except SandboxError as error:
+        pytest.skip(f"needs a working bubblewrap: {error}")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def service(engine: Bubblewrap) -> Iterator[tuple[Service, str]]:
+    """A live server with scripted tools, and its address."""
+    made = Service(SandboxConfig(limits=LIMITS, warm=2, concurrency=2), Kept(engine), lambda ground: ScriptedTools())
+    with live_server(made) as address:
+        yield made, address
+
+
+@pytest.fixture
+def client(service: tuple[Service, str]) -> Iterator[SandboxClient]:
+    made = SandboxClient(SandboxConfig(base_url=service[1], limits=LIMITS), SCRIPTED_GROUND)
+    yield made
+    made.close()
+
+
+Run = Callable[..., Execution]
+
+
+@pytest.fixture
+def run(engine: Bubblewrap) -> Run:
+    """Run one program in a cell of its own."""
+
+    def run_program(program: str, limits: ProgramLimits = LIMITS, serve: Callable[[ToolCall], ToolResult] | None = None) -> Execution:
+        cell = engine.start()
+        try:
+            cell.wait_until_ready(60.0)
+            return execute_program(cell, program, serve or ScriptedTools().serve_one, limits)
+        finally:
+            assert cell.bury()
+
+    return run_program

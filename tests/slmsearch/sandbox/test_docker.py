@@ -1,0 +1,140 @@
+"""The engine `docker`: its files against the compose specification, its command line against a stand-in, itself where there is a daemon."""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from slmsearch.config import SandboxConfig
+from slmsearch.errors import SandboxError
+from slmsearch.sandbox import runner
+from slmsearch.sandbox.docker import SERVICE, Docker
+from slmsearch.sandbox.engine import make_engine
+from slmsearch.sandbox.execution import execute_program
+from slmsearch.sandbox.scripted import ScriptedTools
+from slmsearch.sandbox.suite import LIMITS, run_suite
+
+ROOT = Path(__file__).parents[3]
+COMPOSE = ROOT / "deployments" / "compose.yaml"
+DOCKERFILE = ROOT / "deployments" / "Dockerfile"
+
+
+def check_schema(path: Path) -> subprocess.CompletedProcess[str]:
+    """Check a file against the compose specification's JSON schema, which check-jsonschema carries."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(path)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_the_compose_file_keeps_to_the_specification() -> None:
+    done = check_schema(COMPOSE)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("right", "wrong"), [("mem_limit:", "mem_limt:"), ("read_only: true", "read_only: [1]")])
+def test_the_specification_would_notice(tmp_path: Path, right: str, wrong: str) -> None:
+    text = COMPOSE.read_text()
+    assert right in text
+    (tmp_path / "compose.yaml").write_text(text.replace(right, wrong))
+    assert check_schema(tmp_path / "compose.yaml").returncode == 1
+
+
+def test_the_container_is_confined() -> None:
+    program: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())["services"][SERVICE]
+    assert program["network_mode"] == "none"
+    assert program["read_only"] is True
+    assert program["cap_drop"] == ["ALL"]
+    assert program["security_opt"] == ["no-new-privileges:true"]
+    assert program["user"] == "65534:65534"
+    assert "${DOCKER_MEMORY_LIMIT:-" in program["mem_limit"] == program["memswap_limit"]
+    assert "${DOCKER_CPU_LIMIT:-" in program["cpus"]
+    assert program["pids_limit"] <= 16
+    assert not {"volumes", "ports", "privileged", "cap_add", "devices", "pid", "env_file", "extra_hosts"} & program.keys()
+
+
+def test_the_image_holds_the_runner_and_nothing_else_of_ours() -> None:
+    lines = DOCKERFILE.read_text().splitlines()
+    copied = [line.split()[1:-1] for line in lines if line.startswith(("COPY", "ADD"))]
+    assert copied == [["slmsearch/sandbox/runner.py"]]
+    assert (ROOT / copied[0][0]).is_file()
+    users = [line.split()[1] for line in lines if line.startswith("USER")]
+    assert users[-1] == "65534:65534"
+
+
+def test_the_runner_needs_nothing_but_the_standard_library() -> None:
+    tree = ast.parse(Path(runner.__file__).read_text())
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names
+
+
+@pytest.fixture
+def fake_docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in for `docker` on PATH; returns the folder in which it keeps its state."""
+    state, folder = tmp_path / "state", tmp_path / "bin"
+    state.mkdir()
+    folder.mkdir()
+    script = folder / "docker"
+    script.write_text(f"#!{sys.executable}\n{(Path(__file__).parent / 'fake_docker.py').read_text()}")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("FAKE_DOCKER_STATE", str(state))
+    monkeypatch.setenv("FAKE_DOCKER_RUNNER", runner.__file__)
+    return state
+
+
+def test_a_program_runs_in_a_container_that_is_removed(fake_docker: Path) -> None:
+    engine = Docker(SandboxConfig(docker_memory_limit="512m", docker_cpu_limit=0.5), COMPOSE)
+    cell = engine.start()
+    cell.wait_until_ready(30.0)
+    execution = execute_program(cell, "print(search_pages('x')[0][1])", ScriptedTools().serve_one, LIMITS)
+    assert (execution.stdout, execution.error) == ("Page of x\n", "")
+    assert cell.bury()
+    assert not cell.is_alive()
+    calls = (fake_docker / "calls").read_text().splitlines()
+    assert any(re.fullmatch(rf"compose --file \S+ build {SERVICE}", call) for call in calls), "there was no image yet"
+    names = [call.split()[-2] for call in calls if " run " in call]
+    assert [call for call in calls if call.startswith("rm ")] == [f"rm --force {name}" for name in names]
+
+
+def test_an_endless_program_is_removed(fake_docker: Path) -> None:
+    cell = Docker(SandboxConfig(), COMPOSE).start()
+    cell.wait_until_ready(30.0)
+    execution = execute_program(cell, "while True: pass", ScriptedTools().serve_one, LIMITS.model_copy(update={"wall_s": 0.5}))
+    assert execution.error == "stopped: it ran out of time"
+    assert cell.bury()
+
+
+def test_limits_come_from_the_settings(fake_docker: Path) -> None:
+    engine = Docker(SandboxConfig(docker_memory_limit="512m", docker_cpu_limit=0.5), COMPOSE)
+    assert engine._environment["DOCKER_MEMORY_LIMIT"] == "512m"
+    assert engine._environment["DOCKER_CPU_LIMIT"] == "0.5"
+
+
+def test_without_a_daemon_nothing_is_run(fake_docker: Path) -> None:
+    (fake_docker / "down").touch()
+    with pytest.raises(SandboxError, match=r"Cannot connect to the Docker daemon.*so no program is run; install Docker"):
+        Docker(SandboxConfig(), COMPOSE)
+
+
+def test_without_docker_nothing_is_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(SandboxError, match=r"docker is missing, so no program is run; install Docker"):
+        make_engine(SandboxConfig(engine="docker"), tmp_path, COMPOSE)
+
+
+@pytest.mark.slow
+def test_no_escape_from_a_real_container(tmp_path: Path) -> None:
+    docker = shutil.which("docker")
+    if docker is None or subprocess.run([docker, "info"], capture_output=True).returncode != 0:
+        pytest.skip("needs a Docker daemon, and this machine has none: the engine `docker` was tried with a stand-in only")
+    if os.environ.get("CI") and subprocess.run([docker, "image", "inspect", "slmsearch-sandbox"], capture_output=True).returncode != 0:
+        pytest.skip("needs the image slmsearch-sandbox: docker compose --file deployments/compose.yaml build")
+    result = run_suite(tmp_path, engine=Docker(SandboxConfig(limits=LIMITS), COMPOSE))
+    assert (result["escaped"], result["healthy"]) == (0, True)
