@@ -1,0 +1,103 @@
+"""The evaluation command of `verifiers` on a served tiny-searcher, beside our own evaluation of the same questions."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flows.settings import load_config, masked
+from slmsearch.config import RunConfig
+from slmsearch.evaluate.ground import make_ground
+from slmsearch.evaluate.policies import parse_policy
+from slmsearch.evaluate.run import evaluate_policy, select_questions
+from tests.e2e.conftest import MODEL
+from tests.slmsearch.retrieval.conftest import HashEmbedder
+
+NUM_QUESTIONS = 24
+
+pytestmark = pytest.mark.skipif(
+    find_spec("verifiers") is None, reason="the extra `verifiers` is not installed (it needs a Python before 3.14)"
+)
+
+
+class Embeddings(BaseHTTPRequestHandler):
+    """An endpoint for embeddings; two processes that load MiniLM would take longer than everything else together."""
+
+    embedder = HashEmbedder(256)
+
+    def do_POST(self) -> None:
+        texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
+        vectors = self.embedder.encode(texts).tolist()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"data": [{"index": n, "embedding": vector} for n, vector in enumerate(vectors)]}).encode())
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def embeddings() -> Iterator[str]:
+    endpoint = ThreadingHTTPServer(("127.0.0.1", 0), Embeddings)
+    threading.Thread(target=endpoint.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    yield f"http://127.0.0.1:{endpoint.server_port}/v1"
+    endpoint.shutdown()
+    endpoint.server_close()
+
+
+@pytest.fixture
+def config(embeddings: str) -> RunConfig:
+    """A small world with its own index; a sample of its questions."""
+    embedder = {"kind": "openai", "model": "hash", "base_url": embeddings}
+    world = {"pages": 40, "seed": 77}
+    evaluate = {"split": "all", "limit": NUM_QUESTIONS, "seed": 5}
+    named = {"retrieval.embedder": embedder, "corpus.world": world, "evaluate": evaluate}
+    return load_config(overrides=[f"--{section}.{name}={value}" for section, values in named.items() for name, value in values.items()])
+
+
+def run_their_evaluation(config: RunConfig, server: str, folder: Path) -> list[dict[str, Any]]:
+    """Run `eval slmsearch`, by the worker process that is also what trainers use; returns the episodes it saved."""
+    settings = folder / "run.yaml"
+    settings.write_text(yaml.safe_dump(masked(config)))  # what `slmsearch config` prints
+    command = [str(Path(sys.executable).with_name("eval")), "slmsearch", "--env.taskset.task.run", "@", str(settings)]
+    command += ["--model", str(MODEL), "--client.base-url", server, "--client.api-key-var", "NO_SUCH_KEY"]
+    command += ["--serve.pool.type", "static", "--serve.pool.num-workers", "1"]
+    command += ["--no-push", "--no-rich", "--output-dir", str(folder), "--run.name", "theirs"]
+    home = {"HOME": str(folder)}  # where verifiers keeps its cache and looks for a login
+    done = subprocess.run(command, cwd=folder, env={**os.environ, **home}, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line) for line in (folder / "theirs" / "traces.jsonl").read_text().splitlines()]
+
+
+def test_both_evaluations_give_every_question_the_same_scores(server: str, config: RunConfig, tmp_path: Path) -> None:
+    ground = make_ground(config)
+    questions = select_questions(ground.questions, config.evaluate)
+    ours = evaluate_policy(questions, ground.toolbox, parse_policy(f"openai:{MODEL}@{server}", config.policy), config)
+    traces = {}
+    for episode in run_their_evaluation(config, server, tmp_path):
+        (trace,) = episode["traces"]
+        assert (episode["ok"], trace["ok"], trace["errors"]) == (True, True, [])
+        traces[trace["task"]["key"]] = trace
+    assert len(traces) == len(ours.rows) == NUM_QUESTIONS
+    for row, played in zip(ours.rows, ours.episodes, strict=True):
+        trace = traces[row.question_id]
+        wrote = [node["message"]["content"] for node in trace["nodes"] if node["sampled"]]
+        assert wrote == [turn.text for turn in played.turns]
+        assert trace["info"]["episode"]["turns"][-1]["answer"] == row.answer
+        assert trace["stop_condition"] == row.stop_reason
+        assert {name: reward["score"] * reward["weight"] for name, reward in trace["rewards"].items()} == row.reward_parts
+        assert sum(reward["score"] * reward["weight"] for reward in trace["rewards"].values()) == row.reward
+        theirs = {name.partition("/")[2]: value for name, value in trace["metrics"].items() if name.startswith("answer/")}
+        assert theirs == {"exact_match": row.exact_match, "f1": row.f1, "correct": row.correct, "abstained_frac": row.abstained}
+    # Right, wrong and two-hop questions were among them, or the agreement would say little.
+    assert 0 < ours.metrics["answer/exact_match"] < 1
+    assert {row.hops for row in ours.rows} >= {1, 2}
