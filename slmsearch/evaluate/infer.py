@@ -1,0 +1,84 @@
+"""Asking a served model one question at a time, in the same loop that trains and evaluates it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from slmsearch.config import RunConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.errors import GenerationError
+from slmsearch.evaluate.ground import make_system
+from slmsearch.evaluate.systems import System, make_planner
+from slmsearch.generate.openai_writer import OpenAIWriter
+from slmsearch.generate.writer import Sampling
+from slmsearch.searcher.episode import Episode
+
+
+def find_model(base_url: str, api_key: str = "none") -> str:
+    """Ask a server which model it serves; of several the first.
+
+    Raises:
+        GenerationError: it does not answer, or serves none.
+    """
+    from openai import OpenAI, OpenAIError
+
+    try:
+        names = [model.id for model in OpenAI(base_url=base_url, api_key=api_key, max_retries=1, timeout=10.0).models.list()]
+    except OpenAIError as error:
+        raise GenerationError(f"no server answers at {base_url} ({type(error).__name__}); start it, or give --base-url") from error
+    if not names:
+        raise GenerationError(f"{base_url} lists no model; give --model")
+    return names[0]
+
+
+def ask(
+    questions: Sequence[str],
+    config: RunConfig,
+    model: str,
+    base_url: str,
+    api_key: str = "none",
+    max_tokens: int | None = None,
+    temperature: float = 0.0,
+) -> list[dict[str, Any]]:
+    """Ask a served model and return its answers, each with what it wrote on the way.
+
+    Args:
+        questions: questions or problems.
+        config: run; says which system, and with which worker or corpus.
+        model: name the server knows, of a model or a LoRA adapter.
+        base_url: address ending in `/v1`.
+        api_key: key of the server.
+        max_tokens: tokens of a message; None takes the configured limit.
+        temperature: 0 is greedy.
+
+    Raises:
+        GenerationError: the server did not answer.
+    """
+    if max_tokens is not None:
+        planner = config.planner.model_copy(update={"max_plan_tokens": max_tokens})
+        searcher = config.searcher.model_copy(update={"max_turn_tokens": max_tokens})
+        config = config.model_copy(update={"planner": planner, "searcher": searcher})
+    system: System = make_planner(config) if config.system == "planner" else make_system(config)[0]
+    asked = [Question(f"q{i}", text, "") for i, text in enumerate(questions)]
+    writer = OpenAIWriter(model, base_url, api_key, config.searcher.tool_role)
+    sampling = Sampling(temperature, config.evaluate.seed, system.limits.max_turn_tokens)
+    episodes = system.complete(asked, system.play(asked, writer, sampling))
+    broken = next((episode.failure for episode in episodes if episode.failure), "")
+    if broken:
+        raise GenerationError(f"{broken}; check --base-url and --model")
+    return [
+        {"question": q.question, "answer": e.answer, "stop_reason": e.stop_reason.value, "transcript": transcribe(e), "seconds": e.seconds}
+        for q, e in zip(asked, episodes, strict=True)
+    ]
+
+
+def transcribe(episode: Episode) -> str:
+    """Write an episode as lines: what the model wrote, what tools or the worker answered."""
+    lines = []
+    for turn in episode.turns:
+        if turn.text:
+            lines.append(f"> {turn.text}")
+        elif turn.call is not None:
+            lines.append(f"  {turn.call.argument}")
+        if turn.result is not None:
+            lines += [f"  {line}" for line in turn.result.text.splitlines() or ["(no answer)"]]
+    return "\n".join(lines)

@@ -1,0 +1,91 @@
+"""Evaluating planners: policies and controls as writers, and the worker that goes with them."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from slmsearch.config import RunConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.errors import ConfigError
+from slmsearch.evaluate.policies import PLAN_IS_QUESTION, PLANS_SHUFFLED, WORKER_ALONE, PolicySpec
+from slmsearch.evaluate.run import Progress, evaluate_system
+from slmsearch.evaluate.store import Evaluation, load_evaluation
+from slmsearch.evaluate.systems import PlannerSystem, make_planner
+from slmsearch.generate.scripted import ScriptedWriter
+from slmsearch.generate.writer import Writer
+from slmsearch.planner.model_worker import ModelWorker
+from slmsearch.planner.plan import DIRECT, MAX_QUESTION_CHARS, Plan, Subproblem, render_plan
+
+
+def evaluate_plans(
+    questions: Sequence[Question], spec: PolicySpec, config: RunConfig, evals_dir: Path, progress: Progress | None = None
+) -> Evaluation:
+    """Evaluate a planner or a control on problems.
+
+    Args:
+        questions: problems, in the order of the rows.
+        spec: what is evaluated.
+        config: run.
+        evals_dir: where the evaluation lies whose plans are shuffled.
+        progress: told after each batch.
+
+    Raises:
+        ModelError, EvaluationError: as for `evaluate_policy`.
+    """
+    system = make_planner(config)
+    writer = _make_writer(spec, system, config)
+    if writer is None:
+        writer = make_control(spec, questions, config, evals_dir)
+    return evaluate_system(questions, system, writer, spec, config, progress)
+
+
+def _make_writer(spec: PolicySpec, system: PlannerSystem, config: RunConfig) -> Writer | None:
+    """Load the policy, if there is one, and seat the worker where it shares the policy's weights."""
+    policy = spec.policy
+    if isinstance(system.worker, ModelWorker):
+        from slmsearch.generate.load import make_seats
+
+        if policy is not None and policy.base_url:
+            raise ConfigError("planner.worker.kind base needs the policy's model here: choose another worker for a served policy")
+        # A control writes without a model, but its worker is still the configured one's base.
+        seat = policy or config.policy.model_copy(update={"adapter": None})
+        writer, borrow = make_seats(seat, config.searcher.tool_role)
+        system.worker.serve_from(borrow)
+        return writer if policy is not None else None
+    if policy is None:
+        return None
+    from slmsearch.generate.load import make_writer
+
+    return make_writer(policy, config.searcher.tool_role)
+
+
+def make_control(spec: PolicySpec, questions: Sequence[Question], config: RunConfig, evals_dir: Path) -> Writer:
+    """Make a control of the planner.
+
+    Raises:
+        ConfigError: the planner has no baseline of that name.
+    """
+    if spec.name == WORKER_ALONE:
+        return ScriptedWriter(lambda problem, results: render_plan(DIRECT))
+    if spec.name == PLAN_IS_QUESTION:
+        return ScriptedWriter(lambda problem, results: render_plan(restate(problem)))
+    if spec.name == PLANS_SHUFFLED:
+        plans = shuffled_plans(questions, evals_dir, spec.plans_of, config.evaluate.seed)
+        return ScriptedWriter(lambda problem, results: plans[problem])
+    raise ConfigError(f"the planner has no baseline {spec.name!r}; use {WORKER_ALONE} or {PLAN_IS_QUESTION}")
+
+
+def restate(problem: str) -> Plan:
+    """Make the plan that is the problem."""
+    part = Subproblem(id="1", question=problem[:MAX_QUESTION_CHARS], depends_on=())
+    return Plan(should_decompose=True, subproblems=(part,), combine="#1")
+
+
+def shuffled_plans(questions: Sequence[Question], evals_dir: Path, key: str, seed: int) -> dict[str, str]:
+    """Give every problem the plan that an evaluation wrote for another one, at random but never its own."""
+    stored = load_evaluation(evals_dir, key)
+    written = {episode.question_id: episode.turns[0].text if episode.turns else "" for episode in stored.episodes}
+    order = [question.id for question in questions]
+    random.Random(f"shuffled plans {seed}").shuffle(order)
+    after = dict(zip(order, order[1:] + order[:1], strict=True))
+    return {question.question: written.get(after[question.id], "") for question in questions}

@@ -1,0 +1,52 @@
+"""A finished run laid out as one directory: adapter, tokenizer, settings, checkpoints. Weights are linked, not copied."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST
+from slmsearch.learn.job import TrainJob, split_secrets
+from slmsearch.staging import replace_text
+
+TRAINING_CONFIG = "training_config.json"
+
+
+def lay_out(job: TrainJob, out: Path) -> Path:
+    """Lay a finished training run out.
+
+    Args:
+        job: a job that has been trained.
+        out: directory, replaced as a whole.
+
+    Returns:
+        `out`, with `adapter_config.json`, `adapter_model.safetensors`, tokenizer files, `training_config.json`, `checkpoint-*`.
+    """
+    from transformers import AutoTokenizer
+
+    temporary = out.with_name(f".{out.name}-{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    AutoTokenizer.from_pretrained(job.config.policy.model, revision=job.config.policy.revision).save_pretrained(temporary)
+    for source in [*(job.directory / ADAPTER).iterdir(), *(job.directory / CHECKPOINTS).glob("checkpoint-*")]:
+        _link(source, temporary / source.name)
+    plain, _ = split_secrets(job.config)
+    del plain["paths"]  # of this machine, and the directory is made to be sent
+    manifest = json.loads((job.directory / MANIFEST).read_text(encoding="utf-8"))
+    replace_text(temporary / TRAINING_CONFIG, json.dumps({"config": plain, "run": manifest}, indent=2, sort_keys=True) + "\n")
+    shutil.rmtree(out, ignore_errors=True)
+    os.replace(temporary, out)
+    return out
+
+
+def _link(source: Path, target: Path) -> None:
+    if source.is_dir():
+        target.mkdir()
+        for child in source.iterdir():
+            _link(child, target / child.name)
+        return
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copy2(source, target)

@@ -1,0 +1,196 @@
+"""`slmsearch planner sft`: teach a model to plan before it is trained by reward.
+
+Three sources of plans: gold plans of the generator; the model's own right plans, by rejection sampling; and a set of prompts and
+plans from a file or the Hub.
+"""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from slmsearch.config import RunConfig, SftConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.corpus.sources import read_rows
+from slmsearch.errors import CorpusError, TrainingError
+from slmsearch.evaluate.systems import PlannerSystem, make_planner
+from slmsearch.generate.dialogue import Dialogue
+from slmsearch.generate.load import load_model
+from slmsearch.generate.torch_writer import TorchWriter
+from slmsearch.generate.writer import Sampling, Writer
+from slmsearch.keys import content_key
+from slmsearch.learn.models import model_hash
+from slmsearch.learn.planner_start import make_plan_demonstrations
+from slmsearch.learn.sft import IGNORED, Encoded, encode_episode, repeated, train_sft
+from slmsearch.planner.prompt import make_plan_prompt
+from slmsearch.searcher.episode import Episode
+
+PLAN_SFT_VERSION = 1
+"""Raise when the same inputs would give another model."""
+FACTS = "sft.json"
+
+
+def plan_sft_key(config: RunConfig, digest: str) -> str:
+    """Name a start by what it is made from."""
+    return content_key(
+        version=PLAN_SFT_VERSION,
+        model=model_hash(config.policy.model, config.policy.revision),
+        problems=digest if config.planner.sft.source == "own" else "",
+        sft=config.sft.model_dump(mode="json"),
+        plans=config.planner.sft.model_dump(mode="json", exclude={"enabled"}),
+        prompt=config.planner.system_prompt,
+        lora=config.train.lora.model_dump(mode="json") if config.sft.lora else None,
+    )
+
+
+def train_plan_sft(
+    config: RunConfig,
+    questions: Sequence[Question],
+    out: Path,
+    say: Callable[[str], None] = lambda text: None,
+    on_log: Callable[[int, dict[str, float]], None] | None = None,
+) -> dict[str, Any]:
+    """Train `config.policy.model` on plans and write the model that results; a finished directory is returned as it is.
+
+    Args:
+        config: `planner.sft` and `sft` say how.
+        questions: problems for the model's own plans.
+        out: model directory, complete or absent.
+        say: told what is being done.
+        on_log: progress, as in `train_sft`.
+
+    Returns:
+        What `sft.json` in the directory says: source, examples, left out, steps, seconds.
+
+    Raises:
+        CorpusError: the set of plans is missing or has other columns.
+        TrainingError: no plan of the model's own was right, or every example is too long.
+    """
+    if (out / FACTS).is_file():
+        facts: dict[str, Any] = json.loads((out / FACTS).read_text())
+        return facts
+    started = time.perf_counter()
+    model, tokenizer = load_model(config.policy.model_copy(update={"adapter": None, "dtype": "float32"}))
+    dialogue, plans = Dialogue(tokenizer, config.searcher.tool_role), config.planner.sft
+    stream, examples, left_out = _plans(config, questions, dialogue, TorchWriter(model.eval(), tokenizer, config.searcher.tool_role))
+    say(f"{examples or 'endless'} examples, {left_out} too long and left out")
+    settings = _settings(config, examples)
+    if settings.lora:
+        from peft import get_peft_model
+
+        from slmsearch.learn.grpo import make_adapter_config
+
+        model = get_peft_model(model, make_adapter_config(config.train.lora))
+    temporary = out.with_name(f".{out.name}-{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    if config.train.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+    scratch = temporary / "scratch"
+    rows = plans.batch_size
+    train_sft(model.train(), tokenizer, settings, scratch, stream, on_log, accumulation=plans.accumulation, rows=rows, even=not rows)
+    shutil.rmtree(scratch, ignore_errors=True)
+    if settings.lora:
+        model = model.merge_and_unload()
+    model.save_pretrained(temporary)
+    tokenizer.save_pretrained(temporary)
+    facts = {"source": plans.source, "examples": examples, "left_out": left_out, "steps": settings.steps}
+    facts["seconds"] = round(time.perf_counter() - started, 1)
+    (temporary / FACTS).write_text(json.dumps({**facts, "start": config.policy.model}, indent=2) + "\n")
+    shutil.rmtree(out, ignore_errors=True)
+    os.replace(temporary, out)
+    return facts
+
+
+def _settings(config: RunConfig, examples: int) -> SftConfig:
+    """Return the settings of training: where the set ends and `epochs` is set, as many steps as those take."""
+    plans = config.planner.sft
+    if not plans.epochs or not examples or not plans.batch_size:
+        return config.sft
+    return config.sft.model_copy(update={"steps": max(1, round(plans.epochs * examples / (plans.batch_size * plans.accumulation)))})
+
+
+def _plans(
+    config: RunConfig, questions: Sequence[Question], dialogue: Dialogue, writer: Writer
+) -> tuple[Callable[[], Iterator[Encoded]], int, int]:
+    """Return what begins an endless stream of plans, how many there are (0: no end), and how many were too long."""
+    source, limit = config.planner.sft.source, config.planner.sft.max_tokens
+    if source == "generated":
+        return (lambda: _gold_plans(config, dialogue, limit)), 0, 0
+    if source == "own":
+        system = make_planner(config)
+        if hasattr(system.worker, "serve_from"):
+            from contextlib import nullcontext
+
+            system.worker.serve_from(lambda: nullcontext(writer))
+        found = [encode_episode(episode) for episode in sample_own_plans(questions, system, config, writer)]
+        if not found:
+            raise TrainingError("no plan of the model's own was right: begin with planner.sft.source generated")
+    else:
+        found = list(read_plans(config, dialogue))
+    kept = [encoded for encoded in found if len(encoded.ids) <= limit]
+    if not kept:
+        raise TrainingError(f"all {len(found)} examples are longer than {limit} tokens: raise planner.sft.max_tokens")
+    return (lambda: repeated(kept, config.sft.seed)), len(kept), len(found) - len(kept)
+
+
+def _gold_plans(config: RunConfig, dialogue: Dialogue, limit: int) -> Iterator[Encoded]:
+    for demonstration in make_plan_demonstrations(config.sft.recipe, config.sft.seed + 100):
+        prompt = [dict(message) for message in make_plan_prompt(demonstration.question, config.planner)]
+        encoded = encode_plan(prompt, demonstration.turns[0][0], dialogue)
+        if len(encoded.ids) <= limit:
+            yield encoded
+
+
+def encode_plan(prompt: Sequence[dict[str, str]], plan: str, dialogue: Dialogue) -> Encoded:
+    """Encode messages and the plan that answers them as the rollout would have laid them out; labels where the plan stands."""
+    opening = list(dialogue.encode_prompt(prompt))
+    written = [*dialogue.content_ids(plan), dialogue.end_id]
+    return Encoded([*opening, *written], [IGNORED] * len(opening) + written)
+
+
+def read_plans(config: RunConfig, dialogue: Dialogue) -> Iterator[Encoded]:
+    """Read prompts and plans from a file or the Hub.
+
+    Raises:
+        CorpusError: a row lacks a configured column.
+    """
+    plans = config.planner.sft
+    for row, where in read_rows(plans.source, config.planner.revision):
+        wanted = (plans.prompt_column, plans.completion_column)
+        if any(not isinstance(row.get(column), str) for column in wanted):
+            has = ", ".join(sorted(map(str, row)))
+            raise CorpusError(f"{where}: columns {' and '.join(wanted)} must be texts; it holds {has}: set planner.sft.prompt_column ...")
+        prompt = [{"role": "user", "content": row[plans.prompt_column]}]
+        if isinstance(system := row.get(plans.system_column), str) and system:
+            prompt.insert(0, {"role": "system", "content": system})
+        yield encode_plan(prompt, row[plans.completion_column], dialogue)
+
+
+def sample_own_plans(questions: Sequence[Question], system: PlannerSystem, config: RunConfig, writer: Writer) -> list[Episode]:
+    """Plan problems several times and keep right plans that no guard refuses and that gain, best reward first.
+
+    Args:
+        questions: problems.
+        system: plays and grades.
+        config: `sft.own_questions`, `sft.own_tries` and `sft.own_kept`.
+        writer: the policy.
+    """
+    kept: list[Episode] = []
+    tries = config.sft.own_tries
+    chosen = list(questions)[: config.train.limit or config.sft.own_questions]
+    per_batch = max(1, config.evaluate.batch_size // tries)
+    for start in range(0, len(chosen), per_batch):
+        batch = [question for question in chosen[start : start + per_batch] for _ in range(tries)]
+        sampling = Sampling(config.train.temperature, config.sft.seed + start, system.limits.max_turn_tokens)
+        episodes = system.complete(batch, system.play(batch, writer, sampling))
+        rows = system.grade(batch, episodes)
+        for first in range(0, len(batch), tries):
+            right = [k for k in range(first, first + tries) if not rows[k].failed and rows[k].reward_parts["correct"] > 0]
+            different = {tuple(episodes[k].completion_ids): k for k in reversed(right)}
+            best = sorted(different.values(), key=lambda k: (-rows[k].reward, k))
+            kept += [episodes[k] for k in best[: config.sft.own_kept]]
+    return kept

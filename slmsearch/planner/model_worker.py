@@ -1,0 +1,81 @@
+"""Workers that are language models: the policy's own base with the adapter off, or a served model."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from slmsearch.config import WorkerConfig
+from slmsearch.errors import ConfigError
+from slmsearch.generate.writer import Sampling, Writer
+from slmsearch.planner.numbers import format_number, last_number
+from slmsearch.planner.prompt import make_worker_prompt
+from slmsearch.planner.worker import ConcurrentWorker, Solution, Task
+
+DEFAULT_URLS = {"ollama": "http://localhost:11434/v1", "openai": "http://localhost:8000/v1"}
+
+
+class ModelWorker:
+    """Solves tasks with a writer, greedily, a batch at a time."""
+
+    def __init__(self, name: str, borrow: Callable[[], AbstractContextManager[Writer]] | None, max_new_tokens: int) -> None:
+        """Set up.
+
+        Args:
+            name: see `Worker.name`.
+            borrow: lends a writer over the frozen weights for as long as its context lasts; None until `serve_from` names one.
+            max_new_tokens: tokens of one solution.
+        """
+        self.name = name
+        self._borrow, self._max_new_tokens = borrow, max_new_tokens
+
+    def serve_from(self, borrow: Callable[[], AbstractContextManager[Writer]]) -> None:
+        """Say whose weights are used from now on."""
+        self._borrow = borrow
+
+    def solve(self, tasks: Sequence[Task]) -> list[Solution]:
+        """See `Worker.solve`."""
+        if not tasks:
+            return []
+        if self._borrow is None:
+            raise ConfigError("the worker `base` needs the policy's model here: it cannot work beside a served policy")
+        count = len(tasks)
+        with self._borrow() as writer:
+            try:
+                prompts = writer.open([make_worker_prompt(task) for task in tasks], Sampling(0.0, 0, self._max_new_tokens))
+                written = writer.write(range(count), [None] * count, [self._max_new_tokens] * count)
+            finally:
+                writer.close()
+        return [_read(turn.text, len(prompt) + turn.num_tokens, turn.failure) for prompt, turn in zip(prompts, written, strict=True)]
+
+
+def _read(text: str, tokens: int, failure: str) -> Solution:
+    if failure:
+        return Solution(None, tokens, f"worker: {failure}")
+    number = last_number(text)
+    return Solution(None if number is None else format_number(number), tokens)
+
+
+def make_served_worker(config: WorkerConfig) -> ConcurrentWorker:
+    """Make a worker behind an OpenAI-compatible server or Ollama; nothing is asked yet."""
+    from openai import OpenAI, OpenAIError
+
+    url = config.base_url or DEFAULT_URLS[config.kind]
+    key = config.api_key.get_secret_value() if config.api_key else "none"
+    client = OpenAI(base_url=url, api_key=key, max_retries=3, timeout=config.timeout_s)
+
+    def solve_one(task: Task) -> Solution:
+        messages = [dict(message) for message in make_worker_prompt(task)]
+        try:
+            reply = client.chat.completions.create(
+                model=config.model,
+                messages=messages,  # type: ignore[arg-type]
+                temperature=0.0,
+                seed=0,
+                max_tokens=config.max_new_tokens,
+            )
+        except OpenAIError as error:
+            return Solution(None, 0, f"worker: {type(error).__name__} from {url}: {error}"[:300])
+        if not reply.choices:
+            return Solution(None, 0, f"worker: {url} sent a reply without choices")
+        return _read(reply.choices[0].message.content or "", reply.usage.total_tokens if reply.usage else 0, "")
+
+    return ConcurrentWorker(f"{config.kind}:{config.model}@{url}", solve_one, config.concurrency)

@@ -1,0 +1,76 @@
+"""Playing problems: the planner writes plans, the worker carries them out, and both become ordinary episodes.
+
+The first turn is the plan, the only text the policy wrote: its ids are what is trained on. Every task of the worker follows as a
+turn of its own without ids, so that store, traces and tables show a planner's episodes as they show a searcher's.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from slmsearch.config import PlannerConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.generate.writer import Sampling, Writer, Written
+from slmsearch.planner.executor import Execution, execute_plans
+from slmsearch.planner.plan import parse_plan
+from slmsearch.planner.prompt import make_plan_prompt
+from slmsearch.planner.worker import Worker
+from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult, Turn
+
+
+def write_plans(questions: Sequence[Question], writer: Writer, config: PlannerConfig, sampling: Sampling) -> list[Episode]:
+    """Let the policy write a plan for each problem; the episodes still lack what becomes of the plans.
+
+    Args:
+        questions: problems, repeated for a group.
+        writer: policy; its rows are closed again before this returns.
+        config: prompt and limit.
+        sampling: temperature, seed and turn limit.
+    """
+    started, count = time.perf_counter(), len(questions)
+    try:
+        prompts = writer.open([make_plan_prompt(question.question, config) for question in questions], sampling)
+        written = writer.write(range(count), [None] * count, [max(config.max_plan_tokens, sampling.max_new_tokens)] * count)
+    finally:
+        writer.close()
+    seconds = time.perf_counter() - started
+    rows = zip(questions, prompts, written, strict=True)
+    return [_planned(question, prompt, turn, seconds) for question, prompt, turn in rows]
+
+
+def _planned(question: Question, prompt: tuple[int, ...], turn: Written, seconds: float) -> Episode:
+    reason = StopReason.ANSWERED
+    if turn.failure:
+        reason = StopReason.FAILED
+    elif not turn.ended:
+        reason = StopReason.MAX_TOKENS
+    elif parse_plan(turn.text).plan is None:
+        reason = StopReason.MALFORMED
+    turns: tuple[Turn, ...] = ()
+    if turn.sampled_ids or turn.text:
+        turns = (Turn(turn.text, None, None, None, turn.context_ids, turn.sampled_ids, turn.sampled_logprobs),)
+    return Episode(question.id, turns, reason, prompt, seconds, turn.failure, max(len(turn.sampled_ids), turn.num_tokens))
+
+
+def carry_out(questions: Sequence[Question], episodes: Sequence[Episode], worker: Worker) -> list[Episode]:
+    """Let the worker carry out every plan that can be; return the episodes with what became of them."""
+    started = time.perf_counter()
+    pairs = zip(questions, episodes, strict=True)
+    plans = {i: (q.question, parse_plan(e.turns[0].text).plan) for i, (q, e) in enumerate(pairs) if e.stop_reason is StopReason.ANSWERED}
+    ready = {i: (problem, plan) for i, (problem, plan) in plans.items() if plan is not None}
+    done = dict(zip(ready, execute_plans(list(ready.values()), worker), strict=True))
+    seconds = time.perf_counter() - started
+    return [_carried_out(episode, done[i], seconds) if i in done else episode for i, episode in enumerate(episodes)]
+
+
+def _carried_out(episode: Episode, execution: Execution, seconds: float) -> Episode:
+    steps = [
+        Turn("", ToolCall(step.kind, step.question), None, ToolResult(step.answer or "", step.answer is not None, tokens=step.tokens))
+        for step in execution.steps
+    ]
+    # The answer stands in a turn of its own: where `combine` only names one, no task gave it last.
+    turns = (*episode.turns, *steps, Turn("", answer=execution.answer or ""))
+    seconds += episode.seconds
+    if execution.failure:
+        return replace(episode, turns=turns, stop_reason=StopReason.FAILED, failure=execution.failure, seconds=seconds)
+    return replace(episode, turns=turns, seconds=seconds)

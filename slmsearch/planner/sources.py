@@ -1,0 +1,101 @@
+"""Where problems come from: the generator, GSM8K on the Hub, or files in its form.
+
+A problem becomes an ordinary `Question`: gold is the number, `hops` the operations it takes, `kind` the source. They are stored as a
+corpus without pages (`corpus/store.py`), so that digest, splits and everything after them are the searcher's.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from slmsearch.config import CorpusConfig, PlannerConfig
+from slmsearch.corpus.hub import hub_commit
+from slmsearch.corpus.questions import Question
+from slmsearch.corpus.sources import HUB_PREFIX, read_rows
+from slmsearch.corpus.store import store_corpus
+from slmsearch.errors import CorpusError
+from slmsearch.keys import content_key, file_key
+from slmsearch.planner.numbers import extract_answer, parse_number
+from slmsearch.planner.problems import generate_problems
+
+PROBLEMS_VERSION = 1
+"""Part of every generated problem set's key; raise it when the generator changes."""
+
+
+def build_problems(config: PlannerConfig, corpora_dir: Path) -> str:
+    """Materialise the configured problems and return their digest; what is there already is found.
+
+    Raises:
+        CorpusError: the source is missing or broken, or the problems cannot be written.
+    """
+    source = CorpusConfig(questions=config.problems, revision=config.revision, split_seed=config.split_seed)
+    return store_corpus(source, corpora_dir, lambda: ([], load_problems(config)), problems_key(config))
+
+
+def problems_key(config: PlannerConfig) -> str | None:
+    """Name what a source would give without loading it; None where that cannot be known (the Hub does not answer)."""
+    shared = {"version": PROBLEMS_VERSION, "limit": config.limit, "split_seed": config.split_seed}
+    if config.problems is None:
+        return content_key(kind="generated problems", count=config.generated, seed=config.seed, **shared)
+    name = config.problems.removeprefix(HUB_PREFIX)
+    if name != config.problems:
+        commit = config.revision or hub_commit(name)
+        return commit and content_key(kind="problems", hub=name, subset=config.subset, commit=commit, **shared)
+    path = Path(name)
+    return content_key(kind="problems", file=file_key(path), suffix=path.suffix, **shared) if path.is_file() else None
+
+
+def load_problems(config: PlannerConfig) -> list[Question]:
+    """Load problems as configured.
+
+    Raises:
+        CorpusError: the source is missing, empty or broken; the message names the row.
+    """
+    if config.problems is None:
+        found = list(_generated(config.seed, config.generated))
+    else:
+        rows = read_rows(config.problems, config.revision, config.subset)
+        found = [parse_problem(row, where, number) for number, (row, where) in enumerate(rows)]
+    if not found:
+        raise CorpusError(f"{config.problems} holds no problem; give rows of question and answer (ending in `#### N`)")
+    problems = found[: config.limit or None]
+    if len({problem.id for problem in problems}) < len(problems):
+        raise CorpusError(f"{config.problems}: two problems have the same id; give each its own, or leave ids out")
+    return problems
+
+
+def parse_problem(row: Mapping[str, Any], where: str, number: int = 0) -> Question:
+    """Read a problem in GSM8K's form; the gold answer is extracted from the worked solution.
+
+    Args:
+        row: `question`, `answer`, and if there are `id` and `final_answer`, which only checks what was extracted.
+        where: file and line, for messages.
+        number: of the row, for an id where it has none.
+
+    Raises:
+        CorpusError: a field is missing, the solution has no `#### N`, or `final_answer` says otherwise.
+    """
+    question, worked = row.get("question"), row.get("answer")
+    if not isinstance(question, str) or not isinstance(worked, str) or not question.strip():
+        raise CorpusError(f"{where}: a problem needs the texts `question` and `answer`; it holds {', '.join(sorted(map(str, row)))}")
+    answer = extract_answer(worked)
+    gold = parse_number(answer)
+    if answer is None or gold is None:
+        raise CorpusError(f"{where}: the answer does not end in `#### N`, N being a number; mend or remove the row")
+    stated = row.get("final_answer")
+    if stated is not None and parse_number(str(stated)) != gold:
+        raise CorpusError(f"{where}: final_answer {stated!r} is not what the solution ends in ({answer}); mend or remove the row")
+    steps = worked.count("<<")
+    return Question(id=str(row.get("id") or f"problem-{number}"), question=question.strip(), answer=answer, hops=steps, kind="gsm8k")
+
+
+def _generated(seed: int, count: int) -> Iterator[Question]:
+    for number, problem in enumerate(generate_problems(seed, count)):
+        yield Question(
+            id=f"g{seed}-{number:05d}",
+            question=problem.text,
+            answer=str(problem.answer),
+            hops=problem.operations,
+            kind="generated",
+            entities=(problem.signature,),
+        )
