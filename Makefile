@@ -9,6 +9,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
 DEMO_CONFIG ?= deployments/configs/demo.yaml
+PLANNER_CONFIG ?= deployments/configs/demo-planner.yaml
 PYTEST_ARGS ?=
 
 # uv reads none of pip's settings. pip separates folders by blanks, uv by commas; a CPU build of torch lying there (2.13.0+cpu)
@@ -28,15 +29,18 @@ endif
 # An activated environment elsewhere is not meant.
 unexport VIRTUAL_ENV
 
-.PHONY: help install demo test lint format types contracts check constraints clean
+.PHONY: help install demo demo-planner test lint format types contracts check constraints clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-14s%s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s%s\n", $$1, $$2}' Makefile
 
 install: $(STAMP) ## Create .venv and install everything into it; does nothing when nothing changed
 
 demo: install ## Generate, validate, index, evaluate, train, evaluate again, compare (two cores, no network)
 	$(BIN)/slmsearch run train-and-eval --config $(DEMO_CONFIG)
+
+demo-planner: install ## The second system: worker alone, SFT start, GRPO, controls, compare (two cores, no network)
+	$(BIN)/slmsearch run train-planner --config $(PLANNER_CONFIG)
 
 test: install ## Run the tests; PYTEST_ARGS="-k name" passes options on
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(PYTEST_ARGS)
@@ -68,8 +72,8 @@ $(STAMP): pyproject.toml constraints.txt | $(UV)
 	@test -x $(BIN)/python || $(UV) venv --quiet $(if $(PYTHON),--python '$(PYTHON)') .venv
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "slmsearch needs Python 3.11 or newer and .venv holds $$($(BIN)/python -V): make clean, then make PYTHON=/path/to/python" >&2; exit 1; }
-	@echo "Installing into .venv (the first time this downloads torch and some 230 other packages)"
-	@$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
+	@echo "Installing into .venv (the first time this downloads torch and some 260 other packages)"
+	@$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev,verifiers]'
 	@touch $@
 
 .uv/bin/uv:

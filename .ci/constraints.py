@@ -2,44 +2,51 @@
 
 Writes constraints.txt, which `make install` reads, and the same list into `[tool.uv]`, which `uv run` reads. It holds one
 version of a package for Linux and macOS and for every Python that pyproject.toml admits, and takes all extras into account
-although only `dev` is written down.
+although only `dev` and `verifiers` are written down. `gpu` and `verifiers` exclude each other: what they want in different
+versions is pinned for neither.
 """
 
 import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 HEADER = """\
-# The whole tree of slmsearch and its `dev` extra, one version of each package for every platform and Python >= 3.11.
+# The whole tree of slmsearch and its extras `dev` and `verifiers`, one version of each package for every platform and Python >= 3.11.
 # Written by `make constraints`, never by hand. Packages that torch itself pins per platform (CUDA, triton) are left out.
 """
 PINNED_BY_TORCH = ("nvidia-", "cuda-", "triton")
 BLOCK = re.compile(r"(?<=^constraint-dependencies = \[\n).*?(?=^\]$)", re.MULTILINE | re.DOTALL)
 
 
-def compile_pins(uv: str, folder: Path, *options: str) -> list[str]:
-    """Let uv resolve the pyproject.toml in a folder; returns `name==version` lines without markers."""
-    output = folder / "compiled.txt"
+def compile_pins(uv: str, folder: Path, extras: list[str], within: list[str]) -> list[str]:
+    """Let uv resolve the pyproject.toml in a folder, within earlier pins; returns `name==version` lines without markers."""
+    output, constraint = folder / "compiled.txt", folder / "within.txt"
     output.unlink(missing_ok=True)  # uv prefers the versions of an earlier output
-    universal = ("--universal", "--python-version", "3.11", "--no-annotate", "--no-header", "--quiet")
-    subprocess.run([uv, "pip", "compile", "pyproject.toml", *universal, *options, "-o", output.name], cwd=folder, check=True)
+    constraint.write_text("\n".join(within))
+    options = ["--universal", "--python-version", "3.11", "--no-annotate", "--no-header", "--quiet", "--constraint", constraint.name]
+    options += [word for extra in extras for word in ("--extra", extra)]
+    subprocess.run([uv, "pip", "compile", "pyproject.toml", *options, "-o", output.name], cwd=folder, check=True)
     return [line.partition(" ;")[0] for line in output.read_text().splitlines()]
 
 
 def main() -> None:
-    """Compile twice, everything together and then the part to be pinned, and write both places."""
+    """Compile everything together, then what is to be pinned within that, and write both places."""
     uv = sys.argv[1]
     pyproject = (ROOT / "pyproject.toml").read_text()
+    extras = list(tomllib.loads(pyproject)["project"]["optional-dependencies"])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "pyproject.toml").write_text(BLOCK.sub("", pyproject))
-        everything = folder / "everything.txt"
-        everything.write_text("\n".join(compile_pins(uv, folder, "--all-extras")))
-        pins = compile_pins(uv, folder, "--extra", "dev", "--constraint", everything.name)
-    pins = [pin for pin in pins if not pin.startswith(PINNED_BY_TORCH)]
+        everything = compile_pins(uv, folder, [extra for extra in extras if extra != "verifiers"], [])
+        within = compile_pins(uv, folder, ["dev"], everything)
+        pins = compile_pins(uv, folder, ["dev", "verifiers"], within)
+    elsewhere = {pin.partition("==")[0] for pin in everything}
+    agreed = [pin for pin in pins if pin in everything or pin.partition("==")[0] not in elsewhere]
+    pins = [pin for pin in agreed if not pin.startswith(PINNED_BY_TORCH)]
     names = [pin.partition("==")[0] for pin in pins]
     if twice := {name for name in names if names.count(name) > 1}:
         sys.exit(f"constraints: {', '.join(sorted(twice))} would need a version per platform; bound them in pyproject.toml")

@@ -2,7 +2,7 @@
 
 import click
 
-from flows.commands import bench, corpus, learning, running
+from flows.commands import bench, corpus, judge, learning, planner, running, sandbox, serve
 from slmsearch.processor import settle
 
 
@@ -13,11 +13,12 @@ def cli() -> None:
 
     \b
     slmsearch run train-and-eval    the whole pipeline, on two CPU cores, in minutes
+    slmsearch run train-planner     the second system: a planner for a frozen worker
     slmsearch up                    Prefect, MLflow and a worker to look at and to schedule
     """
 
 
-for module in (corpus, learning, running, bench):
+for module in (corpus, learning, running, judge, serve, sandbox, planner, bench):
     module.register(cli)
 
 

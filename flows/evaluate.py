@@ -6,7 +6,8 @@ from prefect import flow
 
 from flows.artifacts import show_evaluations
 from flows.pipeline import DEFAULTS, open_pipeline
-from flows.stages import current_index, evaluated, validated_corpus
+from flows.problems import of_its_system, playing_data
+from flows.stages import evaluated
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
 from slmsearch.generate.load import check_local
@@ -17,11 +18,11 @@ from tasks.tracking import CHAMPION
 @flow(name="evaluate", persist_result=True, result_serializer="json")
 def evaluate(config: RunConfig = DEFAULTS) -> dict[str, Any]:
     """Evaluate one policy: `evaluate.policy`, or the champion, or what is configured where nothing was promoted yet."""
-    with open_pipeline("evaluate", config) as run:
+    with open_pipeline("evaluate", of_its_system(config)) as run:
         spec = choose_policy(run.config, run.config.evaluate.policy)
         if spec.policy and not spec.policy.base_url:
             check_local(spec.policy.model, "policy.model", "config.json")
-        data = current_index(run, validated_corpus(run))
+        data = playing_data(run)
         found = evaluated(run, data, spec, f"evaluate-{spec.name}")
         show_evaluations([{"policy": spec.name, **{name: f"{value:.4g}" for name, value in found["metrics"].items()}}])
         return {"policy": spec.name, **found, **run.ids}

@@ -23,7 +23,8 @@ def where_to_look(config: RunConfig, result: Mapping[str, Any]) -> str:
     if up is None:
         lines.append("         served by `slmsearch up`")
     if "before" in result:
-        lines.append(f"Summary  {_short(Path(config.paths.mlruns_dir) / 'latest.json')}")
+        latest = "latest-planner.json" if "worker_alone" in result else "latest.json"
+        lines.append(f"Summary  {_short(Path(config.paths.mlruns_dir) / latest)}")
     return "\n".join(lines)
 
 

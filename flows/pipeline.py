@@ -20,6 +20,7 @@ from flows.surroundings import prepare_surroundings
 from slmsearch.config import RunConfig
 from slmsearch.corpus.fingerprint import source_key
 from slmsearch.keys import content_key
+from slmsearch.planner.sources import problems_key
 from tasks.tracking import Tracker, open_tracker
 
 DEFAULTS = RunConfig()
@@ -92,11 +93,12 @@ def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], Non
     preflight(config)
     if check is not None:
         check(config)
-    key = content_key(flow=name, source=source_key(config.corpus), config=_deciding(config))
+    source = problems_key(config.planner) if config.system == "planner" else source_key(config.corpus)
+    key = content_key(flow=name, source=source, config=_deciding(config))
     tracker = open_tracker(config)
     tracker.end_orphans()
     with tracker.run(name, key, tags=_flow_tags()) as run_id:
-        tracker.record_params(run_id, loggable(config))
+        tracker.record_params(run_id, _of_the_system(config))
         tracker.record_json(run_id, recordable(config), "config.json")
         show_mlflow_run(mlflow_run_url(config, tracker.experiment_id, run_id, find_up(config)), run_id)
         pipeline = Pipeline(config, key, tracker, run_id)
@@ -106,8 +108,14 @@ def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], Non
             pipeline.finish()
 
 
+def _of_the_system(config: RunConfig) -> dict[str, object]:
+    """Return the settings that mean something to the configured system."""
+    others = ("system", "planner.") if config.system == "searcher" else ("corpus.", "reward.", "control.", "searcher.")
+    return {name: value for name, value in loggable(config).items() if not name.startswith(others)}
+
+
 def _deciding(config: RunConfig) -> dict[str, object]:
-    leaves = loggable(config)
+    leaves = _of_the_system(config)
     return {name: value for name, value in leaves.items() if not name.startswith(("paths.", "tracking."))}
 
 

@@ -6,6 +6,7 @@ from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
 from slmsearch.evaluate.policies import RANDOM, RETRIEVE_THEN_ANSWER
 from slmsearch.generate.load import check_local
+from slmsearch.judge.qualify import require_qualified
 from tasks.owners import require_reachable
 
 
@@ -19,18 +20,26 @@ def preflight(config: RunConfig) -> None:
     for name, path in (("corpus.pages", config.corpus.pages), ("corpus.questions", config.corpus.questions)):
         if path and not path.startswith("hub:") and not Path(path).exists():
             raise ConfigError(f"{name}: {path} does not exist; give a .jsonl or .parquet file, a folder of Markdown, or hub:owner/name")
+    problems = config.planner.problems
+    if config.system == "planner" and problems and not problems.startswith("hub:") and not Path(problems).is_file():
+        raise ConfigError(f"planner.problems: {problems} does not exist; give a .jsonl or .parquet file or hub:owner/name")
     if config.tracking.uri:
         require_reachable(config.tracking.uri)
 
 
 def check_models(config: RunConfig) -> None:
-    """Check that the model to be trained and those it is measured beside are where the config says.
+    """Check that the models to be trained, measured beside and judged by are where the config says and fit for it.
 
     Raises:
         ModelError: the directory of one is missing.
+        JudgeError: the judge's server does not answer, or does not have the model.
+        PreflightError: the judge has not passed its qualification.
     """
+    require_qualified(config.judge, config.paths.data_dir)
     if not config.policy.base_url:
         check_local(config.policy.model, "policy.model", "config.json")
+    if config.system == "planner":  # its controls need no model
+        return
     for name in config.evaluate.baselines:
         if name not in (RANDOM, RETRIEVE_THEN_ANSWER) and not name.startswith("openai:"):
             is_adapter = (Path(name) / "adapter_config.json").is_file()

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 FLOWS = {
     "train-and-eval": "flows.train_and_eval:train_and_eval",
+    "train-planner": "flows.train_planner:train_planner",
     "evaluate": "flows.evaluate:evaluate",
     "reindex": "flows.reindex:reindex",
     "validate": "flows.validate:validate",
     "train": "flows.train:train",
 }
 """Flow name -> where it is; all but the last are deployed."""
-LEARNING = ("train", "train-and-eval")
+LEARNING = ("train", "train-and-eval", "train-planner")
 """Flows that need the configured model."""
 POOL = "gpu"
 POLL_SECONDS = 1.0

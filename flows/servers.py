@@ -108,17 +108,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
-
-
-def require_free_port(port: int, option: str) -> None:
-    """Refuse a port that is taken.
-
-    Raises:
-        ServiceError: something listens there.
-    """
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError as error:
-            raise ServiceError(f"port {port} is in use; stop what listens there or choose another with {option}") from error

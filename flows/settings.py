@@ -34,6 +34,9 @@ SHORT_NAMES = {
     "JUDGE_MODEL": "judge.model",
     "JUDGE_BASE_URL": "judge.base_url",
     "MLFLOW_TRACKING_URI": "tracking.uri",
+    "SANDBOX_PORT": "sandbox.port",
+    "DOCKER_MEMORY_LIMIT": "sandbox.docker_memory_limit",
+    "DOCKER_CPU_LIMIT": "sandbox.docker_cpu_limit",
 }
 """Variables read without the prefix; the prefixed name of the same setting wins."""
 DEV_PAGES = 10
@@ -196,6 +199,10 @@ def resolve_paths(config: RunConfig, root: Path) -> RunConfig:
     paths = {name: str((root / value).resolve()) for name, value in config.paths.model_dump().items()}
     corpus = {"pages": place(config.corpus.pages), "questions": place(config.corpus.questions)}
     policy = {"model": place(config.policy.model), "adapter": place(config.policy.adapter)}
+    planner: dict[str, Any] = {"problems": place(config.planner.problems), "output_dir": place(config.planner.output_dir)}
+    plans = config.planner.sft.source
+    if plans not in ("generated", "own"):
+        planner["sft"] = config.planner.sft.model_copy(update={"source": place(plans)})
     embedder = config.retrieval.embedder.model_copy(update={"model": place(config.retrieval.embedder.model)})
     baselines = tuple(str(place(name)) for name in config.evaluate.baselines)
     return config.model_copy(
@@ -203,6 +210,7 @@ def resolve_paths(config: RunConfig, root: Path) -> RunConfig:
             "paths": config.paths.model_copy(update=paths),
             "corpus": config.corpus.model_copy(update=corpus),
             "policy": config.policy.model_copy(update=policy),
+            "planner": config.planner.model_copy(update=planner),
             "retrieval": config.retrieval.model_copy(update={"embedder": embedder}),
             "evaluate": config.evaluate.model_copy(update={"baselines": baselines}),
         }

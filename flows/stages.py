@@ -34,7 +34,7 @@ NOT_IN_NAMES = re.compile(r"[^\w.:-]+")
 """What MLflow takes in no name; models may be called anything."""
 CORPUS_CODE = ("corpus",)
 INDEX_CODE = ("corpus", "retrieval")
-PLAY_CODE = ("corpus", "retrieval", "searcher", "generate", "judge", "evaluate")
+PLAY_CODE = ("corpus", "retrieval", "searcher", "planner", "generate", "judge", "evaluate")
 
 
 def validated_corpus(run: Pipeline) -> str:
@@ -85,7 +85,8 @@ def evaluated(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> dict[s
     with run.stage(stage, key) as run_id, device(config) if computes_here else nullcontext():
         play = fresh(evaluate_task, has_evaluation(evals_dir(config), key))
         play = play.with_options(**retried(touches_network(config) or bool(spec.policy and spec.policy.base_url)))
-        result = play(key, config.paths.data_dir, code_digest(*PLAY_CODE), spec.name, spec.policy, data.digest, data.index_key, config)
+        result = play(key, config.paths.data_dir, code_digest(*PLAY_CODE), spec.name, spec.policy, data.digest, data.index_key, config,
+            spec.plans_of)  # fmt: skip
         record_input(run_id, data.digest, "evaluation", config)
         record_evaluation_task(run_id, spec.name, key, config)
         run.tracker.set_tags(run_id, {"slmsearch.policy": spec.name, "slmsearch.eval_key": key})

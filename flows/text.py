@@ -34,7 +34,7 @@ def render_evaluation(name: str, key: str, config: RunConfig) -> str:
 def render_summary(summary: Mapping[str, Any], config: RunConfig) -> str:
     """Render the summary of a `train-and-eval`: all policies, before and after by kind, what RL adds, times, the decision."""
     evaluations = {name: load_rows(evals_dir(config) / key) for name, key in summary["evaluations"].items()}
-    sides = {name: evaluations[name] for name in ("before", "after", "sft-control") if name in evaluations}
+    sides = {name: evaluations[name] for name in ("worker-alone", "before", "after", "sft-control") if name in evaluations}
     lines = [turned(results_table(evaluations)).to_text(), "", slices_table(sides).to_text(), ""]
     differences = {"before": summary["difference"]}
     training = summary["training"]

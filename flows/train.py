@@ -6,13 +6,14 @@ from prefect import flow
 
 from flows.pipeline import DEFAULTS, open_pipeline
 from flows.preflight import check_models
-from flows.stages import current_index, trained_adapter, validated_corpus
+from flows.problems import of_its_system, playing_data
+from flows.stages import trained_adapter
 from slmsearch.config import RunConfig
 
 
 @flow(name="train", persist_result=True, result_serializer="json")
 def train(config: RunConfig = DEFAULTS) -> dict[str, Any]:
     """Train an adapter with GRPO, or go on where a killed run stopped."""
-    with open_pipeline("train", config, check_models) as run:
-        data = current_index(run, validated_corpus(run))
+    with open_pipeline("train", of_its_system(config), check_models) as run:
+        data = playing_data(run)
         return {**trained_adapter(run, data), **run.ids}

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from flows.api import UpRecord, find_up, record_path, start_prefect_server, write_record
 from flows.runner import POOL
-from flows.servers import HOST, Service, answers, last_line, require_free_port, start_service, stop_service, wait_until_ready
+from flows.servers import HOST, Service, answers, last_line, start_service, stop_service, wait_until_ready
 from flows.settings import find_project_root, recordable
 from flows.surroundings import prefect_home
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
+from slmsearch.serve.ports import require_free_port
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient

@@ -53,6 +53,12 @@ class JudgeError(SlmSearchError):
     boundary = "judge"
 
 
+class SandboxError(SlmSearchError):
+    """Programs cannot be run: there is no engine, or the sandbox does not answer."""
+
+    boundary = "sandbox"
+
+
 class EvaluationError(SlmSearchError):
     """Stored results are missing, damaged, or do not belong together."""
 
@@ -78,6 +84,6 @@ class TrainingError(SlmSearchError):
 
 
 class ServiceError(SlmSearchError):
-    """Prefect, MLflow or another server cannot be reached."""
+    """Prefect, MLflow, a model server or another one cannot be started or reached."""
 
     boundary = "service"

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 STAGING_PREFIX = ".tmp-"
 
 
@@ -36,7 +38,7 @@ def publish(staging: Path, target: Path, is_complete: Callable[[Path], bool]) ->
     """Rename a filled directory to its place; a complete one that stands there stays, a damaged one is replaced."""
     for file in staging.rglob("*"):
         if file.is_file():
-            with file.open("rb") as stream:
+            with file.open("r+b" if os.name == "nt" else "rb") as stream:  # Windows syncs what may be written alone
                 os.fsync(stream.fileno())
     if target.exists():
         if is_complete(target):
@@ -83,6 +85,8 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def _sync_directory(directory: Path) -> None:
+    if os.name == "nt":  # Windows opens no directories
+        return
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -92,9 +96,6 @@ def _sync_directory(directory: Path) -> None:
 
 def _lives(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
+        return bool(psutil.pid_exists(pid))  # on Windows, os.kill(pid, 0) is Ctrl-C
+    except OverflowError:
         return True
-    return True

@@ -15,13 +15,30 @@ from prefect.client.schemas.objects import State, TaskRun
 
 import slmsearch
 from slmsearch.config import RunConfig
-from slmsearch.errors import CorpusError, EmbedderError, EvaluationError, GenerationError, JudgeError, ServiceError, SlmSearchError
+from slmsearch.errors import (
+    CorpusError,
+    EmbedderError,
+    EvaluationError,
+    GenerationError,
+    JudgeError,
+    SandboxError,
+    ServiceError,
+    SlmSearchError,
+)
 from slmsearch.keys import file_key
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-OUTAGES: tuple[type[SlmSearchError], ...] = (CorpusError, EmbedderError, EvaluationError, GenerationError, JudgeError, ServiceError)
+OUTAGES: tuple[type[SlmSearchError], ...] = (
+    CorpusError,
+    EmbedderError,
+    EvaluationError,
+    GenerationError,
+    JudgeError,
+    SandboxError,
+    ServiceError,
+)
 """What a second try may cure where a network lies between; wrong settings and models are wrong again."""
 
 
@@ -46,7 +63,14 @@ def _is_outage(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
 
 def touches_network(config: RunConfig) -> bool:
     """Say whether playing and judging an episode talks to a server."""
-    return config.judge.kind != "exact" or config.retrieval.embedder.kind == "openai" or config.policy.base_url is not None
+    worker_is_served = config.system == "planner" and config.planner.worker.kind in ("openai", "ollama")
+    return (
+        config.judge.kind != "exact"
+        or config.retrieval.embedder.kind == "openai"
+        or config.policy.base_url is not None
+        or config.searcher.programs
+        or worker_is_served
+    )
 
 
 def fresh(task: Task[P, R], is_there: bool) -> Task[P, R]:

@@ -8,18 +8,28 @@ from prefect import task
 
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.corpus.questions import Question
+from slmsearch.evaluate.plan_policies import evaluate_plans
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_key, eval_sources, evaluate_policy, select_questions
 from slmsearch.evaluate.store import has_evaluation, load_evaluation, load_rows, write_evaluation
+from slmsearch.sandbox.client import make_programs
 from slmsearch.searcher.tools import Toolbox
 from tasks.caching import cached
 from tasks.places import corpora_dir, evals_dir, index_dir
 from tasks.progress import Progress
 
 
-@task(name="evaluate", task_run_name="evaluate-{name}", **cached("name", "policy", "digest", "index_key", "config"))
+@task(name="evaluate", task_run_name="evaluate-{name}", **cached("name", "policy", "digest", "index_key", "config", "plans_of"))
 def evaluate_task(
-    key: str, data_dir: str, code: str, name: str, policy: PolicyConfig | None, digest: str, index_key: str, config: RunConfig
+    key: str,
+    data_dir: str,
+    code: str,
+    name: str,
+    policy: PolicyConfig | None,
+    digest: str,
+    index_key: str,
+    config: RunConfig,
+    plans_of: str = "",
 ) -> dict[str, Any]:
     """Evaluate a policy, or look its evaluation up; return key, number of questions and metrics.
 
@@ -32,11 +42,15 @@ def evaluate_task(
         digest: corpus.
         index_key: index version.
         config: run.
+        plans_of: for the control whose plans are another evaluation's.
     """
-    spec, questions = PolicySpec(name, policy), questions_of(digest, config)
+    spec, questions = PolicySpec(name, policy, plans_of), questions_of(digest, config)
     if not has_evaluation(evals_dir(config), key):
         with Progress(f"evaluate {name}", "questions") as progress:
-            evaluation = evaluate_policy(questions, open_toolbox(digest, index_key, config), spec, config, progress)
+            if config.system == "planner":
+                evaluation = evaluate_plans(questions, spec, config, evals_dir(config), progress)
+            else:
+                evaluation = evaluate_policy(questions, open_toolbox(digest, index_key, config), spec, config, progress)
         write_evaluation(evals_dir(config), key, evaluation, eval_sources(questions, index_key, spec, config))
     stored = load_evaluation(evals_dir(config), key)
     return {"key": key, "n": len(stored.rows), "metrics": stored.metrics, "slices": stored.slices, "seconds": stored.seconds}
@@ -84,4 +98,5 @@ def open_toolbox(digest: str, index_key: str, config: RunConfig) -> Toolbox:
 
     library = _open_corpus(str(corpora_dir(config)), digest).library
     index = open_index(index_dir(config), index_key, config.retrieval)
-    return Toolbox(library, index, config.retrieval.top_k, config.searcher.max_section_chars)
+    programs = make_programs(config, digest, index_key)
+    return Toolbox(library, index, config.retrieval.top_k, config.searcher.max_section_chars, programs)

@@ -30,6 +30,11 @@ def control_dir(config: RunConfig, key: str) -> Path:
     return training_dir(config, f"control-{key}")
 
 
+def serve_dir(config: RunConfig) -> Path:
+    """Return where states and logs of model servers lie."""
+    return Path(config.paths.data_dir) / "serve"
+
+
 def name_index(digest: str, config: RunConfig) -> str:
     """Name the index version of a corpus; loads no model."""
     from slmsearch.corpus.store import read_manifest

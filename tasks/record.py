@@ -10,6 +10,7 @@ from prefect.cache_policies import NO_CACHE
 
 from slmsearch.config import RunConfig
 from slmsearch.corpus.store import read_manifest
+from slmsearch.evaluate.metrics import FAULTS, METRICS
 from slmsearch.evaluate.sample import sample_rows
 from slmsearch.evaluate.store import load_evaluation
 from tasks.places import corpora_dir, evals_dir
@@ -32,12 +33,24 @@ def record_evaluation_task(run_id: str, name: str, key: str, config: RunConfig) 
 
 def _table_row(row: Mapping[str, Any]) -> dict[str, Any]:
     parts = {f"reward/{name}": value for name, value in row["reward_parts"].items()}
-    return {**{name: value for name, value in row.items() if name != "reward_parts"}, **parts}
+    nested = ("reward_parts", "measured")
+    return {**{name: value for name, value in row.items() if name not in nested}, **parts, **_shown(row["measured"])}
+
+
+def _shown(measured: Mapping[str, float]) -> dict[str, Any]:
+    """Name the faults of a row in one column; other metrics have one each, empty where a row lacks it."""
+    if not measured:
+        return {}
+    faults = ", ".join(sorted(name.removeprefix(FAULTS) for name in measured if name.startswith(FAULTS)))
+    names = [name for name in METRICS if name.startswith("plan/") and name != "plan/tokens_per_solved"]
+    return {**{name: measured.get(name) for name in names}, "faults": faults}
 
 
 def record_input(run_id: str, digest: str, context: str, config: RunConfig) -> None:
     """Record a corpus as a dataset input of a run, with its digest and counts."""
     source = config.corpus.pages or f"world:{config.corpus.world.seed}"
+    if config.system == "planner":
+        source = config.planner.problems or f"problems:{config.planner.seed}"
     manifest = asdict(read_manifest(corpora_dir(config) / digest))
     profile = json.dumps({name: manifest[name] for name in ("pages", "questions", "pages_digest", "questions_digest")})
     open_tracker(config).record_dataset(run_id, "corpus", digest, source, profile, context)

@@ -13,8 +13,9 @@ from prefect.events import emit_event
 from slmsearch.config import RunConfig
 from slmsearch.learn.control import train_control
 from slmsearch.learn.job import TrainJob, make_job
-from slmsearch.learn.launch import getting_ready, read_preflight, train
+from slmsearch.learn.launch import getting_ready, read_judge_state, read_preflight, train
 from slmsearch.learn.reports import Collapse, StepReport
+from tasks.mirror import mirrored
 from tasks.places import control_dir
 from tasks.progress import Progress
 from tasks.tracking import open_tracker
@@ -34,10 +35,11 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> d
     """
     tracker, total = open_tracker(config), config.train.steps
     job = make_job(config, digest, index_key)
-    with Progress("train", "steps") as progress:
+    with Progress("train", "steps") as progress, mirrored(config, job.train_key) as mirror:
 
         def on_step(report: StepReport) -> None:
             tracker.record_steps(run_id, [(report.step, report.metrics, report.time)])
+            mirror(report.step, report.metrics)
             progress(report.step, max(total, report.step))
             if report.collapse is not None:
                 _record_collapse(report.step, report.collapse)
@@ -51,6 +53,9 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> d
         result = train(job, on_step, after_step=tracker.last_step(run_id))
     if checks := read_preflight(job):
         tracker.record_json(run_id, {"checks": checks}, "preflight.json")
+    if state := read_judge_state(job):
+        tracker.record_json(run_id, state, "judge.json")
+        tracker.set_tags(run_id, {"slmsearch.judge": state["found"]})
     return {
         "adapter": str(result.adapter_dir),
         "hash": result.adapter_hash,

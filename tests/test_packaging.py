@@ -73,7 +73,8 @@ def test_pins_fit_every_dependency_of_the_package_and_of_dev():
 
 def test_every_imported_library_is_a_declared_dependency():
     declared = {canonicalize_name(Requirement(text).name) for text in PYPROJECT["project"]["dependencies"]}
-    extras = {canonicalize_name(Requirement(text).name) for text in PYPROJECT["project"]["optional-dependencies"]["gpu"]}
+    optional = PYPROJECT["project"]["optional-dependencies"]
+    extras = {canonicalize_name(Requirement(text).name) for name in ("gpu", "llamacpp", "verifiers", "wandb") for text in optional[name]}
     own = {"slmsearch", "tasks", "flows"}
     providers = packages_distributions()
     missing = set()
@@ -143,7 +144,13 @@ def test_git_ignores_what_commands_write(path: str):
 
 
 @pytest.mark.parametrize(
-    "path", ["data/models/tiny-searcher/model.safetensors", "data/models/tiny-searcher-clean/config.json", "constraints.txt"]
+    "path",
+    [
+        "data/models/tiny-searcher/model.safetensors",
+        "data/models/tiny-searcher-clean/config.json",
+        "data/models/tiny-planner/model.safetensors",
+        "constraints.txt",
+    ],
 )
 def test_git_keeps_what_a_fresh_clone_needs(path: str):
     ignored = subprocess.run(["git", "check-ignore", "--quiet", path], cwd=ROOT, check=False)

@@ -17,7 +17,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
 LINES = [line.split("  #")[0].strip() for block in BLOCKS for line in block.splitlines()]
 COMMANDS = sorted({*re.findall(r"`(slmsearch [a-z][^`]*)`", README), *(line for line in LINES if line.startswith("slmsearch "))})
-FLAGS = sorted(set(re.findall(r"`[^`]*?(--[a-z_]+\.[a-z_.]+)", README)))
+OF_OTHERS = ("--env.", "--sampling.", "--client.")
+"""Beginnings of flags that the evaluation command of verifiers takes."""
+FLAGS = sorted(flag for flag in set(re.findall(r"`[^`]*?(--[a-z_]+\.[a-z_.]+)", README)) if not flag.startswith(OF_OTHERS))
 
 
 def has_setting(name: str) -> bool:

@@ -70,6 +70,55 @@ def agreement(session: Session, served: str | None, questions: int) -> None:
     session.finish(result, render_agreement(result))
 
 
+@command(bench, "judge")
+@click.option("--part", "parts", type=click.Choice(["faults", "cache", "plain", "grpo"]), multiple=True, help="Default: all.")
+@click.option("--judgements", type=click.IntRange(min=1), default=10_000, show_default=True, help="Put to the server that breaks.")
+@click.option("--cached", type=click.IntRange(min=1), default=5_000, show_default=True, help="Verdicts looked up.")
+@click.option("--episodes", type=click.IntRange(min=8), default=64, show_default=True, help="Of the plain step; GRPO's has 24 times.")
+@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Repetitions of what is timed.")
+def judge(session: Session, parts: tuple[str, ...], judgements: int, cached: int, episodes: int, runs: int) -> None:
+    """Break a judge's server, look verdicts up, and time steps with a slow judge; writes judge.json and its timelines."""
+    from slmsearch.bench.judge import PARTS, render_judge, run_judge, write_timelines
+    from slmsearch.bench.learning import save_result
+
+    folder = Path(session.config.paths.mlruns_dir) / "bench"
+    result = run_judge(session.config, parts or PARTS, judgements, cached, episodes, runs, session.say)
+    result["figures"] = write_timelines(result, folder)
+    save_result(result, folder / "judge.json")
+    session.finish(result, "\n".join([render_judge(result), *result["figures"]]))
+
+
+@command(bench, "sandbox")
+@click.option("--programs", type=click.IntRange(min=10), default=1000, show_default=True, help="Programs of each measurement.")
+@click.option("--clients", type=click.IntRange(min=1), default=4, show_default=True, help="Clients of the second measurement.")
+def sandbox(session: Session, programs: int, clients: int) -> None:
+    """Time programs in the sandbox, three tool calls each, over a small world; writes sandbox.json."""
+    from flows.sandbox import small_world, some_sandbox
+    from slmsearch.bench.learning import save_result
+    from slmsearch.bench.sandbox import render_sandbox, run_sandbox
+    from slmsearch.evaluate.ground import make_ground
+
+    config = small_world(session.config)
+    ground = make_ground(config)
+    with some_sandbox(session.config, session.say) as address:
+        settings = config.sandbox.model_copy(update={"base_url": address})
+        result = run_sandbox(settings, ground, programs, clients, session.say)
+    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "sandbox.json")
+    session.finish(result, render_sandbox(result))
+
+
+@command(bench, "executor")
+@click.option("--runs", type=click.IntRange(min=1), default=20, show_default=True, help="Measured runs of each size.")
+def executor(session: Session, runs: int) -> None:
+    """Time independent subproblems of the planner beside one; writes executor.json."""
+    from slmsearch.bench.executor import render_executor, run_executor
+    from slmsearch.bench.learning import save_result
+
+    result = run_executor(runs)
+    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "executor.json")
+    session.finish(result, render_executor(result))
+
+
 def _parse_seeds(text: str) -> list[int]:
     try:
         return [int(seed) for seed in text.split(",")]

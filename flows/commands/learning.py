@@ -56,21 +56,27 @@ def train(session: Session) -> None:
 
 
 @command(_group, "bootstrap")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Default: models/tiny-searcher in the data directory.")
-def bootstrap(session: Session, out: Path | None) -> None:
-    """Train tokenizer and tiny-searcher from scratch on generated episodes, in minutes on two cores."""
+@click.argument("system", type=click.Choice(["searcher", "planner"]), default="searcher")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Default: models/tiny-<SYSTEM> in the data directory.")
+def bootstrap(session: Session, system: str, out: Path | None) -> None:
+    """Train tokenizer and tiny-searcher, or tiny-planner, from scratch on generated data, in minutes on two cores."""
     from slmsearch.learn.bootstrap import bootstrap as make
+    from slmsearch.learn.planner_start import bootstrap_planner, planner_settings
     from tasks.progress import Progress
 
     config = session.config
-    name = "tiny-searcher-clean" if config.sft.recipe == "careful" else "tiny-searcher"
+    settings = planner_settings(config.sft) if system == "planner" else config.sft
+    name = f"tiny-{system}-clean" if config.sft.recipe == "careful" else f"tiny-{system}"
     target = out or Path(config.paths.data_dir) / "models" / name
     with Progress("bootstrap", "steps") as progress:
 
         def on_log(step: int, _: dict[str, float]) -> None:
-            progress(step, config.sft.steps)
+            progress(step, settings.steps)
 
-        facts = make(config.sft, target, config.retrieval.top_k, config.searcher.max_episode_tokens, on_log)
+        if system == "planner":
+            facts = bootstrap_planner(settings, target, config.planner.sft.max_tokens, on_log)
+        else:
+            facts = make(settings, target, config.retrieval.top_k, config.searcher.max_episode_tokens, on_log)
     text = f"{target}: {facts['parameters']:,} parameters, {facts['seconds'] / 60:.1f} minutes"
     session.finish({"model": str(target), **facts}, text)
 

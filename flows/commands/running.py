@@ -7,7 +7,7 @@ import click
 from flows import exits
 from flows.session import Session, command
 
-FLOW_NAMES = ("train-and-eval", "evaluate", "reindex", "validate")
+FLOW_NAMES = ("train-and-eval", "train-planner", "evaluate", "reindex", "validate")
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
@@ -29,6 +29,8 @@ def run(session: Session, flow: str, here: bool) -> None:
     from flows.runner import run_flow
     from flows.text import render_result
 
+    if flow == "train-planner":
+        session.override(system="planner")
     result = run_flow(flow, session.config, session.say, here)
     session.say(where_to_look(session.config, result))
     session.finish(result, render_result(result, session.config))

@@ -11,6 +11,8 @@ where ours computes what a group has in common once, it can be faster than this 
 
 import platform
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from statistics import mean, median
@@ -25,7 +27,9 @@ from slmsearch.bench.continuous import compare_continuous
 from slmsearch.bench.peer import make_peer
 from slmsearch.bench.shapes import Shape, demo_shape, long_shape
 from slmsearch.config import RunConfig, SentinelConfig
-from slmsearch.judge import make_judge
+from slmsearch.evaluate.systems import SearcherSystem
+from slmsearch.generate.writer import Writer
+from slmsearch.judge import Judge, make_judge
 from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.grpo import make_arguments, make_trainer
 from slmsearch.learn.lending import lend_torch, playable
@@ -102,7 +106,7 @@ def measure_shape_speed(shape: Shape, runs: int, directory: Path, say: Any) -> d
         if watch.steps[-1] < best:
             chosen, best = micro_batch, watch.steps[-1]
     ours_watch, peer_watch = Stopwatch(), Stopwatch()
-    ours, bridge = _make_ours(shape, directory, ours_watch)
+    ours, bridge = make_ours(shape, directory, ours_watch, make_judge(shape.config.judge))
     peer = _make_peer(shape, 1, chosen, directory, peer_watch)
     limits: list[float] = []
     for number in range(steps):
@@ -183,15 +187,31 @@ def _spread(figure: dict[str, float]) -> str:
     return f"{figure['median']:.2f} ({figure['low']:.2f}-{figure['high']:.2f})"
 
 
-def _make_ours(shape: Shape, directory: Path, watch: Stopwatch) -> tuple[Any, RolloutBridge]:
+def make_ours(
+    shape: Shape, directory: Path, watch: Stopwatch, judge: Judge, wrap: Callable[[Writer], Writer] = lambda writer: writer
+) -> tuple[Any, RolloutBridge]:
+    """Make a trainer whose every `train` takes one step, at a learning rate that changes nothing.
+
+    Args:
+        shape: what is played.
+        directory: where the trainer may write.
+        watch: takes the times.
+        judge: decides which answers are right.
+        wrap: put around the writer of each step.
+    """
     config = _still(shape.config)
     model, tokenizer = load_trainable(config)
+    lend_plain, spent = lend_torch(tokenizer, config.searcher.tool_role), Spent()
 
-    lend = lend_torch(tokenizer, config.searcher.tool_role)
-    spent = Spent()
-    bridge = RolloutBridge(shape.questions, shape.toolbox, make_judge(config.judge), config, lend, tokenizer.eos_token_id, spent)
+    @contextmanager
+    def lend(trainer: Any) -> Iterator[Writer]:
+        with lend_plain(trainer) as writer:
+            yield wrap(writer)
+
+    system = SearcherSystem(shape.toolbox, judge, config)
+    bridge = RolloutBridge(shape.questions, system, config, lend, tokenizer.eos_token_id, spent)
     callback = StepCallback(bridge, lambda report: None, lambda: False, 1, SentinelConfig(enabled=False), spent)
-    trainer = make_trainer(model, tokenizer, shape.questions, bridge, make_arguments(config, directory, 1, True), config, callback)
+    trainer = make_trainer(model, tokenizer, shape.questions, system, bridge, make_arguments(config, directory, 1, True), config, callback)
     trainer.args.save_strategy = "no"
     trainer.add_callback(watch)
     watch.watch(trainer)

@@ -13,12 +13,13 @@ from slmsearch.errors import CorpusError
 HUB_TIMEOUT_S = 10.0
 
 
-def load_hub_rows(name: str, revision: str | None) -> Iterator[tuple[Row, str]]:
+def load_hub_rows(name: str, revision: str | None, subset: str | None = None) -> Iterator[tuple[Row, str]]:
     """Yield the rows of a data set's `train` split, and where they stand.
 
     Args:
         name: `owner/name`, or the path of a local folder.
         revision: commit; None takes the newest, or what the cache holds where there is no network.
+        subset: configuration of a set that has several.
 
     Raises:
         CorpusError: the set is not there, or cannot be fetched or read.
@@ -29,7 +30,7 @@ def load_hub_rows(name: str, revision: str | None) -> Iterator[tuple[Row, str]]:
 
     is_local = Path(name).is_dir()
     try:
-        rows = load_dataset(name, revision=None if is_local else revision or hub_commit(name), split="train")
+        rows = load_dataset(name, None if is_local else subset, revision=None if is_local else revision or hub_commit(name), split="train")
     except (OSError, ValueError, DatasetsError, pa.ArrowException) as error:
         cause = " ".join(str(error).split())[:200]
         raise CorpusError(f"hub:{name} cannot be loaded ({cause}); check the name, go online once, or give local files") from error

@@ -61,7 +61,7 @@ def _all_pages(config: CorpusConfig) -> list[Page]:
     if not config.pages.startswith(HUB_PREFIX) and folder.is_dir():
         pages = list(_markdown_pages(folder))
     else:
-        pages = [parse_page(row, where) for row, where in _rows(config.pages, config.revision)]
+        pages = [parse_page(row, where) for row, where in read_rows(config.pages, config.revision)]
     if not pages:
         raise CorpusError(f"{config.pages} holds no pages; give JSONL or Parquet rows of id, title, content, or a folder of .md files")
     _require_unique([page.id for page in pages], "page", config.pages)
@@ -72,7 +72,7 @@ def _all_questions(config: CorpusConfig, pages: list[Page]) -> list[Question]:
     if config.questions is None:
         return generate_world(config.world).questions if config.pages is None else []
     library = Library(pages)
-    rows = _rows(config.questions, config.revision)
+    rows = read_rows(config.questions, config.revision)
     questions = _numbered([(parse_question(row, where, library.sections), row.get("id") is None) for row, where in rows])
     if not questions:
         raise CorpusError(f"{config.questions} holds no questions; give rows of id, question, answer, or leave corpus.questions out")
@@ -102,10 +102,19 @@ def _limited(pages: list[Page], questions: list[Question], limit: int) -> tuple[
     return pages, [question for question in questions if question.page_ids and kept.issuperset(question.page_ids)]
 
 
-def _rows(source: str, revision: str | None) -> Iterator[tuple[Row, str]]:
-    """Yield rows and where they stand."""
+def read_rows(source: str, revision: str | None, subset: str | None = None) -> Iterator[tuple[Row, str]]:
+    """Yield the rows of a file or a Hub data set, and where they stand.
+
+    Args:
+        source: a `.jsonl` or `.parquet` file, or `hub:owner/name`.
+        revision: commit of a Hub data set; None takes the newest.
+        subset: configuration of a Hub data set that has several.
+
+    Raises:
+        CorpusError: it is missing or broken.
+    """
     if source.startswith(HUB_PREFIX):
-        yield from load_hub_rows(source.removeprefix(HUB_PREFIX), revision)
+        yield from load_hub_rows(source.removeprefix(HUB_PREFIX), revision, subset)
         return
     path = Path(source)
     if path.is_dir():

@@ -7,7 +7,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -67,10 +67,24 @@ def build_corpus(config: CorpusConfig, corpora_dir: Path) -> str:
     Raises:
         CorpusError: a source is missing or broken, or the corpus cannot be written; nothing half-written stays.
     """
-    key = source_key(config)
+    return store_corpus(config, corpora_dir, lambda: load_source(config), source_key(config))
+
+
+def store_corpus(config: CorpusConfig, corpora_dir: Path, load: Callable[[], tuple[list[Page], list[Question]]], key: str | None) -> str:
+    """Materialise pages and questions from any source and return their digest.
+
+    Args:
+        config: seed of the splits, and what the manifest says of the source.
+        corpora_dir: parent of materialised corpora.
+        load: loads them; not called where `key` is remembered and the corpus it gave is still whole.
+        key: names what `load` would give; None where that cannot be known.
+
+    Raises:
+        CorpusError: the source is missing or broken, or the corpus cannot be written; nothing half-written stays.
+    """
     if key and (digest := _remembered(corpora_dir, key)):
         return digest
-    pages, questions = load_source(config)
+    pages, questions = load()
     split_of = assign_splits(questions, config.split_seed)
     try:
         digest = _write(config, corpora_dir, pages, questions, split_of)

@@ -99,7 +99,7 @@ def _first_missing_hop(goals: Sequence[_Goal], turns: Sequence[Turn]) -> Breakag
         return Breakage.MISREAD
     reads = [i for i, turn in enumerate(turns) if any(goal.reached_by(turn) for goal in goals)]
     tries = turns[reads[-1] + 1 :] if reads else turns
-    if reads and not any(turn.call is not None for turn in tries):
+    if reads and not any(turn.call is not None or turn.program is not None for turn in tries):
         return Breakage.STOPPED_EARLY
     found = any(missing.page_id in (*shown_pages(turn), *opened_pages(turn)) for turn in turns)
     if not found:

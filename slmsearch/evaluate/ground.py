@@ -6,8 +6,12 @@ from pathlib import Path
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import build_corpus, load_corpus
+from slmsearch.evaluate.systems import SearcherSystem, System, make_planner
+from slmsearch.judge import make_judge
+from slmsearch.planner.sources import build_problems
 from slmsearch.retrieval.build import build_index
 from slmsearch.retrieval.open import open_index
+from slmsearch.sandbox.client import make_programs
 from slmsearch.searcher.tools import Toolbox
 
 
@@ -42,5 +46,28 @@ def open_ground(corpora_dir: Path, digest: str, index_dir: Path, index_key: str,
     """
     corpus = load_corpus(corpora_dir, digest)
     index = open_index(index_dir, index_key, config.retrieval)
-    toolbox = Toolbox(corpus.library, index, config.retrieval.top_k, config.searcher.max_section_chars)
+    toolbox = Toolbox(
+        corpus.library, index, config.retrieval.top_k, config.searcher.max_section_chars, make_programs(config, digest, index_key)
+    )
     return Ground(digest, index_key, toolbox, corpus.questions)
+
+
+Questions = dict[str, list[Question]]
+"""By split."""
+
+
+def make_system(config: RunConfig) -> tuple[System, Questions]:
+    """Build, or look up, what the configured system plays on, and open it."""
+    if config.system == "planner":
+        corpora_dir = Path(config.paths.data_dir) / "corpora"
+        return make_planner(config), load_corpus(corpora_dir, build_problems(config.planner, corpora_dir)).questions
+    ground = make_ground(config)
+    return SearcherSystem(ground.toolbox, make_judge(config.judge, config.paths.data_dir), config), ground.questions
+
+
+def open_system(corpora_dir: Path, digest: str, index_dir: Path, index_key: str, config: RunConfig) -> tuple[System, Questions]:
+    """Open what the configured system plays on; see `open_ground`. A planner's problems have no index."""
+    if config.system == "planner":
+        return make_planner(config), load_corpus(corpora_dir, digest).questions
+    ground = open_ground(corpora_dir, digest, index_dir, index_key, config)
+    return SearcherSystem(ground.toolbox, make_judge(config.judge, config.paths.data_dir), config), ground.questions

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import fsum
 
 from slmsearch.evaluate.rows import EpisodeRow
+from slmsearch.planner.reward import PLAN_PARTS
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.reward import REWARD_PARTS
 
@@ -24,6 +25,25 @@ METRICS: dict[str, str] = {
     "reward/random": "mean of the random control",
     "reward/malformed": "mean of the part for malformed episodes",
     "reward/abstained": "mean of the part for abstaining where there is an answer",
+    "reward/gain": "planner: mean of the part taken off where the worker alone is right (negative)",
+    "reward/tokens": "planner: mean of the part paid for few tokens",
+    "reward/independence": "planner: mean of the part paid for independent subproblems",
+    "reward/hacked": "planner: mean of the part for plans that a guard refuses (negative)",
+    "plan/decomposed_frac": "share of problems that the plan splits",
+    "plan/subproblems": "mean subproblems of a plan",
+    "plan/single_frac": "share of plans with exactly one subproblem",
+    "plan/independence": "mean dissimilarity of the subproblems of a plan that has several, 0 to 1",
+    "plan/answerable_frac": "mean share of a plan's subproblems that the worker could answer",
+    "plan/alone_frac": "share of problems that the worker alone gets right",
+    "plan/gain": "share right minus the share that the worker alone gets right",
+    "plan/worker_tokens": "mean tokens the worker read and wrote",
+    "plan/tokens": "mean tokens of planner and worker together",
+    "plan/tokens_per_solved": "tokens of planner and worker per problem solved",
+    "plan/leaked_frac": "share of plans with a number that cannot come from the problem",
+    "plan/restated_frac": "share of plans with a subproblem that is the problem itself",
+    "plan/trivial_frac": "share of plans with a subproblem that leaves nothing to compute",
+    "plan/duplicated_frac": "share of plans that ask the same twice",
+    "plan/hacked_frac": "share of plans that some guard refuses",
     "answer/exact_match": "share of answers equal to an alias after SQuAD's normalisation",
     "answer/f1": "mean token F1 with the best alias",
     "answer/correct": "share of answers the judge calls right; equals exact_match with the exact judge",
@@ -54,12 +74,22 @@ METRICS: dict[str, str] = {
     "loss": "training loss",
     "time/step_s": "seconds of a training step",
     "time/rollout_s": "seconds of a step spent playing episodes",
+    "time/judge_wait_s": "seconds a step waited for verdicts after its last episode had ended; missing with the exact judge",
+    "time/judge_verdict_s": "median seconds of one verdict on the calibration set",
+    "judge/accuracy": "share of the calibration set judged right",
+    "judge/false_accept_frac": "share of wrong answers of the calibration set called right",
+    "judge/false_reject_frac": "share of right answers of the calibration set called wrong",
+    "judge/failed": "answers of the calibration set without a verdict",
+    "judge/kappa_exact": "Cohen's kappa of the judge and exact match on the calibration set",
+    "judge/kappa_known": "Cohen's kappa of the judge and the known verdicts on the calibration set",
     "time/episode_s": "mean seconds from the first prompt to the end of an episode, batch mates included",
 }
 """Name -> meaning and unit, `_frac` and shares from 0 to 1."""
 
-FAMILIES = ("errors/",)
-"""Prefixes of names that depend on what happened: `errors/<boundary>` counts episodes lost at that boundary."""
+FAULTS = "faults/"
+FAMILIES = ("errors/", FAULTS)
+"""Prefixes of names that depend on what happened: `errors/<boundary>` counts episodes lost at that boundary, `faults/<fault>` is the
+share of plans with that fault."""
 
 EVAL_PREFIX = "eval/"
 
@@ -93,6 +123,8 @@ def row_values(rows: Iterable[EpisodeRow], metric: str) -> list[float | None]:
     Raises:
         KeyError: the metric is not a mean over rows.
     """
+    if metric not in _MEANS and metric in METRICS:
+        return [row.measured.get(metric) for row in rows]
     value = _MEANS[metric]
     return [value(row) for row in rows]
 
@@ -116,12 +148,26 @@ def summarise(rows: Sequence[EpisodeRow]) -> dict[str, float]:
         if values:
             summary[name] = fsum(values) / len(values)
     if graded:
-        summary |= {f"reward/{part}": fsum(row.reward_parts.get(part, 0.0) for row in graded) / len(graded) for part in REWARD_PARTS}
+        parts = PLAN_PARTS if any(row.measured for row in graded) else REWARD_PARTS
+        summary |= {f"reward/{part}": fsum(row.reward_parts.get(part, 0.0) for row in graded) / len(graded) for part in parts}
+        summary |= _summarise_measured(graded)
     summary |= {f"stop/{reason}": sum(row.stop_reason == reason for row in rows) / len(rows) for reason in StopReason}
     for row in rows:
         if row.failed:
             name = f"errors/{row.failure.partition(':')[0]}"
             summary[name] = summary.get(name, 0.0) + 1
+    return summary
+
+
+def _summarise_measured(graded: Sequence[EpisodeRow]) -> dict[str, float]:
+    """Average what only one system has; a fault is counted over all rows, for only rows that have it name it."""
+    summary: dict[str, float] = {}
+    for name in dict.fromkeys(name for row in graded for name in row.measured):
+        values = [row.measured[name] for row in graded if name in row.measured]
+        summary[name] = fsum(values) / (len(graded) if name.startswith(FAULTS) else len(values))
+    solved = fsum(row.correct for row in graded)
+    if "plan/tokens" in summary and solved:
+        summary["plan/tokens_per_solved"] = summary["plan/tokens"] * len(graded) / solved
     return summary
 
 

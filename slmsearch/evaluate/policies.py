@@ -3,6 +3,9 @@
     untrained                     the configured model without an adapter
     trained                       the configured model with the configured adapter
     random, retrieve-then-answer  baselines without a model
+    worker-alone, plan-is-question, plans-shuffled
+                                  controls of the planner: everything left to the worker, the problem itself as the only part, and
+                                  the plans of an evaluation dealt out to other problems
     openai:<model>@<base_url>     a served model
     a path or Hub id              another model, or a LoRA adapter of the configured one
 
@@ -20,6 +23,8 @@ from slmsearch.learn.models import model_hash, trained_policy
 from slmsearch.searcher.tools import Toolbox
 
 RANDOM, RETRIEVE_THEN_ANSWER, TRAINED, UNTRAINED = "random", "retrieve-then-answer", "trained", "untrained"
+WORKER_ALONE, PLAN_IS_QUESTION, PLANS_SHUFFLED = "worker-alone", "plan-is-question", "plans-shuffled"
+PLAN_CONTROLS = (WORKER_ALONE, PLAN_IS_QUESTION, PLANS_SHUFFLED)
 _OPENAI_PREFIX = "openai:"
 
 
@@ -31,6 +36,8 @@ class PolicySpec:
     """As it stands in tables."""
     policy: PolicyConfig | None
     """The model and its adapter; None for a baseline without a model, which `name` then names."""
+    plans_of: str = ""
+    """`plans-shuffled`: key of the evaluation whose plans are dealt out."""
 
 
 def parse_policy(spec: str, config: PolicyConfig) -> PolicySpec:
@@ -43,7 +50,7 @@ def parse_policy(spec: str, config: PolicyConfig) -> PolicySpec:
     Raises:
         ConfigError: the name is empty or malformed, or `trained` is asked for without an adapter.
     """
-    if spec in (RANDOM, RETRIEVE_THEN_ANSWER):
+    if spec in (RANDOM, RETRIEVE_THEN_ANSWER, WORKER_ALONE, PLAN_IS_QUESTION):
         return PolicySpec(spec, None)
     if spec == UNTRAINED:
         return PolicySpec(spec, config.model_copy(update={"adapter": None}))
@@ -62,6 +69,8 @@ def parse_policy(spec: str, config: PolicyConfig) -> PolicySpec:
 def describe_policy(spec: PolicySpec, config: RunConfig) -> dict[str, Any]:
     """Say what a policy is made of: content hashes for local files, names for what is served. Part of every evaluation key."""
     policy = spec.policy
+    if policy is None and spec.plans_of:
+        return {"baseline": spec.name, "plans_of": spec.plans_of, "seed": config.evaluate.seed}
     if policy is None:
         return {"baseline": spec.name, "seed": config.evaluate.seed if spec.name == RANDOM else None}
     if policy.base_url:

@@ -5,7 +5,7 @@ so that a comparison can be replayed from what was stored.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from slmsearch.corpus.questions import Question
@@ -56,6 +56,8 @@ class EpisodeRow:
     """Where a wrong episode broke (`Breakage`); empty for right and failed ones."""
     failure: str
     """`boundary: message` of a failed row; empty otherwise."""
+    measured: dict[str, float] = field(default_factory=dict)
+    """Further metrics of the row, under their names in `METRICS`; what only one of the systems has."""
 
     @property
     def failed(self) -> bool:
@@ -94,7 +96,7 @@ def make_row(question: Question, episode: Episode, verdict: Verdict, reward: Rew
         reward_parts=dict(reward.parts) if reward else {},
         turns=len(episode.turns),
         tool_calls=len(episode.calls),
-        unserved_calls=sum(turn.result is not None and not turn.result.served for turn in episode.turns),
+        unserved_calls=episode.num_unserved,
         stop_reason=(StopReason.FAILED if failed else episode.stop_reason).value,
         first_hit=evidence.first_hit,
         any_hit=evidence.any_hit,
@@ -118,8 +120,8 @@ def row_from_dict(values: Mapping[str, Any]) -> EpisodeRow:
     Raises:
         EvaluationError: a field is missing or unknown.
     """
-    expected = {field.name for field in fields(EpisodeRow)}
-    if not isinstance(values, Mapping) or set(values) != expected:
+    expected = {column.name for column in fields(EpisodeRow)}
+    if not isinstance(values, Mapping) or set(values) | {"measured"} != expected:  # rows stored earlier have none
         odd = ", ".join(sorted(map(str, set(values) ^ expected)))
         raise EvaluationError(f"stored row has missing or unknown fields ({odd}); evaluate again with this version")
     return EpisodeRow(**values)

@@ -9,26 +9,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from slmsearch.config import EvaluateConfig, JudgeConfig, RewardConfig, RunConfig
+from slmsearch.config import EvaluateConfig, JudgeConfig, RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import CorpusError, EvaluationError
 from slmsearch.evaluate.metrics import summarise, summarise_slices
 from slmsearch.evaluate.policies import PolicySpec, describe_policy, make_policy_writer
-from slmsearch.evaluate.rows import EpisodeRow, make_row
+from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.store import Evaluation
-from slmsearch.generate.writer import Sampling
-from slmsearch.judge import Judge, Verdict, make_judge
+from slmsearch.evaluate.systems import SearcherSystem, System, planner_sources
+from slmsearch.generate.writer import Sampling, Writer
+from slmsearch.judge import make_judge
 from slmsearch.keys import content_key
-from slmsearch.searcher.episode import Episode, StopReason
-from slmsearch.searcher.prompt import PROMPT_VERSION
-from slmsearch.searcher.reward import score_episode
-from slmsearch.searcher.rollout import play_episodes
+from slmsearch.searcher.episode import Episode
+from slmsearch.searcher.prompt import PROMPT_VERSION, describe_searcher
 from slmsearch.searcher.tools import Toolbox
 
 EVALUATION_VERSION = 1
 """Part of every evaluation key; raise it when playing, grading or the rows' fields change."""
 
-_NO_TOKEN_LIMIT = 1_000_000_000
 Progress = Callable[[int, int], None]
 """Called with the questions done and their total."""
 
@@ -55,6 +53,14 @@ def select_questions(questions: dict[str, list[Question]], config: EvaluateConfi
 
 def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec, config: RunConfig) -> dict[str, Any]:
     """Collect everything that decides what an evaluation comes to, except the machine."""
+    if config.system == "planner":
+        return {
+            "version": EVALUATION_VERSION,
+            "questions": content_key(questions=[asdict(question) for question in questions]),
+            "policy": describe_policy(spec, config),
+            "batch_size": config.evaluate.batch_size,
+            **planner_sources(config),
+        }
     return {
         "version": EVALUATION_VERSION,
         "prompt_version": PROMPT_VERSION,
@@ -62,7 +68,7 @@ def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec
         "index_key": index_key,
         "top_k": config.retrieval.top_k,
         "policy": describe_policy(spec, config),
-        "searcher": config.searcher.model_dump(mode="json"),
+        "searcher": describe_searcher(config.searcher, config.sandbox.limits),
         "judge": _describe_judge(config.judge),
         "reward": config.reward.model_dump(mode="json"),
         # Batching decides padding, and with it the last bits of logits.
@@ -92,55 +98,47 @@ def evaluate_policy(
         EvaluationError: more episodes failed than `decision.max_failed_frac` allows; the message names a cause. Raised as soon as
             that is certain, so that a service that is down costs one batch and its result is never stored.
     """
-    started = time.perf_counter()
     writer = make_policy_writer(spec, toolbox, config)
-    judge = make_judge(config.judge)
-    limits, sampling = _limits(spec, config)
+    return evaluate_system(
+        questions, SearcherSystem(toolbox, make_judge(config.judge, config.paths.data_dir), config), writer, spec, config, progress
+    )
+
+
+def evaluate_system(
+    questions: Sequence[Question], system: System, writer: Writer, spec: PolicySpec, config: RunConfig, progress: Progress | None = None
+) -> Evaluation:
+    """Play every question once, greedily, and grade it, whatever system plays.
+
+    Args:
+        questions: questions, in the order of the rows.
+        system: plays and grades.
+        writer: the policy.
+        spec: what the policy is.
+        config: batch size and tolerated failures.
+        progress: told after each batch.
+
+    Raises:
+        EvaluationError: as for `evaluate_policy`.
+    """
+    started = time.perf_counter()
+    if spec.policy is None:
+        # Policies without a model count bytes, not tokens: a limit made for tokens would cut them off in mid-read.
+        system = system.without_token_limits()
+    sampling = Sampling(temperature=0.0, seed=config.evaluate.seed, max_new_tokens=system.limits.max_turn_tokens)
     episodes: list[Episode] = []
     rows: list[EpisodeRow] = []
     for start in range(0, len(questions), config.evaluate.batch_size):
         batch = questions[start : start + config.evaluate.batch_size]
-        played = play_episodes(batch, writer, toolbox, limits, sampling)
+        played = system.complete(batch, system.play(batch, writer, sampling))
         if spec.policy is None:
             played = [_without_tokens(episode) for episode in played]
         episodes += played
-        rows += grade_episodes(batch, played, judge, config.reward)
+        rows += system.grade(batch, played)
         _check_failures(rows, len(questions), config.decision.max_failed_frac)
         if progress is not None:
             progress(len(rows), len(questions))
     seconds = time.perf_counter() - started
     return Evaluation(tuple(rows), tuple(episodes), summarise(rows), summarise_slices(rows), seconds)
-
-
-def grade_episodes(
-    questions: Sequence[Question], episodes: Sequence[Episode], judge: Judge, reward: RewardConfig, draws: Sequence[float] = ()
-) -> list[EpisodeRow]:
-    """Judge and score played episodes, one row each; failed ones are neither judged nor scored.
-
-    Args:
-        questions: the question of each episode.
-        episodes: what was played.
-        judge: decides which answers are right.
-        reward: weights of the reward.
-        draws: what `score_episode` takes, one for each episode; needed only where the reward is random.
-    """
-    pairs = list(zip(questions, episodes, strict=True))
-    asked = [i for i, (_, episode) in enumerate(pairs) if episode.stop_reason is not StopReason.FAILED]
-    judged = dict(zip(asked, judge.judge([(pairs[i][0], pairs[i][1].answer) for i in asked]), strict=True))
-    rows = []
-    for i, (question, episode) in enumerate(pairs):
-        verdict = judged.get(i, Verdict(None, failure=episode.failure))
-        scored = None if verdict.correct is None else score_episode(episode, question, verdict.correct, reward, draws[i] if draws else 0.0)
-        rows.append(make_row(question, episode, verdict, scored))
-    return rows
-
-
-def _limits(spec: PolicySpec, config: RunConfig) -> tuple[Any, Sampling]:
-    searcher = config.searcher
-    if spec.policy is None:
-        # Policies without a model count bytes, not tokens: a limit made for tokens would cut them off in mid-read.
-        searcher = searcher.model_copy(update={"max_episode_tokens": _NO_TOKEN_LIMIT, "max_turn_tokens": _NO_TOKEN_LIMIT})
-    return searcher, Sampling(temperature=0.0, seed=config.evaluate.seed, max_new_tokens=searcher.max_turn_tokens)
 
 
 def _without_tokens(episode: Episode) -> Episode:
@@ -160,6 +158,6 @@ def _check_failures(rows: Sequence[EpisodeRow], total: int, max_failed_frac: flo
 def _describe_judge(config: JudgeConfig) -> dict[str, Any]:
     if config.kind == "exact":
         return {"kind": "exact"}
-    from slmsearch.judge.llm import load_prompt
+    from slmsearch.judge.prompt import load_prompt
 
     return {"kind": config.kind, "model": config.model, "base_url": config.base_url, "prompt": content_key(text=load_prompt())}

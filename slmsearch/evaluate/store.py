@@ -17,7 +17,7 @@ from typing import Any
 from slmsearch.errors import EvaluationError
 from slmsearch.evaluate.rows import EpisodeRow, row_from_dict, row_to_dict
 from slmsearch.keys import file_key
-from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult, Turn
+from slmsearch.searcher.episode import CallMade, Episode, StopReason, ToolCall, ToolResult, Turn
 
 ROWS, EPISODES, METRICS_FILE, MANIFEST = "rows.jsonl", "episodes.jsonl", "metrics.json", "manifest.json"
 
@@ -119,6 +119,11 @@ def episode_to_dict(episode: Episode) -> dict[str, Any]:
     values = asdict(episode)
     for turn in values["turns"]:
         del turn["sampled_logprobs"]
+        if turn["program"] is None:  # a turn without a program is stored as it was before there were any
+            del turn["program"]
+        for name in ("made", "tokens"):  # nor is what only programs and planners have
+            if turn["result"] is not None and not turn["result"][name]:
+                del turn["result"][name]
     return values
 
 
@@ -138,8 +143,7 @@ def episode_from_dict(values: Mapping[str, Any]) -> Episode:
 
 def _turn_from_dict(values: Mapping[str, Any]) -> Turn:
     call, result = values["call"], values["result"]
-    if result is not None:
-        result = ToolResult(**{**result, "page_ids": tuple(result["page_ids"]), "section_ids": tuple(result["section_ids"])})
+    result = None if result is None else result_from_dict(result)
     return Turn(
         text=values["text"],
         call=None if call is None else ToolCall(**call),
@@ -147,7 +151,14 @@ def _turn_from_dict(values: Mapping[str, Any]) -> Turn:
         result=result,
         context_ids=tuple(values["context_ids"]),
         sampled_ids=tuple(values["sampled_ids"]),
+        program=values.get("program"),
     )
+
+
+def result_from_dict(values: Mapping[str, Any]) -> ToolResult:
+    """Turn stored values back into a tool result."""
+    made = tuple(CallMade(ToolCall(**item["call"]), result_from_dict(item["result"])) for item in values.get("made", ()))
+    return ToolResult(values["text"], values["served"], tuple(values["page_ids"]), tuple(values["section_ids"]), made)
 
 
 def _write_files(directory: Path, key: str, evaluation: Evaluation, sources: Mapping[str, Any]) -> None:

@@ -1,5 +1,7 @@
 """A policy's settings to a writer, and a model's directory to a loaded model."""
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,31 @@ def make_writer(policy: PolicyConfig, tool_role: str = "tool") -> Writer:
     return TorchWriter(model.eval(), tokenizer, tool_role)
 
 
-def load_model(policy: PolicyConfig) -> tuple[Any, Any]:
+def make_seats(policy: PolicyConfig, tool_role: str = "tool") -> tuple[Writer, Callable[[], AbstractContextManager[Writer]]]:
+    """Load a policy once for two seats: a writer of it, and what lends a writer of its base with the adapter off.
+
+    Raises:
+        ModelError: the model or adapter cannot be loaded.
+    """
+    from slmsearch.generate.torch_writer import TorchWriter
+
+    model, tokenizer = load_model(policy, keep_adapter=True)
+    model.eval()
+
+    @contextmanager
+    def borrow() -> Iterator[Writer]:
+        with model.disable_adapter() if policy.adapter else nullcontext():
+            yield TorchWriter(model, tokenizer, tool_role)
+
+    return TorchWriter(model, tokenizer, tool_role), borrow
+
+
+def load_model(policy: PolicyConfig, keep_adapter: bool = False) -> tuple[Any, Any]:
     """Load model and tokenizer, with the policy's adapter merged into the weights if it names one.
+
+    Args:
+        policy: what to load.
+        keep_adapter: leave the adapter beside the weights, so that it can be switched off.
 
     Raises:
         ModelError: a path is missing or damaged, a Hub id cannot be fetched, or the adapter belongs to another base.
@@ -44,7 +69,7 @@ def load_model(policy: PolicyConfig) -> tuple[Any, Any]:
         raise ModelError(f"cannot load model {policy.model!r}: {first_line(error)}; give a path or Hub id in policy.model") from error
     if policy.adapter:
         # Merged into 4-bit weights an adapter would be rounded with them.
-        model = merge_adapter(model, policy.adapter, keep=policy.load_in_4bit)
+        model = merge_adapter(model, policy.adapter, keep=keep_adapter or policy.load_in_4bit)
     return (model if quantised else model.to(device)), tokenizer
 
 

@@ -40,9 +40,14 @@ class OpenAIWriter:
         """See `Writer.write`; a request that fails after its retries makes its row `failed`."""
         for row, result in zip(rows, results, strict=True):
             if result is not None:
-                self._dialogues[row].append({"role": self._tool_role, "content": result})
+                self._dialogues[row].append(self._tool_message(result))
         with ThreadPoolExecutor(self._concurrency) as pool:
             return list(pool.map(self._write, rows, room))
+
+    def _tool_message(self, result: str) -> Message:
+        # OpenAI's protocol wants to know which call a tool answers, and llama-cpp-python refuses a message that does not say so.
+        call = {"tool_call_id": "call"} if self._tool_role == "tool" else {}
+        return {"role": self._tool_role, "content": result, **call}
 
     def close(self) -> None:
         """See `Writer.close`."""

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM,
 from slmsearch.config import SftConfig
 from slmsearch.generate.dialogue import Dialogue
 from slmsearch.learn.demonstrations import make_demonstrations
-from slmsearch.learn.sft import demonstrated, train_sft
+from slmsearch.learn.sft import Encoded, demonstrated, train_sft
 from slmsearch.learn.tokenizer import build_tokenizer
 
 TOKENIZER_EPISODES = 4000
@@ -77,15 +77,42 @@ def bootstrap(
     Returns:
         What `bootstrap.json` in the directory says: recipe, steps, seconds, parameters.
     """
+
+    def stream(dialogue: Dialogue) -> Iterator[Encoded]:
+        return demonstrated(dialogue, config, top_k, max_tokens)
+
+    tokenizer = build_tokenizer(_texts(config, top_k))
+    return make_start(config, out, tokenizer, stream, _card, on_log)
+
+
+def make_start(
+    config: SftConfig,
+    out: Path,
+    tokenizer: PreTrainedTokenizerBase,
+    stream: Callable[[Dialogue], Iterator[Encoded]],
+    card: Callable[[SftConfig, dict[str, Any]], str],
+    on_log: Callable[[int, dict[str, float]], None] | None = None,
+    even: bool = False,
+) -> dict[str, Any]:
+    """Train a model from scratch on any stream of demonstrations, and write it with its tokenizer.
+
+    Args:
+        config: steps, seed, batch size.
+        out: directory to write; replaced as a whole when everything is done.
+        tokenizer: trained already.
+        stream: begins an endless stream of demonstrations, encoded by the model's dialogue.
+        card: writes the model card from what `bootstrap.json` will say.
+        on_log: progress, as in `train_sft`.
+        even: weigh every token alike, as in `train_sft`.
+    """
     started = time.perf_counter()
     temporary = out.with_name(f".{out.name}-{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    tokenizer = build_tokenizer(_texts(config, top_k))
     set_seed(config.seed)
     model = make_model(tokenizer)
     dialogue = Dialogue(tokenizer)
-    train_sft(model, tokenizer, config, temporary / "scratch", lambda: demonstrated(dialogue, config, top_k, max_tokens), on_log)
+    train_sft(model, tokenizer, config, temporary / "scratch", lambda: stream(dialogue), on_log, even=even)
     shutil.rmtree(temporary / "scratch", ignore_errors=True)
     model.save_pretrained(temporary)
     tokenizer.save_pretrained(temporary)
@@ -96,7 +123,7 @@ def bootstrap(
         "threads": torch.get_num_threads(),
     }
     (temporary / "bootstrap.json").write_text(json.dumps(facts, indent=2) + "\n")
-    (temporary / "README.md").write_text(_card(config, facts))
+    (temporary / "README.md").write_text(card(config, facts))
     shutil.rmtree(out, ignore_errors=True)
     os.replace(temporary, out)
     return facts

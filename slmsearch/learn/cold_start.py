@@ -16,12 +16,13 @@ from typing import Any, Literal
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import TrainingError
-from slmsearch.evaluate.run import grade_episodes
+from slmsearch.evaluate.grade import grade_episodes, judging_ahead
 from slmsearch.generate.dialogue import Dialogue
 from slmsearch.generate.load import load_model
 from slmsearch.generate.torch_writer import TorchWriter
 from slmsearch.generate.writer import Sampling
 from slmsearch.judge import Judge, make_judge
+from slmsearch.judge.qualify import require_qualified
 from slmsearch.learn.sft import Encoded, demonstrated, encode_episode, repeated, train_sft
 from slmsearch.searcher.episode import Episode
 from slmsearch.searcher.rollout import play_episodes
@@ -51,8 +52,11 @@ def start_cold(
 
     Raises:
         TrainingError: no episode of the model's own was right.
+        PreflightError: the judge that would say which are right has not passed its qualification.
     """
     started = time.perf_counter()
+    if source == "own":
+        require_qualified(config.judge, config.paths.data_dir)
     model, tokenizer = load_model(config.policy.model_copy(update={"dtype": "float32"}))
     dialogue = Dialogue(tokenizer, config.searcher.tool_role)
     own: list[Encoded] = []
@@ -88,7 +92,7 @@ def _own_episodes(config: RunConfig, writer: TorchWriter, say: Callable[[str], N
 
     ground = make_ground(config)
     questions = select_questions(ground.questions.get(config.train.split, []), config.train.limit or config.sft.own_questions)
-    kept = sample_own(questions, ground.toolbox, make_judge(config.judge), config, writer)
+    kept = sample_own(questions, ground.toolbox, make_judge(config.judge, config.paths.data_dir), config, writer)
     say(f"{len(kept)} right episodes on {len({episode.question_id for episode in kept})} of {len(questions)} questions")
     if not kept:
         raise TrainingError("no episode of the model's own was right: begin with `slmsearch sft --from demonstrations`")
@@ -114,7 +118,8 @@ def sample_own(questions: Sequence[Question], toolbox: Toolbox, judge: Judge, co
     for start in range(0, len(questions), per_batch):
         batch = [question for question in questions[start : start + per_batch] for _ in range(tries)]
         sampling = Sampling(config.train.temperature, config.sft.seed + start, config.searcher.max_turn_tokens)
-        episodes = play_episodes(batch, writer, toolbox, config.searcher, sampling)
+        with judging_ahead(judge) as on_end:
+            episodes = play_episodes(batch, writer, toolbox, config.searcher, sampling, on_end)
         rows = grade_episodes(batch, episodes, judge, config.reward)
         for first in range(0, len(batch), tries):
             right = [k for k in range(first, first + tries) if not rows[k].failed and rows[k].correct]

@@ -23,10 +23,10 @@ from trl import GRPOConfig, GRPOTrainer
 from slmsearch.config import LoraSection, RunConfig, TrainConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import ConfigError
+from slmsearch.evaluate.systems import System, limits_of
 from slmsearch.learn.advantages import compute_advantages
 from slmsearch.learn.memory import PROMPT_TOKENS
 from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward
-from slmsearch.searcher.prompt import make_prompt
 
 ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK = 16, 512, 4096
 """Episodes of similar length that go through the model together, padding cut off: so many where they are short (tokens), otherwise so
@@ -57,11 +57,11 @@ def order_questions(num_questions: int, num_rows: int, seed: int) -> list[int]:
     return order[:num_rows]
 
 
-def make_dataset(questions: Sequence[Question], config: RunConfig) -> Dataset:
+def make_dataset(questions: Sequence[Question], system: System, config: RunConfig) -> Dataset:
     """Make the data of a whole run: one row per question and step, as messages."""
     rows = num_steps(config.train, len(questions)) * config.train.questions_per_step
     order = order_questions(len(questions), rows, config.train.seed)
-    prompts = [[dict(message) for message in make_prompt(question.question, config.searcher)] for question in questions]
+    prompts = [[dict(message) for message in system.prompt(question)] for question in questions]
     return Dataset.from_dict({"prompt": [prompts[i] for i in order]})
 
 
@@ -96,7 +96,7 @@ def make_arguments(config: RunConfig, directory: Path, max_steps: int, use_cpu: 
         beta=train.kl_coef,
         epsilon_high=0.28,
         mask_truncated_completions=train.mask_truncated,
-        max_completion_length=config.searcher.max_episode_tokens,
+        max_completion_length=limits_of(config).max_episode_tokens,
         disable_dropout=True,
         gradient_checkpointing=train.gradient_checkpointing,
         use_cpu=use_cpu,
@@ -123,7 +123,7 @@ def _vllm_arguments(config: RunConfig) -> dict[str, Any]:
         "vllm_server_base_url": vllm.base_url if vllm.mode == "server" else None,
         "vllm_gpu_memory_utilization": vllm.gpu_memory_frac,
         "vllm_enable_sleep_mode": vllm.mode == "colocate",
-        "vllm_max_model_length": PROMPT_TOKENS + config.searcher.max_episode_tokens,
+        "vllm_max_model_length": PROMPT_TOKENS + limits_of(config).max_episode_tokens,
     }
 
 
@@ -251,6 +251,7 @@ def make_trainer(
     model: Any,
     tokenizer: Any,
     questions: Sequence[Question],
+    system: System,
     bridge: RolloutBridge,
     arguments: GRPOConfig,
     config: RunConfig,
@@ -264,7 +265,7 @@ def make_trainer(
         model=model,
         reward_funcs=episode_reward,
         args=arguments,
-        train_dataset=make_dataset(questions, config),
+        train_dataset=make_dataset(questions, system, config),
         processing_class=tokenizer,
         peft_config=make_adapter_config(config.train.lora) if config.train.method == "lora" and not isinstance(model, PeftModel) else None,
         rollout_func=bridge,

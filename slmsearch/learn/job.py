@@ -12,10 +12,11 @@ from typing import Any
 from pydantic import SecretStr
 
 from slmsearch.config import JudgeConfig, PolicyConfig, RunConfig
-from slmsearch.judge.llm import load_prompt
+from slmsearch.evaluate.systems import planner_sources
+from slmsearch.judge.prompt import load_prompt
 from slmsearch.keys import content_key
 from slmsearch.learn.models import model_hash
-from slmsearch.searcher.prompt import make_prompt
+from slmsearch.searcher.prompt import describe_searcher, make_prompt
 
 TRAINING_VERSION = 2
 """Part of every train key; raise it when the code changes what a training run computes."""
@@ -50,16 +51,10 @@ class TrainJob:
     def from_json(cls, text: str, secrets: dict[str, str] | None = None) -> "TrainJob":
         """Read a job and put the secrets (dotted path to value) back into its config."""
         fields = json.loads(text)
-        config = fields.pop("config")
-        for name, value in (secrets or {}).items():
-            *path, leaf = name.split(".")
-            section = config
-            for part in path:
-                section = section[part]
-            section[leaf] = value
+        config = join_secrets(fields.pop("config"), secrets or {})
         for name in ("directory", "corpora_dir", "index_dir"):
             fields[name] = Path(fields[name])
-        return cls(**fields, config=RunConfig.model_validate(config))
+        return cls(**fields, config=config)
 
 
 def make_job(config: RunConfig, corpus_digest: str, index_key: str) -> TrainJob:
@@ -71,6 +66,15 @@ def make_job(config: RunConfig, corpus_digest: str, index_key: str) -> TrainJob:
 
 def train_key(config: RunConfig, corpus_digest: str, index_key: str) -> str:
     """Hash everything that decides what a training run ends with, except the machine."""
+    if config.system == "planner":
+        return content_key(
+            version=TRAINING_VERSION,
+            packages={name: version(name) for name in PACKAGES},
+            corpus=corpus_digest,
+            policy=_policy_part(config.policy),
+            train=config.train.model_dump(mode="json", exclude=_NOT_TRAINED_ON),
+            planner=planner_sources(config),
+        )
     return content_key(
         version=TRAINING_VERSION,
         packages={name: version(name) for name in PACKAGES},
@@ -79,7 +83,7 @@ def train_key(config: RunConfig, corpus_digest: str, index_key: str) -> str:
         top_k=config.retrieval.top_k,
         policy=_policy_part(config.policy),
         prompt=[dict(message) for message in make_prompt("?", config.searcher)],
-        searcher=config.searcher.model_dump(mode="json"),
+        searcher=describe_searcher(config.searcher, config.sandbox.limits),
         reward=config.reward.model_dump(mode="json"),
         judge=_judge_part(config.judge),
         train=config.train.model_dump(mode="json", exclude=_NOT_TRAINED_ON),
@@ -118,3 +122,14 @@ def split_secrets(config: RunConfig) -> tuple[dict[str, Any], dict[str, str]]:
             section = section[part]
         section[leaf] = None
     return plain, secrets
+
+
+def join_secrets(plain: dict[str, Any], secrets: dict[str, str]) -> RunConfig:
+    """Make a config from what `split_secrets` split."""
+    for name, value in secrets.items():
+        *path, leaf = name.split(".")
+        section = plain
+        for part in path:
+            section = section[part]
+        section[leaf] = value
+    return RunConfig.model_validate(plain)

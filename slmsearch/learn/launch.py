@@ -21,7 +21,8 @@ from typing import Any
 
 from slmsearch.errors import SlmSearchError, TrainingError
 from slmsearch.learn.checkpoints import checkpoint_step, discard_after, file_hash, latest_complete_checkpoint
-from slmsearch.learn.files import ADAPTER, CHECKPOINTS, ERROR, JOB, LOCK, LOG, MANIFEST, PREFLIGHT, STEPS, STOP
+from slmsearch.learn.examples import EXAMPLES, truncate_examples
+from slmsearch.learn.files import ADAPTER, CHECKPOINTS, ERROR, JOB, JUDGE, LOCK, LOG, MANIFEST, PREFLIGHT, STEPS, STOP
 from slmsearch.learn.job import TrainJob
 from slmsearch.learn.models import weights_file
 from slmsearch.learn.process import TrainingProcess
@@ -107,6 +108,15 @@ def read_preflight(job: TrainJob) -> list[dict[str, Any]]:
         return []
 
 
+def read_judge_state(job: TrainJob) -> dict[str, Any]:
+    """Return what was known of the language model that judged a job (`JudgeState`); empty where none did."""
+    try:
+        state: dict[str, Any] = json.loads((job.directory / JUDGE).read_text(encoding="utf-8"))
+        return state
+    except (OSError, ValueError):
+        return {}
+
+
 def _prepare(job: TrainJob, resume: bool) -> None:
     """Bring the directory into the state of its last complete checkpoint, or of none, and write the job."""
     checkpoints = job.directory / CHECKPOINTS
@@ -114,6 +124,7 @@ def _prepare(job: TrainJob, resume: bool) -> None:
     step = checkpoint_step(checkpoint) if checkpoint else 0
     discard_after(checkpoints, step)
     truncate_reports(job.directory / STEPS, step)
+    truncate_examples(job.directory / EXAMPLES, step)
     for name in (ERROR, STOP, MANIFEST):
         (job.directory / name).unlink(missing_ok=True)
     (job.directory / JOB).write_text(job.to_json(), encoding="utf-8")

@@ -10,6 +10,7 @@ from peft.tuners.lora import Linear as LoraLinear
 from torch.nn import Linear, Parameter
 from trl.models import unwrap_model_for_generation
 
+from slmsearch.errors import ConfigError
 from slmsearch.generate.engine_writer import Engine, EngineWriter
 from slmsearch.generate.torch_writer import TorchWriter
 from slmsearch.generate.vllm import ColocatedEngine, ServedEngine
@@ -29,6 +30,29 @@ def lend_torch(tokenizer: Any, tool_role: str) -> Lend:
     def lend(trainer: Any) -> Iterator[Writer]:
         with playable(trainer) as model:
             yield TorchWriter(model, tokenizer, tool_role)
+
+    return lend
+
+
+def lend_base(tokenizer: Any, tool_role: str) -> Lend:
+    """Lend to a torch writer over the weights that training began from: the adapter is off while it writes.
+
+    Raises:
+        ConfigError: all weights are trained, so that nothing is frozen.
+    """
+
+    @contextmanager
+    def lend(trainer: Any) -> Iterator[Writer]:
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        if not isinstance(model, PeftModel):
+            raise ConfigError("planner.worker.kind base needs an adapter to switch off: set train.method to lora, or choose another worker")
+        was_training = trainer.model.training
+        trainer.model.eval()
+        try:
+            with torch.no_grad(), trainer.accelerator.autocast(), model.disable_adapter():
+                yield TorchWriter(model.get_base_model(), tokenizer, tool_role)
+        finally:
+            trainer.model.train(was_training)
 
     return lend
 

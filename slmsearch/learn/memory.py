@@ -1,8 +1,9 @@
 """How much memory a run will need, from its settings and the model's shape, before anything is loaded.
 
-Sampling, judging and updating never need the device at once: the peak is what always stays (weights, optimiser) plus the larger of
-sampling and updating. Activations per token and layer: 34 x hidden size bytes at 16 bits, attention scores not kept
-(Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", section 4).
+Sampling and updating never need the device at once, and a judge needs it while sampling (`judge.overlap`) or always
+(`judge.keep_loaded`): the peak is what always stays (weights, optimiser) plus the larger of sampling and updating. Activations per
+token and layer: 34 x hidden size bytes at 16 bits, attention scores not kept (Korthikanti et al. 2022, "Reducing Activation
+Recomputation in Large Transformer Models", section 4).
 """
 
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Any
 
 from slmsearch.config import RunConfig
 from slmsearch.errors import ModelError
+from slmsearch.evaluate.systems import limits_of
 from slmsearch.generate.load import check_local, first_line
 
 GIB = 1 << 30
@@ -126,7 +128,7 @@ def plan_memory(config: RunConfig, shape: Shape, available: Mapping[str, float])
         shape: of the policy's model.
         available: free bytes of `cpu` and, where there is one, of `cuda`.
     """
-    train, searcher = config.train, config.searcher
+    train, limits = config.train, limits_of(config)
     device = "cuda" if config.policy.device != "cpu" and "cuda" in available else "cpu"
     width = 4 if config.policy.dtype == "float32" else 2
     per_weight = NF4_BYTES if config.policy.load_in_4bit else width
@@ -138,7 +140,8 @@ def plan_memory(config: RunConfig, shape: Shape, available: Mapping[str, float])
         learning = Part("gradient, optimiser", trained * (width + 8), "train.method")
     episodes = train.questions_per_step * train.group_size // train.num_processes
     rows = episodes // train.accumulation
-    tokens = PROMPT_TOKENS + searcher.max_episode_tokens
+    turns = 1 if config.system == "planner" else min(config.searcher.max_turns, 4)
+    tokens = PROMPT_TOKENS + limits.max_episode_tokens
     kept = 2 * shape.hidden if train.gradient_checkpointing else 34 * shape.hidden
     activations = rows * tokens * shape.layers * kept * width / 2
     if train.gradient_checkpointing:
@@ -148,8 +151,10 @@ def plan_memory(config: RunConfig, shape: Shape, available: Mapping[str, float])
         learning,
         Part("runtime", RUNTIME_BYTES[device], ""),
     ]
-    if config.judge.kind == "ollama" and config.judge.keep_loaded and device == "cuda":
-        always.append(Part("judge", JUDGE_BYTES.get(config.judge.model, 5e9), "judge.keep_loaded"))
+    judge = Part("judge", JUDGE_BYTES.get(config.judge.model, 5e9), "judge.keep_loaded" if config.judge.keep_loaded else "judge.overlap")
+    beside = config.judge.kind == "ollama" and device == "cuda"
+    if beside and config.judge.keep_loaded:
+        always.append(judge)
     sampling: tuple[Part, ...] = (
         Part("key-value cache", 2 * shape.layers * shape.kv_width * width * episodes * tokens, "train.questions_per_step"),
         Part("logits", 3 * 4 * episodes * shape.vocabulary, "train.questions_per_step"),
@@ -158,9 +163,11 @@ def plan_memory(config: RunConfig, shape: Shape, available: Mapping[str, float])
         sampling = (Part("vLLM", train.vllm.gpu_memory_frac * available[device], "train.vllm.gpu_memory_frac"),)
     elif train.vllm.mode == "server":
         sampling = ()
+    if beside and config.judge.overlap and not config.judge.keep_loaded:
+        sampling += (judge,)
     updating = (
         Part("activations", activations, "train.accumulation" if train.gradient_checkpointing else "train.gradient_checkpointing"),
-        Part("logits", 3 * 4 * rows * searcher.max_turn_tokens * min(searcher.max_turns, 4) * shape.vocabulary, "train.accumulation"),
+        Part("logits", 3 * 4 * rows * limits.max_turn_tokens * turns * shape.vocabulary, "train.accumulation"),
     )
     return MemoryPlan(device, tuple(always), sampling, updating, available[device])
 

@@ -7,6 +7,7 @@ memory comes before anything is loaded, the probe plays a few groups with the un
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,25 +15,20 @@ from typing import Any
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import PreflightError
-from slmsearch.evaluate.run import grade_episodes
+from slmsearch.evaluate.systems import System
 from slmsearch.generate.dialogue import Dialogue
-from slmsearch.generate.torch_writer import TorchWriter
 from slmsearch.generate.writer import Sampling, Writer
-from slmsearch.judge import Judge
 from slmsearch.learn.memory import GIB, Shape, count_trained, measure_available, measure_shape, plan_memory
 from slmsearch.learn.probe import (
     Check,
     check_episodes,
-    check_index,
-    check_judge,
     check_mask,
-    check_template,
-    check_tool_calls,
+    check_qualified,
+    check_system,
     colour_episode,
 )
 from slmsearch.learn.rollout_bridge import to_tokens
-from slmsearch.searcher.rollout import play_episodes
-from slmsearch.searcher.tools import Toolbox
+from slmsearch.planner.model_worker import ModelWorker
 
 MEMORY_FRAC = 0.95
 """Share of the free memory that a plan may use."""
@@ -79,10 +75,9 @@ def check_disk(config: RunConfig, shape: Shape) -> Check:
 
 def check_learning(
     questions: Sequence[Question],
-    toolbox: Toolbox,
-    judge: Judge,
+    system: System,
     config: RunConfig,
-    writer: Writer,
+    lend: Callable[[], AbstractContextManager[Writer]],
     dialogue: Dialogue,
     show: Callable[[str], None] = lambda text: None,
     paint: Callable[[str, bool], str] = lambda text, trained: text,
@@ -91,29 +86,28 @@ def check_learning(
 
     Args:
         questions: questions that will be trained on.
-        toolbox: tools over the corpus.
-        judge: the configured judge.
+        system: plays and grades.
         config: the run.
-        writer: the policy before training.
+        lend: lends the policy before training.
         dialogue: encodes for its model.
         show: takes one episode, printed token by token.
         paint: see `colour_episode`.
     """
-    yield check_tool_calls(dialogue)
-    yield check_template(dialogue)
-    yield check_judge(judge, questions)
-    yield check_index(toolbox)
+    yield from check_system(system, questions, dialogue)
+    yield from check_qualified(config)
     chosen = questions[:: max(1, len(questions) // config.train.probe_questions)][: config.train.probe_questions]
     group = [question for question in chosen for _ in range(config.train.group_size)]
-    sampling = Sampling(config.train.temperature, config.train.seed, config.searcher.max_turn_tokens)
+    sampling = Sampling(config.train.temperature, config.train.seed, system.limits.max_turn_tokens)
     started = time.perf_counter()
-    episodes = play_episodes(group, writer, toolbox, config.searcher, sampling)
+    with lend() as writer:
+        episodes = system.play(group, writer, sampling)
+    episodes = system.complete(group, episodes)
     seconds = time.perf_counter() - started
     layout = to_tokens(episodes, dialogue.end_id)
     yield check_mask(episodes, layout["completion_ids"], layout["env_mask"], dialogue)
     if longest := max(episodes, key=lambda episode: len(episode.turns), default=None):
         show(colour_episode(longest, dialogue, paint))
-    rows = grade_episodes(group, episodes, judge, config.reward, [i % 7 / 7 for i in range(len(group))])
+    rows = system.grade(group, episodes, None, [i % 7 / 7 for i in range(len(group))])
     yield from check_episodes(rows, [None if row.failed else row.reward for row in rows], config)
     per_step = seconds / len(group) * config.train.questions_per_step * config.train.group_size * UPDATE_FACTOR
     steps = config.train.steps or len(questions) * config.train.epochs / config.train.questions_per_step
@@ -144,9 +138,9 @@ def preflight_here(config: RunConfig, tell: Callable[[Check], None], show: Calla
         show: takes one episode, printed token by token.
         paint: see `colour_episode`.
     """
-    from slmsearch.evaluate.ground import make_ground
-    from slmsearch.generate.load import load_model
-    from slmsearch.judge import make_judge
+    from slmsearch.evaluate.ground import make_system
+    from slmsearch.evaluate.systems import PlannerSystem
+    from slmsearch.generate.load import make_seats
     from slmsearch.learn.training import select_questions
 
     checks: list[Check] = []
@@ -161,9 +155,11 @@ def preflight_here(config: RunConfig, tell: Callable[[Check], None], show: Calla
 
     if not told(check_resources(config)):
         return checks
-    ground = make_ground(config)
-    questions = select_questions(ground.questions.get(config.train.split, []), config.train.limit)
-    model, tokenizer = load_model(config.policy)
-    writer = TorchWriter(model.eval(), tokenizer, config.searcher.tool_role)
-    told(check_learning(questions, ground.toolbox, make_judge(config.judge), config, writer, writer.dialogue, show, paint))
+    system, found = make_system(config)
+    questions = select_questions(found.get(config.train.split, []), config.train.limit)
+    writer, borrow = make_seats(config.policy, config.searcher.tool_role)
+    if isinstance(system, PlannerSystem) and isinstance(system.worker, ModelWorker):
+        system.worker.serve_from(borrow)
+    dialogue = writer.dialogue  # type: ignore[attr-defined]
+    told(check_learning(questions, system, config, lambda: nullcontext(writer), dialogue, show, paint))
     return checks

@@ -4,16 +4,21 @@ Each check finds one way in which runs fail without a word: a parser that reads 
 episode off, a judge that is down, rewards that are all equal, an index that answers with noise.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
+from slmsearch.errors import JudgeError, SandboxError
 from slmsearch.evaluate.rows import EpisodeRow
+from slmsearch.evaluate.systems import PlannerSystem, SearcherSystem, System
 from slmsearch.generate.dialogue import Dialogue
 from slmsearch.judge import Judge
-from slmsearch.searcher.episode import Episode, StopReason, ToolCall
+from slmsearch.judge.qualify import REMEDY, read_state
+from slmsearch.planner.plan import Plan, Subproblem, parse_plan, render_plan
+from slmsearch.planner.worker import Worker, solve_subproblem
+from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult
 from slmsearch.searcher.parsing import parse_turn, render_answer, render_call
 from slmsearch.searcher.tools import READ, SEARCH, VIEW, Toolbox
 
@@ -39,6 +44,37 @@ class Check:
     """What was measured, in one line."""
     remedy: str = ""
     """What to do where it has not passed."""
+
+
+def check_system(system: System, questions: Sequence[Question], dialogue: Dialogue) -> Iterator[Check]:
+    """Check what is particular to a system, before anything is played."""
+    if isinstance(system, PlannerSystem):
+        yield check_plan(dialogue)
+        yield check_judge(system.judge, questions)
+        yield check_worker(system.worker)
+    elif isinstance(system, SearcherSystem):
+        yield check_tool_calls(dialogue)
+        yield check_template(dialogue)
+        yield check_judge(system.judge, questions)
+        yield check_index(system.toolbox)
+        if system.config.searcher.programs:
+            yield check_sandbox(system.toolbox)
+
+
+def check_plan(dialogue: Dialogue) -> Check:
+    """Send a plan through the tokenizer and the parser: what was meant must come back."""
+    part = Subproblem(id="1", question="Mira: 48 divided by 2?", depends_on=())
+    plan = Plan(should_decompose=True, subproblems=(part,), combine="48 plus #1")
+    same = parse_plan(_through(dialogue, render_plan(plan))).plan == plan
+    found = "a plan survives tokenizer and parser" if same else "a plan does not survive tokenizer and parser"
+    return Check("plan", same, found, "the model's tokenizer drops part of it: take another model")
+
+
+def check_worker(worker: Worker) -> Check:
+    """Ask the worker for a sum."""
+    solution = worker.solve([solve_subproblem("What is 17 plus 25?")])[0]
+    found = f"worker {worker.name} says {solution.answer or solution.failure or 'nothing'} to 17 plus 25"
+    return Check("worker", not solution.failure, found, "start the worker's server, or set planner.worker")
 
 
 def check_tool_calls(dialogue: Dialogue) -> Check:
@@ -83,6 +119,20 @@ def check_judge(judge: Judge, questions: Sequence[Question]) -> Check:
     return Check("judge", agree == len(expected), found, "this judge cannot tell gold from nonsense: take another judge.model")
 
 
+def check_qualified(config: RunConfig) -> list[Check]:
+    """Say whether a language model judge has passed its qualification; the exact judge needs none."""
+    if config.judge.kind == "exact":
+        return []
+    try:
+        state = read_state(config.judge, config.paths.data_dir)
+        passed, found = state.passed, state.found
+    except JudgeError as error:
+        passed, found = False, str(error)
+    if not passed and not config.judge.require_qualified:
+        passed, found = True, f"{found}; judge.require_qualified is off"
+    return [Check("judge qualified", passed, found, REMEDY)]
+
+
 def check_index(toolbox: Toolbox) -> Check:
     """Search for pages by their own titles, spread over the corpus."""
     pages = list(toolbox.library.pages())
@@ -91,6 +141,17 @@ def check_index(toolbox: Toolbox) -> Check:
     found = mean(page.id in {hit.page_id for hit in shown} for page, shown in zip(chosen, hits, strict=True)) if chosen else 0.0
     figures = f"{found:.0%} of {len(chosen)} pages found by their own title"
     return Check("index", found >= MIN_FOUND, figures, "index and embedder do not belong together: slmsearch reindex")
+
+
+def check_sandbox(toolbox: Toolbox) -> Check:
+    """Run a program that searches."""
+    page = next(iter(toolbox.library.pages()))
+    program = f"print(len(search_pages({page.title!r})))"
+    result = toolbox.programs.run([program])[0] if toolbox.programs is not None else SandboxError("these tools have no sandbox")
+    passed = isinstance(result, ToolResult) and result.served and [made.result.served for made in result.made] == [True]
+    found = result.text if isinstance(result, ToolResult) else str(result)
+    figures = "a program searched, and what it printed came back" if passed else f"a program that searches came to: {found}"
+    return Check("sandbox", passed, figures, "slmsearch sandbox up, or searcher.programs=false")
 
 
 def check_mask(episodes: Sequence[Episode], ids: Sequence[Sequence[int]], masks: Sequence[Sequence[int]], dialogue: Dialogue) -> Check:
@@ -123,7 +184,8 @@ def check_episodes(rows: Sequence[EpisodeRow], rewards: Sequence[float | None], 
     failed = [row.failure for row in rows if row.failed]
     truncated = mean(row.stop_reason == StopReason.MAX_TOKENS for row in rows)
     malformed = mean(row.stop_reason == StopReason.MALFORMED for row in rows)
-    silent = mean(row.tool_calls == 0 for row in rows)
+    planning = config.system == "planner"
+    silent = mean(row.measured.get("plan/decomposed_frac", 0.0) == 0 if planning else row.tool_calls == 0 for row in rows)
     groups = [[r for r in rewards[i : i + size] if r is not None] for i in range(0, len(rewards), size)]
     equal = mean(len(set(group)) < 2 for group in groups)
     return [
@@ -137,7 +199,7 @@ def check_episodes(rows: Sequence[EpisodeRow], rewards: Sequence[float | None], 
             "truncated",
             truncated <= MAX_TRUNCATED,
             f"{truncated:.0%} of {len(rows)} episodes cut off",
-            "raise searcher.max_episode_tokens and searcher.max_turn_tokens",
+            "raise planner.max_plan_tokens" if planning else "raise searcher.max_episode_tokens and searcher.max_turn_tokens",
         ),
         Check(
             "malformed",
@@ -146,10 +208,11 @@ def check_episodes(rows: Sequence[EpisodeRow], rewards: Sequence[float | None], 
             "the model does not know the format: train it with `slmsearch sft` first, or take another model",
         ),
         Check(
-            "searching",
+            "planning" if planning else "searching",
             silent < 1.0,
-            f"{silent:.0%} of {len(rows)} episodes without a tool call",
-            "the model never searches: check searcher.system_prompt, or train it with `slmsearch sft` first",
+            f"{silent:.0%} of {len(rows)} episodes without a {'subproblem' if planning else 'tool call'}",
+            f"the model never {'splits a problem' if planning else 'searches'}: check {config.system}.system_prompt, or train it with "
+            f"`slmsearch {'planner sft' if planning else 'sft'}` first",
         ),
         Check(
             "equal rewards",

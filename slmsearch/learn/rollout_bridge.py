@@ -21,16 +21,16 @@ from accelerate.utils import gather_object
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import TrainingError
+from slmsearch.evaluate.grade import judge_episodes
 from slmsearch.evaluate.metrics import summarise
 from slmsearch.evaluate.rows import EpisodeRow
-from slmsearch.evaluate.run import grade_episodes
+from slmsearch.evaluate.systems import System
 from slmsearch.generate.writer import Sampling
-from slmsearch.judge import Judge
+from slmsearch.judge import EagerJudge, Verdict
 from slmsearch.learn.lending import Lend
-from slmsearch.learn.spent import HELD_OUT, SAMPLING, Spent
+from slmsearch.learn.spent import HELD_OUT, JUDGING, SAMPLING, Spent
 from slmsearch.searcher.episode import Episode, StopReason
-from slmsearch.searcher.rollout import play_episodes
-from slmsearch.searcher.tools import SEARCH, Toolbox
+from slmsearch.searcher.tools import SEARCH
 
 
 class RolloutBridge:
@@ -39,8 +39,7 @@ class RolloutBridge:
     def __init__(
         self,
         questions: Sequence[Question],
-        toolbox: Toolbox,
-        judge: Judge,
+        system: System,
         config: RunConfig,
         lend: Lend,
         end_id: int,
@@ -50,9 +49,8 @@ class RolloutBridge:
 
         Args:
             questions: all questions that may be asked for; no two with the same text, for the text is all that TRL passes on.
-            toolbox: tools over the corpus.
-            judge: decides which answers are right.
-            config: limits, reward, seed, tolerated failures.
+            system: plays and grades.
+            config: seed, tolerated failures.
             lend: lends a writer that samples from the weights being trained; called once per batch.
             end_id: token that stands in for an episode that failed.
             spent: counts the time.
@@ -60,7 +58,7 @@ class RolloutBridge:
         self._questions = {question.question: question for question in questions}
         if len(self._questions) != len(questions):
             raise ValueError("two questions have the same text")
-        self._toolbox, self._judge, self._config = toolbox, judge, config
+        self._system, self._config = system, config
         self._lend, self._end_id, self._spent = lend, end_id, spent
         self.metrics: dict[str, float] = {}
         """Of the last batch, over all processes, under the project's names."""
@@ -68,6 +66,8 @@ class RolloutBridge:
         """Of the last batch, of this process, in the order of the prompts."""
         self.episodes: list[Episode] = []
         """Likewise."""
+        self.rows: list[EpisodeRow] = []
+        """Likewise, graded."""
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
         """Play one episode per prompt, in order; see TRL's `rollout_func`.
@@ -89,28 +89,44 @@ class RolloutBridge:
             temperature=trainer.temperature,
             seed=seed,
             first_row=first_row,
-            max_new_tokens=self._config.searcher.max_turn_tokens,
+            max_new_tokens=self._system.limits.max_turn_tokens,
         )
         started = time.perf_counter()
         with self._lend(trainer) as writer:
-            episodes = play_episodes(questions, writer, self._toolbox, self._config.searcher, sampling)
-        seconds = time.perf_counter() - started
+            episodes = self._system.play(questions, writer, sampling)
+        episodes = self._system.complete(questions, episodes)
+        seconds = {"time/rollout_s": time.perf_counter() - started}
         self.episodes = episodes
+        verdicts = self._judged(questions, episodes, seconds)
         chance = random.Random(f"rewards {seed} {first_row}")
-        rows = grade_episodes(questions, episodes, self._judge, self._config.reward, [chance.random() for _ in episodes])
+        rows = self._system.grade(questions, episodes, verdicts, [chance.random() for _ in episodes])
+        self.rows = rows
         dropped = {StopReason.MALFORMED} if self._config.train.void_turns == "drop" else set()
         self.rewards = [None if row.failed or row.stop_reason in dropped else row.reward for row in rows]
         self._summarise(gather_object(rows), gather_object(self.rewards), trainer.num_generations)
-        self.metrics |= {"policy/entropy": mean_surprise(episodes), "time/rollout_s": seconds, **summarise_habits(rows, episodes)}
+        self.metrics |= {"policy/entropy": mean_surprise(episodes), **seconds, **summarise_habits(rows, episodes)}
         return {**to_tokens(episodes, self._end_id), "episode_reward": self.rewards}
+
+    def _judged(self, questions: Sequence[Question], episodes: Sequence[Episode], seconds: dict[str, float]) -> list[Verdict]:
+        """Collect the verdicts; a judge that takes time is timed, and leaves the device to the update."""
+        judge = self._system.judge
+        if not isinstance(judge, EagerJudge):
+            return judge_episodes(questions, episodes, judge)
+        started = time.perf_counter()
+        with self._spent.on(JUDGING):
+            verdicts = judge_episodes(questions, episodes, judge)
+            judge.release()
+        seconds["time/judge_wait_s"] = time.perf_counter() - started
+        return verdicts
 
     def score(self, questions: Sequence[Question], trainer: Any) -> float:
         """Play questions once, greedily, with the weights in place, and return their mean reward; every process plays them all."""
-        sampling = Sampling(temperature=0.0, seed=0, max_new_tokens=self._config.searcher.max_turn_tokens)
-        with self._spent.on(HELD_OUT), self._lend(trainer) as writer:
-            episodes = play_episodes(questions, writer, self._toolbox, self._config.searcher, sampling)
-        reward = self._config.reward.model_copy(update={"kind": "task"})
-        rows = [row for row in grade_episodes(questions, episodes, self._judge, reward) if not row.failed]
+        sampling = Sampling(temperature=0.0, seed=0, max_new_tokens=self._system.limits.max_turn_tokens)
+        with self._spent.on(HELD_OUT):
+            with self._lend(trainer) as writer:
+                episodes = self._system.play(questions, writer, sampling)
+            graded = self._system.as_task().grade(questions, self._system.complete(questions, episodes))
+        rows = [row for row in graded if not row.failed]
         return fsum(row.reward for row in rows) / max(1, len(rows))
 
     def _summarise(self, rows: list[EpisodeRow], rewards: list[float | None], group_size: int) -> None:
@@ -170,8 +186,9 @@ def summarise_habits(rows: Sequence[EpisodeRow], episodes: Sequence[Episode]) ->
         likelihood = sums["policy/logprob_right" if row.correct else "policy/logprob_wrong"]
         likelihood[0] += fsum(logprobs)
         likelihood[1] += len(logprobs)
-        sums["episode/searches"][0] += sum(call.name == SEARCH for call in episode.calls)
-        sums["episode/searches"][1] += 1
+        if not row.measured:  # a planner searches nothing
+            sums["episode/searches"][0] += sum(call.name == SEARCH for call in episode.calls)
+            sums["episode/searches"][1] += 1
         if episode.answer is not None:
             sums["answer/words"][0] += len(episode.answer.split())
             sums["answer/words"][1] += 1

@@ -82,15 +82,16 @@ def repeated(episodes: Sequence[Encoded], seed: int) -> Iterator[Encoded]:
 class EpisodeBatches(IterableDataset[dict[str, Any]]):
     """An endless stream of padded batches; the same episodes and seed give the same batches."""
 
-    def __init__(self, episodes: Callable[[], Iterator[Encoded]], pad_id: int, config: SftConfig) -> None:
+    def __init__(self, episodes: Callable[[], Iterator[Encoded]], pad_id: int, config: SftConfig, rows: int = 0) -> None:
         """Set up the stream.
 
         Args:
             episodes: begins an endless stream of episodes.
             pad_id: id that fills rows up.
             config: batch size in tokens, seed.
+            rows: episodes in a batch, whatever their length; 0 fills the batch size in tokens.
         """
-        self._episodes, self._pad_id, self._config = episodes, pad_id, config
+        self._episodes, self._pad_id, self._config, self._rows = episodes, pad_id, config, rows
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield batches of `input_ids`, `attention_mask` and `labels`, each rows x tokens."""
@@ -100,7 +101,7 @@ class EpisodeBatches(IterableDataset[dict[str, Any]]):
         for encoded in self._episodes():
             waiting.append(encoded)
             tokens += len(encoded.ids)
-            if tokens >= WINDOW * self._config.tokens_per_batch:
+            if len(waiting) >= WINDOW * self._rows if self._rows else tokens >= WINDOW * self._config.tokens_per_batch:
                 batches, waiting = self._fill(waiting)
                 tokens = sum(len(encoded.ids) for encoded in waiting)
                 chance.shuffle(batches)
@@ -112,7 +113,7 @@ class EpisodeBatches(IterableDataset[dict[str, Any]]):
         batches = []
         while waiting:
             width = -(-len(waiting[0].ids) // WIDTH_STEP) * WIDTH_STEP
-            rows = max(1, self._config.tokens_per_batch // width)
+            rows = self._rows or max(1, self._config.tokens_per_batch // width)
             if rows > len(waiting):
                 break
             batches.append(self._pad(waiting[:rows], width))
@@ -152,6 +153,10 @@ class DemonstrationTrainer(Trainer):
     """`Trainer` with the loss described above."""
 
     context_weight = 0.0
+    tokens_per_update = 0
+    """0: the mean over a batch's tokens. Otherwise their sum over this number: a token then weighs the same whatever stands beside it.
+    A batch holds episodes of similar length, so that with the mean the few tokens of short ones weigh most: a planner whose shortest
+    plan is not to plan never planned."""
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
         """Compute the weighted loss of one batch."""
@@ -161,10 +166,13 @@ class DemonstrationTrainer(Trainer):
         losses = cross_entropy(logits.float(), targets, reduction="none").view(labels.shape)
         written = labels != IGNORED
         context = inputs["attention_mask"][:, 1:].bool() & ~written
-        loss = losses[written].mean()
+        loss = self._weigh(losses[written])
         if self.context_weight:
-            loss = loss + self.context_weight * losses[context].mean()
+            loss = loss + self.context_weight * self._weigh(losses[context])
         return (loss, outputs) if return_outputs else loss
+
+    def _weigh(self, losses: Tensor) -> Tensor:
+        return losses.sum() / self.tokens_per_update if self.tokens_per_update else losses.mean()
 
 
 class _Report(TrainerCallback):
@@ -184,6 +192,9 @@ def train_sft(
     scratch_dir: Path,
     episodes: Callable[[], Iterator[Encoded]],
     on_log: Callable[[int, dict[str, float]], None] | None = None,
+    accumulation: int = 1,
+    rows: int = 0,
+    even: bool = False,
 ) -> None:
     """Train a model in place on episodes.
 
@@ -194,6 +205,9 @@ def train_sft(
         scratch_dir: where `Trainer` may write; nothing is left there.
         episodes: begins an endless stream of them, see `demonstrated` and `repeated`.
         on_log: called with step and `Trainer`'s logs every 50 steps.
+        accumulation: batches per update.
+        rows: see `EpisodeBatches`.
+        even: weigh every token alike, see `DemonstrationTrainer.tokens_per_update`.
     """
     set_seed(config.seed)
     use_cpu = not torch.cuda.is_available()
@@ -201,6 +215,7 @@ def train_sft(
         output_dir=str(scratch_dir),
         max_steps=config.steps,
         per_device_train_batch_size=1,
+        gradient_accumulation_steps=accumulation,
         learning_rate=config.learning_rate,
         lr_scheduler_type="cosine",
         warmup_steps=int(config.warmup_frac * config.steps),
@@ -220,11 +235,12 @@ def train_sft(
     trainer = DemonstrationTrainer(
         model=model,
         args=arguments,
-        train_dataset=EpisodeBatches(episodes, tokenizer.pad_token_id, config),
+        train_dataset=EpisodeBatches(episodes, tokenizer.pad_token_id, config, rows),
         data_collator=_single,
         callbacks=[_Report(on_log)] if on_log else [],
     )
     trainer.context_weight = config.context_weight
+    trainer.tokens_per_update = config.tokens_per_batch // 2 if even else 0
     trainer.remove_callback(PrinterCallback)
     attention = model.config._attn_implementation
     if use_cpu:

@@ -4,9 +4,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-SAMPLING, UPDATE, HELD_OUT, PROBE, OTHER = "sampling", "update", "held_out", "probe", "other"
-"""Playing and judging episodes to learn from; learning from them; scoring weights; the pre-flight; all else: starting, loading,
-checkpoints, reports."""
+SAMPLING, UPDATE, HELD_OUT, PROBE, OTHER, JUDGING = "sampling", "update", "held_out", "probe", "other", "judging"
+"""Playing episodes to learn from; learning from them; scoring weights; the pre-flight; all else: starting, loading, checkpoints,
+reports; waiting for a judge when all episodes of a step have ended, which the exact judge never makes anybody do."""
 
 
 class Spent:

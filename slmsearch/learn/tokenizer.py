@@ -1,11 +1,11 @@
-"""tiny-searcher's tokenizer, trained on text of generated worlds.
+"""The tokenizer of tiny-searcher and tiny-planner, trained on text of generated worlds or problems.
 
 Byte-level BPE, so that any text can be encoded. The text is pre-split so that copying is easy for a small model: a capitalised
 word never carries its leading space (a name is the same tokens at the start of a line, in a query and in an answer), numbers
 fall into groups of two digits, punctuation takes the space after it, and the tool prefixes are single tokens.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 VOCABULARY_SIZE = 1280
@@ -34,8 +34,14 @@ RESPONSE_TEMPLATE = {
 _PIECES = r"\p{Lu}[\p{Ll}\p{M}]*| ?\p{Ll}+|\d{2}|\d|#+ |[.,:;] | ?[^\s\p{L}\d]|\n+|\s| ?\p{L}+"
 
 
-def build_tokenizer(texts: Iterable[str]) -> Any:
-    """Train the tokenizer on texts; return a `PreTrainedTokenizerFast` with the chat template above."""
+def build_tokenizer(texts: Iterable[str], whole: Sequence[str] = WHOLE, vocabulary: int = VOCABULARY_SIZE) -> Any:
+    """Train the tokenizer on texts; return a `PreTrainedTokenizerFast` with the chat template above.
+
+    Args:
+        texts: what the model will read and write.
+        whole: strings that are single tokens.
+        vocabulary: number of tokens.
+    """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -46,13 +52,13 @@ def build_tokenizer(texts: Iterable[str]) -> Any:
     tokenizer.decoder = decoders.ByteLevel()
     specials = [AddedToken(token, special=True, normalized=False) for token in (PAD, END, QUESTION, RESULT, TURN)]
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY_SIZE - len(WHOLE),
+        vocab_size=vocabulary - len(whole),
         special_tokens=specials,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in WHOLE])
+    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in whole])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=PAD,

@@ -22,22 +22,26 @@ from safetensors import SafetensorError
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import ConfigError, ModelError, TrainingError
-from slmsearch.evaluate.ground import open_ground
+from slmsearch.evaluate.ground import open_system
+from slmsearch.evaluate.systems import PlannerSystem, SearcherSystem, System
 from slmsearch.generate.dialogue import Dialogue
 from slmsearch.generate.load import check_local, load_model
 from slmsearch.judge import make_judge
+from slmsearch.judge.qualify import require_qualified
 from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.checkpoints import checkpoint_step, file_hash, write_json
-from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, MANIFEST, PREFLIGHT, STEPS, STOP
+from slmsearch.learn.examples import EXAMPLES, append_examples
+from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, JUDGE, MANIFEST, PREFLIGHT, STEPS, STOP
 from slmsearch.learn.grpo import make_arguments, make_trainer, num_steps
 from slmsearch.learn.job import TrainJob
 from slmsearch.learn.keeper import Keeper
-from slmsearch.learn.lending import lend_torch, lend_vllm
+from slmsearch.learn.lending import lend_base, lend_torch, lend_vllm
 from slmsearch.learn.models import weights_file
 from slmsearch.learn.preflight import check_learning, check_resources, require
-from slmsearch.learn.reports import append_report, read_reports
+from slmsearch.learn.reports import StepReport, append_report, read_reports
 from slmsearch.learn.rollout_bridge import RolloutBridge
 from slmsearch.learn.spent import PROBE, Spent
+from slmsearch.planner.model_worker import ModelWorker
 from slmsearch.searcher.tools import Toolbox
 
 ONE_FILE = "1TB"
@@ -56,24 +60,33 @@ def run_job(job: TrainJob, checkpoint: Path | None = None) -> None:
     """
     if job.config.train.cpu_threads:
         torch.set_num_threads(job.config.train.cpu_threads)
-    ground = open_ground(job.corpora_dir, job.corpus_digest, job.index_dir, job.index_key, job.config)
-    questions = ground.questions.get(job.config.train.split, [])
-    train_through(ground.toolbox, questions, job, checkpoint, ground.questions.get("validation", []))
+    system, questions = open_system(job.corpora_dir, job.corpus_digest, job.index_dir, job.index_key, job.config)
+    train_system(system, questions.get(job.config.train.split, []), job, checkpoint, questions.get("validation", []))
 
 
 def train_through(
     toolbox: Toolbox, questions: Sequence[Question], job: TrainJob, checkpoint: Path | None = None, held_out: Sequence[Question] = ()
 ) -> None:
-    """Train on questions with the given tools; see `run_job`.
+    """Train a searcher on questions with the given tools; see `train_system`."""
+    train_system(
+        SearcherSystem(toolbox, make_judge(job.config.judge, job.config.paths.data_dir), job.config), questions, job, checkpoint, held_out
+    )
+
+
+def train_system(
+    system: System, questions: Sequence[Question], job: TrainJob, checkpoint: Path | None = None, held_out: Sequence[Question] = ()
+) -> None:
+    """Train a system on questions; see `run_job`.
 
     Args:
-        toolbox: tools over the corpus.
+        system: plays and grades.
         questions: to train on.
         job: the job.
         checkpoint: complete checkpoint of the same job to go on from.
         held_out: questions by which weights are scored; without any, the last step's weights are kept.
     """
     started, config = time.time(), job.config
+    judge_state = require_qualified(config.judge, config.paths.data_dir)
     begun = job.directory / JOB
     spent = Spent(begun.stat().st_mtime if begun.exists() else None)
     pass_on = require if config.train.preflight == "require" else list
@@ -86,22 +99,31 @@ def train_through(
     model, tokenizer = load_trainable(config)
 
     lend = (lend_torch if config.train.vllm.mode == "off" else lend_vllm)(tokenizer, config.searcher.tool_role)
-    judge = make_judge(config.judge)
-    bridge = RolloutBridge(questions, toolbox, judge, config, lend, tokenizer.eos_token_id, spent)
+    bridge = RolloutBridge(questions, system, config, lend, tokenizer.eos_token_id, spent)
+
+    def on_step(report: StepReport) -> None:
+        append_report(job.directory / STEPS, report)
+        if isinstance(system, PlannerSystem):
+            append_examples(job.directory / EXAMPLES, report.step, bridge.rows, bridge.episodes)
+
     callback = StepCallback(
         bridge,
-        on_step=lambda report: append_report(job.directory / STEPS, report),
+        on_step=on_step,
         should_stop=agree_on((job.directory / STOP).exists),
         keep_checkpoints=config.train.keep_checkpoints,
         sentinel=config.train.sentinel,
         spent=spent,
     )
-    trainer = make_trainer(model, tokenizer, questions, bridge, arguments, config, callback)
+    trainer = make_trainer(model, tokenizer, questions, system, bridge, arguments, config, callback)
     if trainer.is_fsdp_enabled and config.train.vllm.mode == "off":
         raise ConfigError("sampling from a sharded model would stall: set train.vllm.mode, or choose an accelerate_config without FSDP")
+    seat_worker(system, tokenizer, trainer)
+    if judge_state is not None and trainer.is_world_process_zero():
+        write_json(job.directory / JUDGE, asdict(judge_state))
     if not checkpoint and trainer.is_world_process_zero():
-        with spent.on(PROBE), lend(trainer) as untrained:
-            checks += pass_on(check_learning(questions, toolbox, judge, config, untrained, Dialogue(tokenizer, config.searcher.tool_role)))
+        with spent.on(PROBE):
+            dialogue = Dialogue(tokenizer, config.searcher.tool_role)
+            checks += pass_on(check_learning(questions, system, config, lambda: lend(trainer), dialogue))
         write_json(job.directory / PREFLIGHT, [asdict(check) for check in checks])
     if config.train.sentinel.enabled and held_out:
         spread = held_out[:: max(1, len(held_out) // config.train.sentinel.held_out)][: config.train.sentinel.held_out]
@@ -117,6 +139,13 @@ def train_through(
         save_trained(trainer.accelerator.unwrap_model(trainer.model), tokenizer, config.policy.model, job.directory / ADAPTER)
         resumed_from = checkpoint_step(checkpoint) if checkpoint else 0
         write_manifest(job, max_steps, earlier + time.time() - started, resumed_from, spent.read())
+
+
+def seat_worker(system: System, tokenizer: Any, trainer: Any) -> None:
+    """Let a planner's worker use the trained model's base, where that is the configured worker."""
+    if isinstance(system, PlannerSystem) and isinstance(system.worker, ModelWorker):
+        lend = lend_base(tokenizer, system.limits.tool_role)
+        system.worker.serve_from(lambda: lend(trainer))
 
 
 def select_questions(questions: Sequence[Question], limit: int) -> list[Question]:

@@ -36,12 +36,12 @@ def draw_reward_curve(steps: Steps) -> Figure:
     """Draw the mean reward over training, with the moving mean, and the tool calls beside it where they are known."""
     panels = [name for name in ("reward/mean", "episode/tool_calls") if any(name in metrics for _, metrics in steps)] or ["reward/mean"]
     titles = {"reward/mean": "Mean reward per step", "episode/tool_calls": "Tool calls per question"}
-    figure = _new_figure(7.0, 1.0 + 2.2 * len(panels))
+    figure = new_figure(7.0, 1.0 + 2.2 * len(panels))
     for i, name in enumerate(panels):
         axes = figure.add_subplot(len(panels), 1, i + 1)
         points = [(step, metrics[name]) for step, metrics in steps if name in metrics]
         _draw_curve(axes, points)
-        _title(axes, titles[name])
+        set_title(axes, titles[name])
         if i == 0 and points:
             axes.legend(frameon=False, loc="best", fontsize=8)
     axes.set_xlabel("training step")
@@ -49,7 +49,7 @@ def draw_reward_curve(steps: Steps) -> Figure:
 
 
 def _draw_curve(axes: Axes, points: Sequence[tuple[int, float]]) -> None:
-    _clean(axes, grid="y")
+    clean(axes, grid="y")
     if not points:
         axes.text(0.5, 0.5, "no steps yet", ha="center", va="center", transform=axes.transAxes, color=INK)
         return
@@ -64,9 +64,9 @@ def _draw_curve(axes: Axes, points: Sequence[tuple[int, float]]) -> None:
 def draw_accuracy_by_kind(evaluations: Evaluations, alpha: float = 0.05) -> Figure:
     """Draw exact match by kind of question, one mark a policy, with Wilson intervals."""
     kinds = ["all", *sorted({row.kind for rows in evaluations.values() for row in rows})]
-    figure = _new_figure(7.0, 1.3 + (0.2 + 0.17 * len(evaluations)) * len(kinds))
+    figure = new_figure(7.0, 1.3 + (0.2 + 0.17 * len(evaluations)) * len(kinds))
     axes = figure.add_subplot(1, 1, 1)
-    _clean(axes, grid="x")
+    clean(axes, grid="x")
     for number, (name, rows) in enumerate(evaluations.items()):
         offset = _offset(number, len(evaluations), 0.7)
         for position, kind in enumerate(kinds):
@@ -79,7 +79,7 @@ def draw_accuracy_by_kind(evaluations: Evaluations, alpha: float = 0.05) -> Figu
     axes.set_xlim(0, 109)  # room for the label of a mark at 100 %
     axes.set_xticks(range(0, 101, 20))
     axes.set_xlabel(f"right answers, % (bars: {100 * (1 - alpha):g} % intervals)")
-    _title(axes, "Exact match by kind of question", _draw_legend_above(axes, len(evaluations)))
+    set_title(axes, "Exact match by kind of question", _draw_legend_above(axes, len(evaluations)))
     return figure
 
 
@@ -106,15 +106,16 @@ def draw_breakages(evaluations: Evaluations) -> Figure:
     """Draw how many wrong episodes broke where, one bar a policy, the most frequent first."""
     counts = {name: Counter(row.breakage for row in rows if row.breakage) for name, rows in evaluations.items()}
     total: Counter[str] = sum(counts.values(), Counter())
-    places = sorted((breakage.value for breakage in Breakage if total[breakage.value]), key=lambda place: -total[place])
+    known = dict.fromkeys([*(breakage.value for breakage in Breakage), *sorted(total)])
+    places = sorted((place for place in known if total[place]), key=lambda place: -total[place])
     values = {name: [float(count[place]) for place in places] for name, count in counts.items()}
     return _draw_bars(places, values, "Where wrong episodes broke", "episodes", "{:.0f}")
 
 
 def _draw_bars(labels: Sequence[str], values: Mapping[str, Sequence[float]], title: str, unit: str, form: str) -> Figure:
-    figure = _new_figure(7.0, 1.3 + (0.2 + 0.22 * len(values)) * max(1, len(labels)))
+    figure = new_figure(7.0, 1.3 + (0.2 + 0.22 * len(values)) * max(1, len(labels)))
     axes = figure.add_subplot(1, 1, 1)
-    _clean(axes, grid="x")
+    clean(axes, grid="x")
     thickness = 0.8 / max(1, len(values))
     for number, (name, numbers) in enumerate(values.items()):
         heights = [position + _offset(number, len(values), 0.8) for position in range(len(labels))]
@@ -126,7 +127,7 @@ def _draw_bars(labels: Sequence[str], values: Mapping[str, Sequence[float]], tit
     axes.set_xlabel(unit)
     if not labels:
         axes.text(0.5, 0.5, "none", ha="center", va="center", transform=axes.transAxes, color=INK)
-    _title(axes, title, _draw_legend_above(axes, len(values)))
+    set_title(axes, title, _draw_legend_above(axes, len(values)))
     return figure
 
 
@@ -141,13 +142,15 @@ def write_figures(directory: Path, figures: Mapping[str, Figure]) -> list[Path]:
     return paths
 
 
-def _new_figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
+    """Make an empty figure, inches."""
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
 
-def _clean(axes: Axes, grid: Any) -> None:
+def clean(axes: Axes, grid: Any) -> None:
+    """Take away what says nothing; `grid` names the axis whose lines stay."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
     axes.tick_params(colors=INK, length=0, labelsize=9)
@@ -155,7 +158,8 @@ def _clean(axes: Axes, grid: Any) -> None:
     axes.set_axisbelow(True)
 
 
-def _title(axes: Axes, text: str, lines_below: int = 0) -> None:
+def set_title(axes: Axes, text: str, lines_below: int = 0) -> None:
+    """Set a title on the left, with room for lines of a legend below it."""
     axes.set_title(text, loc="left", fontsize=11, fontweight="bold", color=INK, pad=8 + 17 * lines_below)
 
 

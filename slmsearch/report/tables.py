@@ -13,12 +13,12 @@ from slmsearch.evaluate.compare import Comparison
 from slmsearch.evaluate.metrics import slice_rows, summarise
 from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.statistics import wilson_interval
+from slmsearch.report.cells import NONE, number, percent
+from slmsearch.report.plan_tables import HEADERS, plan_row
 
 Evaluations = Mapping[str, Sequence[EpisodeRow]]
 """Name of a policy -> its rows, in the order of the table."""
 
-NONE = "-"
-"""What stands where there is no value."""
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~#!])")
 
 
@@ -52,7 +52,9 @@ def escape_markdown(text: str) -> str:
 
 
 def results_table(evaluations: Evaluations, alpha: float = 0.05) -> Table:
-    """Tabulate policies: accuracy with its interval, search, effort and how episodes ended."""
+    """Tabulate policies: accuracy with its interval, search, effort and how episodes ended; planners by what makes a planner."""
+    if any(row.measured for rows in evaluations.values() for row in rows):
+        return Table(HEADERS, tuple(plan_row(name, rows, alpha) for name, rows in evaluations.items()))
     headers = (
         "policy", "n", "exact match", f"{100 * (1 - alpha):g} % interval", "F1", "abstained", "calls", "malformed", "page, 1st search",
         "pages, any search", "sections read", "tokens", "seconds", "failed",
@@ -71,13 +73,13 @@ def _results_row(name: str, rows: Sequence[EpisodeRow], alpha: float) -> tuple[s
         f"{percent(low)}-{percent(high)}" if graded else NONE,
         percent(metrics.get("answer/f1")),
         percent(metrics.get("answer/abstained_frac")),
-        _number(metrics.get("episode/tool_calls")),
+        number(metrics.get("episode/tool_calls")),
         percent(metrics.get("stop/malformed")),
         percent(metrics.get("search/first_hit_frac")),
         percent(metrics.get("search/any_hit_frac")),
         percent(metrics.get("search/gold_read_frac")),
-        _number(metrics.get("episode/sampled_tokens"), 0),
-        _number(metrics.get("time/episode_s")),
+        number(metrics.get("episode/sampled_tokens"), 0),
+        number(metrics.get("time/episode_s")),
         str(len(rows) - len(graded)),
     )
 
@@ -104,7 +106,8 @@ def breakage_table(rows: Sequence[EpisodeRow]) -> Table:
     """Count where wrong episodes broke, one column a kind of question."""
     kinds = sorted({row.kind for row in rows})
     counts = Counter((row.breakage, row.kind) for row in rows if row.breakage)
-    by_place = {breakage.value: [counts[breakage.value, kind] for kind in kinds] for breakage in Breakage}
+    names = dict.fromkeys([*(breakage.value for breakage in Breakage), *(row.breakage for row in rows if row.breakage)])
+    by_place = {name: [counts[name, kind] for kind in kinds] for name in names}
     places = sorted((place for place, numbers in by_place.items() if any(numbers)), key=lambda place: -sum(by_place[place]))
     by_place["all"] = [sum(numbers) for numbers in zip(*by_place.values(), strict=True)]
     lines = tuple((place, str(sum(by_place[place])), *map(str, by_place[place])) for place in (*places, "all"))
@@ -146,15 +149,6 @@ def describe_comparison(comparison: Comparison) -> str:
         test = comparison.mcnemar
         lines.append(f"McNemar: {test.gained} questions gained, {test.lost} lost, exact p {test.p:.3g}.")
     return "\n".join(lines)
-
-
-def percent(value: float | None) -> str:
-    """Write a share as a percentage with one decimal; no value is a dash."""
-    return NONE if value is None else f"{100 * value:.1f}"
-
-
-def _number(value: float | None, digits: int = 1) -> str:
-    return NONE if value is None else f"{value:.{digits}f}"
 
 
 def _align(cell: str, width: int, column: int) -> str:

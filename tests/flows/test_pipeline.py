@@ -16,10 +16,17 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from flows.device import device, device_names
 from flows.evaluate import evaluate
 from flows.reindex import reindex
+from flows.train import train
 from flows.train_and_eval import train_and_eval
 from flows.validate import validate
-from slmsearch.config import RunConfig
-from slmsearch.errors import ConfigError, ModelError, TrainingError
+from slmsearch.bench.judge_server import Behaviour, JudgeServer
+from slmsearch.config import JudgeConfig, RunConfig
+from slmsearch.errors import ConfigError, ModelError, PreflightError, TrainingError
+from slmsearch.judge.calibration import load_cases
+from slmsearch.judge.prompt import render_prompt
+from slmsearch.judge.qualify import qualify, require_qualified
+from slmsearch.learn.files import JUDGE
+from slmsearch.learn.job import TrainJob
 from slmsearch.learn.reports import Collapse
 from tasks.corpus import ValidationFailed
 from tasks.tracking import Tracker, open_tracker
@@ -244,3 +251,26 @@ def test_a_stage_holds_its_device_and_gives_it_back(config: RunConfig) -> None:
             assert client.read_global_concurrency_limit_by_name(name).active_slots == 1
         limit = client.read_global_concurrency_limit_by_name(name)
     assert (limit.limit, limit.active_slots) == (1, 0)
+
+
+def test_training_takes_only_a_judge_that_has_passed_and_its_run_says_how(
+    config: RunConfig, training: FakeTraining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train_as_the_process_does(job: TrainJob, *args: Any, **options: Any) -> Any:
+        job.directory.mkdir(parents=True, exist_ok=True)
+        (job.directory / JUDGE).write_text(json.dumps(asdict(require_qualified(job.config.judge, job.config.paths.data_dir))))  # type: ignore[arg-type]
+        return training.train(job, *args, **options)
+
+    monkeypatch.setattr("tasks.train.train", train_as_the_process_does)
+    right = {render_prompt(case.as_question(), case.answer): case.correct for case in load_cases()}
+    with JudgeServer(Behaviour(truth=lambda prompt: right.get(prompt, False))) as server:
+        judge = JudgeConfig(kind="ollama", model="judge", base_url=server.url)
+        config = config.model_copy(update={"judge": judge})
+        with pytest.raises(PreflightError, match="has not been measured; run `slmsearch judge qualify`"):
+            train(config)
+        assert training.calls == 0 and not (Path(config.paths.data_dir) / "index").exists()
+        qualify(judge, config.paths.data_dir)
+        train(config)
+    (run,) = [run for run in mlflow_runs(config)["train"] if "mlflow.parentRunId" in run.data.tags]
+    assert "passed on" in run.data.tags["slmsearch.judge"]
+    assert "judge.json" in {item.path for item in open_tracker(config).client.list_artifacts(run.info.run_id)}

@@ -2,16 +2,19 @@
 
 import pytest
 
-from slmsearch.config import EvaluateConfig, JudgeConfig, PolicyConfig, RunConfig
+from slmsearch.bench.judge_server import Behaviour, JudgeServer
+from slmsearch.config import EvaluateConfig, JudgeConfig, PathsConfig, PolicyConfig, RunConfig
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
 from slmsearch.errors import CorpusError, EvaluationError
 from slmsearch.evaluate import run
+from slmsearch.evaluate.grade import grade_episodes, judging_ahead
 from slmsearch.evaluate.metrics import is_metric
 from slmsearch.evaluate.policies import PolicySpec, parse_policy
-from slmsearch.evaluate.run import eval_key, evaluate_policy, grade_episodes, select_questions
+from slmsearch.evaluate.run import eval_key, evaluate_policy, select_questions
 from slmsearch.evaluate.store import load_evaluation, write_evaluation
 from slmsearch.generate.scripted import ScriptedWriter
 from slmsearch.judge import ExactJudge, Verdict
+from slmsearch.judge.cache import FILE, VerdictCache
 from slmsearch.searcher.episode import StopReason
 from tests.slmsearch.evaluate.builders import play, say
 from tests.slmsearch.evaluate.corpus import QUESTIONS, FlakyIndex, make_toolbox
@@ -97,6 +100,65 @@ def test_an_outage_of_the_judge_is_a_failed_row() -> None:
 
     (row,) = grade_episodes(QUESTIONS[:1], [play(say("x"))], Down(), CONFIG.reward)
     assert (row.failed, row.failure) == (True, "judge: down")
+
+
+class Eager:
+    """Says yes to what it was told of early, and no to the rest."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[str, str | None]] = []
+        self.forgotten = 0
+
+    def begin(self, question: Question, answer: str | None) -> None:
+        self.begun.append((question.id, answer))
+
+    def judge(self, items):
+        return [Verdict((question.id, answer) in self.begun, "judge") for question, answer in items]
+
+    def forget(self) -> None:
+        self.forgotten += 1
+
+    def release(self) -> None:
+        raise AssertionError("only training gives the device back")
+
+
+def test_judging_begins_when_an_episode_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = Eager()
+    monkeypatch.setattr(run, "make_judge", lambda config, data_dir: judge)
+    found = evaluate_policy(QUESTIONS, make_toolbox(), RETRIEVE, CONFIG)
+    assert sorted(judge.begun) == sorted((episode.question_id, episode.answer) for episode in found.episodes)
+    assert [row.correct for row in found.rows] == [1.0] * 5
+    assert judge.forgotten == 0
+
+
+def test_failed_episodes_are_not_begun() -> None:
+    judge = Eager()
+    with judging_ahead(judge) as on_end:
+        assert on_end is not None
+        on_end(QUESTIONS[0], play(stop_reason=StopReason.FAILED, failure="index: gone"))
+        on_end(QUESTIONS[1], play(say("x")))
+    assert judge.begun == [("q2", "x")]
+
+
+def test_what_was_begun_is_dropped_where_playing_breaks_off() -> None:
+    judge = Eager()
+    with pytest.raises(KeyboardInterrupt), judging_ahead(judge):
+        raise KeyboardInterrupt
+    assert judge.forgotten == 1
+
+
+def test_the_exact_judge_is_told_nothing() -> None:
+    with judging_ahead(ExactJudge()) as on_end:
+        assert on_end is None
+
+
+def test_verdicts_are_kept_under_the_data_directory(tmp_path) -> None:
+    config = CONFIG.model_copy(update={"paths": PathsConfig(data_dir=str(tmp_path))})
+    with JudgeServer(Behaviour()) as server:
+        config = config.model_copy(update={"judge": JudgeConfig(kind="ollama", model="judge", base_url=server.url)})
+        first, second = (evaluate_policy(QUESTIONS, make_toolbox(), PolicySpec("random", None), config) for _ in range(2))
+        assert server.counts["/api/chat"] == VerdictCache(tmp_path / FILE).count() > 0
+    assert [row.correct for row in first.rows] == [row.correct for row in second.rows]
 
 
 QUESTIONS_BY_SPLIT = {split: [Question(f"{split}{i}", "?", "x") for i in range(20)] for split in ("train", "validation", "test")}

@@ -78,3 +78,12 @@ def test_a_server_that_is_gone_is_a_failure(server):
     writer.open([[{"role": "user", "content": "a"}]], Sampling())
     (written,) = writer.write([0], [None], [100])
     assert written.failure.startswith("generation: APIConnectionError")
+
+
+def test_a_tool_message_says_which_call_it_answers(server) -> None:
+    """OpenAI's protocol demands it, and llama-cpp-python answers nothing without."""
+    writer = OpenAIWriter("qwen", f"http://127.0.0.1:{server.server_port}/v1")
+    writer.open([[{"role": "user", "content": "a"}]], Sampling())
+    writer.write([0], [None], [50])
+    writer.write([0], ["4821: Mira"], [50])
+    assert server.bodies[-1]["messages"][-1] == {"role": "tool", "content": "4821: Mira", "tool_call_id": "call"}

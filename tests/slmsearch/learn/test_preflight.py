@@ -2,17 +2,22 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from slmsearch.bench.judge_server import Behaviour, JudgeServer, always_no
 from slmsearch.config import JudgeConfig, LoraSection, PolicyConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig, VllmConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.errors import ModelError, PreflightError
-from slmsearch.learn.files import PREFLIGHT, STEPS
+from slmsearch.judge.cache import FILE, VerdictCache
+from slmsearch.learn.files import MANIFEST, PREFLIGHT, STEPS
+from slmsearch.learn.launch import read_judge_state
 from slmsearch.learn.memory import GIB, Shape, measure_shape, plan_memory
 from slmsearch.learn.preflight import check_disk, check_extras, require
-from slmsearch.learn.probe import Check
+from slmsearch.learn.probe import Check, check_qualified
+from slmsearch.learn.reports import read_reports
 from slmsearch.learn.training import train_through
 from slmsearch.retrieval.hits import Hit
 from slmsearch.searcher.episode import Episode
@@ -41,7 +46,8 @@ def small_cap(job, monkeypatch):
 
 
 def dead_judge(job, monkeypatch):
-    return changed(job, judge=JudgeConfig(kind="openai", base_url="http://127.0.0.1:9/v1", timeout_s=2))
+    down = JudgeConfig(kind="openai", base_url="http://127.0.0.1:9/v1", timeout_s=2, retries=1, backoff_s=0, require_qualified=False)
+    return changed(job, judge=down)
 
 
 def equal_rewards(job, monkeypatch):
@@ -170,9 +176,54 @@ def test_the_judge_counts_only_while_it_shares_the_card():
     card = {"cpu": 64 * GIB, "cuda": 24 * GIB}
     peaks = []
     for keep_loaded in (False, True):
-        config = four_b().model_copy(update={"judge": JudgeConfig(kind="ollama", keep_loaded=keep_loaded)})
+        config = four_b().model_copy(update={"judge": JudgeConfig(kind="ollama", keep_loaded=keep_loaded, overlap=False)})
         peaks.append(plan_memory(config, FOUR_B, card).peak)
     assert peaks[1] - peaks[0] == pytest.approx(4.7e9)
+
+
+def test_a_judge_that_works_while_others_are_sampled_counts_there():
+    card = {"cpu": 64 * GIB, "cuda": 24 * GIB}
+    overlapped, afterwards = (
+        plan_memory(four_b().model_copy(update={"judge": JudgeConfig(kind="ollama", overlap=overlap)}), FOUR_B, card)
+        for overlap in (True, False)
+    )
+    assert [part.setting for part in overlapped.sampling][-1] == "judge.overlap"
+    assert "judge" not in {part.name for part in (*afterwards.sampling, *afterwards.always)}
+
+
+def served_judge(job, server, **settings):
+    return changed(job, judge=JudgeConfig(kind="ollama", model="judge", base_url=server.url, **settings))
+
+
+def test_a_judge_that_has_not_passed_ends_the_run_before_anything_is_loaded(make_job, toolbox, questions, monkeypatch):
+    monkeypatch.setattr("slmsearch.learn.training.load_trainable", lambda *_: pytest.fail("loaded"))
+    with JudgeServer(Behaviour(truth=always_no)) as server:
+        for preflight in ("require", "record"):
+            with pytest.raises(PreflightError, match=r"judge judge .+ has not been measured; run `slmsearch judge qualify`"):
+                train_through(toolbox, questions, served_judge(make_job(preflight=preflight), server))
+
+
+def test_what_is_known_of_the_judge_is_kept_with_the_run(make_job, toolbox, questions):
+    with JudgeServer(Behaviour(truth=always_no)) as server:
+        job = served_judge(make_job(steps=1), server, require_qualified=False)
+        train_through(toolbox, questions, job)
+    state = read_judge_state(job)
+    assert not state["passed"] and "has not been measured" in state["found"]
+    (check,) = [check for check in json.loads((job.directory / PREFLIGHT).read_text()) if check["name"] == "judge qualified"]
+    assert check["passed"] and "judge.require_qualified is off" in check["found"]
+    assert VerdictCache(Path(job.config.paths.data_dir) / FILE).count() > 0
+    (report,) = read_reports(job.directory / STEPS)
+    assert report.metrics["time/judge_wait_s"] >= 0
+    assert "judging" in json.loads((job.directory / MANIFEST).read_text())["spent"]
+
+
+def test_the_state_of_the_judge_is_a_check_of_its_own(make_job, tmp_path):
+    assert check_qualified(make_job().config) == []
+    with JudgeServer(Behaviour()) as server:
+        (check,) = check_qualified(served_judge(make_job(), server).config)
+    assert not check.passed and "slmsearch judge qualify" in check.remedy
+    (check,) = check_qualified(served_judge(make_job(), server, retries=0).config)
+    assert not check.passed and server.url in check.found
 
 
 def test_a_model_that_cannot_fit_is_refused(make_job, toolbox, questions, monkeypatch):

@@ -1,18 +1,21 @@
 """The contract with TRL: order, ids, masks; an outage is counted and never graded."""
 
+import time
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from slmsearch.config import RewardConfig, RunConfig, SearcherConfig, TrainConfig
+from slmsearch.bench.judge_server import Behaviour, JudgeServer
+from slmsearch.config import JudgeConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig
 from slmsearch.errors import TrainingError
+from slmsearch.evaluate.systems import SearcherSystem
 from slmsearch.generate.scripted import ScriptedWriter
-from slmsearch.judge import ExactJudge, Verdict
+from slmsearch.judge import ExactJudge, Verdict, make_judge
 from slmsearch.learn.lending import folded, playable
 from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward, mean_surprise, step_seed, summarise_groups
-from slmsearch.learn.spent import Spent
+from slmsearch.learn.spent import JUDGING, SAMPLING, Spent
 from slmsearch.searcher.episode import Episode, StopReason, Turn
 from slmsearch.searcher.prompt import make_prompt
 
@@ -44,7 +47,8 @@ def make_bridge(questions, toolbox, script, config=CONFIG, judge=None):
             seen.append((model.training, torch.is_grad_enabled()))
             yield ScriptedWriter(script)
 
-    bridge = RolloutBridge(questions, toolbox, judge or ExactJudge(), config, lend, END, Spent())
+    system = SearcherSystem(toolbox, judge or ExactJudge(), config)
+    bridge = RolloutBridge(questions, system, config, lend, END, Spent())
     bridge.seen = seen
     return bridge
 
@@ -185,3 +189,66 @@ def test_folding_changes_no_value_and_leaves_no_trace(model_dir):
     after = model.state_dict()
     assert list(after) == list(before) and all(torch.equal(after[name], before[name]) for name in before)
     assert [weight.requires_grad for weight in model.parameters()].count(True) > 0
+
+
+def say_what_was_read(question, results):
+    """Question 0 is answered rightly at once, the others wrongly after a search, each with words of its own."""
+    if "Mira 0" in question:
+        return "<answer>1823</answer>"
+    return f"<answer>after {question}</answer>" if results else '<tool>search_pages("Mira")</tool>'
+
+
+def served_judge(server, **settings):
+    given = {"kind": "ollama", "model": "judge", "base_url": server.url, "timeout_s": 5, "backoff_s": 0.001}
+    return make_judge(JudgeConfig.model_validate({**given, **settings}))
+
+
+def test_a_judge_that_takes_time_is_waited_for_and_then_leaves_the_device(questions, toolbox):
+    with JudgeServer(Behaviour(truth=lambda prompt: "Mira 1" in prompt)) as server:
+        bridge = make_bridge(questions, toolbox, say_what_was_read, judge=served_judge(server))
+        out = bridge(prompts([questions[0], questions[1], questions[2]]), OneTrainer())
+        assert server.counts == {"/api/chat": 2, "/api/generate": 1}
+    assert out["episode_reward"] == pytest.approx([1.0, 0.9, 0.0])
+    assert bridge.metrics["time/judge_wait_s"] >= 0
+    assert {SAMPLING, JUDGING} <= set(bridge._spent.seconds)
+
+
+def test_the_exact_judge_leaves_no_trace_of_waiting(questions, toolbox):
+    bridge = make_bridge(questions, toolbox, script)
+    bridge(prompts(questions[:2]), OneTrainer())
+    assert "time/judge_wait_s" not in bridge.metrics
+    assert JUDGING not in bridge._spent.seconds
+
+
+def test_judging_is_done_while_others_are_still_sampled(questions, toolbox):
+    """The last turn is written only when the judge has been asked about the episode that ended before it."""
+    with JudgeServer(Behaviour(truth=lambda prompt: True)) as server:
+
+        def script(question, results):
+            if "Mira 1" in question and results:
+                deadline = time.monotonic() + 10
+                while not server.counts["/api/chat"] and time.monotonic() < deadline:
+                    time.sleep(0.002)
+                return f"<answer>{'asked' if server.counts['/api/chat'] else 'not asked'}</answer>"
+            return '<tool>search_pages("Mira")</tool>' if "Mira 1" in question else "<answer>early</answer>"
+
+        bridge = make_bridge(questions, toolbox, script, judge=served_judge(server))
+        bridge(prompts(questions[:2]), OneTrainer())
+    assert [episode.answer for episode in bridge.episodes] == ["early", "asked"]
+
+
+def test_verdicts_that_are_missing_leave_their_group_and_are_never_zero(questions, toolbox):
+    with JudgeServer(Behaviour(truth=lambda prompt: True, fault_frac=1.0, faults=("status",))) as server:
+        bridge = make_bridge(questions, toolbox, say_what_was_read, judge=served_judge(server, retries=1))
+        out = bridge(prompts([questions[0], questions[1]]), OneTrainer())
+    assert out["episode_reward"] == [1.0, None]
+    assert (bridge.metrics["errors/judge"], bridge.metrics["stop/failed"]) == (1, 0.5)
+
+
+def test_a_judge_that_is_down_stops_training_with_the_cause(questions, toolbox):
+    with JudgeServer(Behaviour(fault_frac=1.0, faults=("closed",))) as server:
+        bridge = make_bridge(questions, toolbox, say_what_was_read, judge=served_judge(server, retries=1))
+        with pytest.raises(
+            TrainingError, match=r"2 of 3 episodes of a step failed: judge: Ollama at http://127\.0\.0\.1:\d+ gave no verdict"
+        ):
+            bridge(prompts(questions[:3]), OneTrainer())

@@ -1,0 +1,72 @@
+"""Grading a searcher's episodes: judged, from the moment each has ended, and scored, a row each."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from slmsearch.config import RewardConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.evaluate.rows import EpisodeRow, make_row
+from slmsearch.judge import EagerJudge, Judge, Verdict
+from slmsearch.searcher.episode import Episode, StopReason
+from slmsearch.searcher.reward import score_episode
+from slmsearch.searcher.rollout import OnEnd
+
+
+@contextmanager
+def judging_ahead(judge: Judge) -> Iterator[OnEnd | None]:
+    """Give what `play_episodes` calls at the end of each episode, so that judging begins while others are still sampled.
+
+    `grade_episodes` then waits only for what is left; verdicts and their order are the same. Judges that answer at once have no
+    use for it and get nothing (None). What was begun is dropped where playing breaks off.
+    """
+    if not isinstance(judge, EagerJudge):
+        yield None
+        return
+
+    def on_end(question: Question, episode: Episode) -> None:
+        if episode.stop_reason is not StopReason.FAILED:
+            judge.begin(question, episode.answer)
+
+    try:
+        yield on_end
+    except BaseException:
+        judge.forget()
+        raise
+
+
+def grade_episodes(
+    questions: Sequence[Question], episodes: Sequence[Episode], judge: Judge, reward: RewardConfig, draws: Sequence[float] = ()
+) -> list[EpisodeRow]:
+    """Judge and score played episodes, one row each; failed ones are neither judged nor scored.
+
+    Args:
+        questions: the question of each episode.
+        episodes: what was played.
+        judge: decides which answers are right.
+        reward: weights of the reward.
+        draws: what `score_episode` takes, one for each episode; needed only where the reward is random.
+    """
+    return make_rows(questions, episodes, judge_episodes(questions, episodes, judge), reward, draws)
+
+
+def judge_episodes(questions: Sequence[Question], episodes: Sequence[Episode], judge: Judge) -> list[Verdict]:
+    """Judge played episodes, one verdict each; that of a failed one is its failure."""
+    pairs = list(zip(questions, episodes, strict=True))
+    asked = [i for i, (_, episode) in enumerate(pairs) if episode.stop_reason is not StopReason.FAILED]
+    judged = dict(zip(asked, judge.judge([(pairs[i][0], pairs[i][1].answer) for i in asked]), strict=True))
+    return [judged.get(i, Verdict(None, failure=episode.failure)) for i, episode in enumerate(episodes)]
+
+
+def make_rows(
+    questions: Sequence[Question],
+    episodes: Sequence[Episode],
+    verdicts: Sequence[Verdict],
+    reward: RewardConfig,
+    draws: Sequence[float] = (),
+) -> list[EpisodeRow]:
+    """Score judged episodes, one row each; see `grade_episodes`."""
+    rows = []
+    for i, (question, episode, verdict) in enumerate(zip(questions, episodes, verdicts, strict=True)):
+        scored = None if verdict.correct is None else score_episode(episode, question, verdict.correct, reward, draws[i] if draws else 0.0)
+        rows.append(make_row(question, episode, verdict, scored))
+    return rows

@@ -1,0 +1,124 @@
+"""Planners are evaluated as searchers are: rows, metrics, keys, controls, storage."""
+
+import pytest
+
+from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.errors import ConfigError, EvaluationError, GenerationError
+from slmsearch.evaluate.metrics import is_metric, row_values
+from slmsearch.evaluate.plan_policies import evaluate_plans
+from slmsearch.evaluate.policies import PLAN_IS_QUESTION, PLANS_SHUFFLED, WORKER_ALONE, PolicySpec
+from slmsearch.evaluate.rows import row_from_dict, row_to_dict
+from slmsearch.evaluate.run import eval_key, eval_sources, evaluate_system
+from slmsearch.evaluate.store import load_evaluation, write_evaluation
+from slmsearch.evaluate.systems import PlannerSystem, make_planner
+from slmsearch.generate.scripted import ScriptedWriter
+from slmsearch.planner.judge import NumberJudge
+from slmsearch.planner.plan import render_plan
+from slmsearch.planner.problems import generate_problems, gold_plan
+from slmsearch.planner.worker import ConcurrentWorker, Solution
+
+PROBLEMS = list(generate_problems(9, 60))
+QUESTIONS = [Question(f"p{i}", p.text, str(p.answer), hops=p.operations, kind="generated") for i, p in enumerate(PROBLEMS)]
+GOLD = {problem.text: render_plan(gold_plan(problem)) for problem in PROBLEMS}
+
+
+@pytest.fixture
+def config(tmp_path):
+    base = RunConfig(system="planner", policy=PolicyConfig(model=str(tmp_path)))
+    return base.model_copy(update={"planner": base.planner.model_copy(update={"independence": "words"})})
+
+
+def play(script, config, system=None):
+    spec = PolicySpec("scripted", None)
+    return evaluate_system(QUESTIONS, system or make_planner(config), ScriptedWriter(script), spec, config)
+
+
+def test_gold_plans_solve_everything_and_gain_over_the_worker(config):
+    found = play(lambda problem, results: GOLD[problem], config)
+    metrics = found.metrics
+    assert metrics["answer/correct"] == metrics["answer/exact_match"] == 1.0
+    assert metrics["plan/gain"] == pytest.approx(1.0 - metrics["plan/alone_frac"])
+    assert 0.2 <= metrics["plan/alone_frac"] <= 0.5
+    assert metrics["plan/answerable_frac"] == 1.0
+    assert metrics["plan/hacked_frac"] == 0.0
+    assert metrics["plan/tokens_per_solved"] == pytest.approx(metrics["plan/tokens"])
+    assert all(is_metric(name) for name in metrics)
+    assert set(found.slices) == {"kind=generated", *(f"hops={n}" for n in range(1, 7))}
+
+
+def test_controls_do_not_do_better_than_the_worker(config, tmp_path):
+    alone = evaluate_plans(QUESTIONS, PolicySpec(WORKER_ALONE, None), config, tmp_path)
+    assert alone.metrics["plan/gain"] == 0.0
+    assert alone.metrics["plan/decomposed_frac"] == 0.0
+    restated = evaluate_plans(QUESTIONS, PolicySpec(PLAN_IS_QUESTION, None), config, tmp_path)
+    assert restated.metrics["plan/restated_frac"] == 1.0
+    assert restated.metrics["reward/mean"] < 0 < alone.metrics["reward/mean"]
+    write_evaluation(tmp_path, "gold", play(lambda problem, results: GOLD[problem], config), {})
+    shuffled = evaluate_plans(QUESTIONS, PolicySpec(PLANS_SHUFFLED, None, "gold"), config, tmp_path)
+    assert shuffled.metrics["answer/correct"] < 0.1
+    assert shuffled.metrics["plan/leaked_frac"] > 0.5
+    with pytest.raises(ConfigError, match="no baseline"):
+        evaluate_plans(QUESTIONS, PolicySpec("random", None), config, tmp_path)
+    with pytest.raises(EvaluationError):
+        evaluate_plans(QUESTIONS, PolicySpec(PLANS_SHUFFLED, None, "missing"), config, tmp_path)
+
+
+def test_a_planners_evaluation_survives_the_disk(config, tmp_path):
+    found = play(lambda problem, results: f"Well: {GOLD[problem]}", config)
+    write_evaluation(tmp_path, "key", found, eval_sources(QUESTIONS, "", PolicySpec(WORKER_ALONE, None), config))
+    stored = load_evaluation(tmp_path, "key")
+    assert stored.rows == found.rows
+    assert stored.metrics == found.metrics
+    assert stored.metrics["faults/prose"] == 1.0
+    assert [turn.call.name for turn in stored.episodes[3].turns if turn.call] == ["solve_subproblem"] * PROBLEMS[3].operations
+    values = row_to_dict(stored.rows[0])
+    assert row_values(stored.rows, "plan/tokens") == [row.measured["plan/tokens"] for row in stored.rows]
+    del values["measured"]
+    assert row_from_dict(values).measured == {}, "rows stored before planners had measures"
+
+
+def test_a_broken_worker_fails_episodes_and_grades_none(config):
+    def solve(task):
+        broken = task.kind == "solve_subproblem" and "plus" in task.question
+        return Solution(None, failure="worker: gone") if broken else Solution("1", 1)
+
+    made = make_planner(config)
+    system = PlannerSystem(ConcurrentWorker("half", solve, 2), NumberJudge(), made.independence, config)
+    with pytest.raises(EvaluationError, match="worker: gone"):
+        play(lambda problem, results: GOLD[problem], config, system)
+    down = PlannerSystem(
+        ConcurrentWorker("down", lambda task: Solution(None, failure="worker: off"), 2), NumberJudge(), made.independence, config
+    )
+    with pytest.raises(GenerationError, match="worker alone could not be asked"):
+        play(lambda problem, results: "no plan", config, down)
+
+
+def test_keys_follow_what_decides_a_plans_worth(config, tmp_path):
+    spec = PolicySpec(WORKER_ALONE, None)
+
+    def key(**planner):
+        changed = config.model_copy(update={"planner": config.planner.model_copy(update=planner)})
+        return eval_key(QUESTIONS, "", spec, changed)
+
+    same = {key(), key(output_dir="elsewhere"), key(sft=config.planner.sft.model_copy(update={"epochs": 2}))}
+    assert len(same) == 1
+    worker, reward = config.planner.worker, config.planner.reward
+    others = {
+        key(worker=worker.model_copy(update={"max_operations": 3})),
+        key(worker=worker.model_copy(update={"kind": "base"})),
+        key(reward=reward.model_copy(update={"tokens": 0.1})),
+        key(max_plan_tokens=99),
+        key(system_prompt="Plan."),
+        eval_key(QUESTIONS[1:], "", spec, config),
+        eval_key(QUESTIONS, "", PolicySpec(PLANS_SHUFFLED, None, "a"), config),
+        eval_key(QUESTIONS, "", PolicySpec(PLANS_SHUFFLED, None, "b"), config),
+    }
+    assert len(others) == 8 and not others & same
+    assert key(worker=worker.model_copy(update={"model": "never asked"})) in same
+
+
+def test_numbers_are_compared_as_numbers():
+    question = Question("q", "?", "1,200")
+    verdicts = NumberJudge().judge([(question, text) for text in ("1200", "1200.0", "120", "about 1200", None, "")])
+    assert [verdict.correct for verdict in verdicts] == [True, True, False, False, False, False]

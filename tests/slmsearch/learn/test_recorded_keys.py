@@ -1,0 +1,36 @@
+"""The searcher's keys are what they were before there was a planner: nothing trained or measured is done again."""
+
+import pytest
+
+from slmsearch.config import JudgeConfig, PolicyConfig, RewardConfig, RunConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.evaluate.policies import PolicySpec
+from slmsearch.evaluate.run import eval_key
+from slmsearch.learn import job
+
+QUESTIONS = [Question("q1", "When was Mira born?", "1823", page_ids=("mira",), section_ids=("mira:life",), hops=1, kind="one_hop")]
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    monkeypatch.setattr(job, "version", lambda name: "0")
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    (tmp_path / "config.json").write_text("{}")
+    return RunConfig(policy=PolicyConfig(model=str(tmp_path)))
+
+
+def test_recorded_keys_of_the_searcher(config):
+    assert job.train_key(config, "digest", "index") == "bd1d5eab436a5ed4a25e"
+    specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
+    keys = [eval_key(QUESTIONS, "index", spec, config) for spec in specs]
+    assert keys == ["ff26894e550921ee8dcb", "d7f94122e87ee659dc97", "5f3f199d2c0e6a3992ca"]
+    other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
+    assert job.train_key(other, "digest", "index") == "6bb5356aeab8a836daa8"
+    assert eval_key(QUESTIONS, "index", specs[0], other) == "c9206ba35c64a26aa9f7"
+
+
+def test_a_planners_settings_are_not_in_the_searchers_keys(config):
+    changed = config.model_copy(update={"planner": config.planner.model_copy(update={"seed": 5, "max_plan_tokens": 77})})
+    assert job.train_key(changed, "digest", "index") == job.train_key(config, "digest", "index")
+    planner = config.model_copy(update={"system": "planner"})
+    assert job.train_key(planner, "digest", "") != job.train_key(config, "digest", "")
