@@ -123,7 +123,7 @@ class SearcherTask(vf.Task[SearcherData, SearcherState, SearcherTaskConfig]):
         if not isinstance(trace.state, SearcherState):  # `replay` reads traces back without their state
             trace.state = SearcherState()
         if trace.state.row is None:
-            judge, threads = _open_judge(self.config.run.judge)
+            judge, threads = _open_judge(self.config.run.judge, self.config.run.paths.data_dir)
             trace.state.row = await asyncio.get_running_loop().run_in_executor(threads, self._grade, trace, judge)
         row: EpisodeRow = trace.state.row
         return row
@@ -192,8 +192,8 @@ def _open_ground(run: RunConfig) -> Ground:
 
 
 @lru_cache(maxsize=2)
-def _open_judge(config: JudgeConfig) -> tuple[Judge, ThreadPoolExecutor]:
-    return make_judge(config), ThreadPoolExecutor(config.concurrency, thread_name_prefix="judge")
+def _open_judge(config: JudgeConfig, data_dir: str) -> tuple[Judge, ThreadPoolExecutor]:
+    return make_judge(config, data_dir), ThreadPoolExecutor(config.concurrency, thread_name_prefix="judge")
 
 
 def check_secrets(run: RunConfig) -> None:

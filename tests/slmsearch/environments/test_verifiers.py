@@ -193,7 +193,7 @@ def test_an_unreachable_judge_is_an_error_and_no_reward(run: RunConfig, policy: 
         def judge(self, items: Any) -> list[Verdict]:
             return [Verdict(None, "judge", "judge: nobody there") for _ in items]
 
-    monkeypatch.setattr(taskset, "make_judge", lambda config: Silent())
+    monkeypatch.setattr(taskset, "make_judge", lambda config, data_dir: Silent())
     trace = play(make_env(run), policy)["q1"]
     assert not trace.ok
     assert trace.last_error.type == "TaskError"
