@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flows.settings import load_config
 from slmsearch.bench.judge_server import Behaviour, JudgeServer, always_no
 from slmsearch.config import JudgeConfig, LoraSection, PolicyConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig, VllmConfig
 from slmsearch.corpus.library import Library
@@ -144,6 +145,15 @@ def test_four_billion_parameters_fit_24_gib_and_what_to_change_where_not():
     assert plan_memory(four_b(accumulation=1), FOUR_B, card).peak > plan.peak
     assert plan_memory(four_b(questions_per_step=64), FOUR_B, card).largest.setting in ("train.questions_per_step", "train.accumulation")
     assert plan_memory(four_b(lora=LoraSection(r=64)), FOUR_B, card).peak > plan.peak
+
+
+def test_the_config_for_one_card_fits_it_and_its_smoke_run_can_be_split():
+    folder = Path(__file__).parents[3] / "deployments" / "configs"
+    config = load_config([folder / "rtx3090.yaml"], environment={})
+    assert plan_memory(config, FOUR_B, {"cpu": 64 * GIB, "cuda": 24 * GIB}).peak < 0.9 * 24 * GIB
+    smoke = load_config([folder / "rtx3090.yaml", folder / "quick.yaml"], environment={})
+    for each in (config, smoke):
+        assert each.train.questions_per_step * each.train.group_size % each.train.accumulation == 0
 
 
 def test_four_bits_and_all_weights_in_the_plan():
