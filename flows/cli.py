@@ -2,7 +2,22 @@
 
 import click
 
-from flows.commands import bench, corpus, judge, learning, planner, running, sandbox, serve
+from flows.commands import (
+    bench,
+    corpus,
+    doctor,
+    documents,
+    housekeeping,
+    index,
+    judge,
+    learning,
+    lineage,
+    planner,
+    report,
+    running,
+    sandbox,
+    serve,
+)
 from slmsearch.processor import settle
 
 
@@ -18,7 +33,7 @@ def cli() -> None:
     """
 
 
-for module in (corpus, learning, running, judge, serve, sandbox, planner, bench):
+for module in (corpus, documents, index, learning, running, report, lineage, doctor, housekeeping, judge, serve, sandbox, planner, bench):
     module.register(cli)
 
 

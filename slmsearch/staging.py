@@ -4,15 +4,24 @@ An artefact is written to `.tmp-<name>-<pid>` beside its place and renamed there
 only such a directory behind, which the next writer removes.
 """
 
+import hashlib
+import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import psutil
 
+from slmsearch.keys import content_key
+
 STAGING_PREFIX = ".tmp-"
+UNSEALED = ("chroma",)
+"""Chroma writes into its files whenever it opens them; what search needs of them is checked by content."""
+SEAL = "seal.json"
+"""File in an artefact's directory with the sha256 of every file that must never change; it also holds a hash of itself."""
 
 
 @contextmanager
@@ -34,8 +43,50 @@ def staging_directory(parent: Path, name: str) -> Iterator[Path]:
         shutil.rmtree(staging, ignore_errors=True)
 
 
+def seal(directory: Path, skipped: Collection[str] = ()) -> None:
+    """Write down what every file of a finished artefact holds, so that a byte changed later can be named.
+
+    Args:
+        directory: the artefact, complete but for this.
+        skipped: top-level names left out: what is opened for writing later, what may grow.
+    """
+    files = hash_files(directory, skipped)
+    replace_text(directory / SEAL, json.dumps({"files": files, "key": content_key(files=files)}, indent=1) + "\n")
+
+
+def hash_files(directory: Path, skipped: Collection[str] = ()) -> dict[str, str]:
+    """Return the sha256 of every file of a directory by its relative name; the seal and what is left out do not count."""
+    found: dict[str, str] = {}
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory)
+        if path.is_file() and name.parts[0] not in {SEAL, *skipped}:
+            with path.open("rb") as file:
+                found[name.as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def read_seal(directory: Path) -> dict[str, str] | None:
+    """Return what a seal says of each file; None where there is none.
+
+    Raises:
+        ValueError: the seal itself was changed.
+    """
+    try:
+        found = json.loads((directory / SEAL).read_text(encoding="utf-8"))
+        files = {str(name): str(digest) for name, digest in found["files"].items()}
+        recorded = found["key"]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError("it cannot be read") from error
+    if content_key(files=files) != recorded:
+        raise ValueError("it does not agree with itself")
+    return files
+
+
 def publish(staging: Path, target: Path, is_complete: Callable[[Path], bool]) -> None:
-    """Rename a filled directory to its place; a complete one that stands there stays, a damaged one is replaced."""
+    """Seal a filled directory and rename it to its place; a complete one that stands there stays, a damaged one is replaced."""
+    seal(staging, UNSEALED)
     for file in staging.rglob("*"):
         if file.is_file():
             with file.open("r+b" if os.name == "nt" else "rb") as stream:  # Windows syncs what may be written alone
@@ -43,10 +94,7 @@ def publish(staging: Path, target: Path, is_complete: Callable[[Path], bool]) ->
     if target.exists():
         if is_complete(target):
             return
-        # Renaming first keeps readers from seeing a directory that is half deleted.
-        broken = target.with_name(f"{STAGING_PREFIX}{target.name}-broken-{os.getpid()}")
-        target.replace(broken)
-        shutil.rmtree(broken, ignore_errors=True)
+        discard(target)
     try:
         staging.replace(target)
     except OSError:
@@ -56,26 +104,47 @@ def publish(staging: Path, target: Path, is_complete: Callable[[Path], bool]) ->
     _sync_directory(target.parent)
 
 
-def remove_abandoned(directory: Path) -> list[str]:
-    """Remove temporary directories and files whose writer no longer lives; return their names."""
-    removed = []
+def discard(target: Path) -> None:
+    """Remove a directory; renaming it first keeps readers from seeing one that is half deleted."""
+    broken = target.with_name(f"{STAGING_PREFIX}{target.name}-broken-{os.getpid()}")
+    target.replace(broken)
+    shutil.rmtree(broken, ignore_errors=True)
+
+
+def find_abandoned(directory: Path) -> list[Path]:
+    """Find temporary directories and files whose writer no longer lives."""
+    found = []
     for staging in sorted(directory.glob(f"{STAGING_PREFIX}*-*")):
         pid = staging.name.rpartition("-")[2]
         if pid.isdecimal() and not _lives(int(pid)):
-            if staging.is_dir():
-                shutil.rmtree(staging, ignore_errors=True)
-            else:
-                staging.unlink(missing_ok=True)
-            removed.append(staging.name)
-    return removed
+            found.append(staging)
+    return found
+
+
+def remove_abandoned(directory: Path) -> list[str]:
+    """Remove temporary directories and files whose writer no longer lives; return their names."""
+    found = find_abandoned(directory)
+    for staging in found:
+        if staging.is_dir():
+            shutil.rmtree(staging, ignore_errors=True)
+        else:
+            staging.unlink(missing_ok=True)
+    return [staging.name for staging in found]
 
 
 def replace_text(path: Path, text: str) -> None:
     """Replace a file's text in one step: a reader sees the old or the new, also after a power cut."""
+    with replace_file(path) as file:
+        file.write(text.encode())
+
+
+@contextmanager
+def replace_file(path: Path) -> Iterator[BinaryIO]:
+    """Give a binary file to write, which takes the place of `path` in one step at the end."""
     staging = path.with_name(f"{STAGING_PREFIX}{path.name}-{os.getpid()}")
     try:
-        with staging.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with staging.open("wb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         staging.replace(path)

@@ -51,7 +51,7 @@ def evaluate_task(
                 evaluation = evaluate_plans(questions, spec, config, evals_dir(config), progress)
             else:
                 evaluation = evaluate_policy(questions, open_toolbox(digest, index_key, config), spec, config, progress)
-        write_evaluation(evals_dir(config), key, evaluation, eval_sources(questions, index_key, spec, config))
+        write_evaluation(evals_dir(config), key, evaluation, eval_sources(questions, index_key, spec, config), digest)
     stored = load_evaluation(evals_dir(config), key)
     return {"key": key, "n": len(stored.rows), "metrics": stored.metrics, "slices": stored.slices, "seconds": stored.seconds}
 
@@ -99,4 +99,4 @@ def open_toolbox(digest: str, index_key: str, config: RunConfig) -> Toolbox:
     library = _open_corpus(str(corpora_dir(config)), digest).library
     index = open_index(index_dir(config), index_key, config.retrieval)
     programs = make_programs(config, digest, index_key)
-    return Toolbox(library, index, config.retrieval.top_k, config.searcher.max_section_chars, programs)
+    return Toolbox(library, index, config.retrieval.top_k, config.searcher.max_section_chars, programs, config.searcher.section_hints)

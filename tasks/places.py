@@ -20,9 +20,14 @@ def evals_dir(config: RunConfig) -> Path:
     return Path(config.paths.data_dir) / "evals"
 
 
+def trainings_dir(config: RunConfig) -> Path:
+    """Return the parent of training runs, SFT controls and supervised starts."""
+    return Path(config.paths.data_dir) / "training"
+
+
 def training_dir(config: RunConfig, key: str) -> Path:
     """Return where a training run of a key lies."""
-    return Path(config.paths.data_dir) / "training" / key
+    return trainings_dir(config) / key
 
 
 def control_dir(config: RunConfig, key: str) -> Path:

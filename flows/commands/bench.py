@@ -119,6 +119,65 @@ def executor(session: Session, runs: int) -> None:
     session.finish(result, render_executor(result))
 
 
+@command(bench, "fusion")
+@click.option("--seed", default=0, show_default=True, help="Of the split of the pages into two halves.")
+def fusion(session: Session, seed: int) -> None:
+    """Choose the weight of BM25 on one half of the corpus' pages, measure it on the other; writes fusion.json."""
+    from flows.commands.index import searched_corpus
+    from slmsearch.bench.learning import save_result
+    from slmsearch.evaluate.retrieval import choose_weights
+    from slmsearch.report.retrieval import render_weights
+
+    index, questions = searched_corpus(session.config, "all", 0)
+    result = choose_weights(index, questions, seed)
+    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "fusion.json")
+    session.finish(result, render_weights(result))
+
+
+@command(bench, "scale")
+@click.option("--sections", default="1000,10000,100000", show_default=True, help="Sizes, separated by commas.")
+@click.option("--encoded", default=120_000, show_default=True, help="Passages with real vectors; others are moved copies.")
+def scale(session: Session, sections: str, encoded: int) -> None:
+    """Build and search indexes of the generated world, each ten times the one before; writes scale.json."""
+    from slmsearch.bench.learning import save_result
+    from slmsearch.bench.scale import render_scale, run_scale
+    from slmsearch.retrieval.embed import load_embedder
+
+    config, sizes = session.config, sorted(_parse_seeds(sections))
+    work = Path(config.paths.data_dir) / "bench-scale"
+    result = run_scale(config.retrieval, load_embedder(config.retrieval.embedder), work, sizes, encoded, session.say)
+    save_result(result, Path(config.paths.mlruns_dir) / "bench" / "scale.json")
+    session.finish(result, render_scale(result))
+
+
+@command(bench, "reindex")
+@click.option("--sections", default=100_000, show_default=True, help="Size of the index.")
+def reindex(session: Session, sections: int) -> None:
+    """Time the next version after one page in a hundred changed, beside building it from nothing; writes reindex.json."""
+    from slmsearch.bench.learning import save_result
+    from slmsearch.bench.scale import render_reindex, run_reindex
+    from slmsearch.retrieval.embed import load_embedder
+
+    config = session.config
+    work = Path(config.paths.data_dir) / "bench-reindex"
+    result = run_reindex(config.retrieval, load_embedder(config.retrieval.embedder), work, sections, session.say)
+    save_result(result, Path(config.paths.mlruns_dir) / "bench" / "reindex.json")
+    session.finish(result, render_reindex(result))
+
+
+@command(bench, "index")
+@click.option("--sections", type=click.IntRange(min=20), default=4000, show_default=True, help="Passages of section text, at most.")
+@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Timed builds of each side.")
+def index(session: Session, sections: int, runs: int) -> None:
+    """Build an index beside Chroma's own `collection.add`: speed, vectors, recall; writes index.json."""
+    from slmsearch.bench.index import render_index, run_index
+    from slmsearch.bench.learning import save_result
+
+    result = run_index(session.config, sections, runs, session.say)
+    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "index.json")
+    session.finish(result, render_index(result))
+
+
 def _parse_seeds(text: str) -> list[int]:
     try:
         return [int(seed) for seed in text.split(",")]

@@ -10,6 +10,7 @@ from flows.session import Session, command
 
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
+    from slmsearch.corpus.documents.skipped import Skipped
 
 
 def register(cli: click.Group) -> None:
@@ -36,7 +37,7 @@ def setup(session: Session, data_dir: str | None, skip_index: bool, sandbox_only
     session.override(paths__data_dir=data_dir)
     digest, report = checked_corpus(session.config)
     session.say(render_findings(report))
-    result: dict[str, Any] = {"data_digest": digest, "valid": report["ok"], "findings": report["findings"]}
+    result: dict[str, Any] = {"data_digest": digest, "valid": report["ok"], **{name: report[name] for name in ("findings", "skipped")}}
     lines = [f"corpus  {digest} in {Path(session.config.paths.data_dir) / 'corpora' / digest}"]
     if report["ok"] and not skip_index:
         result["index"] = built_index(digest, session.config)
@@ -78,16 +79,23 @@ def validate(session: Session) -> None:
 
 @click.group()
 def index() -> None:
-    """Build index versions and list them."""
+    """Build index versions and look after them."""
 
 
 @command(index, "build")
 def index_build(session: Session) -> None:
     """Build the index version of the configured corpus, or find it, and make it the current one."""
+    from dataclasses import asdict
+
+    from slmsearch.corpus.expectations import find_skipped
     from slmsearch.corpus.store import build_corpus
     from tasks.places import corpora_dir
 
-    built = built_index(build_corpus(session.config.corpus, corpora_dir(session.config)), session.config)
+    skipped: list[Skipped] = []
+    digest = build_corpus(session.config.corpus, corpora_dir(session.config), skipped.append)
+    if skipped:
+        session.say(render_findings({"findings": [asdict(finding) for finding in find_skipped(skipped)]}))
+    built = {**built_index(digest, session.config), "skipped": [asdict(item) for item in skipped]}
     session.finish(built, f"index {built['key']}: {built['pages']} pages, {built['passages']} passages, recall {built['recall']:.3f}")
 
 
@@ -98,7 +106,7 @@ def index_list(session: Session) -> None:
     from tasks.places import index_dir
 
     current = current_key(index_dir(session.config))
-    facts = ("key", "pages", "passages", "embedder_id", "recall")
+    facts = ("key", "pages", "passages", "embedder_id", "embedded", "base", "recall")
     found = [{**{name: getattr(v, name) for name in facts}, "current": v.key == current} for v in list_versions(index_dir(session.config))]
     counts = "{key}  {pages:>8} pages {passages:>8} passages  {embedder_id}"
     rows = [("* " if version["current"] else "  ") + counts.format(**version) for version in found]
@@ -109,32 +117,39 @@ def index_list(session: Session) -> None:
 @click.argument("query")
 @click.option("--top-k", type=click.IntRange(1, 50), help="Pages to show.")
 @click.option("--index", "key", help="Index version; default: that of the configured corpus, else the current one.")
-def search(session: Session, query: str, top_k: int | None, key: str | None) -> None:
+@click.option("--ranking", type=click.Choice(["hybrid", "dense", "lexical"]), help="Default: retrieval.ranking.")
+@click.option("--within", default="", help="Only pages whose id begins so, as `guides/`.")
+def search(session: Session, query: str, top_k: int | None, key: str | None, ranking: str | None, within: str) -> None:
     """Search the index as the agent's first tool does."""
     from dataclasses import asdict
 
     from slmsearch.retrieval.open import open_index
+    from slmsearch.retrieval.search import Filter
     from tasks.places import index_dir
 
-    session.override(retrieval__top_k=top_k)
+    session.override(retrieval__top_k=top_k, retrieval__ranking=ranking)
     config = session.config
+    # Bytes that are no UTF-8 come from the shell as halves of surrogate pairs, which no tokenizer takes.
+    query = query.encode("utf-8", "replace").decode()
     opened = open_index(index_dir(config), key or _configured_index(config), config.retrieval)
-    hits = opened.search([query], config.retrieval.top_k)[0]
+    hits = opened.search([query], config.retrieval.top_k, only=Filter(prefix=within) if within else None)[0]
     rows = [f"{hit.score:.3f}  {hit.page_id}: {hit.title}  ({hit.section_id})" for hit in hits]
     session.finish({"query": query, "index_key": opened.key, "hits": [asdict(hit) for hit in hits]}, "\n".join(rows) or "no pages found")
 
 
 def checked_corpus(config: "RunConfig") -> tuple[str, dict[str, Any]]:
-    """Materialise and check the configured corpus; return digest and report."""
+    """Materialise and check the configured corpus; return digest and report, with all files that were not taken as `skipped`."""
     from dataclasses import asdict
 
-    from slmsearch.corpus.expectations import validate_corpus
+    from slmsearch.corpus.expectations import find_skipped, validate_corpus
     from slmsearch.corpus.store import build_corpus
     from tasks.places import corpora_dir
 
-    digest = build_corpus(config.corpus, corpora_dir(config))
-    report = validate_corpus(corpora_dir(config) / digest, config.corpus)
-    return digest, asdict(report)
+    skipped: list[Skipped] = []
+    digest = build_corpus(config.corpus, corpora_dir(config), skipped.append)
+    report = asdict(validate_corpus(corpora_dir(config) / digest, config.corpus))
+    report["findings"] = [*report["findings"], *(asdict(finding) for finding in find_skipped(skipped))]
+    return digest, {**report, "skipped": [asdict(item) for item in skipped]}
 
 
 def built_index(digest: str, config: "RunConfig") -> dict[str, Any]:
@@ -159,7 +174,8 @@ def render_findings(report: dict[str, Any]) -> str:
     for finding in found:
         ids = ", ".join(map(str, finding["sample_ids"][:SHOWN_IDS]))
         more = f" and {finding['failed'] - SHOWN_IDS} more" if finding["failed"] > SHOWN_IDS else ""
-        lines.append(f"{finding['severity']:<9} {finding['table']}: {finding['message']}" + (f"  [{ids}{more}]" if ids else ""))
+        count = f"{finding['failed']} file{'s'[: finding['failed'] > 1]} " if finding["column"] == "file" else ""
+        lines.append(f"{finding['severity']:<9} {finding['table']}: {count}{finding['message']}" + (f"  [{ids}{more}]" if ids else ""))
     return "\n".join(lines) or "no findings"
 
 

@@ -27,14 +27,25 @@ class WorldConfig(Section):
     """Questions written per page, over all splits."""
 
 
+class DocumentsConfig(Section):
+    """Limits of reading a folder of documents; what exceeds them is left out and named."""
+
+    max_file_mb: float = Field(default=50.0, gt=0)
+    """Larger files are not opened; in millions of bytes."""
+    timeout_s: float = Field(default=120.0, gt=0)
+    """Time one document may take; a PDF of a thousand pages takes about a minute."""
+
+
 class CorpusConfig(Section):
     """Pages and questions."""
 
     pages: str | None = None
-    """A `.jsonl` or `.parquet` file, a folder of Markdown, or `hub:owner/name`; None generates the world below."""
+    """A `.jsonl` or `.parquet` file, a folder of documents (Markdown, text, HTML, PDF), or `hub:owner/name`; None generates the world
+    below."""
     questions: str | None = None
     """A `.jsonl` or `.parquet` file or `hub:owner/name`; None with `pages` given means no questions."""
     world: WorldConfig = WorldConfig()
+    documents: DocumentsConfig = DocumentsConfig()
     revision: str | None = None
     """Commit of Hub data sets; None takes the newest."""
     split_seed: int = 0
@@ -61,7 +72,10 @@ class EmbedderConfig(Section):
     api_key: SecretStr | None = None
     """Key for `openai`; never recorded."""
     batch_size: int = Field(default=64, ge=1)
-    """Texts encoded together while building."""
+    """Texts of a request to an endpoint while building; a local model takes 16 tokens for each together (on a GPU 512)."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of passages in a local model, and so part of the index key; `auto` takes bfloat16 where the processor multiplies it in
+    hardware (AMX, AVX512-BF16, a GPU since Ampere). Queries are always float32 and search an index of either."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where a local model runs; no part of the index key."""
 
@@ -70,9 +84,16 @@ class RetrievalConfig(Section):
     """The index and what a search returns."""
 
     embedder: EmbedderConfig = EmbedderConfig()
+    ranking: Literal["hybrid", "dense", "lexical"] = "hybrid"
+    """Embeddings and BM25 together, or one of them alone; no part of the index key, every version serves all three."""
     top_k: int = Field(default=3, ge=1, le=50)
     """Pages a search returns."""
     max_passage_chars: int = Field(default=1000, ge=50)
     """A longer section is embedded in several passages."""
-    hnsw_ef_construction: int = Field(default=200, ge=1)
+    chroma_url: str | None = Field(default=None, pattern=r"^https?://")
+    """Chroma server that holds the vectors; None keeps them in the version's directory. No part of the index key."""
+    chroma_token: SecretStr | None = None
+    """Sent to the server as `x-chroma-token`; never recorded."""
+    hnsw_ef_construction: int = Field(default=100, ge=1)
+    """Candidates weighed for each vector that enters Chroma's graph: 200 costs 1.6 times as long as 100 and finds no more."""
     hnsw_max_neighbors: int = Field(default=16, ge=2)

@@ -57,4 +57,7 @@ class TrackingConfig(Section):
     """Name under which adapters are registered; its alias `champion` is the promoted one. Planners left at this name are registered as
     `slmsearch-planner`."""
     wandb_project: str | None = None
-    """Mirror the curves of training to this project of Weights & Biases (extra `wandb`); None sends nothing anywhere."""
+    """Mirror the curves of training to this project of Weights & Biases (extra `wandb`); None sends nothing anywhere. Also read from
+    WANDB_PROJECT."""
+    wandb_entity: str | None = None
+    """User or team that the project belongs to; None takes the account's own. Also read from WANDB_ENTITY."""

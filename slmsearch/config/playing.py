@@ -20,6 +20,8 @@ class SearcherConfig(Section):
     """Wall time of a batch of episodes; 0 sets no limit."""
     max_section_chars: int = Field(default=1500, ge=100)
     """A longer section is read in pages of this size: `section_id#2` is the second."""
+    section_hints: bool = False
+    """A search also shows each page's best section, `page_id: title (section_id)`: a turn less for a model that uses it."""
     system_prompt: str | None = None
     """Text of the system message; None takes the built-in one for instruct models, "" sends none."""
     tool_role: Literal["tool", "user"] = "tool"

@@ -46,9 +46,8 @@ def open_ground(corpora_dir: Path, digest: str, index_dir: Path, index_key: str,
     """
     corpus = load_corpus(corpora_dir, digest)
     index = open_index(index_dir, index_key, config.retrieval)
-    toolbox = Toolbox(
-        corpus.library, index, config.retrieval.top_k, config.searcher.max_section_chars, make_programs(config, digest, index_key)
-    )
+    programs, limits = make_programs(config, digest, index_key), config.searcher
+    toolbox = Toolbox(corpus.library, index, config.retrieval.top_k, limits.max_section_chars, programs, limits.section_hints)
     return Ground(digest, index_key, toolbox, corpus.questions)
 
 

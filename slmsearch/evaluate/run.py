@@ -20,6 +20,7 @@ from slmsearch.evaluate.systems import SearcherSystem, System, planner_sources
 from slmsearch.generate.writer import Sampling, Writer
 from slmsearch.judge import make_judge
 from slmsearch.keys import content_key
+from slmsearch.retrieval.search import describe_ranking
 from slmsearch.searcher.episode import Episode
 from slmsearch.searcher.prompt import PROMPT_VERSION, describe_searcher
 from slmsearch.searcher.tools import Toolbox
@@ -67,6 +68,7 @@ def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec
         "questions": content_key(questions=[asdict(question) for question in questions]),
         "index_key": index_key,
         "top_k": config.retrieval.top_k,
+        **describe_ranking(config.retrieval.ranking),
         "policy": describe_policy(spec, config),
         "searcher": describe_searcher(config.searcher, config.sandbox.limits),
         "judge": _describe_judge(config.judge),

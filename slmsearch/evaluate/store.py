@@ -18,6 +18,7 @@ from slmsearch.errors import EvaluationError
 from slmsearch.evaluate.rows import EpisodeRow, row_from_dict, row_to_dict
 from slmsearch.keys import file_key
 from slmsearch.searcher.episode import CallMade, Episode, StopReason, ToolCall, ToolResult, Turn
+from slmsearch.staging import seal
 
 ROWS, EPISODES, METRICS_FILE, MANIFEST = "rows.jsonl", "episodes.jsonl", "metrics.json", "manifest.json"
 
@@ -42,11 +43,16 @@ class Evaluation:
 
 
 def has_evaluation(evals_dir: Path, key: str) -> bool:
-    """Say whether a complete evaluation is stored under a key."""
-    return (evals_dir / key / MANIFEST).is_file()
+    """Say whether a complete evaluation is stored under a key, its files as they were written."""
+    directory = evals_dir / key
+    try:
+        files = load_manifest(directory)["files"].items()
+        return all(file_key(directory / name) == digest for name, digest in files)
+    except (EvaluationError, OSError):
+        return False
 
 
-def write_evaluation(evals_dir: Path, key: str, evaluation: Evaluation, sources: Mapping[str, Any]) -> Path:
+def write_evaluation(evals_dir: Path, key: str, evaluation: Evaluation, sources: Mapping[str, Any], corpus: str = "") -> Path:
     """Store an evaluation; one that is already there complete is left as it is.
 
     Args:
@@ -54,6 +60,7 @@ def write_evaluation(evals_dir: Path, key: str, evaluation: Evaluation, sources:
         key: name of the directory, from `eval_key`.
         evaluation: what to store.
         sources: what the key was made from, written into the manifest so that the result can be walked back.
+        corpus: digest of the corpus the questions were first taken from; the key knows only the questions.
 
     Raises:
         EvaluationError: it cannot be written; nothing half-written is left.
@@ -65,7 +72,7 @@ def write_evaluation(evals_dir: Path, key: str, evaluation: Evaluation, sources:
     try:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
-        _write_files(temporary, key, evaluation, sources)
+        _write_files(temporary, key, evaluation, sources, corpus)
         # A directory without a manifest is what a crash inside rmtree below would leave; it holds nothing worth keeping.
         shutil.rmtree(final, ignore_errors=True)
         os.replace(temporary, final)
@@ -161,14 +168,15 @@ def result_from_dict(values: Mapping[str, Any]) -> ToolResult:
     return ToolResult(values["text"], values["served"], tuple(values["page_ids"]), tuple(values["section_ids"]), made)
 
 
-def _write_files(directory: Path, key: str, evaluation: Evaluation, sources: Mapping[str, Any]) -> None:
+def _write_files(directory: Path, key: str, evaluation: Evaluation, sources: Mapping[str, Any], corpus: str) -> None:
     _write_lines(directory / ROWS, (row_to_dict(row) for row in evaluation.rows))
     _write_lines(directory / EPISODES, (episode_to_dict(episode) for episode in evaluation.episodes))
     summary = {"metrics": evaluation.metrics, "slices": evaluation.slices, "seconds": evaluation.seconds}
     (directory / METRICS_FILE).write_text(_to_json(summary) + "\n", encoding="utf-8")
     digests = {name: file_key(directory / name) for name in (ROWS, EPISODES, METRICS_FILE)}
-    manifest = {"key": key, "n": len(evaluation.rows), "files": digests, "sources": dict(sources)}
+    manifest = {"key": key, "n": len(evaluation.rows), "files": digests, "sources": dict(sources), "corpus": corpus}
     (directory / MANIFEST).write_text(_to_json(manifest) + "\n", encoding="utf-8")
+    seal(directory)
 
 
 def _to_json(value: Any) -> str:

@@ -270,7 +270,8 @@ def make_independence(config: RunConfig) -> Independence:
         return WordIndependence()
     from slmsearch.retrieval.embed import load_embedder
 
-    return EmbeddingIndependence(load_embedder(config.retrieval.embedder))
+    # Only queries are encoded: the name must not change with the precision of passages.
+    return EmbeddingIndependence(load_embedder(config.retrieval.embedder.model_copy(update={"precision": "float32"})))
 
 
 def make_planner(config: RunConfig) -> PlannerSystem:

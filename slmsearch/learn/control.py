@@ -15,6 +15,7 @@ from typing import Any
 from slmsearch.config import RunConfig, SftConfig
 from slmsearch.generate.load import load_model
 from slmsearch.keys import content_key
+from slmsearch.staging import seal
 
 CONTROL_VERSION = 2
 """Raise when the same inputs would give another control."""
@@ -62,6 +63,7 @@ def train_control(config: RunConfig, out: Path, on_log: Callable[[int, dict[str,
     model.save_pretrained(temporary)
     tokenizer.save_pretrained(temporary)
     (temporary / "control.json").write_text(json.dumps(facts) + "\n")
+    seal(temporary)
     shutil.rmtree(out, ignore_errors=True)
     os.replace(temporary, out)
     return facts

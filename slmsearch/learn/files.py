@@ -2,6 +2,8 @@
 
 JOB = "job.json"
 """The job, without secrets."""
+SOURCES = "sources.json"
+"""What the train key was hashed from, written when training begins."""
 PREFLIGHT = "preflight.json"
 """What was checked before the first step, and found."""
 JUDGE = "judge.json"

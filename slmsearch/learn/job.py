@@ -16,6 +16,7 @@ from slmsearch.evaluate.systems import planner_sources
 from slmsearch.judge.prompt import load_prompt
 from slmsearch.keys import content_key
 from slmsearch.learn.models import model_hash
+from slmsearch.retrieval.search import describe_ranking
 from slmsearch.searcher.prompt import describe_searcher, make_prompt
 
 TRAINING_VERSION = 2
@@ -66,28 +67,30 @@ def make_job(config: RunConfig, corpus_digest: str, index_key: str) -> TrainJob:
 
 def train_key(config: RunConfig, corpus_digest: str, index_key: str) -> str:
     """Hash everything that decides what a training run ends with, except the machine."""
+    return content_key(**train_sources(config, corpus_digest, index_key))
+
+
+def train_sources(config: RunConfig, corpus_digest: str, index_key: str) -> dict[str, Any]:
+    """Collect everything that decides what a training run ends with, except the machine."""
+    shared = {
+        "version": TRAINING_VERSION,
+        "packages": {name: version(name) for name in PACKAGES},
+        "corpus": corpus_digest,
+        "policy": _policy_part(config.policy),
+        "train": config.train.model_dump(mode="json", exclude=_NOT_TRAINED_ON),
+    }
     if config.system == "planner":
-        return content_key(
-            version=TRAINING_VERSION,
-            packages={name: version(name) for name in PACKAGES},
-            corpus=corpus_digest,
-            policy=_policy_part(config.policy),
-            train=config.train.model_dump(mode="json", exclude=_NOT_TRAINED_ON),
-            planner=planner_sources(config),
-        )
-    return content_key(
-        version=TRAINING_VERSION,
-        packages={name: version(name) for name in PACKAGES},
-        corpus=corpus_digest,
-        index=index_key,
-        top_k=config.retrieval.top_k,
-        policy=_policy_part(config.policy),
-        prompt=[dict(message) for message in make_prompt("?", config.searcher)],
-        searcher=describe_searcher(config.searcher, config.sandbox.limits),
-        reward=config.reward.model_dump(mode="json"),
-        judge=_judge_part(config.judge),
-        train=config.train.model_dump(mode="json", exclude=_NOT_TRAINED_ON),
-    )
+        return {**shared, "planner": planner_sources(config)}
+    return {
+        **shared,
+        "index": index_key,
+        "top_k": config.retrieval.top_k,
+        **describe_ranking(config.retrieval.ranking),
+        "prompt": [dict(message) for message in make_prompt("?", config.searcher)],
+        "searcher": describe_searcher(config.searcher, config.sandbox.limits),
+        "reward": config.reward.model_dump(mode="json"),
+        "judge": _judge_part(config.judge),
+    }
 
 
 def _policy_part(policy: PolicyConfig) -> dict[str, str]:

@@ -19,14 +19,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import psutil
+
 from slmsearch.errors import SlmSearchError, TrainingError
-from slmsearch.learn.checkpoints import checkpoint_step, discard_after, file_hash, latest_complete_checkpoint
+from slmsearch.learn.checkpoints import checkpoint_step, discard_after, latest_complete_checkpoint
 from slmsearch.learn.examples import EXAMPLES, truncate_examples
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, ERROR, JOB, JUDGE, LOCK, LOG, MANIFEST, PREFLIGHT, STEPS, STOP
 from slmsearch.learn.job import TrainJob
-from slmsearch.learn.models import weights_file
 from slmsearch.learn.process import TrainingProcess
 from slmsearch.learn.reports import ReportTail, StepReport, truncate_reports
+from slmsearch.learn.result import read_manifest, write_sources
 
 POLL_SECONDS = 0.2
 """Time between two looks at the reports."""
@@ -86,17 +88,13 @@ def train(job: TrainJob, on_step: OnStep, resume: bool = True, after_step: int =
 
 def find_result(job: TrainJob) -> TrainResult | None:
     """Look up a finished run; None if this job is unfinished or its adapter no longer agrees with its manifest."""
-    adapter = job.directory / ADAPTER
-    try:
-        manifest = json.loads((job.directory / MANIFEST).read_text(encoding="utf-8"))
-        if file_hash(weights_file(adapter)) != manifest["adapter_hash"]:
-            return None
-    except (OSError, ValueError, KeyError):
+    manifest = read_manifest(job.directory)
+    if manifest is None:
         return None
     reports = ReportTail(job.directory / STEPS).poll()
     silent = sum(report.metrics.get("group/zero_advantage_frac") == 1.0 for report in reports)
     facts = (manifest["steps"], manifest["seconds"], manifest["resumed_from"])
-    return TrainResult(adapter, manifest["adapter_hash"], *facts, silent, manifest["spent"])
+    return TrainResult(job.directory / ADAPTER, manifest["adapter_hash"], *facts, silent, manifest["spent"])
 
 
 def read_preflight(job: TrainJob) -> list[dict[str, Any]]:
@@ -128,6 +126,7 @@ def _prepare(job: TrainJob, resume: bool) -> None:
     for name in (ERROR, STOP, MANIFEST):
         (job.directory / name).unlink(missing_ok=True)
     (job.directory / JOB).write_text(job.to_json(), encoding="utf-8")
+    write_sources(job)
 
 
 def _run(job: TrainJob, tail: ReportTail, on_step: OnStep, after_step: int) -> None:
@@ -203,6 +202,15 @@ def getting_ready(job: TrainJob) -> Iterator[None]:
     finally:
         if (process := _waiting.pop(job.directory, None)) is not None:
             process.kill()
+
+
+def is_held(directory: Path) -> bool:
+    """Say whether the process that last trained in a directory still lives; trying the lock could get in the way of one that begins."""
+    try:
+        holder = (directory / LOCK).read_text(encoding="utf-8").strip()
+    except OSError:
+        return False
+    return holder.isdecimal() and bool(psutil.pid_exists(int(holder)))
 
 
 @contextmanager

@@ -4,15 +4,18 @@ Light: nothing is loaded, files are only read.
 """
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 
 from slmsearch.config import PolicyConfig
 from slmsearch.keys import content_key
 from slmsearch.learn.checkpoints import file_hash
+from slmsearch.staging import SEAL
 
 _SUFFIXES = {".safetensors", ".bin", ".json", ".jinja", ".txt", ".model"}
 """Weights, configuration, tokenizer and chat template; model cards and notes do not count."""
-_NOTES = {"bootstrap.json", "manifest.json", "trainer_state.json"}
+_NOTES = {"bootstrap.json", "control.json", "manifest.json", "sft.json", "trainer_state.json", SEAL}
+"""How a model was made and how long it took: the same model made again must have the same hash."""
 
 
 def weights_file(directory: Path) -> Path:
@@ -38,8 +41,17 @@ def model_hash(model: str, revision: str | None = None) -> str:
     path = Path(model)
     if not path.is_dir():
         return content_key(model=model, revision=revision or _cached_commit(model))
-    files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES and file.name not in _NOTES)
+    files = sorted(file for file in path.iterdir() if _counts(file))
     return content_key(files={file.name: _hash(file, file.stat().st_mtime_ns, file.stat().st_size) for file in files})
+
+
+def hash_recorded(files: Mapping[str, str]) -> str:
+    """Return what `model_hash` gave when a directory's files had these sha256, by name."""
+    return content_key(files={name: digest for name, digest in files.items() if _counts(Path(name))})
+
+
+def _counts(file: Path) -> bool:
+    return file.suffix in _SUFFIXES and file.name not in _NOTES
 
 
 @functools.lru_cache(maxsize=256)

@@ -27,6 +27,7 @@ from slmsearch.learn.planner_start import make_plan_demonstrations
 from slmsearch.learn.sft import IGNORED, Encoded, encode_episode, repeated, train_sft
 from slmsearch.planner.prompt import make_plan_prompt
 from slmsearch.searcher.episode import Episode
+from slmsearch.staging import seal
 
 PLAN_SFT_VERSION = 1
 """Raise when the same inputs would give another model."""
@@ -100,6 +101,7 @@ def train_plan_sft(
     facts = {"source": plans.source, "examples": examples, "left_out": left_out, "steps": settings.steps}
     facts["seconds"] = round(time.perf_counter() - started, 1)
     (temporary / FACTS).write_text(json.dumps({**facts, "start": config.policy.model}, indent=2) + "\n")
+    seal(temporary)
     shutil.rmtree(out, ignore_errors=True)
     os.replace(temporary, out)
     return facts

@@ -29,16 +29,16 @@ from slmsearch.generate.load import check_local, load_model
 from slmsearch.judge import make_judge
 from slmsearch.judge.qualify import require_qualified
 from slmsearch.learn.callbacks import StepCallback
-from slmsearch.learn.checkpoints import checkpoint_step, file_hash, write_json
+from slmsearch.learn.checkpoints import checkpoint_step, write_json
 from slmsearch.learn.examples import EXAMPLES, append_examples
-from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, JUDGE, MANIFEST, PREFLIGHT, STEPS, STOP
+from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, JUDGE, PREFLIGHT, STEPS, STOP
 from slmsearch.learn.grpo import make_arguments, make_trainer, num_steps
 from slmsearch.learn.job import TrainJob
 from slmsearch.learn.keeper import Keeper
 from slmsearch.learn.lending import lend_base, lend_torch, lend_vllm
-from slmsearch.learn.models import weights_file
 from slmsearch.learn.preflight import check_learning, check_resources, require
 from slmsearch.learn.reports import StepReport, append_report, read_reports
+from slmsearch.learn.result import write_manifest
 from slmsearch.learn.rollout_bridge import RolloutBridge
 from slmsearch.learn.spent import PROBE, Spent
 from slmsearch.planner.model_worker import ModelWorker
@@ -213,19 +213,3 @@ def _save_adapter(model: Any, base_model: str, directory: Path) -> None:
     if isinstance(settings["target_modules"], list):  # a set to PEFT, written in an order that changes from process to process
         settings["target_modules"].sort()
     write_json(directory / "adapter_config.json", settings)
-
-
-def write_manifest(job: TrainJob, steps: int, seconds: float, resumed_from: int, spent: dict[str, float]) -> None:
-    """Write what says that training is done, and of what."""
-    facts = {
-        "adapter_hash": file_hash(weights_file(job.directory / ADAPTER)),
-        "steps": steps,
-        "seconds": round(seconds, 1),
-        "spent": spent,
-        "resumed_from": resumed_from,
-        "train_key": job.train_key,
-        "corpus_digest": job.corpus_digest,
-        "index_key": job.index_key,
-        "base_model": job.config.policy.model,
-    }
-    write_json(job.directory / MANIFEST, facts)

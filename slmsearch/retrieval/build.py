@@ -1,4 +1,4 @@
-"""Building an index version: embed, store, verify, publish.
+"""Building an index version: embed what is new, store, verify, publish.
 
 Not here: pruning old versions, and deciding which version a run takes.
 """
@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,17 +20,27 @@ from slmsearch.corpus.library import Library
 from slmsearch.corpus.store import read_manifest, read_pages
 from slmsearch.errors import IndexUnusableError
 from slmsearch.retrieval import versions
-from slmsearch.retrieval.chroma import fill_collection, verify_collection
-from slmsearch.retrieval.embed import Embedder, Progress, load_embedder
-from slmsearch.retrieval.passages import CHUNKER_VERSION, Passage, make_passages
+from slmsearch.retrieval.chroma import Place, Server, fill_collection, update_collection, verify_collection
+from slmsearch.retrieval.embed import Embedder, Progress, Vectors, load_embedder
+from slmsearch.retrieval.lexical import LEXICAL_VERSION, build_lexical
+from slmsearch.retrieval.passages import CHUNKER_VERSION, Passage, make_passages, row_keys, text_keys
+from slmsearch.retrieval.vectors import Keys, Known, partial_directory, remove_chunks, write_vectors
 from slmsearch.retrieval.versions import IndexManifest
 from slmsearch.staging import publish, staging_directory
 
-BYTES_PER_VALUE = 14
-"""Measured: `vectors.npy` holds 4, Chroma's files about 9."""
-BYTES_PER_CHAR = 6
-"""Measured: texts stand in Chroma's database and in its full-text index."""
+BYTES_PER_VALUE = 10
+"""Measured: `vectors.npy` holds 4, Chroma's files about 5."""
+BYTES_PER_CHAR = 4
+"""The lexical index, and the places in `passages.jsonl` and in Chroma's database."""
 SPARE_BYTES = 32 << 20
+EARLIER_VERSIONS = 3
+"""Versions whose vectors are taken over where the texts are the same; the current one comes first."""
+UPDATE_FROM = 20_000
+"""Passages; below, filling a collection takes seconds and a copy is not worth its traces."""
+MAX_CHANGED = 0.1
+"""Part of the passages that may be new or gone when another version's graph is copied and brought up to date."""
+MAX_STALE = 0.2
+"""Part of the passages that may have been dropped from a graph since it was built whole: each leaves a detour in it."""
 
 
 def index_key(pages_digest: str, config: RetrievalConfig, embedder: Embedder | None = None) -> str:
@@ -39,15 +50,18 @@ def index_key(pages_digest: str, config: RetrievalConfig, embedder: Embedder | N
         EmbedderError: the embedder is neither on disk nor to be had.
     """
     embedder = embedder or load_embedder(config.embedder)
-    chunking = {"version": CHUNKER_VERSION, "max_chars": config.max_passage_chars}
+    made_by = {"chunker": CHUNKER_VERSION, "max_chars": config.max_passage_chars, "lexical": LEXICAL_VERSION}
     hnsw = {"ef_construction": config.hnsw_ef_construction, "max_neighbors": config.hnsw_max_neighbors}
-    return versions.version_key(pages_digest, embedder.id, embedder.revision, chunking, hnsw)
+    return versions.version_key(pages_digest, embedder.id, embedder.revision, made_by, hnsw)
 
 
 def build_index(
     corpus_dir: Path, index_dir: Path, config: RetrievalConfig, progress: Progress | None = None, embedder: Embedder | None = None
 ) -> str:
     """Build the version of a corpus' pages, or find it complete; point `CURRENT` to it and return its key.
+
+    Passages that an earlier version of the same embedder holds are not embedded again, nor those that a killed build of this version has
+    already embedded.
 
     Args:
         corpus_dir: a materialised corpus.
@@ -57,31 +71,60 @@ def build_index(
     Raises:
         CorpusError: the corpus is missing or damaged.
         EmbedderError: the embedder is missing or does not answer.
-        IndexUnusableError: the version cannot be written or fails its checks; nothing of it stays, `CURRENT` is as it was.
+        IndexUnusableError: the version cannot be written or fails its checks; nothing of it stays but vectors, `CURRENT` is as it was.
     """
     corpus = read_manifest(corpus_dir)
     embedder = embedder or load_embedder(config.embedder)
     key = index_key(corpus.pages_digest, config, embedder)
     if not versions.is_complete(index_dir / key):
-        with _disk_failures(index_dir):
-            _build_version(corpus_dir, index_dir / key, config, embedder, progress)
+        with _disk_failures(index_dir), partial_directory(index_dir, key) as partial:
+            # Another builder of the same version may have been faster.
+            if not versions.is_complete(index_dir / key):
+                _build_version(corpus_dir, index_dir / key, config, embedder, partial, progress)
+            remove_chunks(partial)
     if versions.current_key(index_dir) != key:
         versions.set_current(index_dir, key)
     return key
 
 
-def _build_version(corpus_dir: Path, target: Path, config: RetrievalConfig, embedder: Embedder, progress: Progress | None) -> None:
+def chroma_place(version: Path, key: str, config: RetrievalConfig) -> Place:
+    """Say where a version's collection lies: in its directory, or on the configured server."""
+    if config.chroma_url is None:
+        return version / versions.CHROMA
+    token = config.chroma_token.get_secret_value() if config.chroma_token else None
+    return Server(config.chroma_url, f"slmsearch-{key}", token)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The passages of a version and what names them."""
+
+    library: Library
+    passages: list[Passage]
+    texts: Keys
+    rows: Keys
+
+
+def _build_version(
+    corpus_dir: Path, target: Path, config: RetrievalConfig, embedder: Embedder, partial: Path, progress: Progress | None
+) -> None:
     start = time.monotonic()
     library = Library(read_pages(corpus_dir))
     passages = list(make_passages(library, config.max_passage_chars))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    _require_space(target.parent, passages, embedder.dimension)
-    vectors = embedder.encode([passage.text for passage in passages], progress)
+    content = _Rows(library, passages, text_keys(passages), row_keys(passages))
+    earlier = _earlier_versions(target.parent, embedder)
+    _require_space(target.parent, passages, earlier[0].dimension if earlier else embedder.dimension)
     with staging_directory(target.parent, target.name) as staging:
-        np.save(staging / versions.VECTORS, vectors)
+        known = [_known(target.parent / version.key) for version in earlier]
+        embedded = write_vectors(
+            staging / versions.VECTORS, content.texts, lambda row: passages[row].text, embedder, known, partial, progress
+        )
+        np.save(staging / versions.KEYS, np.stack([content.texts, content.rows], axis=1))
         _write_passages(staging / versions.PASSAGES, library, passages)
-        fill_collection(staging / versions.CHROMA, passages, vectors, config)
-        recall = verify_collection(staging / versions.CHROMA, vectors)
+        build_lexical((passage.text for passage in passages), staging / versions.LEXICAL)
+        vectors = np.load(staging / versions.VECTORS, mmap_mode="r")
+        base, stale = _store_vectors(staging, target, content, vectors, earlier, config)
+        place = chroma_place(staging, target.name, config)
         manifest = IndexManifest(
             key=target.name,
             pages_digest=read_manifest(corpus_dir).pages_digest,
@@ -94,12 +137,48 @@ def _build_version(corpus_dir: Path, target: Path, config: RetrievalConfig, embe
             hnsw_ef_construction=config.hnsw_ef_construction,
             hnsw_max_neighbors=config.hnsw_max_neighbors,
             chunker_version=CHUNKER_VERSION,
+            lexical_version=LEXICAL_VERSION,
+            embedded=embedded,
+            base=base,
+            stale=stale,
+            chroma_url=config.chroma_url,
             files_key=versions.files_key(staging),
-            recall=round(recall, 4),
+            recall=round(verify_collection(place, content.rows, vectors), 4),
             seconds=round(time.monotonic() - start, 2),
         )
         versions.write_manifest(staging, manifest)
         publish(staging, target, versions.is_complete)
+
+
+def _earlier_versions(index_dir: Path, embedder: Embedder) -> list[IndexManifest]:
+    """Return complete versions made by an embedder, the current one first, then the newest."""
+    made = [v for v in versions.list_versions(index_dir) if (v.embedder_id, v.embedder_revision) == (embedder.id, embedder.revision)]
+    current = versions.current_key(index_dir)
+    made.sort(key=lambda v: (v.key == current, (index_dir / v.key / versions.MANIFEST).stat().st_mtime), reverse=True)
+    return [version for version in made[:EARLIER_VERSIONS] if versions.is_complete(index_dir / version.key)]
+
+
+def _known(version: Path) -> Known:
+    return versions.read_keys(version)[0], np.load(version / versions.VECTORS, mmap_mode="r")
+
+
+def _store_vectors(
+    staging: Path, target: Path, content: _Rows, vectors: Vectors, earlier: Sequence[IndexManifest], config: RetrievalConfig
+) -> tuple[str | None, int]:
+    """Fill the collection, or bring a copy of an earlier one up to date; return whose, and how many passages its graph has lost."""
+    place = chroma_place(staging, target.name, config)
+    for version in earlier if len(content.rows) >= UPDATE_FROM else ():
+        kept = versions.read_keys(target.parent / version.key)[1]
+        gone, new = np.setdiff1d(kept, content.rows), np.setdiff1d(content.rows, kept)
+        same_graph = (version.hnsw_ef_construction, version.hnsw_max_neighbors) == (config.hnsw_ef_construction, config.hnsw_max_neighbors)
+        stale = version.stale + len(gone)
+        close = len(gone) + len(new) <= MAX_CHANGED * len(content.rows) and stale <= MAX_STALE * len(content.rows)
+        if isinstance(place, Path) and version.chroma_url is None and same_graph and close:
+            shutil.copytree(target.parent / version.key / versions.CHROMA, place)
+            update_collection(place, content.passages, content.rows, vectors, kept)
+            return version.key, stale
+    fill_collection(place, content.passages, content.rows, vectors, config)
+    return None, 0
 
 
 def _write_passages(path: Path, library: Library, passages: Sequence[Passage]) -> None:

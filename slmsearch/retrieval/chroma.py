@@ -1,109 +1,195 @@
-"""The Chroma collection inside an index version: filling it, checking it, asking it.
+"""The Chroma collection of an index version: filling it, bringing a copy up to date, checking it, asking it.
 
-A `PersistentClient` serves one process and caches per path, so it is opened for one job, closed, and never shared. Chroma's
-own embedding function is switched off: it would download a model.
+It lies in the version's directory, or on a Chroma server. It holds vectors and places; texts are left out: nobody asks for them, and
+Chroma's full-text index over them takes time and space. A `PersistentClient` serves one process and caches per path, so a directory
+is never written again once it is published. Chroma's own embedding function is switched off: it would download a model.
 """
 
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
 import numpy as np
+from numpy.typing import NDArray
 
 from slmsearch.config import RetrievalConfig
 from slmsearch.errors import IndexUnusableError
 from slmsearch.retrieval.embed import Vectors
 from slmsearch.retrieval.passages import Passage
+from slmsearch.retrieval.vectors import Keys
 
 COLLECTION = "passages"
-ADD_BATCH = 1000
+ADD_BATCH = 5000
 """Chroma takes 5,461 at most."""
+EF_SEARCH = 200
 SAMPLE = 64
 """Passages whose neighbours are compared with brute force."""
 NEIGHBOURS = 10
 MIN_RECALL = 0.9
 SCORE_TOLERANCE = 1e-4
+BLOCK = 65536
+"""Rows compared at once by brute force."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A collection on a Chroma server."""
+
+    url: str
+    collection: str
+    token: str | None = None
+
+
+Place: TypeAlias = Path | Server
 
 
 @contextmanager
-def opened_collection(directory: Path, config: RetrievalConfig | None = None) -> Iterator[Any]:
-    """Open the collection; create it with the given settings if there are any."""
-    import chromadb
-    from chromadb.config import Settings
+def opened_collection(place: Place, config: RetrievalConfig | None = None) -> Iterator[Any]:
+    """Open the collection; create it with the given settings if there are any, in the place of one half-filled.
 
-    # Its published type lacks `close` and wants a typed dict.
-    client: Any = chromadb.PersistentClient(path=str(directory), settings=Settings(anonymized_telemetry=False))
+    Raises:
+        IndexUnusableError: the server does not answer or has no such collection.
+    """
+    client, name = _connected(place)
     try:
         if config is None:
-            yield client.get_collection(COLLECTION, embedding_function=None)
+            yield _found(client, name, place)
         else:
+            if isinstance(place, Server) and name in {collection.name for collection in client.list_collections()}:
+                client.delete_collection(name)
             hnsw = {
                 "space": "cosine",
                 "ef_construction": config.hnsw_ef_construction,
                 "max_neighbors": config.hnsw_max_neighbors,
-                "ef_search": 200,
+                "ef_search": EF_SEARCH,
             }
-            yield client.create_collection(COLLECTION, embedding_function=None, configuration={"hnsw": hnsw})
+            yield client.create_collection(name, embedding_function=None, configuration={"hnsw": hnsw})
     finally:
         client.close()
 
 
-def fill_collection(directory: Path, passages: Sequence[Passage], vectors: Vectors, config: RetrievalConfig) -> None:
-    """Create the collection and add every passage under its row number."""
-    with opened_collection(directory, config) as collection:
-        for start in range(0, len(passages), ADD_BATCH):
-            batch = passages[start : start + ADD_BATCH]
-            collection.add(
-                ids=[str(start + offset) for offset in range(len(batch))],
-                embeddings=vectors[start : start + len(batch)],
-                documents=[passage.text for passage in batch],
-                metadatas=[{"page_id": passage.page_id, "section_id": passage.section_id} for passage in batch],
-            )
+def fill_collection(place: Place, passages: Sequence[Passage], keys: Keys, vectors: Vectors, config: RetrievalConfig) -> None:
+    """Create the collection and add every passage under its key."""
+    with opened_collection(place, config) as collection:
+        _add(collection, passages, keys, vectors, np.arange(len(passages)))
 
 
-def verify_collection(directory: Path, vectors: Vectors) -> float:
-    """Check count, dimension, file integrity and recall of a collection just built; return the recall.
+def update_collection(place: Place, passages: Sequence[Passage], keys: Keys, vectors: Vectors, kept: Keys) -> None:
+    """Make a copy of another version's collection this version's: drop what it has no more, add what is new.
+
+    Args:
+        place: the copy.
+        passages: of this version, with their keys and vectors.
+        keys: of `passages`.
+        vectors: of `passages`.
+        kept: keys of the version that was copied.
+    """
+    with opened_collection(place) as collection:
+        gone = np.setdiff1d(kept, keys)
+        for start in range(0, len(gone), ADD_BATCH):
+            collection.delete(ids=[_id(key) for key in gone[start : start + ADD_BATCH]])
+        _add(collection, passages, keys, vectors, np.flatnonzero(~np.isin(keys, kept)))
+
+
+def drop_collection(server: Server) -> None:
+    """Remove a version's collection from its server; one that is gone already is no error."""
+    client, name = _connected(server)
+    with closing(client):
+        if name in {collection.name for collection in client.list_collections()}:
+            client.delete_collection(name)
+
+
+def verify_collection(place: Place, keys: Keys, vectors: Vectors) -> float:
+    """Check count, dimension, file integrity and recall of a collection; return the recall.
 
     Raises:
         IndexUnusableError: a check failed.
     """
-    with opened_collection(directory) as collection:
+    with opened_collection(place) as collection:
         count = collection.count()
         if count != len(vectors):
             raise IndexUnusableError(f"Chroma kept {count} of {len(vectors)} passages; run the build again")
-        stored = np.asarray(collection.get(ids=["0"], include=["embeddings"])["embeddings"])
+        stored = np.asarray(collection.get(ids=[_id(keys[0])], include=["embeddings"])["embeddings"])
         if stored.shape != (1, vectors.shape[1]):
             raise IndexUnusableError(f"Chroma kept vectors of {stored.shape[-1]} dimensions instead of {vectors.shape[1]}; build again")
-        recall = _measured_recall(collection, vectors)
+        recall = _measured_recall(collection, keys, vectors)
     if recall < MIN_RECALL:
         raise IndexUnusableError(f"Chroma finds only {recall:.0%} of the true neighbours; raise retrieval.hnsw_ef_construction")
-    with closing(sqlite3.connect(directory / "chroma.sqlite3")) as database:
-        verdict = database.execute("PRAGMA integrity_check").fetchone()[0]
-    if verdict != "ok":
-        raise IndexUnusableError(f"Chroma's database is damaged ({verdict}); check the disk and build again")
+    if isinstance(place, Path):
+        with closing(sqlite3.connect(place / "chroma.sqlite3")) as database:
+            verdict = database.execute("PRAGMA integrity_check").fetchone()[0]
+        if verdict != "ok":
+            raise IndexUnusableError(f"Chroma's database is damaged ({verdict}); check the disk and build again")
     return recall
 
 
-def nearest_rows(collection: Any, vector: Vectors, count: int) -> list[int]:
-    """Return the row numbers of the passages that approximate search holds for nearest."""
-    found = collection.query(query_embeddings=vector[None, :], n_results=count, include=[])
-    return sorted(int(row) for row in found["ids"][0])
+def nearest_keys(collection: Any, vectors: Vectors, count: int) -> list[NDArray[np.uint64]]:
+    """Return, for each vector, the keys of the passages that approximate search holds for nearest, ascending."""
+    found = collection.query(query_embeddings=vectors, n_results=count, include=[])
+    return [np.array(sorted(int(name, 16) for name in ids), dtype=np.uint64) for ids in found["ids"]]
 
 
-def _measured_recall(collection: Any, vectors: Vectors) -> float:
-    """Search for a sample of passages; a hit counts if it is as near as a true neighbour, whatever its id.
+def _add(collection: Any, passages: Sequence[Passage], keys: Keys, vectors: Vectors, rows: NDArray[np.int64]) -> None:
+    for start in range(0, len(rows), ADD_BATCH):
+        batch = rows[start : start + ADD_BATCH]
+        collection.add(
+            ids=[_id(keys[row]) for row in batch],
+            embeddings=vectors[batch],
+            metadatas=[{"page_id": passages[row].page_id, "section_id": passages[row].section_id} for row in batch],
+        )
 
-    Passages with equal texts are equally near, so comparing ids would punish a correct index.
+
+def _id(key: np.uint64) -> str:
+    return f"{int(key):016x}"
+
+
+def _connected(place: Place) -> tuple[Any, str]:
+    """Return a client and the collection's name there; clients' published types lack `close` and want typed dicts."""
+    import chromadb
+    from chromadb.config import Settings
+
+    settings = Settings(anonymized_telemetry=False)
+    if isinstance(place, Path):
+        return chromadb.PersistentClient(path=str(place), settings=settings), COLLECTION
+    url = urlsplit(place.url)
+    port = url.port or (443 if url.scheme == "https" else 8000)
+    headers = {"x-chroma-token": place.token} if place.token else None
+    try:
+        client = chromadb.HttpClient(host=url.hostname or "", port=port, ssl=url.scheme == "https", headers=headers, settings=settings)
+    except Exception as error:  # Chroma raises what its HTTP library raises, and ValueError
+        cause = " ".join(str(error).split())[:200]
+        raise IndexUnusableError(f"no Chroma server answers at {place.url} ({cause}); start it, or mend retrieval.chroma_url") from error
+    return client, place.collection
+
+
+def _found(client: Any, name: str, place: Place) -> Any:
+    from chromadb.errors import NotFoundError
+
+    try:
+        return client.get_collection(name, embedding_function=None)
+    except (NotFoundError, ValueError) as error:
+        where = place.url if isinstance(place, Server) else place
+        raise IndexUnusableError(f"{where} has no collection {name}; build the version again with `slmsearch index build`") from error
+
+
+def _measured_recall(collection: Any, keys: Keys, vectors: Vectors) -> float:
+    """Search for a sample of passages; a hit counts if it is as near as a true neighbour, whatever its key.
+
+    Passages with equal texts are equally near, so comparing keys would punish a correct index.
     """
     rows = np.unique(np.linspace(0, len(vectors) - 1, SAMPLE).astype(int))
     # Among few passages everything is a neighbour; a third of them still says something.
     k = min(NEIGHBOURS, -(-len(vectors) // 3))
+    sample = np.asarray(vectors[rows])
+    similarity = np.concatenate([vectors[start : start + BLOCK] @ sample.T for start in range(0, len(vectors), BLOCK)])
+    thresholds = np.partition(similarity, len(vectors) - k, axis=0)[len(vectors) - k] - SCORE_TOLERANCE
+    order = np.argsort(keys, kind="stable")
     hits = 0
-    for row in rows:
-        similarity = vectors @ vectors[row]
-        threshold = np.partition(similarity, len(similarity) - k)[len(similarity) - k] - SCORE_TOLERANCE
-        found = list(set(nearest_rows(collection, vectors[row], k)))
-        hits += int(np.sum(similarity[found] >= threshold))
+    for position, found in enumerate(nearest_keys(collection, sample, k)):
+        found_rows = order[np.searchsorted(keys, np.unique(found), sorter=order)]
+        hits += int(np.sum(similarity[found_rows, position] >= thresholds[position]))
     return hits / (len(rows) * k)

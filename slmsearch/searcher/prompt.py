@@ -48,7 +48,7 @@ def make_prompt(question: str, config: SearcherConfig) -> list[Message]:
 def describe_searcher(config: SearcherConfig, limits: ProgramLimits) -> dict[str, Any]:
     """Say what decides how an episode goes; part of every evaluation and training key.
 
-    Where programs are off nothing is said of them, so that keys are what they were before there were any.
+    Where programs and hints are off nothing is said of them, so that keys are what they were before there were any.
     """
-    told = config.model_dump(mode="json", exclude={"programs"})
+    told = config.model_dump(mode="json", exclude={"programs"} if config.section_hints else {"programs", "section_hints"})
     return {**told, "programs": {"prompt": PROGRAM_PROMPT, "limits": limits.model_dump(mode="json")}} if config.programs else told

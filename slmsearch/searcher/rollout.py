@@ -19,6 +19,8 @@ from slmsearch.searcher.tools import Toolbox
 
 OnEnd = Callable[[Question, Episode], None]
 """Told of each episode as soon as it has ended, in the thread that plays, while others go on; must return at once."""
+OnTurn = Callable[[Question, Turn], None]
+"""Told of each turn as soon as its result is there, in the thread that plays; must return at once."""
 
 
 @dataclass(slots=True)
@@ -43,6 +45,7 @@ def play_episodes(
     config: SearcherConfig,
     sampling: Sampling,
     on_end: OnEnd | None = None,
+    on_turn: OnTurn | None = None,
 ) -> list[Episode]:
     """Play each question once, all of them together; repeat a question to play a group.
 
@@ -53,6 +56,7 @@ def play_episodes(
         config: limits.
         sampling: temperature, seed and turn limit.
         on_end: see `OnEnd`.
+        on_turn: see `OnTurn`.
 
     Raises:
         SandboxError: the policy may write programs, and there is nothing to run them in.
@@ -71,6 +75,8 @@ def play_episodes(
             elapsed = time.perf_counter() - started
             for i in active:
                 rows[i].seconds = elapsed
+                if on_turn is not None and len(rows[i].turns) == number:
+                    on_turn(rows[i].question, rows[i].turns[-1])
                 if config.max_seconds and elapsed > config.max_seconds and rows[i].stop_reason is None:
                     rows[i].stop_reason = StopReason.MAX_TOKENS
                 if on_end is not None and rows[i].stop_reason is not None:

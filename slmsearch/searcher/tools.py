@@ -19,7 +19,15 @@ MAX_QUERY_CHARS = 1000
 class Toolbox:
     """Serves calls over one corpus and one index version."""
 
-    def __init__(self, library: Library, index: Index, top_k: int, max_section_chars: int, programs: ProgramRunner | None = None) -> None:
+    def __init__(
+        self,
+        library: Library,
+        index: Index,
+        top_k: int,
+        max_section_chars: int,
+        programs: ProgramRunner | None = None,
+        section_hints: bool = False,
+    ) -> None:
         """Bind the tools to a corpus.
 
         Args:
@@ -28,12 +36,14 @@ class Toolbox:
             top_k: pages a search returns.
             max_section_chars: a longer section is read in pages of this size.
             programs: runs programs; None where the policy may write none.
+            section_hints: a search also shows the best section of each page.
         """
         self.library = library
         self.index = index
         self.top_k = top_k
         self.max_section_chars = max_section_chars
         self.programs = programs
+        self.section_hints = section_hints
 
     def serve(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Serve a batch of calls, one result each, in order; all searches go to the index together.
@@ -47,7 +57,7 @@ class Toolbox:
 
     def _serve(self, call: ToolCall, found: Iterator[list[Hit]]) -> ToolResult:
         if call.name == SEARCH:
-            return _show_hits(next(found)) if call.argument else ToolResult("empty query", served=False)
+            return _show_hits(next(found), self.section_hints) if call.argument else ToolResult("empty query", served=False)
         if call.name == VIEW:
             return self._view(call.argument)
         if call.name == READ:
@@ -79,7 +89,8 @@ class Toolbox:
         return ToolResult(text, True, (section.page_id,), (section.id,))
 
 
-def _show_hits(hits: list[Hit]) -> ToolResult:
+def _show_hits(hits: list[Hit], hints: bool) -> ToolResult:
     if not hits:
         return ToolResult("no pages found", served=True)
-    return ToolResult("\n".join(f"{hit.page_id}: {hit.title}" for hit in hits), True, tuple(hit.page_id for hit in hits))
+    lines = (f"{hit.page_id}: {hit.title}" + (f" ({hit.section_id})" if hints else "") for hit in hits)
+    return ToolResult("\n".join(lines), True, tuple(hit.page_id for hit in hits))

@@ -20,7 +20,9 @@ from slmsearch.retrieval import build, chroma, versions
 from slmsearch.retrieval.build import build_index, index_key
 from slmsearch.retrieval.chroma import opened_collection, verify_collection
 from slmsearch.retrieval.embed import Embedder
-from slmsearch.retrieval.versions import current_key, list_versions, read_version, set_current
+from slmsearch.retrieval.versions import current_key, list_versions, read_keys, read_version, set_current
+
+STANDING = ["CURRENT", "HISTORY", ".pointer.lock"]
 
 
 def names(index_dir: Path) -> list[str]:
@@ -34,10 +36,11 @@ def test_a_version_holds_the_same_vectors_twice(corpus_dir: Path, index_dir: Pat
     # Four titles, five sections with text; a title section without a lead is no passage.
     assert vectors.shape == (9, 32) and len(rows) == 9
     with opened_collection(index_dir / key / "chroma") as collection:
-        stored = collection.get(ids=[str(row) for row in range(9)], include=["embeddings", "metadatas"])
+        stored = collection.get(include=["embeddings", "metadatas"])
         by_id = dict(zip(stored["ids"], stored["embeddings"], strict=True))
-        assert np.allclose([by_id[str(row)] for row in range(9)], vectors, atol=1e-6)
-    assert names(index_dir) == sorted([key, "CURRENT"])
+        keys = read_keys(index_dir / key)[1]
+        assert np.allclose([by_id[f"{int(row):016x}"] for row in keys], vectors, atol=1e-6)
+    assert names(index_dir) == sorted([key, *STANDING])
     assert current_key(index_dir) == key
 
 
@@ -65,7 +68,7 @@ def test_the_key_follows_pages_chunking_hnsw_and_embedder(config: RetrievalConfi
         index_key("pages", config, embedder),
         index_key("other pages", config, embedder),
         index_key("pages", config.model_copy(update={"max_passage_chars": 500}), embedder),
-        index_key("pages", config.model_copy(update={"hnsw_ef_construction": 100}), embedder),
+        index_key("pages", config.model_copy(update={"hnsw_ef_construction": 150}), embedder),
         index_key("pages", config.model_copy(update={"hnsw_max_neighbors": 8}), embedder),
         index_key("pages", config, other),
         index_key("pages", config, type(embedder)(name="another")),
@@ -75,14 +78,16 @@ def test_the_key_follows_pages_chunking_hnsw_and_embedder(config: RetrievalConfi
     assert index_key("pages", config.model_copy(update={"top_k": 9}), embedder) in keys
 
 
-@pytest.mark.parametrize("file", ["manifest.json", "vectors.npy", "passages.jsonl", "chroma/chroma.sqlite3"])
+@pytest.mark.parametrize(
+    "file", ["manifest.json", "vectors.npy", "passages.jsonl", "keys.npy", "lexical/data.csc.index.npy", "chroma/chroma.sqlite3"]
+)
 def test_a_damaged_version_is_built_again(corpus_dir: Path, index_dir: Path, config: RetrievalConfig, embedder: Embedder, file: str):
     key = build_index(corpus_dir, index_dir, config, embedder=embedder)
     (index_dir / key / file).unlink()
     assert not versions.is_complete(index_dir / key)
     assert build_index(corpus_dir, index_dir, config, embedder=embedder) == key
     assert versions.is_complete(index_dir / key)
-    assert names(index_dir) == sorted([key, "CURRENT"])
+    assert names(index_dir) == sorted([key, *STANDING])
 
 
 def test_progress_is_reported(corpus_dir: Path, index_dir: Path, config: RetrievalConfig, embedder: Embedder):
@@ -103,7 +108,8 @@ def built(corpora_dir: Path, index_dir: Path, tmp_path: Path, config: RetrievalC
 def fail_build(corpus_dir: Path, index_dir: Path, config: RetrievalConfig, embedder: Embedder, built: str) -> str:
     with pytest.raises(IndexUnusableError) as raised:
         build_index(corpus_dir, index_dir, config, embedder=embedder)
-    assert names(index_dir) == sorted([built, "CURRENT"])
+    # What was embedded is kept for the next try.
+    assert [name for name in names(index_dir) if not name.startswith(".partial-")] == sorted([built, *STANDING])
     assert current_key(index_dir) == built
     assert "\n" not in str(raised.value)
     return str(raised.value)
@@ -155,23 +161,28 @@ def test_an_embedder_that_breaks_leaves_the_old_version_in_use(
     monkeypatch.setattr(embedder, "encode", broken)
     with pytest.raises(EmbedderError):
         build_index(corpus_dir, index_dir, config, embedder=embedder)
-    assert names(index_dir) == sorted([built, "CURRENT"])
+    assert names(index_dir) == sorted([built, *STANDING])
 
 
 def test_a_graph_that_does_not_find_neighbours_is_refused(
     corpus_dir: Path, index_dir: Path, config: RetrievalConfig, embedder: Embedder, built: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(chroma, "nearest_rows", lambda collection, vector, count: [0] * count)
+    def same_for_all(collection: Any, vectors: np.ndarray, count: int) -> list[np.ndarray]:
+        first = int(collection.peek(1)["ids"][0], 16)
+        return [np.array([first], dtype=np.uint64)] * len(vectors)
+
+    monkeypatch.setattr(chroma, "nearest_keys", same_for_all)
     assert "of the true neighbours" in fail_build(corpus_dir, index_dir, config, embedder, built)
 
 
 def test_verification_compares_with_what_was_embedded(corpus_dir: Path, index_dir: Path, config: RetrievalConfig, embedder: Embedder):
     key = build_index(corpus_dir, index_dir, config, embedder=embedder)
     vectors = np.load(index_dir / key / "vectors.npy")
+    keys = read_keys(index_dir / key)[1]
     with pytest.raises(IndexUnusableError, match="kept 9 of 10 passages"):
-        verify_collection(index_dir / key / "chroma", np.vstack([vectors, vectors[:1]]))
+        verify_collection(index_dir / key / "chroma", keys, np.vstack([vectors, vectors[:1]]))
     with pytest.raises(IndexUnusableError, match="32 dimensions instead of 16"):
-        verify_collection(index_dir / key / "chroma", vectors[:, :16])
+        verify_collection(index_dir / key / "chroma", keys, vectors[:, :16])
 
 
 def test_what_a_killed_build_left_is_removed(corpus_dir: Path, index_dir: Path, config: RetrievalConfig, embedder: Embedder):
@@ -180,7 +191,7 @@ def test_what_a_killed_build_left_is_removed(corpus_dir: Path, index_dir: Path, 
     (index_dir / f".tmp-abc-{dead.pid}" / "chroma").mkdir(parents=True)
     (index_dir / f".tmp-abc-{os.getppid()}").mkdir()
     key = build_index(corpus_dir, index_dir, config, embedder=embedder)
-    assert names(index_dir) == sorted([key, "CURRENT", f".tmp-abc-{os.getppid()}"]), "a living builder keeps its directory"
+    assert names(index_dir) == sorted([key, *STANDING, f".tmp-abc-{os.getppid()}"]), "a living builder keeps its directory"
     assert [manifest.key for manifest in list_versions(index_dir)] == [key]
 
 

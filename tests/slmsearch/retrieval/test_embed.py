@@ -81,10 +81,10 @@ def test_the_cache_comes_before_the_package(empty_cache: Path):
 
 
 def test_the_package_and_the_cache_have_one_name(empty_cache: Path):
-    packaged = load_embedder(EmbedderConfig())
+    packaged = load_embedder(EmbedderConfig(precision="float32"))
     weights = (find_model(packaged.id, None) / "model.safetensors").read_bytes()
     cache_model(empty_cache, packaged.id, weights)
-    cached = load_embedder(EmbedderConfig(model="all-MiniLM-L6-v2"))
+    cached = load_embedder(EmbedderConfig(model="all-MiniLM-L6-v2", precision="float32"))
     assert (cached.id, cached.revision) == (packaged.id, packaged.revision)
     assert len(packaged.revision) == 64
 
@@ -107,7 +107,7 @@ def test_a_directory_that_is_no_model_is_one_line(tmp_path: Path):
 
 @pytest.fixture(scope="module")
 def minilm() -> LocalEmbedder:
-    return LocalEmbedder(EmbedderConfig(device="cpu"))
+    return LocalEmbedder(EmbedderConfig(device="cpu", precision="float32"))
 
 
 def test_a_query_is_encoded_to_the_same_bits_in_any_company(minilm: LocalEmbedder):
@@ -123,7 +123,7 @@ def test_queries_and_passages_share_a_space_up_to_rounding(minilm: LocalEmbedder
     seen: list[tuple[int, int]] = []
     passages = minilm.encode([*TEXTS, "\ud800"], lambda done, total: seen.append((done, total)))
     assert np.allclose(passages[:6], minilm.encode_queries(TEXTS), atol=2e-6)
-    assert seen == [(7, 7)]
+    assert seen[-1] == (7, 7)
     assert embed_local.QUERY_ROWS == 4, "the figures in the comment are for four"
 
 

@@ -6,19 +6,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from slmsearch.config import CorpusConfig, RetrievalConfig, WorldConfig
 from slmsearch.corpus.store import build_corpus, load_corpus
 from slmsearch.errors import IndexUnusableError
-from slmsearch.retrieval import open as opening
+from slmsearch.retrieval import search as searching
 from slmsearch.retrieval.build import build_index
 from slmsearch.retrieval.embed import Embedder
 from slmsearch.retrieval.hits import Hit
-from slmsearch.retrieval.open import VectorIndex, open_index
+from slmsearch.retrieval.open import open_index
+from slmsearch.retrieval.search import MAX_QUERY_CHARS, WEIGHTS, Filter, SearchIndex
 
 
 @pytest.fixture
-def index(corpus_dir: Path, index_dir: Path, config: RetrievalConfig, embedder: Embedder) -> VectorIndex:
+def index(corpus_dir: Path, index_dir: Path, config: RetrievalConfig, embedder: Embedder) -> SearchIndex:
     return open_index(index_dir, build_index(corpus_dir, index_dir, config, embedder=embedder), config, embedder)
 
 
@@ -26,19 +29,19 @@ def ids(hits: list[Hit]) -> list[str]:
     return [hit.page_id for hit in hits]
 
 
-def test_an_exact_title_is_found_first_with_similarity_one(index: VectorIndex):
+def test_an_exact_title_is_found_first_with_similarity_one(index: SearchIndex):
     (hits,) = index.search(["Porto"], 2)
     assert hits[0] == Hit("porto", "Porto", 1.0, "porto:porto")
     assert ids(hits) == ["porto", "new_porto"]
 
 
-def test_text_below_a_heading_is_found(index: VectorIndex):
+def test_text_below_a_heading_is_found(index: SearchIndex):
     river, tart = index.search(["the Douro flows by", "custard tarts with cinnamon"], 1)
     assert (river[0].page_id, river[0].section_id) == ("porto", "porto:rivers")
     assert (tart[0].page_id, tart[0].section_id) == ("lisbon", "lisbon:food")
 
 
-def test_at_most_as_many_hits_as_pages(index: VectorIndex):
+def test_at_most_as_many_hits_as_pages(index: SearchIndex):
     assert len(index.search(["anything"], 50)[0]) == 4
     assert len(index.search(["anything"], 1)[0]) == 1
     assert index.search([], 4) == []
@@ -55,25 +58,35 @@ def test_equal_scores_are_ordered_by_page_id(tmp_path: Path, index_dir: Path, co
 
 
 @pytest.fixture
-def world_index(tmp_path: Path, index_dir: Path, config: RetrievalConfig, embedder: Embedder) -> tuple[VectorIndex, list[str]]:
+def world_index(tmp_path: Path, index_dir: Path, config: RetrievalConfig, embedder: Embedder) -> tuple[SearchIndex, list[str]]:
     digest = build_corpus(CorpusConfig(world=WorldConfig(pages=80)), tmp_path)
     key = build_index(tmp_path / digest, index_dir, config, embedder=embedder)
     questions = load_corpus(tmp_path, digest).questions["train"]
     return open_index(index_dir, key, config, embedder), [question.question for question in questions[:60]]
 
 
-def test_ranking_is_that_of_brute_force(world_index: tuple[VectorIndex, list[str]], embedder: Any):
+def brute_force(index: SearchIndex, vector: np.ndarray, words: np.ndarray, top_k: int) -> list[str]:
+    scores = index._vectors.astype(np.float64) @ vector.astype(np.float64) + words
+    best: dict[str, float] = {}
+    for row, score in enumerate(scores):
+        page_id = index._page_ids[row]
+        best[page_id] = max(best.get(page_id, -1.0), round(float(score), 5))
+    return sorted(best, key=lambda page_id: (-best[page_id], page_id))[:top_k]
+
+
+@pytest.mark.parametrize("ranking", ["hybrid", "dense", "lexical"])
+def test_ranking_is_that_of_brute_force(world_index: tuple[SearchIndex, list[str]], embedder: Any, ranking: str):
     index, queries = world_index
-    for query, hits in zip(queries, index.search(queries, 5), strict=True):
-        similarity = index._vectors.astype(np.float64) @ embedder.encode([query])[0].astype(np.float64)
-        best: dict[str, float] = {}
-        for row, score in enumerate(similarity):
-            page_id = index._page_ids[index._page_of_row[row]]
-            best[page_id] = max(best.get(page_id, -1.0), round(float(score), 5))
-        assert ids(hits) == sorted(best, key=lambda page_id: (-best[page_id], page_id))[:5]
+    dense, lexical = WEIGHTS[ranking]
+    differing = []
+    for query, hits in zip(queries, index.search(queries, 5, ranking), strict=True):
+        expected = brute_force(index, dense * embedder.encode([query])[0], lexical * index._lexical.scores(query), 5)
+        # Sums in float64 may round the other way in the fifth decimal.
+        differing += [query] if ids(hits) != expected else []
+    assert len(differing) <= 1
 
 
-def test_a_query_ranks_the_same_alone_repeated_and_in_any_company(world_index: tuple[VectorIndex, list[str]]):
+def test_a_query_ranks_the_same_alone_repeated_and_in_any_company(world_index: tuple[SearchIndex, list[str]]):
     index, queries = world_index
     together = index.search(queries, 4)
     assert [index.search([query], 4)[0] for query in queries] == together
@@ -90,10 +103,10 @@ def test_two_builds_rank_alike(tmp_path: Path, config: RetrievalConfig, embedder
     assert found[0] == found[1]
 
 
-def test_above_the_limit_candidates_are_ranked_exactly(world_index: tuple[VectorIndex, list[str]], tmp_path: Path, config: RetrievalConfig,
+def test_above_the_limit_candidates_are_ranked_exactly(world_index: tuple[SearchIndex, list[str]], tmp_path: Path, config: RetrievalConfig,
                                                        embedder: Embedder, monkeypatch: pytest.MonkeyPatch):  # fmt: skip
     exact, queries = world_index
-    monkeypatch.setattr(opening, "EXACT_LIMIT", 10)
+    monkeypatch.setattr(searching, "EXACT_LIMIT", 10)
     large = open_index(tmp_path / "index", exact.key, config, embedder)
     for hits, expected in zip(large.search(queries[:10], 4), exact.search(queries[:10], 4), strict=True):
         assert hits == expected
@@ -125,3 +138,53 @@ def test_a_damaged_version_is_refused(corpus_dir: Path, index_dir: Path, config:
     with pytest.raises(IndexUnusableError) as raised:
         open_index(index_dir, key, config, embedder)
     assert "slmsearch index" in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_only_pages_that_pass_the_filter_are_found(index: SearchIndex):
+    (hits,) = index.search(["Porto"], 4, only=Filter(prefix="new"))
+    assert ids(hits) == ["new_porto"]
+    (hits,) = index.search(["Porto"], 4, only=Filter(without={"porto"}))
+    assert ids(hits)[0] == "new_porto" and "porto" not in ids(hits)
+    assert index.search(["Porto"], 4, only=Filter(prefix="nowhere")) == [[]]
+
+
+def test_a_filter_holds_above_the_limit_too(
+    world_index: tuple[SearchIndex, list[str]], tmp_path: Path, config: RetrievalConfig, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+):
+    exact, queries = world_index
+    monkeypatch.setattr(searching, "EXACT_LIMIT", 10)
+    large = open_index(tmp_path / "index", exact.key, config, embedder)
+    only = Filter(prefix="1")
+    assert large.search(queries[:5], 4, only=only) == exact.search(queries[:5], 4, only=only)
+    large.close()
+
+
+def test_each_ranking_can_be_configured(corpus_dir: Path, index_dir: Path, config: RetrievalConfig, embedder: Embedder, index: SearchIndex):
+    words = open_index(index_dir, index.key, config.model_copy(update={"ranking": "lexical"}), embedder)
+    # A stem and no other word: embeddings know nothing of it.
+    (hits,) = words.search(["settling"], 1)
+    assert hits == index.search(["settling"], 1, "lexical")[0]
+    assert ids(words.search(["ocean"], 1)[0]) == ["lisbon"]
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.text(max_size=40), max_size=5))
+def test_any_text_gets_an_answer(index: SearchIndex, queries: list[str]):
+    found = index.search(queries, 3)
+    assert [bool(hits) for hits in found] == [bool(query.strip()) for query in queries]
+    assert all(-1.0 <= hit.score <= 1.0 for hits in found for hit in hits)
+
+
+@pytest.mark.parametrize(
+    "query", ["x" * 3_000_000, "\ud800", "東京タワー", "الماء", "🏰" * 2000, "\0", "' OR 1=1 --", '{"$ne": null}', "a " * 10_000]
+)
+def test_hostile_queries_get_an_answer(index: SearchIndex, query: str):
+    (hits,) = index.search([query], 2)
+    assert len(hits) == 2
+    assert index.search([query[:MAX_QUERY_CHARS]], 2) == [hits]
+
+
+def test_sections_are_ranked_too(index: SearchIndex):
+    (hits,) = index.search_sections(["rivers"], 5)
+    assert {hit.section_id for hit in hits[:2]} == {"lisbon:rivers", "porto:rivers"}
+    assert len({hit.section_id for hit in hits}) == len(hits) == 5

@@ -12,7 +12,7 @@ from slmsearch.errors import IndexUnusableError
 from slmsearch.generate.scripted import RandomWriter, ScriptedWriter
 from slmsearch.generate.writer import Sampling
 from slmsearch.retrieval.hits import Hit
-from slmsearch.searcher.episode import StopReason
+from slmsearch.searcher.episode import StopReason, Turn
 from slmsearch.searcher.rollout import play_episodes
 from slmsearch.searcher.tools import Toolbox
 
@@ -167,3 +167,16 @@ def test_episodes_that_end_without_an_answer_are_told_of_too(index, reason):
     toolbox = Toolbox(LIBRARY, index, top_k=3, max_section_chars=200)
     play_episodes([QUESTION], writer, toolbox, SearcherConfig(max_turns=2), Sampling(), lambda *ended: told.append(ended))
     assert [episode.stop_reason for _, episode in told] == [reason]
+
+
+def test_each_turn_is_told_once_when_its_result_is_there():
+    told: list[tuple[str, str | None]] = []
+    writer = ScriptedWriter(lambda question, results: FULL[min(len(results), len(FULL) - 1)])
+    toolbox = Toolbox(LIBRARY, DictIndex(), top_k=3, max_section_chars=200)
+
+    def note(question: Question, turn: Turn) -> None:
+        told.append((turn.text, turn.result.text if turn.result else None))
+
+    (episode,) = play_episodes([QUESTION], writer, toolbox, SearcherConfig(), Sampling(), on_turn=note)
+    assert told == [(turn.text, turn.result.text if turn.result else None) for turn in episode.turns]
+    assert len(told) == 4

@@ -1,0 +1,172 @@
+"""How well a search finds: ranks of gold pages and sections for the questions' own words, by each way of ranking."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Protocol
+
+from slmsearch.corpus.questions import Question
+from slmsearch.evaluate.statistics import paired_bootstrap, wilson_interval
+from slmsearch.retrieval.hits import Hit
+from slmsearch.retrieval.search import WEIGHTS, Ranking
+
+DEPTH = 10
+"""Hits that are looked at; a gold page further down counts as not found."""
+RETRIEVERS = ("lexical", "dense", "hybrid")
+METRICS = ("page_at_1", "page_at_5", "section_at_1", "section_at_5")
+BATCH = 256
+RESAMPLES = 2000
+STEPS = 10
+"""Weights tried between the embeddings alone and BM25 alone, the ends besides."""
+
+
+class Searchable(Protocol):
+    """An index that ranks pages and sections."""
+
+    def search(self, queries: Sequence[str], top_k: int, ranking: Ranking | None = None) -> list[list[Hit]]:
+        """Rank pages."""
+        ...
+
+    def search_sections(self, queries: Sequence[str], top_k: int, ranking: Ranking | None = None) -> list[list[Hit]]:
+        """Rank sections."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Where one question's gold was found, from 1; 0 if not among the first `DEPTH`."""
+
+    question_id: str
+    kind: str
+    page_id: str
+    """Its first gold page: questions about one page are no independent witnesses."""
+    page: int
+    """Rank of the best gold page."""
+    section: int | None
+    """Rank of the best gold section; None where no section is known."""
+
+    def value(self, metric: str) -> float | None:
+        """Return a metric of this question: 0 or 1, or the reciprocal rank of the page for `mrr`."""
+        if metric == "mrr":
+            return 1 / self.page if self.page else 0.0
+        part, _, depth = metric.partition("_at_")
+        rank = self.page if part == "page" else self.section
+        return None if rank is None else float(0 < rank <= int(depth))
+
+
+def choose_questions(questions: Sequence[Question], limit: int, seed: int) -> list[Question]:
+    """Return the questions that have a gold page, or a random sample of them in their order.
+
+    Args:
+        questions: candidates.
+        limit: size of the sample; 0 takes all.
+        seed: seeds the sample.
+    """
+    found = [question for question in questions if question.page_ids]
+    if limit and limit < len(found):
+        chosen = sorted(Random(seed).sample(range(len(found)), limit))
+        return [found[i] for i in chosen]
+    return found
+
+
+def measure_ranks(
+    index: Searchable, questions: Sequence[Question], ranking: Ranking, progress: Callable[[int], None] | None = None
+) -> list[Ranks]:
+    """Search for every question and note where its gold came.
+
+    Args:
+        index: what is measured.
+        questions: each with a gold page.
+        ranking: way of ranking.
+        progress: called with the number of questions done.
+    """
+    ranks = []
+    for start in range(0, len(questions), BATCH):
+        batch = questions[start : start + BATCH]
+        texts = [question.question for question in batch]
+        found = zip(batch, index.search(texts, DEPTH, ranking), index.search_sections(texts, DEPTH, ranking), strict=True)
+        for question, pages, sections in found:
+            page = _rank([hit.page_id for hit in pages], question.page_ids)
+            section = _rank([hit.section_id for hit in sections], question.section_ids) if question.section_ids else None
+            ranks.append(Ranks(question.id, question.kind, question.page_ids[0], page, section))
+        if progress:
+            progress(start + len(batch))
+    return ranks
+
+
+def summarise_ranks(by_retriever: dict[str, list[Ranks]], alpha: float, seed: int) -> dict[str, Any]:
+    """Sum ranks up: metrics with intervals, all in all and by kind, and what fusing gains over the better of its parts.
+
+    Args:
+        by_retriever: retriever -> ranks of the same questions in the same order.
+        alpha: 1 - level of the intervals.
+        seed: seeds the resampling.
+
+    Returns:
+        `n`, `alpha`, `depth`, `retrievers` (metric -> value, with `intervals` and `kinds`), and `gains`: metric -> the part that the
+        fused ranking is compared with, mean, low, high, p.
+    """
+    retrievers = {}
+    for name, ranks in by_retriever.items():
+        kinds = sorted({rank.kind for rank in ranks})
+        of_kinds = {kind: _metrics([rank for rank in ranks if rank.kind == kind]) for kind in kinds}
+        retrievers[name] = {**_metrics(ranks), "intervals": _intervals(ranks, alpha), "kinds": of_kinds}
+    gains = {metric: _gain(by_retriever, metric, alpha, seed) for metric in (*METRICS, "mrr")} if len(by_retriever) == 3 else {}
+    return {"n": len(next(iter(by_retriever.values()))), "alpha": alpha, "depth": DEPTH, "retrievers": retrievers, "gains": gains}
+
+
+def choose_weights(index: Searchable, questions: Sequence[Question], seed: int = 0) -> dict[str, Any]:
+    """Choose how much BM25 counts on one half of the pages, and measure every choice on the other half.
+
+    The best is the weight with the highest sum of page in first result and gold section in first five on the first half.
+
+    Args:
+        index: with pages of real text.
+        questions: each with a gold page.
+        seed: of the split by page.
+
+    Returns:
+        `chosen` and `used` (weight of BM25) and, for every weight, the metrics of both halves.
+    """
+    pages = sorted({question.page_ids[0] for question in questions})
+    Random(seed).shuffle(pages)
+    first_half = set(pages[: len(pages) // 2])
+    trials: list[dict[str, Any]] = []
+    for step in range(STEPS + 1):
+        lexical = step / STEPS
+        ranks = measure_ranks(index, questions, (1 - lexical, lexical))
+        halves = [[rank for rank in ranks if (rank.page_id in first_half) is inside] for inside in (True, False)]
+        trials.append({"lexical": lexical, "chosen_on": _metrics(halves[0]), "held_out": _metrics(halves[1])})
+    best = max(trials, key=lambda trial: trial["chosen_on"]["page_at_1"] + (trial["chosen_on"]["section_at_5"] or 0.0))
+    return {"chosen": best["lexical"], "used": WEIGHTS["hybrid"][1], "seed": seed, "trials": trials}
+
+
+def _rank(found: Sequence[str], gold: Sequence[str]) -> int:
+    return next((place for place, name in enumerate(found, start=1) if name in gold), 0)
+
+
+def _values(ranks: Sequence[Ranks], metric: str) -> list[float]:
+    return [value for rank in ranks if (value := rank.value(metric)) is not None]
+
+
+def _metrics(ranks: Sequence[Ranks]) -> dict[str, Any]:
+    means = {}
+    for metric in (*METRICS, "mrr"):
+        values = _values(ranks, metric)
+        means[metric] = sum(values) / len(values) if values else None
+    return {"n": len(ranks), **means}
+
+
+def _intervals(ranks: Sequence[Ranks], alpha: float) -> dict[str, tuple[float, float]]:
+    return {metric: wilson_interval(round(sum(values)), len(values), alpha) for metric in METRICS if (values := _values(ranks, metric))}
+
+
+def _gain(by_retriever: dict[str, list[Ranks]], metric: str, alpha: float, seed: int) -> dict[str, Any] | None:
+    alone = {name: _values(by_retriever[name], metric) for name in ("lexical", "dense")}
+    if not alone["lexical"]:
+        return None
+    better = max(alone, key=lambda name: sum(alone[name]))
+    known = [rank for rank in by_retriever["hybrid"] if rank.value(metric) is not None]
+    differences = [new - old for new, old in zip(_values(known, metric), alone[better], strict=True)]
+    found = paired_bootstrap(differences, [rank.page_id for rank in known], RESAMPLES, alpha, seed)
+    return {"over": better, "mean": found.mean, "low": found.low, "high": found.high, "p": found.p}

@@ -1,0 +1,104 @@
+"""Lexical ranking: BM25 (bm25s) over stemmed words (PyStemmer), one document a passage.
+
+Scores are those of Lucene's BM25 with its usual constants; nothing is fitted to a corpus. Words are lower-cased, accents are dropped,
+English stop words left out, and what remains is stemmed as English; words of other languages and scripts mostly stay as they are.
+"""
+
+import logging
+import re
+import threading
+import unicodedata
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slmsearch.errors import IndexUnusableError
+
+LEXICAL_VERSION = 1
+"""Part of the index key: raise it whenever the same passages come out with other scores."""
+K1, B = 1.2, 0.75
+FILES = ("data.csc.index.npy", "indices.csc.index.npy", "indptr.csc.index.npy", "vocab.index.json", "params.index.json")
+"""What bm25s writes, in the order in which it is hashed."""
+NOTHING = ""
+"""Stands for a passage without words, so that none is empty; no query holds it."""
+_WORD = re.compile(r"\w+")
+
+
+class Stems:
+    """Cuts text into stems; serves any number of threads."""
+
+    def __init__(self) -> None:
+        import Stemmer
+        from bm25s.stopwords import STOPWORDS_EN
+
+        self._stemmer = Stemmer.Stemmer("english")
+        self._stop_words = frozenset(STOPWORDS_EN)
+        self._lock = threading.Lock()  # the stemmer keeps a cache
+
+    def __call__(self, text: str) -> list[str]:
+        """Return the stems of a text in their order."""
+        words = [word for word in _WORD.findall(_folded(text)) if word not in self._stop_words]
+        with self._lock:
+            return list(self._stemmer.stemWords(words))
+
+
+def _bm25s() -> Any:
+    import bm25s
+
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets DEBUG for itself
+    return bm25s
+
+
+def build_lexical(texts: Iterable[str], directory: Path) -> None:
+    """Write the lexical index of passages, a row each."""
+    stems = Stems()
+    vocabulary: dict[str, int] = {NOTHING: 0}
+    rows = [[vocabulary.setdefault(stem, len(vocabulary)) for stem in stems(text)] or [0] for text in texts]
+    scorer = _bm25s().BM25(k1=K1, b=B, method="lucene")
+    scorer.index((rows, vocabulary), show_progress=False)
+    scorer.save(directory, show_progress=False)
+
+
+class LexicalIndex:
+    """An open lexical index; its arrays are mapped, not read."""
+
+    def __init__(self, directory: Path, passages: int) -> None:
+        """Open it.
+
+        Raises:
+            IndexUnusableError: it cannot be read, or is that of other passages.
+        """
+        try:
+            self._scorer: Any = _bm25s().BM25.load(directory, mmap=True, show_progress=False)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise IndexUnusableError(
+                f"the lexical index in {directory} cannot be read ({error}); delete the version and build it"
+            ) from error
+        scores = self._scorer.scores
+        if scores["num_docs"] != passages:
+            raise IndexUnusableError(
+                f"the lexical index in {directory} has {scores['num_docs']} passages instead of {passages}; build again"
+            )
+        # Views of the mapped files: slicing a memmap costs more than the work on a slice.
+        self._scorer.scores = {name: np.asarray(value) if isinstance(value, np.ndarray) else value for name, value in scores.items()}
+        self._passages = passages
+        self._stems = Stems()
+
+    def scores(self, query: str) -> NDArray[np.float32]:
+        """Return each passage's BM25 score divided by the best one's, in [0, 1]; all 0 where no word of the query occurs."""
+        ids: Sequence[int] = self._scorer.get_tokens_ids(self._stems(query))
+        if not len(ids):
+            return np.zeros(self._passages, dtype=np.float32)
+        scores: NDArray[np.float32] = self._scorer.get_scores_from_ids(ids)
+        best = scores.max(initial=0)
+        return scores / best if best > 0 else scores
+
+
+def _folded(text: str) -> str:
+    """Lower-case, without accents."""
+    if text.isascii():
+        return text.lower()
+    return "".join(char for char in unicodedata.normalize("NFKD", text.lower()) if not unicodedata.combining(char))

@@ -1,0 +1,134 @@
+"""The vectors of an index version: taken over where the same text was embedded before, embedded otherwise.
+
+What has been embedded is kept in chunks beside the versions (`.partial-<key>/`) until the version stands, so that a killed build goes
+on where it was. Memory holds one chunk; everything else is mapped.
+"""
+
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from filelock import FileLock
+from numpy.typing import NDArray
+
+from slmsearch.retrieval.embed import Embedder, Progress, Vectors
+from slmsearch.staging import replace_file
+
+CHUNK = 8192
+"""Texts embedded between two writes: some seconds to a minute of work."""
+PARTIAL_PREFIX = ".partial-"
+Keys = NDArray[np.uint64]
+Known = tuple[Keys, Vectors]
+"""Keys of texts and their vectors, row by row."""
+
+
+@contextmanager
+def partial_directory(index_dir: Path, key: str) -> Iterator[Path]:
+    """Hold what has been embedded of a version alone; a second builder of the same version waits. Left empty, it is removed."""
+    partial = index_dir / f"{PARTIAL_PREFIX}{key}"
+    partial.mkdir(parents=True, exist_ok=True)
+    with FileLock(partial / "lock"):
+        partial.mkdir(exist_ok=True)
+        try:
+            yield partial
+        finally:
+            if not any(partial.glob("*.npz")):
+                shutil.rmtree(partial, ignore_errors=True)
+
+
+def remove_chunks(partial: Path) -> None:
+    """Remove the chunks of a version that stands."""
+    for path in partial.glob("*.npz"):
+        path.unlink(missing_ok=True)
+
+
+def write_vectors(
+    target: Path,
+    keys: Keys,
+    text_of: Callable[[int], str],
+    embedder: Embedder,
+    earlier: Sequence[Known],
+    partial: Path,
+    progress: Progress | None,
+) -> int:
+    """Write the vectors of all passages as one `.npy` file, and return how many texts had to be embedded.
+
+    Args:
+        target: file, float32 `[n, dimension]`.
+        keys: of the texts, row by row.
+        text_of: gives a row's text.
+        embedder: embeds what is not known.
+        earlier: vectors of other versions of the same embedder.
+        partial: chunks of this version embedded before.
+        progress: called with passages done and their total.
+    """
+    unique, first_rows, places = np.unique(keys, return_index=True, return_inverse=True)
+    # A version that holds nothing new is written without loading the model.
+    dimension = earlier[0][1].shape[1] if earlier else embedder.dimension
+    out = np.lib.format.open_memmap(target, mode="w+", dtype=np.float32, shape=(len(keys), dimension))
+    missing = np.ones(len(unique), dtype=bool)
+
+    def place(known: Known) -> None:
+        _place(out, places, unique, missing, known)
+
+    for known in (*earlier, *_chunks(partial, dimension)):
+        if missing.any():
+            place(known)
+    # In the order of the corpus, so that a page's passages share a chunk.
+    waiting = sorted(int(row) for row in first_rows[missing])
+    done = len(unique) - len(waiting)
+    for start in range(0, len(waiting), CHUNK):
+        rows = waiting[start : start + CHUNK]
+        shown = _shifted(progress, done + start, len(unique))
+        chunk = (keys[rows], embedder.encode([text_of(row) for row in rows], shown))
+        _keep(partial, chunk)
+        place(chunk)
+    out.flush()
+    if progress:
+        progress(len(unique), len(unique))
+    return len(waiting)
+
+
+def _place(out: Vectors, places: NDArray[np.int64], unique: Keys, missing: NDArray[np.bool_], known: Known) -> None:
+    """Copy to their rows what is still missing."""
+    keys, vectors = known
+    if not len(keys):
+        return
+    order = np.argsort(keys, kind="stable")
+    at = np.searchsorted(keys, unique, sorter=order)
+    found = at < len(keys)
+    source = order[np.minimum(at, len(keys) - 1)]
+    found &= missing & (keys[source] == unique)
+    wanted = np.flatnonzero(found[places])
+    for start in range(0, len(wanted), CHUNK):
+        rows = wanted[start : start + CHUNK]
+        out[rows] = vectors[source[places[rows]]]
+    missing &= ~found
+
+
+def _chunks(partial: Path, dimension: int) -> Iterator[Known]:
+    """Read what an interrupted build left; a chunk that cannot be read is embedded again."""
+    for path in sorted(partial.glob("*.npz")):
+        try:
+            with np.load(path) as chunk:
+                keys, vectors = chunk["keys"], chunk["vectors"]
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            path.unlink(missing_ok=True)
+            continue
+        if len(keys) and vectors.shape == (len(keys), dimension):
+            yield keys, vectors
+
+
+def _keep(partial: Path, chunk: Known) -> None:
+    keys, vectors = chunk
+    with replace_file(partial / f"{int(keys.min()):016x}.npz") as file:
+        np.savez(file, keys=keys, vectors=vectors)
+
+
+def _shifted(progress: Progress | None, done: int, total: int) -> Progress | None:
+    if progress is None:
+        return None
+    return lambda here, _: progress(done + here, total)

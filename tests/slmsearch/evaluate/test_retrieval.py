@@ -1,0 +1,75 @@
+"""Ranks of gold pages and sections, their sums, and the choice of weights."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from slmsearch.corpus.questions import Question
+from slmsearch.evaluate.retrieval import choose_questions, choose_weights, measure_ranks, summarise_ranks
+from slmsearch.report.retrieval import draw_retrieval, render_retrieval, render_weights
+from slmsearch.retrieval.hits import Hit
+
+
+class Shelf:
+    """Finds page `pN` for question `N` at a place that depends on the way of ranking."""
+
+    def __init__(self, places: dict[object, int]) -> None:
+        self.places = places
+
+    def search(self, queries: Sequence[str], top_k: int, ranking: object = None) -> list[list[Hit]]:
+        return [self._hits(query, top_k, ranking) for query in queries]
+
+    search_sections = search
+
+    def _hits(self, query: str, top_k: int, ranking: object) -> list[Hit]:
+        place = self.places[ranking] if ranking in self.places else round(10 * abs(ranking[1] - 0.3)) + 1  # type: ignore[index]
+        names = [f"x{i}" for i in range(top_k)]
+        names[place - 1 : place] = [f"p{query}"]
+        return [Hit(name, name, 1.0, f"{name}:a") for name in names[:top_k]]
+
+
+QUESTIONS = [
+    Question(str(n), str(n), "a", (), (f"p{n % 4}",), (f"p{n % 4}:a",) if n != 3 else (), 1, "even" if n % 2 == 0 else "odd")
+    for n in range(4)
+]
+NOWHERE = Question("n", "n", "I don't know")
+
+
+def test_ranks_are_places_of_the_gold():
+    ranks = measure_ranks(Shelf({"dense": 2}), QUESTIONS, "dense")
+    assert [(rank.page, rank.section) for rank in ranks] == [(2, 2), (2, 2), (2, 2), (2, None)]
+    assert [ranks[0].value(metric) for metric in ("page_at_1", "page_at_5", "mrr")] == [0.0, 1.0, 0.5]
+    assert ranks[3].value("section_at_5") is None
+    unfound = measure_ranks(Shelf({"dense": 11}), QUESTIONS[:1], "dense")[0]
+    assert (unfound.page, unfound.value("mrr"), unfound.value("section_at_5")) == (0, 0.0, 0.0)
+
+
+def test_sums_hold_intervals_kinds_and_gains():
+    shelf = Shelf({"lexical": 6, "dense": 2, "hybrid": 1})
+    result = summarise_ranks({name: measure_ranks(shelf, QUESTIONS, name) for name in ("lexical", "dense", "hybrid")}, 0.05, 0)
+    assert result["retrievers"]["hybrid"]["page_at_1"] == 1.0
+    assert result["retrievers"]["dense"] | {"intervals": 0, "kinds": 0} == {
+        "n": 4, "page_at_1": 0.0, "page_at_5": 1.0, "section_at_1": 0.0, "section_at_5": 1.0, "mrr": 0.5, "intervals": 0, "kinds": 0,
+    }  # fmt: skip
+    assert result["retrievers"]["lexical"]["intervals"]["page_at_1"][0] == 0.0
+    assert result["retrievers"]["hybrid"]["kinds"]["odd"]["n"] == 2
+    assert result["gains"]["mrr"]["over"] == "dense" and result["gains"]["mrr"]["mean"] == 0.5
+    assert result["gains"]["page_at_5"]["mean"] == 0.0
+    text = render_retrieval(result)
+    assert "100.0 (51.0-100.0)" in text and "hybrid - dense" in text
+    assert draw_retrieval(result).axes[0].get_title(loc="left") == "Where the gold was found, 4 questions"
+
+
+def test_weights_are_chosen_on_one_half_of_the_pages():
+    result = choose_weights(Shelf({}), QUESTIONS)
+    assert (result["chosen"], result["used"]) == (0.3, 0.3)
+    assert [trial["chosen_on"]["n"] + trial["held_out"]["n"] for trial in result["trials"]] == [4] * 11
+    assert result["trials"][3]["held_out"]["page_at_1"] == 1.0 and result["trials"][4]["held_out"]["page_at_1"] == 0.0
+    assert "0.3 *" in render_weights(result)
+
+
+@pytest.mark.parametrize("limit, count", [(0, 4), (3, 3), (9, 4)])
+def test_a_sample_keeps_order_and_leaves_out_questions_without_a_page(limit: int, count: int):
+    chosen = choose_questions([NOWHERE, *QUESTIONS], limit, seed=1)
+    assert len(chosen) == count and NOWHERE not in chosen
+    assert [question.id for question in chosen] == sorted(question.id for question in chosen)

@@ -1,0 +1,91 @@
+"""Passages are encoded together by their number of tokens, and come out the same whatever is beside them."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slmsearch.config import EmbedderConfig
+from slmsearch.retrieval import embed_passages
+from slmsearch.retrieval.embed_local import LocalEmbedder
+from slmsearch.retrieval.embed_passages import PassageEncoder, fill_batch, padded_length
+
+TEXTS = [
+    "Port Quiltalick", "", "the mountain", "\ud800", "Which stone forms the cliffs where the River Mireth rises?", "a b c " * 40,
+    "word " * 400, "the mountain", "Selsparn — History: The town was founded in 1641 by Ida Vell.",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+def minilm(request: pytest.FixtureRequest) -> LocalEmbedder:
+    # 128 tokens together: the same code in shapes that take a test less time.
+    return LocalEmbedder(EmbedderConfig(device="cpu", precision=request.param, batch_size=8))
+
+
+def test_a_passage_is_encoded_to_the_same_bits_in_any_company(minilm: LocalEmbedder, monkeypatch: pytest.MonkeyPatch):
+    together = minilm.encode(TEXTS)
+    assert together.dtype == np.float32 and together.shape == (len(TEXTS), 384)
+    assert np.allclose(np.linalg.norm(together, axis=1), 1, atol=1e-6)
+    assert np.array_equal(together[2], together[7])
+    for row, text in enumerate(TEXTS):
+        assert np.array_equal(minilm.encode([text])[0], together[row]), text
+    monkeypatch.setattr(embed_passages, "MAX_CHUNK", 4)
+    monkeypatch.setattr(embed_passages, "TOKENIZED_TOGETHER", 3)
+    assert np.array_equal(minilm.encode(TEXTS[::-1])[::-1], together)
+
+
+def test_passages_are_what_queries_look_for(minilm: LocalEmbedder):
+    exact = minilm.encode_queries(TEXTS)
+    cosines = np.vecdot(minilm.encode(TEXTS), exact)
+    assert cosines.min() > (0.999 if minilm.precision == "bfloat16" else 0.999999)
+    assert minilm.revision.endswith("+bfloat16") == (minilm.precision == "bfloat16")
+
+
+def test_vectors_go_where_the_caller_wants_them(minilm: LocalEmbedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(embed_passages, "MAX_CHUNK", 4)
+    seen: list[tuple[int, int]] = []
+    out = np.lib.format.open_memmap(tmp_path / "vectors.npy", "w+", np.float32, (len(TEXTS) + 2, 384))
+    minilm.encode_into(TEXTS, out[1:-1], lambda done, total: seen.append((done, total)))
+    out.flush()
+    assert np.array_equal(np.load(tmp_path / "vectors.npy")[1:-1], minilm.encode(TEXTS))
+    assert not out[0].any() and not out[-1].any()
+    assert seen[-1] == (9, 9) and [done for done, _ in seen] == sorted({done for done, _ in seen}) and len(seen) > 3
+    assert minilm.encode([]).shape == (0, 384)
+
+
+def test_a_model_with_prompts_is_left_to_the_library():
+    asked: list[Any] = []
+
+    def encode_document(texts: list[str], **settings: Any) -> Any:
+        asked.append(texts)
+        return np.array([[float(len(text)), 1.0] for text in texts], dtype=np.float32)
+
+    model = SimpleNamespace(
+        prompts={"query": "", "document": "passage: "}, tokenizer=None, device=SimpleNamespace(type="cpu"), encode_document=encode_document
+    )
+    out = np.zeros((3, 2), dtype=np.float32)
+    PassageEncoder(model, "float32", 2).encode(["a", "ccc", "bb"], out)
+    assert asked == [["ccc", "bb"], ["a"]]
+    assert out[:, 0].tolist() == [1, 3, 2]
+
+
+@given(st.integers(0, 600))
+def test_padding_is_an_eighth_or_three_tokens_at_most(tokens: int):
+    length = padded_length(tokens)
+    assert max(1, tokens) <= length <= tokens + max(4, tokens / 8)
+    assert padded_length(length) == length
+    assert padded_length(tokens + 1) >= length
+
+
+@given(st.lists(st.lists(st.integers(1, 9), max_size=6), min_size=1, max_size=4), st.integers(0, 3), st.booleans())
+def test_a_batch_is_padded_and_filled_up(texts: list[list[int]], extra: int, left: bool):
+    ids, mask = fill_batch([np.array(text, dtype=np.int32) for text in texts], len(texts) + extra, 6, 0, left)
+    assert ids.shape == mask.shape == (len(texts) + extra, 6)
+    for row, text in enumerate([*texts, *[texts[-1]] * extra]):
+        assert ids[row][mask[row] == 1].tolist() == text
+        padding = [0] * (6 - len(text))
+        assert ids[row].tolist() == (padding + text if left else text + padding)
