@@ -7,6 +7,8 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from slmsearch.config import CorpusConfig, RunConfig
+from slmsearch.corpus.documents.skipped import Skipped
+from slmsearch.corpus.expectations import find_skipped
 from slmsearch.corpus.store import build_corpus, read_manifest
 from slmsearch.errors import CorpusError
 from slmsearch.keys import content_key
@@ -20,10 +22,12 @@ class ValidationFailed(CorpusError):
 
 @task(name="load-corpus", cache_policy=NO_CACHE)
 def load_corpus_task(config: RunConfig) -> dict[str, Any]:
-    """Materialise pages, questions and splits, or find them, and return digest and counts."""
-    digest = build_corpus(config.corpus, corpora_dir(config))
+    """Materialise pages, questions and splits, or find them; return digest, counts, and what was not taken of a folder, as findings."""
+    skipped: list[Skipped] = []
+    digest = build_corpus(config.corpus, corpora_dir(config), skipped.append)
     manifest = read_manifest(corpora_dir(config) / digest)
-    return {"digest": digest, "pages": manifest.pages, "questions": manifest.questions}
+    findings = [asdict(finding) for finding in find_skipped(skipped)]
+    return {"digest": digest, "pages": manifest.pages, "questions": manifest.questions, "findings": findings}
 
 
 @task(name="validate", **cached("config"))

@@ -4,12 +4,14 @@ Each check is a column expectation over the flat rows of `tables`. Critical find
 started; warnings do not. The gate is drawn here: Great Expectations' own `success` is false when only a warning failed.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from slmsearch.config import CorpusConfig
+from slmsearch.corpus.documents.skipped import ORDINARY, Skipped
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.store import read_manifest, read_pages, read_questions
 from slmsearch.corpus.tables import Row, page_rows, question_rows
@@ -126,6 +128,19 @@ def validate_corpus(corpus_dir: Path, config: CorpusConfig) -> ValidationReport:
         counts={"pages": len(pages), "sections": sum(len(library.sections(page.id)) for page in pages), "questions": len(questions)},
         findings=tuple(findings),
     )
+
+
+def find_skipped(skipped: Sequence[Skipped]) -> list[Finding]:
+    """Describe what of a folder was not taken, one finding a reason, warnings first; it belongs to a source, not to the corpus it gave."""
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for item in skipped:
+        by_reason[item.reason].append(item.path)
+    findings = []
+    for reason, paths in by_reason.items():
+        severity: Severity = "info" if reason in ORDINARY else "warning"
+        message = f"not taken: {reason}"
+        findings.append(Finding("documents_taken", "pages", "file", severity, len(paths), tuple(paths[:SAMPLE_IDS]), message))
+    return sorted(findings, key=lambda finding: finding.severity, reverse=True)
 
 
 def _failed(table: str, rows: list[Row], checks: Sequence[Check]) -> list[Finding]:

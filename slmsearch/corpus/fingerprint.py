@@ -1,44 +1,59 @@
 """A key for what a configured source would give, without loading it."""
 
+import os
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from slmsearch.config import CorpusConfig
+from slmsearch.config import CorpusConfig, DocumentsConfig
 from slmsearch.corpus.hub import hub_commit
 from slmsearch.corpus.sources import HUB_PREFIX
 from slmsearch.errors import CorpusError
 from slmsearch.keys import content_key, file_key
 
+PARSERS = ("beautifulsoup4", "charset-normalizer", "lxml", "markdownify", "pypdf")
+"""Packages whose version may change what a folder of documents says."""
+
 
 def source_key(config: CorpusConfig) -> str | None:
-    """Hash everything that decides what a materialised corpus holds: settings, files, commits, and the code that reads or makes it.
-
-    Returns:
-        The key, or None where it cannot be known: a Hub data set while the Hub does not answer.
+    """Hash what `source_parts` collects; None where it cannot be known.
 
     Raises:
         CorpusError: a file cannot be read.
     """
-    prints = [_print(source, config.revision) for source in (config.pages, config.questions)]
+    parts = source_parts(config)
+    return None if parts is None else content_key(**parts)
+
+
+def source_parts(config: CorpusConfig) -> dict[str, Any] | None:
+    """Collect everything that decides what a materialised corpus holds: settings, files, commits, and the code that reads or makes it.
+
+    Returns:
+        The parts by name, or None where they cannot be known: a Hub data set while the Hub does not answer.
+
+    Raises:
+        CorpusError: a file cannot be read.
+    """
+    prints = [_print(source, config.revision, config.documents) for source in (config.pages, config.questions)]
     if any(source is not None and made is None for source, made in zip((config.pages, config.questions), prints, strict=True)):
         return None
-    return content_key(
-        code=_code_key(),
-        sources=prints,
-        world=None if config.pages is not None else config.world.model_dump(),
-        split_seed=config.split_seed,
-        limit_pages=config.limit_pages,
-    )
+    return {
+        "code": _code_key(),
+        "sources": prints,
+        "world": None if config.pages is not None else config.world.model_dump(),
+        "split_seed": config.split_seed,
+        "limit_pages": config.limit_pages,
+    }
 
 
-def _print(source: str | None, revision: str | None) -> str | None:
+def _print(source: str | None, revision: str | None, documents: DocumentsConfig) -> str | None:
     if source is None:
         return None
     name = source.removeprefix(HUB_PREFIX)
     path = Path(name)
     try:
         if path.is_dir():
-            files = sorted(file for file in path.rglob("*") if file.is_file())
-            return content_key(folder=[[file.relative_to(path).as_posix(), file_key(file)] for file in files])
+            return _folder_print(path, documents)
         if source != name:
             commit = revision or hub_commit(name)
             return commit and content_key(hub=name, commit=commit)
@@ -46,6 +61,19 @@ def _print(source: str | None, revision: str | None) -> str | None:
         return content_key(file=file_key(path), suffix=path.suffix) if path.is_file() else "missing"
     except OSError as error:
         raise CorpusError(f"{source} cannot be read ({error.strerror or error}); check its permissions") from error
+
+
+def _folder_print(folder: Path, config: DocumentsConfig) -> str:
+    """Hash the documents of a folder, what is known of all else in it, the limits and the parsers."""
+    from slmsearch.corpus.documents.folder import list_folder
+    from slmsearch.corpus.documents.skipped import printable
+
+    found = []
+    for entry in list_folder(folder, config):
+        # A file that cannot be read is left out and named when it is its turn.
+        readable = entry.reason is None and os.access(entry.path, os.R_OK)
+        found.append([printable(entry.place), entry.reason, entry.detail, file_key(entry.path) if readable else None])
+    return content_key(folder=found, limits=config.model_dump(), parsers=[version(name) for name in PARSERS])
 
 
 def _code_key() -> str:

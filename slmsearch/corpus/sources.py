@@ -1,4 +1,4 @@
-"""Where pages and questions come from: files, a folder of Markdown, the Hugging Face Hub, or a generated world.
+"""Where pages and questions come from: files, a folder of documents, the Hugging Face Hub, or a generated world.
 
 Values in memory only; `store` writes them down. What a source holds is checked for shape here (CorpusError) and for sense by
 `expectations`.
@@ -10,21 +10,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slmsearch.config import CorpusConfig
+from slmsearch.corpus.documents.skipped import ORDINARY, OnSkip, Skipped
 from slmsearch.corpus.hub import load_hub_rows
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.records import Row, parse_page, parse_question
-from slmsearch.corpus.sections import split_sections
 from slmsearch.corpus.world import generate_world
 from slmsearch.errors import CorpusError
 
 HUB_PREFIX = "hub:"
-MARKDOWN_SUFFIXES = (".md", ".markdown")
 
 
-def load_source(config: CorpusConfig) -> tuple[list[Page], list[Question]]:
+def ignore(skipped: Skipped) -> None:
+    """Say nothing of a file that is not taken."""
+
+
+def load_source(config: CorpusConfig, on_skip: OnSkip = ignore) -> tuple[list[Page], list[Question]]:
     """Load pages and questions as configured, generating a world only once.
+
+    Args:
+        config: sources.
+        on_skip: told of each file of a folder that is not taken.
 
     Raises:
         CorpusError: a source is missing, empty, broken, or uses an id twice.
@@ -32,7 +39,7 @@ def load_source(config: CorpusConfig) -> tuple[list[Page], list[Question]]:
     if config.pages is None and config.questions is None:
         world = generate_world(config.world)
         return _limited(world.pages, world.questions, config.limit_pages)
-    pages = _all_pages(config)
+    pages = _all_pages(config, on_skip)
     return _limited(pages, _all_questions(config, pages), config.limit_pages)
 
 
@@ -42,7 +49,7 @@ def load_pages(config: CorpusConfig) -> list[Page]:
     Raises:
         CorpusError: the source is missing, empty, broken, or uses an id twice.
     """
-    return _limited(_all_pages(config), [], config.limit_pages)[0]
+    return _limited(_all_pages(config, ignore), [], config.limit_pages)[0]
 
 
 def load_questions(config: CorpusConfig, pages: list[Page]) -> list[Question]:
@@ -54,18 +61,31 @@ def load_questions(config: CorpusConfig, pages: list[Page]) -> list[Question]:
     return _limited(pages, _all_questions(config, pages), config.limit_pages)[1]
 
 
-def _all_pages(config: CorpusConfig) -> list[Page]:
+def _all_pages(config: CorpusConfig, on_skip: OnSkip) -> list[Page]:
     if config.pages is None:
         return generate_world(config.world).pages
     folder = Path(config.pages)
+    skipped: list[Skipped] = []
     if not config.pages.startswith(HUB_PREFIX) and folder.is_dir():
-        pages = list(_markdown_pages(folder))
+        from slmsearch.corpus.documents.folder import read_folder
+
+        pages = read_folder(folder, config.documents, skipped.append)
     else:
         pages = [parse_page(row, where) for row, where in read_rows(config.pages, config.revision)]
     if not pages:
-        raise CorpusError(f"{config.pages} holds no pages; give JSONL or Parquet rows of id, title, content, or a folder of .md files")
+        raise CorpusError(_say_empty(config.pages, skipped))
+    for item in skipped:
+        on_skip(item)
     _require_unique([page.id for page in pages], "page", config.pages)
     return pages
+
+
+def _say_empty(source: str, skipped: list[Skipped]) -> str:
+    wanted = "give JSONL or Parquet rows of id, title, content, or a folder of Markdown, text, HTML or PDF files"
+    faults = [f"{item.path} is {item.reason}" for item in skipped if item.reason not in ORDINARY]
+    shown = f" ({'; '.join(faults[:3])}{' ...' if len(faults) > 3 else ''})" if faults else ""
+    found = f", and none of its {len(skipped)} files can be taken{shown}" if skipped else ""
+    return f"{source} holds no pages{found}; {wanted}"
 
 
 def _all_questions(config: CorpusConfig, pages: list[Page]) -> list[Question]:
@@ -126,7 +146,9 @@ def read_rows(source: str, revision: str | None, subset: str | None = None) -> I
     elif path.suffix in (".jsonl", ".ndjson"):
         yield from _jsonl_rows(path)
     else:
-        raise CorpusError(f"{source} is neither .jsonl nor .parquet nor a folder of Markdown; convert it, or write hub:owner/name")
+        raise CorpusError(
+            f"{source} is neither .jsonl nor .parquet nor a folder of documents; convert it, give its folder, or write hub:owner/name"
+        )
 
 
 def _jsonl_rows(path: Path) -> Iterator[tuple[Row, str]]:
@@ -162,26 +184,6 @@ def _parquet_rows(path: Path) -> Iterator[tuple[Row, str]]:
                     yield row, f"{path} row {number}"
     except (OSError, pa.ArrowException) as error:
         raise CorpusError(f"{path} is no readable Parquet file ({' '.join(str(error).split())}); write it again") from error
-
-
-def _markdown_pages(folder: Path) -> Iterator[Page]:
-    """Yield a page per file in the order of their paths; hidden files and folders are left out.
-
-    The id is the path from the folder without its suffix, lower case, `_` for white space; the title is the first heading.
-    """
-    for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).as_posix()):
-        place = path.relative_to(folder)
-        if path.suffix.lower() not in MARKDOWN_SUFFIXES or not path.is_file() or any(part.startswith(".") for part in place.parts):
-            continue
-        try:
-            content = path.read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise CorpusError(f"{path} is not UTF-8 (byte {error.start}); convert it, or move it out of the folder") from error
-        except OSError as error:
-            raise CorpusError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
-        page_id = "_".join(place.with_suffix("").as_posix().lower().split())
-        first = split_sections(Page(page_id, path.stem, content))[0]
-        yield Page(page_id, first.heading if first.level else path.stem, content)
 
 
 def _require_unique(ids: list[str], noun: str, source: str) -> None:

@@ -2,22 +2,24 @@
 
 - `<digest>/pages.jsonl` and `<digest>/questions.jsonl`: one row each, questions with their split;
 - `<digest>/manifest.json`: written last; a corpus without it does not exist;
-- `sources/<key>.json`: which digest a configured source gave, so that it is not generated or read again.
+- `sources/<key>.json`: which digest a configured source gave, so that it is not generated or read again, and which files of it were
+  not taken.
 """
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from slmsearch.config import CorpusConfig
-from slmsearch.corpus.fingerprint import source_key
+from slmsearch.corpus.documents.skipped import OnSkip, Skipped
+from slmsearch.corpus.fingerprint import source_parts
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
-from slmsearch.corpus.sources import load_source
+from slmsearch.corpus.sources import ignore, load_source
 from slmsearch.corpus.splits import SPLITS, assign_splits
 from slmsearch.errors import CorpusError
 from slmsearch.keys import content_key, file_key
@@ -61,36 +63,55 @@ class Corpus:
     """By split, each in corpus order; every split is there, if only empty."""
 
 
-def build_corpus(config: CorpusConfig, corpora_dir: Path) -> str:
+def build_corpus(config: CorpusConfig, corpora_dir: Path, on_skip: OnSkip = ignore) -> str:
     """Materialise the configured corpus and return its digest; one that is there already is found, not made again.
+
+    Args:
+        config: sources.
+        corpora_dir: parent of materialised corpora.
+        on_skip: told of each file of a folder that was not taken, also when the corpus was made earlier.
 
     Raises:
         CorpusError: a source is missing or broken, or the corpus cannot be written; nothing half-written stays.
     """
-    return store_corpus(config, corpora_dir, lambda: load_source(config), source_key(config))
+    skipped: list[Skipped] = []
+    digest = store_corpus(config, corpora_dir, lambda: load_source(config, skipped.append), source_parts(config), skipped)
+    for item in skipped:
+        on_skip(item)
+    return digest
 
 
-def store_corpus(config: CorpusConfig, corpora_dir: Path, load: Callable[[], tuple[list[Page], list[Question]]], key: str | None) -> str:
+def store_corpus(
+    config: CorpusConfig,
+    corpora_dir: Path,
+    load: Callable[[], tuple[list[Page], list[Question]]],
+    parts: Mapping[str, Any] | None,
+    skipped: list[Skipped] | None = None,
+) -> str:
     """Materialise pages and questions from any source and return their digest.
 
     Args:
         config: seed of the splits, and what the manifest says of the source.
         corpora_dir: parent of materialised corpora.
-        load: loads them; not called where `key` is remembered and the corpus it gave is still whole.
-        key: names what `load` would give; None where that cannot be known.
+        load: loads them; not called where the key of `parts` is remembered and the corpus it gave is still whole.
+        parts: everything that decides what `load` would give; None where that cannot be known.
+        skipped: what `load` did not take, which it adds to; filled from memory where `load` is not called.
 
     Raises:
         CorpusError: the source is missing or broken, or the corpus cannot be written; nothing half-written stays.
     """
-    if key and (digest := _remembered(corpora_dir, key)):
-        return digest
+    skipped = [] if skipped is None else skipped
+    key = content_key(**parts) if parts else None
+    if key and (known := _remembered(corpora_dir, key)):
+        skipped += known[1]
+        return known[0]
     pages, questions = load()
     split_of = assign_splits(questions, config.split_seed)
     try:
         digest = _write(config, corpora_dir, pages, questions, split_of)
         if key:
             (corpora_dir / SOURCES).mkdir(exist_ok=True)
-            replace_text(corpora_dir / SOURCES / f"{key}.json", json.dumps({"digest": digest}) + "\n")
+            replace_text(corpora_dir / SOURCES / f"{key}.json", _source_record(digest, parts, skipped))
     except OSError as error:
         raise CorpusError(f"the corpus cannot be written to {corpora_dir} ({error}); free disk space or set paths.data_dir") from error
     return digest
@@ -104,7 +125,7 @@ def load_corpus(corpora_dir: Path, digest: str) -> Corpus:
     """
     directory = corpora_dir / digest
     manifest = read_manifest(directory)
-    if manifest.digest != digest or not _is_complete(directory):
+    if manifest.digest != digest or not is_complete(directory):
         raise CorpusError(f"corpus {directory} is damaged: its files do not match its manifest; delete it and {REMEDY}")
     questions: dict[str, list[Question]] = {split: [] for split in SPLITS}
     for question, split in read_questions(directory):
@@ -167,7 +188,7 @@ def _write(config: CorpusConfig, corpora_dir: Path, pages: list[Page], questions
             source=config.model_dump(mode="json"),
         )
         (staging / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1) + "\n", encoding="utf-8")
-        publish(staging, corpora_dir / manifest.digest, _is_complete)
+        publish(staging, corpora_dir / manifest.digest, is_complete)
     return manifest.digest
 
 
@@ -196,7 +217,8 @@ def _digest(pages_digest: str, questions_digest: str, split_seed: int) -> str:
     return content_key(format=FORMAT_VERSION, pages=pages_digest, questions=questions_digest, split_seed=split_seed)
 
 
-def _is_complete(directory: Path) -> bool:
+def is_complete(directory: Path) -> bool:
+    """Tell whether a directory holds a complete corpus, its rows as they were written."""
     try:
         manifest = read_manifest(directory)
         made = _digest(file_key(directory / PAGES), file_key(directory / QUESTIONS), manifest.split_seed)
@@ -205,10 +227,15 @@ def _is_complete(directory: Path) -> bool:
     return directory.name == manifest.digest == made
 
 
-def _remembered(corpora_dir: Path, key: str) -> str | None:
-    """Return the digest a source gave before, if that corpus is still there and whole."""
+def _source_record(digest: str, parts: Mapping[str, Any] | None, skipped: list[Skipped]) -> str:
+    return json.dumps({"digest": digest, "parts": parts, "skipped": [asdict(item) for item in skipped]}) + "\n"
+
+
+def _remembered(corpora_dir: Path, key: str) -> tuple[str, list[Skipped]] | None:
+    """Return the digest a source gave before and what of it was not taken, if that corpus is still there and whole."""
     try:
-        digest = json.loads((corpora_dir / SOURCES / f"{key}.json").read_text(encoding="utf-8"))["digest"]
+        record = json.loads((corpora_dir / SOURCES / f"{key}.json").read_text(encoding="utf-8"))
+        digest, skipped = record["digest"], [Skipped(**item) for item in record["skipped"]]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return digest if isinstance(digest, str) and _is_complete(corpora_dir / digest) else None
+    return (digest, skipped) if isinstance(digest, str) and is_complete(corpora_dir / digest) else None

@@ -18,7 +18,7 @@ _WORD = re.compile(r"\w+")
 _SMALL_WORDS = frozenset(
     _WORD.findall("a an and are as at be by did do does for from had has have in is it its of on or that the to was were with")
 )
-ANSWER_IN_SECTION_KINDS = ("one_hop", "two_hop", "plain")
+ANSWER_IN_SECTION_KINDS = ("one_hop", "two_hop", "plain", "template", "cloze", "written")
 """Kinds whose answer is copied from a section; counts are not written down, and unanswerable ones have none."""
 
 
@@ -98,8 +98,13 @@ def _near_duplicates(questions: Sequence[Question]) -> set[str]:
     """Return the questions that use the same words as another one, small words, order and repetition aside."""
     groups: dict[frozenset[str], list[str]] = defaultdict(list)
     for question in questions:
-        groups[frozenset(_words(question.question)) - _SMALL_WORDS].append(question.id)
+        groups[content_words(question.question)].append(question.id)
     return {question_id for group in groups.values() if len(group) > 1 for question_id in group}
+
+
+def content_words(text: str) -> frozenset[str]:
+    """Return the words of a question without small ones; near-duplicates have the same."""
+    return frozenset(_words(text)) - _SMALL_WORDS
 
 
 def _words(text: str) -> list[str]:

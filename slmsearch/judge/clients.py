@@ -3,6 +3,7 @@
 A client asks once. Whether asking again may help is said by the error (`ServerError.passing`); doing so is `judge/llm.py`'s business.
 """
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
@@ -15,7 +16,19 @@ PASSING_STATUS = frozenset({408, 425, 429})
 """HTTP statuses below 500 after which the same request may succeed."""
 KEEP_ALIVE = {True: "30m", False: "1m"}
 """How long Ollama keeps the model after its last reply where `keep_loaded`, and where not: through the sampling of one turn."""
-_STRUCTURED = {"type": "json_schema", "json_schema": {"name": "verdict", "schema": REPLY_SCHEMA, "strict": True}}
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyForm:
+    """What a model is to write."""
+
+    name: str
+    schema: dict[str, Any]
+    """JSON schema, for servers that can enforce one."""
+    max_tokens: int
+
+
+VERDICT = ReplyForm("verdict", REPLY_SCHEMA, MAX_REPLY_TOKENS)
 
 
 class ServerError(JudgeError):
@@ -61,29 +74,33 @@ class JudgeClient(Protocol):
         ...
 
 
-def make_client(config: JudgeConfig) -> JudgeClient:
+def make_client(config: JudgeConfig, form: ReplyForm = VERDICT) -> JudgeClient:
     """Make the client of the configured server; nothing is contacted yet.
+
+    Args:
+        config: server and model.
+        form: of the replies.
 
     Raises:
         ValueError: the kind is not that of a language model.
     """
     if config.kind == "ollama":
-        return OllamaClient(config)
+        return OllamaClient(config, form)
     if config.kind == "openai":
-        return OpenAIClient(config)
+        return OpenAIClient(config, form)
     raise ValueError(f"judge kind {config.kind!r} asks no model")
 
 
 class OllamaClient:
     """A model in Ollama, named by the digest of its weights and settings."""
 
-    def __init__(self, config: JudgeConfig) -> None:
+    def __init__(self, config: JudgeConfig, form: ReplyForm = VERDICT) -> None:
         """Take address, model, time limit and how long the model stays loaded."""
         import httpx
         import ollama
 
         address = config.base_url or DEFAULT_URLS["ollama"]
-        self._config, self._url = config, _without_credentials(address)
+        self._config, self._url, self._form = config, _without_credentials(address), form
         headers = {"Authorization": f"Bearer {config.api_key.get_secret_value()}"} if config.api_key else None
         self._client = ollama.Client(host=address, timeout=config.timeout_s, headers=headers)
         self._outages = (ollama.ResponseError, ollama.RequestError, ConnectionError, httpx.HTTPError)
@@ -94,8 +111,8 @@ class OllamaClient:
             self._client.chat,
             model=self._config.model,
             messages=[{"role": "user", "content": prompt}],
-            format=REPLY_SCHEMA,
-            options={"temperature": 0.0, "seed": 0, "num_predict": MAX_REPLY_TOKENS},
+            format=self._form.schema,
+            options={"temperature": 0.0, "seed": 0, "num_predict": self._form.max_tokens},
             keep_alive=KEEP_ALIVE[self._config.keep_loaded],
         )
         if reply.message.content is None or not reply.done:
@@ -130,12 +147,12 @@ class OllamaClient:
 class OpenAIClient:
     """A model behind an OpenAI-compatible endpoint, which tells nobody what weights it serves."""
 
-    def __init__(self, config: JudgeConfig) -> None:
+    def __init__(self, config: JudgeConfig, form: ReplyForm = VERDICT) -> None:
         """Take address, model and time limit."""
         import openai
 
         address = config.base_url or DEFAULT_URLS["openai"]
-        self._config, self._url = config, _without_credentials(address)
+        self._config, self._url, self._form = config, _without_credentials(address), form
         # Local servers want no key, the client wants one; without it the client would look into the environment.
         key = config.api_key.get_secret_value() if config.api_key else "none"
         self._client = openai.OpenAI(base_url=address, api_key=key, timeout=config.timeout_s, max_retries=0)
@@ -147,7 +164,8 @@ class OpenAIClient:
 
         if self._structured:
             try:
-                return self._ask(prompt, _STRUCTURED)
+                schema = {"name": self._form.name, "schema": self._form.schema, "strict": True}
+                return self._ask(prompt, {"type": "json_schema", "json_schema": schema})
             except openai.OpenAIError as error:
                 if getattr(error, "status_code", 0) not in (400, 422):
                     raise self._describe(error) from error
@@ -165,7 +183,7 @@ class OpenAIClient:
                 messages=[{"role": "user", "content": prompt}],
                 temperature=0.0,
                 seed=0,
-                max_tokens=MAX_REPLY_TOKENS,
+                max_tokens=self._form.max_tokens,
                 **({"response_format": form} if form else {}),
             )
             content = completion.choices[0].message.content

@@ -101,9 +101,9 @@ def test_markdown_folder(tmp_path: Path):
     (tmp_path / "b.md").write_text("text only")
     (tmp_path / "Sub Dir" / "A File.markdown").write_text("# Heading: one\nText")
     (tmp_path / ".git" / "c.md").write_text("# hidden")
-    (tmp_path / "notes.txt").write_text("# no Markdown")
+    (tmp_path / "latin.md").write_bytes("# Köln".encode("latin-1"))
     pages = load_pages(CorpusConfig(pages=str(tmp_path)))
-    assert [(page.id, page.title) for page in pages] == [("sub_dir/a_file", "Heading: one"), ("b", "b")]
+    assert [(page.id, page.title) for page in pages] == [("sub_dir/a_file", "Heading: one"), ("b", "b"), ("latin", "Köln")]
     assert load_questions(CorpusConfig(pages=str(tmp_path)), pages) == []
 
 
@@ -153,8 +153,8 @@ def test_other_unreadable_sources(tmp_path: Path):
     assert "does not exist" in failure(pages=str(tmp_path / "absent.jsonl"))
     (tmp_path / "docs").mkdir()
     assert "holds no pages" in failure(pages=str(tmp_path / "docs"))
-    (tmp_path / "docs" / "latin.md").write_bytes("# Köln".encode("latin-1"))
-    assert "latin.md is not UTF-8 (byte 3)" in failure(pages=str(tmp_path / "docs"))
+    (tmp_path / "docs" / "binary.md").write_bytes(bytes(range(256)))
+    assert "binary.md is not what the suffix says" in failure(pages=str(tmp_path / "docs"))
 
 
 @pytest.mark.parametrize(

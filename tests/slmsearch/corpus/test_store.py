@@ -30,7 +30,7 @@ def test_a_world_comes_back_as_it_was_made(tmp_path: Path):
 def test_the_second_time_nothing_is_generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     digest = build_corpus(SMALL, tmp_path)
 
-    def refuse(config: CorpusConfig) -> None:
+    def refuse(*_: object) -> None:
         raise AssertionError("generated again")
 
     monkeypatch.setattr(store, "load_source", refuse)

@@ -1,0 +1,167 @@
+"""A folder of documents as pages, in the order of their paths.
+
+The page id is the path from the folder without its suffix, lower case, `_` for white space. Where files of several formats would
+share one, Markdown comes to it first, then text, HTML, PDF; the others' ids keep their suffix (`a.html`).
+"""
+
+import os
+import re
+import stat
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from slmsearch.config import DocumentsConfig
+from slmsearch.corpus.documents.processes import ReadingProcess
+from slmsearch.corpus.documents.reader import HTML, MARKDOWN, MAX_CHARS, PDF, SUFFIXES, Document, convert_text
+from slmsearch.corpus.documents.skipped import NotTakenError, OnSkip, Reason, Skipped, printable
+from slmsearch.corpus.documents.text import decode_utf8
+from slmsearch.corpus.pages import Page
+from slmsearch.corpus.sections import split_sections
+from slmsearch.errors import CorpusError
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file or folder that was found."""
+
+    path: Path
+    place: str
+    """From the folder, with `/`; bytes that are no UTF-8 as surrogates."""
+    reason: Reason | None = None
+    """Why it is not taken, as far as that is known without opening it."""
+    detail: str = ""
+
+
+def list_folder(folder: Path, config: DocumentsConfig) -> list[Entry]:
+    """List everything in a folder by path; links to folders and hidden folders are entries, but not entered."""
+    found = list(_walk(folder, folder, config.max_file_mb * 1_000_000))
+    return sorted(found, key=lambda entry: entry.place)
+
+
+def _walk(folder: Path, root: Path, max_bytes: float) -> Iterator[Entry]:
+    waiting = [folder]
+    while waiting:
+        here = waiting.pop()
+        try:
+            with os.scandir(here) as scanned:
+                names = [entry.name for entry in scanned]
+        except OSError as error:
+            if here == root:
+                raise CorpusError(f"{root} cannot be read ({error.strerror or error}); check its permissions") from error
+            yield Entry(here, f"{here.relative_to(root).as_posix()}/", Reason.UNREADABLE, error.strerror or "")
+            continue
+        for name in names:
+            path = here / name
+            entry = _entry(path, path.relative_to(root).as_posix(), max_bytes)
+            if entry is None:
+                waiting.append(path)
+            else:
+                yield entry
+
+
+def _entry(path: Path, place: str, max_bytes: float) -> Entry | None:
+    """Look at a path; None for a folder to enter."""
+    if path.name.startswith("."):
+        return Entry(path, place, Reason.HIDDEN)
+    is_link = path.is_symlink()
+    try:
+        status = path.stat()
+    except OSError as error:
+        return Entry(path, place, Reason.BROKEN_LINK if is_link else Reason.UNREADABLE, error.strerror or "")
+    if stat.S_ISDIR(status.st_mode):
+        return Entry(path, f"{place}/", Reason.LINK) if is_link else None
+    if path.suffix.lower() not in SUFFIXES:
+        return Entry(path, place, Reason.KIND, path.suffix)
+    if not stat.S_ISREG(status.st_mode):
+        return Entry(path, place, Reason.SPECIAL)
+    if not status.st_size:
+        return Entry(path, place, Reason.EMPTY)
+    if status.st_size > max_bytes:
+        return Entry(path, place, Reason.LARGE, f"{status.st_size / 1_000_000:.1f} MB")
+    return Entry(path, place)
+
+
+def read_folder(folder: Path, config: DocumentsConfig, on_skip: OnSkip) -> list[Page]:
+    """Read the documents of a folder.
+
+    Args:
+        folder: its hidden files and folders are left out.
+        config: limits.
+        on_skip: told of everything that is not taken, in the order of paths.
+
+    Raises:
+        CorpusError: the folder itself cannot be read.
+    """
+    entries = list_folder(folder, config)
+    ids = make_ids([entry.place for entry in entries if entry.reason is None])
+    pages = []
+    with ReadingProcess(config.timeout_s) as process:
+        for entry in entries:
+            try:
+                if entry.reason is not None:
+                    raise NotTakenError(entry.reason, entry.detail)
+                pages.append(_page(entry.path, ids[entry.place], read_file(entry.path, process)))
+            except NotTakenError as error:
+                on_skip(Skipped(printable(entry.place), str(error.reason), error.detail))
+    return pages
+
+
+def read_file(path: Path, process: ReadingProcess) -> Document:
+    """Read a document: UTF-8 text here, all that takes a parser or a guess in the process.
+
+    Raises:
+        NotTakenError: it cannot be read.
+    """
+    suffix = path.suffix.lower()
+    if suffix in HTML or suffix in PDF:
+        return process.read(path)
+    try:
+        text = decode_utf8(path.read_bytes())
+    except OSError as error:
+        raise NotTakenError(Reason.UNREADABLE, error.strerror or str(error)) from error
+    if text is None or not text.strip() or len(text) > MAX_CHARS:
+        return process.read(path)
+    return convert_text(text, suffix)
+
+
+def make_ids(places: list[str]) -> dict[str, str]:
+    """Give each file its own page id, whatever the order in which they are listed."""
+    rivals: dict[str, list[str]] = defaultdict(list)
+    for place in places:
+        rivals[_plain_id(os.path.splitext(place)[0])].append(place)
+    ids = {}
+    taken = set(rivals)
+    for plain in sorted(rivals):
+        first, *others = sorted(rivals[plain], key=lambda place: (SUFFIXES.index(os.path.splitext(place)[1].lower()), place))
+        ids[first] = plain
+        for place in others:
+            ids[place] = _untaken(_plain_id(place), taken)
+            taken.add(ids[place])
+    return ids
+
+
+def _untaken(name: str, taken: set[str]) -> str:
+    unique, count = name, 1
+    while unique in taken:
+        count += 1
+        unique = f"{name}_{count}"
+    return unique
+
+
+def _plain_id(place: str) -> str:
+    whole = place.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return _CONTROL.sub("_", "_".join(whole.lower().split())) or "_"
+
+
+def _page(path: Path, page_id: str, document: Document) -> Page:
+    stem = printable(path.stem) if path.suffix.lower() not in MARKDOWN else path.stem.encode("utf-8", "replace").decode()
+    title = document.title.strip()
+    if not title:
+        first = split_sections(Page(page_id, stem, document.content))[0]
+        is_title = first.level > 0 if path.suffix.lower() in MARKDOWN else first.level == 1
+        title = first.heading if is_title else stem
+    return Page(page_id, title, document.content)

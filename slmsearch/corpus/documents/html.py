@@ -1,0 +1,137 @@
+"""HTML to Markdown: headings, paragraphs, lists, tables and code stay, everything around the text goes.
+
+Links and emphasis lose their marks: a small model that answers with the bare fact would copy them.
+"""
+
+import re
+from typing import Any
+
+from bs4 import BeautifulSoup, Tag
+from bs4.dammit import EncodingDetector
+from markdownify import ATX, MarkdownConverter
+
+from slmsearch.corpus.documents.skipped import NotTakenError, Reason
+from slmsearch.corpus.documents.text import (
+    check_not_binary,
+    checked_text,
+    decode_text,
+    decode_utf8,
+    escape_heading,
+    one_line,
+    unify_line_ends,
+)
+
+MAX_DEPTH = 400
+"""Elements inside each other; the parser takes quadratic time for more."""
+# Not `head`: where there is no `<body>`, the parser puts elements it does not know, such as `<main>`, into it.
+DROPPED = [
+    "title",
+    "script",
+    "style",
+    "nav",
+    "noscript",
+    "template",
+    "svg",
+    "iframe",
+    "object",
+    "button",
+    "select",
+    "textarea",
+    "footer",
+    "aside",
+    "dialog",
+]
+DROPPED_ROLES = ["navigation", "banner", "search", "contentinfo", "complementary", "dialog"]
+STRIPPED = ["a", "b", "strong", "i", "em", "u", "img", "video", "audio", "picture", "del", "s", "mark", "q", "kbd", "samp", "sub", "sup"]
+_HEADING, _FENCE = "\x01", "\x02"
+"""Stand before the lines that are meant as headings and fences until all others are escaped; no text holds them."""
+_OPENED = re.compile(rb"<[a-zA-Z]")
+_BLANK_LINES = re.compile(r"\n{3,}")
+
+
+class _Converter(MarkdownConverter):
+    """Marks what it means as a heading or a fence."""
+
+    def convert_hN(self, n: int, el: Any, text: str, parent_tags: Any) -> str:
+        title = one_line(text)
+        return f"\n\n{_HEADING}{'#' * n} {title}\n\n" if title and "_inline" not in parent_tags else f" {title} "
+
+    def convert_pre(self, el: Any, text: str, parent_tags: Any) -> str:
+        code = text.strip("\n")
+        longest = max(map(len, re.findall("`{3,}", code)), default=2)
+        fence = _FENCE + "`" * (longest + 1)
+        return f"\n\n{fence}\n{code}\n{fence}\n\n" if code.strip() else ""
+
+
+def html_to_markdown(data: bytes) -> tuple[str, str]:
+    """Convert a page of HTML.
+
+    Returns:
+        Its title, empty where it has none, and its Markdown.
+
+    Raises:
+        NotTakenError: it holds no text, or cannot be converted.
+    """
+    soup = BeautifulSoup(_decode(data), "lxml")
+    if _depth(soup) > MAX_DEPTH:
+        raise NotTakenError(Reason.NESTED, f"more than {MAX_DEPTH} elements inside each other")
+    title = one_line(soup.title.get_text()) if soup.title else ""
+    for name in DROPPED:
+        for tag in soup.find_all(name):
+            tag.decompose()
+    for tag in soup.find_all(_is_dropped):
+        tag.decompose()
+    text = _convert(_main_part(soup))
+    first = next((line for line in text.split("\n") if line.startswith("# ")), None)
+    if first is None and title:
+        return title, f"# {title}\n\n{text}" if text else ""
+    return (first.removeprefix("# ") if first else ""), text
+
+
+def _decode(data: bytes) -> str:
+    """Decode: what is UTF-8 is UTF-8, whatever it declares; then what it declares; then a guess."""
+    check_not_binary(data)
+    declared = EncodingDetector.find_declared_encoding(data, is_html=True)
+    if decode_utf8(data) is None and declared and not declared.startswith("utf"):
+        try:
+            return checked_text(unify_line_ends(data.decode(declared, "replace")))
+        except LookupError:
+            pass
+    return decode_text(data)
+
+
+def _depth(soup: BeautifulSoup) -> int:
+    """Return how many elements lie inside each other at most; without recursion."""
+    deepest, waiting = 0, [(soup, 0)]
+    while waiting and deepest <= MAX_DEPTH:
+        tag, depth = waiting.pop()
+        deepest = max(deepest, depth)
+        waiting += [(child, depth + 1) for child in tag.contents if isinstance(child, Tag)]  # type: ignore[misc]
+    return deepest
+
+
+def _is_dropped(tag: Tag) -> bool:
+    return not tag.decomposed and (tag.get("role") in DROPPED_ROLES or tag.has_attr("hidden") or tag.get("aria-hidden") == "true")
+
+
+def _main_part(soup: BeautifulSoup) -> Tag:
+    """Return the one part that says it is the content, else everything."""
+    for found in (soup.find_all("main"), soup.find_all(role="main"), soup.find_all("article")):
+        if len(found) == 1 and any(c.isalnum() for c in found[0].get_text()):
+            return found[0]
+    return soup
+
+
+def _convert(part: Tag) -> str:
+    converter = _Converter(
+        heading_style=ATX, bullets="-", strip=STRIPPED, escape_asterisks=False, escape_underscores=False, table_infer_header=True
+    )
+    lines = []
+    inside = False
+    for line in str(converter.convert_soup(part)).split("\n"):
+        if _FENCE in line:
+            inside = not inside
+        plain = line.replace(_HEADING, "").replace(_FENCE, "")
+        meant = inside or line.lstrip().startswith((_HEADING, _FENCE)) or _FENCE in line
+        lines.append(plain.rstrip() if meant else escape_heading(plain.rstrip()))
+    return _BLANK_LINES.sub("\n\n", "\n".join(lines)).strip()

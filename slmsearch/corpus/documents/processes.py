@@ -1,0 +1,88 @@
+"""The process that parses documents, watched from outside: started when first needed, killed when it takes too long, started again."""
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from slmsearch.corpus.documents import reader
+from slmsearch.corpus.documents.reader import Document
+from slmsearch.corpus.documents.skipped import NotTakenError, Reason
+
+START_S = 60.0
+"""Added to the time of a process' first document, for its own start on a busy machine."""
+
+
+class ReadingProcess:
+    """Reads documents one after the other in another process; used by one thread."""
+
+    def __init__(self, timeout_s: float) -> None:
+        """Take the time one document may take; nothing is started yet."""
+        self._timeout_s = timeout_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._answers: queue.Queue[bytes] = queue.Queue()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def read(self, path: Path) -> Document:
+        """Read a document.
+
+        Raises:
+            NotTakenError: it cannot be read, or reading it took too long or brought the process down.
+        """
+        timeout_s = self._timeout_s
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+            timeout_s += START_S
+        assert self._process is not None and self._process.stdin is not None
+        try:
+            self._process.stdin.write(os.fsencode(path.absolute()).hex().encode() + b"\n")
+            self._process.stdin.flush()
+            line = self._answers.get(timeout=timeout_s)
+        except (queue.Empty, BrokenPipeError) as error:
+            self.stop()
+            raise NotTakenError(Reason.SLOW if isinstance(error, queue.Empty) else Reason.CRASHED) from error
+        if not line:
+            self.stop()
+            raise NotTakenError(Reason.CRASHED)
+        answer = json.loads(line)
+        if "reason" in answer:
+            raise NotTakenError(Reason(answer["reason"]), answer["detail"])
+        return Document(**answer)
+
+    def stop(self) -> None:
+        """Kill the process, if it runs; the next document starts another."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for stream in (self._process.stdin, self._process.stdout):
+                if stream is not None:
+                    stream.close()
+        self._process = None
+
+    def _start(self) -> None:
+        self.stop()
+        command = [sys.executable, "-P", "-m", reader.__name__]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert self._process.stdout is not None
+        self._answers = queue.Queue()
+        threading.Thread(target=_pump, args=(self._process.stdout, self._answers), daemon=True).start()
+
+
+def _pump(stream: IO[bytes], answers: queue.Queue[bytes]) -> None:
+    """Hand lines on; the last one is empty, which tells the end."""
+    try:
+        for line in stream:
+            answers.put(line)
+    except ValueError:  # closed while being read
+        pass
+    answers.put(b"")

@@ -1,0 +1,102 @@
+"""Reading one document; and the program around it that reads many in a process of its own (`processes.py` starts it).
+
+A parser may loop, use up memory or crash on a file that was made to do so, or is only broken. There it ends nothing but itself.
+It is told a path a line and answers a JSON object a line.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from slmsearch.corpus.documents.skipped import NotTakenError, Reason
+from slmsearch.corpus.documents.text import decode_text, rst_to_markdown, text_to_markdown
+
+MARKDOWN, TEXT, RST, HTML, PDF = (".md", ".markdown"), (".txt", ".text"), (".rst",), (".html", ".htm", ".xhtml"), (".pdf",)
+SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF)
+"""In the order in which files of the same name come to the plain page id."""
+MAX_CHARS = 20_000_000
+"""Of one document."""
+MEMORY_BYTES = 4 << 30
+"""Address space of the process that parses."""
+
+
+class Document(NamedTuple):
+    """What a file says."""
+
+    title: str
+    """As the format gives it; empty where it gives none, and for Markdown, whose first heading is the title."""
+    content: str
+    """Markdown."""
+
+
+def read_document(path: Path) -> Document:
+    """Read a document by its suffix.
+
+    Raises:
+        NotTakenError: it cannot be read, or holds nothing to be read.
+    """
+    try:
+        document = _convert(path.read_bytes(), path.suffix.lower())
+    except NotTakenError:
+        raise
+    except OSError as error:
+        raise NotTakenError(Reason.UNREADABLE, error.strerror or str(error)) from error
+    except MemoryError as error:
+        raise NotTakenError(Reason.MEMORY) from error
+    except RecursionError as error:
+        raise NotTakenError(Reason.NESTED) from error
+    except Exception as error:  # parsers raise whatever they stumble on; it is this file that is at fault
+        raise NotTakenError(Reason.BROKEN, f"{type(error).__name__}: {error}") from error
+    if len(document.content) > MAX_CHARS:
+        raise NotTakenError(Reason.LONG, f"{len(document.content)} characters")
+    if not any(c.isalnum() for c in document.content):
+        raise NotTakenError(Reason.NO_TEXT)
+    return document
+
+
+def _convert(data: bytes, suffix: str) -> Document:
+    if suffix in HTML:
+        from slmsearch.corpus.documents.html import html_to_markdown
+
+        return Document(*html_to_markdown(data))
+    if suffix in PDF:
+        from slmsearch.corpus.documents.pdf import pdf_to_markdown
+
+        return Document(*pdf_to_markdown(data))
+    return convert_text(decode_text(data), suffix)
+
+
+def convert_text(text: str, suffix: str) -> Document:
+    """Bring decoded text to Markdown."""
+    if suffix in MARKDOWN:
+        return Document("", text)
+    return Document("", rst_to_markdown(text) if suffix in RST else text_to_markdown(text))
+
+
+def serve() -> None:
+    """Answer paths on standard input until it ends."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print is no answer
+    _limit_memory()
+    sys.setrecursionlimit(10_000)
+    for line in sys.stdin.buffer:
+        try:
+            answer: dict[str, Any] = read_document(Path(os.fsdecode(bytes.fromhex(line.decode()))))._asdict()
+        except NotTakenError as error:
+            answer = {"reason": error.reason, "detail": error.detail}
+        answers.write(json.dumps(answer).encode() + b"\n")
+        answers.flush()
+
+
+def _limit_memory() -> None:
+    if sys.platform != "win32":
+        import resource
+
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES if hard < 0 else min(MEMORY_BYTES, hard), hard))
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,63 @@
+"""What of a folder was not taken, and why."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Why a file was not taken."""
+
+    HIDDEN = "hidden"
+    KIND = "of a kind that is not read (.md, .txt, .rst, .html and .pdf are)"
+    LINK = "a link to a folder, which is not followed"
+    BROKEN_LINK = "a broken link"
+    SPECIAL = "neither file nor folder"
+    UNREADABLE = "unreadable; check permissions"
+    LARGE = "larger than corpus.documents.max_file_mb"
+    LONG = "too much text for one page; split it"
+    EMPTY = "empty"
+    BINARY = "not what the suffix says"
+    NO_TEXT = "without text; a scanned PDF needs OCR first"
+    ENCRYPTED = "encrypted; save it without a password"
+    BROKEN = "broken"
+    NESTED = "nested too deeply"
+    SLOW = "not read within corpus.documents.timeout_s"
+    MEMORY = "needs too much memory to read"
+    CRASHED = "crashed its reader"
+
+
+ORDINARY = frozenset({Reason.HIDDEN, Reason.KIND, Reason.LINK})
+"""Reasons that say nothing bad about a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A file or folder that was not taken."""
+
+    path: str
+    """From the configured folder, with what cannot be printed escaped."""
+    reason: str
+    """One of `Reason`."""
+    detail: str = ""
+    """What a library said, in one line; may be empty."""
+
+
+OnSkip = Callable[[Skipped], None]
+"""Told of each file that is not taken."""
+
+
+class NotTakenError(Exception):
+    """A document is left out; caught where documents are read one by one, never seen by a user."""
+
+    def __init__(self, reason: Reason, detail: str = "") -> None:
+        """Say why; `detail` is brought to one short line."""
+        super().__init__(reason)
+        self.reason = reason
+        self.detail = " ".join(printable(detail).split())[:200]
+
+
+def printable(text: str) -> str:
+    """Escape what has no place on a line or in UTF-8: control characters and undecodable bytes of file names."""
+    whole = text.encode("utf-8", "backslashreplace").decode()
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in whole)

@@ -1,0 +1,151 @@
+"""Bytes to text, and plain text to Markdown.
+
+UTF-8 is tried first, then Western European, which most other text is; any other encoding is guessed by charset-normalizer, so a short
+text in a rare one may come out wrong.
+"""
+
+import re
+
+from slmsearch.corpus.documents.skipped import NotTakenError, Reason
+
+BOMS = {b"\xff\xfe\x00\x00": "utf-32", b"\x00\x00\xfe\xff": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+MAX_ODD_FRAC = 0.01
+"""Share of control and replacement characters above which something is no text."""
+MAX_FOREIGN_FRAC = 0.2
+"""Share of bytes beyond ASCII above which a text is not Western European."""
+_WESTERN_MARKS = frozenset(
+    "\u20ac\u2018\u2019\u201a\u201c\u201d\u201e\u2013\u2014\u2026\u2022\u2122\u00a0\u00a3\u00a7\u00a9\u00ae\u00ab\u00bb\u00b0\u00b1\u00b2\u00b7\u00bd\u00bf\u00a1\u00d7"
+)
+GUESSED_BYTES = 200_000
+"""The encoding is guessed from the first part of a long text: guessing takes seconds a megabyte."""
+_ODD = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f\ufffd]")
+_MAGIC = {b"%PDF-": "a PDF", b"PK\x03\x04": "a ZIP archive or office document", b"\x89PNG": "a PNG image", b"\x1f\x8b": "gzip",
+    b"GIF8": "a GIF image", b"\xff\xd8\xff": "a JPEG image", b"\x7fELF": "a program",
+    b"\xd0\xcf\x11\xe0": "an old office document"}  # fmt: skip
+_RST_UNDERLINE = re.compile(r"([=\-~^\"'`#*+:.<>_])\1{2,}\s*")
+_SPACE = re.compile(r"[^\S\n]+")
+
+
+def decode_text(data: bytes) -> str:
+    """Decode a text file; line ends become `\\n`.
+
+    Raises:
+        NotTakenError: it is empty or no text.
+    """
+    check_not_binary(data)
+    text = decode_utf8(data)
+    if text is None:
+        text = _decode_other(data)
+    return checked_text(text)
+
+
+def decode_utf8(data: bytes) -> str | None:
+    """Decode UTF-8, with or without a byte order mark; None where it is something else."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else unify_line_ends(text)
+
+
+def unify_line_ends(text: str) -> str:
+    """Make every line end `\\n`, as reading a text file does."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def check_not_binary(data: bytes) -> None:
+    """Refuse a file that says by its first bytes that it is no text.
+
+    Raises:
+        NotTakenError: it is empty, or of another kind.
+    """
+    if not data.strip():
+        raise NotTakenError(Reason.EMPTY)
+    for magic, kind in _MAGIC.items():
+        if data.startswith(magic):
+            raise NotTakenError(Reason.BINARY, f"it is {kind}")
+
+
+def checked_text(text: str) -> str:
+    """Return a text without its few control characters; many mean that it is none.
+
+    Raises:
+        NotTakenError: it is binary, or has no letter or digit.
+    """
+    if len(_ODD.findall(text)) > MAX_ODD_FRAC * len(text):
+        raise NotTakenError(Reason.BINARY, "it is binary")
+    text = _ODD.sub("", text)
+    if not any(c.isalnum() for c in text):
+        raise NotTakenError(Reason.NO_TEXT if text.strip() else Reason.EMPTY)
+    return text
+
+
+def _decode_other(data: bytes) -> str:
+    for bom, encoding in BOMS.items():
+        if data.startswith(bom):
+            return unify_line_ends(data.decode(encoding, "replace"))
+    western = _decode_western(data)
+    if western is not None:
+        return unify_line_ends(western)
+    from charset_normalizer import from_bytes
+
+    best = from_bytes(data[:GUESSED_BYTES]).best()
+    if best is None:
+        raise NotTakenError(Reason.BINARY, "it is in no known encoding")
+    return unify_line_ends(data.decode(best.encoding, "replace"))
+
+
+def _decode_western(data: bytes) -> str | None:
+    """Decode Windows-1252 where nothing speaks against it: few bytes beyond ASCII, all of them letters or usual marks.
+
+    Short texts of this kind are what guessing by statistics gets wrong: it reads K\u00f6ln as Chinese.
+    """
+    try:
+        text = data.decode("cp1252")
+    except UnicodeDecodeError:
+        return None
+    foreign = [c for c in text if c > "\x7f"]
+    usual = all(c in _WESTERN_MARKS or (c.isalpha() and c not in "\u00aa\u00b5\u00ba\u0192") for c in foreign)
+    return text if usual and len(foreign) < MAX_FOREIGN_FRAC * len(text) else None
+
+
+def text_to_markdown(text: str) -> str:
+    """Escape what only Markdown takes for a heading: a plain text is one section of paragraphs."""
+    return "\n".join(escape_heading(line) for line in text.split("\n"))
+
+
+def rst_to_markdown(text: str) -> str:
+    """Turn underlined titles of reStructuredText into headings, of levels in order of first use; all else stays text."""
+    levels: dict[str, int] = {}
+    lines, made = text.split("\n"), list[str]()
+    for number, line in enumerate(lines):
+        following = lines[number + 1] if number + 1 < len(lines) else ""
+        title = line.strip()
+        if _is_title(title, line, following):
+            overlined = bool(made) and made[-1] == "" and number > 0 and _RST_UNDERLINE.fullmatch(lines[number - 1]) is not None
+            style = following[0] * (2 if overlined else 1)
+            made.append(f"{'#' * min(6, levels.setdefault(style, len(levels) + 1))} {title}")
+        elif _RST_UNDERLINE.fullmatch(line):
+            made.append("")
+        else:
+            made.append(escape_heading(line))
+    return "\n".join(made)
+
+
+def _is_title(title: str, line: str, following: str) -> bool:
+    underline = following.rstrip()
+    named = any(c.isalnum() for c in title) and not _RST_UNDERLINE.fullmatch(line)
+    return named and _RST_UNDERLINE.fullmatch(underline) is not None and len(underline) >= len(title)
+
+
+def escape_heading(line: str) -> str:
+    """Put a backslash before `#` or a fence at the start of a line: it is text there, and is to stay text."""
+    if line.startswith("#") or line.lstrip().startswith(("```", "~~~")):
+        start = len(line) - len(line.lstrip())
+        return f"{line[:start]}\\{line[start:]}"
+    return line
+
+
+def one_line(text: str) -> str:
+    """Bring a title to one line."""
+    return _SPACE.sub(" ", text.replace("\n", " ")).strip()

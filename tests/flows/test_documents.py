@@ -1,0 +1,148 @@
+"""A folder of documents from the command line: what was skipped, search, ask, questions."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows import asking
+from flows.evaluate import choose_policy
+from slmsearch.config import PolicyConfig
+from slmsearch.errors import ModelError
+from slmsearch.evaluate.policies import PolicySpec
+from slmsearch.generate.scripted import ScriptedWriter
+from tests.flows.test_commands import Invoke, invoke
+
+__all__ = ["invoke"]
+NAMES = ("Alba", "Brixa", "Cortona", "Delos", "Elea", "Faro")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pages of three formats, an empty one, and an image."""
+    path = tmp_path_factory.mktemp("documents")
+    for number, name in enumerate(NAMES):
+        founded = f"The town of {name} was founded in {1500 + number} by Admiral {name}son."
+        people = f"{name} has {200 + number} inhabitants."
+        if number % 2:
+            (path / f"{name}.md").write_text(f"# {name}\n\nA town.\n\n## History\n\n{founded}\n\n## People\n\n{people}\n")
+        else:
+            (path / f"{name}.html").write_text(f"<h1>{name}</h1><p>A town.<h2>History</h2><p>{founded}<h2>People</h2><p>{people}")
+    (path / "empty.md").write_text("")
+    (path / "image.png").write_bytes(b"x")
+    return path
+
+
+@pytest.mark.parametrize("command", [("setup", "--skip-index"), ("validate",), ("index", "build")])
+def test_what_was_skipped_is_shown_and_listed(invoke: Invoke, folder: Path, command: tuple[str, ...]) -> None:
+    code, out, err = invoke(*command, "--corpus.pages", str(folder))
+    assert code == 0, err
+    shown = out + err
+    assert "warning   pages: 1 file not taken: empty  [empty.md]" in shown
+    assert "info      pages: 1 file not taken: of a kind that is not read" in shown
+    code, out, _ = invoke(*command, "--json", "--corpus.pages", str(folder))
+    skipped = json.loads(out)["skipped"]
+    assert [(item["path"], item["reason"]) for item in skipped] == [
+        ("empty.md", "empty"),
+        ("image.png", "of a kind that is not read (.md, .txt, .rst, .html and .pdf are)"),
+    ], "remembered, too"
+
+
+def test_search_finds_the_version_of_the_folder(invoke: Invoke, folder: Path) -> None:
+    code, out, err = invoke("index", "build", "--json", "--corpus.pages", str(folder))
+    key = json.loads(out)["key"]
+    code, out, err = invoke("search", "Cortona", "--json", "--corpus.pages", str(folder))
+    assert code == 0, err
+    assert json.loads(out)["index_key"] == key
+    assert json.loads(out)["hits"][0]["page_id"] == "cortona"
+
+
+def test_ask_shows_turns_answer_and_sources(invoke: Invoke, folder: Path) -> None:
+    arguments = ("ask", "In which year was Brixa founded?", "--policy", "retrieve-then-answer", "--corpus.pages", str(folder))
+    code, out, err = invoke(*arguments)
+    assert code == 0, err
+    assert '> search_pages("In which year was Brixa founded?")' in err
+    assert '> read_section("brixa:history")' in err
+    assert "answer   1501" in out and "sources  Brixa, History  (brixa:history)" in out
+    code, out, _ = invoke(*arguments, "--json")
+    result = json.loads(out)
+    assert (result["answer"], result["stop_reason"], result["policy"]) == ("1501", "answered", "retrieve-then-answer")
+    assert result["sources"][0] == {"page_id": "brixa", "title": "Brixa", "section_id": "brixa:history", "heading": "History"}
+    assert result["turns"][0]["calls"][0]["name"] == "search_pages"
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, *texts: str) -> None:
+    writer = ScriptedWriter(lambda question, results: texts[min(len(results), len(texts) - 1)])
+    monkeypatch.setattr(asking, "make_policy_writer", lambda spec, toolbox, config: writer)
+
+
+def test_ask_without_an_answer_is_exit_1_and_escapes_what_was_written(
+    invoke: Invoke, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, '<tool>view_sections("brixa")</tool>', "\x1b[31mno idea")
+    code, out, err = invoke("ask", "Who?", "--policy", "untrained", "--corpus.pages", str(folder))
+    assert code == 1
+    assert "3 sections: Brixa, History, People" in err
+    assert "\x1b" not in err + out
+    assert "neither a call nor an answer" in out and "none was read" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "named"),
+    [
+        (("ask", " "), 2, "the question is empty"),
+        (("ask", "x", "--policy", "worker-alone"), 2, "cannot search"),
+        (("ask", "x", "--policy", "openai:model"), 2, "malformed"),
+        (("questions", "--out", "q.jsonl"), 2, "--from-corpus"),
+        (("questions", "--from-corpus", "--out", "q.jsonl", "--corpus.pages", "gone"), 1, "gone does not exist"),
+    ],
+)
+def test_wrong_usage_is_one_line(invoke: Invoke, arguments: tuple[str, ...], code: int, named: str) -> None:
+    found, _, err = invoke(*arguments)
+    assert found == code and named in err and "Traceback" not in err
+
+
+def test_who_is_asked_without_a_champion_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    config = type("Config", (), {"policy": PolicyConfig(model="tiny")})
+    session: Any = type("S", (), {"config": config, "say": staticmethod(said.append)})
+    monkeypatch.setattr("flows.evaluate.find_champion", lambda config: None)
+    assert asking.find_policy(session, None).name == "untrained"
+    assert "nothing was promoted yet, so the untrained tiny answers" in said[0]
+
+    def none(config: object) -> PolicyConfig:
+        raise ModelError("no champion yet")
+
+    monkeypatch.setattr("flows.evaluate.champion_policy", none)
+    with pytest.raises(ModelError):
+        asking.find_policy(session, "champion")
+    assert choose_policy(config, "retrieve-then-answer") == PolicySpec("retrieve-then-answer", None)
+
+
+def test_questions_of_a_folder_are_valid_and_can_be_evaluated_on(invoke: Invoke, folder: Path, tmp_path: Path) -> None:
+    out_file = tmp_path / "new" / "questions.jsonl"
+    arguments = ("questions", "--from-corpus", "--out", str(out_file), "--corpus.pages", str(folder))
+    code, out, err = invoke(*arguments, "--json")
+    assert code == 0, err
+    result = json.loads(out)
+    rows = [json.loads(line) for line in out_file.read_text().splitlines()]
+    assert result["valid"] and result["count"] == len(rows) == sum(result["kept"].values()) >= 6
+    assert sum(result["made"].values()) == sum(result["kept"].values()) + sum(result["dropped"].values())
+    assert set(rows[0]) == {"id", "question", "answer", "aliases", "page_ids", "section_ids", "hops", "kind"}
+    code, out, err = invoke("validate", "--json", "--corpus.pages", str(folder), "--corpus.questions", str(out_file))
+    assert code == 0 and json.loads(out)["counts"]["questions"] == len(rows)
+    before = out_file.read_text()
+    invoke(*arguments)
+    assert out_file.read_text() == before, "the same seed gives the same"
+
+
+def test_odd_queries_do_not_break_the_search(invoke: Invoke, folder: Path) -> None:
+    assert invoke("index", "build", "--corpus.pages", str(folder))[0] == 0
+    rng = random.Random(3)
+    for _ in range(40):
+        query = "".join(chr(rng.choice([rng.randrange(1, 128), rng.randrange(1, 0x3000), 0xDC80 + rng.randrange(128)])) for _ in range(12))
+        code, out, err = invoke("search", "--json", "--corpus.pages", str(folder), "--", query)
+        assert code == 0, err
+        json.loads(out)

@@ -1,0 +1,185 @@
+"""A folder as pages: ids, what is left out and why, and a thousand spoilt files."""
+
+import os
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from slmsearch.config import CorpusConfig
+from slmsearch.corpus.documents import folder as module
+from slmsearch.corpus.documents import processes
+from slmsearch.corpus.documents.folder import make_ids
+from slmsearch.corpus.documents.processes import ReadingProcess
+from slmsearch.corpus.documents.skipped import NotTakenError, Reason
+from slmsearch.corpus.sections import split_sections
+from slmsearch.corpus.store import build_corpus, read_pages
+from slmsearch.errors import CorpusError
+from tests.slmsearch.corpus.documents.builders import make_pdf, read
+
+
+def test_all_formats_together(tmp_path: Path):
+    (tmp_path / "Sub Dir").mkdir()
+    (tmp_path / "Sub Dir" / "A File.md").write_text("# Heading\r\n\ntext", newline="")
+    (tmp_path / "a.md").write_text("text only")
+    (tmp_path / "a.html").write_text("<h1>Web</h1>text")
+    (tmp_path / "a.txt").write_text("plain")
+    (tmp_path / "b.rst").write_text("Rest\n====\n\ntext")
+    (tmp_path / "paper.pdf").write_bytes(make_pdf(["text of it"]))
+    pages, skipped = read(tmp_path)
+    assert {name: page.title for name, page in pages.items()} == {
+        "a": "a", "a.html": "Web", "a.txt": "a", "b": "Rest", "paper": "paper", "sub_dir/a_file": "Heading",
+    }  # fmt: skip
+    assert pages["sub_dir/a_file"].content == "# Heading\n\ntext", "as reading a text file gives it"
+    assert skipped == []
+
+
+def test_everything_not_taken_is_named_with_its_reason(tmp_path: Path):
+    (tmp_path / "good.md").write_text("# Good")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "x.md").write_text("x")
+    (tmp_path / "empty.md").write_text("")
+    (tmp_path / "picture.png").write_bytes(b"x")
+    (tmp_path / "binary.txt").write_bytes(bytes(range(256)) * 9)
+    (tmp_path / "image.html").write_bytes(b"\x89PNG\r\n")
+    (tmp_path / "locked.pdf").write_bytes(make_pdf(["x"], password="p"))
+    (tmp_path / "scan.pdf").write_bytes(make_pdf([""]))
+    (tmp_path / "cut.pdf").write_bytes(make_pdf(["x"])[:60])
+    (tmp_path / "large.txt").write_text("x" * 200_000)
+    (tmp_path / "gone.md").symlink_to(tmp_path / "nothing.md")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    os.mkfifo(tmp_path / "pipe.txt")
+    pages, skipped = read(tmp_path, max_file_mb=0.1)
+    assert list(pages) == ["good"]
+    assert {item.path: item.reason for item in skipped} == {
+        ".git": Reason.HIDDEN, "binary.txt": Reason.BINARY, "cut.pdf": Reason.BROKEN, "empty.md": Reason.EMPTY,
+        "gone.md": Reason.BROKEN_LINK, "image.html": Reason.BINARY, "large.txt": Reason.LARGE, "locked.pdf": Reason.ENCRYPTED,
+        "loop/": Reason.LINK, "picture.png": Reason.KIND, "pipe.txt": Reason.SPECIAL, "scan.pdf": Reason.NO_TEXT,
+    }  # fmt: skip
+
+
+def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "a.md").write_text("a")
+    (tmp_path / "b.md").write_text("b")
+    real = Path.read_bytes
+
+    def refuse(path: Path) -> bytes:
+        if path.name == "a.md":
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    pages, (skipped,) = read(tmp_path)
+    assert list(pages) == ["b"]
+    assert (skipped.path, skipped.reason, skipped.detail) == ("a.md", Reason.UNREADABLE, "Permission denied")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+def test_names_that_are_no_text_are_taken_and_printed_safely(tmp_path: Path):
+    odd = os.fsdecode(b"k\xf6ln.md")
+    (tmp_path / odd).write_text("text")
+    (tmp_path / os.fsdecode(b"\xff.png")).write_text("x")
+    (tmp_path / "line\nbreak\x01.txt").write_text("text")
+    config = CorpusConfig(pages=str(tmp_path))
+    skipped: list[str] = []
+    digest = build_corpus(config, tmp_path / ".corpora", lambda item: skipped.append(item.path))
+    assert [page.id for page in read_pages(tmp_path / ".corpora" / digest)] == ["k\ufffdln", "line_break_"]
+    assert skipped == [".corpora", "\\udcff.png"] or skipped == ["\\udcff.png"]
+
+
+def test_ids_do_not_depend_on_the_order_of_files():
+    places = ["a.md", "A.md", "a.html", "a.html.txt", "x y.pdf", "x_y.txt", "b.htm", "b.html"]
+    ids = make_ids(places)
+    assert ids == make_ids(places[::-1])
+    assert ids["A.md"] == "a" and ids["a.md"] == "a.md" and ids["x_y.txt"] == "x_y" and ids["x y.pdf"] == "x_y.pdf"
+    assert sorted(set(ids.values())) == sorted(ids.values()), "each its own"
+    assert ids["a.html"] == "a.html_2", "a.html.txt comes to it by its own name"
+
+
+def test_a_slow_document_is_left_out_and_the_next_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "a.html").write_text("<p>one")
+    (tmp_path / "b.html").write_text("<p>two")
+    monkeypatch.setattr(processes, "START_S", 0.0)
+    with ReadingProcess(timeout_s=0.0) as process:
+        with pytest.raises(NotTakenError) as raised:
+            process.read(tmp_path / "a.html")
+        assert raised.value.reason is Reason.SLOW
+        monkeypatch.setattr(processes, "START_S", 60.0)
+        assert process.read(tmp_path / "b.html").content == "two"
+        process._process.kill()
+        process._process.wait()
+        assert process.read(tmp_path / "a.html").content == "one", "a process that died is started again"
+
+
+def test_a_crash_is_the_documents_fault_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "a.html").write_text("<p>one")
+    monkeypatch.setattr(processes.reader, "__name__", "slmsearch.no_such_module")
+    with ReadingProcess(timeout_s=60) as process, pytest.raises(NotTakenError) as raised:
+        process.read(tmp_path / "a.html")
+    assert raised.value.reason is Reason.CRASHED
+
+
+def test_what_was_skipped_is_remembered_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    documents, corpora = tmp_path / "documents", tmp_path / "corpora"
+    documents.mkdir()
+    (documents / "a.md").write_text("# A\n\ntext")
+    (documents / "b.md").write_text("")
+    config = CorpusConfig(pages=str(documents))
+    first, second = [], []
+    digest = build_corpus(config, corpora, first.append)
+    monkeypatch.setattr(module, "read_folder", None)
+    assert build_corpus(config, corpora, second.append) == digest
+    assert [(item.path, item.reason) for item in first] == [("b.md", "empty")]
+    assert second == first
+
+
+def test_a_folder_without_documents_says_what_it_holds(tmp_path: Path):
+    (tmp_path / "a.md").write_text("")
+    (tmp_path / "b.png").write_text("x")
+    with pytest.raises(CorpusError, match=r"holds no pages, and none of its 2 files can be taken \(a.md is empty\)"):
+        build_corpus(CorpusConfig(pages=str(tmp_path)), tmp_path / ".corpora")
+
+
+def spoil(rng: random.Random, data: bytes) -> bytes:
+    """Flip, cut, repeat or insert bytes."""
+    spoilt = bytearray(data)
+    for _ in range(rng.randint(1, 12)):
+        at = rng.randrange(len(spoilt) + 1)
+        match rng.randrange(5):
+            case 0 if at < len(spoilt):
+                spoilt[at] = rng.randrange(256)
+            case 1:
+                spoilt[at:at] = rng.randbytes(rng.randint(1, 30))
+            case 2:
+                del spoilt[at : at + rng.randint(1, 80)]
+            case 3:
+                spoilt[at:at] = spoilt[at : at + 60] * rng.randint(1, 20)
+            case _:
+                spoilt[at:at] = rng.choice(
+                    [b"<div>" * 50, b"```", b"# ", b"\x00", b"<!--", b"endobj", b"/Length 999999", b"<<" * 40, b"\xff\xfe"]
+                )
+    return bytes(spoilt)
+
+
+def test_a_thousand_spoilt_documents_are_read_or_named(tmp_path: Path):
+    rng = random.Random(7)
+    seeds = {
+        ".md": "# T\u00eftle\n\nText with `code`.\n\n```\n# no\n```\n\n## Part\n\n- one\n- two\n".encode(),
+        ".txt": "A plain text.\n\nOf two paragraphs \u2013 and a dash.".encode("cp1252"),
+        ".rst": b"Title\n=====\n\nText.\n\nPart\n----\n\nmore",
+        ".html": b"<html><head><title>T</title></head><body><h1>A</h1><p>x<table><tr><td>1</td></tr></table><pre>y</pre></body></html>",
+        ".pdf": make_pdf(["Intro\nSome text.", "More text."], [("Intro", 0)], "A title"),
+    }
+    for number in range(1000):
+        suffix = rng.choice(list(seeds))
+        data = rng.randbytes(rng.randint(0, 400)) if rng.random() < 0.1 else spoil(rng, seeds[rng.choice([suffix, suffix, ".md"])])
+        (tmp_path / f"{number}{suffix}").write_bytes(data)
+    pages, skipped = read(tmp_path)
+    assert len(pages) + len(skipped) == 1000
+    assert len(pages) > 300 and len(skipped) > 100, "both happen"
+    assert {item.reason for item in skipped} <= set(Reason) - {Reason.CRASHED, Reason.SLOW, Reason.MEMORY}
+    assert all(item.path and item.detail.isprintable() for item in skipped)
+    for page in pages.values():
+        page.content.encode()
+        assert split_sections(page)

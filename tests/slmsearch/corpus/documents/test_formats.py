@@ -1,0 +1,163 @@
+"""What each format becomes."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slmsearch.corpus.documents.html import MAX_DEPTH, html_to_markdown
+from slmsearch.corpus.documents.pdf import pdf_to_markdown
+from slmsearch.corpus.documents.skipped import NotTakenError, Reason, printable
+from slmsearch.corpus.documents.text import decode_text, rst_to_markdown, text_to_markdown
+from slmsearch.corpus.pages import Page
+from slmsearch.corpus.sections import split_sections
+from tests.slmsearch.corpus.documents.builders import make_pdf
+
+
+def headings(markdown: str) -> list[tuple[int, str]]:
+    return [(section.level, section.heading) for section in split_sections(Page("p", "P", markdown))]
+
+
+def refusal(data: bytes, convert: object = decode_text) -> NotTakenError:
+    with pytest.raises(NotTakenError) as raised:
+        convert(data)  # type: ignore[operator]
+    return raised.value
+
+
+def test_html_keeps_headings_lists_tables_and_code_and_drops_what_is_around():
+    page = b"""<html><head><title>Site - A</title><script>x()</script></head><body><nav>menu</nav><div role="banner">top</div>
+    <main><h1>Caf&eacute; <em>A</em></h1><p>One <a href=x>two</a>.<p># no heading<h2>Trams</h2><ul><li>red<li>blue</ul>
+    <table><tr><th>k</th><th>v</th></tr><tr><td>1</td><td>2</td></tr></table><pre># code
+```
+rest</pre><h3>After</h3><div hidden>secret</div></main><footer>foot</footer></body></html>"""
+    title, text = html_to_markdown(page)
+    assert title == "Caf\u00e9 A"
+    assert headings(text) == [(1, "Caf\u00e9 A"), (2, "Trams"), (3, "After")]
+    assert "One two." in text and "- red\n- blue" in text and "| 1 | 2 |" in text and "\\# no heading" in text
+    assert not any(word in text for word in ("menu", "top", "x()", "secret", "foot"))
+
+
+def test_html_without_a_first_heading_takes_its_title():
+    title, text = html_to_markdown(b"<title>A\n page</title><p>Text<h2>Part</h2>more")
+    assert (title, headings(text)) == ("A page", [(1, "A page"), (2, "Part")])
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        ("<p>Gr\u00fc\u00dfe aus K\u00f6ln".encode("latin-1"), "Gr\u00fc\u00dfe aus K\u00f6ln"),
+        ('<meta charset="windows-1251"><p>\u041f\u0440\u0438\u0432\u0435\u0442'.encode("cp1251"), "\u041f\u0440\u0438\u0432\u0435\u0442"),
+        ('<meta charset="latin-1"><p>na\u00efve'.encode(), "na\u00efve"),
+        ('<meta charset="no-such"><p>na\u00efve'.encode("latin-1"), "na\u00efve"),
+        ("<p>t\u00e9xt".encode("utf-16"), "t\u00e9xt"),
+    ],
+)
+def test_html_encodings(data: bytes, found: str):
+    assert html_to_markdown(data)[1] == found
+
+
+def test_html_nested_too_deeply_is_refused_and_unclosed_paragraphs_are_not_nested():
+    assert refusal(b"<div>" * (MAX_DEPTH + 10) + b"x", html_to_markdown).reason is Reason.NESTED
+    assert html_to_markdown(b"<p>word" * 2000)[1].count("word") == 2000
+
+
+def test_pdf_with_an_outline_has_its_headings_in_place():
+    first = "Intro\nThis is an inter-\nnational line that is long enough.\nIt goes on.\nMethods\nWe did (things)."
+    data = make_pdf([first, "Second page.\nResults\nGood."], [("Intro", 0), ("Methods", 0), ("Results", 1)], "A Study")
+    title, text = pdf_to_markdown(data)
+    assert title == "A Study"
+    assert headings(text) == [(1, "A Study"), (2, "Intro"), (2, "Methods"), (2, "Results")]
+    assert "an international line that is long enough. It goes on." in text
+    assert text.index("Second page.") < text.index("## Results") < text.index("Good.")
+
+
+def test_pdf_without_an_outline_has_a_section_a_page_and_no_running_lines():
+    words = ("one", "two", "three", "four", "five")
+    title, text = pdf_to_markdown(make_pdf([f"The Journal, page {i}\nText number {word}.\n{i}" for i, word in enumerate(words)]))
+    assert title == ""
+    assert headings(text) == [(2, f"Page {i}") for i in range(1, 6)]
+    assert "Text number three." in text and "Journal" not in text
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (make_pdf(["secret"], password="x"), Reason.ENCRYPTED),
+        (make_pdf(["", ""]), Reason.NO_TEXT),
+        (b"no pdf", Reason.BINARY),
+        (b" \n", Reason.EMPTY),
+    ],
+)
+def test_pdfs_that_are_refused(data: bytes, reason: Reason):
+    assert refusal(data, pdf_to_markdown).reason is reason
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16", "utf-16-be", "utf-32"])
+def test_text_in_usual_encodings(encoding: str):
+    text = "K\u00f6ln liegt am Rhein.\r\nEs hat viele Br\u00fccken."
+    data = text.encode(encoding)
+    if encoding == "utf-16-be":
+        data = b"\xfe\xff" + data
+    assert decode_text(data) == text.replace("\r\n", "\n")
+
+
+def test_other_encodings_are_guessed():
+    russian = "Москва — столица России, город федерального значения. " * 4
+    assert decode_text(russian.encode("cp1251")) == russian
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", Reason.EMPTY),
+        (b" \n\t", Reason.EMPTY),
+        (b"... --- ...", Reason.NO_TEXT),
+        (bytes(range(256)) * 20, Reason.BINARY),
+        (b"\x89PNG\r\n\x1a\n", Reason.BINARY),
+        (b"%PDF-1.4", Reason.BINARY),
+    ],
+)
+def test_what_is_no_text_is_refused(data: bytes, reason: Reason):
+    assert refusal(data).reason is reason
+
+
+def test_plain_text_has_no_headings():
+    text = text_to_markdown("# not one\n\n```\n# nor this\n\nEnd")
+    assert headings(text) == [(0, "Full Page")]
+    assert "not one" in text
+
+
+def test_rst_titles_become_headings():
+    text = rst_to_markdown("=====\nTitle\n=====\n\nText.\n\nPart\n----\n\nBody\n\nDeep\n~~~~\n\nPart two\n--------\n# text")
+    assert headings(text) == [(1, "Title"), (2, "Part"), (3, "Deep"), (2, "Part two")]
+    assert "\\# text" in text
+
+
+@given(st.text(max_size=200))
+@settings(max_examples=60, deadline=None)
+def test_any_text_keeps_its_words(text: str):
+    try:
+        decoded = decode_text(text.encode("utf-8", "replace"))
+    except NotTakenError:
+        return
+    for convert in (text_to_markdown, rst_to_markdown):
+        split_sections(Page("p", "P", convert(decoded)))
+    assert [section.level for section in split_sections(Page("p", "P", text_to_markdown(decoded)))] == [0]
+
+
+@given(
+    st.lists(
+        st.sampled_from(["<h1>", "</h1>", "<p>", "<pre>", "</pre>", "<table>", "<td>", "<li>", "# x", "```", "a", "&#0;", "<!--", "\x01"])
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_any_html_is_read_or_refused(parts: list[str]):
+    try:
+        _, text = html_to_markdown("\n".join(parts).encode())
+    except NotTakenError:
+        return
+    assert "\x01" not in text and "\x02" not in text
+
+
+@given(st.text(alphabet=st.characters(), max_size=50))
+def test_names_can_be_printed(text: str):
+    assert printable(text).isprintable()
