@@ -1,18 +1,29 @@
-"""A mirror of training curves in Weights & Biases, where one is wanted; MLflow stays the record."""
+"""A mirror of training curves in Weights & Biases, where one is wanted; MLflow stays the record.
 
+What goes there: the metrics of each step, the settings of training, the names of the system and its model. No episode, no text of a
+corpus, no code, no console output. WANDB_API_KEY and WANDB_MODE (`offline` keeps everything here, for `wandb sync` later) are wandb's own.
+"""
+
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from slmsearch.config import RunConfig
-from slmsearch.errors import ConfigError
+from slmsearch.errors import ConfigError, ServiceError
 
 Mirror = Callable[[int, Mapping[str, float]], None]
 """Takes a step and its metrics."""
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
 def mirrored(config: RunConfig, key: str) -> Iterator[Mirror]:
     """Mirror the steps of a training run; where no project is configured nothing leaves this machine.
+
+    A mirror that breaks while training goes on is given up with a warning: the curves are in MLflow.
 
     Args:
         config: run.
@@ -20,17 +31,75 @@ def mirrored(config: RunConfig, key: str) -> Iterator[Mirror]:
 
     Raises:
         ConfigError: a project is configured and the package is not installed.
+        ServiceError: the run cannot be opened there.
     """
-    project = config.tracking.wandb_project
-    if not project:
+    if not config.tracking.wandb_project:
         yield lambda step, metrics: None
         return
+    guard = _Guarded(_open(config, key))
+    try:
+        yield guard.log
+    finally:
+        guard.finish()
+
+
+def check_mirror(config: RunConfig) -> None:
+    """Check that what a configured mirror needs is installed.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if config.tracking.wandb_project:
+        _import()
+
+
+def _import() -> Any:
     try:
         import wandb
     except ImportError as error:
         raise ConfigError("tracking.wandb_project needs wandb: uv pip install 'slmsearch[wandb]', or unset it") from error
-    run = wandb.init(project=project, id=key, name=f"{config.system}-{key}", resume="allow", job_type="train")
+    return wandb
+
+
+def _open(config: RunConfig, key: str) -> Any:
+    wandb = _import()
+    folder = Path(config.paths.mlruns_dir)
+    folder.mkdir(parents=True, exist_ok=True)
     try:
-        yield lambda step, metrics: run.log(dict(metrics), step=step)
-    finally:
-        run.finish()
+        return wandb.init(
+            project=config.tracking.wandb_project,
+            entity=config.tracking.wandb_entity,
+            id=key,
+            name=f"{config.system}-{key}",
+            resume="allow",
+            job_type="train",
+            dir=str(folder),
+            config={"system": config.system, "model": config.policy.model, "train": config.train.model_dump(mode="json")},
+            settings=wandb.Settings(console="off", disable_git=True, save_code=False, x_disable_stats=True),
+        )
+    except wandb.Error as error:
+        said = " ".join(str(error).split())[:300]
+        remedy = "set WANDB_API_KEY, or WANDB_MODE=offline, or unset tracking.wandb_project"
+        raise ServiceError(f"Weights & Biases: {said}; {remedy}") from error
+
+
+class _Guarded:
+    """A run whose faults cost no training."""
+
+    def __init__(self, run: Any) -> None:
+        self._run: Any = run
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._attempt(lambda run: run.log(dict(metrics), step=step), f"step {step}")
+
+    def finish(self) -> None:
+        self._attempt(lambda run: run.finish(), "the end")
+
+    def _attempt(self, action: Callable[[Any], object], what: str) -> None:
+        if self._run is None:
+            return
+        try:
+            action(self._run)
+        except Exception as error:
+            logger.warning("Weights & Biases lost %s (%s: %s); no more is mirrored, MLflow has it all", what, type(error).__name__, error)
+            self._run = None

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -34,8 +35,17 @@ SMOOTHED_STEPS = 10
 
 def draw_reward_curve(steps: Steps) -> Figure:
     """Draw the mean reward over training, with the moving mean, and the tool calls beside it where they are known."""
-    panels = [name for name in ("reward/mean", "episode/tool_calls") if any(name in metrics for _, metrics in steps)] or ["reward/mean"]
-    titles = {"reward/mean": "Mean reward per step", "episode/tool_calls": "Tool calls per question"}
+    return _draw_panels(steps, {"reward/mean": "Mean reward per step", "episode/tool_calls": "Tool calls per question"})
+
+
+def draw_losses(steps: Steps) -> Figure:
+    """Draw loss, gradient norm and entropy over training, those that are known."""
+    return _draw_panels(steps, {"loss": "Loss", "optim/grad_norm": "Gradient norm", "policy/entropy": "Entropy of the policy, nats"})
+
+
+def _draw_panels(steps: Steps, titles: Mapping[str, str]) -> Figure:
+    """Draw one curve below the other; the first is drawn in any case."""
+    panels = [name for name in titles if any(name in metrics for _, metrics in steps)] or [next(iter(titles))]
     figure = new_figure(7.0, 1.0 + 2.2 * len(panels))
     for i, name in enumerate(panels):
         axes = figure.add_subplot(len(panels), 1, i + 1)
@@ -48,13 +58,38 @@ def draw_reward_curve(steps: Steps) -> Figure:
     return figure
 
 
+def draw_stops_over_training(steps: Steps) -> Figure:
+    """Draw the moving mean of each stop reason's share over training; marks tell the lines apart as well as colours."""
+    figure = new_figure(7.0, 3.4)
+    axes = figure.add_subplot(1, 1, 1)
+    clean(axes, grid="y")
+    drawn = 0
+    for number, reason in enumerate(StopReason):
+        points = [(step, 100 * metrics[f"stop/{reason}"]) for step, metrics in steps if f"stop/{reason}" in metrics]
+        if any(value for _, value in points):
+            style: dict[str, Any] = {
+                "color": COLOURS[1 + number],
+                "marker": MARKERS[number],
+                "markevery": max(1, len(points) // 8),
+                "markersize": 5,
+            }
+            axes.plot([step for step, _ in points], _smooth([value for _, value in points]), label=_pretty(reason), **style)
+            drawn += 1
+    axes.set_xlabel("training step")
+    axes.set_ylabel(f"episodes, % (mean of {SMOOTHED_STEPS} steps)")
+    if not drawn:
+        axes.text(0.5, 0.5, "no steps yet", ha="center", va="center", transform=axes.transAxes, color=INK)
+    set_title(axes, "How episodes ended, over training", _draw_legend_above(axes, drawn))
+    return figure
+
+
 def _draw_curve(axes: Axes, points: Sequence[tuple[int, float]]) -> None:
     clean(axes, grid="y")
     if not points:
         axes.text(0.5, 0.5, "no steps yet", ha="center", va="center", transform=axes.transAxes, color=INK)
         return
     numbers, values = [step for step, _ in points], [value for _, value in points]
-    smoothed = [sum(part) / len(part) for part in (values[max(0, i + 1 - SMOOTHED_STEPS) : i + 1] for i in range(len(values)))]
+    smoothed = _smooth(values)
     axes.plot(numbers, values, color=COLOURS[0], alpha=0.55, linewidth=0.9, label="each step")
     axes.plot(numbers, smoothed, color=COLOURS[1], linewidth=2.2, label=f"mean of {SMOOTHED_STEPS} steps")
     axes.annotate(f"{smoothed[-1]:.2f}", (numbers[-1], smoothed[-1]), xytext=(5, 0), textcoords="offset points", va="center", color=INK)
@@ -131,15 +166,29 @@ def _draw_bars(labels: Sequence[str], values: Mapping[str, Sequence[float]], tit
     return figure
 
 
-def write_figures(directory: Path, figures: Mapping[str, Figure]) -> list[Path]:
-    """Write figures as `<name>.png`; the same figures give the same bytes."""
+def write_figures(directory: Path, figures: Mapping[str, Figure], formats: Sequence[str] = ("png",)) -> list[Path]:
+    """Write figures as `<name>.<format>`; the same figures give the same bytes.
+
+    Args:
+        directory: where, made if missing.
+        figures: name -> figure.
+        formats: `png`, `svg`.
+    """
     directory.mkdir(parents=True, exist_ok=True)
+    undated = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
     paths = []
-    for name, figure in figures.items():
-        path = directory / f"{name}.png"
-        figure.savefig(path, dpi=DPI, metadata={"Software": None})
-        paths.append(path)
+    with rc_context({"svg.hashsalt": "slmsearch", "svg.fonttype": "none"}):
+        for name, figure in figures.items():
+            for kind in formats:
+                path = directory / f"{name}.{kind}"
+                figure.savefig(path, dpi=DPI, metadata=undated[kind])
+                paths.append(path)
     return paths
+
+
+def _smooth(values: Sequence[float]) -> list[float]:
+    """Return the moving mean of the last steps."""
+    return [sum(part) / len(part) for part in (values[max(0, i + 1 - SMOOTHED_STEPS) : i + 1] for i in range(len(values)))]
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -10,6 +10,7 @@ from slmsearch.report.figures import (
     draw_breakages,
     draw_reward_curve,
     draw_stop_reasons,
+    draw_stops_over_training,
     write_figures,
 )
 from tests.slmsearch.evaluate.builders import fail, make
@@ -67,5 +68,15 @@ def test_odd_data_still_draws(tmp_path: Path, case: str) -> None:
 
 
 def test_the_same_figure_gives_the_same_bytes(tmp_path: Path) -> None:
-    first, second = (write_figures(tmp_path / name, {"stops": draw_stop_reasons(BOTH)})[0].read_bytes() for name in ("a", "b"))
-    assert first == second
+    both = ("png", "svg")
+    first, second = (write_figures(tmp_path / name, {"stops": draw_stop_reasons(BOTH)}, both) for name in ("a", "b"))
+    assert [path.suffix for path in first] == [".png", ".svg"]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_stops_over_training_draws_what_happened() -> None:
+    steps = [(i, {"stop/answered": 0.9, "stop/malformed": 0.1, "stop/failed": 0.0}) for i in range(1, 21)]
+    figure = draw_stops_over_training(steps)
+    assert {"answered", "malformed"} <= words(figure)
+    assert "failed" not in words(figure)
+    assert "no steps yet" in words(draw_stops_over_training([]))

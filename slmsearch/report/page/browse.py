@@ -1,0 +1,187 @@
+"""The episodes a page carries: which ones, and packed so that a thousand of them stay small.
+
+Texts are stored once, however many episodes hold them: two policies that read the same section share it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from slmsearch.evaluate.rows import EpisodeRow
+from slmsearch.evaluate.store import Evaluation
+from slmsearch.report.page.results import BEFORE, RunResults
+from slmsearch.report.page.safe import shorten, to_script_json, visible
+from slmsearch.searcher.episode import Episode, Turn
+
+MAX_EPISODES = 1000
+MAX_CHARS = 3_600_000
+"""Of all episodes as JSON; longer ones get their texts cut shorter."""
+TEXT_LIMITS = (4000, 2000, 1200, 700, 400, 200)
+"""Characters kept of one text, the first that makes everything fit."""
+EXTREMES = 25
+"""Best and worst episodes named as such."""
+GROUP_FRAC = 5
+"""A named group takes at most this part (one in so many) of the room before the other episodes get some."""
+BEST, WORST, GAINED, LOST, SUSPECT = "best", "worst", "gained", "lost", "suspect"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """One episode on the page."""
+
+    run: int
+    """Position of its run."""
+    policy: str
+    row: EpisodeRow
+    episode: Episode
+    groups: tuple[str, ...]
+    rules: tuple[str, ...]
+    """Rules of `suspects.py` that it trips."""
+
+
+@dataclass
+class Shelf:
+    """Everything one run could show: policy and position of an episode -> its groups and rules."""
+
+    run: RunResults
+    rules: dict[str, list[tuple[str, ...]]]
+    groups: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+
+    def put(self, policy: str, group: str, members: Sequence[int]) -> None:
+        """Put episodes of a policy into a group."""
+        for i in members:
+            self.groups.setdefault((policy, i), []).append(group)
+
+
+def choose_episodes(runs: Sequence[RunResults], limit: int = MAX_EPISODES) -> list[Chosen]:
+    """Choose the episodes of a page: of each run those of its named groups first, with what the untrained policy did, then the others.
+
+    Args:
+        runs: runs, which share the room equally.
+        limit: episodes at most.
+    """
+    chosen = []
+    for number, run in enumerate(runs):
+        room = limit // len(runs)
+        shelf = fill_shelf(run)
+        for policy, i in dict.fromkeys(_in_order(shelf, room)):
+            if room == 0:
+                break
+            room -= 1
+            evaluation = run.evaluations[policy]
+            groups = tuple(shelf.groups.get((policy, i), ()))
+            chosen.append(Chosen(number, policy, evaluation.rows[i], evaluation.episodes[i], groups, shelf.rules[policy][i]))
+    return chosen
+
+
+def fill_shelf(run: RunResults) -> Shelf:
+    """Sort a run's episodes into groups: the best and worst of its main policy, those that training flipped, the suspected of all."""
+    shelf = Shelf(run, run.suspects)
+    for name, found in shelf.rules.items():
+        shelf.put(name, SUSPECT, [i for i, rules in enumerate(found) if rules])
+    if not run.main:
+        return shelf
+    rows = run.evaluations[run.main].rows
+    order = sorted((i for i, row in enumerate(rows) if not row.failed), key=lambda i: (-rows[i].reward, rows[i].tool_calls, i))
+    half = min(EXTREMES, (len(order) + 1) // 2)
+    shelf.put(run.main, BEST, order[:half])
+    shelf.put(run.main, WORST, order[::-1][: min(EXTREMES, len(order) // 2)])
+    if BEFORE in run.evaluations and run.main != BEFORE:
+        old = {row.question_id: row for row in run.evaluations[BEFORE].rows if not row.failed}
+        pairs = [(i, old[row.question_id], row) for i, row in enumerate(rows) if not row.failed and row.question_id in old]
+        shelf.put(run.main, GAINED, [i for i, before, row in pairs if row.correct > before.correct])
+        shelf.put(run.main, LOST, [i for i, before, row in pairs if row.correct < before.correct])
+    return shelf
+
+
+def _in_order(shelf: Shelf, room: int) -> Iterator[tuple[str, int]]:
+    run, main = shelf.run, shelf.run.main
+    counterpart = {row.question_id: i for i, row in enumerate(run.evaluations[BEFORE].rows)} if BEFORE in run.evaluations else {}
+    for group in (SUSPECT, LOST, GAINED, WORST, BEST):
+        members = [i for (policy, i), groups in shelf.groups.items() if policy == main and group in groups]
+        for i in members[: max(1, room // GROUP_FRAC // 2)]:
+            yield main, i
+            before = counterpart.get(run.evaluations[main].rows[i].question_id)
+            if before is not None:
+                yield BEFORE, before
+    for policy in dict.fromkeys((main, BEFORE, *run.evaluations)):
+        if policy in run.evaluations:
+            yield from ((policy, i) for i in range(len(run.evaluations[policy].rows)))
+
+
+class Texts:
+    """Texts, each kept once and named by its number."""
+
+    def __init__(self, limit: int) -> None:
+        """Start empty; texts are cut to `limit` characters."""
+        self._limit, self._numbers, self.kept = limit, dict[str, int](), list[str]()
+
+    def add(self, text: str | None) -> int:
+        """Return a text's number; -1 for none."""
+        if text is None:
+            return -1
+        if text not in self._numbers:
+            self._numbers[text] = len(self.kept)
+            self.kept.append(shorten(visible(text), self._limit))
+        return self._numbers[text]
+
+
+def pack_episodes(chosen: Sequence[Chosen], max_chars: int = MAX_CHARS) -> tuple[str, int, int]:
+    """Pack episodes as JSON for a script element.
+
+    Returns:
+        The JSON, how many episodes it holds (all, unless even short texts do not fit), and the characters kept of a text.
+    """
+    for limit in TEXT_LIMITS:
+        packed = _pack(chosen, limit)
+        if len(packed.encode()) <= max_chars:
+            return packed, len(chosen), limit
+    return pack_episodes(chosen[: len(chosen) * 2 // 3], max_chars)
+
+
+def _pack(chosen: Sequence[Chosen], limit: int) -> str:
+    texts = Texts(limit)
+    return to_script_json({"episodes": [_pack_episode(one, texts) for one in chosen], "texts": texts.kept})
+
+
+def _pack_episode(one: Chosen, texts: Texts) -> dict[str, Any]:
+    row, episode = one.row, one.episode
+    packed = {
+        "run": one.run,
+        "policy": visible(one.policy),
+        "id": visible(row.question_id),
+        "kind": visible(row.kind),
+        "q": texts.add(row.question),
+        "gold": texts.add(row.gold),
+        "answer": texts.add(row.answer),
+        "right": -1 if row.failed else int(row.correct > 0.5),
+        "exact": int(row.exact_match),
+        "f1": round(row.f1, 3),
+        "reward": round(row.reward, 4),
+        "parts": {name: round(value, 4) for name, value in row.reward_parts.items() if value},
+        "stop": row.stop_reason,
+        "broke": row.breakage,
+        "failure": texts.add(row.failure or None),
+        "calls": row.tool_calls,
+        "tokens": row.sampled_tokens,
+        "groups": one.groups,
+        "rules": one.rules,
+        "turns": [_pack_turn(turn, texts) for turn in episode.turns],
+    }
+    return {name: value for name, value in packed.items() if value not in (-1, "", (), {}) or name == "right"}
+
+
+def _pack_turn(turn: Turn, texts: Texts) -> dict[str, Any]:
+    packed: dict[str, Any] = {"text": texts.add(turn.text or None), "answer": texts.add(turn.answer)}
+    if turn.call is not None:
+        packed |= {"tool": visible(turn.call.name), "argument": texts.add(turn.call.argument)}
+    elif turn.program is not None:
+        packed |= {"tool": "program", "argument": texts.add(turn.program)}
+    if turn.result is not None:
+        packed |= {"result": texts.add(turn.result.text), "unserved": int(not turn.result.served)}
+    return {name: value for name, value in packed.items() if not (value == -1 or (name == "unserved" and not value))}
+
+
+def count_episodes(evaluations: Sequence[Evaluation]) -> int:
+    """Count the episodes of evaluations."""
+    return sum(len(evaluation.rows) for evaluation in evaluations)

@@ -1,0 +1,94 @@
+"""The page itself: one file, no request to anywhere, nothing executed but its own script."""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.resources import files
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from slmsearch.report.page.browse import MAX_EPISODES, choose_episodes, count_episodes, pack_episodes
+from slmsearch.report.page.results import RunResults
+from slmsearch.report.page.safe import to_script_json, visible
+from slmsearch.report.page.sections import run_parts
+from slmsearch.report.page.side_by_side import side_by_side
+from slmsearch.report.page.suspects import RULES
+
+FILES = files("slmsearch.report.page") / "files"
+
+
+def render_page(runs: Sequence[RunResults], made: str, max_episodes: int = MAX_EPISODES) -> str:
+    """Render runs as one page; with several, a part that compares them comes first.
+
+    Args:
+        runs: at least one.
+        made: when, as it is to stand on the page.
+        max_episodes: episodes that can be browsed at most, of all runs together.
+    """
+    chosen = choose_episodes(runs, max_episodes)
+    packed, held, text_limit = pack_episodes(chosen)
+    labels = {
+        "runs": [visible(run.name) for run in runs],
+        "rules": {name: meaning for name, (meaning, _) in RULES.items()},
+    }
+    return render(
+        "page.html",
+        "page.js",
+        title=", ".join(visible(run.name) for run in runs),
+        runs=[(run, run_parts(run)) for run in runs],
+        together=side_by_side(runs) if len(runs) > 1 else None,
+        made=made,
+        held=held,
+        total=sum(count_episodes(list(run.evaluations.values())) for run in runs),
+        text_limit=text_limit,
+        episodes=Markup(packed),
+        labels=Markup(to_script_json(labels)),
+    )
+
+
+def render(template: str, script: str = "", **values: object) -> str:
+    """Render a template of this room with its style and script inline, and a policy that lets the browser run nothing else.
+
+    Args:
+        template: file.
+        script: file; empty for a page without one.
+        values: what the template shows; everything is escaped but `Markup`.
+    """
+    style, code = read_file("page.css"), read_file(script) if script else ""
+    policy = {
+        "default-src": "'none'",
+        "style-src": f"'{_digest(style)}'",
+        "script-src": f"'{_digest(code)}'" if code else "'none'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    return (
+        _environment()
+        .from_string(read_file(template))
+        .render(
+            style=Markup(style),
+            script=Markup(code),
+            policy=Markup("; ".join(f"{name} {value}" for name, value in policy.items())),
+            **values,
+        )
+    )
+
+
+def read_file(name: str) -> str:
+    """Read a file that belongs to the pages."""
+    return (FILES / name).read_text(encoding="utf-8")
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["visible"] = lambda text: visible(str(text))
+    environment.filters["markup"] = Markup
+    return environment
+
+
+def _digest(text: str) -> str:
+    # The browser hashes what stands between the tags, to the last byte.
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,275 @@
+"""What stands on a page about one run: its tables and charts, in order, made from stored results."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+from typing import Any
+
+from slmsearch.evaluate.compare import Comparison
+from slmsearch.evaluate.rows import EpisodeRow
+from slmsearch.evaluate.statistics import wilson_interval
+from slmsearch.evaluate.store import Evaluation
+from slmsearch.report.cells import NONE, number, percent
+from slmsearch.report.page.charts import Bar, Line, interval_chart, line_chart, smooth
+from slmsearch.report.page.results import AFTER, BEFORE, RunResults
+from slmsearch.report.page.safe import visible
+from slmsearch.report.page.suspects import RULES, count_suspects
+from slmsearch.report.tables import Table, breakage_table, comparison_table, results_table, slices_table
+from slmsearch.searcher.episode import StopReason
+
+MAX_SLICES = 16
+"""Slices drawn as intervals; the table holds all."""
+CURVES = (
+    ("reward/mean", "Mean reward"),
+    ("accuracy", "Right answers, share of the step's episodes"),
+    ("loss", "Loss"),
+    ("reward/std", "Spread of rewards within a group; 0: nothing to learn from"),
+    ("group/zero_advantage_frac", "Groups without a signal, share"),
+    ("policy/entropy", "Entropy of the policy, nats"),
+    ("policy/kl_sampler", "Sampler against trainer, nats per token"),
+    ("optim/grad_norm", "Gradient norm"),
+)
+"""Curves of a training run; `accuracy` is the judge's verdict."""
+PLAN_CURVES = (("plan/gain", "Gain over the worker alone"), ("plan/decomposed_frac", "Problems split, share"))
+ACCURACY = ("answer/correct", "answer/exact_match")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A table or a chart with its caption."""
+
+    caption: str
+    table: Table | None = None
+    chart: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A section of the page."""
+
+    id: str
+    title: str
+    blocks: tuple[Block, ...]
+    note: str = ""
+
+
+def run_parts(run: RunResults) -> list[Part]:
+    """Make the parts of one run; what has nothing to show is left out."""
+    rows = {name: evaluation.rows for name, evaluation in run.evaluations.items()}
+    made = [
+        Part("headline", "Before and after", tuple(_headline(run, rows))),
+        Part("curves", "Training", tuple(training_charts(run)), "Thin: single steps. Thick: mean of the last 10. ▼ marks a collapse."),
+        Part("stops", "How episodes ended", tuple(_stops(run, rows))),
+        Part("calls", "Tool calls", tuple(_calls(run))),
+        Part("slices", "By kind and hops", tuple(_slices(run, rows))),
+        Part("broke", "Where wrong episodes broke", tuple(_breakages(run, rows))),
+        Part("judge", "The judge", tuple(_judge(run, rows))),
+        Part("suspects", "Suspected reward hacks", tuple(_suspects(run)), SUSPECTS_NOTE),
+        Part("made", "How it was made", tuple(_provenance(run))),
+    ]
+    return [part for part in made if part.blocks]
+
+
+SUSPECTS_NOTE = (
+    "Rules over stored episodes; a suspicion is a reason to read an episode, no verdict. Look for rules that strike more often after "
+    "training than before; the episodes are below, under their rule's name."
+)
+
+
+def _headline(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[Block]:
+    if not rows:
+        return []
+    level = f"{100 * (1 - run.alpha):g} %"
+    bars = []
+    for name, members in rows.items():
+        graded = [row for row in members if not row.failed]
+        if graded:
+            right = round(fsum(row.correct for row in graded))
+            low, high = wilson_interval(right, len(graded), run.alpha)
+            bars.append(Bar(visible(name), 100 * right / len(graded), 100 * low, 100 * high, f"{100 * right / len(graded):.1f}"))
+    blocks = [Block(f"Right answers by verdict, %, with {level} intervals", chart=interval_chart("Right answers by policy, %", bars))]
+    if run.comparisons:
+        blocks.append(Block(f"Paired differences of {run.metric}, question by question", _differences(run.comparisons, level)))
+    return [*blocks, Block("Policies on the same questions", results_table(rows, run.alpha))]
+
+
+def _differences(comparisons: Mapping[str, Comparison], level: str) -> Table:
+    return Table(
+        ("after training, against", "n", "then", "now", "difference", f"{level} interval", "p"),
+        tuple(
+            (name, str(found.n), f"{found.before:.3f}", f"{found.after:.3f}", f"{found.difference.mean:+.3f}",
+             f"[{found.difference.low:+.3f}, {found.difference.high:+.3f}]", f"{found.difference.p:.4f}")
+            for name, found in comparisons.items()
+        ),
+    )  # fmt: skip
+
+
+def training_charts(run: RunResults) -> list[Block]:
+    """Draw the curves of a training run."""
+    marks = [(report.step, report.collapse.describe()) for report in run.steps if report.collapse is not None]
+    curves = (*CURVES, *(PLAN_CURVES if run.system == "planner" else ()))
+    charts = []
+    for name, caption in curves:
+        points = curve(run, name)
+        lines = [Line("each step", points, faint=True, style=0), Line(f"mean of 10 steps, {caption}", smooth(points), style=0)]
+        charts.append(Block(caption, chart=line_chart(f"{caption} over training", lines, marks=marks)))
+    return [block for block in charts if block.chart]
+
+
+def curve(run: RunResults, name: str) -> list[tuple[float, float]]:
+    """Return a metric's points over training; `accuracy` is the first of `ACCURACY` that was recorded."""
+    names = ACCURACY if name == "accuracy" else (name,)
+    found = [[(float(report.step), report.metrics[one]) for report in run.steps if one in report.metrics] for one in names]
+    return next((points for points in found if points), [])
+
+
+def _stops(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[Block]:
+    lines = []
+    for style, reason in enumerate(StopReason):
+        points = curve(run, f"stop/{reason}")
+        if any(value for _, value in points):
+            lines.append(Line(reason.replace("_", " "), smooth(points), style=style))
+    blocks = [
+        Block("Over training, share of the step's episodes (mean of 10 steps)", chart=line_chart("Stop reasons over training", lines))
+    ]
+    blocks = [block for block in blocks if block.chart]
+    if rows:
+        reasons = [reason.value for reason in StopReason if any(row.stop_reason == reason for members in rows.values() for row in members)]
+        cells = tuple(
+            (
+                name,
+                str(len(members)),
+                *(percent(_share(sum(row.stop_reason == reason for row in members), len(members))) for reason in reasons),
+            )
+            for name, members in rows.items()
+        )
+        blocks.append(Block("Of the evaluations, %", Table(("policy", "n", *(reason.replace("_", " ") for reason in reasons)), cells)))
+    return blocks
+
+
+def _calls(run: RunResults) -> list[Block]:
+    blocks = []
+    over = [Line(label, smooth(points)) for label, name in (("all", "tool_calls"), ("unserved", "unserved_calls"))
+            if (points := curve(run, f"episode/{name}"))]  # fmt: skip
+    blocks.append(Block("Per episode over training (mean of 10 steps)", chart=line_chart("Tool calls over training", over)))
+    sides = {name: run.evaluations[name].rows for name in (BEFORE, AFTER) if name in run.evaluations}
+    most = max((row.tool_calls for rows in sides.values() for row in rows), default=0)
+    lines = [Line(visible(name), _distribution(rows, most)) for name, rows in sides.items()]
+    shown = line_chart("Episodes by number of tool calls", lines, "tool calls of an episode")
+    blocks.append(Block("Share of episodes by number of calls", chart=shown))
+    if run.evaluations:
+        blocks.append(Block("Calls per episode by tool", _tools_table(run.evaluations)))
+    return [block for block in blocks if block.chart or block.table]
+
+
+def _distribution(rows: Sequence[EpisodeRow], most: int) -> list[tuple[float, float]]:
+    counts = Counter(row.tool_calls for row in rows if not row.failed)
+    return [(float(i), counts[i] / max(1, counts.total())) for i in range(most + 1)]
+
+
+def _tools_table(evaluations: Mapping[str, Evaluation]) -> Table:
+    counts = {
+        name: Counter(call.name for episode in evaluation.episodes for call in episode.calls) for name, evaluation in evaluations.items()
+    }
+    tools = list(dict.fromkeys(tool for count in counts.values() for tool in count))
+    cells = tuple(
+        (
+            name,
+            *(number(counts[name][tool] / max(1, len(evaluation.rows)), 2) for tool in tools),
+            number(fsum(row.unserved_calls for row in evaluation.rows) / max(1, len(evaluation.rows)), 2),
+        )
+        for name, evaluation in evaluations.items()
+    )
+    return Table(("policy", *tools, "of all, unserved"), cells)
+
+
+def _slices(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[Block]:
+    sides = {name: rows[name] for name in ("worker-alone", BEFORE, AFTER, "sft-control") if name in rows} or dict(rows)
+    blocks = []
+    if (found := run.compared) is not None and found.slices:
+        bars = [
+            Bar(visible(part.name), part.difference.mean, part.difference.low, part.difference.high,
+                f"{part.difference.mean:+.2f}")
+            for part in found.slices[:MAX_SLICES]
+        ]  # fmt: skip
+        chart = interval_chart("Change by slice, after - before", bars, zero=True)
+        blocks.append(Block(f"Change of {run.metric} by slice, with intervals; dashed: no change", chart=chart))
+        blocks.append(Block("Before and after by slice; p corrected after Holm; a veto stops promotion", comparison_table(found)))
+    if any(sides.values()):
+        blocks.append(Block("Exact match by slice, % (interval)", slices_table(sides, run.alpha)))
+    return blocks
+
+
+def _breakages(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[Block]:
+    sides = [name for name in (BEFORE, AFTER) if name in rows] or [run.main] * bool(run.main)
+    return [Block(f"{name}: wrong episodes by place and kind", breakage_table(rows[name])) for name in sides if rows[name]]
+
+
+def _judge(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[Block]:
+    blocks = []
+    if summary := run.judge.get("summary"):
+        blocks.append(Block(f"On the calibration set: {run.judge.get('found', '')}", _calibration_table(summary)))
+    elif run.judge.get("found"):
+        blocks.append(Block("What is known of the judge", Table(("judge",), ((str(run.judge["found"]),),))))
+    if rows:
+        alike = all(row.correct == row.exact_match for members in rows.values() for row in members if not row.failed)
+        note = "Exact match was the judge: there is nothing to calibrate." if alike and not run.judge else ""
+        blocks.append(Block("The verdict beside exact match, episodes", _agreement_table(rows), note=note))
+    return blocks
+
+
+def _calibration_table(summary: Mapping[str, Any]) -> Table:
+    def share(value: Mapping[str, Any]) -> str:
+        if not value["n"]:
+            return NONE
+        return f"{percent(value['count'] / value['n'])} ({percent(value['low'])}-{percent(value['high'])})"
+
+    cells = tuple(
+        (str(kind["kind"]), str(kind["accuracy"]["n"]), *(share(kind[part]) for part in ("accuracy", "false_accepts", "false_rejects")),
+         str(kind["failed"]))
+        for kind in summary["kinds"]
+    )  # fmt: skip
+    return Table(("kind of case", "n", "right, %", "false accepts, %", "false rejects, %", "no verdict"), cells)
+
+
+def _agreement_table(rows: Mapping[str, Sequence[EpisodeRow]]) -> Table:
+    cells = []
+    for name, members in rows.items():
+        pairs = Counter((row.correct > 0.5, row.exact_match > 0.5) for row in members if not row.failed)
+        agree = _share(pairs[True, True] + pairs[False, False], pairs.total())
+        counts = (pairs[True, True], pairs[False, False], pairs[True, False], pairs[False, True])
+        cells.append((name, *map(str, counts), percent(agree)))
+    return Table(("policy", "both right", "both wrong", "verdict alone right", "exact match alone right", "agree, %"), tuple(cells))
+
+
+def _suspects(run: RunResults) -> list[Block]:
+    counts = {name: count_suspects(found) for name, found in run.suspects.items()}
+    struck = [rule for rule in RULES if any(count[rule] for count in counts.values())]
+    if not run.evaluations:
+        return []
+    cells = tuple(
+        (rule, RULES[rule][0], *(_of(count[rule], len(run.evaluations[name].rows)) for name, count in counts.items())) for rule in struck
+    )
+    if not cells:
+        cells = (("none", f"none of {len(RULES)} rules strikes", *(NONE for _ in counts)),)
+    return [Block("Episodes by rule and policy, and their share", Table(("rule", "meaning", *counts), cells))]
+
+
+def _provenance(run: RunResults) -> list[Block]:
+    facts = [("MLflow run", run.run_id), ("started (UTC)", run.started), ("ended as", run.status), *run.lineage.items()]
+    blocks = [Block("Lineage: content keys, in order", Table(("what", "key"), tuple((name, str(value)) for name, value in facts if value)))]
+    if run.seconds:
+        blocks.append(Block("Wall time", Table(("stage", "seconds"), tuple((k, number(v)) for k, v in run.seconds.items()))))
+    if run.settings:
+        blocks.append(Block("Settings other than the default", Table(("setting", "value"), tuple(run.settings.items()))))
+    return blocks
+
+
+def _of(count: int, total: int) -> str:
+    return f"{count} ({percent(_share(count, total))} %)" if count else "0"
+
+
+def _share(count: int, total: int) -> float:
+    return count / total if total else 0.0

@@ -1,0 +1,81 @@
+"""The report page of runs: made from stored results, written to `mlruns/reports`, kept with each run in MLflow."""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from slmsearch.config import RunConfig
+from slmsearch.staging import replace_text
+from tasks.runs import RunFacts, find_run, load_results
+from tasks.tracking import open_tracker
+
+FOLDER = "report"
+"""Of the run's artifacts."""
+PAGE = "report.html"
+_ODD = re.compile(r"[^\w.-]+")
+
+
+@task(name="report-page", cache_policy=NO_CACHE)
+def report_page_task(run_id: str, config: RunConfig) -> dict[str, Any]:
+    """Make the page of a run and keep it; see `make_page`."""
+    return make_page([run_id], config)
+
+
+def make_page(names: Sequence[str], config: RunConfig, output: Path | None = None, max_episodes: int | None = None) -> dict[str, Any]:
+    """Make one page of runs, write it, and store it in each run; making it again replaces it.
+
+    Args:
+        names: runs as `find_run` takes them.
+        config: where results lie.
+        output: file to write; None takes `<mlruns_dir>/reports/<run>.html`.
+        max_episodes: episodes that can be browsed; None takes the page's own limit.
+
+    Returns:
+        `page`, `bytes`, `artifact` (its path in each run), `runs` and `warnings`.
+
+    Raises:
+        EvaluationError: a run is not found or has left nothing to show.
+        ServiceError: MLflow cannot be read or written.
+    """
+    from slmsearch.report.page import render_page
+    from slmsearch.report.page.browse import MAX_EPISODES
+
+    runs = list({run.run_id: run for run in (find_run(name, config) for name in names)}.values())
+    results = [load_results(run, config) for run in runs]
+    made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    text = render_page(results, made, MAX_EPISODES if max_episodes is None else max_episodes)
+    path = output or Path(config.paths.mlruns_dir) / "reports" / page_name(runs)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(path, text)
+    artifact = store_page(runs, text, config)
+    return {
+        "page": str(path),
+        "bytes": len(text.encode()),
+        "artifact": artifact,
+        "runs": [{"run_id": result.run_id, "name": result.name, "decision": result.decision} for result in results],
+        "warnings": [f"{result.name}: {warning}" for result in results for warning in result.warnings],
+    }
+
+
+def page_name(runs: Sequence[RunFacts]) -> str:
+    """Name the file of a page: a run's name and id, or the ids of several."""
+    if len(runs) > 1:
+        return f"{'-'.join(run.run_id[:8] for run in runs)}.html"
+    called = _ODD.sub("-", runs[0].tags.get("prefect.flow_run_name", runs[0].name))
+    return f"{called}-{runs[0].run_id[:8]}.html"
+
+
+def store_page(runs: Sequence[RunFacts], text: str, config: RunConfig) -> str:
+    """Store a page in each of its runs under a name of its own, so that it replaces only itself; return its path there."""
+    name = PAGE if len(runs) == 1 else f"beside-{page_name(runs)}"
+    with TemporaryDirectory() as folder:
+        (Path(folder) / name).write_text(text, encoding="utf-8")
+        for run in runs:
+            open_tracker(config).record_file(run.run_id, Path(folder) / name, FOLDER)
+    return f"{FOLDER}/{name}"

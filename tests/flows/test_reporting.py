@@ -1,0 +1,41 @@
+"""What a finished run leaves to look at may fail; the run and its numbers stand."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prefect import flow
+
+from flows import reporting
+from flows.look import where_to_look
+from slmsearch.config import RunConfig
+
+
+@pytest.mark.usefixtures("prefect_harness")
+def test_a_report_that_fails_is_a_warning_and_costs_the_run_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError("nobody thought\nof this")
+
+    monkeypatch.setattr(reporting, "report_task", fail)
+    monkeypatch.setattr(reporting, "report_page_task", fail)
+    recorded: list[dict[str, Any]] = []
+    tracker = SimpleNamespace(record_json=lambda run_id, summary, name: recorded.append(dict(summary)), experiment_id="1")
+    run: Any = SimpleNamespace(run_id="r", config=RunConfig(), lineage={"train_key": "k"}, tracker=tracker)
+    ids = {"mlflow_experiment_id": "1", "mlflow_run_id": "r", "flow_run_id": "f"}
+
+    @flow
+    def concluding() -> dict[str, Any]:
+        summary: dict[str, Any] = {"decision": "promote", "evaluations": {}, **ids}
+        reporting.leave_reports(run, summary)
+        return summary
+
+    state = concluding(return_state=True)
+    summary = state.result()
+    assert state.is_completed()
+    said = "ZeroDivisionError: nobody thought of this; make it again with `slmsearch report latest`"
+    assert summary["warnings"] == [f"tables and figures: {said}", f"report page: {said}"]
+    assert recorded == [summary], "MLflow has the warnings too"
+    assert f"warning  report page: {said}" in where_to_look(RunConfig(), summary)
+    assert "report page: ZeroDivisionError" in caplog.text
