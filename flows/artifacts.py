@@ -6,6 +6,7 @@ Retrieved and written text is untrusted and ends up in Markdown: it is escaped a
 import json
 import re
 from collections.abc import Mapping, Sequence
+from uuid import UUID
 
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
@@ -15,6 +16,11 @@ MAX_CELL_CHARS = 600
 def show_mlflow_run(address: str, run_id: str) -> None:
     """Link to the MLflow run."""
     create_link_artifact(address, link_text=f"MLflow run {run_id}", key="mlflow-run")
+
+
+def show_report(address: str, run_id: str) -> None:
+    """Link to the report page that the MLflow run holds."""
+    create_link_artifact(address, link_text=f"Report of MLflow run {run_id}", key="report", description="Every episode, curve and table")
 
 
 def show_findings(rows: Sequence[Mapping[str, str]]) -> None:
@@ -37,6 +43,27 @@ def show_comparison(markdown: str) -> None:
 def show_lineage(lineage: Mapping[str, str]) -> None:
     """Show what was made from what."""
     create_markdown_artifact(f"```json\n{json.dumps(lineage, indent=2)}\n```", key="lineage", description="Content keys, in order")
+
+
+def read_lineage(api: str, flow_run_id: str) -> dict[str, str] | None:
+    """Read back what `show_lineage` wrote for a flow run, None where there is nothing of it.
+
+    Args:
+        api: address of a Prefect API that answers.
+        flow_run_id: flow run.
+    """
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, ArtifactFilterKey
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    mine = ArtifactFilter(key=ArtifactFilterKey(any_=["lineage"]), flow_run_id=ArtifactFilterFlowRunId(any_=[UUID(flow_run_id)]))
+    with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
+        found = client.read_artifacts(artifact_filter=mine)
+    try:
+        value = json.loads(str(found[0].data).strip().removeprefix("```json").removesuffix("```"))
+    except (IndexError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def escape(text: str) -> str:

@@ -22,10 +22,19 @@ def where_to_look(config: RunConfig, result: Mapping[str, Any]) -> str:
     lines.append(f"Prefect  {up.ui if up else DEFAULT_UI}/runs/flow-run/{result['flow_run_id']}")
     if up is None:
         lines.append("         served by `slmsearch up`")
+    if page := result.get("report", {}).get("page"):
+        lines.append(f"Report   {short_path(Path(page))}")
+    for warning in result.get("warnings", ()):
+        lines.append(f"warning  {warning}")
     if "before" in result:
         latest = "latest-planner.json" if "worker_alone" in result else "latest.json"
-        lines.append(f"Summary  {_short(Path(config.paths.mlruns_dir) / latest)}")
+        lines.append(f"Summary  {short_path(Path(config.paths.mlruns_dir) / latest)}")
     return "\n".join(lines)
+
+
+def mlflow_artifact_url(config: RunConfig, experiment_id: str, run_id: str, artifact: str, up: UpRecord | None) -> str:
+    """Return the page that shows an artifact of a run."""
+    return f"{mlflow_run_url(config, experiment_id, run_id, up)}/artifacts/{artifact}"
 
 
 def mlflow_run_url(config: RunConfig, experiment_id: str, run_id: str, up: UpRecord | None) -> str:
@@ -39,6 +48,7 @@ def _served_store(config: RunConfig) -> str | None:
     return uri if uri and uri.startswith(("http://", "https://")) else None
 
 
-def _short(path: Path) -> str:
+def short_path(path: Path) -> str:
+    """Return a path relative to the project where it lies in it."""
     root = find_project_root()
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)

@@ -15,12 +15,13 @@ from flows.api import find_up
 from flows.artifacts import show_lineage, show_mlflow_run
 from flows.look import mlflow_run_url
 from flows.preflight import preflight
-from flows.settings import find_project_root, loggable, read_environment, recordable, resolve_paths
+from flows.settings import config_hash, find_project_root, loggable, read_environment, recordable, resolve_paths
 from flows.surroundings import prepare_surroundings
 from slmsearch.config import RunConfig
 from slmsearch.corpus.fingerprint import source_key
 from slmsearch.keys import content_key
 from slmsearch.planner.sources import problems_key
+from tasks.environment import describe_environment
 from tasks.tracking import Tracker, open_tracker
 
 DEFAULTS = RunConfig()
@@ -100,8 +101,10 @@ def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], Non
     with tracker.run(name, key, tags=_flow_tags()) as run_id:
         tracker.record_params(run_id, _of_the_system(config))
         tracker.record_json(run_id, recordable(config), "config.json")
+        tracker.record_json(run_id, describe_environment(), "environment.json")
         show_mlflow_run(mlflow_run_url(config, tracker.experiment_id, run_id, find_up(config)), run_id)
         pipeline = Pipeline(config, key, tracker, run_id)
+        pipeline.know(source_key=source or "", config_hash=config_hash(config))
         try:
             yield pipeline
         finally:

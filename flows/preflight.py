@@ -7,6 +7,7 @@ from slmsearch.errors import ConfigError
 from slmsearch.evaluate.policies import RANDOM, RETRIEVE_THEN_ANSWER
 from slmsearch.generate.load import check_local
 from slmsearch.judge.qualify import require_qualified
+from tasks.mirror import check_mirror
 from tasks.owners import require_reachable
 
 
@@ -34,7 +35,9 @@ def check_models(config: RunConfig) -> None:
         ModelError: the directory of one is missing.
         JudgeError: the judge's server does not answer, or does not have the model.
         PreflightError: the judge has not passed its qualification.
+        ConfigError: curves are to be mirrored and the package for it is missing.
     """
+    check_mirror(config)
     require_qualified(config.judge, config.paths.data_dir)
     if not config.policy.base_url:
         check_local(config.policy.model, "policy.model", "config.json")

@@ -4,8 +4,8 @@ from flows.artifacts import show_findings
 from flows.pipeline import Pipeline
 from flows.stages import Data, current_index, describe_failure, validated_corpus
 from slmsearch.config import RunConfig, TrackingConfig
-from tasks.caching import code_digest
 from tasks.corpus import ValidationFailed
+from tasks.environment import code_digest
 from tasks.planner import load_problems_task, validate_problems_task
 from tasks.record import findings_table, record_input, record_report
 

@@ -27,6 +27,7 @@ from pydantic_settings import (
 
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
+from slmsearch.keys import content_key
 
 ENV_PREFIX = "SLMSEARCH_"
 SHORT_NAMES = {
@@ -34,6 +35,8 @@ SHORT_NAMES = {
     "JUDGE_MODEL": "judge.model",
     "JUDGE_BASE_URL": "judge.base_url",
     "MLFLOW_TRACKING_URI": "tracking.uri",
+    "WANDB_PROJECT": "tracking.wandb_project",
+    "WANDB_ENTITY": "tracking.wandb_entity",
     "SANDBOX_PORT": "sandbox.port",
     "DOCKER_MEMORY_LIMIT": "sandbox.docker_memory_limit",
     "DOCKER_CPU_LIMIT": "sandbox.docker_cpu_limit",
@@ -253,6 +256,11 @@ def recordable(config: RunConfig, only_changed: bool = False) -> dict[str, Any]:
             place = place.setdefault(section, {})
         place[name] = list(value) if isinstance(value, tuple) else value
     return nested
+
+
+def config_hash(config: RunConfig) -> str:
+    """Hash settings as a run's `config.json` holds them."""
+    return content_key(config=recordable(config))
 
 
 def masked(config: RunConfig) -> dict[str, Any]:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.artifacts import escape, show_comparison, show_evaluations
+from flows.artifacts import escape, show_comparison
 from flows.pipeline import Pipeline
+from flows.reporting import leave_reports
 from slmsearch.evaluate.compare import replay
 from slmsearch.report.tables import comparison_table, describe_comparison
 from slmsearch.staging import replace_text
 from tasks.places import evals_dir
-from tasks.report import report_task
 
 LATEST = "latest.json"
 """In `paths.mlruns_dir`: the summary of the last finished `train-and-eval`."""
@@ -40,10 +40,10 @@ def conclude(run: Pipeline, outcome: Outcome) -> dict[str, Any]:
     """Write the summary of a finished run to `latest.json` and to both trackers, and return it."""
     with run.stage("report"):
         summary = summarise_run(run, outcome)
-        show_evaluations(report_task(run.run_id, summary["evaluations"], run.lineage["train_key"], run.config))
         show_comparison(render_comparison(run, outcome))
         run.tracker.record_metrics(run.run_id, {f"eval/{name}": value for name, value in outcome.after["metrics"].items()})
         run.tracker.record_json(run.run_id, summary, "summary.json")
+        leave_reports(run, summary)
     replace_text(Path(run.config.paths.mlruns_dir) / LATEST, json.dumps(summary, indent=2) + "\n")
     return summary
 

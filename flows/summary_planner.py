@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.artifacts import escape, show_comparison, show_evaluations
+from flows.artifacts import escape, show_comparison
 from flows.pipeline import Pipeline
+from flows.reporting import leave_reports
 from flows.summary import DIFFERENCE, Result
 from slmsearch.evaluate.compare import replay
 from slmsearch.evaluate.policies import WORKER_ALONE
 from slmsearch.report.tables import comparison_table, describe_comparison
 from slmsearch.staging import replace_text
 from tasks.places import evals_dir
-from tasks.report import report_task
 
 LATEST_PLANNER = "latest-planner.json"
 """In `paths.mlruns_dir`: the summary of the last finished `train-planner`."""
@@ -42,13 +42,13 @@ def conclude_planner(run: Pipeline, outcome: PlannerOutcome) -> dict[str, Any]:
     """Write the summary of a finished run to `latest-planner.json` and to both trackers, and return it."""
     with run.stage("report"):
         summary = summarise_planner(run, outcome)
-        show_evaluations(report_task(run.run_id, summary["evaluations"], run.lineage["train_key"], run.config))
         paths = [evals_dir(run.config) / found["key"] for found in (outcome.before, outcome.after)]
         comparison = replay(paths[0], paths[1], run.config.decision)
         decided = f"**{outcome.decision['decision']}**: {escape(outcome.decision['reason'])}"
         show_comparison("\n\n".join([comparison_table(comparison).to_markdown(), escape(describe_comparison(comparison)), decided]))
         run.tracker.record_metrics(run.run_id, {f"eval/{name}": value for name, value in outcome.after["metrics"].items()})
         run.tracker.record_json(run.run_id, summary, "summary.json")
+        leave_reports(run, summary)
     replace_text(Path(run.config.paths.mlruns_dir) / LATEST_PLANNER, json.dumps(summary, indent=2) + "\n")
     return summary
 

@@ -5,15 +5,12 @@ influence changes nothing, and by a digest of the code behind them. A stored res
 it names is there.
 """
 
-from functools import cache
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from prefect import Task
 from prefect.cache_policies import INPUTS, TASK_SOURCE, CachePolicy
 from prefect.client.schemas.objects import State, TaskRun
 
-import slmsearch
 from slmsearch.config import RunConfig
 from slmsearch.errors import (
     CorpusError,
@@ -25,7 +22,6 @@ from slmsearch.errors import (
     ServiceError,
     SlmSearchError,
 )
-from slmsearch.keys import file_key
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -76,11 +72,3 @@ def touches_network(config: RunConfig) -> bool:
 def fresh(task: Task[P, R], is_there: bool) -> Task[P, R]:
     """Return the task as it is where its artefact is complete on disk, else one that ignores its stored result."""
     return task if is_there else task.with_options(refresh_cache=True)
-
-
-@cache
-def code_digest(*rooms: str) -> str:
-    """Hash the source of rooms of `slmsearch`, and of what all of them use."""
-    root = Path(slmsearch.__file__).parent
-    files = [*root.glob("*.py"), *(path for room in rooms for path in (root / room).rglob("*") if path.suffix in {".py", ".txt"})]
-    return file_key(*sorted(files))

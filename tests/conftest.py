@@ -122,6 +122,8 @@ def isolated_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pyte
     monkeypatch.setenv("SLMSEARCH_PATHS__DATA_DIR", str(home / "data"))
     monkeypatch.setenv("SLMSEARCH_PATHS__MLRUNS_DIR", str(home / "mlruns"))
     # Code under test may set these for the process. Setting them here makes monkeypatch take them back after each test.
+    # MLflow leaves the last store there: a fixture of a whole module may have opened one before.
+    os.environ.pop("MLFLOW_TRACKING_URI", None)
     for name in ("PREFECT_HOME", "PREFECT_API_URL", "MLFLOW_TRACKING_URI"):
         before = os.environ.get(name)
         monkeypatch.setenv(name, before or "")

@@ -31,6 +31,7 @@ PROCESSES = {
     "flows/servers.py": "servers by name",
     "flows/up.py": "prefect deploy",
     "slmsearch/bench/sandbox.py": "bwrap --version",
+    "slmsearch/corpus/documents/processes.py": "the reader of documents, with its own module's name; paths go in hexadecimal",
     "slmsearch/learn/process.py": "the training process, whose job goes in as JSON",
     "slmsearch/sandbox/bubblewrap.py": "bwrap; the program goes through a pipe when the walls stand",
     "slmsearch/sandbox/docker.py": "docker; as for bwrap",

@@ -44,12 +44,17 @@ def evaluate(session: Session, policy: str | None, split: str | None, limit: int
 
 
 @command(_group, "train")
-def train(session: Session) -> None:
+@click.option("--live-plot", is_flag=True, help="Draw reward, accuracy and loss as it goes: here, and as live.html beside the checkpoints.")
+def train(session: Session, live_plot: bool) -> None:
     """Train an adapter with GRPO, or go on where a killed run stopped; nothing is compared or promoted."""
+    from contextlib import nullcontext
+
+    from flows.live import LivePlot
     from flows.look import where_to_look
     from flows.runner import run_flow
 
-    result = run_flow("train", session.config, session.say, here=True)
+    with LivePlot(session.config, session.say) if live_plot else nullcontext():
+        result = run_flow("train", session.config, session.say, here=True)
     session.say(where_to_look(session.config, result))
     text = f"adapter {result['adapter']}\nversion {result['version']}, {result['steps']} steps in {result['seconds']:.0f} s"
     session.finish(result, f"{text}\nnext    slmsearch evaluate --policy {result['adapter']}")

@@ -29,20 +29,26 @@ def build_problems(config: PlannerConfig, corpora_dir: Path) -> str:
         CorpusError: the source is missing or broken, or the problems cannot be written.
     """
     source = CorpusConfig(questions=config.problems, revision=config.revision, split_seed=config.split_seed)
-    return store_corpus(source, corpora_dir, lambda: ([], load_problems(config)), problems_key(config))
+    return store_corpus(source, corpora_dir, lambda: ([], load_problems(config)), problems_parts(config))
 
 
 def problems_key(config: PlannerConfig) -> str | None:
     """Name what a source would give without loading it; None where that cannot be known (the Hub does not answer)."""
+    parts = problems_parts(config)
+    return None if parts is None else content_key(**parts)
+
+
+def problems_parts(config: PlannerConfig) -> dict[str, Any] | None:
+    """Collect everything that decides what a source gives; None where that cannot be known."""
     shared = {"version": PROBLEMS_VERSION, "limit": config.limit, "split_seed": config.split_seed}
     if config.problems is None:
-        return content_key(kind="generated problems", count=config.generated, seed=config.seed, **shared)
+        return {"kind": "generated problems", "count": config.generated, "seed": config.seed, **shared}
     name = config.problems.removeprefix(HUB_PREFIX)
     if name != config.problems:
         commit = config.revision or hub_commit(name)
-        return commit and content_key(kind="problems", hub=name, subset=config.subset, commit=commit, **shared)
+        return {"kind": "problems", "hub": name, "subset": config.subset, "commit": commit, **shared} if commit else None
     path = Path(name)
-    return content_key(kind="problems", file=file_key(path), suffix=path.suffix, **shared) if path.is_file() else None
+    return {"kind": "problems", "file": file_key(path), "suffix": path.suffix, **shared} if path.is_file() else None
 
 
 def load_problems(config: PlannerConfig) -> list[Question]:

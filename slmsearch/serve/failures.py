@@ -94,4 +94,4 @@ def read_tail(log: Path) -> list[str]:
     except OSError:
         return []
     lines = [_COLOURS.sub("", line) for line in text.replace("\r", "\n").splitlines()]
-    return [line.strip()[:_SHOWN_CHARS] for line in lines if not _NOISE.search(line)]
+    return [line.strip()[:_SHOWN_CHARS].rstrip() for line in lines if not _NOISE.search(line)]

@@ -16,10 +16,11 @@ from slmsearch.config import RunConfig
 from slmsearch.evaluate.baselines import make_retrieve_then_answer
 from slmsearch.generate.scripted import ScriptedWriter
 from slmsearch.learn.checkpoints import file_hash
-from slmsearch.learn.files import ADAPTER, STEPS
+from slmsearch.learn.files import ADAPTER, JOB, STEPS
 from slmsearch.learn.job import TrainJob
 from slmsearch.learn.launch import TrainResult
 from slmsearch.learn.reports import Collapse, append_report, make_report
+from slmsearch.learn.result import write_manifest, write_sources
 from slmsearch.retrieval.embed import Progress, RememberingEmbedder, Vectors
 
 PAGES = 30
@@ -108,7 +109,11 @@ class FakeTraining:
         (adapter / "adapter_config.json").write_text("{}")
         weights = adapter / "adapter_model.safetensors"
         weights.write_bytes(self.content)
-        return TrainResult(adapter, file_hash(weights), STEPS_TRAINED, 1.5, 0, 0, {"sampling": 0.9, "update": 0.4, "other": 0.2})
+        spent = {"sampling": 0.9, "update": 0.4, "other": 0.2}
+        (job.directory / JOB).write_text(job.to_json(), encoding="utf-8")
+        write_sources(job)
+        write_manifest(job, STEPS_TRAINED, 1.5, 0, spent)
+        return TrainResult(adapter, file_hash(weights), STEPS_TRAINED, 1.5, 0, 0, spent)
 
     def train_control(self, config: RunConfig, out: Path, on_log: Callable[[int, dict[str, float]], None] | None = None) -> dict[str, Any]:
         out.mkdir(parents=True, exist_ok=True)

@@ -154,6 +154,8 @@ def test_a_full_disk_is_said_before_anything_is_embedded(
         (["search", "anything", "--index", "../.."], 3, "no index key"),
         (["index", "build", "--corpus.pages", "gone.jsonl"], 1, "gone.jsonl"),
         (["compare", "one", "two"], 3, "no evaluation 'one'"),
+        (["report"], 2, "Missing argument 'RUN...'"),
+        (["report", "latest", "--episodes", "-1"], 2, "-1 is not in the range"),
         (["run", "validate", "--corpus.pages", "gone.jsonl"], 2, "gone.jsonl does not exist"),
         (["run", "train-and-eval", "--policy.model", "data/no/model"], 3, "no model at"),
         (["train", "--policy.model", "data/no/model"], 3, "no model at"),
@@ -210,3 +212,20 @@ def test_two_stored_evaluations_are_compared_and_a_loss_is_exit_1(invoke: Invoke
     code, out, _ = invoke("compare", paths["good"], paths["bad"], "--json", "--decision.min_questions", "20")
     assert code == 1
     assert json.loads(out)["decision"] == "reject"
+
+
+def test_report_and_plot_take_a_run_and_say_where_it_went(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {"page": "/r/x.html", "bytes": 1_500_000, "artifact": "report/report.html", "warnings": ["x: evaluation of random is gone"]}
+    asked: list[Any] = []
+    runs = [{"run_id": "abcdef0123", "name": "clever-otter", "decision": "promote"}]
+    monkeypatch.setattr(
+        "tasks.page.make_page", lambda names, config, output, episodes: asked.append((names, episodes)) or {**made, "runs": runs}
+    )
+    code, out, err = invoke("report", "latest", "abcd", "--episodes", "20")
+    assert (code, asked) == (0, [(("latest", "abcd"), 20)])
+    assert out == "/r/x.html (1.5 MB), in MLflow as report/report.html\n  clever-otter  abcdef01  promote\n"
+    assert "warning: x: evaluation of random is gone" in err
+
+    monkeypatch.setattr("tasks.plot.plot_run", lambda run, config, output: {"folder": "f", "files": ["f/a.png"], "warnings": []})
+    code, out, _ = invoke("plot", "latest", "--no-show", "--json")
+    assert (code, json.loads(out)) == (0, {"folder": "f", "files": ["f/a.png"], "warnings": []})

@@ -19,13 +19,6 @@ RIGHT = {render_prompt(case.as_question(), case.answer): case.correct for case i
 Invoke = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture(scope="module")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("empty") / "mlflow.db"
-    MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
-
-
 @pytest.fixture
 def server() -> Iterator[JudgeServer]:
     with JudgeServer(Behaviour(truth=lambda prompt: RIGHT.get(prompt, False))) as server:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mlflow import MlflowClient
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.settings import PREFECT_API_URL
 
+from flows.artifacts import read_lineage
 from flows.device import device, device_names
 from flows.evaluate import evaluate
 from flows.reindex import reindex
@@ -38,13 +39,6 @@ pytestmark = [pytest.mark.usefixtures("prefect_harness"), pytest.mark.timeout(60
 @pytest.fixture
 def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     return replace_heavy_parts(monkeypatch)
-
-
-@pytest.fixture(scope="module")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("empty") / "mlflow.db"
-    MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
 
 
 @pytest.fixture
@@ -107,17 +101,27 @@ def test_train_and_eval_leaves_everything_where_people_and_machines_look(config:
     assert curve(tracker, runs["train"][0].info.run_id, "reward/mean") == [1, 2, 3, 4]
     assert curve(tracker, runs["train-control"][0].info.run_id, "optim/grad_norm") == [1]
     artifacts = {item.path for item in tracker.client.list_artifacts(parent.info.run_id)}
-    assert {"config.json", "lineage.json", "summary.json", "report.md", "figures"} <= artifacts
+    assert {"config.json", "lineage.json", "summary.json", "report.md", "figures", "report"} <= artifacts
+    assert "Report of <bdi>" in Path(summary["report"]["page"]).read_text()
+    assert summary["warnings"] == []
+    address = f"/runs/{parent.info.run_id}/artifacts/report/report.html"
+    assert [address in str(a.data) for a in shown_artifacts(summary["flow_run_id"]) if a.key == "report"] == [True]
     assert len(tracker.client.search_traces(locations=[tracker.experiment_id], run_id=runs["evaluate-after"][0].info.run_id)) == 4
 
     champion = tracker.champion(config.tracking.registered_model)
     assert champion is not None
     lineage = summary["lineage"]
+    assert read_lineage(str(PREFECT_API_URL.value()), summary["flow_run_id"]) == lineage
     assert champion["slmsearch.adapter_hash"] == lineage["adapter_hash"] == summary["training"]["hash"]
     assert champion["slmsearch.data_digest"] == lineage["data_digest"]
     assert champion["slmsearch.index_key"] == lineage["index_key"]
     assert champion["slmsearch.train_key"] == lineage["train_key"]
     assert lineage["model_version"] == champion["version"] == "1"
+
+
+def shown_artifacts(flow_run_id: str) -> list[Any]:
+    with get_client(sync_client=True) as client:
+        return [artifact for artifact in client.read_artifacts() if str(artifact.flow_run_id) == flow_run_id]
 
 
 def test_a_second_run_finds_what_has_not_changed(config: RunConfig) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mlflow import MlflowClient
 
 from flows.evaluate import evaluate
 from flows.text import render_result
@@ -44,13 +43,6 @@ def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     return training
 
 
-@pytest.fixture(scope="module")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("empty") / "mlflow.db"
-    MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
-
-
 @pytest.fixture
 def config(isolated_environment: Path, training: FakeTraining, empty_store: Path) -> RunConfig:
     planner = {"generated": PROBLEMS, "independence": "words", "max_plan_tokens": 10_000}
@@ -75,6 +67,8 @@ def test_the_whole_flow(config: RunConfig) -> None:
     assert latest["controls"]["plans-shuffled"]["answer/correct"] < 0.1
     assert latest["decision"] == "promote"
     assert not (Path(config.paths.mlruns_dir) / "latest.json").exists()
+    assert "Gain over the worker alone" not in (page := Path(latest["report"]["page"]).read_text()), "the stand-in reports no gain"
+    assert "Suspected reward hacks" in page and latest["warnings"] == []
 
     stages = runs_of(config)
     expected = {"validate", "evaluate-worker-alone", "evaluate-before", "train", "lay-out", "evaluate-after", "compare", "report"}

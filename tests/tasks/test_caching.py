@@ -7,7 +7,8 @@ from prefect.states import Failed
 
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError, JudgeError, ModelError, ServiceError
-from tasks.caching import _is_outage, cached, code_digest, fresh, retried, touches_network
+from tasks.caching import _is_outage, cached, fresh, retried, touches_network
+from tasks.environment import code_digest
 
 
 @task(**cached("config"))

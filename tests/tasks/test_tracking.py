@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import mlflow
 import pytest
 
 from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
@@ -24,7 +25,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def tracker(store: Path, request: pytest.FixtureRequest) -> Iterator[Tracker]:
     """One experiment per test in one store, whose tables take seconds to make."""
-    tracking.mlflow.set_tracking_uri(None)
+    mlflow.set_tracking_uri(None)
     yield Tracker(f"sqlite:///{store}/mlflow.db", request.node.name[:60], store)
 
 

@@ -1,4 +1,4 @@
-"""Everything that is written to MLflow or read from it; the only file that imports it.
+"""Everything that runs write to MLflow, and what they read back to go on.
 
 Every call names its run: MLflow's fluent calls open a stray run where none is active, and its stack of active runs is
 per thread. Runs carry the content key of what they record (`slmsearch.key`) and the process that owns them, so that a re-run
@@ -8,10 +8,11 @@ goes on in the run a killed process left behind. What an episode's trace looks l
 import functools
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import mlflow
 from filelock import FileLock
@@ -19,45 +20,18 @@ from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.environment_variables import MLFLOW_ENABLE_ASYNC_TRACE_LOGGING
 from mlflow.exceptions import MlflowException
-from sqlalchemy.exc import SQLAlchemyError
 
 from slmsearch.config import RunConfig
 from slmsearch.errors import ModelError, ServiceError
 from tasks.owners import is_orphan, one_line, owner_tag, require_reachable
 from tasks.traces import Span
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from tasks.tracking.service import ADAPTER_HASH, CHAMPION, KEY, NO_SUCH_THING, OWNER, STAGE, as_service, tracking_uri
 
 MAX_PARAM_CHARS = 6000
 MAX_TAG_CHARS = 5000
 PARAMS_PER_BATCH = 100
 METRICS_PER_BATCH = 1000
 TRACES_PER_LINK = 100
-NO_SUCH_THING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
-CHAMPION = "champion"
-"""Alias of the promoted model version."""
-KEY, STAGE, OWNER, ADAPTER_HASH, BASE_MODEL = (f"slmsearch.{name}" for name in ("key", "stage", "owner", "adapter_hash", "base_model"))
-"""Tags of runs and model versions."""
-
-
-def _as_service(function: Callable[P, R]) -> Callable[P, R]:
-    """Turn MLflow's errors into a `ServiceError`."""
-
-    @functools.wraps(function)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return function(*args, **kwargs)
-        except (MlflowException, SQLAlchemyError) as error:
-            where = mlflow.get_tracking_uri()
-            raise ServiceError(f"MLflow at {where}: {one_line(error)}; check tracking.uri and paths.mlruns_dir") from error
-
-    return wrapped
-
-
-def tracking_uri(config: RunConfig) -> str:
-    """Return the address of the store: the configured one, or SQLite in `paths.mlruns_dir`."""
-    return config.tracking.uri or f"sqlite:///{Path(config.paths.mlruns_dir).resolve()}/mlflow.db"
 
 
 @functools.lru_cache(maxsize=8)
@@ -73,7 +47,7 @@ def open_tracker(config: RunConfig) -> "Tracker":
 class Tracker:
     """One experiment of one MLflow store."""
 
-    @_as_service
+    @as_service
     def __init__(self, uri: str, experiment: str, mlruns_dir: Path) -> None:
         """Connect, and create the experiment where it is missing.
 
@@ -102,7 +76,7 @@ class Tracker:
 
     # Runs
 
-    @_as_service
+    @as_service
     def start_run(self, stage: str, key: str, parent: str | None = None, tags: Mapping[str, str] | None = None) -> str:
         """Start a run, or go on with the unfinished one of the same stage and key.
 
@@ -129,7 +103,7 @@ class Tracker:
                 return str(run.info.run_id)
         return None
 
-    @_as_service
+    @as_service
     def end_run(self, run_id: str, status: str) -> None:
         """End a run as FINISHED, FAILED or KILLED."""
         self.client.set_terminated(run_id, status=status)
@@ -148,7 +122,7 @@ class Tracker:
             raise
         self.end_run(run_id, "FINISHED")
 
-    @_as_service
+    @as_service
     def end_orphans(self) -> int:
         """End as KILLED every run whose process on this machine is gone; return how many there were."""
         running = self.client.search_runs([self.experiment_id], "attributes.status = 'RUNNING'", max_results=1000)
@@ -160,12 +134,12 @@ class Tracker:
 
     # What a run records
 
-    @_as_service
+    @as_service
     def set_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
         """Set tags, the last value wins."""
         self.client.log_batch(run_id, tags=[RunTag(name, str(value)[:MAX_TAG_CHARS]) for name, value in tags.items()])
 
-    @_as_service
+    @as_service
     def find_tag(self, run_id: str, name: str) -> str | None:
         """Return a tag of a run, None if the run or the tag does not exist."""
         try:
@@ -176,7 +150,25 @@ class Tracker:
             raise
         return None if value is None else str(value)
 
-    @_as_service
+    @as_service
+    def top_runs(self, stage: str) -> list[tuple[str, str, float, dict[str, str]]]:
+        """Return id, status, start (seconds since the epoch) and tags of the runs of a name that are no other's children."""
+        mine = f"tags.`{STAGE}` = '{stage}'"
+        found = self.client.search_runs([self.experiment_id], mine, max_results=10_000)
+        facts = [(run.info.run_id, run.info.status, run.info.start_time / 1000, run.data.tags) for run in found]
+        return [fact for fact in facts if "mlflow.parentRunId" not in fact[-1]]
+
+    @as_service
+    def read_json(self, run_id: str, name: str) -> dict[str, Any] | None:
+        """Return a JSON artifact, None if the run has none of that name."""
+        if name not in {item.path for item in self.client.list_artifacts(run_id)}:
+            return None
+        with TemporaryDirectory() as folder:
+            path = Path(self.client.download_artifacts(run_id, name, folder))
+            value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return value
+
+    @as_service
     def record_params(self, run_id: str, params: Mapping[str, Any]) -> None:
         """Record params that the run does not have yet; MLflow lets none be changed."""
         known = self.client.get_run(run_id).data.params
@@ -184,42 +176,42 @@ class Tracker:
         for i in range(0, len(fresh), PARAMS_PER_BATCH):
             self.client.log_batch(run_id, params=fresh[i : i + PARAMS_PER_BATCH])
 
-    @_as_service
+    @as_service
     def record_json(self, run_id: str, value: Mapping[str, Any], name: str) -> None:
         """Store a JSON artifact, replacing one of that name."""
         self.client.log_dict(run_id, dict(value), name)
 
-    @_as_service
+    @as_service
     def record_text(self, run_id: str, text: str, name: str) -> None:
         """Store a text artifact, replacing one of that name."""
         self.client.log_text(run_id, text, name)
 
-    @_as_service
+    @as_service
     def record_file(self, run_id: str, path: Path, folder: str) -> None:
         """Store a file or the contents of a directory under a folder of the run's artifacts."""
         store = self.client.log_artifacts if path.is_dir() else self.client.log_artifact
         store(run_id, str(path), folder)
 
-    @_as_service
+    @as_service
     def record_dataset(self, run_id: str, name: str, digest: str, source: str, profile: str, context: str) -> None:
         """Record a data set as input of the run; repeating it changes nothing."""
         dataset = Dataset(name=name, digest=digest, source_type="local", source=json.dumps({"uri": source}), profile=profile)
         self.client.log_inputs(run_id, datasets=[DatasetInput(dataset, [InputTag("mlflow.data.context", context)])])
 
-    @_as_service
+    @as_service
     def record_metrics(self, run_id: str, metrics: Mapping[str, float], step: int = 0, time_s: float | None = None) -> None:
         """Record metrics of a step, unless the run has a point of that name at that step or later."""
         known = self.client.get_run(run_id).data.metrics
         fresh = {name: value for name, value in metrics.items() if name not in known or self._last_step(run_id, name) < step}
         self._log_points(run_id, [(step, fresh, time_s)])
 
-    @_as_service
+    @as_service
     def record_steps(self, run_id: str, steps: Iterable[tuple[int, Mapping[str, float], float]]) -> None:
         """Record `(step, metrics, time)` as curves, one write per step; see `last_step` for going on with a curve."""
         for step in steps:
             self._log_points(run_id, [step])
 
-    @_as_service
+    @as_service
     def last_step(self, run_id: str) -> int:
         """Return the highest step that any metric of the run has, 0 if it has none."""
         return max((self._last_step(run_id, name) for name in self.client.get_run(run_id).data.metrics), default=0)
@@ -236,7 +228,7 @@ class Tracker:
         for i in range(0, len(metrics), METRICS_PER_BATCH):
             self.client.log_batch(run_id, metrics=metrics[i : i + METRICS_PER_BATCH])
 
-    @_as_service
+    @as_service
     def record_table(self, run_id: str, rows: Sequence[Mapping[str, Any]], name: str) -> None:
         """Store rows as a table that MLflow's UI shows; a table of that name is left alone, for MLflow would append to it."""
         folder = name.rpartition("/")[0]
@@ -245,7 +237,7 @@ class Tracker:
         columns = {column: [_cell(row[column]) for row in rows] for column in rows[0]}
         self.client.log_table(run_id, columns, name)
 
-    @_as_service
+    @as_service
     def record_traces(self, run_id: str, key: str, traces: Sequence[tuple[Span, Mapping[str, str]]]) -> None:
         """Record traces and link them to the run; traces recorded before under the same key are only linked.
 
@@ -295,7 +287,7 @@ class Tracker:
 
     # Models
 
-    @_as_service
+    @as_service
     def register_adapter(self, run_id: str, adapter: Path, name: str, tags: Mapping[str, str]) -> str:
         """Store a LoRA adapter in a run and register it; return its version, an old one where the adapter's hash is known.
 
@@ -325,7 +317,7 @@ class Tracker:
         versions = self.client.search_model_versions(f"name = '{name}'", max_results=1000)
         return next((str(v.version) for v in versions if v.tags.get(ADAPTER_HASH) == adapter_hash), None)
 
-    @_as_service
+    @as_service
     def champion(self, name: str) -> dict[str, str] | None:
         """Return version and tags of the promoted adapter, None if there is none."""
         try:
@@ -337,7 +329,7 @@ class Tracker:
             raise
         return {**version.tags, "version": str(version.version)}
 
-    @_as_service
+    @as_service
     def promote(self, name: str, version: str, expected: str | None) -> None:
         """Move the alias `champion` to a version.
 
@@ -355,7 +347,7 @@ class Tracker:
                 raise ServiceError(f"champion of {name} moved from {expected} to {current} meanwhile; compare again before promoting")
             self.client.set_registered_model_alias(name, CHAMPION, version)
 
-    @_as_service
+    @as_service
     def fetch_adapter(self, name: str, version: str) -> Path:
         """Return a directory with a version's adapter, fetched if the store is remote.
 

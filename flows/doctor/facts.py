@@ -1,0 +1,118 @@
+"""What is looked at, and what is said about it: plain data, so that every check can be tried on facts made up."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+Severity = Literal["error", "warning", "info"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong."""
+
+    check: str
+    severity: Severity
+    """`error`: a run will fail or somebody else can get in. `warning`: it may. `info`: worth knowing."""
+    message: str
+    remedy: str
+    """What to do, one line."""
+    fix: str = ""
+    """Name of what `--fix` does about it; empty where a person must."""
+
+    def describe(self) -> str:
+        """Say it in one line."""
+        return f"{self.message}; {self.remedy}"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A socket on which a server of ours waits."""
+
+    service: Literal["prefect", "mlflow", "chroma", "model"]
+    host: str
+    port: int
+    pid: int
+    guarded: bool
+    """Whether it asks who is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A work pool."""
+
+    name: str
+    paused: bool
+    online_workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A global concurrency limit of a device."""
+
+    name: str
+    limit: int
+    active_slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """An automation that waits for an event and acts when it does not come."""
+
+    name: str
+    expect: tuple[str, ...]
+    within_s: float
+    enabled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PrefectFacts:
+    """What a Prefect API says of itself."""
+
+    url: str
+    pools: tuple[Pool, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    watches: tuple[Watch, ...] = ()
+    automations: tuple[str, ...] = ()
+    """Names of all."""
+    live_runs: int = 0
+    """Flow runs that run."""
+    scheduled: int = 0
+    """Deployments of the project."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that is looked at."""
+
+    python: tuple[int, int] = (3, 11)
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Installed, by normalised name."""
+    requirements: tuple[str, ...] = ()
+    """Of slmsearch, as its metadata have them."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    free_bytes: Mapping[str, int] = field(default_factory=dict)
+    """By directory."""
+    unwritable: tuple[str, ...] = ()
+    listeners: tuple[Listener, ...] = ()
+    prefect: PrefectFacts | None = None
+    """None: no API answers."""
+    prefect_expected: str = ""
+    """Address the user named; empty where none was."""
+    devices: tuple[str, ...] = ()
+    """Names of the limits the configured run needs."""
+    chroma_server: tuple[str, str] | None = None
+    """Address and version of a Chroma server the environment names; the version is empty where it does not answer."""
+    abandoned: tuple[Path, ...] = ()
+    """Temporary files and directories whose writer is gone."""
+    dead_records: tuple[Path, ...] = ()
+    """Files that say a server runs which does not."""
+    dead_locks: tuple[Path, ...] = ()
+    """Training directories whose last process is gone and whose training has not ended."""
+    orphans: int = 0
+    """MLflow runs that show as running on this machine and whose process is gone."""
+    file_store: bool = False
+    """Whether the MLflow directory holds a store of files, which MLflow no longer takes."""
+    damaged: tuple[str, ...] = ()
+    """What could not be looked at, and why."""

@@ -1,0 +1,184 @@
+"""Taking away what nothing needs: checkpoints, index versions, evaluations, trainings, corpora, traces and runs.
+
+First a plan, then, only where it is asked for, the deed; what is in use (`retention.py`) or young stays. Before something goes, its
+manifest is written to `pruned.jsonl`, so that a lineage can still name it.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from slmsearch.config import RunConfig
+from slmsearch.errors import ServiceError
+from slmsearch.learn.files import CHECKPOINTS, MANIFEST
+from slmsearch.learn.launch import is_held
+from slmsearch.lineage.pruned import remember
+from slmsearch.staging import STAGING_PREFIX, find_abandoned, remove_abandoned
+from tasks.retention import KEPT_VERSIONS, InUse, children, in_use, parents
+from tasks.tracking import Ledger, RunRecord, open_ledger
+
+DAY_S = 86_400.0
+KINDS = {"corpora": "corpus", "indexes": "index", "evals": "eval", "trainings": "training"}
+"""Field of `InUse` -> kind in a lineage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What may go."""
+
+    older_than_days: float = 14.0
+    """Nothing younger goes, nor what a run touched since."""
+    kept_versions: int = KEPT_VERSIONS
+    """Newest versions of each registered model whose lineage stays, beside those with an alias."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Something that may go."""
+
+    kind: str
+    """`corpora`, `indexes`, `evals`, `trainings`, `checkpoints`, `half-written`, `traces`, `runs`."""
+    key: str
+    age_days: float
+    num_bytes: int = 0
+    path: Path | None = None
+    experiment: str = ""
+    """MLflow experiment of a trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would go, and what stays because it is needed."""
+
+    items: tuple[Item, ...]
+    used: InUse
+
+
+def plan(config: RunConfig, rules: Rules, now: float | None = None) -> Plan:
+    """Say what may go; changes nothing.
+
+    Args:
+        config: says where things lie.
+        rules: what may go.
+        now: seconds since the epoch; None takes the clock.
+
+    Raises:
+        ServiceError: the MLflow store cannot be read: what its aliases need is not known, so nothing may go.
+    """
+    now = time.time() if now is None else now
+    limit = now - rules.older_than_days * DAY_S
+    used = in_use(config, rules.kept_versions, used_since=limit)
+    ledger = open_ledger(config)
+    items = [*_artefacts(config, used, limit, now), *_checkpoints(config, limit, now), *_half_written(config, now)]
+    if ledger is not None:
+        items += [*_traces(ledger, used, limit, now), *_runs(ledger, used, limit, now)]
+    return Plan(tuple(items), used)
+
+
+def _artefacts(config: RunConfig, used: InUse, limit: float, now: float) -> Iterator[Item]:
+    for kind, parent in parents(config).items():
+        for path in children(parent):
+            changed = _changed_s(path)
+            if path.name == "sources" or path.name in getattr(used, kind) or changed >= limit:
+                continue
+            yield Item(kind, path.name, (now - changed) / DAY_S, _size(path), path)
+
+
+def _checkpoints(config: RunConfig, limit: float, now: float) -> Iterator[Item]:
+    """Find checkpoints of finished trainings: nothing goes on from them. Those of unfinished ones stay as long as these do."""
+    for path in children(parents(config)["trainings"]):
+        checkpoints = path / CHECKPOINTS
+        if not checkpoints.is_dir() or not (path / MANIFEST).is_file() or is_held(path):
+            continue
+        changed = _changed_s(path / MANIFEST)
+        if changed < limit and any(checkpoints.iterdir()):
+            yield Item("checkpoints", path.name, (now - changed) / DAY_S, _size(checkpoints), checkpoints)
+
+
+def _half_written(config: RunConfig, now: float) -> Iterator[Item]:
+    for parent in parents(config).values():
+        for path in find_abandoned(parent):
+            yield Item("half-written", path.name, (now - _changed_s(path)) / DAY_S, _size(path), path)
+
+
+def _traces(ledger: Ledger, used: InUse, limit: float, now: float) -> Iterator[Item]:
+    for experiment, traces in ledger.traces(limit).items():
+        for trace, evaluation, at in traces:
+            if evaluation not in used.evals:
+                yield Item("traces", trace, (now - at) / DAY_S, experiment=experiment)
+
+
+def _runs(ledger: Ledger, used: InUse, limit: float, now: float) -> Iterator[Item]:
+    """Find whole families of runs that are over, old, and made no registered version, kept or not."""
+    families: dict[str, list[RunRecord]] = {}
+    for run in ledger.runs():
+        families.setdefault(run.parent or run.id, []).append(run)
+    makers = {version.run_id for version in ledger.versions()}
+    for family in families.values():
+        needed = any(run.id in used.runs or run.id in makers or run.is_live for run in family)
+        last = max(run.ended_s or run.started_s for run in family)
+        if not needed and last < limit:
+            yield from (Item("runs", run.id, (now - last) / DAY_S) for run in family)
+
+
+def carry_out(config: RunConfig, rules: Rules, now: float | None = None) -> tuple[list[Item], list[str]]:
+    """Plan again and take away what may go; return what went, and what could not, one line each.
+
+    Raises:
+        ServiceError: the store cannot be read, or another housekeeping is at work.
+    """
+    data_dir = Path(config.paths.data_dir)
+    data_dir.mkdir(parents=True, exist_ok=True)
+    gone: list[Item] = []
+    failed: list[str] = []
+    try:
+        with FileLock(data_dir / "housekeeping.lock", timeout=0):
+            for item in plan(config, rules, now).items:
+                try:
+                    _take_away(item, config)
+                    gone.append(item)
+                except (OSError, ServiceError) as error:
+                    failed.append(f"{item.kind} {item.key}: {' '.join(str(error).split())}")
+    except Timeout as error:
+        raise ServiceError(f"another housekeeping is at work in {data_dir}; wait for it") from error
+    return gone, failed
+
+
+def _take_away(item: Item, config: RunConfig) -> None:
+    if item.kind in ("runs", "traces"):
+        ledger = open_ledger(config)
+        assert ledger is not None
+        if item.kind == "runs":
+            ledger.delete_run(item.key)
+        else:
+            ledger.delete_traces(item.experiment, [item.key])
+        return
+    assert item.path is not None
+    if item.kind == "half-written":
+        remove_abandoned(item.path.parent)
+    elif item.kind == "checkpoints":
+        shutil.rmtree(item.path)
+    else:
+        remember(Path(config.paths.data_dir), KINDS[item.kind], item.path)
+        # Renaming first keeps readers from finding a directory that is half deleted.
+        going = item.path.with_name(f"{STAGING_PREFIX}{item.path.name}-{os.getpid()}")
+        item.path.replace(going)
+        shutil.rmtree(going)
+
+
+def _changed_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # it went a moment ago
+        return float("inf")
+
+
+def _size(path: Path) -> int:
+    if path.is_file():
+        return path.stat().st_size
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

@@ -1,0 +1,26 @@
+"""MLflow; nothing outside this package imports it.
+
+`tracker.py` is what a run writes, `ledger.py` what people and other commands read of all runs, `service.py` where the store is.
+"""
+
+from tasks.tracking.ledger import Ledger, RunRecord, VersionRecord, open_ledger
+from tasks.tracking.service import ADAPTER_HASH, BASE_MODEL, CHAMPION, KEY, OWNER, PREFIX, STAGE, tracking_uri
+from tasks.tracking.tracker import MAX_PARAM_CHARS, Tracker, open_tracker
+
+__all__ = [
+    "ADAPTER_HASH",
+    "BASE_MODEL",
+    "CHAMPION",
+    "KEY",
+    "MAX_PARAM_CHARS",
+    "OWNER",
+    "PREFIX",
+    "STAGE",
+    "Ledger",
+    "RunRecord",
+    "Tracker",
+    "VersionRecord",
+    "open_ledger",
+    "open_tracker",
+    "tracking_uri",
+]

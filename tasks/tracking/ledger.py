@@ -1,0 +1,201 @@
+"""What the store holds of all runs and model versions, in every experiment; and deleting what nobody needs.
+
+Reading creates nothing: a store that is not there is an empty one.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mlflow
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+
+from slmsearch.config import RunConfig
+from slmsearch.errors import ModelError
+from tasks.owners import is_orphan, one_line, require_reachable
+from tasks.tracking.service import KEY, NO_SUCH_THING, OWNER, STAGE, as_service, tracking_uri
+
+PARENT = "mlflow.parentRunId"
+PAGE = 1000
+TRACES_PER_DELETE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A run of ours, as the store has it."""
+
+    id: str
+    experiment_id: str
+    stage: str
+    key: str
+    """Content key of what it records."""
+    parent: str | None
+    status: str
+    started_s: float
+    """Seconds since the epoch."""
+    ended_s: float | None
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it runs, as far as is known: its process on this machine is not gone."""
+        return self.status == "RUNNING" and not is_orphan(self.tags.get(OWNER, ""))
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRecord:
+    """A version of a registered model."""
+
+    name: str
+    version: str
+    aliases: tuple[str, ...]
+    run_id: str
+    """Run that made it; empty where none is named."""
+    source: str
+    created_s: float
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """Name and version, as a person writes them."""
+        return f"{self.name}/{self.version}"
+
+
+def open_ledger(config: RunConfig) -> "Ledger | None":
+    """Open the store of a run for reading; None where it is a local one that was never written.
+
+    Raises:
+        ServiceError: it cannot be reached.
+    """
+    uri = tracking_uri(config)
+    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file():
+        return None
+    return Ledger(uri)
+
+
+class Ledger:
+    """All runs and model versions of one store."""
+
+    @as_service
+    def __init__(self, uri: str) -> None:
+        """Connect.
+
+        Raises:
+            ServiceError: the store cannot be reached or read.
+        """
+        require_reachable(uri)
+        mlflow.set_tracking_uri(uri)
+        self.uri = uri
+        self.client = MlflowClient(tracking_uri=uri)
+
+    @as_service
+    def runs(self) -> list[RunRecord]:
+        """Return every run that carries our tags, the newest first."""
+        experiments = [found.experiment_id for found in self.client.search_experiments()]
+        return [_run_record(run) for run in self._pages(experiments) if KEY in run.data.tags]
+
+    def _pages(self, experiments: list[str]) -> Iterator[Any]:
+        token: str | None = None
+        while experiments:
+            page = self.client.search_runs(experiments, "", order_by=["attributes.start_time DESC"], max_results=PAGE, page_token=token)
+            yield from page
+            token = page.token
+            if not token:
+                return
+
+    @as_service
+    def versions(self) -> list[VersionRecord]:
+        """Return every version of every registered model, the newest first."""
+        aliases: dict[tuple[str, str], list[str]] = {}
+        for model in self.client.search_registered_models(max_results=PAGE):
+            for alias, version in model.aliases.items():
+                aliases.setdefault((model.name, str(version)), []).append(alias)
+        found = [_version_record(version, aliases) for version in self.client.search_model_versions(max_results=PAGE)]
+        return sorted(found, key=lambda version: version.created_s, reverse=True)
+
+    @as_service
+    def params(self, run_id: str) -> dict[str, str]:
+        """Return the params of a run."""
+        return dict(self.client.get_run(run_id).data.params)
+
+    @as_service
+    def metrics(self, run_id: str) -> dict[str, float]:
+        """Return the last value of every metric of a run."""
+        return dict(self.client.get_run(run_id).data.metrics)
+
+    def read_json(self, run_id: str, name: str) -> dict[str, Any] | None:
+        """Return a JSON artifact of a run, None where it has none of that name."""
+        try:
+            value = json.loads(mlflow.artifacts.load_text(f"runs:/{run_id}/{name}"))
+        except (OSError, ValueError, MlflowException):
+            return None
+        return value if isinstance(value, dict) else None
+
+    def adapter_of(self, version: VersionRecord) -> Path:
+        """Return a directory with the registered copy of an adapter, fetched if the store is remote.
+
+        Raises:
+            ModelError: its files are gone.
+        """
+        try:
+            if version.source.startswith(f"runs:/{version.run_id}/"):
+                home = self.client.get_run(version.run_id).info.artifact_uri.removeprefix("file://")
+                if Path(home).is_dir():
+                    return Path(home) / version.source.removeprefix(f"runs:/{version.run_id}/")
+            uri = self.client.get_model_version_download_uri(version.name, version.version)
+            return Path(mlflow.artifacts.download_artifacts(artifact_uri=uri, tracking_uri=self.uri))
+        except (OSError, MlflowException) as error:
+            raise ModelError(f"the registered copy of {version.label} cannot be read ({one_line(error)}); register it again") from error
+
+    # Housekeeping
+
+    @as_service
+    def delete_run(self, run_id: str) -> None:
+        """Mark a run as deleted, as MLflow's UI does; `mlflow gc` frees its space. One that is gone already is no error."""
+        try:
+            self.client.delete_run(run_id)
+        except MlflowException as error:
+            if error.error_code not in NO_SUCH_THING:
+                raise
+
+    @as_service
+    def traces(self, before_s: float) -> dict[str, list[tuple[str, str, float]]]:
+        """Return the traces older than a time: experiment -> (trace, evaluation it is a sample of, time in seconds)."""
+        found: dict[str, list[tuple[str, str, float]]] = {}
+        older = f"attributes.timestamp_ms < {int(before_s * 1000)}"
+        for experiment in (item.experiment_id for item in self.client.search_experiments()):
+            token: str | None = None
+            while True:
+                page = self.client.search_traces(
+                    locations=[experiment], filter_string=older, max_results=100, include_spans=False, page_token=token
+                )
+                for trace in page:
+                    info = trace.info
+                    known = (str(info.trace_id), str(info.tags.get("eval_key", "")), info.timestamp_ms / 1000)
+                    found.setdefault(experiment, []).append(known)
+                token = page.token
+                if not token:
+                    break
+        return found
+
+    @as_service
+    def delete_traces(self, experiment_id: str, trace_ids: list[str]) -> int:
+        """Delete traces and return how many there were."""
+        chunks = [trace_ids[i : i + TRACES_PER_DELETE] for i in range(0, len(trace_ids), TRACES_PER_DELETE)]
+        return sum(int(self.client.delete_traces(experiment_id, trace_ids=chunk)) for chunk in chunks)
+
+
+def _run_record(run: Any) -> RunRecord:
+    info, tags = run.info, dict(run.data.tags)
+    ended = info.end_time / 1000 if info.end_time else None
+    names = (tags.get(STAGE, str(info.run_name)), tags[KEY], tags.get(PARENT))
+    return RunRecord(str(info.run_id), str(info.experiment_id), *names, str(info.status), info.start_time / 1000, ended, tags)
+
+
+def _version_record(found: Any, aliases: Mapping[tuple[str, str], list[str]]) -> VersionRecord:
+    known = tuple(sorted(aliases.get((found.name, str(found.version)), ())))
+    made = found.creation_timestamp / 1000
+    return VersionRecord(found.name, str(found.version), known, found.run_id or "", str(found.source or ""), made, dict(found.tags))

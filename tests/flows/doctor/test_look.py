@@ -1,0 +1,93 @@
+"""Looking at a real directory and a real server on a port, and mending what is safe."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flows.api import record_path
+from flows.doctor import look as looking
+from flows.doctor.examine import examine
+from flows.doctor.look import look
+from flows.doctor.mend import FIXES, mend
+from slmsearch.config import RunConfig
+from slmsearch.staging import STAGING_PREFIX
+from tasks.places import index_dir, trainings_dir
+from tasks.tracking import OWNER, open_tracker
+from tests.flows.fakes import make_config, write_corpus
+
+
+def gone_pid() -> int:
+    done = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+@pytest.fixture
+def config(isolated_environment: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
+    monkeypatch.setattr(looking, "find_project_root", lambda: isolated_environment)
+    monkeypatch.setenv("PREFECT_HOME", str(isolated_environment / "prefect"))
+    return make_config(isolated_environment, write_corpus(isolated_environment / "corpus"), empty_store)
+
+
+def test_what_killed_processes_left_is_found_and_mended(config: RunConfig, isolated_environment: Path) -> None:
+    pid = gone_pid()
+    half = index_dir(config) / f"{STAGING_PREFIX}abc-{pid}"
+    half.mkdir(parents=True)
+    mine = index_dir(config) / f"{STAGING_PREFIX}abc-{os.getpid()}"
+    mine.mkdir()
+    broken = trainings_dir(config) / "abc"
+    broken.mkdir(parents=True)
+    (broken / "lock").write_text(str(pid))
+    record = record_path(config)
+    record.parent.mkdir(parents=True)
+    record.write_text(json.dumps({"pid": pid, "api": "http://127.0.0.1:9/api", "ui": "", "mlflow": ""}))
+    tracker = open_tracker(config)
+    run = tracker.start_run("train", "key")
+    tracker.set_tags(run, {OWNER: f"{socket.gethostname()} {pid} 12345"})
+
+    facts = look(config)
+    assert (facts.abandoned, facts.dead_records, facts.dead_locks, facts.orphans) == ((half,), (record,), (broken,), 1)
+    done = mend(examine(facts), facts, config)
+    assert len(done) == 3
+    again = look(config)
+    assert (again.abandoned, again.dead_records, again.orphans) == ((), (), 0)
+    assert again.dead_locks == (broken,), "a training that can go on is left alone"
+    assert mine.is_dir(), "its writer lives"
+
+
+def test_a_server_on_an_open_port_is_seen(config: RunConfig, tmp_path: Path) -> None:
+    program = tmp_path / "serve.py"
+    program.write_text(
+        "import socket, sys\ns = socket.socket()\ns.bind(('0.0.0.0', 0))\ns.listen()\n"
+        "print(s.getsockname()[1], flush=True)\nsys.stdin.read()\n"
+    )
+    command = [sys.executable, str(program), "chroma run"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdin is not None
+        port = int(process.stdout.readline())
+        found = [item for item in look(config).listeners if item.port == port]
+        process.stdin.close()
+    assert [(item.service, item.host, item.pid, item.guarded) for item in found] == [("chroma", "0.0.0.0", process.pid, False)]
+
+
+def test_the_installation_these_tests_run_in_is_sound(config: RunConfig) -> None:
+    wrong = [finding.describe() for finding in examine(look(config)) if finding.check in ("versions", "requirements", "python", "chroma")]
+    assert wrong == []
+
+
+def test_a_store_that_cannot_be_read_is_a_finding(config: RunConfig) -> None:
+    (Path(config.paths.mlruns_dir) / "mlflow.db").write_text("this is no database, not even a small one")
+    assert any("MLflow at" in finding.message for finding in examine(look(config)))
+
+
+def test_every_fix_that_a_finding_names_exists() -> None:
+    import inspect
+
+    from flows.doctor import leftovers, packages, services
+
+    named = {part.split('"')[1] for module in (leftovers, packages, services) for part in inspect.getsource(module).split("fix=")[1:]}
+    assert named == set(FIXES)

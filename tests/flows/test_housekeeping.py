@@ -1,0 +1,194 @@
+"""Taking away what nothing needs, after real flows over several corpora in one store; a month later."""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.cli import cli
+from flows.lineage import trace
+from slmsearch.config import RunConfig
+from slmsearch.errors import ServiceError
+from slmsearch.retrieval.versions import current_key, is_complete
+from slmsearch.staging import STAGING_PREFIX
+from tasks import housekeeping
+from tasks.housekeeping import Item, Plan, Rules, carry_out, plan
+from tasks.places import evals_dir, index_dir, training_dir
+from tasks.traces import Span
+from tasks.tracking import CHAMPION, open_ledger, open_tracker
+from tests.flows.fakes import write_corpus
+from tests.flows.plain import small_run, without_prefect
+
+LATER = time.time() + 30 * 86_400
+RULES = Rules(older_than_days=14, kept_versions=1)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[tuple[Path, RunConfig, list[dict[str, Any]]]]:
+    """An evaluation and three trainings on four corpora, the first training promoted and the last one's index current."""
+    from flows.evaluate import evaluate
+    from flows.train_and_eval import train_and_eval
+
+    home, results = tmp_path_factory.mktemp("housekeeping"), []
+    played = {"baselines": [], "split": "all", "policy": "random"}
+    with pytest.MonkeyPatch.context() as patch:
+        training = without_prefect(patch)
+        for number in range(4):
+            config = small_run(home, empty_store, retrieval={"max_passage_chars": 500 + number % 3}, evaluate=played)
+
+            def rename(questions: list[dict[str, Any]], number: int = number) -> None:
+                questions[0]["question"] += f" (asked for the {number}th time)"
+
+            write_corpus(home / "corpus", rename)
+            training.content = f"adapter {number}".encode()
+            results.append((evaluate if number == 0 else train_and_eval).fn(config))
+        open_tracker(config).client.set_registered_model_alias(config.tracking.registered_model, CHAMPION, "1")
+        yield home, config, results
+
+
+@pytest.fixture
+def history(made: tuple[Path, RunConfig, list[dict[str, Any]]], tmp_path: Path) -> Iterator[tuple[RunConfig, list[dict[str, Any]]]]:
+    """The same for every test: what one takes away is put back where it was, for MLflow knows absolute places."""
+    home, config, results = made
+    for name in ("data", "mlruns"):
+        shutil.copytree(home / name, tmp_path / name)
+    yield config, results
+    shutil.rmtree(home / "data")
+    for name in ("data", "mlruns"):
+        shutil.copytree(tmp_path / name, home / name, dirs_exist_ok=True)
+
+
+def named(planned: Plan | list[Item], kind: str) -> set[str]:
+    items = planned.items if isinstance(planned, Plan) else planned
+    return {item.key for item in items if item.kind == kind}
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and not path.name.endswith((".lock", ".db"))}
+
+
+def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
+    config, (evaluated, champion, other, current) = history
+    data_dir = Path(config.paths.data_dir)
+    (training_dir(config, champion["lineage"]["train_key"]) / "checkpoints" / "checkpoint-2").mkdir(parents=True)
+    half = index_dir(config) / f"{STAGING_PREFIX}x-999999999"
+    half.mkdir()
+    before = files(data_dir)
+
+    planned = plan(config, RULES, LATER)
+    assert files(data_dir) == before, "a plan changes nothing"
+    assert named(planned, "trainings") == {other["lineage"]["train_key"]}
+    assert named(planned, "checkpoints") == {champion["lineage"]["train_key"]}
+    assert other["lineage"]["index_key"] in named(planned, "indexes")
+    assert other["lineage"]["data_digest"] in named(planned, "corpora")
+    assert {evaluated["key"], other["lineage"]["eval_key_after"]} <= named(planned, "evals")
+    assert half.name in named(planned, "half-written")
+    assert evaluated["mlflow_run_id"] in named(planned, "runs")
+    ledger = open_ledger(config)
+    assert ledger is not None
+    makers = {version.run_id for version in ledger.versions()}
+    families = {run.parent for run in ledger.runs() if run.id in makers} | makers
+    assert not families & named(planned, "runs"), "no run behind a registered version"
+
+    gone, failed = carry_out(config, RULES, LATER)
+    assert failed == [] and {(item.kind, item.key) for item in gone} == {(item.kind, item.key) for item in planned.items}
+    assert not half.exists() and not (index_dir(config) / other["lineage"]["index_key"]).exists()
+    assert plan(config, RULES, LATER).items == ()
+    for kept in (champion, current):
+        found = trace(config, kept["lineage"]["train_key"], again=True)
+        assert found.verified is not None and found.gaps == []
+        assert {change.kind for change in found.verified.changes} <= {"source"}, "the questions were written anew for the next run"
+        assert is_complete(index_dir(config) / kept["lineage"]["index_key"])
+    assert current_key(index_dir(config)) == current["lineage"]["index_key"]
+    assert trace(config, f"{config.tracking.registered_model}@{CHAMPION}").gaps == []
+    told = trace(config, f"{config.tracking.registered_model}/2")
+    assert other["lineage"]["index_key"] in {step.name[1] for step in told.up if step.node}
+    assert any("its files were pruned on" in gap for gap in told.gaps)
+
+
+def test_what_is_young_or_was_touched_lately_stays(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
+    config, (_, _, other, _) = history
+    assert plan(config, RULES).items == ()
+    place = index_dir(config) / other["lineage"]["index_key"]
+    month_ago = time.time() - 30 * 86_400
+    os.utime(place, (month_ago, month_ago))
+    assert named(plan(config, RULES), "indexes") == set(), "old, and a run used it today"
+    assert named(plan(config, RULES, LATER), "indexes") != set()
+
+
+def test_more_versions_can_be_kept(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
+    config, (_, _, other, _) = history
+    assert other["lineage"]["train_key"] not in named(plan(config, Rules(kept_versions=2), LATER), "trainings")
+
+
+def test_a_live_run_keeps_everything_it_may_use(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
+    config, (_, _, other, _) = history
+    tracker = open_tracker(config)
+    parent = tracker.start_run("train-and-eval", "whole")
+    tracker.start_run("index", other["lineage"]["index_key"], parent)
+    assert other["lineage"]["index_key"] not in named(plan(config, RULES, LATER), "indexes")
+
+
+def test_traces_of_evaluations_in_use_stay(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
+    config, (evaluated, champion, _, _) = history
+    tracker = open_tracker(config)
+    root = Span("episode", "AGENT", {"question": "?"}, {"answer": "!"}, 0.0, 1.0)
+    with tracker.run("traced", "key") as run_id:
+        for key in (evaluated["key"], champion["lineage"]["eval_key_after"]):
+            tracker.record_traces(run_id, key, [(root, {})])
+    assert len(named(plan(config, RULES, LATER), "traces")) == 1
+    carry_out(config, RULES, LATER)
+    left = tracker.client.search_traces(locations=[tracker.experiment_id])
+    assert [trace.info.tags["eval_key"] for trace in left] == [champion["lineage"]["eval_key_after"]]
+
+
+def test_without_knowing_what_aliases_need_nothing_goes(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
+    config, _ = history
+    (Path(config.paths.mlruns_dir) / "mlflow.db").write_text("this is no database, not even a small one")
+    before = files(Path(config.paths.data_dir))
+    with pytest.raises(ServiceError):
+        carry_out(config, RULES, LATER)
+    assert files(Path(config.paths.data_dir)) == before
+
+
+def test_what_cannot_go_is_named_and_the_rest_goes(
+    history: tuple[RunConfig, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, (evaluated, _, other, _) = history
+    remove = shutil.rmtree
+
+    def stubborn(path: Path, *args: Any, **options: Any) -> None:
+        if other["lineage"]["index_key"] in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        remove(path, *args, **options)
+
+    monkeypatch.setattr(housekeeping.shutil, "rmtree", stubborn)
+    gone, failed = carry_out(config, RULES, LATER)
+    assert len(failed) == 1 and failed[0].startswith(f"indexes {other['lineage']['index_key']}: ")
+    assert evaluated["key"] in named(gone, "evals") and not (evals_dir(config) / evaluated["key"]).exists()
+
+
+def test_the_command_says_first_and_does_when_told(
+    history: tuple[RunConfig, list[dict[str, Any]]], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, (_, champion, other, _) = history
+    places = [f"--paths.{name}={value}" for name, value in config.paths.model_dump().items()]
+    monkeypatch.setattr("tasks.housekeeping.time.time", lambda: LATER)
+
+    def run(*arguments: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            cli(["housekeeping", "--keep-versions", "1", *arguments, *places], prog_name="slmsearch")
+        assert not ended.value.code
+        return capfd.readouterr().out
+
+    assert "nothing was changed: --apply takes them away" in run()
+    told = json.loads(run("--json"))
+    assert other["lineage"]["train_key"] in {item["key"] for item in told["items"]}
+    assert champion["lineage"]["train_key"] in told["in_use"]["trainings"]
+    assert "things taken away" in run("--apply")
+    assert "nothing may go" in run()
