@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,48 +23,12 @@ from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
 from slmsearch.lineage.stages import STAGES, following
 from tasks.lineage import Tracked, read_tracked
-from tasks.places import corpora_dir, evals_dir, index_dir, training_dir
+from tasks.places import corpora_dir, evals_dir, index_dir
 from tasks.tracking import CHAMPION, Ledger, open_ledger, open_tracker
-from tests.flows.fakes import write_corpus
-from tests.flows.plain import small_run, without_prefect
+from tests.flows.making import Made, make_one
+from tests.flows.plain import without_prefect
 
 ADAPTERS = 20
-
-
-@dataclass
-class Made:
-    """One run, and what went into it."""
-
-    config: RunConfig
-    result: dict[str, Any]
-    lineage: dict[str, str]
-    version: str
-    adapter: Path
-
-
-def make_one(home: Path, empty_store: Path, number: int, rng: random.Random, training: Any) -> Made:
-    """Train on a corpus, an index, a base model and settings drawn at random."""
-    from flows.train import train
-    from flows.train_and_eval import train_and_eval
-
-    def reword(questions: list[dict[str, Any]]) -> None:
-        questions[0]["question"] += "?" * which
-
-    which, base = rng.randrange(4), rng.randrange(3)
-    sections = {"retrieval": {"max_passage_chars": rng.choice([300, 400])}, "train": {"seed": number, "learning_rate": rng.random()}}
-    config = small_run(home, empty_store, **sections)
-    corpus = write_corpus(home / f"corpus-{which}", reword)
-    model = home / f"model-{base}"
-    shutil.copytree(home / "model", model, dirs_exist_ok=True)
-    (model / "model.safetensors").write_bytes(b"weights %d" % base)
-    config = RunConfig.model_validate({**recordable(config), "corpus": corpus, "policy": {"model": str(model)}})
-    training.content = f"adapter {number}".encode()
-    result = (train_and_eval if number % 10 == 0 else train).fn(config)
-    ledger = open_ledger(config)
-    assert ledger is not None
-    version = ledger.versions()[0]
-    lineage = {name.removeprefix("slmsearch."): value for name, value in version.tags.items()}
-    return Made(config, result, lineage, version.label, training_dir(config, lineage["train_key"]) / "adapter")
 
 
 @pytest.fixture(scope="module")
