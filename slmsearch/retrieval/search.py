@@ -6,7 +6,7 @@ passages every one is compared. Above, Chroma's approximate search names candida
 all are scored exactly; that is deterministic for one version, but another build of the same key may have other candidates at the far end.
 
 The weights were chosen on one half of the SQuAD pack (by page, seed 0): first page right / gold section among five on the other half
-90.7 / 91.1 % for BM25 alone, 92.1 / 88.1 for the embeddings alone, 95.5 / 95.9 fused (`slmsearch bench fusion`).
+91.0 / 91.4 % for BM25 alone, 92.1 / 88.0 for the embeddings alone, 95.5 / 95.9 fused (`slmsearch bench fusion`).
 """
 
 import functools
