@@ -1,5 +1,6 @@
 """MLflow; nothing outside this package imports it.
 
+It was one file until reading what other runs recorded came to writing one's own, which together are too much for a file.
 `tracker.py` is what a run writes, `ledger.py` what people and other commands read of all runs, `service.py` where the store is.
 """
 
