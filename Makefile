@@ -43,7 +43,7 @@ demo-planner: install ## The second system: worker alone, SFT start, GRPO, contr
 	$(BIN)/slmsearch run train-planner --config $(PLANNER_CONFIG)
 
 test: install ## Run the tests; PYTEST_ARGS="-k name" passes options on
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: install ## Check style
 	$(BIN)/ruff check .
@@ -73,7 +73,7 @@ $(STAMP): pyproject.toml constraints.txt | $(UV)
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "slmsearch needs Python 3.11 or newer and .venv holds $$($(BIN)/python -V): make clean, then make PYTHON=/path/to/python" >&2; exit 1; }
 	@echo "Installing into .venv (the first time this downloads torch and some 260 other packages)"
-	@$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev,verifiers]'
+	@$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev,production,verifiers]'
 	@touch $@
 
 .uv/bin/uv:

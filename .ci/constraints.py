@@ -2,7 +2,7 @@
 
 Writes constraints.txt, which `make install` reads, and the same list into `[tool.uv]`, which `uv run` reads. It holds one
 version of a package for Linux and macOS and for every Python that pyproject.toml admits, and takes all extras into account
-although only `dev` and `verifiers` are written down. `gpu` and `verifiers` exclude each other: what they want in different
+although only `dev`, `production` and `verifiers` are written down. `gpu` and `verifiers` exclude each other: what they want in different
 versions is pinned for neither.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 HEADER = """\
-# The whole tree of slmsearch and its extras `dev` and `verifiers`, one version of each package for every platform and Python >= 3.11.
+# The whole tree of slmsearch and its extras `dev`, `production` and `verifiers`, one version for every platform and Python >= 3.11.
 # Written by `make constraints`, never by hand. Packages that torch itself pins per platform (CUDA, triton) are left out.
 """
 PINNED_BY_TORCH = ("nvidia-", "cuda-", "triton")
@@ -42,8 +42,8 @@ def main() -> None:
         folder = Path(name)
         (folder / "pyproject.toml").write_text(BLOCK.sub("", pyproject))
         everything = compile_pins(uv, folder, [extra for extra in extras if extra != "verifiers"], [])
-        within = compile_pins(uv, folder, ["dev"], everything)
-        pins = compile_pins(uv, folder, ["dev", "verifiers"], within)
+        within = compile_pins(uv, folder, ["dev", "production"], everything)
+        pins = compile_pins(uv, folder, ["dev", "production", "verifiers"], within)
     elsewhere = {pin.partition("==")[0] for pin in everything}
     agreed = [pin for pin in pins if pin in everything or pin.partition("==")[0] not in elsewhere]
     pins = [pin for pin in agreed if not pin.startswith(PINNED_BY_TORCH)]

@@ -79,6 +79,26 @@ def start_prefect_server(config: RunConfig, port: int, with_ui: bool) -> Service
     return start_service("the Prefect server", arguments, log, environment)
 
 
+def require_api() -> str:
+    """Return the Prefect API that the user names; for commands that must not start one.
+
+    Raises:
+        ServiceError: none is named, or it does not answer.
+    """
+    given = read_environment().get("PREFECT_API_URL")
+    if not given:
+        raise ServiceError("PREFECT_API_URL is not set; name the Prefect server, such as http://127.0.0.1:4200/api")
+    if not _answers(given):
+        raise ServiceError(f"no Prefect API answers at {given}; start it, or mend PREFECT_API_URL and PREFECT_API_AUTH_STRING")
+    os.environ["PREFECT_API_URL"] = given
+    return given
+
+
+def _answers(url: str) -> bool:
+    """Say whether an API is there; a proxy before it asks for the password even of this."""
+    return answers(f"{url.rstrip('/')}/health", auth=read_environment().get("PREFECT_API_AUTH_STRING"))
+
+
 @contextmanager
 def prefect_api(config: RunConfig) -> Iterator[Api]:
     """Provide a Prefect API and name it in PREFECT_API_URL; enter it before Prefect is imported.
@@ -91,7 +111,7 @@ def prefect_api(config: RunConfig) -> Iterator[Api]:
         os.environ["PREFECT_API_URL"] = up.api
         yield Api(up.api, "up")
     elif given:
-        if not answers(f"{given.rstrip('/')}/health"):
+        if not _answers(given):
             raise ServiceError(f"no Prefect API answers at {given}; start it with `slmsearch up`, or unset PREFECT_API_URL")
         yield Api(given, "given")
     else:

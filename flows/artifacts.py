@@ -40,6 +40,19 @@ def show_comparison(markdown: str) -> None:
     create_markdown_artifact(markdown, key="comparison", description="Before and after, paired by question")
 
 
+def show_night(table: str, told: str, is_alarm: bool) -> None:
+    """Show a night beside its references; `table` is Markdown whose cells are escaped."""
+    verdict = escape(told)
+    markdown = f"**{verdict}**\n\n{table}" if is_alarm else f"{verdict}\n\n{table}"
+    create_markdown_artifact(markdown, key="night", description="The champion tonight, beside earlier nights and its promotion")
+
+
+def show_housekeeping(rows: Sequence[Mapping[str, str]], applied: bool) -> None:
+    """Show what nothing needs any more, by kind."""
+    told = "What was taken away" if applied else "What may go; nothing was changed"
+    create_table_artifact([dict(row) for row in rows], key="housekeeping", description=told)
+
+
 def show_lineage(lineage: Mapping[str, str]) -> None:
     """Show what was made from what."""
     create_markdown_artifact(f"```json\n{json.dumps(lineage, indent=2)}\n```", key="lineage", description="Content keys, in order")

@@ -12,7 +12,10 @@ from flows.commands import (
     judge,
     learning,
     lineage,
+    operating,
     planner,
+    promotion,
+    reconcile,
     report,
     running,
     sandbox,
@@ -33,7 +36,26 @@ def cli() -> None:
     """
 
 
-for module in (corpus, documents, index, learning, running, report, lineage, doctor, housekeeping, judge, serve, sandbox, planner, bench):
+MODULES = (
+    corpus,
+    documents,
+    index,
+    learning,
+    running,
+    operating,
+    promotion,
+    reconcile,
+    report,
+    lineage,
+    doctor,
+    housekeeping,
+    judge,
+    serve,
+    sandbox,
+    planner,
+    bench,
+)
+for module in MODULES:
     module.register(cli)
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from prefect.client.orchestration import get_client
+from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
 from flows.api import find_up
@@ -17,12 +19,14 @@ from flows.look import mlflow_run_url
 from flows.preflight import preflight
 from flows.settings import config_hash, find_project_root, loggable, read_environment, recordable, resolve_paths
 from flows.surroundings import prepare_surroundings
+from flows.withheld import with_own_keys
 from slmsearch.config import RunConfig
 from slmsearch.corpus.fingerprint import source_key
 from slmsearch.keys import content_key
 from slmsearch.planner.sources import problems_key
 from tasks.environment import describe_environment
-from tasks.tracking import Tracker, open_tracker
+from tasks.reconcile import label_flow_run
+from tasks.tracking import FLOW_RUN, Tracker, describe_stop, open_tracker
 
 DEFAULTS = RunConfig()
 """What a flow run without parameters takes."""
@@ -89,8 +93,9 @@ def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], Non
     Raises:
         ConfigError, ModelError, ServiceError: something the run needs is missing.
     """
-    config = resolve_paths(config, find_project_root())
+    config = with_own_keys(resolve_paths(config, find_project_root()))
     prepare_surroundings(config, read_environment())
+    own_flow_run()
     preflight(config)
     if check is not None:
         check(config)
@@ -107,8 +112,20 @@ def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], Non
         pipeline.know(source_key=source or "", config_hash=config_hash(config))
         try:
             yield pipeline
+        except Exception:
+            raise
+        except BaseException as error:
+            get_run_logger().warning("%s", describe_stop(error))
+            raise
         finally:
             pipeline.finish()
+
+
+def own_flow_run() -> None:
+    """Write down in Prefect which process runs this flow run, so that its end is noticed whatever ends it."""
+    if flow_run.id is not None:
+        with get_client(sync_client=True) as client:
+            label_flow_run(client, str(flow_run.id))
 
 
 def _of_the_system(config: RunConfig) -> dict[str, object]:
@@ -119,11 +136,11 @@ def _of_the_system(config: RunConfig) -> dict[str, object]:
 
 def _deciding(config: RunConfig) -> dict[str, object]:
     leaves = _of_the_system(config)
-    return {name: value for name, value in leaves.items() if not name.startswith(("paths.", "tracking."))}
+    return {name: value for name, value in leaves.items() if not name.startswith(("paths.", "tracking.", "nightly."))}
 
 
 def _flow_tags() -> dict[str, str]:
     if flow_run.id is None:
         return {}
-    tags = {"prefect.flow_run_id": flow_run.id, "prefect.flow_run_name": flow_run.name, "prefect.flow_run_url": flow_run.ui_url}
+    tags = {FLOW_RUN: flow_run.id, "prefect.flow_run_name": flow_run.name, "prefect.flow_run_url": flow_run.ui_url}
     return {name: str(value) for name, value in tags.items() if value}

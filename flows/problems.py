@@ -19,11 +19,16 @@ def of_its_system(config: RunConfig) -> RunConfig:
     return as_planner(config) if config.system == "planner" else config
 
 
-def playing_data(run: Pipeline) -> Data:
-    """Validate, or find, what the configured system plays on: corpus and index, or problems."""
+def playing_data(run: Pipeline, current: bool = True) -> Data:
+    """Validate, or find, what the configured system plays on: corpus and index, or problems.
+
+    Args:
+        run: run.
+        current: make the index the current one.
+    """
     if run.config.system == "planner":
         return Data(validated_problems(run), "")
-    return current_index(run, validated_corpus(run))
+    return current_index(run, validated_corpus(run), current)
 
 
 def as_planner(config: RunConfig) -> RunConfig:

@@ -20,11 +20,16 @@ FLOWS = {
     "train-and-eval": "flows.train_and_eval:train_and_eval",
     "train-planner": "flows.train_planner:train_planner",
     "evaluate": "flows.evaluate:evaluate",
+    "nightly": "flows.nightly:nightly",
     "reindex": "flows.reindex:reindex",
     "validate": "flows.validate:validate",
+    "housekeeping": "flows.housekeeping:housekeeping",
+    "reconcile": "flows.reconcile:reconcile",
     "train": "flows.train:train",
 }
 """Flow name -> where it is; all but the last are deployed."""
+PARTS = {"evaluate-shard": "flows.evaluate_shard:evaluate_shard"}
+"""Flows that are deployed as well, and started by others of these."""
 LEARNING = ("train", "train-and-eval", "train-planner")
 """Flows that need the configured model."""
 POOL = "gpu"
@@ -60,12 +65,22 @@ def _call_flow(name: str, config: RunConfig, api: Api, say: Say) -> dict[str, An
     be_terse(without_pages=api.kind == "own")
     if api.kind == "own":
         say("Running here with a Prefect server of its own; `slmsearch up` keeps one running, with its pages.")
+        _end_what_was_killed(config, say)
     try:
         result: dict[str, Any] = flow(config)
         return result
     finally:
         if api.kind == "own":
             _drain_prefect()
+
+
+def _end_what_was_killed(config: RunConfig, say: Say) -> None:
+    """Bring the states of runs to the truth that were killed together with a server of their own."""
+    from flows.reconcile import reconcile_here
+
+    for item in reconcile_here(config):
+        if item.kind == "flow run":
+            say(item.describe())
 
 
 def _drain_prefect() -> None:
@@ -95,7 +110,7 @@ def submit_flow(name: str, config: RunConfig, say: Say) -> dict[str, Any]:
     if state is not None and state.is_completed():
         result: dict[str, Any] = state.result()
         return result
-    raise _as_error(f"{state.name}: {state.message}" if state is not None else "it has no state")
+    raise as_error(f"{state.name}: {state.message}" if state is not None else "it has no state")
 
 
 def _follow(client: "SyncPrefectClient", flow_run: "FlowRun", say: Say) -> "FlowRun":
@@ -124,7 +139,7 @@ def _show_logs(client: "SyncPrefectClient", flow_run: "FlowRun", shown: int, say
     return len(logs)
 
 
-def _as_error(message: str) -> errors.SlmSearchError:
+def as_error(message: str) -> errors.SlmSearchError:
     """Turn the message of a failed flow run back into the error that ended it."""
     kinds = {kind.__name__: kind for kind in _subclasses(errors.SlmSearchError)} | {"ValidationFailed": errors.CorpusError}
     for name, kind in kinds.items():

@@ -4,6 +4,7 @@ Every child is the leader of its own process group, writes to a log file, and is
 dies, so that nothing is left running after a crash. What they are for is the business of `up.py` and `api.py`.
 """
 
+import base64
 import ctypes
 import os
 import signal
@@ -88,10 +89,13 @@ def stop_service(service: Service, grace_s: float = 10.0, first: signal.Signals 
     service.process.wait()
 
 
-def answers(address: str, timeout_s: float = 3.0) -> bool:
-    """Say whether an HTTP GET of an address succeeds."""
+def answers(address: str, timeout_s: float = 3.0, auth: str | None = None) -> bool:
+    """Say whether an HTTP GET of an address succeeds, with `user:password` where one is given."""
     try:
-        with urllib.request.urlopen(address, timeout=timeout_s) as response:
+        request = urllib.request.Request(address)
+        if auth:
+            request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(auth.encode()).decode()}")
+        with urllib.request.urlopen(request, timeout=timeout_s) as response:
             return bool(response.status == 200)
     except (OSError, ValueError, urllib.error.URLError):
         return False

@@ -1,13 +1,14 @@
 """The stages that flows are made of: each opens its MLflow run, calls its tasks, and adds to the lineage."""
 
 import re
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from flows.artifacts import show_findings
 from flows.device import device
 from flows.pipeline import Pipeline
+from flows.sharding import play_in_shards
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.store import has_evaluation
 from slmsearch.learn.control import control_key
@@ -66,14 +67,15 @@ def describe_failure(report: dict[str, Any]) -> str:
     return f"validation failed: {found}; mend these rows, `slmsearch validate` shows all findings"
 
 
-def current_index(run: Pipeline, digest: str) -> Data:
-    """Build the index version of the corpus or find it, and make it current."""
+def current_index(run: Pipeline, digest: str, current: bool = True) -> Data:
+    """Build the index version of the corpus or find it, and make it current unless it is for this run alone."""
     config = run.config
     key = name_index(digest, config)
     with run.stage("index", key) as run_id:
         build = fresh(build_index_task, has_index(key, config)).with_options(**retried(config.retrieval.embedder.kind == "openai"))
-        built = build(key, config.paths.data_dir, code_digest(*INDEX_CODE), digest, config)
-        make_current(key, config)
+        built = build(key, config.paths.data_dir, code_digest(*INDEX_CODE), digest, config, current)
+        if current:
+            make_current(key, config)
         run.know(index_key=key)
         run.tracker.record_params(run_id, {f"index.{name}": value for name, value in built.items()})
     return Data(digest, key)
@@ -84,7 +86,11 @@ def evaluated(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> dict[s
     config, stage = run.config, NOT_IN_NAMES.sub("-", stage)
     key = name_evaluation(spec, data.digest, data.index_key, config)
     computes_here = spec.policy is not None and not spec.policy.base_url
-    with run.stage(stage, key) as run_id, device(config) if computes_here else nullcontext():
+    with run.stage(stage, key) as run_id, ExitStack() as held:
+        if computes_here and config.evaluate.shards > 1 and not has_evaluation(evals_dir(config), key):
+            play_in_shards(key, spec, data.digest, data.index_key, config)  # what follows finds it stored
+        elif computes_here:
+            held.enter_context(device(config))
         play = fresh(evaluate_task, has_evaluation(evals_dir(config), key))
         play = play.with_options(**retried(touches_network(config) or bool(spec.policy and spec.policy.base_url)))
         result = play(key, config.paths.data_dir, code_digest(*PLAY_CODE), spec.name, spec.policy, data.digest, data.index_key, config,

@@ -34,6 +34,8 @@ MANNERS = {
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "PREFECT_CLI_PROMPT": "false",
     "PREFECT_RUNNER_HEARTBEAT_FREQUENCY": "30",
+    # A worker looks for runs this often, not every ten seconds: half of the wait for a run to start was this.
+    "PREFECT_WORKER_QUERY_SECONDS": "2",
     # Leases in memory die with a killed server and leave their slots taken for ever; on disk they run out and are given back.
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
     "TOKENIZERS_PARALLELISM": "false",

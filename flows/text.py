@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from flows.night_text import render_night
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.compare import Comparison, compare
+from slmsearch.evaluate.nights import night_from_dict
 from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.store import load_rows
 from slmsearch.report.tables import Table, breakage_table, comparison_table, describe_comparison, results_table, slices_table
@@ -19,6 +21,8 @@ def render_result(result: Mapping[str, Any], config: RunConfig) -> str:
     """Render the result of any flow run."""
     if "evaluations" in result:
         return render_summary(result, config)
+    if "night" in result:
+        return render_night(night_from_dict(result["night"]))
     if "policy" in result:
         return render_evaluation(str(result["policy"]), str(result["key"]), config)
     return "\n".join(f"{name:<14} {value}" for name, value in result.items() if isinstance(value, str | int | float))

@@ -14,8 +14,8 @@ from flows.stages import Data, compared, evaluated, trained_adapter
 from flows.summary_planner import PlannerOutcome, conclude_planner
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.policies import PLAN_IS_QUESTION, PLANS_SHUFFLED, TRAINED, UNTRAINED, WORKER_ALONE, PolicySpec
+from slmsearch.learn.job import plan_sft_key
 from slmsearch.learn.models import trained_policy
-from slmsearch.learn.plan_sft import plan_sft_key
 from tasks.planner import lay_out_task, plan_sft_task
 from tasks.train import training_ahead
 

@@ -1,23 +1,25 @@
-"""`slmsearch up`: Prefect, MLflow, pool, limits, deployments and a worker; stopped cleanly together.
+"""`slmsearch up`: Prefect, MLflow, pool, limits, deployments and a worker; kept running, and stopped cleanly together.
 
+What ends by itself is started again, and the states of flow runs it took with it are brought to the truth (`tasks/reconcile.py`).
 The stock `prefect` command finds the server through a `prefect.toml` in the project root, which lives as long as the server.
 """
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.api import UpRecord, find_up, record_path, start_prefect_server, write_record
+from flows.deploying import PREFECT_FILE, apply, read_prefect_file
+from flows.pool import PROCESSES, Pool, create_pool
 from flows.runner import POOL
-from flows.servers import HOST, Service, answers, last_line, start_service, stop_service, wait_until_ready
+from flows.servers import HOST, Service, answers, start_service, wait_until_ready
 from flows.settings import find_project_root, recordable
+from flows.supervise import Supervised
 from flows.surroundings import prefect_home
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
@@ -26,14 +28,13 @@ from slmsearch.serve.ports import require_free_port
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
-PREFECT_FILE = "deployments/prefect.yaml"
 POINTER = "prefect.toml"
 POINTER_MARK = "# Written by `slmsearch up`, removed when it ends."
 WORKER_SECONDS = 90.0
 """Time a worker may take to report to the pool."""
-CANCEL_SECONDS = 25.0
-"""Time running flow runs get to end in order when everything is stopped."""
 WATCH_SECONDS = 2.0
+RECONCILE_SECONDS = 15.0
+"""Time between two looks for what shows as running and is not."""
 
 Say = Callable[[str], None]
 
@@ -42,7 +43,7 @@ def serve(config: RunConfig, port: int, mlflow_port: int, say: Say) -> None:
     """Start everything, say where it is, and keep it until Ctrl-C or SIGTERM.
 
     Raises:
-        ServiceError: a port is taken, a service does not start, or one ends by itself.
+        ServiceError: a port is taken, a service does not start, or one ends by itself again and again.
     """
     if (up := find_up(config)) is not None:
         raise ServiceError(f"`slmsearch up` runs already (process {up.pid}, {up.ui}); stop it first")
@@ -55,23 +56,31 @@ def serve(config: RunConfig, port: int, mlflow_port: int, say: Say) -> None:
     with ExitStack() as stack:
         services = _start_servers(config, port, mlflow_port, stack, say)
         os.environ["PREFECT_API_URL"] = record.api
-        _deploy(config, say)
-        services.append(_start_worker(config, stack))
+        prepare_pool(config)
+        services.append(_start_worker(config, stack))  # it needs as long to start as the rest to be deployed
+        deploy_flows(config, say)
+        for service in services:
+            service.ready()
         stack.enter_context(_announced(config, record))
+        _reconcile(config, say)
         _wait_for_worker()
         say(_welcome(record))
-        _watch(services, stop, say)
+        _watch(config, services, stop, say)
         say("stopping ...")
 
 
-def _start_servers(config: RunConfig, port: int, mlflow_port: int, stack: ExitStack, say: Say) -> list[Service]:
+def _start_servers(config: RunConfig, port: int, mlflow_port: int, stack: ExitStack, say: Say) -> list[Supervised]:
     say(f"starting Prefect on port {port} and MLflow on port {mlflow_port}; logs are in {prefect_home(config) / 'logs'}")
-    server = start_prefect_server(config, port, with_ui=True)
-    stack.callback(stop_service, server)
-    mlflow = _start_mlflow(config, mlflow_port)
-    stack.callback(stop_service, mlflow)
-    wait_until_ready(server, f"http://{HOST}:{port}/api/health")
-    wait_until_ready(mlflow, f"http://{HOST}:{mlflow_port}/health")
+    server = Supervised(
+        lambda: start_prefect_server(config, port, with_ui=True),
+        lambda service: wait_until_ready(service, f"http://{HOST}:{port}/api/health"),
+    )
+    stack.callback(server.stop)
+    mlflow = Supervised(
+        lambda: _start_mlflow(config, mlflow_port), lambda service: wait_until_ready(service, f"http://{HOST}:{mlflow_port}/health")
+    )
+    stack.callback(mlflow.stop)
+    server.ready()
     return [server, mlflow]
 
 
@@ -83,12 +92,15 @@ def _start_mlflow(config: RunConfig, port: int) -> Service:
     return start_service("the MLflow server", arguments, prefect_home(config) / "logs" / "mlflow.log")
 
 
-def _start_worker(config: RunConfig, stack: ExitStack) -> Service:
+def _start_worker(config: RunConfig, stack: ExitStack) -> Supervised:
+    from flows.ending import cancel_flow_runs, end_left_flow_runs
+
     arguments = ["prefect", "worker", "start", "--pool", POOL, "--type", "process", "--name", _worker_name()]
-    worker = start_service("the worker", arguments, prefect_home(config) / "logs" / "worker.log")
+    worker = Supervised(lambda: start_service("the worker", arguments, prefect_home(config) / "logs" / "worker.log"))
     # The worker kills its flow runs when it ends, and they would show as running for ever: they are cancelled before.
-    stack.callback(stop_service, worker, first=signal.SIGINT)
-    stack.callback(_cancel_runs)
+    stack.callback(end_left_flow_runs, config)
+    stack.callback(worker.stop, signal.SIGINT)
+    stack.callback(cancel_flow_runs)
     return worker
 
 
@@ -96,44 +108,34 @@ def _worker_name() -> str:
     return f"up-{os.getpid()}"
 
 
-def _deploy(config: RunConfig, say: Say) -> None:
-    """Create pool and limits, deploy everything, and make this config the deployments' default."""
+def prepare_pool(config: RunConfig, pool: Pool = PROCESSES) -> None:
+    """Create what a worker needs, the pool and the limits of devices."""
     from prefect.client.orchestration import get_client
 
     from flows.device import create_limits, device_names
 
     with get_client(sync_client=True) as client:
-        _create_pool(client)
+        create_pool(client, pool)
         create_limits(client, device_names(config))
-        say(f"deploying {PREFECT_FILE}")
-        command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", PREFECT_FILE]
-        done = subprocess.run(command, cwd=find_project_root(), capture_output=True, text=True, stdin=subprocess.DEVNULL)
-        if done.returncode != 0:
-            cause = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
-            raise ServiceError(f"prefect deploy failed: {cause}; see {PREFECT_FILE}")
-        _set_default_parameters(client, recordable(config, only_changed=True))
 
 
-def _create_pool(client: "SyncPrefectClient") -> None:
-    from prefect.client.schemas.actions import WorkPoolCreate
-    from prefect.exceptions import ObjectAlreadyExists
+def deploy_flows(config: RunConfig, say: Say) -> None:
+    """Deploy everything, make this config the deployments' default, and create the alarms about nights.
 
-    try:
-        client.create_work_pool(WorkPoolCreate(name=POOL, type="process"))
-    except ObjectAlreadyExists:
-        return
+    Raises:
+        ConfigError: the file that describes the deployments cannot be used.
+    """
+    from prefect.client.orchestration import get_client
 
+    from flows.alarms import create_alarms, expect_nights
+    from flows.nightly import webhook
 
-def _set_default_parameters(client: "SyncPrefectClient", config: dict[str, Any]) -> None:
-    from prefect.client.schemas.actions import DeploymentUpdate
-
-    from flows.runner import FLOWS
-
-    for name in FLOWS:
-        if name == "train":
-            continue
-        deployment = client.read_deployment_by_name(f"{name}/{name}")
-        client.update_deployment(deployment.id, DeploymentUpdate(parameters={"config": config}))
+    say(f"deploying {PREFECT_FILE}")
+    root = find_project_root()
+    with get_client(sync_client=True) as client:
+        create_alarms(client, config, webhook(config))
+    apply(read_prefect_file(root / PREFECT_FILE), root, recordable(config, only_changed=True))
+    expect_nights(config)
 
 
 def _wait_for_worker() -> None:
@@ -185,42 +187,53 @@ def _welcome(record: UpRecord) -> str:
     )
 
 
-def _watch(services: list[Service], stop: threading.Event, say: Say) -> None:
-    """Say how flow runs change, until told to stop.
+def _watch(config: RunConfig, services: list[Supervised], stop: threading.Event, say: Say) -> None:
+    """Start again what has ended, say how flow runs change, and keep states true, until told to stop.
 
     Raises:
-        ServiceError: a service ended by itself.
+        ServiceError: a service ended by itself again and again.
     """
+    import httpx
     from prefect.client.orchestration import get_client
-    from prefect.client.schemas.sorting import FlowRunSort
+    from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
     states: dict[Any, str] = {}
-    with get_client(sync_client=True) as client:
+    due = time.monotonic() + RECONCILE_SECONDS
+    # A server that is away must be started again, not waited for.
+    with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}), get_client(sync_client=True) as client:
         while not stop.wait(WATCH_SECONDS):
-            for service in services:
-                if not service.is_alive:
-                    raise ServiceError(f"{service.name} ended by itself (exit code {service.process.returncode}): {last_line(service.log)}")
-            for run in reversed(client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=20)):
-                if run.state is None or run.state.is_scheduled() or states.get(run.id) == run.state.name:
-                    continue
-                if run.id in states or not run.state.is_final():
-                    say(f"{time.strftime('%H:%M:%S')} {run.name}: {run.state.name}")
-                states[run.id] = str(run.state.name)
+            is_due = any([service.mend(say) for service in services]) or time.monotonic() > due
+            with suppress(httpx.HTTPError):
+                is_due = _say_changes(client, states, say) or is_due
+            if is_due:
+                _reconcile(config, say)
+                due = time.monotonic() + RECONCILE_SECONDS
 
 
-def _cancel_runs() -> None:
-    """Cancel what runs on the pool and wait for it to end, so that its states are true."""
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType, WorkPoolFilter, WorkPoolFilterName
-    from prefect.client.schemas.objects import StateType
-    from prefect.states import Cancelling
+def _say_changes(client: "SyncPrefectClient", states: dict[Any, str], say: Say) -> bool:
+    """Say how flow runs have changed; return whether one has ended otherwise than completed."""
+    from prefect.client.schemas.sorting import FlowRunSort
 
-    live = FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.PENDING, StateType.CANCELLING])
-    runs = FlowRunFilter(state=FlowRunFilterState(type=live))
-    pool = WorkPoolFilter(name=WorkPoolFilterName(any_=[POOL]))
-    deadline = time.monotonic() + CANCEL_SECONDS
-    with get_client(sync_client=True) as client:
-        for run in client.read_flow_runs(flow_run_filter=runs, work_pool_filter=pool):
-            client.set_flow_run_state(run.id, Cancelling(message="`slmsearch up` was stopped"))
-        while time.monotonic() < deadline and client.read_flow_runs(flow_run_filter=runs, work_pool_filter=pool):
-            time.sleep(0.5)
+    lost = False
+    for run in reversed(client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=20)):
+        if run.state is None or run.state.is_scheduled() or states.get(run.id) == run.state.name:
+            continue
+        if run.id in states or not run.state.is_final():
+            say(f"{time.strftime('%H:%M:%S')} {run.name}: {run.state.name}")
+            lost = lost or (run.state.is_final() and not run.state.is_completed())
+        states[run.id] = str(run.state.name)
+    return lost
+
+
+def _reconcile(config: RunConfig, say: Say) -> None:
+    """Bring states to the truth; a tracker that cannot be asked is asked again next time."""
+    import httpx
+
+    from flows.reconcile import reconcile_here
+
+    try:
+        # A slot is free again within a minute; one that is not, the nightly flow and `slmsearch doctor` find.
+        for item in (item for item in reconcile_here(config, _worker_name()) if item.kind != "slot"):
+            say(f"{time.strftime('%H:%M:%S')} {item.describe()}")
+    except (httpx.HTTPError, ServiceError) as error:
+        say(f"{time.strftime('%H:%M:%S')} states cannot be compared now: {' '.join(str(error).split())[:200]}")

@@ -83,6 +83,12 @@ class TrainingError(SlmSearchError):
     boundary = "training"
 
 
+class PromotionError(SlmSearchError):
+    """The champion is no longer the one that was decided about, or cannot be moved."""
+
+    boundary = "promotion"
+
+
 class ServiceError(SlmSearchError):
     """Prefect, MLflow, a model server or another one cannot be started or reached."""
 

@@ -15,10 +15,12 @@ from filelock import FileLock, Timeout
 
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
+from slmsearch.evaluate.shards import SHARDS
 from slmsearch.learn.files import CHECKPOINTS, MANIFEST
 from slmsearch.learn.launch import is_held
 from slmsearch.lineage.pruned import remember
 from slmsearch.staging import STAGING_PREFIX, find_abandoned, remove_abandoned
+from tasks.places import evals_dir, shared_models_dir
 from tasks.retention import KEPT_VERSIONS, InUse, children, in_use, parents
 from tasks.tracking import Ledger, RunRecord, open_ledger
 
@@ -42,7 +44,7 @@ class Item:
     """Something that may go."""
 
     kind: str
-    """`corpora`, `indexes`, `evals`, `trainings`, `checkpoints`, `half-written`, `traces`, `runs`."""
+    """`corpora`, `indexes`, `evals`, `trainings`, `checkpoints`, `shards`, `models`, `half-written`, `traces`, `runs`."""
     key: str
     age_days: float
     num_bytes: int = 0
@@ -75,6 +77,8 @@ def plan(config: RunConfig, rules: Rules, now: float | None = None) -> Plan:
     used = in_use(config, rules.kept_versions, used_since=limit)
     ledger = open_ledger(config)
     items = [*_artefacts(config, used, limit, now), *_checkpoints(config, limit, now), *_half_written(config, now)]
+    if ledger is None or not any(run.is_live for run in ledger.runs()):
+        items += _copies(config, limit, now)
     if ledger is not None:
         items += [*_traces(ledger, used, limit, now), *_runs(ledger, used, limit, now)]
     return Plan(tuple(items), used)
@@ -98,6 +102,14 @@ def _checkpoints(config: RunConfig, limit: float, now: float) -> Iterator[Item]:
         changed = _changed_s(path / MANIFEST)
         if changed < limit and any(checkpoints.iterdir()):
             yield Item("checkpoints", path.name, (now - changed) / DAY_S, _size(checkpoints), checkpoints)
+
+
+def _copies(config: RunConfig, limit: float, now: float) -> Iterator[Item]:
+    """Find parts of evaluations that nobody has put together, and models fetched from shared storage; both can be had again."""
+    for kind, parent in {"shards": evals_dir(config) / SHARDS, "models": shared_models_dir(config)}.items():
+        for path in children(parent):
+            if (changed := _changed_s(path)) < limit:
+                yield Item(kind, path.name, (now - changed) / DAY_S, _size(path), path)
 
 
 def _half_written(config: RunConfig, now: float) -> Iterator[Item]:
@@ -164,7 +176,8 @@ def _take_away(item: Item, config: RunConfig) -> None:
     elif item.kind == "checkpoints":
         shutil.rmtree(item.path)
     else:
-        remember(Path(config.paths.data_dir), KINDS[item.kind], item.path)
+        if item.kind in KINDS:
+            remember(Path(config.paths.data_dir), KINDS[item.kind], item.path)
         # Renaming first keeps readers from finding a directory that is half deleted.
         going = item.path.with_name(f"{STAGING_PREFIX}{item.path.name}-{os.getpid()}")
         item.path.replace(going)

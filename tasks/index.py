@@ -10,8 +10,8 @@ from tasks.places import corpora_dir, index_dir
 from tasks.progress import Progress
 
 
-@task(name="build-index", **cached("digest", "config"))
-def build_index_task(key: str, data_dir: str, code: str, digest: str, config: RunConfig) -> dict[str, Any]:
+@task(name="build-index", **cached("digest", "config", "current"))
+def build_index_task(key: str, data_dir: str, code: str, digest: str, config: RunConfig, current: bool = True) -> dict[str, Any]:
     """Build the index version of a key, or find it complete, and point `CURRENT` to it.
 
     Args:
@@ -20,6 +20,7 @@ def build_index_task(key: str, data_dir: str, code: str, digest: str, config: Ru
         code: digest of the code that builds it.
         digest: corpus.
         config: run.
+        current: point `CURRENT` to it.
 
     Returns:
         Key, number of pages and passages, recall of Chroma's approximate search.
@@ -28,6 +29,6 @@ def build_index_task(key: str, data_dir: str, code: str, digest: str, config: Ru
     from slmsearch.retrieval.versions import read_version
 
     with Progress("index", "passages") as progress:
-        built = build_index(corpora_dir(config) / digest, index_dir(config), config.retrieval, progress)
+        built = build_index(corpora_dir(config) / digest, index_dir(config), config.retrieval, progress, current=current)
     manifest = read_version(index_dir(config), built)
     return {"key": built, "pages": manifest.pages, "passages": manifest.passages, "recall": manifest.recall}

@@ -1,32 +1,82 @@
 """Who owns a run, whether that process still lives, and whether a server answers at all."""
 
+import functools
 import os
 import socket
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import psutil
 
 from slmsearch.errors import ServiceError
 
+HEARTBEAT = "prefect.flow-run.heartbeat"
+"""Event that a flow run sends while it lives."""
+BEATS = 3
+"""Heartbeats that must be missing before a flow run counts as dead: with fewer, healthy runs are crashed."""
 START_TOLERANCE_S = 2.0
 """Difference of two readings of a process's start below which it is the same process."""
 
 
 def owner_tag() -> str:
-    """Name this process so that another one can find out later whether it still lives: host, id, start."""
-    return f"{socket.gethostname()} {os.getpid()} {psutil.Process().create_time():.0f}"
+    """Name this process so that another one can find out later whether it still lives: host, id, start, machine."""
+    return f"{socket.gethostname()} {os.getpid()} {psutil.Process().create_time():.0f} {_machine()}".strip()
+
+
+@functools.cache
+def _machine() -> str:
+    """Name what process ids count in: this boot of the kernel and the namespace of processes; empty where there is no `/proc`."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').readlink().name.strip('pid:[]')}"
+    except OSError:
+        return ""
 
 
 def is_orphan(owner: str) -> bool:
-    """Say whether the process named by `owner_tag` is known to be gone; of other machines nothing is known."""
-    host, pid, started = ([*owner.split(), "", "", ""])[:3]
+    """Say whether the process named by `owner_tag` is gone; of other hosts nothing is known.
+
+    After a restart of the host, or of a container that keeps its name, nobody of before lives.
+    """
+    host, pid, started, machine = _parts(owner)
     if host != socket.gethostname() or not pid.isdecimal():
         return False
+    if machine and _machine() and machine != _machine():
+        return True
     try:
-        return bool(abs(psutil.Process(int(pid)).create_time() - float(started)) > START_TOLERANCE_S)
+        process = psutil.Process(int(pid))
+        # A zombie is dead: nobody has asked for its exit code yet.
+        return bool(abs(process.create_time() - float(started)) > START_TOLERANCE_S or process.status() == psutil.STATUS_ZOMBIE)
     except psutil.Error:
         return True
+
+
+def is_neighbour(owner: str) -> bool:
+    """Say whether an owner's process id counts where this process' does, so that a missing process is one that has ended."""
+    host, pid, _, machine = _parts(owner)
+    return host == socket.gethostname() and pid.isdecimal() and machine == _machine()
+
+
+def describe_owner(owner: str) -> str:
+    """Name an owner for people."""
+    host, pid, *_ = _parts(owner)
+    return f"process {pid} on {host}" if host else "a process that left no name"
+
+
+def process_of(owner: str) -> psutil.Process | None:
+    """Return the living process of a neighbour; None where it is gone or elsewhere."""
+    if not is_neighbour(owner) or is_orphan(owner):
+        return None
+    try:
+        return psutil.Process(int(_parts(owner)[1]))
+    except psutil.Error:
+        return None
+
+
+def _parts(owner: str) -> tuple[str, str, str, str]:
+    host, pid, started, machine = ([*owner.split(), "", "", "", ""])[:4]
+    return host, pid, started, machine
 
 
 def require_reachable(uri: str) -> None:

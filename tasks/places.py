@@ -1,8 +1,12 @@
 """Where a run's artefacts lie under the data directory, and which index version is whose. Knows no tracker and no flow."""
 
+import re
 from pathlib import Path
 
 from slmsearch.config import RunConfig
+
+NIGHTS = "nights"
+"""Folder in `paths.mlruns_dir`, one folder in it for each registered model."""
 
 
 def corpora_dir(config: RunConfig) -> Path:
@@ -35,6 +39,11 @@ def control_dir(config: RunConfig, key: str) -> Path:
     return training_dir(config, f"control-{key}")
 
 
+def nights_dir(config: RunConfig) -> Path:
+    """Return where the records of a model's nights lie."""
+    return Path(config.paths.mlruns_dir) / NIGHTS / re.sub(r"[^\w.-]+", "-", config.tracking.registered_model)
+
+
 def serve_dir(config: RunConfig) -> Path:
     """Return where states and logs of model servers lie."""
     return Path(config.paths.data_dir) / "serve"
@@ -61,3 +70,8 @@ def make_current(key: str, config: RunConfig) -> None:
 
     if current_key(index_dir(config)) != key:
         set_current(index_dir(config), key)
+
+
+def shared_models_dir(config: RunConfig) -> Path:
+    """Return the parent of models and adapters fetched from shared storage, each named by its hash."""
+    return Path(config.paths.data_dir) / "shared-models"

@@ -1,4 +1,4 @@
-"""Register adapters, promote one, and find the promoted one."""
+"""Register adapters, and find the promoted one."""
 
 from pathlib import Path
 
@@ -25,19 +25,6 @@ def register_task(run_id: str, adapter: str, adapter_hash: str, lineage: dict[st
     tags = {f"slmsearch.{name}": value for name, value in lineage.items()}
     tags |= {ADAPTER_HASH: adapter_hash, BASE_MODEL: config.policy.model, "slmsearch.base_hash": base_hash(config.policy)}
     return open_tracker(config).register_adapter(run_id, Path(adapter), config.tracking.registered_model, tags)
-
-
-@task(name="promote", cache_policy=NO_CACHE)
-def promote_task(version: str, expected: str | None, config: RunConfig) -> str:
-    """Move the alias `champion` to a version; refuse if it is no longer where it was when the decision was taken.
-
-    Args:
-        version: new champion.
-        expected: champion at the time of the decision, None if there was none.
-        config: run.
-    """
-    open_tracker(config).promote(config.tracking.registered_model, version, expected)
-    return version
 
 
 def base_hash(policy: PolicyConfig) -> str:

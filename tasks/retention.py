@@ -1,8 +1,9 @@
 """What is in use: what no housekeeping may take away, and for which reason.
 
 In use are: what `CURRENT` points to; whatever the lineage of a promoted (aliased) model version names, with all runs of the flow that
-made it; the newest model versions beside; whatever a live run has touched, and everything written since the oldest of them began;
-training directories that a process holds; and directories the configuration names. What those were made from is in use, too.
+made it; the newest model versions beside; the last green nights; whatever a live run has touched, and everything written since the
+oldest of them began; training directories that a process holds; and directories the configuration names. What those were made from is
+in use, too.
 """
 
 import json
@@ -14,15 +15,19 @@ from typing import Any
 from slmsearch.config import RunConfig
 from slmsearch.corpus.store import MANIFEST as CORPUS_MANIFEST
 from slmsearch.errors import IndexUnusableError
+from slmsearch.evaluate.nights import load_nights
 from slmsearch.learn.files import JOB
 from slmsearch.learn.files import MANIFEST as TRAINING_MANIFEST
 from slmsearch.learn.launch import is_held
 from slmsearch.retrieval.versions import current_key, read_version
-from tasks.places import corpora_dir, evals_dir, index_dir, training_dir, trainings_dir
+from tasks.places import NIGHTS, corpora_dir, evals_dir, index_dir, training_dir, trainings_dir
 from tasks.tracking import PREFIX, Ledger, RunRecord, VersionRecord, open_ledger
 
 KEPT_VERSIONS = 3
 """Newest versions of each registered model that count as in use without an alias."""
+
+KEPT_NIGHTS = 5
+"""Green nights of each model whose rows stay, at least."""
 
 Reasons = dict[str, str]
 """Key -> why it is in use."""
@@ -64,6 +69,7 @@ def in_use(config: RunConfig, kept_versions: int = KEPT_VERSIONS, used_since: fl
     runs = ledger.runs() if ledger else []
     _keep_current(used, config)
     _keep_versions(used, runs, _chosen_versions(ledger, kept_versions) if ledger else [])
+    _keep_nights(used, config)
     _keep_live(used, config, runs)
     if used_since is not None:
         _keep_touched(used, [run for run in runs if run.started_s >= used_since], "a run touched it lately")
@@ -106,6 +112,14 @@ def _keep_versions(used: InUse, runs: list[RunRecord], versions: list[tuple[Vers
                 used.keep("runs", [run.id], why)
                 _keep_tags(used, run.tags, why)
         used.keep("runs", [version.run_id], why)
+
+
+def _keep_nights(used: InUse, config: RunConfig) -> None:
+    """Keep the rows that the next nights are compared with."""
+    for folder in children(Path(config.paths.mlruns_dir) / NIGHTS):
+        green = [night for night in load_nights(folder)[0] if night.is_green]
+        for night in green[: max(config.nightly.green_nights, KEPT_NIGHTS)]:
+            used.keep("evals", [night.fixed.eval_key], f"the next nights are compared with night {night.night}")
 
 
 def _keep_tags(used: InUse, tags: Mapping[str, str], why: str) -> None:

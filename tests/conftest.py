@@ -45,6 +45,10 @@ os.environ.update(
 )
 
 
+LONG = {"kill": "half an hour", "production": "a minute", "week": "an hour"}
+"""Markers of tests that run only when asked for by name."""
+
+
 class NetworkForbidden(RuntimeError):
     """A test reached for another machine; no OSError, so that no client takes it for an outage and retries."""
 
@@ -65,12 +69,17 @@ def is_local(address: Any) -> bool:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--live", action="store_true", help="also run tests that talk to services outside this machine")
+    parser.addoption("--kill-table", help="file that the tests marked `kill` write their table to")
+    parser.addoption("--kill-home", help="directory in which the tests marked `kill` keep what they compare with")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("live") and not config.getoption("--live"):
             item.add_marker(pytest.mark.skip(reason="talks to a service outside this machine; --live runs it"))
+        for name, takes in LONG.items():
+            if item.get_closest_marker(name) and name not in (config.getoption("-m") or ""):
+                item.add_marker(pytest.mark.skip(reason=f"takes {takes}; -m {name} runs it"))
         if item.get_closest_marker("gpu") and not has_gpu():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 

@@ -29,7 +29,6 @@ METHODS = {
 PROCESSES = {
     "flows/sandbox.py": "the server, with its own module's name",
     "flows/servers.py": "servers by name",
-    "flows/up.py": "prefect deploy",
     "slmsearch/bench/sandbox.py": "bwrap --version",
     "slmsearch/corpus/documents/processes.py": "the reader of documents, with its own module's name; paths go in hexadecimal",
     "slmsearch/learn/process.py": "the training process, whose job goes in as JSON",

@@ -119,6 +119,20 @@ def executor(session: Session, runs: int) -> None:
     session.finish(result, render_executor(result))
 
 
+@command(bench, "nightly")
+@click.option("--series", type=click.IntRange(min=1), default=5, show_default=True, help="Quiet series of each policy.")
+@click.option("--nights", type=click.IntRange(min=5), default=50, show_default=True, help="Nights of a series.")
+@click.option("--regressions", type=click.IntRange(min=1), default=20, show_default=True, help="Planted falls of each policy and shape.")
+def nightly(session: Session, series: int, nights: int, regressions: int) -> None:
+    """Count false alarms of the nightly comparison in quiet series, and planted falls of 5 points it finds; writes nightly.json."""
+    from slmsearch.bench.learning import save_result
+    from slmsearch.bench.nightly import render_nightly, run_nightly
+
+    result = run_nightly(session.config.nightly, series, nights, regressions)
+    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "nightly.json")
+    session.finish(result, render_nightly(result))
+
+
 @command(bench, "fusion")
 @click.option("--seed", default=0, show_default=True, help="Of the split of the pages into two halves.")
 def fusion(session: Session, seed: int) -> None:

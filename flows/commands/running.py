@@ -7,7 +7,7 @@ import click
 from flows import exits
 from flows.session import Session, command
 
-FLOW_NAMES = ("train-and-eval", "train-planner", "evaluate", "reindex", "validate")
+FLOW_NAMES = ("train-and-eval", "train-planner", "evaluate", "nightly", "reindex", "validate")
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
@@ -34,7 +34,7 @@ def run(session: Session, flow: str, here: bool) -> None:
     result = run_flow(flow, session.config, session.say, here)
     session.say(where_to_look(session.config, result))
     session.finish(result, render_result(result, session.config))
-    if result.get("decision") == "reject":
+    if result.get("decision") == "reject" or result.get("state") == "regressed":
         raise SystemExit(exits.NEGATIVE)
 
 

@@ -83,6 +83,20 @@ class PrefectFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class LastNight:
+    """The last nightly evaluation of a registered model."""
+
+    model: str
+    name: str
+    age_h: float
+    """Hours since it ended."""
+    late_h: float
+    """Hours after which the next one is late."""
+    regressed: bool
+    """And not accepted."""
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Everything that is looked at."""
 
@@ -112,6 +126,8 @@ class Facts:
     """Training directories whose last process is gone and whose training has not ended."""
     orphans: int = 0
     """MLflow runs that show as running on this machine and whose process is gone."""
+    nights: tuple[LastNight, ...] = ()
+    """The last nightly evaluation of each model that had one."""
     file_store: bool = False
     """Whether the MLflow directory holds a store of files, which MLflow no longer takes."""
     damaged: tuple[str, ...] = ()

@@ -5,8 +5,10 @@ import json
 import os
 import shutil
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +16,18 @@ import psutil
 from packaging.utils import canonicalize_name
 
 from flows.api import find_up, record_path
-from flows.doctor.facts import Facts, Limit, Listener, Pool, PrefectFacts, Watch
+from flows.doctor.facts import Facts, LastNight, Limit, Listener, Pool, PrefectFacts, Watch
 from flows.servers import answers
 from flows.settings import find_project_root, read_environment
 from flows.up import POINTER, POINTER_MARK
 from slmsearch.config import RunConfig
 from slmsearch.errors import SlmSearchError
+from slmsearch.evaluate.nights import load_nights
 from slmsearch.learn.files import LOCK, MANIFEST
 from slmsearch.learn.launch import is_held
 from slmsearch.staging import find_abandoned
-from tasks.places import corpora_dir, evals_dir, index_dir, trainings_dir
+from tasks.places import NIGHTS, corpora_dir, evals_dir, index_dir, trainings_dir
+from tasks.retention import children
 from tasks.tracking import open_ledger
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
@@ -55,6 +59,7 @@ def look(config: RunConfig) -> Facts:
         dead_records=tuple(_dead_records(config)),
         dead_locks=tuple(_dead_locks(trainings_dir(config))),
         orphans=_orphans(config, damaged),
+        nights=tuple(_nights(config, damaged)),
         file_store=any(Path(config.paths.mlruns_dir).glob("[0-9]*/meta.yaml")),
         damaged=tuple(damaged),
     )
@@ -182,6 +187,19 @@ def _dead_locks(trainings: Path) -> Iterator[Path]:
     for lock in sorted(trainings.glob(f"*/{LOCK}")):
         if not is_held(lock.parent) and not (lock.parent / MANIFEST).is_file():
             yield lock.parent
+
+
+def _nights(config: RunConfig, damaged: list[str]) -> Iterator[LastNight]:
+    for folder in children(Path(config.paths.mlruns_dir) / NIGHTS):
+        nights, odd = load_nights(folder)
+        damaged += odd
+        try:
+            age_s = time.time() - datetime.fromisoformat(nights[0].at).timestamp() if nights else 0.0
+        except ValueError:
+            damaged.append(f"night {nights[0].night} of {folder.name} does not say when it ended")
+            continue
+        if nights:
+            yield LastNight(folder.name, nights[0].night, age_s / 3600, config.nightly.late_h, not nights[0].is_green)
 
 
 def _orphans(config: RunConfig, damaged: list[str]) -> int:

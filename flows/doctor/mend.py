@@ -64,10 +64,18 @@ def _resume_pool(facts: Facts, _: RunConfig) -> list[str]:
     return [f"resumed the work pool {POOL}"]
 
 
+def _watch_heartbeats(facts: Facts, _: RunConfig) -> list[str]:
+    from flows.watchdog import NAME, watch_heartbeats
+
+    with _client(facts) as client:
+        return [f"created the automation {NAME!r}"] if watch_heartbeats(client) else []
+
+
 FIXES: dict[str, Callable[[Facts, RunConfig], list[str]]] = {
     "remove half-written things": _remove_half_written,
     "remove dead records": _remove_dead_records,
     "end orphaned runs": _end_orphans,
     "create limits": _create_limits,
     "resume the pool": _resume_pool,
+    "watch heartbeats": _watch_heartbeats,
 }

@@ -31,6 +31,8 @@ BAD_PAIRS = (
     BadPair("fastapi", ">=0.155", "prefect", "<3.9", "error", "its server dies on import (argument 'min_items')", OLD_FASTAPI),
     BadPair("fastapi", ">=0.151,<0.155", "prefect", "<3.9", "warning", "Prefect's own next release shuts it out", OLD_FASTAPI),
     BadPair("prefect", "<3.8.3", "", "", "error", "it sends no password on the events websocket", "uv pip install 'prefect==3.8.8'"),
+    BadPair("sqlalchemy", ">=2.1", "prefect", "<3.9", "error", "its server schedules no flow run on PostgreSQL (bulk inserts fail)",
+        "uv pip install 'sqlalchemy<2.1'"),
     BadPair("prefect-great-expectations", ">=0", "great-expectations", ">=1", "warning", "it is written for Great Expectations 0",
         "uv pip uninstall prefect-great-expectations"),
     BadPair("chromadb", "<1.5", "", "", "error", "it cannot read indexes of 1.5", "uv pip install 'chromadb==1.5.9'"),

@@ -5,10 +5,8 @@ import ipaddress
 from flows.doctor.facts import Facts, Finding
 from flows.runner import POOL
 from flows.surroundings import MANNERS
+from tasks.owners import BEATS, HEARTBEAT
 
-HEARTBEAT = "prefect.flow-run.heartbeat"
-BEATS = 3
-"""Heartbeats that must be missing before a flow run counts as dead: with fewer, healthy runs are crashed."""
 DEFAULT_HEARTBEAT_S = 180.0
 """Prefect's own, where nothing is set."""
 
@@ -122,6 +120,9 @@ def check_automations(facts: Facts) -> list[Finding]:
         if not watch.enabled:
             message = f"the automation {watch.name!r} is switched off: a killed run shows as running for ever"
             found.append(Finding("automations", "warning", message, f"prefect automation resume {watch.name!r}"))
+    if api.scheduled and not any(_expects_heartbeat(name) for watch in api.watches for name in watch.expect):
+        message = "nothing watches heartbeats: a flow run killed together with its worker shows as running for ever"
+        found.append(Finding("automations", "warning", message, "slmsearch reconcile", fix="watch heartbeats"))
     twice = sorted({name for name in api.automations if api.automations.count(name) > 1})
     found += [
         Finding("automations", "warning", f"there are {api.automations.count(name)} automations named {name!r}: each acts",
@@ -131,8 +132,21 @@ def check_automations(facts: Facts) -> list[Finding]:
     return found
 
 
+def check_nights(facts: Facts) -> list[Finding]:
+    """Find nights that did not come, and those whose regression nobody has answered."""
+    found = []
+    for night in facts.nights:
+        if night.age_h > night.late_h and facts.prefect is not None:
+            message = f"the last nightly evaluation of {night.model} ended {night.age_h:.0f} hours ago"
+            found.append(Finding("nights", "warning", message, "slmsearch run nightly; see the worker and the schedule"))
+        if night.regressed:
+            remedy = f"slmsearch nights says what fell; slmsearch rollback, or slmsearch nights --accept {night.name}"
+            found.append(Finding("nights", "warning", f"{night.model} regressed in night {night.name}", remedy))
+    return found
+
+
 def _expects_heartbeat(name: str) -> bool:
     return HEARTBEAT.startswith(name[:-1]) if name.endswith("*") else name == HEARTBEAT
 
 
-CHECKS = (check_binds, check_environment, check_pools, check_limits, check_automations)
+CHECKS = (check_binds, check_environment, check_pools, check_limits, check_automations, check_nights)

@@ -10,6 +10,8 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -26,7 +28,7 @@ from slmsearch.retrieval.build import build_index
 from slmsearch.retrieval.chroma import SCORE_TOLERANCE, nearest_keys, opened_collection
 from slmsearch.retrieval.embed import Embedder, Progress, RememberingEmbedder, Vectors
 from slmsearch.retrieval.open import open_index
-from slmsearch.retrieval.search import EXACT_LIMIT, SearchIndex
+from slmsearch.retrieval.search import CANDIDATES, EXACT_LIMIT, SearchIndex
 
 SECTIONS_PER_PAGE = 5.9
 """Of the generated world, the title section included."""
@@ -198,7 +200,15 @@ def render_reindex(result: dict[str, Any]) -> str:
 
 
 def _stored_world(work: Path, size: int) -> tuple[Path, list[Question]]:
-    """Write a world of about so many sections; return its corpus and its questions in a random order."""
+    """Write a world of about so many sections; return its corpus and its questions in a random order.
+
+    A process of its own makes it, so that its memory is not counted as the build's.
+    """
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(_store_world, work, size).result()
+
+
+def _store_world(work: Path, size: int) -> tuple[Path, list[Question]]:
     world = generate_world(
         WorldConfig(pages=max(40, round(size / SECTIONS_PER_PAGE)), seed=5, questions_per_page=0.5 if size > 20_000 else 4.0)
     )
@@ -237,7 +247,11 @@ def _searched(index: SearchIndex, questions: Sequence[Question]) -> dict[str, fl
 
 
 def _graph_recall(index: SearchIndex, texts: Sequence[str]) -> float:
-    """Return the share of the true nearest passages that Chroma's graph finds; one as near as these counts."""
+    """Return the share of the true nearest passages that are among the candidates Chroma's graph names for a search.
+
+    All candidates are compared exactly, so the nearest of them are what the search takes for the nearest. A passage as near as
+    the true ones counts as one of them.
+    """
     queries = index._embedder.encode_queries(texts)
     keys = versions.read_keys(index.directory)[1]
     order = np.argsort(keys, kind="stable")
@@ -247,8 +261,8 @@ def _graph_recall(index: SearchIndex, texts: Sequence[str]) -> float:
     hits = 0
     with opened_collection(index.directory / versions.CHROMA) as collection:
         for position, query in enumerate(queries):
-            rows = order[np.searchsorted(keys, nearest_keys(collection, query[None], NEIGHBOURS)[0], sorter=order)]
-            hits += int(np.sum(similarity[rows, position] >= bounds[position]))
+            rows = order[np.searchsorted(keys, nearest_keys(collection, query[None], CANDIDATES)[0], sorter=order)]
+            hits += min(NEIGHBOURS, int(np.sum(similarity[rows, position] >= bounds[position])))
     return hits / (NEIGHBOURS * len(texts))
 
 

@@ -6,7 +6,7 @@ environment: `flows/settings.py` does.
 
 from slmsearch.config.data import CorpusConfig, DocumentsConfig, EmbedderConfig, PathsConfig, RetrievalConfig, WorldConfig
 from slmsearch.config.learning import ControlConfig, LoraSection, SentinelConfig, SftConfig, TrainConfig, VllmConfig
-from slmsearch.config.measuring import DecisionConfig, EvaluateConfig, TrackingConfig
+from slmsearch.config.measuring import DecisionConfig, EvaluateConfig, NightlyConfig, TrackingConfig
 from slmsearch.config.planning import PlannerConfig, PlanRewardConfig, PlanSftConfig, WorkerConfig
 from slmsearch.config.playing import JudgeConfig, PolicyConfig, ProgramLimits, QualifyConfig, RewardConfig, SandboxConfig, SearcherConfig
 from slmsearch.config.run import RunConfig
@@ -22,6 +22,7 @@ __all__ = [
     "Fraction",
     "JudgeConfig",
     "LoraSection",
+    "NightlyConfig",
     "PathsConfig",
     "PlanRewardConfig",
     "PlanSftConfig",

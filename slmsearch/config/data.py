@@ -95,5 +95,6 @@ class RetrievalConfig(Section):
     chroma_token: SecretStr | None = None
     """Sent to the server as `x-chroma-token`; never recorded."""
     hnsw_ef_construction: int = Field(default=100, ge=1)
-    """Candidates weighed for each vector that enters Chroma's graph: 200 costs 1.6 times as long as 100 and finds no more."""
+    """Candidates weighed for each vector that enters Chroma's graph. 200 takes 1.6 times as long as 100; of the ten nearest among 117,800
+    passages a search finds 99.6 instead of 98.9 %."""
     hnsw_max_neighbors: int = Field(default=16, ge=2)

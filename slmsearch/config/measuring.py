@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 
 from slmsearch.config.sections import Fraction, Section
 
@@ -19,11 +19,19 @@ class EvaluateConfig(Section):
     seed: int = 0
     batch_size: int = Field(default=64, ge=1)
     """Episodes played together."""
+    shards: int = Field(default=1, ge=1, le=1000)
+    """Parts into which an evaluation with a model of its own is split, each a flow run on a worker of the pool; 1 plays all of it in one
+    process. The result is the same; needs a Prefect server with workers."""
+    shard_url: str | None = None
+    """Folder or URL that fsspec knows, such as s3://bucket/slmsearch, through which workers get what a shard is played with and give back
+    its rows; None: all of them see the same `paths.data_dir`."""
     baselines: tuple[str, ...] = ("random", "retrieve-then-answer", "data/models/tiny-searcher-clean")
     """`random`, `retrieve-then-answer`, a path or Hub id of a model, or `openai:<model>@<base_url>`. The last by default: what supervised
     training alone reaches with perfect demonstrations, for as long as checkpoint and GRPO take together."""
     traced_episodes: int = Field(default=24, ge=0)
     """Episodes recorded as traces: a stratified sample."""
+    night: str | None = None
+    """Name of a night; part of the key, so that what was stored on another is played again. The flow `nightly` sets it."""
 
 
 class DecisionConfig(Section):
@@ -45,6 +53,25 @@ class DecisionConfig(Section):
     resamples: int = Field(default=2000, ge=100)
     """Bootstrap resamples, clustered by page."""
     seed: int = 0
+
+
+class NightlyConfig(Section):
+    """The nightly evaluation, and what counts as a regression (`slmsearch/evaluate/nightly.py` says how it is tested)."""
+
+    alpha: float = Field(default=0.01, gt=0, lt=1)
+    """Chance that a night alarms without cause, over all its comparisons and slices."""
+    min_fall: Fraction = 0.01
+    """A smaller fall is no regression, however certain."""
+    green_nights: int = Field(default=5, ge=1)
+    """Last green nights that tonight is compared with, question by question."""
+    fresh_pages: int = Field(default=400, ge=0)
+    """Pages of the night's fresh world; 0 plays none. A planner gets fresh problems."""
+    fresh_questions: int = Field(default=1000, ge=1)
+    """Questions taken of it, or problems."""
+    late_h: float = Field(default=26.0, gt=0)
+    """Hours after the end of a night by which the next must have ended; later is an alarm."""
+    webhook: SecretStr | None = None
+    """Address that alarms are posted to, as JSON with a `text`; never recorded. A worker reads it from SLMSEARCH_NIGHTLY__WEBHOOK."""
 
 
 class TrackingConfig(Section):

@@ -6,7 +6,7 @@ from pydantic import model_validator
 
 from slmsearch.config.data import CorpusConfig, PathsConfig, RetrievalConfig
 from slmsearch.config.learning import ControlConfig, SftConfig, TrainConfig
-from slmsearch.config.measuring import DecisionConfig, EvaluateConfig, TrackingConfig
+from slmsearch.config.measuring import DecisionConfig, EvaluateConfig, NightlyConfig, TrackingConfig
 from slmsearch.config.planning import PlannerConfig
 from slmsearch.config.playing import JudgeConfig, PolicyConfig, RewardConfig, SandboxConfig, SearcherConfig
 from slmsearch.config.sections import Section
@@ -31,6 +31,7 @@ class RunConfig(Section):
     control: ControlConfig = ControlConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     decision: DecisionConfig = DecisionConfig()
+    nightly: NightlyConfig = NightlyConfig()
     tracking: TrackingConfig = TrackingConfig()
 
     @model_validator(mode="after")

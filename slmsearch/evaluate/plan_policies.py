@@ -18,7 +18,12 @@ from slmsearch.planner.plan import DIRECT, MAX_QUESTION_CHARS, Plan, Subproblem,
 
 
 def evaluate_plans(
-    questions: Sequence[Question], spec: PolicySpec, config: RunConfig, evals_dir: Path, progress: Progress | None = None
+    questions: Sequence[Question],
+    spec: PolicySpec,
+    config: RunConfig,
+    evals_dir: Path,
+    progress: Progress | None = None,
+    total: int | None = None,
 ) -> Evaluation:
     """Evaluate a planner or a control on problems.
 
@@ -28,6 +33,7 @@ def evaluate_plans(
         config: run.
         evals_dir: where the evaluation lies whose plans are shuffled.
         progress: told after each batch.
+        total: problems of the whole evaluation, where these are a shard of it.
 
     Raises:
         ModelError, EvaluationError: as for `evaluate_policy`.
@@ -36,7 +42,7 @@ def evaluate_plans(
     writer = _make_writer(spec, system, config)
     if writer is None:
         writer = make_control(spec, questions, config, evals_dir)
-    return evaluate_system(questions, system, writer, spec, config, progress)
+    return evaluate_system(questions, system, writer, spec, config, progress, total)
 
 
 def _make_writer(spec: PolicySpec, system: PlannerSystem, config: RunConfig) -> Writer | None:

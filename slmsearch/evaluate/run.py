@@ -61,6 +61,7 @@ def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec
             "policy": describe_policy(spec, config),
             "batch_size": config.evaluate.batch_size,
             **planner_sources(config),
+            **_night(config.evaluate),
         }
     return {
         "version": EVALUATION_VERSION,
@@ -75,6 +76,7 @@ def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec
         "reward": config.reward.model_dump(mode="json"),
         # Batching decides padding, and with it the last bits of logits.
         "batch_size": config.evaluate.batch_size,
+        **_night(config.evaluate),
     }
 
 
@@ -84,7 +86,12 @@ def eval_key(questions: Sequence[Question], index_key: str, spec: PolicySpec, co
 
 
 def evaluate_policy(
-    questions: Sequence[Question], toolbox: Toolbox, spec: PolicySpec, config: RunConfig, progress: Progress | None = None
+    questions: Sequence[Question],
+    toolbox: Toolbox,
+    spec: PolicySpec,
+    config: RunConfig,
+    progress: Progress | None = None,
+    total: int | None = None,
 ) -> Evaluation:
     """Play every question once, greedily, and grade it.
 
@@ -94,6 +101,7 @@ def evaluate_policy(
         spec: the policy.
         config: limits, reward, judge and batch size.
         progress: told after each batch.
+        total: questions of the whole evaluation, where these are a shard of it.
 
     Raises:
         ModelError: the policy cannot be loaded.
@@ -101,13 +109,18 @@ def evaluate_policy(
             that is certain, so that a service that is down costs one batch and its result is never stored.
     """
     writer = make_policy_writer(spec, toolbox, config)
-    return evaluate_system(
-        questions, SearcherSystem(toolbox, make_judge(config.judge, config.paths.data_dir), config), writer, spec, config, progress
-    )
+    system = SearcherSystem(toolbox, make_judge(config.judge, config.paths.data_dir), config)
+    return evaluate_system(questions, system, writer, spec, config, progress, total)
 
 
 def evaluate_system(
-    questions: Sequence[Question], system: System, writer: Writer, spec: PolicySpec, config: RunConfig, progress: Progress | None = None
+    questions: Sequence[Question],
+    system: System,
+    writer: Writer,
+    spec: PolicySpec,
+    config: RunConfig,
+    progress: Progress | None = None,
+    total: int | None = None,
 ) -> Evaluation:
     """Play every question once, greedily, and grade it, whatever system plays.
 
@@ -118,6 +131,7 @@ def evaluate_system(
         spec: what the policy is.
         config: batch size and tolerated failures.
         progress: told after each batch.
+        total: as for `evaluate_policy`.
 
     Raises:
         EvaluationError: as for `evaluate_policy`.
@@ -136,7 +150,7 @@ def evaluate_system(
             played = [_without_tokens(episode) for episode in played]
         episodes += played
         rows += system.grade(batch, played)
-        _check_failures(rows, len(questions), config.decision.max_failed_frac)
+        check_failures(rows, total or len(questions), config.decision.max_failed_frac)
         if progress is not None:
             progress(len(rows), len(questions))
     seconds = time.perf_counter() - started
@@ -148,13 +162,23 @@ def _without_tokens(episode: Episode) -> Episode:
     return replace(episode, turns=turns, prompt_ids=(), sampled_tokens=0)
 
 
-def _check_failures(rows: Sequence[EpisodeRow], total: int, max_failed_frac: float) -> None:
+def check_failures(rows: Sequence[EpisodeRow], total: int, max_failed_frac: float) -> None:
+    """Refuse an evaluation of which too much has failed already.
+
+    Raises:
+        EvaluationError: more rows failed than may of the total.
+    """
     failures = [row.failure for row in rows if row.failed]
     if len(failures) > max_failed_frac * total:
         raise EvaluationError(
             f"{len(failures)} of {len(rows)} episodes failed, more than {max_failed_frac:.0%} of {total} (first: {failures[0]}); "
             "mend that service and evaluate again"
         )
+
+
+def _night(config: EvaluateConfig) -> dict[str, str]:
+    """Return what makes an evaluation one of its night; nothing where it is of none, so that keys made before stay."""
+    return {"night": config.night} if config.night else {}
 
 
 def _describe_judge(config: JudgeConfig) -> dict[str, Any]:

@@ -22,6 +22,9 @@ from slmsearch.searcher.prompt import describe_searcher, make_prompt
 TRAINING_VERSION = 2
 """Part of every train key; raise it when the code changes what a training run computes."""
 
+PLAN_SFT_VERSION = 1
+"""The same for the start of a planner."""
+
 PACKAGES = ("torch", "transformers", "trl", "peft")
 """Their versions are part of every train key."""
 
@@ -91,6 +94,19 @@ def train_sources(config: RunConfig, corpus_digest: str, index_key: str) -> dict
         "reward": config.reward.model_dump(mode="json"),
         "judge": _judge_part(config.judge),
     }
+
+
+def plan_sft_key(config: RunConfig, digest: str) -> str:
+    """Name the start of a planner by what it is made from; here, as a flow asks before anything heavy is loaded."""
+    return content_key(
+        version=PLAN_SFT_VERSION,
+        model=model_hash(config.policy.model, config.policy.revision),
+        problems=digest if config.planner.sft.source == "own" else "",
+        sft=config.sft.model_dump(mode="json"),
+        plans=config.planner.sft.model_dump(mode="json", exclude={"enabled"}),
+        prompt=config.planner.system_prompt,
+        lora=config.train.lora.model_dump(mode="json") if config.sft.lora else None,
+    )
 
 
 def _policy_part(policy: PolicyConfig) -> dict[str, str]:

@@ -21,30 +21,13 @@ from slmsearch.generate.dialogue import Dialogue
 from slmsearch.generate.load import load_model
 from slmsearch.generate.torch_writer import TorchWriter
 from slmsearch.generate.writer import Sampling, Writer
-from slmsearch.keys import content_key
-from slmsearch.learn.models import model_hash
 from slmsearch.learn.planner_start import make_plan_demonstrations
 from slmsearch.learn.sft import IGNORED, Encoded, encode_episode, repeated, train_sft
 from slmsearch.planner.prompt import make_plan_prompt
 from slmsearch.searcher.episode import Episode
 from slmsearch.staging import seal
 
-PLAN_SFT_VERSION = 1
-"""Raise when the same inputs would give another model."""
 FACTS = "sft.json"
-
-
-def plan_sft_key(config: RunConfig, digest: str) -> str:
-    """Name a start by what it is made from."""
-    return content_key(
-        version=PLAN_SFT_VERSION,
-        model=model_hash(config.policy.model, config.policy.revision),
-        problems=digest if config.planner.sft.source == "own" else "",
-        sft=config.sft.model_dump(mode="json"),
-        plans=config.planner.sft.model_dump(mode="json", exclude={"enabled"}),
-        prompt=config.planner.system_prompt,
-        lora=config.train.lora.model_dump(mode="json") if config.sft.lora else None,
-    )
 
 
 def train_plan_sft(

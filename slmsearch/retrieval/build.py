@@ -56,7 +56,12 @@ def index_key(pages_digest: str, config: RetrievalConfig, embedder: Embedder | N
 
 
 def build_index(
-    corpus_dir: Path, index_dir: Path, config: RetrievalConfig, progress: Progress | None = None, embedder: Embedder | None = None
+    corpus_dir: Path,
+    index_dir: Path,
+    config: RetrievalConfig,
+    progress: Progress | None = None,
+    embedder: Embedder | None = None,
+    current: bool = True,
 ) -> str:
     """Build the version of a corpus' pages, or find it complete; point `CURRENT` to it and return its key.
 
@@ -67,6 +72,7 @@ def build_index(
         corpus_dir: a materialised corpus.
         progress: called with passages embedded and their total.
         embedder: takes the place of the configured one.
+        current: point `CURRENT` to it; False for what is searched once, such as a night's fresh world.
 
     Raises:
         CorpusError: the corpus is missing or damaged.
@@ -82,7 +88,7 @@ def build_index(
             if not versions.is_complete(index_dir / key):
                 _build_version(corpus_dir, index_dir / key, config, embedder, partial, progress)
             remove_chunks(partial)
-    if versions.current_key(index_dir) != key:
+    if current and versions.current_key(index_dir) != key:
         versions.set_current(index_dir, key)
     return key
 

@@ -20,7 +20,7 @@ from slmsearch.config import RetrievalConfig
 from slmsearch.errors import IndexUnusableError
 from slmsearch.retrieval.embed import Vectors
 from slmsearch.retrieval.passages import Passage
-from slmsearch.retrieval.vectors import Keys
+from slmsearch.retrieval.vectors import Keys, read_rows
 
 COLLECTION = "passages"
 ADD_BATCH = 5000
@@ -138,7 +138,7 @@ def _add(collection: Any, passages: Sequence[Passage], keys: Keys, vectors: Vect
         batch = rows[start : start + ADD_BATCH]
         collection.add(
             ids=[_id(keys[row]) for row in batch],
-            embeddings=vectors[batch],
+            embeddings=read_rows(vectors, batch),
             metadatas=[{"page_id": passages[row].page_id, "section_id": passages[row].section_id} for row in batch],
         )
 
@@ -184,12 +184,15 @@ def _measured_recall(collection: Any, keys: Keys, vectors: Vectors) -> float:
     rows = np.unique(np.linspace(0, len(vectors) - 1, SAMPLE).astype(int))
     # Among few passages everything is a neighbour; a third of them still says something.
     k = min(NEIGHBOURS, -(-len(vectors) // 3))
-    sample = np.asarray(vectors[rows])
-    similarity = np.concatenate([vectors[start : start + BLOCK] @ sample.T for start in range(0, len(vectors), BLOCK)])
-    thresholds = np.partition(similarity, len(vectors) - k, axis=0)[len(vectors) - k] - SCORE_TOLERANCE
+    sample = read_rows(vectors, rows)
+    nearest = np.full((k, len(rows)), -np.inf, dtype=np.float32)
+    for start in range(0, len(vectors), BLOCK):
+        similarity = np.concatenate([nearest, read_rows(vectors, slice(start, start + BLOCK)) @ sample.T])
+        nearest = np.partition(similarity, len(similarity) - k, axis=0)[-k:]
+    thresholds = nearest.min(axis=0) - SCORE_TOLERANCE
     order = np.argsort(keys, kind="stable")
     hits = 0
     for position, found in enumerate(nearest_keys(collection, sample, k)):
         found_rows = order[np.searchsorted(keys, np.unique(found), sorter=order)]
-        hits += int(np.sum(similarity[found_rows, position] >= thresholds[position]))
+        hits += int(np.sum(read_rows(vectors, found_rows) @ sample[position] >= thresholds[position]))
     return hits / (len(rows) * k)

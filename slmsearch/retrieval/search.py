@@ -11,8 +11,10 @@ The weights were chosen on one half of the SQuAD pack (by page, seed 0): first p
 
 import functools
 import json
+import os
 import threading
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,20 +30,25 @@ from slmsearch.retrieval.embed import Embedder, Vectors
 from slmsearch.retrieval.hits import Hit
 from slmsearch.retrieval.lexical import LexicalIndex
 
-RANKING_VERSION = 1
+RANKING_VERSION = 2
 """Raise it whenever the same version ranks otherwise."""
 DENSE, LEXICAL = 0.7, 0.3
 WEIGHTS = {"hybrid": (DENSE, LEXICAL), "dense": (1.0, 0.0), "lexical": (0.0, 1.0)}
 EXACT_LIMIT = 200_000
 """Passages; 300 MB of vectors at 384 dimensions."""
-CANDIDATES = 200
-"""Passages that approximate search names."""
+CANDIDATES = 800
+"""Passages that approximate search names. Of the ten nearest among 117,800 passages, 200 hold 95 %, 400 98 %, 800 99 %, in 4, 7, 9 ms."""
 LIFTED = 2000
 """Passages that BM25 may add to them."""
 BLOCK = 64
 """Queries compared with all passages at once."""
 ALONE = 4
 """Up to so many queries, a dot product per row is faster than a matrix product, above all where other processes want the cores too."""
+FIRST_ROWS = 64
+"""Rows looked at for each page wanted, before all are."""
+THREADED_ROWS = 50_000
+"""From so many passages on, one query is compared with them on several threads."""
+THREADS = min(4, os.cpu_count() or 1)
 ROUNDING = 100_000
 MARGIN = 1e-4
 """By how much a matrix product may err, generously: pages so close to the last place are scored again, a dot product per row."""
@@ -66,8 +73,8 @@ class Filter:
 
 
 def describe_ranking(ranking: str) -> dict[str, Any]:
-    """Say what besides the index decides a ranking, for eval and train keys; nothing of what came with this format of versions."""
-    return {} if (ranking, RANKING_VERSION) == ("hybrid", 1) else {"ranking": [ranking, RANKING_VERSION]}
+    """Say what besides the index decides a ranking, for eval and train keys."""
+    return {"ranking": [ranking, RANKING_VERSION]}
 
 
 class _Groups:
@@ -87,6 +94,29 @@ class _Groups:
         # Position of each group among the sorted names: breaks ties.
         self.rank = np.empty(len(ids), dtype=np.int64)
         self.rank[sorted(range(len(ids)), key=ids.__getitem__)] = np.arange(len(ids))
+
+    def best_of_all(self, scores: Scores, top_k: int, taken: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+        """Return the groups that may be among the first `top_k` by the best of their rows, of all or of those taken."""
+        best = np.maximum.reduceat(scores, self.starts)
+        if taken is not None:
+            best[~taken] = -np.inf
+        kept = min(top_k, len(best))
+        bound = np.partition(best, len(best) - kept)[len(best) - kept]
+        return np.flatnonzero((best >= bound - MARGIN) & (best > -np.inf))
+
+    def best_of_first_rows(self, scores: Scores, top_k: int) -> NDArray[np.int64] | None:
+        """Return the same by looking at the first rows only; None where these do not tell."""
+        last = len(scores) - FIRST_ROWS * max(1, top_k)
+        if last < 0:
+            return None
+        lowest = np.partition(scores, last)[last]
+        rows = np.flatnonzero(scores >= lowest)
+        found, starts = np.unique(self.of_row[rows], return_index=True)
+        if len(found) < top_k:
+            return None
+        best = np.maximum.reduceat(scores[rows], starts)
+        bound = np.partition(best, len(best) - top_k)[len(best) - top_k] - MARGIN
+        return found[best >= bound] if bound > lowest else None
 
 
 class SearchIndex:
@@ -113,6 +143,7 @@ class SearchIndex:
         self._open = ExitStack()
         self._lock = threading.Lock()
         self._collection: Any = None
+        self._threads: ThreadPoolExecutor | None = None
         if not self._exact:
             self._row_keys = versions.read_keys(directory)[1]
             self._by_key = np.argsort(self._row_keys, kind="stable")
@@ -176,18 +207,30 @@ class SearchIndex:
         self, vectors: Vectors, texts: Sequence[Scores | None], top_k: int, groups: _Groups, taken: NDArray[np.bool_] | None
     ) -> list[list[Hit]]:
         """Rank all groups; a matrix product finds those that may be among the first, which are then scored row by row."""
-        product = (vectors @ self._vectors.T) if len(vectors) > ALONE else [np.vecdot(self._vectors, vector) for vector in vectors]
+        product = (vectors @ self._vectors.T) if len(vectors) > ALONE else [self._dot_products(vector) for vector in vectors]
         hits = []
         for vector, near, text in zip(vectors, product, texts, strict=True):
-            best = np.maximum.reduceat(near if text is None else near + text, groups.starts)
-            if taken is not None:
-                best[~taken] = -np.inf
-            kept = min(top_k, len(best))
-            bound = np.partition(best, len(best) - kept)[len(best) - kept]
-            close = np.flatnonzero((best >= bound - MARGIN) & (best > -np.inf))
+            scores = near if text is None else near + text
+            close = groups.best_of_first_rows(scores, top_k) if taken is None else None
+            if close is None:
+                close = groups.best_of_all(scores, top_k, taken)
             rows = np.concatenate([np.arange(groups.starts[i], groups.ends[i]) for i in close]) if len(close) else close
             hits.append(self._ranked(vector, text, rows, top_k, groups))
         return hits
+
+    def _dot_products(self, vector: Vectors) -> Scores:
+        """Compare one query with all passages: a dot product per row, of many rows on several threads."""
+        near: Scores = np.empty(len(self._vectors), dtype=np.float32)
+        if len(near) < THREADED_ROWS:
+            return np.vecdot(self._vectors, vector, out=near)
+        with self._lock:
+            if self._threads is None:
+                self._threads = self._open.enter_context(ThreadPoolExecutor(THREADS, "compare"))
+        step = -(-len(near) // THREADS)
+        parts = [slice(start, start + step) for start in range(0, len(near), step)]
+        for _ in self._threads.map(lambda part: np.vecdot(self._vectors[part], vector, out=near[part]), parts):
+            pass
+        return near
 
     def _compared_with_candidates(self, vectors: Vectors, texts: Sequence[Scores | None], top_k: int, groups: _Groups) -> list[list[Hit]]:
         """Rank the groups of the nearest passages and of those that their words could lift above them."""

@@ -16,7 +16,7 @@ from slmsearch.retrieval import versions
 from slmsearch.retrieval.build import chroma_place
 from slmsearch.retrieval.chroma import Server, drop_collection, verify_collection
 from slmsearch.retrieval.lexical import LexicalIndex
-from slmsearch.retrieval.vectors import PARTIAL_PREFIX
+from slmsearch.retrieval.vectors import LOCK_PREFIX, PARTIAL_PREFIX, lock_path
 from slmsearch.staging import discard, remove_abandoned
 
 KEPT = 1
@@ -114,6 +114,8 @@ def prune(index_dir: Path, config: RetrievalConfig, in_use: Collection[str], kee
             stays = "current" if name == current else "in use" if name in in_use else "kept to go back to" if name in spare[:keep] else None
             found.append(_removed(index_dir / name, stays, config, dry_run))
         found += [_partial_removed(path, dry_run) for path in sorted(index_dir.glob(f"{PARTIAL_PREFIX}*"))]
+        if not dry_run:
+            _remove_locks(index_dir)
     return found
 
 
@@ -150,12 +152,20 @@ def _drop_from_server(version: Path, config: RetrievalConfig) -> None:
 def _partial_removed(partial: Path, dry_run: bool) -> Removal:
     size = _size(partial)
     try:
-        with FileLock(partial / "lock", timeout=0):
+        with FileLock(lock_path(partial.parent, partial.name.removeprefix(PARTIAL_PREFIX)), timeout=0):
             if not dry_run:
                 shutil.rmtree(partial, ignore_errors=True)
             return Removal(partial.name, size, "left by a killed build", True)
     except Timeout:
         return Removal(partial.name, size, "being built", False)
+
+
+def _remove_locks(index_dir: Path) -> None:
+    """Remove the locks of versions that are gone and that nobody builds."""
+    for path in index_dir.glob(f"{LOCK_PREFIX}*"):
+        if not (index_dir / path.name.removeprefix(LOCK_PREFIX)).exists():
+            with suppress(Timeout), FileLock(path, timeout=0):
+                path.unlink()
 
 
 def _size(directory: Path) -> int:

@@ -16,7 +16,7 @@ from mlflow.exceptions import MlflowException
 from slmsearch.config import RunConfig
 from slmsearch.errors import ModelError
 from tasks.owners import is_orphan, one_line, require_reachable
-from tasks.tracking.service import KEY, NO_SUCH_THING, OWNER, STAGE, as_service, tracking_uri
+from tasks.tracking.service import ENDED, KEY, NO_SUCH_THING, OWNER, STAGE, as_service, tracking_uri
 
 PARENT = "mlflow.parentRunId"
 PAGE = 1000
@@ -97,10 +97,25 @@ class Ledger:
         experiments = [found.experiment_id for found in self.client.search_experiments()]
         return [_run_record(run) for run in self._pages(experiments) if KEY in run.data.tags]
 
-    def _pages(self, experiments: list[str]) -> Iterator[Any]:
+    @as_service
+    def running(self) -> list[RunRecord]:
+        """Return every run that carries our tags and shows as running, the newest first."""
+        experiments = [found.experiment_id for found in self.client.search_experiments()]
+        return [_run_record(run) for run in self._pages(experiments, "attributes.status = 'RUNNING'") if KEY in run.data.tags]
+
+    @as_service
+    def end_run(self, run_id: str, status: str, reason: str) -> bool:
+        """End a run that shows as running, and say why; return False where it has ended meanwhile."""
+        if self.client.get_run(run_id).info.status != "RUNNING":
+            return False
+        self.client.set_tag(run_id, ENDED, reason)
+        self.client.set_terminated(run_id, status=status)
+        return True
+
+    def _pages(self, experiments: list[str], wanted: str = "") -> Iterator[Any]:
         token: str | None = None
         while experiments:
-            page = self.client.search_runs(experiments, "", order_by=["attributes.start_time DESC"], max_results=PAGE, page_token=token)
+            page = self.client.search_runs(experiments, wanted, order_by=["attributes.start_time DESC"], max_results=PAGE, page_token=token)
             yield from page
             token = page.token
             if not token:

@@ -1,9 +1,12 @@
 """The store of MLflow: its address, its errors as ours, and the names of our tags in it."""
 
 import functools
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import mlflow
 from mlflow.exceptions import MlflowException
@@ -23,20 +26,46 @@ PREFIX = "slmsearch."
 """Of all our tags."""
 KEY, STAGE, OWNER, ADAPTER_HASH, BASE_MODEL = (f"{PREFIX}{name}" for name in ("key", "stage", "owner", "adapter_hash", "base_model"))
 """Tags of runs and model versions."""
+ENDED = f"{PREFIX}ended"
+"""Tag of a run that did not finish: why."""
+FLOW_RUN = "prefect.flow_run_id"
+"""Tag of a run: the flow run it records."""
 
 
 def as_service(function: Callable[P, R]) -> Callable[P, R]:
-    """Turn MLflow's errors into a `ServiceError`."""
+    """Turn MLflow's errors into a `ServiceError`, and let no SIGTERM in between."""
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return function(*args, **kwargs)
+            with _undisturbed():
+                return function(*args, **kwargs)
         except (MlflowException, SQLAlchemyError) as error:
             where = mlflow.get_tracking_uri()
             raise ServiceError(f"MLflow at {where}: {one_line(error)}; check tracking.uri and paths.mlruns_dir") from error
 
     return wrapped
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Hold SIGTERM back until it cannot do harm.
+
+    Prefect's handler raises wherever the process is. Raised inside of a transaction, the connection stays open as long as the exception
+    is known, and with SQLite the same process then waits a minute in vain to write down that it was told to stop.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    held: list[tuple[Any, ...]] = []
+    signal.signal(signal.SIGTERM, lambda *received: held.append(received))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+        if held:
+            handler(*held[0])
 
 
 def tracking_uri(config: RunConfig) -> str:

@@ -25,7 +25,7 @@ from slmsearch.config import RunConfig
 from slmsearch.errors import ModelError, ServiceError
 from tasks.owners import is_orphan, one_line, owner_tag, require_reachable
 from tasks.traces import Span
-from tasks.tracking.service import ADAPTER_HASH, CHAMPION, KEY, NO_SUCH_THING, OWNER, STAGE, as_service, tracking_uri
+from tasks.tracking.service import ADAPTER_HASH, CHAMPION, ENDED, KEY, NO_SUCH_THING, OWNER, STAGE, as_service, tracking_uri
 
 MAX_PARAM_CHARS = 6000
 MAX_TAG_CHARS = 5000
@@ -59,6 +59,7 @@ class Tracker:
         mlflow.set_tracking_uri(uri)
         self.uri = uri
         self.client = MlflowClient(tracking_uri=uri)
+        self.home = mlruns_dir
         self.lock = FileLock(mlruns_dir / "promotion.lock")
         location = str(mlruns_dir.resolve() / "artifacts") if uri.startswith("sqlite") else None
         self.experiment_id = self._find_experiment(experiment, location)
@@ -89,12 +90,13 @@ class Tracker:
         wanted = {**(tags or {}), STAGE: stage, KEY: key, OWNER: owner_tag()}
         if parent:
             wanted["mlflow.parentRunId"] = parent
-        unfinished = self._unfinished(stage, key)
-        if unfinished is None:
-            return str(self.client.create_run(self.experiment_id, run_name=stage, tags=wanted).info.run_id)
-        self.client.update_run(unfinished, status="RUNNING")
-        self.set_tags(unfinished, wanted)
-        return unfinished
+        with self.lock:  # two runs of the same at a time must not both go on with it
+            unfinished = self._unfinished(stage, key)
+            if unfinished is None:
+                return str(self.client.create_run(self.experiment_id, run_name=stage, tags=wanted).info.run_id)
+            self.client.update_run(unfinished, status="RUNNING")
+            self.set_tags(unfinished, wanted)
+            return unfinished
 
     def _unfinished(self, stage: str, key: str) -> str | None:
         mine = f"tags.`{KEY}` = '{key}' and tags.`{STAGE}` = '{stage}'"
@@ -104,8 +106,12 @@ class Tracker:
         return None
 
     @as_service
-    def end_run(self, run_id: str, status: str) -> None:
-        """End a run as FINISHED, FAILED or KILLED."""
+    def end_run(self, run_id: str, status: str, reason: str = "") -> None:
+        """End a run as FINISHED, FAILED or KILLED, and say why where it did not finish."""
+        if reason:
+            self.set_tags(run_id, {ENDED: reason})
+        elif ENDED in self.client.get_run(run_id).data.tags:  # why an earlier attempt ended
+            self.client.delete_tag(run_id, ENDED)
         self.client.set_terminated(run_id, status=status)
 
     @contextmanager
@@ -114,11 +120,11 @@ class Tracker:
         run_id = self.start_run(stage, key, parent, tags)
         try:
             yield run_id
-        except Exception:
-            self.end_run(run_id, "FAILED")
+        except Exception as error:
+            self.end_run(run_id, "FAILED", f"{type(error).__name__}: {one_line(error)}")
             raise
-        except BaseException:  # SIGTERM and cancellation reach a flow as these
-            self.end_run(run_id, "KILLED")
+        except BaseException as error:  # SIGTERM and cancellation reach a flow as these
+            self.end_run(run_id, "KILLED", describe_stop(error))
             raise
         self.end_run(run_id, "FINISHED")
 
@@ -127,9 +133,10 @@ class Tracker:
         """End as KILLED every run whose process on this machine is gone; return how many there were."""
         running = self.client.search_runs([self.experiment_id], "attributes.status = 'RUNNING'", max_results=1000)
         orphans = [run.info.run_id for run in running if is_orphan(run.data.tags.get(OWNER, ""))]
+        # Read again: it may have finished between being listed and being looked for.
+        orphans = [run_id for run_id in orphans if self.client.get_run(run_id).info.status == "RUNNING"]
         for run_id in orphans:
-            self.client.set_tag(run_id, "slmsearch.ended", "its process was gone")
-            self.client.set_terminated(run_id, status="KILLED")
+            self.end_run(run_id, "KILLED", "its process was gone")
         return len(orphans)
 
     # What a run records
@@ -298,15 +305,13 @@ class Tracker:
             tags: tags of the version; `slmsearch.adapter_hash` must be among them.
         """
         self.client.log_artifacts(run_id, str(adapter), "adapter")
-        if (known := self._find_version(name, tags[ADAPTER_HASH])) is not None:
-            return known
-        model = mlflow.create_external_model(
-            name=name, source_run_id=run_id, experiment_id=self.experiment_id, model_type="lora", tags=dict(tags)
-        )
-        version = self.client.create_model_version(
-            name, f"runs:/{run_id}/adapter", run_id=run_id, tags=dict(tags), model_id=model.model_id, await_creation_for=0
-        )
-        return str(version.version)
+        with self.lock:  # two runs that end with the same adapter must not both find it unknown
+            if (known := self._find_version(name, tags[ADAPTER_HASH])) is not None:
+                return known
+            # A server takes `runs:/` only from the run that holds it, and with no logged model beside.
+            source = f"runs:/{run_id}/adapter"
+            version = self.client.create_model_version(name, source, run_id=run_id, tags=dict(tags), await_creation_for=0)
+            return str(version.version)
 
     def _find_version(self, name: str, adapter_hash: str) -> str | None:
         try:
@@ -330,22 +335,14 @@ class Tracker:
         return {**version.tags, "version": str(version.version)}
 
     @as_service
-    def promote(self, name: str, version: str, expected: str | None) -> None:
-        """Move the alias `champion` to a version.
-
-        Args:
-            name: registered model.
-            version: new champion.
-            expected: version that was champion when the decision was taken, None if there was none.
-
-        Raises:
-            ServiceError: another run has promoted meanwhile.
-        """
-        with self.lock:
-            current = (self.champion(name) or {}).get("version")
-            if current not in (expected, version):
-                raise ServiceError(f"champion of {name} moved from {expected} to {current} meanwhile; compare again before promoting")
-            self.client.set_registered_model_alias(name, CHAMPION, version)
+    def version_run(self, name: str, version: str) -> str | None:
+        """Return the run that a version was registered from, None where there is no such version or run."""
+        try:
+            return self.client.get_model_version(name, version).run_id or None
+        except MlflowException as error:
+            if error.error_code in NO_SUCH_THING:
+                return None
+            raise
 
     @as_service
     def fetch_adapter(self, name: str, version: str) -> Path:
@@ -359,6 +356,12 @@ class Tracker:
             return Path(mlflow.artifacts.download_artifacts(artifact_uri=uri, tracking_uri=self.uri))
         except (OSError, MlflowException) as error:
             raise ModelError(f"adapter of {name} version {version} cannot be read ({one_line(error)}); train and promote again") from error
+
+
+def describe_stop(error: BaseException) -> str:
+    """Say in one line that a run was told to stop, with what was noted on the way: where it can be resumed."""
+    notes = "; ".join(getattr(error, "__notes__", ()))
+    return f"told to stop ({type(error).__name__}){': ' if notes else ''}{notes}"
 
 
 def _nanoseconds(seconds: float) -> int:

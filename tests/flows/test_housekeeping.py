@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,11 +15,12 @@ from flows.cli import cli
 from flows.lineage import trace
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
+from slmsearch.evaluate.shards import shards_dir
 from slmsearch.retrieval.versions import current_key, is_complete
 from slmsearch.staging import STAGING_PREFIX
 from tasks import housekeeping
 from tasks.housekeeping import Item, Plan, Rules, carry_out, plan
-from tasks.places import evals_dir, index_dir, training_dir
+from tasks.places import evals_dir, index_dir, shared_models_dir, training_dir
 from tasks.traces import Span
 from tasks.tracking import CHAMPION, open_ledger, open_tracker
 from tests.flows.fakes import write_corpus
@@ -72,12 +74,34 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and not path.name.endswith((".lock", ".db"))}
 
 
+def test_the_flow_only_reports_unless_it_is_told_to_apply(
+    history: tuple[RunConfig, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flows import housekeeping as flow
+
+    shown: list[tuple[list[dict[str, str]], bool]] = []
+    monkeypatch.setattr(flow, "show_housekeeping", lambda rows, applied: shown.append((rows, applied)))
+    monkeypatch.setattr(flow, "get_run_logger", lambda: SimpleNamespace(info=lambda *_: None))
+    config, _ = history
+    before = files(Path(config.paths.data_dir))
+    told = flow.housekeeping.fn(config, older_than_days=0, keep_versions=1)
+    assert told["items"] and not told["applied"] and files(Path(config.paths.data_dir)) == before
+    done = flow.housekeeping.fn(config, apply=True, older_than_days=0, keep_versions=1)
+    assert {item["key"] for item in done["items"]} == {item["key"] for item in told["items"]}
+    assert files(Path(config.paths.data_dir)) < before | {"pruned.jsonl"}
+    assert [applied for _, applied in shown] == [False, True] and shown[0][0] == shown[1][0]
+
+
 def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
     config, (evaluated, champion, other, current) = history
     data_dir = Path(config.paths.data_dir)
     (training_dir(config, champion["lineage"]["train_key"]) / "checkpoints" / "checkpoint-2").mkdir(parents=True)
     half = index_dir(config) / f"{STAGING_PREFIX}x-999999999"
     half.mkdir()
+    shard, model = shards_dir(evals_dir(config), "e" * 20), shared_models_dir(config) / ("m" * 20)
+    for copy in (shard, model):
+        copy.mkdir(parents=True)
+        (copy / "file").write_text("x")
     before = files(data_dir)
 
     planned = plan(config, RULES, LATER)
@@ -88,6 +112,7 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
     assert other["lineage"]["data_digest"] in named(planned, "corpora")
     assert {evaluated["key"], other["lineage"]["eval_key_after"]} <= named(planned, "evals")
     assert half.name in named(planned, "half-written")
+    assert (named(planned, "shards"), named(planned, "models")) == ({shard.name}, {model.name})
     assert evaluated["mlflow_run_id"] in named(planned, "runs")
     ledger = open_ledger(config)
     assert ledger is not None
@@ -97,6 +122,7 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
 
     gone, failed = carry_out(config, RULES, LATER)
     assert failed == [] and {(item.kind, item.key) for item in gone} == {(item.kind, item.key) for item in planned.items}
+    assert not shard.exists() and not model.exists()
     assert not half.exists() and not (index_dir(config) / other["lineage"]["index_key"]).exists()
     assert plan(config, RULES, LATER).items == ()
     for kept in (champion, current):
@@ -131,7 +157,10 @@ def test_a_live_run_keeps_everything_it_may_use(history: tuple[RunConfig, list[d
     tracker = open_tracker(config)
     parent = tracker.start_run("train-and-eval", "whole")
     tracker.start_run("index", other["lineage"]["index_key"], parent)
-    assert other["lineage"]["index_key"] not in named(plan(config, RULES, LATER), "indexes")
+    (shared_models_dir(config) / ("m" * 20)).mkdir(parents=True)
+    planned = plan(config, RULES, LATER)
+    assert other["lineage"]["index_key"] not in named(planned, "indexes")
+    assert not named(planned, "models")
 
 
 def test_traces_of_evaluations_in_use_stay(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:

@@ -16,6 +16,7 @@ from prefect.settings import PREFECT_API_URL
 from flows.artifacts import read_lineage
 from flows.device import device, device_names
 from flows.evaluate import evaluate
+from flows.nightly import nightly
 from flows.reindex import reindex
 from flows.train import train
 from flows.train_and_eval import train_and_eval
@@ -29,7 +30,9 @@ from slmsearch.judge.qualify import qualify, require_qualified
 from slmsearch.learn.files import JUDGE
 from slmsearch.learn.job import TrainJob
 from slmsearch.learn.reports import Collapse
+from slmsearch.retrieval.versions import current_key
 from tasks.corpus import ValidationFailed
+from tasks.places import index_dir, nights_dir
 from tasks.tracking import Tracker, open_tracker
 from tests.flows.fakes import STEPS_TRAINED, FakeTraining, make_config, replace_heavy_parts, write_corpus
 
@@ -228,6 +231,23 @@ def test_evaluate_takes_the_champion_once_there_is_one(config: RunConfig) -> Non
     found = evaluate(config)
     assert found["policy"] == "champion"
     assert found["metrics"]["answer/exact_match"] > 0.8
+
+
+def test_a_night_is_played_anew_and_ends_as_a_flow_run_with_its_record(config: RunConfig) -> None:
+    played = config.evaluate.model_copy(update={"policy": "random"})
+    nights = config.nightly.model_copy(update={"fresh_pages": 40, "fresh_questions": 50})
+    config = config.model_copy(update={"evaluate": played, "nightly": nights})
+    known = evaluate(config)
+    reindexed = current_key(index_dir(config))
+    state = nightly(config, return_state=True)
+    result, states = state.result(), task_states(state.state_details.flow_run_id)
+    assert (states["evaluate-random"], states["judge-night"]) == ("Completed", "Completed"), "not looked up"
+    assert result["state"] == "green" and result["night"]["fixed"]["eval_key"] != known["key"]
+    assert current_key(index_dir(config)) == reindexed, "a fresh world's index is current for nobody"
+    assert {path.stem for path in nights_dir(config).iterdir()} == {result["night"]["night"]}
+    assert [a.key for a in shown_artifacts(result["flow_run_id"]) if a.key == "night"] == ["night"]
+    run = mlflow_runs(config)["nightly"][0]
+    assert run.info.status == "FINISHED" and run.data.tags["slmsearch.state"] == "green"
 
 
 def test_asking_for_a_champion_where_there_is_none_is_an_error(config: RunConfig) -> None:

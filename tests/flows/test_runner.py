@@ -1,15 +1,19 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from flows.look import where_to_look
-from flows.runner import FLOWS, _as_error
+from flows.runner import FLOWS, PARTS, as_error
 from flows.settings import find_project_root
 from flows.up import POINTER_MARK, _may_replace
+from flows.worker import SHARD_QUEUE
 from slmsearch import errors
 from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
 from slmsearch.report.tables import Table
 
+HEAVY = {"torch", "transformers", "trl", "chromadb", "great_expectations"}
 RESULT = {"mlflow_experiment_id": "1", "mlflow_run_id": "m", "flow_run_id": "f", "before": {}}
 
 
@@ -22,7 +26,7 @@ RESULT = {"mlflow_experiment_id": "1", "mlflow_run_id": "m", "flow_run_id": "f",
     ],
 )
 def test_a_failed_flow_run_raises_what_ended_it(message: str, kind: type[Exception], told: str) -> None:
-    error = _as_error(message)
+    error = as_error(message)
     assert type(error) is kind
     assert told in str(error)
 
@@ -33,16 +37,29 @@ def test_every_flow_is_where_it_is_said_to_be_and_deployed_from_there() -> None:
     root = find_project_root()
     deployed = yaml.safe_load((root / "deployments" / "prefect.yaml").read_text())["deployments"]
     entrypoints = {found["name"]: found["entrypoint"] for found in deployed}
-    assert set(entrypoints) == set(FLOWS) - {"train"}
+    known = {**FLOWS, **PARTS}
+    assert set(entrypoints) == set(known) - {"train"}
     for name, entrypoint in entrypoints.items():
         path, _, function = entrypoint.partition(":")
-        assert FLOWS[name] == f"{path.removesuffix('.py').replace('/', '.')}:{function}"
+        assert known[name] == f"{path.removesuffix('.py').replace('/', '.')}:{function}"
         assert f"def {function}(" in (root / path).read_text()
         assert f'@flow(name="{name}"' in (root / path).read_text()
     assert {found["work_pool"]["name"] for found in deployed} == {"gpu"}
-    nightly = next(found for found in deployed if found["name"] == "evaluate")["schedules"]
-    assert nightly[0]["cron"]
-    assert nightly[0]["timezone"]
+    queues = {found["name"]: found["work_pool"].get("work_queue_name") for found in deployed}
+    assert {name for name, queue in queues.items() if queue} == set(PARTS)
+    assert queues["evaluate-shard"] == SHARD_QUEUE
+    scheduled = {found["name"]: found["schedules"][0] for found in deployed if "schedules" in found}
+    assert set(scheduled) == {"nightly", "housekeeping", "reconcile"}
+    assert all(schedule["cron"] and schedule["timezone"] for schedule in scheduled.values())
+    assert next(found for found in deployed if found["name"] == "housekeeping")["parameters"]["apply"] is False
+
+
+def test_no_deployed_flow_loads_torch_before_it_runs() -> None:
+    """Deploying imports them all, and so does every flow run before its first task."""
+    modules = sorted({place.partition(":")[0] for place in (*FLOWS.values(), *PARTS.values())})
+    code = f"import importlib, sys\nfor name in {modules!r}: importlib.import_module(name)\nprint({HEAVY!r} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == "set()"
 
 
 def test_where_to_look_names_commands_that_work_without_a_server(tmp_path: Path) -> None:

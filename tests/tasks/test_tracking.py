@@ -1,9 +1,14 @@
 """Against a real SQLite store in a temporary folder."""
 
 import os
+import signal
 import socket
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import pytest
@@ -102,6 +107,34 @@ def test_owners_of_other_machines_count_as_living() -> None:
     assert owners.is_orphan(f"{socket.gethostname()} {2**22 - 3} 12345")
 
 
+def test_a_run_told_to_stop_in_the_middle_of_a_write_ends_the_write_first(tracker: Tracker) -> None:
+    class Told(BaseException):
+        """As Prefect's handler raises it."""
+
+    def raise_it(*_: object) -> None:
+        raise Told
+
+    written: list[str] = []
+    write = tracker.client.log_batch
+
+    def write_slowly(run_id: str, **what: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        written.append("begun")
+        write(run_id, **what)
+        written.append("ended")
+
+    before = signal.signal(signal.SIGTERM, raise_it)
+    try:
+        with pytest.raises(Told), tracker.run("train", "told") as run_id, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tracker.client, "log_batch", write_slowly)
+            tracker.set_tags(run_id, {"a": "b"})
+        assert written == ["begun", "ended"]
+        assert signal.getsignal(signal.SIGTERM) is raise_it
+        assert (status(tracker, run_id), tracker.find_tag(run_id, "a")) == ("KILLED", "b")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_children_name_their_parent(tracker: Tracker) -> None:
     with tracker.run("pipeline", "key") as parent, tracker.run("train", "key", parent) as child:
         pass
@@ -195,20 +228,39 @@ def test_an_adapter_is_registered_once_under_its_hash(tracker: Tracker, tmp_path
     assert len(tracker.client.search_runs([tracker.experiment_id])) == 1, "no stray run"
 
 
-def test_promotion_moves_the_alias_and_refuses_a_stale_decision(tracker: Tracker, tmp_path: Path) -> None:
-    name = f"{MODEL}-promoted"
-    assert tracker.champion(name) is None
-    with tracker.run("train", "key") as run_id:
-        for i in (1, 2, 3):
-            tracker.register_adapter(run_id, adapter(tmp_path / str(i)), name, {ADAPTER_HASH: f"h{i}"})
-    tracker.promote(name, "1", expected=None)
-    tracker.promote(name, "1", expected=None)
-    tracker.promote(name, "2", expected="1")
-    with pytest.raises(ServiceError, match="moved from 1 to 2"):
-        tracker.promote(name, "3", expected="1")
-    champion = tracker.champion(name)
-    assert champion is not None
-    assert (champion["version"], champion[ADAPTER_HASH]) == ("2", "h2")
+def linger(patch: pytest.MonkeyPatch, name: str) -> None:
+    """Make whoever has looked something up wait for another to have looked as well, if it can."""
+    both, look = threading.Barrier(2), getattr(Tracker, name)
+
+    def look_and_linger(*arguments: str) -> str | None:
+        found: str | None = look(*arguments)
+        with suppress(threading.BrokenBarrierError):
+            both.wait(1)
+        return found
+
+    patch.setattr(Tracker, name, look_and_linger)
+
+
+def test_two_that_register_one_adapter_at_a_time_get_one_version(
+    tracker: Tracker, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linger(monkeypatch, "_find_version")
+    trackers = [tracker, Tracker(f"sqlite:///{store}/mlflow.db", "second", store)]
+    made, name = adapter(tmp_path / "a"), f"{MODEL}-at-a-time"
+    with tracker.run("train", "key") as run_id, ThreadPoolExecutor(2) as pool:
+        versions = list(pool.map(lambda each: each.register_adapter(run_id, made, name, {ADAPTER_HASH: "h1"}), trackers))
+    assert versions == ["1", "1"]
+
+
+def test_of_two_at_a_time_one_goes_on_with_an_unfinished_run(tracker: Tracker, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = tracker.start_run("index", "key")
+    tracker.end_run(killed, "KILLED", "told to stop")
+    linger(monkeypatch, "_unfinished")
+    trackers = [tracker, Tracker(f"sqlite:///{store}/mlflow.db", "test_of_two_at_a_time_one_goes_on_with_an_unfinished_run"[:60], store)]
+    assert trackers[0].experiment_id == trackers[1].experiment_id
+    with ThreadPoolExecutor(2) as pool:
+        started = list(pool.map(lambda each: each.start_run("index", "key"), trackers))
+    assert killed in started and len(set(started)) == 2
 
 
 def test_an_unreachable_server_is_said_at_once(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flows.doctor.examine import CHECKS, examine, render
-from flows.doctor.facts import Facts, Limit, Listener, Pool, PrefectFacts, Watch
+from flows.doctor.facts import Facts, LastNight, Limit, Listener, Pool, PrefectFacts, Watch
 
 VERSIONS = {"fastapi": "0.150.0", "prefect": "3.8.8", "chromadb": "1.5.9", "trl": "1.16.0", "transformers": "5.23.0", "mlflow": "3.17.2"}
 BEAT = "prefect.flow-run.heartbeat"
@@ -28,6 +28,7 @@ SOUND = Facts(
     prefect=API,
     devices=("gpu:here:0",),
     chroma_server=("http://127.0.0.1:8000", "1.5.9"),
+    nights=(LastNight("m", "2026-11-01-x", 20.0, 26.0, False),),
 )
 
 
@@ -57,6 +58,10 @@ PLANTED = {
     "mlflow": (with_packages(mlflow="3.16.0"), "error", "mlflow 3.16.0"),
     "a requirement not met": (replace(SOUND, requirements=("fastapi<0.140",)), "error", "fastapi 0.150.0 is installed, <0.140"),
     "a requirement missing": (replace(SOUND, requirements=("nowhere",)), "error", "nowhere is not installed"),
+    "a night that did not come": (
+        replace(SOUND, nights=(LastNight("m", "2026-11-01-x", 50.0, 26.0, False),)), "warning", "of m ended 50 hours ago"),
+    "a night that regressed": (
+        replace(SOUND, nights=(LastNight("m", "2026-11-01-x", 5.0, 26.0, True),)), "warning", "m regressed in night 2026-11-01-x"),
     "python": (replace(SOUND, python=(3, 10)), "error", "Python 3.10"),
     "chroma skew": (replace(SOUND, chroma_server=("http://h:8000", "1.5.2")), "error", "'_type'"),
     "chroma down": (replace(SOUND, chroma_server=("http://h:8000", "")), "warning", "no Chroma server answers"),
@@ -80,6 +85,7 @@ PLANTED = {
     "window too short": (with_api(watches=(Watch("zombies", (BEAT,), 60.0, True),)), "error", "gives up after 60 s"),
     "window of the docs": (replace(SOUND, environment={}), "error", "gives up after 90 s and heartbeats come every 180 s"),
     "window by wildcard": (with_api(watches=(Watch("zombies", ("prefect.flow-run.*",), 60.0, True),)), "error", "gives up"),
+    "nobody watches": (with_api(watches=()), "warning", "nothing watches heartbeats"),
     "watch asleep": (with_api(watches=(Watch("zombies", (BEAT,), 90.0, False),)), "warning", "switched off"),
     "automation twice": (with_api(automations=("a", "a")), "warning", "2 automations named 'a'"),
     "disk full": (replace(SOUND, free_bytes={"data": 1 << 28}), "error", "data has 0.2 GB free"),

@@ -28,6 +28,15 @@ from tests.slmsearch.learn.fake_worker import DIE, FINISH, RAISE, TELL, WAIT
 ROOT = Path(__file__).parents[3]
 
 
+OTHERS = set()
+
+
+@pytest.fixture(autouse=True)
+def nobody_elses_children():
+    OTHERS.clear()
+    OTHERS.update(child.pid for child in psutil.Process().children())
+
+
 @pytest.fixture
 def model_path():
     return "no-model"
@@ -242,7 +251,8 @@ def has_worker(process):
 
 
 def children():
-    return [child.pid for child in psutil.Process().children()]
+    """Those of this test: servers that other tests share may be children, too."""
+    return [child.pid for child in psutil.Process().children() if child.pid not in OTHERS]
 
 
 def is_alive(pid):

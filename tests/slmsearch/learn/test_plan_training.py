@@ -17,8 +17,9 @@ from slmsearch.learn.checkpoints import file_hash, latest_complete_checkpoint
 from slmsearch.learn.demonstrations import Demonstration
 from slmsearch.learn.examples import EXAMPLES, append_examples, read_examples, truncate_examples
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, PREFLIGHT, STEPS
+from slmsearch.learn.job import plan_sft_key
 from slmsearch.learn.layout import lay_out
-from slmsearch.learn.plan_sft import FACTS, plan_sft_key, read_plans, sample_own_plans, train_plan_sft
+from slmsearch.learn.plan_sft import FACTS, read_plans, sample_own_plans, train_plan_sft
 from slmsearch.learn.planner_start import WHOLE, demonstrate_plan, planner_settings
 from slmsearch.learn.reports import read_reports, truncate_reports
 from slmsearch.learn.sft import IGNORED, encode_demonstration

@@ -1,4 +1,7 @@
-"""The searcher's keys are what they were before there was a planner: nothing trained or measured is done again."""
+"""The searcher's keys do not know that there is a planner: nothing trained or measured is done again.
+
+Recorded when ranking became version 2; a change of the code that does not change results must leave them.
+"""
 
 import pytest
 
@@ -20,13 +23,13 @@ def config(tmp_path, monkeypatch):
 
 
 def test_recorded_keys_of_the_searcher(config):
-    assert job.train_key(config, "digest", "index") == "bd1d5eab436a5ed4a25e"
+    assert job.train_key(config, "digest", "index") == "264a3596f8ac67254d27"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config) for spec in specs]
-    assert keys == ["ff26894e550921ee8dcb", "d7f94122e87ee659dc97", "5f3f199d2c0e6a3992ca"]
+    assert keys == ["44f36f3515a2c55b8408", "46849c2f2b20eef2ae41", "86ca6269915921424e87"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
-    assert job.train_key(other, "digest", "index") == "6bb5356aeab8a836daa8"
-    assert eval_key(QUESTIONS, "index", specs[0], other) == "c9206ba35c64a26aa9f7"
+    assert job.train_key(other, "digest", "index") == "e8ed9292ef790e235e83"
+    assert eval_key(QUESTIONS, "index", specs[0], other) == "7d0b2879cd52b2484986"
 
 
 def test_a_planners_settings_are_not_in_the_searchers_keys(config):

@@ -20,13 +20,15 @@ from slmsearch.retrieval import build, chroma, versions
 from slmsearch.retrieval.build import build_index, index_key
 from slmsearch.retrieval.chroma import opened_collection, verify_collection
 from slmsearch.retrieval.embed import Embedder
+from slmsearch.retrieval.vectors import LOCK_PREFIX
 from slmsearch.retrieval.versions import current_key, list_versions, read_keys, read_version, set_current
 
 STANDING = ["CURRENT", "HISTORY", ".pointer.lock"]
 
 
 def names(index_dir: Path) -> list[str]:
-    return sorted(path.name for path in index_dir.iterdir()) if index_dir.exists() else []
+    """What stands in an index directory, less the locks of builds."""
+    return sorted(path.name for path in index_dir.iterdir() if not path.name.startswith(LOCK_PREFIX)) if index_dir.exists() else []
 
 
 def test_a_version_holds_the_same_vectors_twice(corpus_dir: Path, index_dir: Path, config: RetrievalConfig, embedder: Embedder):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from slmsearch.config import EmbedderConfig
 from slmsearch.retrieval import embed_passages
 from slmsearch.retrieval.embed_local import LocalEmbedder
-from slmsearch.retrieval.embed_passages import PassageEncoder, fill_batch, padded_length
+from slmsearch.retrieval.embed_passages import LEAST_TOKENS, PassageEncoder, fill_batch, group_rows, padded_length
 
 TEXTS = [
     "Port Quiltalick", "", "the mountain", "\ud800", "Which stone forms the cliffs where the River Mireth rises?", "a b c " * 40,
@@ -22,7 +22,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])
 def minilm(request: pytest.FixtureRequest) -> LocalEmbedder:
-    # 128 tokens together: the same code in shapes that take a test less time.
+    # 256 tokens together: the same code in shapes that take a test less time.
     return LocalEmbedder(EmbedderConfig(device="cpu", precision=request.param, batch_size=8))
 
 
@@ -79,6 +79,17 @@ def test_padding_is_an_eighth_or_three_tokens_at_most(tokens: int):
     assert max(1, tokens) <= length <= tokens + max(4, tokens / 8)
     assert padded_length(length) == length
     assert padded_length(tokens + 1) >= length
+
+
+@given(st.lists(st.integers(0, 600), max_size=200), st.sampled_from([16, 512, 1024]))
+def test_every_text_is_in_one_batch_of_its_length(lengths: list[int], together: int):
+    batches = group_rows(lengths, together)
+    assert sorted(row for rows, _, _ in batches for row in rows) == list(range(len(lengths)))
+    for rows, height, length in batches:
+        assert {padded_length(lengths[row]) for row in rows} == {length}
+        assert len(rows) <= height and (height * length <= together or height == 1)
+        assert height * length >= min(LEAST_TOKENS, together) - length
+    assert [length for _, _, length in batches] == sorted((length for _, _, length in batches), reverse=True)
 
 
 @given(st.lists(st.lists(st.integers(1, 9), max_size=6), min_size=1, max_size=4), st.integers(0, 3), st.booleans())

@@ -86,6 +86,26 @@ def test_ranking_is_that_of_brute_force(world_index: tuple[SearchIndex, list[str
     assert len(differing) <= 1
 
 
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(-3, 3)), min_size=1, max_size=400), st.integers(1, 6))
+def test_the_first_rows_tell_the_same_as_all(rows: list[tuple[int, int]], top_k: int):
+    names = [str(group) for group, _ in sorted(rows)]
+    scores = np.array([value / 3 for _, value in sorted(rows)], dtype=np.float32)
+    groups = searching._Groups(names)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(searching, "FIRST_ROWS", 3)
+        first = groups.best_of_first_rows(scores, top_k)
+    if first is not None:
+        assert first.tolist() == groups.best_of_all(scores, top_k, None).tolist()
+
+
+def test_a_query_is_compared_alike_on_several_threads(world_index: tuple[SearchIndex, list[str]], monkeypatch: pytest.MonkeyPatch):
+    index, queries = world_index
+    alone = [index.search([query], 3) for query in queries]
+    monkeypatch.setattr(searching, "THREADED_ROWS", 1)
+    monkeypatch.setattr(searching, "THREADS", 3)
+    assert [index.search([query], 3) for query in queries] == alone
+
+
 def test_a_query_ranks_the_same_alone_repeated_and_in_any_company(world_index: tuple[SearchIndex, list[str]]):
     index, queries = world_index
     together = index.search(queries, 4)
@@ -167,7 +187,7 @@ def test_each_ranking_can_be_configured(corpus_dir: Path, index_dir: Path, confi
     assert ids(words.search(["ocean"], 1)[0]) == ["lisbon"]
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text(max_size=40), max_size=5))
 def test_any_text_gets_an_answer(index: SearchIndex, queries: list[str]):
     found = index.search(queries, 3)

@@ -155,7 +155,7 @@ def test_pruning_leaves_no_stray_directory(three: list[str], index_dir: Path, co
         (index_dir / name).mkdir()
     (index_dir / ".tmp-y-1" / "chroma").mkdir(parents=True)  # pid 1 lives
     (index_dir / ".partial-live").mkdir()
-    with FileLock(index_dir / ".partial-live" / "lock"):
+    with FileLock(index_dir / ".building-live"):
         done = reasons(prune(index_dir, config, set(), keep=2))
     assert done[".partial-live"] == ("being built", False)
     assert done["0123456789abcdef0123"] == ("no version: it has no manifest", True)

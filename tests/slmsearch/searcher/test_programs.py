@@ -145,12 +145,12 @@ def test_episodes_with_programs_survive_storage_and_others_are_stored_as_before(
 
 
 def test_keys_and_prompts_are_what_they_were_before_there_were_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recorded before programs came: a stored evaluation or adapter keeps its name."""
+    """Recorded before programs came, and once more when ranking became version 2: a stored evaluation or adapter keeps its name."""
     monkeypatch.setattr(job, "version", lambda name: "1.0")
     monkeypatch.setattr(job, "model_hash", lambda *_: "m" * 20)
     config, question = RunConfig(), Question("q1", "When was Mira Talvoren born?", "1823")
-    assert eval_key([question], "1" * 20, PolicySpec("random", None), config) == "31f82bd88047ed245392"
-    assert job.train_key(config, "2" * 20, "1" * 20) == "29eefafed47867d21d19"
+    assert eval_key([question], "1" * 20, PolicySpec("random", None), config) == "086941771c1a5ad0158c"
+    assert job.train_key(config, "2" * 20, "1" * 20) == "821361cf7dbc1233161b"
     assert content_key(p=make_prompt("?", config.searcher)) == "9057a20a250d9c5e4617"
     assert "programs" not in describe_searcher(config.searcher, config.sandbox.limits)
 

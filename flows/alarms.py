@@ -1,0 +1,111 @@
+"""Automations that notice what no run can say of itself: a night that was lost, or that never came. Created once, by name.
+
+- `slmsearch: a night regressed` waits for the event of the flow `nightly`, which calls the webhook itself; here others may add actions.
+- `slmsearch: a night was lost`: the flow failed, crashed or was cancelled.
+- `slmsearch: a night is missing`: none has ended since the last one for `nightly.late_h` hours. Each end starts the clock again, and so
+  does each deploying (`expect_nights`) where none goes; an alarm is given once.
+
+The last two call the webhook from the server, through a block that holds its address. What people change in an automation stays; only
+one that does nothing gets the webhook once there is one.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from prefect.events import ActionTypes, AutomationCore, CallWebhook, DoNothing, EventTrigger, Posture, ResourceSpecification
+
+from slmsearch.config import RunConfig
+from tasks.alarm import ENDED, EXPECTED, REGRESSED, emit
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+
+NAMES = REGRESSION, LOST, MISSING = "slmsearch: a night regressed", "slmsearch: a night was lost", "slmsearch: a night is missing"
+BLOCK = "slmsearch-alarms"
+"""Webhook block with the address."""
+LOST_STATES = {"prefect.flow-run.Failed", "prefect.flow-run.Crashed", "prefect.flow-run.Cancelled", "prefect.flow-run.TimedOut"}
+ANY_MODEL = ResourceSpecification({"prefect.resource.id": "slmsearch.nightly.*"})
+ANY_RUN = ResourceSpecification({"prefect.resource.id": "prefect.flow-run.*"})
+OF_NIGHTLY = ResourceSpecification({"prefect.resource.role": "flow", "prefect.resource.name": "nightly"})
+LOST_TEXT = (
+    '{"alarm": "lost", "text": {{ ("The nightly evaluation " ~ flow_run.name ~ " ended as " ~ flow_run.state.name ~ ": "'
+    ' ~ (flow_run.state.message or "no reason was given")) | tojson }}, "flow_run_id": {{ (flow_run.id | string) | tojson }}}'
+)
+MISSING_TEXT = '{"alarm": "missing", "text": "No nightly evaluation has ended for %g hours; see worker, schedule and pool."}'
+
+
+def create_alarms(client: "SyncPrefectClient", config: RunConfig, address: str | None, within: timedelta | None = None) -> list[str]:
+    """Create the automations that are missing; return the names of those created.
+
+    The server looks for their events some moments after it has answered.
+
+    Args:
+        client: of a Prefect API.
+        config: names the model and says when a night is late.
+        address: webhook; None leaves the automations without an action of ours.
+        within: takes the place of `nightly.late_h`.
+    """
+    block = _save_block(address) if address else None
+    known = {found.name: found for found in client.read_automations()}
+    created = []
+    for wanted in _automations(config, block, within or timedelta(hours=config.nightly.late_h)):
+        found = known.get(wanted.name)
+        if found is None:
+            client.create_automation(wanted)
+            created.append(wanted.name)
+        elif all(isinstance(action, DoNothing) for action in found.actions) and wanted.actions != found.actions:
+            client.delete_automation(found.id)  # an update would have to leave out what the server alone may set
+            client.create_automation(wanted.model_copy(update={"enabled": found.enabled}))
+    return created
+
+
+def expect_nights(config: RunConfig) -> None:
+    """Start the clock of the next night; one that goes already is left alone."""
+    emit(EXPECTED, config, {"late_h": config.nightly.late_h})
+
+
+def _automations(config: RunConfig, block: UUID | None, within: timedelta) -> Sequence[AutomationCore]:
+    def told(payload: str) -> list[ActionTypes]:
+        return [CallWebhook(block_document_id=block, payload=payload)] if block else [DoNothing()]
+
+    return [
+        AutomationCore(
+            name=REGRESSION,
+            description="The champion is worse than on the nights before. The flow calls the webhook itself; add other actions here.",
+            trigger=EventTrigger(expect={REGRESSED}, match=ANY_MODEL),
+            actions=[DoNothing()],
+        ),
+        AutomationCore(
+            name=LOST,
+            description="A nightly evaluation failed, crashed or was cancelled.",
+            trigger=EventTrigger(expect=LOST_STATES, match=ANY_RUN, match_related=OF_NIGHTLY),
+            actions=told(LOST_TEXT),
+        ),
+        AutomationCore(
+            name=MISSING,
+            description="No nightly evaluation has ended in time.",
+            trigger=EventTrigger(
+                after={ENDED, EXPECTED},
+                expect={ENDED},
+                match=ANY_MODEL,
+                for_each={"prefect.resource.id"},
+                posture=Posture.Proactive,
+                threshold=1,
+                within=within,
+            ),
+            actions=told(MISSING_TEXT % config.nightly.late_h),
+        ),
+    ]
+
+
+def _save_block(address: str) -> UUID:
+    from prefect.blocks.webhook import Webhook
+    from prefect.types import SecretDict
+    from pydantic import SecretStr
+
+    block = Webhook(url=SecretStr(address), method="POST", headers=SecretDict({"Content-Type": "application/json"}))
+    saved = block.save(BLOCK, overwrite=True)
+    assert isinstance(saved, UUID)
+    return saved

@@ -1,0 +1,71 @@
+"""The flow `evaluate-shard`: play one shard of an evaluation and store its rows. `flows/sharding.py` starts it; people need not."""
+
+from typing import Any
+
+from prefect import flow
+
+from flows.device import device
+from flows.settings import find_project_root, load_config, read_environment, resolve_paths
+from flows.surroundings import prepare_surroundings
+from flows.withheld import with_own_keys
+from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.config.sections import Section
+from slmsearch.evaluate.policies import PolicySpec
+from slmsearch.evaluate.shards import Shard
+from tasks.shards import fetch_inputs, give_back, play_shard
+
+DEFAULTS = RunConfig()
+"""Not that of `pipeline.py`, which loads MLflow: a shard has no run of its own there."""
+
+
+class ShardRequest(Section):
+    """Which shard of which evaluation; all of it content keys and names, so that any machine can play it."""
+
+    key: str
+    """Content key of the whole evaluation."""
+    digest: str
+    """Corpus."""
+    index_key: str
+    name: str
+    """The policy's name in tables."""
+    policy: PolicyConfig
+    """Its model and adapter; what is a directory where the evaluation was started is found by the hashes below where that is elsewhere."""
+    model_hash: str = ""
+    """Name of a shared copy of the model; empty where it is no directory."""
+    adapter_hash: str = ""
+    """Name of a shared copy of the adapter; empty where there is none."""
+    number: int
+    of: int
+    start: int
+    stop: int
+
+    @property
+    def shard(self) -> Shard:
+        """The part of the questions."""
+        return Shard(self.number, self.of, self.start, self.stop)
+
+
+@flow(name="evaluate-shard", flow_run_name="shard-{request.number}-of-{request.of}", persist_result=True, result_serializer="json")
+def evaluate_shard(request: ShardRequest, config: RunConfig = DEFAULTS) -> dict[str, Any]:
+    """Play a shard, or find it played; return how many questions it has and where it was played."""
+    config = with_own_keys(where_this_machine_keeps_things(config))
+    prepare_surroundings(config, read_environment())
+    return play_requested(request, config)
+
+
+def play_requested(request: ShardRequest, config: RunConfig) -> dict[str, Any]:
+    """Fetch what is needed, hold the device, play, and give the rows back; also for a shard that no worker takes."""
+    spec = PolicySpec(request.name, request.policy)
+    if config.evaluate.shard_url:
+        spec = fetch_inputs(request.digest, request.index_key, spec, request.model_hash, request.adapter_hash, config)
+    with device(config):
+        played = play_shard(request.key, request.shard, spec, request.digest, request.index_key, config)
+    if config.evaluate.shard_url:
+        give_back(request.key, request.shard, config)
+    return played
+
+
+def where_this_machine_keeps_things(config: RunConfig) -> RunConfig:
+    """Take the paths of this machine where machines exchange things by URL; else all of them see the same directory."""
+    config = resolve_paths(config, find_project_root())
+    return config.model_copy(update={"paths": load_config().paths}) if config.evaluate.shard_url else config

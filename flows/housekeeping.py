@@ -1,0 +1,48 @@
+"""The flow `housekeeping`: say what nothing needs any more; take it away only where that is asked for."""
+
+from dataclasses import asdict
+from typing import Any
+
+from prefect import flow, get_run_logger
+
+from flows.artifacts import show_housekeeping
+from flows.pipeline import DEFAULTS
+from flows.settings import find_project_root, read_environment, resolve_paths
+from flows.surroundings import prepare_surroundings
+from slmsearch.config import RunConfig
+from slmsearch.errors import ServiceError
+from tasks.housekeeping import Item, Rules, carry_out, plan
+
+
+@flow(name="housekeeping", persist_result=True, result_serializer="json")
+def housekeeping(
+    config: RunConfig = DEFAULTS, apply: bool = False, older_than_days: float = 14.0, keep_versions: int = 3
+) -> dict[str, Any]:
+    """List what nothing needs and is old enough; with `apply` take it away.
+
+    Args:
+        config: says where things lie.
+        apply: take it away; without this nothing is changed.
+        older_than_days: days that must have passed since anything touched it.
+        keep_versions: newest versions of each model that stay.
+    """
+    config = resolve_paths(config, find_project_root())
+    prepare_surroundings(config, read_environment())
+    rules = Rules(older_than_days, keep_versions)
+    items, failed = carry_out(config, rules) if apply else (list(plan(config, rules).items), list[str]())
+    size = sum(item.num_bytes for item in items)
+    show_housekeeping(summarise(items), apply)
+    get_run_logger().info("%d things, %.1f MB, %s", len(items), size / 1e6, "were taken away" if apply else "may go; nothing was changed")
+    if failed:
+        raise ServiceError(f"{len(failed)} things could not go, {len(items)} did (first: {failed[0]}); mend that and run it again")
+    shown = [{name: value for name, value in asdict(item).items() if name != "path"} for item in items]
+    return {"applied": apply, "items": shown, "bytes": size}
+
+
+def summarise(items: list[Item]) -> list[dict[str, str]]:
+    """Return a row for each kind of thing."""
+    rows = []
+    for kind in dict.fromkeys(item.kind for item in items):
+        mine = [item for item in items if item.kind == kind]
+        rows.append({"kind": kind, "things": str(len(mine)), "MB": f"{sum(item.num_bytes for item in mine) / 1e6:.1f}"})
+    return rows

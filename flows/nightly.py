@@ -1,0 +1,122 @@
+"""The flow `nightly`: play the champion anew on the fixed set and on a fresh world, compare, and alarm where it got worse."""
+
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from typing import Any
+
+from prefect import flow, get_run_logger
+from prefect.runtime import flow_run
+
+from flows.artifacts import show_night
+from flows.evaluate import choose_policy
+from flows.night_text import describe_night, night_table
+from flows.pipeline import DEFAULTS, Pipeline, open_pipeline
+from flows.problems import of_its_system, playing_data
+from flows.settings import loggable, read_environment
+from flows.stages import Data, evaluated
+from slmsearch.config import RunConfig, WorldConfig
+from slmsearch.evaluate.nights import Night, night_from_dict, save_night
+from slmsearch.evaluate.policies import PolicySpec
+from slmsearch.generate.load import check_local
+from tasks.alarm import ENDED, REGRESSED, SENT, emit, post_alarm
+from tasks.nights import describe_make, judge_night_task, name_night
+from tasks.places import nights_dir
+from tasks.register import find_champion
+from tasks.tracking import CHAMPION
+
+FRESH_SEEDS = 1_000_000
+"""Added to the day's number for the seed of its world: no training and no other measurement uses such seeds."""
+PLAYING = ("corpus.", "retrieval.", "searcher.", "sandbox.", "planner.", "policy.", "reward.", "judge.", "evaluate.", "decision.metric")
+"""Settings that decide how a night comes out."""
+WEBHOOK = "SLMSEARCH_NIGHTLY__WEBHOOK"
+
+
+@flow(name="nightly", persist_result=True, result_serializer="json")
+def nightly(config: RunConfig = DEFAULTS) -> dict[str, Any]:
+    """Evaluate the champion as on every night, and say what changed since where it is worse than before."""
+    with open_pipeline("nightly", of_its_system(config)) as run:
+        champion = find_champion(run.config)
+        spec = choose_policy(run.config, run.config.evaluate.policy)
+        if spec.policy and not spec.policy.base_url:
+            check_local(spec.policy.model, "policy.model", "config.json")
+        day = tonight()
+        settings = {name: value for name, value in loggable(run.config).items() if name.startswith(PLAYING) and name != "evaluate.night"}
+        night = name_night(day.isoformat(), spec, settings, run.config)
+        run.config = played_on(run.config, night)
+        data = playing_data(run)
+        keys = {"fixed": evaluated(run, data, spec, "evaluate-fixed")["key"]}
+        if run.config.nightly.fresh_pages:
+            keys["fresh"] = evaluated_fresh(run, spec, day)
+        found = tell(run, judged(run, night, spec, champion if spec.name == CHAMPION else None, data, keys, settings))
+        return {"night": found.to_dict(), "state": found.state, **run.ids}
+
+
+def tonight() -> date:
+    """Return the day a run was scheduled for, UTC: one that begins late is still of its night."""
+    scheduled = flow_run.scheduled_start_time if flow_run.id else None
+    return (scheduled or datetime.now(UTC)).astimezone(UTC).date()
+
+
+def played_on(config: RunConfig, night: str) -> RunConfig:
+    """Return the configuration with the night in the keys of evaluations, so that what another night stored is played again."""
+    return config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"night": night})})
+
+
+def fresh_config(config: RunConfig, day: date) -> RunConfig:
+    """Return the configuration of the night's fresh world, or fresh problems: nobody has seen their questions."""
+    seed, nightly_ = FRESH_SEEDS + day.toordinal(), config.nightly
+    evaluate = config.evaluate.model_copy(update={"split": "all", "limit": nightly_.fresh_questions})
+    if config.system == "planner":
+        problems: dict[str, Any] = {"problems": None, "generated": max(60, nightly_.fresh_questions), "seed": seed, "limit": 0}
+        return config.model_copy(update={"evaluate": evaluate, "planner": config.planner.model_copy(update=problems)})
+    per_page = max(config.corpus.world.questions_per_page, 1.1 * nightly_.fresh_questions / nightly_.fresh_pages)
+    world = WorldConfig(pages=nightly_.fresh_pages, seed=seed, questions_per_page=per_page)
+    corpus = config.corpus.model_copy(update={"pages": None, "questions": None, "limit_pages": 0, "world": world})
+    return config.model_copy(update={"evaluate": evaluate, "corpus": corpus})
+
+
+def evaluated_fresh(run: Pipeline, spec: PolicySpec, day: date) -> str:
+    """Make the night's world, index it without making it current, and evaluate on it; return the evaluation's key."""
+    fresh = replace(run, config=fresh_config(run.config, day), lineage={})
+    key = str(evaluated(fresh, playing_data(fresh, current=False), spec, "evaluate-fresh")["key"])
+    run.know(eval_key_fresh=key)
+    return key
+
+
+def judged(
+    run: Pipeline, night: str, spec: PolicySpec, champion: dict[str, str] | None, data: Data, keys: dict[str, str], settings: dict[str, Any]
+) -> Night:
+    """Compare the night with its past; its record goes to disk and into MLflow."""
+    make = describe_make(data.digest, data.index_key, spec, champion, settings, run.config)
+    with run.stage("judge-night") as run_id:
+        found = judge_night_task(night, spec.name, keys, make, champion, run.ids, run.config)
+        run.tracker.record_json(run_id, found, "night.json")
+    run.tracker.set_tags(run.run_id, {"slmsearch.night": night, "slmsearch.state": found["state"]})
+    return night_from_dict(found)
+
+
+def tell(run: Pipeline, night: Night) -> Night:
+    """Show the night, emit its events, and call the webhook where it regressed; what cannot be delivered is said and ends nothing."""
+    config, text = run.config, describe_night(night)
+    show_night(night_table(night).to_markdown(), text, night.state == "regressed")
+    emit(ENDED, config, {"night": night.night, "state": night.state})
+    if night.state != "regressed":
+        return night
+    values = night.to_dict()
+    payload = {name: values[name] for name in ("night", "state", "policy", "metric", "against", "changes", "ids")}
+    payload |= {"text": text, "falls": [test for test in values["tests"] if test["fell"]], "model": config.tracking.registered_model}
+    emit(REGRESSED, config, payload)
+    get_run_logger().warning("%s", text)
+    if address := webhook(config):
+        night = replace(night, alarm=post_alarm(address, payload))
+        save_night(nights_dir(config), night)
+        if night.alarm != SENT:
+            get_run_logger().warning("the webhook was not told: %s", night.alarm)
+    return night
+
+
+def webhook(config: RunConfig) -> str | None:
+    """Return the address alarms go to: of the configuration, or of this process, since secrets do not travel with a deployment's runs."""
+    if config.nightly.webhook is not None:
+        return config.nightly.webhook.get_secret_value() or None
+    return read_environment().get(WEBHOOK) or None

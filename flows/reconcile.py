@@ -1,0 +1,47 @@
+"""The flow `reconcile`: bring the states of both trackers to the truth; nightly, and whenever a person wants it."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import WorkerStatus
+from prefect.logging import get_run_logger
+
+from flows.pipeline import DEFAULTS, own_flow_run
+from flows.runner import POOL
+from flows.settings import find_project_root, read_environment, resolve_paths
+from flows.surroundings import prepare_surroundings
+from flows.watchdog import watch_heartbeats
+from slmsearch.config import RunConfig
+from tasks.reconcile import reconcile as end_what_is_over
+
+if TYPE_CHECKING:
+    from tasks.reconcile import Mended
+
+
+@flow(name="reconcile", persist_result=True, result_serializer="json")
+def reconcile(config: RunConfig = DEFAULTS) -> dict[str, Any]:
+    """End what shows as running and is not, in Prefect and in MLflow, and say what it was."""
+    config = resolve_paths(config, find_project_root())
+    prepare_surroundings(config, read_environment())
+    own_flow_run()
+    mended = reconcile_here(config)
+    for item in mended:
+        get_run_logger().warning("%s", item.describe())
+    return {"mended": [asdict(item) for item in mended]}
+
+
+def reconcile_here(config: RunConfig, worker: str | None = None) -> "list[Mended]":
+    """Do it with the Prefect API of this process, and make sure that heartbeats are watched.
+
+    Args:
+        config: where MLflow's store and the checkpoints are.
+        worker: name of the worker that the caller has started on this machine, if it has.
+    """
+    with get_client(sync_client=True) as client:
+        watch_heartbeats(client)
+        alone = worker is not None and all(
+            found.name == worker for found in client.read_workers_for_work_pool(POOL) if found.status == WorkerStatus.ONLINE
+        )
+        return end_what_is_over(config, client, POOL, alone)

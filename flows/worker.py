@@ -1,0 +1,186 @@
+"""`slmsearch worker`: a worker of the pool that ends in order; what compose, systemd and Kubernetes start.
+
+Prefect's own worker kills its flow runs when it is told to end, and they show as running for ever. This one cancels them first, so
+that states are true and another worker can go on from what they left.
+
+A worker takes everything that is scheduled when it looks. Of shards of an evaluation it shall not take those that another machine could
+play meanwhile, so in a pool of processes a second worker looks after their queue, with a limit.
+"""
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import psutil
+
+from flows.runner import POOL
+from flows.servers import Service, last_line, start_service, stop_service
+from flows.surroundings import prefect_home
+from slmsearch.config import RunConfig
+from slmsearch.errors import ServiceError
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+
+DRAIN_SECONDS = 60.0
+"""Time running flow runs get to end in order; less than compose's `stop_grace_period` and systemd's `TimeoutStopSec`."""
+REPORT_SECONDS = 5.0
+"""Time the worker gets to report each flow run whose process has ended."""
+TOLD_TO_END = "its worker was told to end"
+SILENCE_SECONDS = 90.0
+"""A worker that has not reported to the pool for so long counts as gone."""
+SHARD_QUEUE = "shards"
+"""Work queue of the deployment `evaluate-shard`."""
+SHARDS = "-shards"
+"""End of the name of the worker that looks after it."""
+NO_POOL = f"the work pool {POOL!r} is missing; make it with `slmsearch deploy`"
+FLOW_RUN = "PREFECT__FLOW_RUN_ID"
+"""Variable by which a worker tells a process which flow run it is."""
+
+Say = Callable[[str], None]
+
+
+def worker_name() -> str:
+    """Name the worker of this machine where nobody has given it another."""
+    return f"worker-{socket.gethostname()}"
+
+
+def serve_worker(config: RunConfig, name: str, limit: int, say: Say) -> None:
+    """Start a worker and keep it until Ctrl-C or SIGTERM; then cancel its flow runs, wait for them, and end.
+
+    Args:
+        config: says where logs go and how many devices there are.
+        name: of the worker in its pool.
+        limit: flow runs at a time, 0 for any number; shards of evaluations do not count.
+        say: tells a person something.
+
+    Raises:
+        ServiceError: there is no pool, or the worker ended by itself.
+    """
+    plans = _plan(name, limit, config)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: stop.set())
+    _end_what_was_left(config, say)
+    workers = [_start(each, options, config) for each, options in plans.items()]
+    say(f"worker {name} of pool {POOL} at {os.environ.get('PREFECT_API_URL')}; its log is {workers[0].log}")
+    try:
+        while not stop.wait(1.0):
+            for worker in workers:
+                if not worker.is_alive:
+                    raise ServiceError(f"{worker.name} ended by itself (exit code {worker.process.returncode}): {last_line(worker.log)}")
+        say("stopping: its flow runs are cancelled ...")
+        drain([worker.process.pid for worker in workers], DRAIN_SECONDS, say)
+    finally:
+        for worker in workers:
+            stop_service(worker, first=signal.SIGINT)
+
+
+def _end_what_was_left(config: RunConfig, say: Say) -> None:
+    """End what a worker before this one left showing as running; a tracker that cannot be asked does not keep this one from working."""
+    import httpx
+
+    from flows.reconcile import reconcile_here
+
+    try:
+        for item in reconcile_here(config):
+            say(item.describe())
+    except (httpx.HTTPError, ServiceError) as error:
+        say(f"states cannot be compared now: {' '.join(str(error).split())[:200]}")
+
+
+def _plan(name: str, limit: int, config: RunConfig) -> dict[str, list[str]]:
+    """Say which workers are started with which options: name -> options."""
+    from flows.device import device_names
+
+    bounded = ["--limit", str(limit)] if limit else []
+    if _pool_type() != "process":  # what is started elsewhere needs no device here
+        return {name: bounded}
+    devices = len(device_names(config))
+    return {name: ["--work-queue", "default", *bounded], f"{name}{SHARDS}": ["--work-queue", SHARD_QUEUE, "--limit", str(devices)]}
+
+
+def _pool_type() -> str:
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import ObjectNotFound
+
+    with get_client(sync_client=True) as client:
+        try:
+            return client.read_work_pool(POOL).type
+        except ObjectNotFound:
+            raise ServiceError(NO_POOL) from None
+
+
+def _start(name: str, options: list[str], config: RunConfig) -> Service:
+    arguments = ["prefect", "worker", "start", "--pool", POOL, "--name", name, *options]
+    return start_service(f"the worker {name}", arguments, prefect_home(config) / "logs" / f"{name}.log")
+
+
+def drain(workers: Sequence[int], timeout_s: float, say: Say) -> None:
+    """Cancel the flow runs of workers, given by process id, and wait until they are; what does not end in time is named."""
+    from prefect.client.orchestration import get_client
+    from prefect.states import Cancelling
+
+    cancelled: set[UUID] = set()
+    deadline = time.monotonic() + timeout_s
+    with get_client(sync_client=True) as client:
+        while runs := {run for worker in workers for run in flow_runs_below(worker)}:
+            if time.monotonic() > deadline:
+                say(f"not ended within {timeout_s:.0f} s and killed: {', '.join(sorted(map(str, runs)))}")
+                break
+            for run in runs - cancelled:
+                client.set_flow_run_state(run, Cancelling(message=TOLD_TO_END))
+                cancelled.add(run)
+            time.sleep(0.5)
+        for run in cancelled:
+            _see_cancelled(client, run, time.monotonic() + REPORT_SECONDS)
+
+
+def _see_cancelled(client: "SyncPrefectClient", run: UUID, deadline: float) -> None:
+    """Wait until the worker has reported a flow run as ended, and do so where it does not."""
+    from prefect.states import Cancelled
+
+    while (state := client.read_flow_run(run).state) is not None and not state.is_final():
+        if time.monotonic() > deadline:
+            client.set_flow_run_state(run, Cancelled(message=TOLD_TO_END), force=True)
+            return
+        time.sleep(0.5)
+
+
+def flow_runs_below(pid: int) -> Iterator[UUID]:
+    """Find the flow runs that processes started by a process, and by those, are."""
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(pid).children(recursive=True):
+            with suppress(psutil.Error, ValueError):
+                if found := child.environ().get(FLOW_RUN):
+                    yield UUID(found)
+
+
+def check_worker(name: str) -> float:
+    """Return how many seconds ago a worker of the pool reported.
+
+    Raises:
+        ServiceError: the pool or the worker is not known, or it has been silent for too long.
+    """
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import ObjectNotFound
+    from prefect.types._datetime import now
+
+    with get_client(sync_client=True) as client:
+        try:
+            workers = client.read_workers_for_work_pool(POOL)
+        except ObjectNotFound:
+            raise ServiceError(NO_POOL) from None
+    beats = [worker.last_heartbeat_time for worker in workers if worker.name == name and worker.last_heartbeat_time]
+    if not beats:
+        raise ServiceError(f"no worker {name} has ever reported to pool {POOL!r}; start it with `slmsearch worker`")
+    silent = float((now("UTC") - max(beats)).total_seconds())
+    if silent > SILENCE_SECONDS:
+        raise ServiceError(f"worker {name} has been silent for {silent:.0f} s; see its log, start it again")
+    return silent

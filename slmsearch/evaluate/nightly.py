@@ -1,0 +1,214 @@
+"""Whether a night is worse than the nights before it.
+
+A night plays the champion anew on two sets: the *fixed* one, the same questions every night, and a *fresh* world of questions that
+nobody has seen. Four comparisons, each over all questions and over each kind of question that has enough of them:
+
+- `green nights`: the fixed set tonight and on the last green nights of the same adapter, question by question. Had nothing changed,
+  tonight could have been any of these nights: given how often each question was right in all of them, the number right tonight is a sum
+  of independent draws (Poisson binomial, exact; for values other than right and wrong the draws are simulated). Questions that always
+  come out alike say nothing and cost nothing, so the test feels only the noise of replaying. With one night it is McNemar's exact test.
+- `promotion`: the same with the evaluation that the champion was promoted by. It notices what creeps in a little every night.
+- `fresh worlds`: tonight's fresh world and those of the green nights. Worlds differ, by their questions and as worlds; the spread
+  between worlds is estimated from the history (random effects, Paule and Mandel), the variance of each from its questions, page
+  by page.
+- `three fresh worlds`: the same with the mean of the last three.
+
+Where the questions are no longer those of the last green night, it is compared unpaired (`other questions`).
+
+All p-values of a night, one-sided, are corrected together by Holm's method. A slice has fallen if its p stays below `nightly.alpha` and
+it lost at least `nightly.min_fall`. So the chance that a night alarms without cause is at most alpha: at 0.01 half an alarm is expected
+in 50 nights, and were nights independent, more than two would come in one of seventy such series. The promotion's score is one draw
+that all nights share, and one high enough to promote, so that alarms may come in clusters.
+
+What this can see at 1,000 questions: a replay that flips 5 % of the questions has a standard error of 0.7 points against one night and
+0.55 against five, a fall of 5 points is more than 7 of them; with 20 % flips 1.4 and 1.1 points, 3.5 and 4.5 of them. A single fresh
+world at 60 % right has 1.6 points; a fall of 5 is 3.2 of them, no more than the corrected level asks for, and is found about every
+second night; three worlds together find it nearly always. `slmsearch bench nightly` measures all of this.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf, sqrt
+
+import numpy as np
+
+from slmsearch.config import NightlyConfig
+from slmsearch.evaluate.scores import Floats, Scores, SliceScore, common
+from slmsearch.evaluate.statistics import holm_adjust
+
+GREEN, PROMOTION, FRESH, FRESH_WINDOW, OTHER = "green nights", "promotion", "fresh worlds", "three fresh worlds", "other questions"
+WINDOW = 3
+"""Nights of `three fresh worlds`, tonight among them."""
+SMALL_HISTORY = 5
+"""With fewer worlds their spread is not known, and taken to be at least `WORLD_SD`."""
+WORLD_SD = 0.01
+RESAMPLES = 20_000
+BLOCK = 1_000
+"""Resamples drawn at once."""
+Z95 = 1.959964
+
+FreshScores = Mapping[str, SliceScore]
+"""Slice -> how it came out in one fresh world."""
+
+
+@dataclass(frozen=True)
+class Tonight:
+    """What was played."""
+
+    fixed: Scores
+    fresh: FreshScores | None = None
+    fresh_before: tuple[FreshScores, ...] = ()
+    """Of the nights just before, newest first, whether they were green or not."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """What it is compared with."""
+
+    green: tuple[Scores, ...] = ()
+    """The fixed set on green nights of one adapter, newest first, the same questions as tonight."""
+    other: FreshScores | None = None
+    """The last green night where it had other questions."""
+    promotion: Scores | None = None
+    fresh: tuple[FreshScores, ...] = ()
+    """Fresh worlds of green nights of one adapter, newest first."""
+    fresh_older: tuple[FreshScores, ...] = field(default=())
+    """Those of them before the window of `three fresh worlds`."""
+
+
+@dataclass(frozen=True, slots=True)
+class NightTest:
+    """One slice of a night beside one reference."""
+
+    against: str
+    slice: str
+    n: int
+    before: float
+    now: float
+    low: float
+    """Of the 95 % interval of now - before."""
+    high: float
+    p: float
+    """One-sided: that it came out this low by chance."""
+    p_holm: float | None
+    """Corrected over the night; None for a slice too small to be tested."""
+    fell: bool
+
+
+def compare_night(tonight: Tonight, past: Past, config: NightlyConfig, min_slice: int) -> tuple[NightTest, ...]:
+    """Compare a night with its past by the rule above.
+
+    Args:
+        tonight: what was played.
+        past: what it is compared with; parts that are empty are no comparison.
+        config: level and smallest fall.
+        min_slice: smaller slices are shown and not tested.
+    """
+    tests: list[NightTest] = []
+    if past.green:
+        tests += _replayed(GREEN, tonight.fixed, past.green)
+    if past.promotion is not None:
+        tests += _replayed(PROMOTION, tonight.fixed, [past.promotion])
+    if past.other is not None:
+        tests += _drawn(OTHER, [tonight.fixed.summarise()], [past.other])
+    if tonight.fresh is not None and past.fresh:
+        tests += _drawn(FRESH, [tonight.fresh], past.fresh)
+    window = [tonight.fresh, *tonight.fresh_before[: WINDOW - 1]] if tonight.fresh is not None else []
+    if len(window) == WINDOW and past.fresh_older:
+        tests += _drawn(FRESH_WINDOW, [found for found in window if found is not None], past.fresh_older)
+    return _corrected(tests, config, min_slice)
+
+
+def _corrected(tests: Sequence[NightTest], config: NightlyConfig, min_slice: int) -> tuple[NightTest, ...]:
+    large = [i for i, test in enumerate(tests) if test.n >= min_slice]
+    adjusted = dict(zip(large, holm_adjust([tests[i].p for i in large]), strict=True))
+
+    def judged(i: int, test: NightTest) -> NightTest:
+        p = adjusted.get(i)
+        fell = p is not None and p < config.alpha and test.before - test.now >= config.min_fall
+        return NightTest(test.against, test.slice, test.n, test.before, test.now, test.low, test.high, test.p, p, fell)
+
+    return tuple(judged(i, test) for i, test in enumerate(tests))
+
+
+def _replayed(against: str, now: Scores, before: Sequence[Scores]) -> Iterable[NightTest]:
+    columns, shared = common([now, *before])
+    nights = np.vstack(columns)
+    for name, rows in shared.slices().items():
+        if len(rows):
+            part = nights[:, rows]
+            differences = part[0] - part[1:].mean(axis=0)
+            error = Z95 * float(differences.std()) / sqrt(len(rows))
+            yield _test(against, name, len(rows), float(part[1:].mean()), float(part[0].mean()), error, replay_p(part))
+
+
+def replay_p(nights: Floats, seed: int = 0) -> float:
+    """Return the chance that the first of several nights comes out as low as it did, if it might have been any of them.
+
+    Args:
+        nights: a row per night, a column per question.
+        seed: seeds the draws where values are not right or wrong.
+    """
+    from scipy.stats import poisson_binom
+
+    varying = nights[:, np.ptp(nights, axis=0) > 0]
+    if not varying.size:
+        return 1.0
+    total = float(varying[0].sum())
+    if np.isin(varying, (0.0, 1.0)).all():
+        return min(1.0, float(poisson_binom(varying.mean(axis=0)).cdf(round(total))))
+    rng, columns, as_low = np.random.default_rng(seed), np.arange(varying.shape[1]), 0
+    for _ in range(RESAMPLES // BLOCK):
+        picked = rng.integers(0, len(varying), size=(BLOCK, varying.shape[1]))
+        as_low += int((varying[picked, columns].sum(axis=1) <= total + 1e-9).sum())
+    return (as_low + 1) / (RESAMPLES + 1)
+
+
+def _drawn(against: str, now: Sequence[FreshScores], history: Sequence[FreshScores]) -> Iterable[NightTest]:
+    for name in now[0]:
+        latest = [found[name] for found in now if name in found]
+        earlier = [found[name] for found in history if name in found]
+        if len(latest) == len(now) and earlier:
+            mean = sum(found.mean for found in latest) / len(latest)
+            before, variance, p = history_p(latest, earlier)
+            yield _test(against, name, min(found.n for found in latest), before, mean, Z95 * sqrt(variance), p)
+
+
+def history_p(now: Sequence[SliceScore], history: Sequence[SliceScore]) -> tuple[float, float, float]:
+    """Ask whether the mean of some worlds is lower than other worlds let expect.
+
+    The variance between worlds is known only from the history, and the t distribution has as many degrees of freedom as that part of the
+    variance is uncertain (Satterthwaite): all but one of the worlds where it is everything, infinitely many where worlds do not differ.
+
+    Returns:
+        What was to be expected, the variance of the difference, and the one-sided p-value.
+    """
+    from scipy.stats import t
+
+    before, between, of_before = _pooled(history)
+    within = sum(found.variance for found in now) / len(now) ** 2
+    variance = within + between / len(now) + of_before
+    mean = sum(found.mean for found in now) / len(now)
+    if variance == 0:
+        return before, 0.0, 0.0 if mean < before else 1.0
+    spread = between / len(now)
+    freedom = max(len(history) - 1, 1) * (variance / spread) ** 2 if spread and len(history) >= SMALL_HISTORY else inf
+    return before, variance, float(t.cdf((mean - before) / sqrt(variance), freedom))
+
+
+def _pooled(history: Sequence[SliceScore]) -> tuple[float, float, float]:
+    """Return the mean of worlds, the variance between them, and the variance of the mean."""
+    from statsmodels.stats.meta_analysis import combine_effects
+
+    least = WORLD_SD**2 if len(history) < SMALL_HISTORY else 0.0
+    variances = np.array([max(found.variance, 1e-12) for found in history])
+    means = np.array([found.mean for found in history])
+    between = least
+    if len(history) > 1:
+        between = max(least, float(combine_effects(means, variances, method_re="iterated").tau2))
+    weights = 1 / (variances + between)
+    return float((weights * means).sum() / weights.sum()), between, float(1 / weights.sum())
+
+
+def _test(against: str, name: str, n: int, before: float, now: float, error: float, p: float) -> NightTest:
+    return NightTest(against, name, n, before, now, now - before - error, now - before + error, p, None, False)

@@ -1,0 +1,109 @@
+"""An evaluation in shards: contiguous parts of its questions, played apart and merged to what one process would have stored.
+
+    <evals_dir>/.shards/<key>/<number>-of-<shards>/     an evaluation of that part, complete or not there
+
+Shards are cut between batches, because batching decides padding and with it the last bits of logits: the merged rows and metrics are
+those of one process, but for what a clock measured. A shard belongs to the content key of the whole, so one that was played before its
+worker, or whoever waited for it, was killed is found by the next.
+"""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slmsearch.corpus.questions import Question
+from slmsearch.errors import EvaluationError
+from slmsearch.evaluate.metrics import summarise, summarise_slices
+from slmsearch.evaluate.run import check_failures
+from slmsearch.evaluate.store import Evaluation, has_evaluation, load_evaluation, write_evaluation
+
+SHARDS = ".shards"
+"""Folder among the evaluations; its name keeps it out of every listing of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A part of an evaluation's questions."""
+
+    number: int
+    """From 1."""
+    of: int
+    start: int
+    """Its first question."""
+    stop: int
+    """The first question after it."""
+
+    @property
+    def name(self) -> str:
+        """The name of its directory."""
+        return f"{self.number}-of-{self.of}"
+
+    def take(self, questions: Sequence[Question]) -> Sequence[Question]:
+        """Return its part of the questions of the whole."""
+        return questions[self.start : self.stop]
+
+
+def split_shards(total: int, batch_size: int, wanted: int) -> list[Shard]:
+    """Cut an evaluation into shards of whole batches, as equal as they get; fewer than wanted where there are fewer batches.
+
+    Args:
+        total: questions.
+        batch_size: questions played together.
+        wanted: shards.
+    """
+    batches = -(-total // batch_size)
+    count = max(1, min(wanted, batches))
+    cuts = [min(total, batches * i // count * batch_size) for i in range(count + 1)]
+    return [Shard(i + 1, count, cuts[i], cuts[i + 1]) for i in range(count)]
+
+
+def shards_dir(evals_dir: Path, key: str) -> Path:
+    """Return where the shards of an evaluation lie."""
+    return evals_dir / SHARDS / key
+
+
+def has_shard(evals_dir: Path, key: str, shard: Shard) -> bool:
+    """Say whether a shard was played and is complete."""
+    return has_evaluation(shards_dir(evals_dir, key), shard.name)
+
+
+def write_shard(evals_dir: Path, key: str, shard: Shard, played: Evaluation, sources: Mapping[str, Any], corpus: str) -> Path:
+    """Store a played shard; arguments as for `write_evaluation`.
+
+    Raises:
+        EvaluationError: it cannot be written.
+    """
+    return write_evaluation(shards_dir(evals_dir, key), shard.name, played, {**sources, "shard": shard.name}, corpus)
+
+
+def merge_shards(evals_dir: Path, key: str, shards: Sequence[Shard], questions: Sequence[Question], max_failed_frac: float) -> Evaluation:
+    """Put the shards of an evaluation together; its seconds are the sum of theirs.
+
+    Args:
+        evals_dir: parent of all evaluations.
+        key: evaluation.
+        shards: all of them, in order.
+        questions: of the whole evaluation, in order.
+        max_failed_frac: as in `decision.max_failed_frac`.
+
+    Raises:
+        EvaluationError: a shard is missing, damaged or one of other questions, or too many episodes failed.
+    """
+    parts = [load_evaluation(shards_dir(evals_dir, key), shard.name) for shard in shards]
+    for shard, part in zip(shards, parts, strict=True):
+        if [row.question_id for row in part.rows] != [question.id for question in shard.take(questions)]:
+            where = shards_dir(evals_dir, key) / shard.name
+            raise EvaluationError(f"shard {shard.name} of evaluation {key} holds other questions; delete {where} and evaluate again")
+    rows = tuple(row for part in parts for row in part.rows)
+    if len(rows) != len(questions):
+        raise EvaluationError(f"the shards of evaluation {key} hold {len(rows)} of {len(questions)} questions; evaluate again")
+    check_failures(rows, len(questions), max_failed_frac)
+    episodes = tuple(episode for part in parts for episode in part.episodes)
+    return Evaluation(rows, episodes, summarise(rows), summarise_slices(rows), sum(part.seconds for part in parts))
+
+
+def remove_shards(evals_dir: Path, key: str) -> None:
+    """Remove the shards of an evaluation that is stored as a whole."""
+    shutil.rmtree(shards_dir(evals_dir, key), ignore_errors=True)

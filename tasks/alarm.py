@@ -1,0 +1,50 @@
+"""Telling somebody: an event for Prefect's automations, and a webhook. Neither may end what it tells of."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+from prefect.events import emit_event
+
+from slmsearch.config import RunConfig
+
+REGRESSED, ENDED, EXPECTED = "slmsearch.eval.regressed", "slmsearch.nightly.ended", "slmsearch.nightly.expected"
+"""Events: a night is worse than those before it; a night has ended, green or not; nights are scheduled from now on."""
+TIMEOUT_S = 10.0
+TRIES = 3
+SENT = "sent"
+
+
+def nightly_resource(config: RunConfig) -> dict[str, str]:
+    """Name what the events of nights are about: the registered model."""
+    model = config.tracking.registered_model
+    return {"prefect.resource.id": f"slmsearch.nightly.{model}", "prefect.resource.name": f"nights of {model}"}
+
+
+def emit(event: str, config: RunConfig, payload: Mapping[str, Any]) -> None:
+    """Emit an event about the nights of a model."""
+    emit_event(event, resource=nightly_resource(config), payload=dict(payload))
+
+
+def post_alarm(address: str, payload: Mapping[str, Any]) -> str:
+    """Post an alarm to a webhook as JSON; return `sent`, or why it was not. The address holds a secret and is never in what is returned.
+
+    Args:
+        address: begins with http:// or https://.
+        payload: `text` says it in one sentence, for chats; the rest is for programs.
+    """
+    if not address.startswith(("http://", "https://")):
+        return "failed: nightly.webhook is no address; it begins with http:// or https://"
+    outcome = ""
+    for _ in range(TRIES):
+        try:
+            answer = httpx.post(address, json=dict(payload), timeout=TIMEOUT_S)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            outcome = f"failed: {type(error).__name__}"
+            continue
+        if answer.is_success:
+            return SENT
+        outcome = f"failed: it answered {answer.status_code}"
+        if answer.status_code < 500:  # it will not take the same again
+            break
+    return outcome

@@ -1,0 +1,173 @@
+"""A night's verdict and record: what it was made of, what it is compared with, where it is written."""
+
+import json
+import socket
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from slmsearch.config import RunConfig
+from slmsearch.corpus.store import read_manifest
+from slmsearch.errors import EvaluationError
+from slmsearch.evaluate.night_verdict import ADAPTER, Promotion, judge_night
+from slmsearch.evaluate.nights import Night, PlayedSet, load_nights, save_night
+from slmsearch.evaluate.policies import PolicySpec, describe_policy
+from slmsearch.evaluate.scores import Scores, questions_key, scores_of
+from slmsearch.evaluate.store import load_rows
+from slmsearch.evaluate.systems import planner_sources
+from slmsearch.keys import content_key
+from slmsearch.retrieval.versions import read_version
+from slmsearch.searcher.prompt import PROMPT_VERSION, make_prompt
+from tasks.environment import describe_environment
+from tasks.places import corpora_dir, evals_dir, index_dir, nights_dir
+from tasks.promotion import maker_run, promotion_evaluation
+from tasks.tracking import open_tracker
+from tasks.tracking.champions import PROMOTION_EVAL
+
+
+def name_night(date: str, spec: PolicySpec, settings: Mapping[str, Any], config: RunConfig) -> str:
+    """Name a night by its date and what it is played with: the same date with another adapter, settings, packages or code is another."""
+    played_with = {"policy": describe_policy(spec, config), "settings": dict(settings), "environment": describe_environment()}
+    return f"{date}-{content_key(**played_with)[:8]}"
+
+
+def accept_night(config: RunConfig, name: str, reason: str, by: str) -> Night:
+    """Take a regressed night as the new state of things: later nights are compared with it.
+
+    Raises:
+        EvaluationError: there is no such night, or it is green.
+    """
+    nights, _ = load_nights(nights_dir(config))
+    found = [night for night in nights if night.night.startswith(name)] if name else []
+    if len(found) != 1:
+        shown = ", ".join(night.night for night in (found or nights)[:5]) or "none yet"
+        raise EvaluationError(f"{name!r} names {len(found)} nights; give one of {shown}")
+    if found[0].is_green:
+        raise EvaluationError(f"night {found[0].night} is green already: there is nothing to accept")
+    accepted = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "by": by, "reason": reason}
+    night = replace(found[0], accepted=accepted)
+    save_night(nights_dir(config), night)
+    return night
+
+
+@task(name="judge-night", cache_policy=NO_CACHE)
+def judge_night_task(
+    night: str,
+    policy: str,
+    keys: dict[str, str],
+    make: dict[str, str],
+    champion: dict[str, str] | None,
+    ids: dict[str, str],
+    config: RunConfig,
+) -> dict[str, Any]:
+    """Compare a night with the nights before it and with the promotion; write and return its record.
+
+    Args:
+        night: its name.
+        policy: what was played.
+        keys: evaluations by set, `fixed` and perhaps `fresh`.
+        make: what they were made of.
+        champion: version and tags; None where the policy is no champion.
+        ids: where the trackers have the run.
+        config: run.
+    """
+    metric = config.decision.metric
+    sets = {name: load_rows(evals_dir(config) / key) for name, key in keys.items()}
+    scores = {name: scores_of(rows, metric) for name, rows in sets.items()}
+    played = {
+        name: PlayedSet(keys[name], questions_key(rows), len(scores[name].ids), len(rows) - len(scores[name].ids), scores[name].summarise())
+        for name, rows in sets.items()
+    }
+    nights, notes = load_nights(nights_dir(config))
+    promotion = load_promotion(champion, config, notes)
+    at = datetime.now(UTC).isoformat(timespec="milliseconds")
+    accepted = next((known.accepted for known in nights if known.night == night), {})
+    found = Night(
+        night, at, "green", policy, metric, make, played["fixed"], played.get("fresh"), notes=tuple(notes), ids=ids, accepted=accepted
+    )
+    judged = judge_night(
+        nights, found, scores["fixed"], lambda key: load_scores(key, config), promotion, config.nightly, config.decision.min_slice
+    )
+    save_night(nights_dir(config), judged)
+    return judged.to_dict()
+
+
+def load_scores(key: str, config: RunConfig) -> Scores:
+    """Load a stored evaluation as scores.
+
+    Raises:
+        EvaluationError: it is gone or damaged.
+    """
+    return scores_of(load_rows(evals_dir(config) / key), config.decision.metric)
+
+
+def load_promotion(champion: Mapping[str, str] | None, config: RunConfig, notes: list[str]) -> Promotion | None:
+    """Load the evaluation that the champion was promoted by, and what is known of how it was made."""
+    if champion is None:
+        return None
+    model, version = config.tracking.registered_model, champion["version"]
+    key = champion.get(PROMOTION_EVAL) or promotion_evaluation(config, model, version)
+    if not key:
+        return None
+    try:
+        rows = load_rows(evals_dir(config) / key)
+    except EvaluationError as error:
+        notes.append(f"the evaluation of the promotion, {key}: {error}")
+        return None
+    run = maker_run(config, model, version)
+    known = open_tracker(config).read_json(run, "environment.json") if run else None
+    make = {"data.corpus": champion.get("slmsearch.data_digest", ""), "index.key": champion.get("slmsearch.index_key", "")}
+    made_with = _flat_environment(known) if known else {}
+    return Promotion(
+        key, questions_key(rows), scores_of(rows, config.decision.metric), {**{k: v for k, v in make.items() if v}, **made_with}
+    )
+
+
+def describe_make(
+    digest: str, index_key: str, spec: PolicySpec, champion: Mapping[str, str] | None, settings: Mapping[str, Any], config: RunConfig
+) -> dict[str, str]:
+    """Say what a night is made of, from the manifests and this process, under dotted names.
+
+    Args:
+        digest: corpus, or problems.
+        index_key: index version; empty for a planner.
+        spec: policy.
+        champion: version and tags, None where the policy is no champion.
+        settings: those that decide how it plays.
+        config: run.
+    """
+    corpus, policy = read_manifest(corpora_dir(config) / digest), describe_policy(spec, config)
+    make: dict[str, Any] = {
+        ADAPTER: content_key(policy=policy),
+        **{f"adapter.{name}": value for name, value in policy.items()},
+        "adapter.version": champion["version"] if champion else None,
+        "data.corpus": digest,
+        "data.pages": corpus.pages_digest,
+        "data.questions": corpus.questions_digest,
+        "prompt.text": _prompt(config),
+        **{f"settings.{name}": value for name, value in settings.items()},
+        **_flat_environment(describe_environment()),
+        "machine.host": socket.gethostname(),
+    }
+    if index_key:
+        index = read_version(index_dir(config), index_key)
+        make |= {"index.key": index_key, "index.embedder": f"{index.embedder_id}@{index.embedder_revision}"}
+        make |= {"index.chunker": index.chunker_version, "index.lexical": index.lexical_version, "index.passages": index.passages}
+    return {name: value if isinstance(value, str) else json.dumps(value, default=str) for name, value in make.items() if value is not None}
+
+
+def _prompt(config: RunConfig) -> str:
+    if config.system == "planner":
+        return content_key(prompt=planner_sources(config)["prompt"])
+    return content_key(version=PROMPT_VERSION, messages=[dict(message) for message in make_prompt("", config.searcher)])
+
+
+def _flat_environment(found: Mapping[str, Any]) -> dict[str, str]:
+    flat = {f"machine.{name}": str(found[name]) for name in ("python", "machine") if name in found}
+    for part in ("packages", "code"):
+        flat |= {f"{part}.{name}": str(value) for name, value in found.get(part, {}).items()}
+    return flat

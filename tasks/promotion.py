@@ -1,0 +1,112 @@
+"""Promote a version, by a flow's decision or by hand, and take a promotion back."""
+
+import getpass
+import re
+import socket
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.runtime import flow_run
+
+from slmsearch.config import RunConfig
+from slmsearch.errors import ConfigError, PromotionError
+from tasks.register import find_champion
+from tasks.tracking import PREFIX, Move, move_champion, open_tracker, roll_back
+
+EVALUATED_AFTER = f"{PREFIX}eval_key_after"
+"""Tag of a flow's run: the evaluation of what it trained."""
+
+
+@task(name="promote", cache_policy=NO_CACHE)
+def promote_task(version: str, expected: str | None, why: str, eval_key: str, run_id: str, config: RunConfig) -> str | None:
+    """Move the alias `champion` to a version, if it still is where it was when the decision was taken; return where it is then.
+
+    Args:
+        version: new champion.
+        expected: champion at the time of the decision, None if there was none.
+        why: the decision's reason.
+        eval_key: evaluation that it rests on.
+        run_id: MLflow run that decided.
+        config: run.
+
+    Raises:
+        PromotionError: the run that decided has ended.
+    """
+    tracker, model = open_tracker(config), config.tracking.registered_model
+    move = Move(model, version, "promote", why, who(), eval_key=eval_key)
+    try:
+        move_champion(tracker, move, expected, run_id)
+    except PromotionError:
+        champion = find_champion(config)
+        if champion is None or champion["version"] in (expected, version):  # not that somebody was faster
+            raise
+        return champion["version"]
+    return version
+
+
+def promote_by_hand(config: RunConfig, version: str, reason: str) -> Move:
+    """Promote a version that somebody names, whatever comparisons say.
+
+    Args:
+        config: names model and store.
+        version: its number, or name/number.
+        reason: recorded.
+
+    Raises:
+        ConfigError: the version or the reason says nothing.
+        ModelError: there is no such version.
+        PromotionError: somebody else promoted at the same time.
+    """
+    model, number = _parse_version(version, config.tracking.registered_model)
+    tracker, reason = open_tracker(config), require_reason(reason)
+    current = (tracker.champion(model) or {}).get("version")
+    return move_champion(
+        tracker, Move(model, number, "promote", reason, who(), eval_key=promotion_evaluation(config, model, number)), current
+    )
+
+
+def roll_back_by_hand(config: RunConfig, reason: str) -> Move:
+    """Make the champion before the present one champion again.
+
+    Raises:
+        ConfigError: the reason says nothing.
+        PromotionError: there is none.
+    """
+    return roll_back(open_tracker(config), config.tracking.registered_model, require_reason(reason), who())
+
+
+def promotion_evaluation(config: RunConfig, model: str, number: str) -> str:
+    """Return the evaluation that the run which made a version left of it; empty where there is none."""
+    run = maker_run(config, model, number)
+    return (run and open_tracker(config).find_tag(run, EVALUATED_AFTER)) or ""
+
+
+def maker_run(config: RunConfig, model: str, number: str) -> str | None:
+    """Return the flow's run that made a version; None where it is not named."""
+    tracker = open_tracker(config)
+    made_by = tracker.version_run(model, number)
+    return tracker.find_tag(made_by, "mlflow.parentRunId") or made_by if made_by else None
+
+
+def _parse_version(text: str, model: str) -> tuple[str, str]:
+    name, slash, number = text.strip().rpartition("/")
+    if not re.fullmatch(r"[1-9]\d*", number) or (slash and not name):
+        raise ConfigError(f"{text!r} is no version; give its number, or name/number such as {model}/3")
+    return name or model, number
+
+
+def require_reason(reason: str) -> str:
+    """Return a reason in one line.
+
+    Raises:
+        ConfigError: it says nothing.
+    """
+    if not reason.strip():
+        raise ConfigError("--reason is empty; say in a few words why, it is recorded with the version")
+    return " ".join(reason.split())
+
+
+def who() -> str:
+    """Name the person at this machine, and the flow run that acts for them."""
+    person = f"{getpass.getuser()}@{socket.gethostname()}"
+    return f"{person}, flow run {flow_run.name}" if flow_run.id else person

@@ -1,0 +1,201 @@
+"""States that tell the truth: what shows as running although nobody runs it any more is ended, in Prefect and in MLflow, with the reason.
+
+Nothing links the two: a killed process says nothing to either, a killed worker nothing to Prefect, and a server that was down
+heard nothing. Who owns a flow run stands in its labels (`label_flow_run`), who owns an MLflow run in its tags, both as
+`owners.owner_tag()`. Where the owner's process ids can be looked up, a missing process decides; elsewhere silence of three
+heartbeats does. Only what is known to be dead is ended, and it is read again before: it may have ended itself meanwhile.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+from uuid import UUID
+
+import psutil
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    TaskRunFilter,
+    TaskRunFilterState,
+    TaskRunFilterStateType,
+)
+from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.responses import SetStateStatus
+from prefect.events.filters import EventFilter, EventNameFilter, EventResourceFilter
+from prefect.exceptions import ObjectNotFound
+from prefect.settings.context import get_current_settings
+from prefect.states import Cancelled, Crashed
+from prefect.types._datetime import now
+
+from slmsearch.config import RunConfig
+from slmsearch.learn.checkpoints import checkpoint_step, latest_complete_checkpoint
+from slmsearch.learn.files import CHECKPOINTS
+from tasks.owners import BEATS, HEARTBEAT, describe_owner, is_neighbour, is_orphan, owner_tag
+from tasks.places import training_dir
+from tasks.tracking import FLOW_RUN, OWNER, PREFIX, Ledger, RunRecord, open_ledger
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+
+OWNED_AT = f"{PREFIX}owned_at"
+"""Label of a flow run: when its owner wrote itself down, in seconds since the epoch."""
+LIVE = (StateType.RUNNING, StateType.PENDING, StateType.CANCELLING)
+UNBEGUN_S = 900.0
+"""A flow run that a worker has taken and that has not begun after this time never will."""
+UNBEGUN_HERE_S = 60.0
+"""The same, where the worker is on this machine and has started no process for it."""
+UNKNOWN_S = 86_400.0
+"""An MLflow run of another machine whose flow run Prefect does not know counts as dead after this time."""
+PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """Something that showed as running."""
+
+    kind: Literal["flow run", "task run", "MLflow run", "slot"]
+    name: str
+    state: str
+    """State it has now; a slot is only reported."""
+    reason: str
+
+    def describe(self) -> str:
+        """Say it in one line."""
+        return f"{self.kind} {self.name}: {self.state}, {self.reason}"
+
+
+def label_flow_run(client: "SyncPrefectClient", flow_run_id: str) -> None:
+    """Write down in Prefect that this process is the one that runs a flow run."""
+    client.update_flow_run_labels(UUID(flow_run_id), {OWNER: owner_tag(), OWNED_AT: time.time()})
+
+
+def reconcile(config: RunConfig, client: "SyncPrefectClient", pool: str, alone: bool = False) -> list[Mended]:
+    """End what shows as running and is not; report slots of devices that nobody holds.
+
+    Args:
+        config: where MLflow's store and the checkpoints are.
+        client: of the Prefect API.
+        pool: work pool of ours; of other flow runs only those with an owner's label are looked at.
+        alone: all workers of the pool are on this machine, so that the processes they have started can be looked up here.
+
+    Raises:
+        ServiceError: MLflow cannot be read.
+    """
+    ledger = open_ledger(config)
+    running = ledger.running() if ledger else []
+    mended = list(_end_flow_runs(config, client, pool, running, alone))
+    mended += _end_task_runs(client)
+    mended += _end_mlflow_runs(ledger, client, running) if ledger else ()
+    return [*mended, *_leaked_slots(client)]
+
+
+def live_flow_runs(client: "SyncPrefectClient", pool: str) -> Iterator[FlowRun]:
+    """Return the flow runs of ours that show as running, beginning or being cancelled."""
+    wanted, offset = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(LIVE)))), 0
+    while page := client.read_flow_runs(flow_run_filter=wanted, limit=PAGE, offset=offset):
+        yield from (run for run in page if OWNER in run.labels or run.work_pool_name == pool)
+        offset += PAGE
+
+
+def _end_flow_runs(config: RunConfig, client: "SyncPrefectClient", pool: str, running: list[RunRecord], alone: bool) -> Iterator[Mended]:
+    for run in list(live_flow_runs(client, pool)):
+        reason = _why_dead(run, client, alone)
+        state = client.read_flow_run(run.id).state if reason else None
+        if reason is None or state is None or state.is_final():
+            continue
+        reason = f"{reason}; {_what_next(str(run.id), config, running)}"
+        ended: State = Cancelled(message=reason) if state.is_cancelling() else Crashed(message=reason)
+        if client.set_flow_run_state(run.id, ended).status == SetStateStatus.ACCEPT:
+            yield Mended("flow run", run.name, str(ended.name), reason)
+
+
+def _why_dead(run: FlowRun, client: "SyncPrefectClient", alone: bool) -> str | None:
+    """Say why a flow run that shows as live is dead; None where it may be alive."""
+    owner = _owner_now(run)
+    if is_neighbour(owner):
+        return f"{describe_owner(owner)} is gone" if is_orphan(owner) else None
+    assert run.state is not None
+    quiet_s = (now("UTC") - run.state.timestamp).total_seconds()
+    if run.state.is_pending():
+        pid = run.infrastructure_pid or ""
+        if alone and pid.isdecimal() and not psutil.pid_exists(int(pid)):
+            return f"process {pid} was gone before it had begun"
+        return f"it had not begun after {quiet_s:.0f} s" if quiet_s > (UNBEGUN_HERE_S if alone and not pid else UNBEGUN_S) else None
+    frequency = get_current_settings().flows.heartbeat_frequency
+    if frequency is None or quiet_s <= BEATS * frequency:
+        return None
+    beats = client.read_events(
+        EventFilter(event=EventNameFilter(name=[HEARTBEAT]), resource=EventResourceFilter(id=[f"prefect.flow-run.{run.id}"])), limit=1
+    ).events
+    if beats:
+        quiet_s = min(quiet_s, (now("UTC") - beats[0].occurred).total_seconds())
+    return f"{describe_owner(owner)} has sent no heartbeat for {quiet_s:.0f} s" if quiet_s > BEATS * frequency else None
+
+
+def _owner_now(run: FlowRun) -> str:
+    """Return the owner of the attempt that is running; a flow run that is tried again keeps the label of the one before until then."""
+    owner, since = str(run.labels.get(OWNER, "")), float(run.labels.get(OWNED_AT, 0.0))
+    if run.state is None or run.state.is_pending():
+        return ""
+    return owner if run.state.is_cancelling() or since >= run.state.timestamp.timestamp() else ""
+
+
+def _what_next(flow_run_id: str, config: RunConfig, running: list[RunRecord]) -> str:
+    for run in running:
+        if run.tags.get(FLOW_RUN) == flow_run_id and (directory := training_dir(config, run.key)).is_dir():
+            checkpoint = latest_complete_checkpoint(directory / CHECKPOINTS)
+            return f"resumable at step {checkpoint_step(checkpoint) if checkpoint else 0} by running the same again"
+    return "running the same again goes on where it stood"
+
+
+def _end_task_runs(client: "SyncPrefectClient") -> Iterator[Mended]:
+    """End tasks of killed flow runs; those of others are reported by events that may still be on their way."""
+    live = TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=list(LIVE))))
+    killed = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.CRASHED, StateType.CANCELLED])))
+    for task_run in client.read_task_runs(task_run_filter=live, flow_run_filter=killed, limit=PAGE):
+        assert task_run.flow_run_id is not None
+        if not is_orphan(str(client.read_flow_run(task_run.flow_run_id).labels.get(OWNER, ""))):
+            continue
+        client.set_task_run_state(task_run.id, Crashed(message="its flow run was killed"), force=True)
+        yield Mended("task run", task_run.name, "Crashed", "its flow run was killed")
+
+
+def _end_mlflow_runs(ledger: Ledger, client: "SyncPrefectClient", running: list[RunRecord]) -> Iterator[Mended]:
+    for run in running:
+        status, reason = _verdict(run, client)
+        if status and ledger.end_run(run.id, status, reason):
+            yield Mended("MLflow run", f"{run.stage} {run.id[:8]}", status, reason)
+
+
+def _verdict(run: RunRecord, client: "SyncPrefectClient") -> tuple[str, str]:
+    """Say as what an MLflow run that shows as running is to be ended, and why; empty where it may be alive."""
+    owner = run.tags.get(OWNER, "")
+    gone = f"{describe_owner(owner)} is gone"
+    if is_neighbour(owner):
+        return ("KILLED", gone) if is_orphan(owner) else ("", "")
+    state = _flow_state(run.tags.get(FLOW_RUN, ""), client)
+    if state is not None:
+        message = f"its flow run ended as {state.name}: {state.message or 'no reason given'}"
+        return ("FAILED" if state.is_failed() else "KILLED", message) if state.is_final() else ("", "")
+    if is_orphan(owner):
+        return "KILLED", gone
+    age_s = now("UTC").timestamp() - run.started_s
+    return ("KILLED", "Prefect does not know its flow run") if age_s > UNKNOWN_S else ("", "")
+
+
+def _flow_state(flow_run_id: str, client: "SyncPrefectClient") -> State | None:
+    try:
+        return client.read_flow_run(UUID(flow_run_id)).state
+    except (ObjectNotFound, ValueError):
+        return None
+
+
+def _leaked_slots(client: "SyncPrefectClient") -> Iterator[Mended]:
+    """Find device slots that are taken while no flow run is live; a lease gives them back within a minute, this is for those without."""
+    taken = [limit for limit in client.read_global_concurrency_limits(limit=PAGE, offset=0) if limit.active_slots]
+    wanted = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(LIVE))))
+    if taken and not client.read_flow_runs(flow_run_filter=wanted, limit=1):
+        for limit in taken:
+            yield Mended("slot", limit.name, f"{limit.active_slots} taken", "no flow run is live; its lease runs out within a minute")

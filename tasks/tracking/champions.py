@@ -1,0 +1,196 @@
+"""Moving the alias `champion`: compare and set under a lock, with who, when, why, from and to.
+
+MLflow lets the last writer win. Here a move names the champion it was decided about, takes the lock in the MLflow directory, reads the
+alias again and refuses if it is another by now. The lock holds between processes that share that directory; after setting, the alias is
+read once more, so that a writer from elsewhere is at least noticed. Every move stands as tags on the version and as a line in
+`promotions.jsonl`.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from mlflow.exceptions import MlflowException
+
+from slmsearch.errors import ModelError, PromotionError
+from tasks.tracking.service import CHAMPION, NO_SUCH_THING, PREFIX, as_service
+from tasks.tracking.tracker import Tracker
+
+HISTORY = "promotions.jsonl"
+"""In `paths.mlruns_dir`: one move a line, of all registered models."""
+PROMOTION_EVAL = f"{PREFIX}promotion_eval_key"
+"""Tag of a version: the evaluation it was promoted by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The alias going from one version to another."""
+
+    model: str
+    version: str
+    kind: Literal["promote", "rollback", "found"]
+    """`found`: somebody moved it outside of this project."""
+    why: str
+    by: str
+    previous: str | None = None
+    """Champion before; None where there was none."""
+    at: str = ""
+    eval_key: str = ""
+    """Evaluation that the decision rests on; empty where there is none."""
+
+
+@as_service
+def move_champion(tracker: Tracker, move: Move, expected: str | None, deciding_run: str | None = None) -> Move:
+    """Promote a version, if the champion is still the one that was decided about; a version that is champion already stays it.
+
+    Args:
+        tracker: store.
+        move: model, version, kind, why and by whom; the rest is filled in.
+        expected: champion when the decision was taken, None if there was none.
+        deciding_run: MLflow run that decided; a run that is no longer running may not promote.
+
+    Raises:
+        PromotionError: the champion is another by now, or the deciding run has ended.
+        ModelError: there is no such version.
+    """
+    with tracker.lock:
+        _require_version(tracker, move.model, move.version)
+        current = _champion(tracker, move.model)
+        if current not in (expected, move.version):
+            raise PromotionError(f"champion of {move.model} moved from {expected} to {current} meanwhile; compare again before promoting")
+        _require_running(tracker, deciding_run)
+        return _move(tracker, replace(move, previous=current))
+
+
+@as_service
+def roll_back(tracker: Tracker, model: str, why: str, by: str) -> Move:
+    """Make the champion before the present one champion again.
+
+    Raises:
+        PromotionError: there is no champion, or none before it.
+        ModelError: the version before is gone.
+    """
+    with tracker.lock:
+        current = _champion(tracker, model)
+        if current is None:
+            raise PromotionError(f"{model} has no champion to roll back; promote a version with `slmsearch promote`")
+        _note_foreign_move(tracker, model, current)
+        target = _champion_before(tracker, model, current)
+        if target is None:
+            raise PromotionError(f"{model} had no champion before version {current}; name one with `slmsearch promote VERSION`")
+        _require_version(tracker, model, target)
+        tags = {"rolled_back_at": _now(), "rolled_back_by": by, "rolled_back_why": why, "rolled_back_to": target}
+        _tag(tracker, model, current, tags)
+        return _move(tracker, Move(model, target, "rollback", why, by, current))
+
+
+def read_moves(home: Path, model: str | None = None) -> list[Move]:
+    """Return all moves, or those of one model, the oldest first; a line that was cut off is left out."""
+    try:
+        lines = (home / HISTORY).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            found.append(Move(**json.loads(line)))
+        except (ValueError, TypeError):
+            continue
+    return [move for move in found if model in (None, move.model)]
+
+
+def _move(tracker: Tracker, move: Move) -> Move:
+    """Set tags, alias and history, in this order: whatever a kill leaves, a champion says why it is one, and the next move completes it."""
+    previous = move.previous
+    if previous is not None:
+        _note_foreign_move(tracker, move.model, previous)
+    if previous == move.version:
+        return move
+    move = replace(move, at=_now())
+    tags = {"at": move.at, "by": move.by, "why": move.why, "from": previous or "", "kind": move.kind}
+    named = {f"promoted_{name}": value for name, value in tags.items()}
+    if move.eval_key:
+        named["promotion_eval_key"] = move.eval_key
+    _tag(tracker, move.model, move.version, named)
+    tracker.client.set_registered_model_alias(move.model, CHAMPION, move.version)
+    if (now := _champion(tracker, move.model)) != move.version:
+        raise PromotionError(
+            f"champion of {move.model} became {now} while {move.version} was promoted: another machine writes to this store"
+        )
+    _append(tracker, move)
+    return move
+
+
+def _note_foreign_move(tracker: Tracker, model: str, current: str) -> None:
+    """Write down how the present champion came to be, where no line of the history says so."""
+    moves = read_moves(tracker.home, model)
+    if moves and moves[-1].version == current:
+        return
+    tags = tracker.champion(model) or {}
+    last = moves[-1].version if moves else None
+    if tags.get(f"{PREFIX}promoted_at") and tags.get(f"{PREFIX}promoted_from", "") == (last or ""):  # killed before it wrote its line
+        kind: Literal["promote", "rollback"] = "rollback" if tags.get(f"{PREFIX}promoted_kind") == "rollback" else "promote"
+        facts = (tags.get(f"{PREFIX}promoted_why", ""), tags.get(f"{PREFIX}promoted_by", ""))
+        _append(tracker, Move(model, current, kind, *facts, last, tags[f"{PREFIX}promoted_at"], tags.get(PROMOTION_EVAL, "")))
+    else:
+        _append(tracker, Move(model, current, "found", "it was moved by something else", "", last, _now()))
+
+
+def _champion_before(tracker: Tracker, model: str, current: str) -> str | None:
+    """Return the champion that the present one took the place of when it was promoted."""
+    for move in reversed(read_moves(tracker.home, model)):
+        if move.version == current and move.kind != "rollback" and move.previous != current:
+            return move.previous
+    tag = f"{PREFIX}promoted_from"
+    return (tracker.champion(model) or {}).get(tag) or None
+
+
+def _champion(tracker: Tracker, model: str) -> str | None:
+    return (tracker.champion(model) or {}).get("version")
+
+
+def _require_version(tracker: Tracker, model: str, version: str) -> None:
+    try:
+        tracker.client.get_model_version(model, version)
+    except MlflowException as error:
+        if error.error_code not in NO_SUCH_THING:
+            raise
+        known = sorted((found.version for found in tracker.client.search_model_versions(f"name = '{model}'")), key=int)
+        raise ModelError(f"{model} has no version {version}; it has {', '.join(map(str, known)) or 'none'}") from error
+
+
+def _require_running(tracker: Tracker, run_id: str | None) -> None:
+    if run_id is None:
+        return
+    status = tracker.client.get_run(run_id).info.status
+    if status != "RUNNING":
+        raise PromotionError(f"run {run_id} decided to promote and is {status} by now: it may not; run the flow again")
+
+
+def _tag(tracker: Tracker, model: str, version: str, tags: Mapping[str, str]) -> None:
+    for name, value in tags.items():
+        tracker.client.set_model_version_tag(model, version, f"{PREFIX}{name}", value[:1000])
+
+
+def _append(tracker: Tracker, move: Move) -> None:
+    path = tracker.home / HISTORY
+    values: dict[str, Any] = asdict(move)
+    with path.open("ab+") as file:
+        cut_off = file.tell() and _last_byte(path) != b"\n"
+        file.write(b"\n" * bool(cut_off) + json.dumps(values, ensure_ascii=False).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _last_byte(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

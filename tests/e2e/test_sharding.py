@@ -1,0 +1,163 @@
+"""One evaluation on two workers, everything real: the same result as in one process, also when a worker dies half-way."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from flows.api import start_prefect_server
+from flows.servers import free_port, stop_service, wait_until_ready
+from flows.settings import find_project_root
+from flows.worker import flow_runs_below
+from slmsearch.config import PathsConfig, RunConfig
+from tests.slmsearch.evaluate.test_shards import without_clocks
+
+pytestmark = pytest.mark.production
+ROOT = find_project_root()
+WAIT_SECONDS = 300
+SETTINGS = ["--corpus.world.pages", "120", "--evaluate.policy", "untrained", "--evaluate.split", "all", "--evaluate.limit", "96"]
+SETTINGS += ["--evaluate.batch_size", "8", "--evaluate.traced_episodes", "0"]
+SHARDED = ["--evaluate.shards", "4"]
+
+
+class Pool:
+    """A Prefect server with deployments, and two workers, each with a device of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.port = home, free_port()
+        self.data, self.other = home / "data", home / "other"
+        self.workers: dict[str, subprocess.Popen[bytes]] = {}
+        config = RunConfig(paths=PathsConfig(data_dir=str(self.data), mlruns_dir=str(home / "mlruns")))
+        self.server = start_prefect_server(config, self.port, with_ui=False)
+        wait_until_ready(self.server, f"http://127.0.0.1:{self.port}/api/health")
+        done = self.run("deploy")
+        assert done.returncode == 0, done.stderr
+
+    def environment(self, data: Path | None = None, **more: str) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+        places = {"SLMSEARCH_PATHS__DATA_DIR": str(data or self.data), "SLMSEARCH_PATHS__MLRUNS_DIR": str(self.home / "mlruns")}
+        return {**kept, **places, "PREFECT_API_URL": f"http://127.0.0.1:{self.port}/api", **more}
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "flows", *words]
+        return subprocess.run(command, cwd=ROOT, env=self.environment(), capture_output=True, text=True, timeout=WAIT_SECONDS)
+
+    def start(self, name: str, device: str, data: Path | None = None) -> None:
+        with (self.home / f"{name}.log").open("wb") as log:
+            command = [sys.executable, "-m", "flows", "worker", "--name", name]
+            environment = self.environment(data, CUDA_VISIBLE_DEVICES=device)
+            self.workers[name] = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+
+    def stop(self) -> None:
+        for worker in self.workers.values():
+            worker.send_signal(signal.SIGTERM)
+        for worker in self.workers.values():
+            worker.wait(90)
+        stop_service(self.server)
+
+    def evaluate(self, *more: str) -> dict[str, Any]:
+        done = self.run("run", "evaluate", "--json", "--here", *SETTINGS, *more)
+        assert done.returncode == 0, done.stderr
+        self.said = done.stderr
+        found = json.loads(done.stdout)
+        assert isinstance(found, dict)
+        return found
+
+    def in_background(self, *more: str) -> "subprocess.Popen[bytes]":
+        with (self.home / "evaluate.log").open("wb") as log:
+            command = [sys.executable, "-m", "flows", "run", "evaluate", "--json", "--here", *SETTINGS, *more]
+            return subprocess.Popen(command, cwd=ROOT, env=self.environment(), stdout=log, stderr=log)
+
+    def log(self) -> str:
+        return (self.home / "evaluate.log").read_text()
+
+
+def wait_for(happened: Callable[[], Any], told: Callable[[], str]) -> Any:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not (found := happened()):
+        assert time.monotonic() < deadline, told()
+        time.sleep(0.1)
+    return found
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    made = Pool(tmp_path_factory.mktemp("pool"))
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture(scope="module")
+def alone(pool: Pool) -> tuple[str, dict[str, object]]:
+    """Key and content of the evaluation of one process, put out of the way of those that follow."""
+    found = pool.evaluate()
+    stored, aside = pool.data / "evals" / found["key"], pool.home / "alone"
+    shutil.move(stored, aside)
+    assert found["n"] == 96
+    return found["key"], without_clocks(aside)
+
+
+def test_nobody_takes_them_so_they_are_played_by_who_asked(pool: Pool, alone: tuple[str, dict[str, object]]) -> None:
+    """Before any worker is there; the first test for that."""
+    key, expected = alone
+    assert pool.evaluate(*SHARDED, "--evaluate.shards", "2")["key"] == key
+    assert without_clocks(pool.data / "evals" / key) == expected
+    assert pool.said.count("is played here") == 2
+    shutil.rmtree(pool.data / "evals" / key)
+
+
+@pytest.fixture
+def workers(pool: Pool, alone: tuple[str, dict[str, object]]) -> None:
+    """Two of them, from here on."""
+    for name, device in (("first", "0"), ("second", "1")):
+        if name not in pool.workers:
+            pool.start(name, device)
+
+
+@pytest.mark.usefixtures("workers")
+def test_two_workers_come_to_the_same_as_one_process(pool: Pool, alone: tuple[str, dict[str, object]]) -> None:
+    key, expected = alone
+    assert pool.evaluate(*SHARDED)["key"] == key
+    assert without_clocks(pool.data / "evals" / key) == expected
+    assert not list((pool.data / "evals" / ".shards").iterdir())
+    shutil.rmtree(pool.data / "evals" / key)
+
+
+@pytest.mark.usefixtures("workers")
+def test_a_worker_that_dies_with_all_it_runs_is_made_good(pool: Pool, alone: tuple[str, dict[str, object]]) -> None:
+    key, expected = alone
+    waiting = pool.in_background(*SHARDED)
+    victim = psutil.Process(pool.workers["first"].pid)
+    wait_for(lambda: set(flow_runs_below(victim.pid)), pool.log)
+    family = [victim, *victim.children(recursive=True)]
+    for process in family:
+        process.kill()
+    psutil.wait_procs(family, timeout=10)
+    pool.workers.pop("first").wait()
+    assert waiting.wait(WAIT_SECONDS) == 0, pool.log()
+    assert without_clocks(pool.data / "evals" / key) == expected
+    assert "was lost (" in pool.log()
+    shutil.rmtree(pool.data / "evals" / key)
+
+
+@pytest.mark.usefixtures("workers")
+def test_machines_that_share_nothing_but_a_url_come_to_the_same(pool: Pool, alone: tuple[str, dict[str, object]]) -> None:
+    key, expected = alone
+    pool.start("third", "2", pool.other)
+    url = pool.home / "shared"
+    assert pool.evaluate(*SHARDED, "--evaluate.shard_url", str(url))["key"] == key
+    assert without_clocks(pool.data / "evals" / key) == expected
+    assert list((pool.other / "corpora").iterdir()), "a worker elsewhere has played a part"
+    assert list((pool.other / "shared-models").iterdir()), "and fetched what it needs"
+    assert not list((url / "shards").iterdir())

@@ -1,0 +1,182 @@
+"""What shows as running and is not, with a real Prefect server and a real store of MLflow."""
+
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from prefect import flow
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.objects import FlowRun, State
+from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+from prefect.states import Cancelling, Completed, Failed, Pending, Running
+
+from flows.doctor.look import _watch
+from flows.doctor.services import check_automations
+from flows.runner import POOL
+from flows.watchdog import NAME, watch_heartbeats
+from slmsearch.config import RunConfig
+from slmsearch.learn.checkpoints import seal_checkpoint
+from slmsearch.learn.files import CHECKPOINTS
+from tasks import owners
+from tasks.places import training_dir
+from tasks.reconcile import OWNED_AT, Mended, label_flow_run, reconcile
+from tasks.tracking import ENDED, FLOW_RUN, OWNER, Tracker, open_tracker
+from tests.flows.doctor.test_checks import SOUND, with_api
+
+pytestmark = pytest.mark.usefixtures("prefect_harness")
+GONE = f"{socket.gethostname()} {2**22 - 3} 12345 {owners._machine()}".strip()
+ELSEWHERE = "another-host 1 12345 boot/1"
+
+
+@flow
+def some_flow() -> None:
+    """Never run."""
+
+
+@pytest.fixture
+def client() -> Iterator[SyncPrefectClient]:
+    with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: 30}), get_client(sync_client=True) as client:
+        yield client
+
+
+@pytest.fixture
+def config(tmp_path: Path, empty_store: Path) -> RunConfig:
+    (tmp_path / "mlruns").mkdir()
+    shutil.copy(empty_store, tmp_path / "mlruns" / "mlflow.db")
+    return RunConfig.model_validate({"paths": {"data_dir": str(tmp_path / "data"), "mlruns_dir": str(tmp_path / "mlruns")}})
+
+
+def make_run(client: SyncPrefectClient, state: State[Any], owner: str | None = None, later_s: float = 0.0) -> FlowRun:
+    run = client.create_flow_run(some_flow, state=state)
+    if owner is not None:
+        client.update_flow_run_labels(run.id, {OWNER: owner, OWNED_AT: time.time() + later_s})
+    return run
+
+
+def state_of(client: SyncPrefectClient, run: FlowRun) -> State[Any]:
+    state = client.read_flow_run(run.id).state
+    assert state is not None
+    return state
+
+
+def track(tracker: Tracker, owner: str, flow_run_id: object = "") -> str:
+    run_id = tracker.start_run("train", uuid4().hex, tags={FLOW_RUN: str(flow_run_id)} if flow_run_id else {})
+    tracker.set_tags(run_id, {OWNER: owner})
+    return run_id
+
+
+def ended(tracker: Tracker, run_id: str) -> tuple[str, str]:
+    run = tracker.client.get_run(run_id)
+    return run.info.status, run.data.tags.get(ENDED, "")
+
+
+def of(mended: list[Mended], run: FlowRun) -> list[Mended]:
+    return [item for item in mended if item.name == run.name]
+
+
+def test_a_flow_run_ends_when_its_process_is_gone_and_only_then(config: RunConfig, client: SyncPrefectClient) -> None:
+    dead, stopped = make_run(client, Running(), GONE), make_run(client, Cancelling(), GONE)
+    mine, far, foreign = make_run(client, Running()), make_run(client, Running(), ELSEWHERE), make_run(client, Running())
+    label_flow_run(client, str(mine.id))
+    waiting = make_run(client, Pending(), ELSEWHERE)
+    mended = reconcile(config, client, POOL)
+    assert (state_of(client, dead).name, state_of(client, stopped).name) == ("Crashed", "Cancelled")
+    assert "is gone; running the same again goes on" in str(state_of(client, dead).message)
+    assert len(of(mended, dead)) == len(of(mended, stopped)) == 1
+    assert [state_of(client, run).name for run in (mine, far, foreign, waiting)] == ["Running", "Running", "Running", "Pending"]
+    assert not [item for item in reconcile(config, client, POOL) if item.kind == "flow run"], "the second time nothing is left to do"
+
+
+def test_a_flow_run_that_is_tried_again_does_not_end_with_its_last_attempt(config: RunConfig, client: SyncPrefectClient) -> None:
+    pending, running = make_run(client, Pending(), GONE), make_run(client, Running(), GONE, later_s=-60)
+    reconcile(config, client, POOL)
+    assert (state_of(client, pending).name, state_of(client, running).name) == ("Pending", "Running")
+
+
+def test_what_was_training_says_where_it_can_be_resumed(config: RunConfig, client: SyncPrefectClient) -> None:
+    run, tracker = make_run(client, Running(), GONE), open_tracker(config)
+    tracked = tracker.start_run("train", "some-key", tags={FLOW_RUN: str(run.id)})
+    tracker.set_tags(tracked, {OWNER: GONE})
+    checkpoint = training_dir(config, "some-key") / CHECKPOINTS / "checkpoint-7"
+    checkpoint.mkdir(parents=True)
+    seal_checkpoint(checkpoint, 7)
+    reconcile(config, client, POOL)
+    assert "resumable at step 7 by running the same again" in str(state_of(client, run).message)
+    assert ended(tracker, tracked)[0] == "KILLED" and "is gone" in ended(tracker, tracked)[1]
+
+
+def test_elsewhere_silence_decides(config: RunConfig, client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, waiting = make_run(client, Running(), ELSEWHERE), make_run(client, Pending(), ELSEWHERE)
+    monkeypatch.setattr("tasks.reconcile.BEATS", 0)
+    monkeypatch.setattr("tasks.reconcile.UNBEGUN_S", 0)
+    reconcile(config, client, POOL)
+    assert "process 1 on another-host has sent no heartbeat for" in str(state_of(client, run).message)
+    assert "it had not begun after" in str(state_of(client, waiting).message)
+
+
+def test_what_a_worker_of_this_machine_never_began_is_over(config: RunConfig, client: SyncPrefectClient) -> None:
+    gone, begun, foreign = (client.create_flow_run(some_flow, state=Pending()) for _ in range(3))
+    for run, pid in ((gone, 2**22 - 3), (begun, os.getpid())):
+        client.update_flow_run_labels(run.id, {OWNER: ELSEWHERE})
+        client.update_flow_run(run.id, infrastructure_pid=str(pid))
+    assert not of(reconcile(config, client, POOL), gone), "a process elsewhere cannot be looked up here"
+    reconcile(config, client, POOL, alone=True)
+    assert [state_of(client, run).name for run in (gone, begun, foreign)] == ["Crashed", "Pending", "Pending"]
+
+
+def test_an_mlflow_run_ends_with_its_process_or_its_flow_run(
+    config: RunConfig, client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracker = open_tracker(config)
+    failed, done = make_run(client, Failed(message="no model")), make_run(client, Completed())
+    running = make_run(client, Running(), ELSEWHERE)
+    mine, gone, unknown = track(tracker, owners.owner_tag(), failed.id), track(tracker, GONE), track(tracker, ELSEWHERE, uuid4())
+    lost, odd, live = (track(tracker, ELSEWHERE, run.id) for run in (failed, done, running))
+    reconcile(config, client, POOL)
+    assert ended(tracker, mine) == ("RUNNING", ""), "a living process ends its own run"
+    assert ended(tracker, live)[0] == ended(tracker, unknown)[0] == "RUNNING"
+    assert ended(tracker, gone) == ("KILLED", f"{owners.describe_owner(GONE)} is gone")
+    assert ended(tracker, lost) == ("FAILED", "its flow run ended as Failed: no model")
+    assert ended(tracker, odd)[0] == "KILLED"
+    monkeypatch.setattr("tasks.reconcile.UNKNOWN_S", -1)
+    reconcile(config, client, POOL)
+    assert ended(tracker, unknown) == ("KILLED", "Prefect does not know its flow run")
+
+
+def test_a_run_gone_on_with_no_longer_says_why_it_ended(config: RunConfig) -> None:
+    tracker = open_tracker(config)
+    with pytest.raises(ValueError), tracker.run("train", "key") as first:
+        raise ValueError("no disk")
+    assert ended(tracker, first) == ("FAILED", "ValueError: no disk")
+    with tracker.run("train", "key") as second:
+        pass
+    assert (second, ended(tracker, second)) == (first, ("FINISHED", ""))
+    stop = SystemExit(143)
+    stop.add_note("training stopped; resumable at step 4")
+    with pytest.raises(SystemExit), tracker.run("train", "other") as third:
+        raise stop
+    assert ended(tracker, third) == ("KILLED", "told to stop (SystemExit): training stopped; resumable at step 4")
+
+
+def test_heartbeats_are_watched_once_and_long_enough(client: SyncPrefectClient) -> None:
+    assert [watch_heartbeats(client) for _ in range(3)] == [True, False, False]
+    (automation,) = client.read_automations_by_name(NAME)
+    watch = _watch(automation)
+    assert watch is not None and watch.within_s == owners.BEATS * 30
+    assert check_automations(with_api(watches=(watch,), automations=(NAME,))) == []
+    assert any("nothing watches heartbeats" in found.message for found in check_automations(with_api(watches=(), scheduled=1)))
+    assert SOUND.prefect is not None
+
+
+def test_an_owner_of_another_boot_or_container_is_gone_but_cannot_be_looked_up() -> None:
+    host, pid, started, *_ = owners.owner_tag().split()
+    before = f"{host} {pid} {started} another-boot/1"
+    assert owners.is_orphan(before) and not owners.is_neighbour(before)
+    assert owners.is_neighbour(owners.owner_tag()) and owners.process_of(owners.owner_tag()) is not None
+    assert owners.process_of(GONE) is None and owners.process_of(ELSEWHERE) is None

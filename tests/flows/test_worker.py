@@ -1,0 +1,74 @@
+"""What a worker is told, what it finds below itself, and what it leaves when it ends."""
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID, uuid4
+
+import psutil
+import pytest
+from prefect.states import Cancelled, Running
+
+from flows import worker
+from flows.worker import FLOW_RUN, drain, flow_runs_below
+from slmsearch.config import RunConfig, TrainConfig
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+def test_shards_have_a_worker_with_as_many_places_as_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "_pool_type", lambda: "process")
+    config = RunConfig(train=TrainConfig(num_processes=2, accumulation=4))
+    assert worker._plan("w", 3, config) == {
+        "w": ["--work-queue", "default", "--limit", "3"],
+        "w-shards": ["--work-queue", "shards", "--limit", "2"],
+    }
+    monkeypatch.setattr(worker, "_pool_type", lambda: "kubernetes")
+    assert worker._plan("w", 0, config) == {"w": []}
+
+
+@pytest.fixture
+def child() -> Any:
+    run = uuid4()
+    process = subprocess.Popen(SLEEP, env={**os.environ, FLOW_RUN: str(run)})
+    yield run, process
+    process.kill()
+    process.wait()
+
+
+def test_flow_runs_are_found_by_their_processes(child: tuple[UUID, Any]) -> None:
+    assert set(flow_runs_below(os.getpid())) >= {child[0]}
+    child[1].kill()
+    psutil.wait_procs([psutil.Process(child[1].pid)], timeout=5)
+    child[1].wait()
+    assert child[0] not in set(flow_runs_below(os.getpid()))
+    assert list(flow_runs_below(child[1].pid)) == [], "nobody is below who is gone"
+
+
+@pytest.mark.parametrize("reports", [True, False], ids=["the worker reports it", "the worker does not"])
+def test_draining_leaves_flow_runs_cancelled(child: tuple[UUID, Any], monkeypatch: pytest.MonkeyPatch, reports: bool) -> None:
+    run, process = child
+    told: list[str] = []
+
+    class Client:
+        def __enter__(self) -> "Client":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            return None
+
+        def set_flow_run_state(self, which: UUID, state: Any, force: bool = False) -> None:
+            assert which == run
+            told.append(f"{state.name}{' by force' if force else ''}")
+            process.kill()
+            process.wait()
+
+        def read_flow_run(self, which: UUID) -> Any:
+            return SimpleNamespace(state=Cancelled() if reports else Running())
+
+    monkeypatch.setattr("prefect.client.orchestration.get_client", lambda **_: Client())
+    monkeypatch.setattr(worker, "REPORT_SECONDS", 0.0)
+    drain([os.getpid()], 30.0, told.append)
+    assert told == (["Cancelling"] if reports else ["Cancelling", "Cancelled by force"])
