@@ -144,7 +144,9 @@ def isolated_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pyte
 @pytest.fixture(scope="session")
 def prefect_harness() -> Iterator[None]:
     """Start one temporary Prefect server; for tests that run flows or tasks as such, about ten seconds once."""
+    from prefect.events.worker import EventsWorker
     from prefect.testing.utilities import prefect_test_harness
 
+    EventsWorker.drain_all()  # one that a test started for its own server would send this server's events there
     with prefect_test_harness(server_startup_timeout=120):
         yield

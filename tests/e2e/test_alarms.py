@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -56,10 +57,21 @@ def wait_for(found: Callable[[], object], seconds: float, again: Callable[[], No
         time.sleep(0.1)
 
 
+@contextmanager
+def own_events() -> Iterator[None]:
+    """Leave no sender of events behind: Prefect keeps one a process, and the next test's server is another."""
+    from prefect.events.worker import EventsWorker
+
+    try:
+        yield
+    finally:
+        EventsWorker.drain_all()
+
+
 def test_a_lost_and_a_missing_night_reach_the_webhook(tmp_path: Path, hook: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
     config = RunConfig(paths=PathsConfig(data_dir=str(tmp_path / "data"), mlruns_dir=str(tmp_path / "mlruns")))
-    with prefect_api(config) as api:
+    with prefect_api(config) as api, own_events():
         from prefect.client.orchestration import get_client
         from prefect.settings import PREFECT_API_URL, temporary_settings
         from prefect.states import Cancelled, Running

@@ -4,7 +4,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -15,21 +15,39 @@ from slmsearch.sandbox.channel import MAX_MESSAGE_BYTES, MAX_TOTAL_BYTES, Channe
 
 
 class Pair:
-    """A channel and the other side of its pipes."""
+    """A channel and the other side of its pipes.
+
+    A descriptor is closed once and only when no thread writes to it any more: its number is another file's the moment after.
+    """
 
     def __init__(self, bounded: bool = True) -> None:
         channel_in, self.out = os.pipe()
         self.inp, channel_out = os.pipe()
         self.fds = [channel_in, self.out, self.inp, channel_out]
         self.channel = Channel(channel_in, channel_out, bounded)
+        self.writers: list[threading.Thread] = []
 
     def write(self, body: bytes) -> None:
         os.write(self.out, len(body).to_bytes(4, "big") + body)
 
-    def close(self) -> None:
-        for fd in self.fds:
+    def meanwhile(self, work: Callable[[], object]) -> None:
+        def until_refused() -> None:
             with suppress(OSError):
-                os.close(fd)
+                work()
+
+        self.writers.append(threading.Thread(target=until_refused))
+        self.writers[-1].start()
+
+    def end(self, fd: int) -> None:
+        self.fds.remove(fd)
+        os.close(fd)
+
+    def close(self) -> None:
+        self.end(self.fds[0])  # what the channel reads from: who writes to it is refused
+        for writer in self.writers:
+            writer.join()
+        for fd in list(self.fds):
+            self.end(fd)
 
 
 @pytest.fixture
@@ -45,11 +63,9 @@ def soon() -> float:
 
 def test_messages_arrive_one_by_one_however_they_are_cut(pair: Pair) -> None:
     data = b"".join(len(body).to_bytes(4, "big") + body for body in (b'{"a": 1}', '{"b": "ß"}'.encode()))
-    sender = threading.Thread(target=lambda: [os.write(pair.out, data[i : i + 1]) for i in range(len(data))])
-    sender.start()
+    pair.meanwhile(lambda: [os.write(pair.out, data[i : i + 1]) for i in range(len(data))])
     assert pair.channel.receive(soon()) == {"a": 1}
     assert pair.channel.receive(soon()) == {"b": "ß"}
-    sender.join()
 
 
 @given(st.binary(max_size=200))
@@ -57,7 +73,7 @@ def test_messages_arrive_one_by_one_however_they_are_cut(pair: Pair) -> None:
 def test_no_bytes_do_anything_but_end_the_conversation(data: bytes) -> None:
     pair = Pair()
     os.write(pair.out, data)
-    os.close(pair.out)
+    pair.end(pair.out)
     try:
         while True:
             message = pair.channel.receive(soon())
@@ -70,7 +86,7 @@ def test_no_bytes_do_anything_but_end_the_conversation(data: bytes) -> None:
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b"[]", b'"x"', b"1", b"\xff\xfe", b'{"a": NaN', b""])
 def test_what_is_no_message(pair: Pair, body: bytes) -> None:
-    threading.Thread(target=pair.write, args=(body,)).start()
+    pair.meanwhile(lambda: pair.write(body))
     with pytest.raises(ChannelError, match="own channel"):
         pair.channel.receive(soon())
 
@@ -84,12 +100,7 @@ def test_a_message_that_is_too_long_is_not_waited_for(pair: Pair) -> None:
 def test_messages_that_are_too_many(pair: Pair) -> None:
     body = json.dumps({"printed": "x" * (MAX_MESSAGE_BYTES - 100)}).encode()
 
-    def flood() -> None:
-        with suppress(OSError):
-            for _ in range(2 * MAX_TOTAL_BYTES // len(body)):
-                pair.write(body)
-
-    threading.Thread(target=flood, daemon=True).start()
+    pair.meanwhile(lambda: [pair.write(body) for _ in range(2 * MAX_TOTAL_BYTES // len(body))])
     with pytest.raises(ChannelError, match="wrote too much"):
         while True:
             pair.channel.receive(soon())
@@ -105,9 +116,9 @@ def test_nobody_is_waited_for_longer_than_said(pair: Pair) -> None:
 
 
 def test_who_is_gone_is_noticed_at_once(pair: Pair) -> None:
-    os.close(pair.inp)
+    pair.end(pair.inp)
     with pytest.raises(ChannelError, match="interpreter ended"):
         pair.channel.send({}, None)
-    os.close(pair.out)
+    pair.end(pair.out)
     with pytest.raises(ChannelError, match="interpreter ended"):
         pair.channel.receive(None)
