@@ -1,11 +1,11 @@
 """The flow `reconcile`: bring the states of both trackers to the truth; nightly, and whenever a person wants it."""
 
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from prefect import flow
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.objects import WorkerStatus
 from prefect.logging import get_run_logger
 
 from flows.pipeline import DEFAULTS, own_flow_run
@@ -32,16 +32,13 @@ def reconcile(config: RunConfig = DEFAULTS) -> dict[str, Any]:
     return {"mended": [asdict(item) for item in mended]}
 
 
-def reconcile_here(config: RunConfig, worker: str | None = None) -> "list[Mended]":
+def reconcile_here(config: RunConfig, workers: Collection[str] = ()) -> "list[Mended]":
     """Do it with the Prefect API of this process, and make sure that heartbeats are watched.
 
     Args:
         config: where MLflow's store and the checkpoints are.
-        worker: name of the worker that the caller has started on this machine, if it has.
+        workers: names of the workers that the caller keeps on this machine.
     """
     with get_client(sync_client=True) as client:
         watch_heartbeats(client)
-        alone = worker is not None and all(
-            found.name == worker for found in client.read_workers_for_work_pool(POOL) if found.status == WorkerStatus.ONLINE
-        )
-        return end_what_is_over(config, client, POOL, alone)
+        return end_what_is_over(config, client, POOL, workers)

@@ -233,7 +233,7 @@ def _reconcile(config: RunConfig, say: Say) -> None:
 
     try:
         # A slot is free again within a minute; one that is not, the nightly flow and `slmsearch doctor` find.
-        for item in (item for item in reconcile_here(config, _worker_name()) if item.kind != "slot"):
+        for item in (item for item in reconcile_here(config, [_worker_name()]) if item.kind != "slot"):
             say(f"{time.strftime('%H:%M:%S')} {item.describe()}")
     except (httpx.HTTPError, ServiceError) as error:
         say(f"{time.strftime('%H:%M:%S')} states cannot be compared now: {' '.join(str(error).split())[:200]}")

@@ -24,6 +24,7 @@ from flows.servers import Service, last_line, start_service, stop_service
 from flows.surroundings import prefect_home
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
+from tasks.owners import RUN_VARIABLE
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -33,6 +34,8 @@ DRAIN_SECONDS = 60.0
 REPORT_SECONDS = 5.0
 """Time the worker gets to report each flow run whose process has ended."""
 TOLD_TO_END = "its worker was told to end"
+RECONCILE_SECONDS = 60.0
+"""Time between two looks for what shows as running and is not."""
 SILENCE_SECONDS = 90.0
 """A worker that has not reported to the pool for so long counts as gone."""
 SHARD_QUEUE = "shards"
@@ -40,8 +43,6 @@ SHARD_QUEUE = "shards"
 SHARDS = "-shards"
 """End of the name of the worker that looks after it."""
 NO_POOL = f"the work pool {POOL!r} is missing; make it with `slmsearch deploy`"
-FLOW_RUN = "PREFECT__FLOW_RUN_ID"
-"""Variable by which a worker tells a process which flow run it is."""
 
 Say = Callable[[str], None]
 
@@ -67,7 +68,7 @@ def serve_worker(config: RunConfig, name: str, limit: int, say: Say) -> None:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
-    _end_what_was_left(config, say)
+    threading.Thread(target=_keep_states_true, args=(config, frozenset(plans), stop, say), daemon=True).start()
     workers = [_start(each, options, config) for each, options in plans.items()]
     say(f"worker {name} of pool {POOL} at {os.environ.get('PREFECT_API_URL')}; its log is {workers[0].log}")
     try:
@@ -82,17 +83,23 @@ def serve_worker(config: RunConfig, name: str, limit: int, say: Say) -> None:
             stop_service(worker, first=signal.SIGINT)
 
 
-def _end_what_was_left(config: RunConfig, say: Say) -> None:
-    """End what a worker before this one left showing as running; a tracker that cannot be asked does not keep this one from working."""
+def _keep_states_true(config: RunConfig, workers: frozenset[str], stop: threading.Event, say: Say) -> None:
+    """End what workers of these names, and others, left showing as running; now and again and again.
+
+    A tracker that cannot be asked does not keep the worker from working: it is asked again next time.
+    """
     import httpx
 
     from flows.reconcile import reconcile_here
 
-    try:
-        for item in reconcile_here(config):
-            say(item.describe())
-    except (httpx.HTTPError, ServiceError) as error:
-        say(f"states cannot be compared now: {' '.join(str(error).split())[:200]}")
+    while True:
+        try:
+            for item in reconcile_here(config, workers):
+                say(item.describe())
+        except (httpx.HTTPError, ServiceError) as error:
+            say(f"states cannot be compared now: {' '.join(str(error).split())[:200]}")
+        if stop.wait(RECONCILE_SECONDS):
+            return
 
 
 def _plan(name: str, limit: int, config: RunConfig) -> dict[str, list[str]]:
@@ -158,7 +165,7 @@ def flow_runs_below(pid: int) -> Iterator[UUID]:
     with suppress(psutil.NoSuchProcess):
         for child in psutil.Process(pid).children(recursive=True):
             with suppress(psutil.Error, ValueError):
-                if found := child.environ().get(FLOW_RUN):
+                if found := child.environ().get(RUN_VARIABLE):
                     yield UUID(found)
 
 

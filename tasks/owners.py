@@ -13,6 +13,8 @@ from slmsearch.errors import ServiceError
 
 HEARTBEAT = "prefect.flow-run.heartbeat"
 """Event that a flow run sends while it lives."""
+RUN_VARIABLE = "PREFECT__FLOW_RUN_ID"
+"""Variable by which a worker tells a process which flow run it is."""
 BEATS = 3
 """Heartbeats that must be missing before a flow run counts as dead: with fewer, healthy runs are crashed."""
 START_TOLERANCE_S = 2.0
@@ -72,6 +74,17 @@ def process_of(owner: str) -> psutil.Process | None:
         return psutil.Process(int(_parts(owner)[1]))
     except psutil.Error:
         return None
+
+
+def begins(pid: int, flow_run_id: str) -> bool:
+    """Say whether a process of this machine is what a worker has started for a flow run, and lives; if unsure, that it does."""
+    try:
+        process = psutil.Process(pid)
+        return bool(process.status() != psutil.STATUS_ZOMBIE and process.environ().get(RUN_VARIABLE) == flow_run_id)
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:
+        return True
 
 
 def _parts(owner: str) -> tuple[str, str, str, str]:

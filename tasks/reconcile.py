@@ -7,12 +7,11 @@ heartbeats does. Only what is known to be dead is ended, and it is read again be
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 from uuid import UUID
 
-import psutil
 from prefect.client.schemas.filters import (
     FlowRunFilter,
     FlowRunFilterState,
@@ -23,16 +22,18 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.client.schemas.responses import SetStateStatus
-from prefect.events.filters import EventFilter, EventNameFilter, EventResourceFilter
+from prefect.events.filters import EventAnyResourceFilter, EventFilter, EventNameFilter
+from prefect.events.schemas.events import Event
 from prefect.exceptions import ObjectNotFound
 from prefect.settings.context import get_current_settings
 from prefect.states import Cancelled, Crashed
 from prefect.types._datetime import now
+from prefect.utilities.slugify import slugify
 
 from slmsearch.config import RunConfig
 from slmsearch.learn.checkpoints import checkpoint_step, latest_complete_checkpoint
 from slmsearch.learn.files import CHECKPOINTS
-from tasks.owners import BEATS, HEARTBEAT, describe_owner, is_neighbour, is_orphan, owner_tag
+from tasks.owners import BEATS, HEARTBEAT, begins, describe_owner, is_neighbour, is_orphan, owner_tag
 from tasks.places import training_dir
 from tasks.tracking import FLOW_RUN, OWNER, PREFIX, Ledger, RunRecord, open_ledger
 
@@ -42,10 +43,13 @@ if TYPE_CHECKING:
 OWNED_AT = f"{PREFIX}owned_at"
 """Label of a flow run: when its owner wrote itself down, in seconds since the epoch."""
 LIVE = (StateType.RUNNING, StateType.PENDING, StateType.CANCELLING)
+TAKEN = "prefect.worker.submitted-flow-run"
+PROCESS_WORKER = "prefect.worker.process."
+"""What the addresses of workers begin with that start processes."""
 UNBEGUN_S = 900.0
 """A flow run that a worker has taken and that has not begun after this time never will."""
 UNBEGUN_HERE_S = 60.0
-"""The same, where the worker is on this machine and has started no process for it."""
+"""The same, where the worker is on this machine and there is no process for it; one that is tried again names the last one's at first."""
 UNKNOWN_S = 86_400.0
 """An MLflow run of another machine whose flow run Prefect does not know counts as dead after this time."""
 PAGE = 200
@@ -71,21 +75,21 @@ def label_flow_run(client: "SyncPrefectClient", flow_run_id: str) -> None:
     client.update_flow_run_labels(UUID(flow_run_id), {OWNER: owner_tag(), OWNED_AT: time.time()})
 
 
-def reconcile(config: RunConfig, client: "SyncPrefectClient", pool: str, alone: bool = False) -> list[Mended]:
+def reconcile(config: RunConfig, client: "SyncPrefectClient", pool: str, workers: Collection[str] = ()) -> list[Mended]:
     """End what shows as running and is not; report slots of devices that nobody holds.
 
     Args:
         config: where MLflow's store and the checkpoints are.
         client: of the Prefect API.
         pool: work pool of ours; of other flow runs only those with an owner's label are looked at.
-        alone: all workers of the pool are on this machine, so that the processes they have started can be looked up here.
+        workers: names of workers on this machine: the processes they have started can be looked up here.
 
     Raises:
         ServiceError: MLflow cannot be read.
     """
     ledger = open_ledger(config)
     running = ledger.running() if ledger else []
-    mended = list(_end_flow_runs(config, client, pool, running, alone))
+    mended = list(_end_flow_runs(config, client, pool, running, workers))
     mended += _end_task_runs(client)
     mended += _end_mlflow_runs(ledger, client, running) if ledger else ()
     return [*mended, *_leaked_slots(client)]
@@ -99,9 +103,12 @@ def live_flow_runs(client: "SyncPrefectClient", pool: str) -> Iterator[FlowRun]:
         offset += PAGE
 
 
-def _end_flow_runs(config: RunConfig, client: "SyncPrefectClient", pool: str, running: list[RunRecord], alone: bool) -> Iterator[Mended]:
+def _end_flow_runs(
+    config: RunConfig, client: "SyncPrefectClient", pool: str, running: list[RunRecord], workers: Collection[str]
+) -> Iterator[Mended]:
+    slugs = {slugify(name) for name in workers}
     for run in list(live_flow_runs(client, pool)):
-        reason = _why_dead(run, client, alone)
+        reason = _why_dead(run, client, slugs)
         state = client.read_flow_run(run.id).state if reason else None
         if reason is None or state is None or state.is_final():
             continue
@@ -111,7 +118,7 @@ def _end_flow_runs(config: RunConfig, client: "SyncPrefectClient", pool: str, ru
             yield Mended("flow run", run.name, str(ended.name), reason)
 
 
-def _why_dead(run: FlowRun, client: "SyncPrefectClient", alone: bool) -> str | None:
+def _why_dead(run: FlowRun, client: "SyncPrefectClient", workers: Collection[str]) -> str | None:
     """Say why a flow run that shows as live is dead; None where it may be alive."""
     owner = _owner_now(run)
     if is_neighbour(owner):
@@ -119,19 +126,29 @@ def _why_dead(run: FlowRun, client: "SyncPrefectClient", alone: bool) -> str | N
     assert run.state is not None
     quiet_s = (now("UTC") - run.state.timestamp).total_seconds()
     if run.state.is_pending():
-        pid = run.infrastructure_pid or ""
-        if alone and pid.isdecimal() and not psutil.pid_exists(int(pid)):
-            return f"process {pid} was gone before it had begun"
-        return f"it had not begun after {quiet_s:.0f} s" if quiet_s > (UNBEGUN_HERE_S if alone and not pid else UNBEGUN_S) else None
+        pid, here = run.infrastructure_pid or "", _taken_by(run, client) in workers
+        if here and quiet_s > UNBEGUN_HERE_S and not (pid.isdecimal() and begins(int(pid), str(run.id))):
+            return f"process {pid} was gone before it had begun" if pid else f"no process of it was started for {quiet_s:.0f} s"
+        return f"it had not begun after {quiet_s:.0f} s" if quiet_s > UNBEGUN_S else None
     frequency = get_current_settings().flows.heartbeat_frequency
     if frequency is None or quiet_s <= BEATS * frequency:
         return None
-    beats = client.read_events(
-        EventFilter(event=EventNameFilter(name=[HEARTBEAT]), resource=EventResourceFilter(id=[f"prefect.flow-run.{run.id}"])), limit=1
-    ).events
-    if beats:
-        quiet_s = min(quiet_s, (now("UTC") - beats[0].occurred).total_seconds())
+    if beat := _last_event(run, client, HEARTBEAT):
+        quiet_s = min(quiet_s, (now("UTC") - beat.occurred).total_seconds())
     return f"{describe_owner(owner)} has sent no heartbeat for {quiet_s:.0f} s" if quiet_s > BEATS * frequency else None
+
+
+def _taken_by(run: FlowRun, client: "SyncPrefectClient") -> str:
+    """Return the name, as in addresses, of the worker that has last taken a flow run to start a process for it; empty if unknown."""
+    found = _last_event(run, client, TAKEN)
+    _, process_worker, name = str(found.resource.id if found else "").rpartition(PROCESS_WORKER)
+    return name if process_worker else ""
+
+
+def _last_event(run: FlowRun, client: "SyncPrefectClient", name: str) -> Event | None:
+    about = EventAnyResourceFilter(id=[f"prefect.flow-run.{run.id}"])
+    found = client.read_events(EventFilter(event=EventNameFilter(name=[name]), any_resource=about), limit=1).events
+    return found[0] if found else None
 
 
 def _owner_now(run: FlowRun) -> str:

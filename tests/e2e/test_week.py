@@ -56,6 +56,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
         monkeypatch.delenv(name, raising=False)
     kept = os.environ.get("WEEK_HOME")
     home = Path(kept) if kept else tmp_path_factory.mktemp("week")
+    home.mkdir(parents=True, exist_ok=True)
     for folder in (home, *home.parents):
         if folder.name.startswith(("week", "popen-", "pytest-")):  # PostgreSQL runs as somebody else
             folder.chmod(0o711)

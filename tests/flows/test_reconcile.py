@@ -3,6 +3,8 @@
 import os
 import shutil
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,8 @@ import pytest
 from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import FlowRun, State
+from prefect.events.filters import EventFilter, EventIDFilter
+from prefect.events.schemas.events import Event
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from prefect.states import Cancelling, Completed, Failed, Pending, Running
 
@@ -24,6 +28,7 @@ from slmsearch.config import RunConfig
 from slmsearch.learn.checkpoints import seal_checkpoint
 from slmsearch.learn.files import CHECKPOINTS
 from tasks import owners
+from tasks.owners import RUN_VARIABLE
 from tasks.places import training_dir
 from tasks.reconcile import OWNED_AT, Mended, label_flow_run, reconcile
 from tasks.tracking import ENDED, FLOW_RUN, OWNER, Tracker, open_tracker
@@ -120,14 +125,42 @@ def test_elsewhere_silence_decides(config: RunConfig, client: SyncPrefectClient,
     assert "it had not begun after" in str(state_of(client, waiting).message)
 
 
-def test_what_a_worker_of_this_machine_never_began_is_over(config: RunConfig, client: SyncPrefectClient) -> None:
-    gone, begun, foreign = (client.create_flow_run(some_flow, state=Pending()) for _ in range(3))
-    for run, pid in ((gone, 2**22 - 3), (begun, os.getpid())):
-        client.update_flow_run_labels(run.id, {OWNER: ELSEWHERE})
-        client.update_flow_run(run.id, infrastructure_pid=str(pid))
-    assert not of(reconcile(config, client, POOL), gone), "a process elsewhere cannot be looked up here"
-    reconcile(config, client, POOL, alone=True)
-    assert [state_of(client, run).name for run in (gone, begun, foreign)] == ["Crashed", "Pending", "Pending"]
+def take(client: SyncPrefectClient, run: FlowRun, pid: int, worker: str = "w-1", kind: str = "process") -> None:
+    """Tell the server what a worker tells when it starts a process for a flow run."""
+    client.update_flow_run(run.id, infrastructure_pid=str(pid))
+    event = Event(
+        event="prefect.worker.submitted-flow-run",
+        resource={"prefect.resource.id": f"prefect.worker.{kind}.{worker}"},
+        related=[{"prefect.resource.id": f"prefect.flow-run.{run.id}", "prefect.resource.role": "flow-run"}],
+    )
+    client._client.post("/events", json=[event.model_dump(mode="json")]).raise_for_status()
+    wanted = EventFilter(id=EventIDFilter(id=[event.id]))
+    deadline = time.monotonic() + 30
+    while not client.read_events(wanted, limit=1).events:
+        assert time.monotonic() < deadline, "the server has not stored the event"
+
+
+def test_what_a_worker_of_this_machine_never_began_is_over(
+    config: RunConfig, client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, begun, reused, foreign, unknown = (make_run(client, Pending(), ELSEWHERE) for _ in range(5))
+    idle = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(idle, stdin=subprocess.PIPE, env={**os.environ, RUN_VARIABLE: str(begun.id)}) as process:
+        take(client, gone, 2**22 - 3)
+        take(client, begun, process.pid)
+        take(client, reused, os.getpid())
+        take(client, foreign, 2**22 - 3, "w-2")
+        client.update_flow_run(unknown.id, infrastructure_pid=str(2**22 - 3))
+        runs = (gone, begun, reused, foreign, unknown)
+        reconcile(config, client, POOL, ["W 1"])
+        assert {state_of(client, run).name for run in runs} == {"Pending"}, "too soon: it may be tried again and name a process of before"
+        monkeypatch.setattr("tasks.reconcile.UNBEGUN_HERE_S", 0)
+        reconcile(config, client, POOL)
+        assert {state_of(client, run).name for run in runs} == {"Pending"}, "a process elsewhere cannot be looked up here"
+        reconcile(config, client, POOL, ["W 1"])
+        assert [state_of(client, run).name for run in runs] == ["Crashed", "Pending", "Crashed", "Pending", "Pending"]
+        assert process.stdin is not None
+        process.stdin.close()
 
 
 def test_an_mlflow_run_ends_with_its_process_or_its_flow_run(

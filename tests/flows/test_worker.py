@@ -12,8 +12,9 @@ import pytest
 from prefect.states import Cancelled, Running
 
 from flows import worker
-from flows.worker import FLOW_RUN, drain, flow_runs_below
+from flows.worker import drain, flow_runs_below
 from slmsearch.config import RunConfig, TrainConfig
+from tasks.owners import RUN_VARIABLE
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -32,7 +33,7 @@ def test_shards_have_a_worker_with_as_many_places_as_devices(monkeypatch: pytest
 @pytest.fixture
 def child() -> Any:
     run = uuid4()
-    process = subprocess.Popen(SLEEP, env={**os.environ, FLOW_RUN: str(run)})
+    process = subprocess.Popen(SLEEP, env={**os.environ, RUN_VARIABLE: str(run)})
     yield run, process
     process.kill()
     process.wait()
