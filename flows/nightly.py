@@ -6,6 +6,7 @@ from typing import Any
 
 from prefect import flow, get_run_logger
 from prefect.runtime import flow_run
+from prefect.states import Completed
 
 from flows.artifacts import show_night
 from flows.evaluate import choose_policy
@@ -14,6 +15,7 @@ from flows.pipeline import DEFAULTS, Pipeline, open_pipeline
 from flows.problems import of_its_system, playing_data
 from flows.settings import loggable, read_environment
 from flows.stages import Data, evaluated
+from flows.watchdog import REGRESSED_STATE
 from slmsearch.config import RunConfig, WorldConfig
 from slmsearch.evaluate.nights import Night, night_from_dict, save_night
 from slmsearch.evaluate.policies import PolicySpec
@@ -32,8 +34,11 @@ WEBHOOK = "SLMSEARCH_NIGHTLY__WEBHOOK"
 
 
 @flow(name="nightly", persist_result=True, result_serializer="json")
-def nightly(config: RunConfig = DEFAULTS) -> dict[str, Any]:
-    """Evaluate the champion as on every night, and say what changed since where it is worse than before."""
+def nightly(config: RunConfig = DEFAULTS) -> Any:
+    """Evaluate the champion as on every night, and say what changed since where it is worse than before.
+
+    The flow run of a night that regressed has done what it should and is completed; its state is named `Regressed`.
+    """
     with open_pipeline("nightly", of_its_system(config)) as run:
         champion = find_champion(run.config)
         spec = choose_policy(run.config, run.config.evaluate.policy)
@@ -48,7 +53,8 @@ def nightly(config: RunConfig = DEFAULTS) -> dict[str, Any]:
         if run.config.nightly.fresh_pages:
             keys["fresh"] = evaluated_fresh(run, spec, day)
         found = tell(run, judged(run, night, spec, champion if spec.name == CHAMPION else None, data, keys, settings))
-        return {"night": found.to_dict(), "state": found.state, **run.ids}
+        result = {"night": found.to_dict(), "state": found.state, **run.ids}
+        return Completed(name=REGRESSED_STATE, message=describe_night(found), data=result) if found.state == "regressed" else result
 
 
 def tonight() -> date:

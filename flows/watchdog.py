@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 NAME = "slmsearch: flow runs without a heartbeat"
 SHORTEST_S = 30
 """Prefect sends no more heartbeats than one in this time."""
-ENDS = tuple(f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed"))
+REGRESSED_STATE = "Regressed"
+"""Name of the state in which a night ends that is worse than those before."""
+ENDS = tuple(f"prefect.flow-run.{state}" for state in ("Completed", REGRESSED_STATE, "Failed", "Cancelled", "Crashed"))
 
 
 def watch_heartbeats(client: "SyncPrefectClient") -> bool:

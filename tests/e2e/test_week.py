@@ -29,6 +29,8 @@ VICTIMS = ("flow", "flow", "flow", "first", "second", "prefect", "mlflow")
 WORLDS_EVERY = 20
 """Runs after which a new world comes, so that there is always something to make; earlier ones go on being asked for."""
 AT_ONCE = 3
+MEASURED_EVERY = max(1, RUNS // 20)
+"""Ended runs after which the stores are measured."""
 MAX_GROWTH = 1.5
 """Bytes per flow run in the second half, at most, in bytes per flow run in the first."""
 
@@ -110,7 +112,7 @@ def live_through(service: Service, log: Log) -> None:
                 live.remove(run)
                 log.ended[run] = state["type"]
                 log.say(f"{log.submitted[run]} {state['type']} {str(state.get('message') or '')[:160]}")
-                if len(log.ended) % 10 == 0:
+                if len(log.ended) % MEASURED_EVERY == 0:
                     log.sizes.append((len(log.ended), service.sizes()))
         time.sleep(0.3)
 

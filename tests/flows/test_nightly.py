@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from prefect.client.schemas.objects import State
 from pydantic import SecretStr
 
 from flows import nightly as module
@@ -103,7 +104,10 @@ def config(isolated_environment: Path, empty_store: Path, training: FakeTraining
 def play(config: RunConfig, number: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Play a night of a series."""
     monkeypatch.setattr(module, "tonight", lambda: FIRST + timedelta(days=number))
-    result: dict[str, Any] = json.loads(json.dumps(nightly.fn(config)))
+    ended = nightly.fn(config)
+    named = isinstance(ended, State)
+    result: dict[str, Any] = json.loads(json.dumps(ended.data if named else ended))
+    assert named == (result["state"] == "regressed") and (not named or (ended.name, ended.is_completed()) == ("Regressed", True))
     return result
 
 

@@ -4,7 +4,7 @@ import json
 import shutil
 import socket
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -233,7 +233,7 @@ def test_evaluate_takes_the_champion_once_there_is_one(config: RunConfig) -> Non
     assert found["metrics"]["answer/exact_match"] > 0.8
 
 
-def test_a_night_is_played_anew_and_ends_as_a_flow_run_with_its_record(config: RunConfig) -> None:
+def test_a_night_is_played_anew_and_ends_as_a_flow_run_with_its_record(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     played = config.evaluate.model_copy(update={"policy": "random"})
     nights = config.nightly.model_copy(update={"fresh_pages": 40, "fresh_questions": 50})
     config = config.model_copy(update={"evaluate": played, "nightly": nights})
@@ -248,6 +248,14 @@ def test_a_night_is_played_anew_and_ends_as_a_flow_run_with_its_record(config: R
     assert [a.key for a in shown_artifacts(result["flow_run_id"]) if a.key == "night"] == ["night"]
     run = mlflow_runs(config)["nightly"][0]
     assert run.info.status == "FINISHED" and run.data.tags["slmsearch.state"] == "green"
+
+    monkeypatch.setattr("flows.nightly.tell", lambda _, night: replace(night, state="regressed"))
+    monkeypatch.setattr("flows.nightly.describe_night", lambda _: "worse than before")
+    state = nightly(config, return_state=True)
+    assert (state.type.value, state.name, state.message) == ("COMPLETED", "Regressed", "worse than before")
+    with get_client(sync_client=True) as client:
+        assert client.read_flow_run(state.state_details.flow_run_id).state_name == "Regressed"
+    assert nightly(config)["state"] == "regressed", "who calls the flow gets what it found"
 
 
 def test_asking_for_a_champion_where_there_is_none_is_an_error(config: RunConfig) -> None:
