@@ -101,12 +101,18 @@ def _logprobs(model: Any, tokenizer: Any) -> list[torch.Tensor]:
 
 
 def collect_adapter(adapter: Path, out: Path, card: str = "") -> Path:
-    """Copy an adapter with its tokenizer to a directory of its own, ready to be sent; checkpoints stay behind."""
+    """Copy an adapter with its tokenizer to a directory of its own, ready to be sent.
+
+    Checkpoints stay behind, and so does where on this machine the base lies: its name alone is told.
+    """
     base = find_base(adapter)
     temporary = _empty(out)
     for file in sorted(adapter.iterdir()):
         if file.is_file() and not any(file.match(pattern) for pattern in SKIPPED):
             shutil.copy2(file, temporary / file.name)
+    settings = temporary / "adapter_config.json"
+    named = {**json.loads(settings.read_text(encoding="utf-8")), "base_model_name_or_path": public_name(base)}
+    settings.write_text(json.dumps(named, indent=2, sort_keys=True), encoding="utf-8")
     if not (temporary / "tokenizer_config.json").is_file():
         from transformers import AutoTokenizer
 
@@ -116,6 +122,12 @@ def collect_adapter(adapter: Path, out: Path, card: str = "") -> Path:
     shutil.rmtree(out, ignore_errors=True)
     os.replace(temporary, out)
     return out
+
+
+def public_name(model: str) -> str:
+    """Return what others may know a model by: a Hub id as it is, of a path the last part."""
+    path = Path(model)
+    return path.name if path.is_absolute() or path.is_dir() else model
 
 
 def _empty(out: Path) -> Path:
@@ -148,7 +160,7 @@ def write_card(name: str, base_model: str, run: Mapping[str, Any], merged: bool)
         merged: whole weights or an adapter.
     """
     planner = "worker_alone" in run
-    base = Path(base_model).name if Path(base_model).is_absolute() else base_model
+    base = public_name(base_model)
     lines = ["---", "library_name: " + ("transformers" if merged else "peft"), f"base_model: {base}"]
     lines += [f"tags: [slmsearch, {'planner' if planner else 'search-agent'}, grpo{'' if merged else ', lora'}]", "---", f"# {name}", ""]
     what = "splits a problem for a frozen worker" if planner else "searches a corpus in several turns"

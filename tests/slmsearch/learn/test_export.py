@@ -58,6 +58,7 @@ def test_merged_weights_say_the_same_and_stand_alone(adapter, model_dir, tmp_pat
     merged = merge(adapter, tmp_path / "merged", card="# mine\n")
     assert 0 < merged.difference <= MAX_DIFFERENCE
     assert merged.base_model == str(model_dir) == find_base(adapter)
+    assert not any(str(model_dir.parent) in file.read_text() for file in merged.directory.iterdir() if file.suffix in {".json", ".md"})
     assert (tmp_path / "merged" / "README.md").read_text() == "# mine\n"
     from slmsearch.config import PolicyConfig
 
@@ -81,8 +82,11 @@ def test_what_is_no_adapter_is_refused(tmp_path):
         merge(tmp_path, tmp_path / "merged")
 
 
-def test_an_adapter_is_collected_with_its_tokenizer_and_without_checkpoints(adapter, tmp_path):
+def test_an_adapter_is_collected_with_its_tokenizer_and_without_checkpoints(adapter, model_dir, tmp_path):
     collect_adapter(adapter, tmp_path / "out", "# card\n")
+    texts = [file.read_text() for file in (tmp_path / "out").iterdir() if file.suffix in {".json", ".md", ".jinja"}]
+    assert not any(str(model_dir.parent) in text or str(tmp_path) in text for text in texts), "where things lie here is nobody's business"
+    assert find_base(tmp_path / "out") == model_dir.name
     names = {name for name, _ in list_files(tmp_path / "out")}
     assert {"adapter_config.json", "adapter_model.safetensors", "README.md", "tokenizer.json", "tokenizer_config.json"} <= names
     assert not any("checkpoint" in name for name in names)
