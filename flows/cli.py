@@ -1,5 +1,7 @@
 """The console script `slmsearch`. What a command needs is imported when it runs."""
 
+import warnings
+
 import click
 
 from flows.commands import (
@@ -62,4 +64,5 @@ for module in MODULES:
 def main() -> None:
     """Run the command line."""
     settle()
+    warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)  # peft's matter, at every adapter loaded
     cli(prog_name="slmsearch")
