@@ -49,6 +49,14 @@ def config(isolated_environment: Path, training: FakeTraining, empty_store: Path
     return make_config(isolated_environment, write_corpus(isolated_environment / "corpus"), empty_store)
 
 
+@pytest.fixture
+def small(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
+    """The same without what takes time and only the first test looks at: the page, the control and what is traced."""
+    monkeypatch.setattr("flows.summary.leave_reports", lambda *_: None)
+    less = {"evaluate": config.evaluate.model_copy(update={"traced_episodes": 0})}
+    return config.model_copy(update={**less, "control": config.control.model_copy(update={"enabled": False})})
+
+
 def task_states(flow_run_id: Any) -> dict[str, str]:
     """Name of each task run, without its suffix -> name of its state."""
     mine = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run_id]))
@@ -127,23 +135,23 @@ def shown_artifacts(flow_run_id: str) -> list[Any]:
         return [artifact for artifact in client.read_artifacts() if str(artifact.flow_run_id) == flow_run_id]
 
 
-def test_a_second_run_finds_what_has_not_changed(config: RunConfig) -> None:
+def test_a_second_run_finds_what_has_not_changed(small: RunConfig) -> None:
     expensive = ("validate", "build-index", "evaluate-untrained", "evaluate-random")
-    first = run_states(train_and_eval, config)
+    first = run_states(train_and_eval, small)
     assert {name: first[name] for name in expensive} == dict.fromkeys(expensive, "Completed")
-    changed = config.model_copy(update={"train": config.train.model_copy(update={"learning_rate": 0.5})})
+    changed = small.model_copy(update={"train": small.train.model_copy(update={"learning_rate": 0.5})})
     second = run_states(train_and_eval, changed)
     assert {name: second[name] for name in expensive} == dict.fromkeys(expensive, "Cached")
 
 
-def test_a_stored_result_is_not_believed_without_its_artefact(config: RunConfig) -> None:
-    config = config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"policy": "random"})})
-    first = evaluate(config)
-    shutil.rmtree(Path(config.paths.data_dir) / "index")
-    shutil.rmtree(Path(config.paths.data_dir) / "evals" / first["key"])
-    states = run_states(evaluate, config)
+def test_a_stored_result_is_not_believed_without_its_artefact(small: RunConfig) -> None:
+    small = small.model_copy(update={"evaluate": small.evaluate.model_copy(update={"policy": "random"})})
+    first = evaluate(small)
+    shutil.rmtree(Path(small.paths.data_dir) / "index")
+    shutil.rmtree(Path(small.paths.data_dir) / "evals" / first["key"])
+    states = run_states(evaluate, small)
     assert (states["validate"], states["build-index"], states["evaluate-random"]) == ("Cached", "Completed", "Completed")
-    assert evaluate(config)["metrics"] == first["metrics"] | {"time/episode_s": pytest.approx(first["metrics"]["time/episode_s"], abs=5)}
+    assert evaluate(small)["metrics"] == first["metrics"] | {"time/episode_s": pytest.approx(first["metrics"]["time/episode_s"], abs=5)}
 
 
 def test_changed_data_are_validated_and_indexed_again(config: RunConfig, isolated_environment: Path) -> None:
@@ -184,16 +192,16 @@ def test_a_critical_finding_stops_before_anything_expensive(isolated_environment
 
 @pytest.mark.parametrize(("error", "status"), [(TrainingError("out of luck"), "FAILED"), (SystemExit(143), "KILLED")])
 def test_an_interrupted_training_goes_on_in_the_same_runs(
-    config: RunConfig, training: FakeTraining, error: BaseException, status: str
+    small: RunConfig, training: FakeTraining, error: BaseException, status: str
 ) -> None:
     training.fail_with = error
     with pytest.raises(type(error)):
-        train_and_eval(config)
-    broken = mlflow_runs(config)
+        train_and_eval(small)
+    broken = mlflow_runs(small)
     assert broken["train-and-eval"][0].info.status == broken["train"][0].info.status == status
 
-    train_and_eval(config)
-    whole, tracker = mlflow_runs(config), open_tracker(config)
+    train_and_eval(small)
+    whole, tracker = mlflow_runs(small), open_tracker(small)
     for stage in ("train-and-eval", "train"):
         assert [run.info.run_id for run in whole[stage]] == [broken[stage][0].info.run_id]
         assert whole[stage][0].info.status == "FINISHED"
@@ -201,61 +209,61 @@ def test_an_interrupted_training_goes_on_in_the_same_runs(
 
 
 def test_a_collapse_is_a_tag_in_mlflow_and_an_event_in_prefect(
-    config: RunConfig, training: FakeTraining, monkeypatch: pytest.MonkeyPatch
+    small: RunConfig, training: FakeTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[tuple[str, dict[str, Any]]] = []
     monkeypatch.setattr("tasks.train.emit_event", lambda event, resource, payload: events.append((event, payload)))
     training.collapse = Collapse("entropy", 3.0, 1.5, returned_to=2, learning_rate=1e-4)
-    train_and_eval(config)
-    run = mlflow_runs(config)["train"][0]
+    train_and_eval(small)
+    run = mlflow_runs(small)["train"][0]
     assert run.data.tags[f"slmsearch.collapse.{STEPS_TRAINED}"] == training.collapse.describe()
     assert events == [("slmsearch.train.collapsed", {"step": STEPS_TRAINED, **asdict(training.collapse)})]
 
 
-def test_a_worse_adapter_does_not_replace_the_champion(config: RunConfig, training: FakeTraining, monkeypatch: pytest.MonkeyPatch) -> None:
-    train_and_eval(config)
+def test_a_worse_adapter_does_not_replace_the_champion(small: RunConfig, training: FakeTraining, monkeypatch: pytest.MonkeyPatch) -> None:
+    train_and_eval(small)
     training.content = b"another adapter"
-    other = config.model_copy(update={"train": config.train.model_copy(update={"seed": 1})})
+    other = small.model_copy(update={"train": small.train.model_copy(update={"seed": 1})})
     monkeypatch.setattr("flows.promotion.compared", lambda *_: {"decision": "reject", "reason": "It fell."})
     summary = train_and_eval(other)
     assert summary["decision"] == "hold"
     assert "champion" in summary["reason"]
-    champion = open_tracker(config).champion(config.tracking.registered_model)
+    champion = open_tracker(small).champion(small.tracking.registered_model)
     assert champion is not None
     assert champion["version"] == "1"
 
 
-def test_evaluate_takes_the_champion_once_there_is_one(config: RunConfig) -> None:
-    assert evaluate(config)["policy"] == "untrained"
-    train_and_eval(config)
-    found = evaluate(config)
+def test_evaluate_takes_the_champion_once_there_is_one(small: RunConfig) -> None:
+    assert evaluate(small)["policy"] == "untrained"
+    train_and_eval(small)
+    found = evaluate(small)
     assert found["policy"] == "champion"
     assert found["metrics"]["answer/exact_match"] > 0.8
 
 
-def test_a_night_is_played_anew_and_ends_as_a_flow_run_with_its_record(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    played = config.evaluate.model_copy(update={"policy": "random"})
-    nights = config.nightly.model_copy(update={"fresh_pages": 40, "fresh_questions": 50})
-    config = config.model_copy(update={"evaluate": played, "nightly": nights})
-    known = evaluate(config)
-    reindexed = current_key(index_dir(config))
-    state = nightly(config, return_state=True)
+def test_a_night_is_played_anew_and_ends_as_a_flow_run_with_its_record(small: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    played = small.evaluate.model_copy(update={"policy": "random"})
+    nights = small.nightly.model_copy(update={"fresh_pages": 40, "fresh_questions": 50})
+    small = small.model_copy(update={"evaluate": played, "nightly": nights})
+    known = evaluate(small)
+    reindexed = current_key(index_dir(small))
+    state = nightly(small, return_state=True)
     result, states = state.result(), task_states(state.state_details.flow_run_id)
     assert (states["evaluate-random"], states["judge-night"]) == ("Completed", "Completed"), "not looked up"
     assert result["state"] == "green" and result["night"]["fixed"]["eval_key"] != known["key"]
-    assert current_key(index_dir(config)) == reindexed, "a fresh world's index is current for nobody"
-    assert {path.stem for path in nights_dir(config).iterdir()} == {result["night"]["night"]}
+    assert current_key(index_dir(small)) == reindexed, "a fresh world's index is current for nobody"
+    assert {path.stem for path in nights_dir(small).iterdir()} == {result["night"]["night"]}
     assert [a.key for a in shown_artifacts(result["flow_run_id"]) if a.key == "night"] == ["night"]
-    run = mlflow_runs(config)["nightly"][0]
+    run = mlflow_runs(small)["nightly"][0]
     assert run.info.status == "FINISHED" and run.data.tags["slmsearch.state"] == "green"
 
     monkeypatch.setattr("flows.nightly.tell", lambda _, night: replace(night, state="regressed"))
     monkeypatch.setattr("flows.nightly.describe_night", lambda _: "worse than before")
-    state = nightly(config, return_state=True)
+    state = nightly(small, return_state=True)
     assert (state.type.value, state.name, state.message) == ("COMPLETED", "Regressed", "worse than before")
     with get_client(sync_client=True) as client:
         assert client.read_flow_run(state.state_details.flow_run_id).state_name == "Regressed"
-    assert nightly(config)["state"] == "regressed", "who calls the flow gets what it found"
+    assert nightly(small)["state"] == "regressed", "who calls the flow gets what it found"
 
 
 def test_asking_for_a_champion_where_there_is_none_is_an_error(config: RunConfig) -> None:
@@ -286,7 +294,7 @@ def test_a_stage_holds_its_device_and_gives_it_back(config: RunConfig) -> None:
 
 
 def test_training_takes_only_a_judge_that_has_passed_and_its_run_says_how(
-    config: RunConfig, training: FakeTraining, monkeypatch: pytest.MonkeyPatch
+    small: RunConfig, training: FakeTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def train_as_the_process_does(job: TrainJob, *args: Any, **options: Any) -> Any:
         job.directory.mkdir(parents=True, exist_ok=True)
@@ -297,12 +305,12 @@ def test_training_takes_only_a_judge_that_has_passed_and_its_run_says_how(
     right = {render_prompt(case.as_question(), case.answer): case.correct for case in load_cases()}
     with JudgeServer(Behaviour(truth=lambda prompt: right.get(prompt, False))) as server:
         judge = JudgeConfig(kind="ollama", model="judge", base_url=server.url)
-        config = config.model_copy(update={"judge": judge})
+        small = small.model_copy(update={"judge": judge})
         with pytest.raises(PreflightError, match="has not been measured; run `slmsearch judge qualify`"):
-            train(config)
-        assert training.calls == 0 and not (Path(config.paths.data_dir) / "index").exists()
-        qualify(judge, config.paths.data_dir)
-        train(config)
-    (run,) = [run for run in mlflow_runs(config)["train"] if "mlflow.parentRunId" in run.data.tags]
+            train(small)
+        assert training.calls == 0 and not (Path(small.paths.data_dir) / "index").exists()
+        qualify(judge, small.paths.data_dir)
+        train(small)
+    (run,) = [run for run in mlflow_runs(small)["train"] if "mlflow.parentRunId" in run.data.tags]
     assert "passed on" in run.data.tags["slmsearch.judge"]
-    assert "judge.json" in {item.path for item in open_tracker(config).client.list_artifacts(run.info.run_id)}
+    assert "judge.json" in {item.path for item in open_tracker(small).client.list_artifacts(run.info.run_id)}
