@@ -1,6 +1,9 @@
 """The rules that the compose file keeps; that it keeps to the specification is checked in tests/slmsearch/sandbox/test_docker.py."""
 
+import configparser
 import re
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,6 +112,15 @@ def test_what_waits_for_another_waits_until_it_is_well() -> None:
         for other, how in found.get("depends_on", {}).items():
             wanted = "service_completed_successfully" if other in ONCE else "service_healthy"
             assert how["condition"] == wanted, f"{name} on {other}"
+
+
+def test_mlflow_knows_every_option_of_its_users_file() -> None:
+    file = configparser.ConfigParser()
+    file.read(DEPLOYMENTS / "mlflow" / "auth.ini")
+    # Its package opens a database on import, so what reads the file is read itself.
+    reader = Path(str(find_spec("mlflow").origin)).parent / "server" / "auth" / "config.py"  # type: ignore[union-attr]
+    known = set(re.findall(r"\"([a-z_]+)\"", reader.read_text()))
+    assert set(file["mlflow"]) <= known and int(file["mlflow"]["auth_cache_ttl_seconds"]) == 60
 
 
 def test_both_servers_ask_for_a_password_and_trust_one_origin() -> None:
