@@ -25,7 +25,8 @@ QUIET = {
 """Switches of telemetry: Chroma, the general one, Great Expectations, Hugging Face, MLflow, Prefect."""
 MANNERS = {
     "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    # Half a minute: a server that is started again is waited for. One that is not there at all is found before a run begins.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
