@@ -3,6 +3,7 @@
 import functools
 import os
 import socket
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -17,6 +18,8 @@ RUN_VARIABLE = "PREFECT__FLOW_RUN_ID"
 """Variable by which a worker tells a process which flow run it is."""
 BEATS = 3
 """Heartbeats that must be missing before a flow run counts as dead: with fewer, healthy runs are crashed."""
+RESTART_S = 45.0
+"""Time in which a server that has ended answers again, where somebody starts it again."""
 START_TOLERANCE_S = 2.0
 """Difference of two readings of a process's start below which it is the same process."""
 
@@ -95,18 +98,28 @@ def _parts(owner: str) -> tuple[str, str, str, str]:
 def require_reachable(uri: str) -> None:
     """Find out in seconds, not in minutes of retries, that an MLflow server is down.
 
+    A process that a worker has started for a flow run waits for it a while: where servers are looked after, it is being started again.
+
     Raises:
         ServiceError: nothing answers.
     """
     if not uri.startswith(("http://", "https://")):
         return
+    deadline = time.monotonic() + (RESTART_S if os.environ.get(RUN_VARIABLE) else 0.0)
+    while (error := _unreachable(f"{uri.rstrip('/')}/health")) is not None:
+        if time.monotonic() >= deadline:
+            raise ServiceError(f"no MLflow server answers at {uri} ({one_line(error)}); start it, or unset tracking.uri") from error
+        time.sleep(0.5)
+
+
+def _unreachable(address: str) -> Exception | None:
     try:
-        with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=5):
-            return
+        with urllib.request.urlopen(address, timeout=5):
+            return None
     except urllib.error.HTTPError:
-        return  # it answers; a missing page or permission shows in the first real call
+        return None  # it answers; a missing page or permission shows in the first real call
     except (OSError, ValueError) as error:
-        raise ServiceError(f"no MLflow server answers at {uri} ({one_line(error)}); start it, or unset tracking.uri") from error
+        return error
 
 
 def one_line(error: Exception) -> str:

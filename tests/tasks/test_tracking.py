@@ -16,6 +16,7 @@ import pytest
 from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
 from slmsearch.errors import ServiceError
 from tasks import owners, tracking
+from tasks.owners import RUN_VARIABLE, require_reachable
 from tasks.traces import Span
 from tasks.tracking import ADAPTER_HASH, OWNER, Tracker
 
@@ -266,6 +267,19 @@ def test_of_two_at_a_time_one_goes_on_with_an_unfinished_run(tracker: Tracker, s
 def test_an_unreachable_server_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(ServiceError, match=r"no MLflow server answers at http://127\.0\.0\.1:9"):
         Tracker("http://127.0.0.1:9", "experiment", tmp_path)
+
+
+def test_a_flow_run_waits_for_a_server_that_is_being_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[Exception | None] = [OSError("refused"), OSError("refused"), None]
+    monkeypatch.setattr(owners, "_unreachable", lambda _: answers.pop(0))
+    monkeypatch.setattr(owners.time, "sleep", lambda _: None)
+    monkeypatch.setenv(RUN_VARIABLE, "some flow run")
+    require_reachable("http://127.0.0.1:9")
+    assert answers == []
+    monkeypatch.setattr(owners, "RESTART_S", 0.0)
+    answers.append(OSError("refused"))
+    with pytest.raises(ServiceError, match="no MLflow server answers"):
+        require_reachable("http://127.0.0.1:9")
 
 
 def test_a_store_that_cannot_be_read_is_a_service_error(tmp_path: Path) -> None:
