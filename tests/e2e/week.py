@@ -23,8 +23,8 @@ CLIENT = str(uuid4())
 FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 SETTINGS = ["--config", "deployments/configs/quick.yaml", "--corpus.world.pages", "60", "--evaluate.baselines", '["random"]',
     "--evaluate.traced_episodes", "1", "--decision.min_questions", "1", "--decision.min_gain", "-2", "--nightly.fresh_pages", "60",
-    "--nightly.fresh_questions", "6"]  # fmt: skip
-"""Three steps of training, a few questions an evaluation; whatever was trained is promoted."""
+    "--nightly.fresh_questions", "6", "--train.group_size", "8"]  # fmt: skip
+"""Three steps of training in groups that mostly differ, a few questions an evaluation; whatever was trained is promoted."""
 
 
 class Service:
