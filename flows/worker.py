@@ -94,7 +94,8 @@ def _keep_states_true(config: RunConfig, workers: frozenset[str], stop: threadin
 
     while True:
         try:
-            for item in reconcile_here(config, workers):
+            # A slot is free again within a minute; one that is not, the nightly flow and `slmsearch doctor` find.
+            for item in (item for item in reconcile_here(config, workers) if item.kind != "slot"):
                 say(item.describe())
         except (httpx.HTTPError, ServiceError) as error:
             say(f"states cannot be compared now: {' '.join(str(error).split())[:200]}")
