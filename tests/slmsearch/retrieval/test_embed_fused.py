@@ -9,7 +9,7 @@ from torch import nn
 from transformers import BertConfig, BertModel
 
 from slmsearch.retrieval import embed_fused
-from slmsearch.retrieval.embed_fused import FusedLinear, FusedResidual, fuse_layers
+from slmsearch.retrieval.embed_fused import FusedLinear, FusedResidual, can_fuse, fuse_layers
 
 
 @pytest.fixture
@@ -27,6 +27,10 @@ def hidden_states(model: BertModel) -> torch.Tensor:
         return model(input_ids=ids, attention_mask=mask).last_hidden_state.float()
 
 
+needs_instructions = pytest.mark.skipif(not can_fuse(), reason="this processor lacks the instructions that oneDNN needs for bfloat16")
+
+
+@needs_instructions
 def test_a_fused_model_is_nearer_to_float32_than_rounding_takes_a_plain_one(bert: BertModel):
     exact, plain = hidden_states(bert), copy.deepcopy(bert).to(torch.bfloat16)
     rounded = hidden_states(plain)
@@ -39,12 +43,13 @@ def test_a_fused_model_is_nearer_to_float32_than_rounding_takes_a_plain_one(bert
     assert torch.nn.functional.cosine_similarity(fused, exact, dim=-1).min() > 0.999
 
 
+@needs_instructions
 def test_another_activation_stays_outside(bert: BertModel):
     config = copy.deepcopy(bert.config)
     config.hidden_act = "relu"
     model = BertModel(config).eval()
     exact, half = hidden_states(model), copy.deepcopy(model).to(torch.bfloat16)
-    fuse_layers(half)
+    assert fuse_layers(half)
     assert torch.nn.functional.cosine_similarity(hidden_states(half), exact, dim=-1).min() > 0.999
 
 
@@ -52,3 +57,10 @@ def test_without_the_operators_nothing_is_replaced(bert: BertModel, monkeypatch:
     monkeypatch.setattr(embed_fused.torch.ops, "mkldnn", SimpleNamespace())
     assert fuse_layers(bert) == 0
     assert not any(isinstance(module, FusedLinear) for module in bert.modules())
+
+
+def test_on_a_processor_that_cannot_nothing_is_replaced(bert: BertModel, monkeypatch: pytest.MonkeyPatch):
+    operators = {name: None for name in ("_linear_pointwise", "_reorder_linear_weight")}
+    monkeypatch.setattr(embed_fused.torch.ops, "mkldnn", SimpleNamespace(**operators, _is_mkldnn_bf16_supported=lambda: False))
+    assert fuse_layers(bert.to(torch.bfloat16)) == 0
+    assert hidden_states(bert).isfinite().all()
