@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+import httpx
 import psutil
 
 from flows.runner import POOL
@@ -24,7 +25,7 @@ from flows.servers import Service, last_line, start_service, stop_service
 from flows.surroundings import prefect_home
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
-from tasks.owners import RUN_VARIABLE
+from tasks.owners import RUN_VARIABLE, one_line
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -34,6 +35,7 @@ DRAIN_SECONDS = 60.0
 REPORT_SECONDS = 5.0
 """Time the worker gets to report each flow run whose process has ended."""
 TOLD_TO_END = "its worker was told to end"
+NO_ANSWER = "the Prefect API cannot be asked ({}); start it, or mend PREFECT_API_URL and PREFECT_API_AUTH_STRING"
 RECONCILE_SECONDS = 60.0
 """Time between two looks for what shows as running and is not."""
 SILENCE_SECONDS = 90.0
@@ -77,7 +79,10 @@ def serve_worker(config: RunConfig, name: str, limit: int, say: Say) -> None:
                 if not worker.is_alive:
                     raise ServiceError(f"{worker.name} ended by itself (exit code {worker.process.returncode}): {last_line(worker.log)}")
         say("stopping: its flow runs are cancelled ...")
-        drain([worker.process.pid for worker in workers], DRAIN_SECONDS, say)
+        try:
+            drain([worker.process.pid for worker in workers], DRAIN_SECONDS, say)
+        except httpx.HTTPError as error:
+            say(f"its flow runs cannot be cancelled and are killed; the next worker says so to Prefect: {one_line(error)}")
     finally:
         for worker in workers:
             stop_service(worker, first=signal.SIGINT)
@@ -88,8 +93,6 @@ def _keep_states_true(config: RunConfig, workers: frozenset[str], stop: threadin
 
     A tracker that cannot be asked does not keep the worker from working: it is asked again next time.
     """
-    import httpx
-
     from flows.reconcile import reconcile_here
 
     while True:
@@ -98,7 +101,7 @@ def _keep_states_true(config: RunConfig, workers: frozenset[str], stop: threadin
             for item in (item for item in reconcile_here(config, workers) if item.kind != "slot"):
                 say(item.describe())
         except (httpx.HTTPError, ServiceError) as error:
-            say(f"states cannot be compared now: {' '.join(str(error).split())[:200]}")
+            say(f"states cannot be compared now: {one_line(error)}")
         if stop.wait(RECONCILE_SECONDS):
             return
 
@@ -123,6 +126,8 @@ def _pool_type() -> str:
             return client.read_work_pool(POOL).type
         except ObjectNotFound:
             raise ServiceError(NO_POOL) from None
+        except httpx.HTTPError as error:
+            raise ServiceError(NO_ANSWER.format(one_line(error))) from error
 
 
 def _start(name: str, options: list[str], config: RunConfig) -> Service:
@@ -185,6 +190,8 @@ def check_worker(name: str) -> float:
             workers = client.read_workers_for_work_pool(POOL)
         except ObjectNotFound:
             raise ServiceError(NO_POOL) from None
+        except httpx.HTTPError as error:
+            raise ServiceError(NO_ANSWER.format(one_line(error))) from error
     beats = [worker.last_heartbeat_time for worker in workers if worker.name == name and worker.last_heartbeat_time]
     if not beats:
         raise ServiceError(f"no worker {name} has ever reported to pool {POOL!r}; start it with `slmsearch worker`")

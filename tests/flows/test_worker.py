@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
+import httpx
 import psutil
 import pytest
 from prefect.states import Cancelled, Running
@@ -14,6 +16,7 @@ from prefect.states import Cancelled, Running
 from flows import worker
 from flows.worker import drain, flow_runs_below
 from slmsearch.config import RunConfig, TrainConfig
+from slmsearch.errors import ServiceError
 from tasks.owners import RUN_VARIABLE
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -73,3 +76,47 @@ def test_draining_leaves_flow_runs_cancelled(child: tuple[UUID, Any], monkeypatc
     monkeypatch.setattr(worker, "REPORT_SECONDS", 0.0)
     drain([os.getpid()], 30.0, told.append)
     assert told == (["Cancelling"] if reports else ["Cancelling", "Cancelled by force"])
+
+
+class Down:
+    """A client of a server that has just ended."""
+
+    def __enter__(self) -> "Down":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def __getattr__(self, _: str) -> Any:
+        def refused(*_: Any, **__: Any) -> None:
+            raise httpx.ConnectError("[Errno 111] Connection refused")
+
+        return refused
+
+
+def test_a_server_that_has_just_ended_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prefect.client.orchestration.get_client", lambda **_: Down())
+    for ask in (worker._pool_type, lambda: worker.check_worker("w")):
+        with pytest.raises(ServiceError, match=r"cannot be asked \(\[Errno 111\] Connection refused\); start it"):
+            ask()
+
+
+class ToldToEnd(threading.Event):
+    def wait(self, timeout: float | None = None) -> bool:
+        return True
+
+
+def test_told_to_end_without_a_server_a_worker_says_so_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    stopped: list[Any] = []
+    service = SimpleNamespace(process=SimpleNamespace(pid=1), is_alive=True, log="its.log", name="w")
+    monkeypatch.setattr("prefect.client.orchestration.get_client", lambda **_: Down())
+    monkeypatch.setattr(worker, "_plan", lambda *_: {"w": []})
+    monkeypatch.setattr(worker, "_start", lambda *_: service)
+    monkeypatch.setattr(worker, "flow_runs_below", lambda _: [uuid4()])
+    monkeypatch.setattr(worker, "stop_service", lambda found, first: stopped.append(found))
+    monkeypatch.setattr(worker.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(worker, "threading", SimpleNamespace(Event=ToldToEnd, Thread=lambda **_: SimpleNamespace(start=lambda: None)))
+    worker.serve_worker(RunConfig(), "w", 0, said.append)
+    assert "cannot be cancelled and are killed" in said[-1] and "Connection refused" in said[-1]
+    assert stopped == [service]
