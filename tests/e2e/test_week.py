@@ -1,4 +1,4 @@
-"""A week in an hour: flow runs of all kinds, kills at random, two workers, PostgreSQL. Run it with `-m week`.
+"""A week in an hour: runs of seven flows, kills at random, two workers, PostgreSQL. Run it with `-m week`.
 
 `WEEK_RUNS` (200) and `WEEK_KILLS` (30) say how much of it, `WEEK_SEED` (0) which; `WEEK_HOME` keeps the logs. What ends is started
 again by the test, as an init system does; nothing else is mended. At the end no run may be lost and no result doubled, no slot taken,
