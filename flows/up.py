@@ -228,6 +228,7 @@ def _say_changes(client: "SyncPrefectClient", states: dict[Any, str], say: Say) 
 def _reconcile(config: RunConfig, say: Say) -> None:
     """Bring states to the truth; a tracker that cannot be asked is asked again next time."""
     import httpx
+    from prefect.exceptions import PrefectException
 
     from flows.reconcile import reconcile_here
 
@@ -235,5 +236,5 @@ def _reconcile(config: RunConfig, say: Say) -> None:
         # A slot is free again within a minute; one that is not, the nightly flow and `slmsearch doctor` find.
         for item in (item for item in reconcile_here(config, [_worker_name()]) if item.kind != "slot"):
             say(f"{time.strftime('%H:%M:%S')} {item.describe()}")
-    except (httpx.HTTPError, ServiceError) as error:
+    except (httpx.HTTPError, PrefectException, ServiceError) as error:  # a run may be deleted between two questions about it
         say(f"{time.strftime('%H:%M:%S')} states cannot be compared now: {' '.join(str(error).split())[:200]}")

@@ -93,6 +93,8 @@ def _keep_states_true(config: RunConfig, workers: frozenset[str], stop: threadin
 
     A tracker that cannot be asked does not keep the worker from working: it is asked again next time.
     """
+    from prefect.exceptions import PrefectException
+
     from flows.reconcile import reconcile_here
 
     while True:
@@ -100,7 +102,7 @@ def _keep_states_true(config: RunConfig, workers: frozenset[str], stop: threadin
             # A slot is free again within a minute; one that is not, the nightly flow and `slmsearch doctor` find.
             for item in (item for item in reconcile_here(config, workers) if item.kind != "slot"):
                 say(item.describe())
-        except (httpx.HTTPError, ServiceError) as error:
+        except (httpx.HTTPError, PrefectException, ServiceError) as error:  # a run may be deleted between two questions about it
             say(f"states cannot be compared now: {one_line(error)}")
         if stop.wait(RECONCILE_SECONDS):
             return

@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 import httpx
 import psutil
 import pytest
+from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Running
 
 from flows import worker
@@ -120,3 +121,18 @@ def test_told_to_end_without_a_server_a_worker_says_so_and_ends(monkeypatch: pyt
     worker.serve_worker(RunConfig(), "w", 0, said.append)
     assert "cannot be cancelled and are killed" in said[-1] and "Connection refused" in said[-1]
     assert stopped == [service]
+
+
+def test_states_are_looked_at_again_after_whatever_could_not_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = [ObjectNotFound(http_exc=KeyError()), httpx.ConnectError("refused"), ServiceError("no MLflow")]
+    passes, said = [False, False, False, True], list[str]()
+
+    def reconcile_here(*_: Any) -> list[Any]:
+        if errors:
+            raise errors.pop(0)
+        return []
+
+    monkeypatch.setattr("flows.reconcile.reconcile_here", reconcile_here)
+    worker._keep_states_true(RunConfig(), frozenset(), SimpleNamespace(wait=lambda _: passes.pop(0)), said.append)  # type: ignore[arg-type]
+    assert len(said) == 3 and all(line.startswith("states cannot be compared now: ") for line in said)
+    assert passes == []
