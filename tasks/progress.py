@@ -47,23 +47,23 @@ class Progress:
         return self
 
     def __call__(self, done: int, total: int) -> None:
-        """Show that `done` of `total` are done."""
+        """Show that `done` of `total` are done; a total of 0 is not known."""
         if _hidden.is_set():
             return
         if sys.stderr.isatty():
             self._show(done, total)
         elif time.monotonic() - self._last_line > LINE_SECONDS:
             self._last_line = time.monotonic()
-            _run_logger().info("%s: %d of %d %s", self._what, done, total, self._unit)
+            _run_logger().info("%s: %d %s%s", self._what, done, f"of {total} " if total else "", self._unit)
 
     def _show(self, done: int, total: int) -> None:
         if self._bar is None:
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(self._unit))
             console = Console(stderr=True)
             self._bar = Bar(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True, redirect_stdout=False)
-            self._task = self._bar.add_task(self._what, total=total)
+            self._task = self._bar.add_task(self._what, total=total or None)
             self._bar.start()
-        self._bar.update(self._task, completed=done, total=total)
+        self._bar.update(self._task, completed=done, total=total or None)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._bar is not None:

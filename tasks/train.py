@@ -40,7 +40,7 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> d
         def on_step(report: StepReport) -> None:
             tracker.record_steps(run_id, [(report.step, report.metrics, report.time)])
             mirror(report.step, report.metrics)
-            progress(report.step, max(total, report.step))
+            progress(report.step, total)
             if report.collapse is not None:
                 _record_collapse(report.step, report.collapse)
 

@@ -12,12 +12,13 @@ import os
 import re
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
@@ -31,7 +32,7 @@ from slmsearch.learn.reports import ReportTail, StepReport, truncate_reports
 from slmsearch.learn.result import read_manifest, write_sources
 
 POLL_SECONDS = 0.2
-"""Time between two looks at the reports."""
+"""Time between two looks at the reports, or at a lock."""
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,8 @@ class TrainResult:
 def train(job: TrainJob, on_step: OnStep, resume: bool = True, after_step: int = 0) -> TrainResult:
     """Train in a child process, or look the result up if this job has been trained before.
 
+    Where another process trains the same job, its end is waited for; what it left is looked up, or gone on with.
+
     Args:
         job: what to train; equal jobs share a directory.
         on_step: called here, in order, once per step: also for the steps of earlier attempts that count, and for all steps of
@@ -70,11 +73,11 @@ def train(job: TrainJob, on_step: OnStep, resume: bool = True, after_step: int =
         after_step: steps up to this one are not reported; a tracker passes the last step it has.
 
     Raises:
-        TrainingError: another process trains this job, or training ended before its last step.
+        TrainingError: training ended before its last step, or the directory's file system has no locks.
         SlmSearchError: what ended the training process, by its own class where that is known.
     """
     job.directory.mkdir(parents=True, exist_ok=True)
-    with _locked(job.directory), _termination_raises():
+    with _termination_raises(), _locked(job.directory):
         tail = ReportTail(job.directory / STEPS)
         if find_result(job) is None:
             _prepare(job, resume)
@@ -215,17 +218,29 @@ def is_held(directory: Path) -> bool:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Hold the directory for this process; the lock goes with the process, whatever ends it."""
+    """Hold the directory for this process, once nobody else does; the lock goes with the process, whatever ends it."""
     with (directory / LOCK).open("a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.seek(0)
-            raise TrainingError(f"process {file.read().strip() or '?'} is training {directory}: wait for it or stop it") from error
+        told = False
+        while not _try_lock(file):
+            if not told:
+                file.seek(0)
+                logger.warning("process %s is training the same in %s: waiting for its end", file.read().strip() or "?", directory)
+                told = True
+            time.sleep(POLL_SECONDS)
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+def _try_lock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise TrainingError(f"{file.name} cannot be locked ({error}): set paths.data_dir to a file system that has locks") from error
+    return True
 
 
 @contextmanager

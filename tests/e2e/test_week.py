@@ -1,4 +1,4 @@
-"""A week in an hour: runs of seven flows, kills at random, two workers, PostgreSQL. Run it with `-m week`.
+"""A week in an hour: runs of eight flows, kills at random, two workers, PostgreSQL. Run it with `-m week`.
 
 `WEEK_RUNS` (200) and `WEEK_KILLS` (30) say how much of it, `WEEK_SEED` (0) which; `WEEK_HOME` keeps the logs. What ends is started
 again by the test, as an init system does; nothing else is mended. At the end no run may be lost and no result doubled, no slot taken,
@@ -23,8 +23,10 @@ from tests.e2e.week import DATA, FINAL, Service, wait_for
 pytestmark = [pytest.mark.week, pytest.mark.skipif(bool(missing()), reason=missing() or "-")]
 RUNS, KILLS, SEED = (int(os.environ.get(f"WEEK_{name}", default)) for name, default in (("RUNS", 200), ("KILLS", 30), ("SEED", 0)))
 LIMIT_S = 3 * 3600
-FLOWS = {"train-and-eval": 6, "validate": 4, "reindex": 4, "evaluate": 4, "nightly": 1, "reconcile": 1, "housekeeping": 1}
+FLOWS = {"train-and-eval": 6, "validate": 4, "reindex": 4, "evaluate": 4, "nightly": 1, "reconcile": 1, "housekeeping": 1,
+    "train-planner": 3}  # fmt: skip
 """Deployment -> how often, beside the others."""
+TRAININGS = ("train-and-eval", "train-planner")
 VICTIMS = ("flow", "flow", "flow", "first", "second", "prefect", "mlflow")
 WORLDS_EVERY = 20
 """Runs after which a new world comes, so that there is always something to make; earlier ones go on being asked for."""
@@ -150,10 +152,10 @@ def check_results(service: Service, log: Log) -> None:
     made: dict[tuple[str, int, str], set[str]] = {}
     seen = set()
     for flow_run, status, name, key in (line.split("|") for line in tags):
-        if flow_run in completed and status == "FINISHED" and log.submitted[flow_run][0] == "train-and-eval":
+        if flow_run in completed and status == "FINISHED" and log.submitted[flow_run][0] in TRAININGS:
             made.setdefault((*log.submitted[flow_run], name), set()).add(key)
             seen.add(flow_run)
-    trained = {run for run in completed if log.submitted[run][0] == "train-and-eval"}
+    trained = {run for run in completed if log.submitted[run][0] in TRAININGS}
     assert trained and seen == trained, "every completed training is in MLflow, and finished there"
     train_keys = {place: keys for place, keys in made.items() if place[2] == "slmsearch.train_key"}
     assert train_keys and all(len(keys) == 1 for keys in train_keys.values()), f"one adapter for a world: {train_keys}"
@@ -165,7 +167,8 @@ def check_results(service: Service, log: Log) -> None:
         " on t.name = v.name and t.version = v.version where t.key = 'slmsearch.adapter_hash' group by t.value")  # fmt: skip
     assert versions and all(line.endswith("|1") for line in versions), f"one version of the model for an adapter: {versions}"
     assert adapters <= {line.partition("|")[0] for line in versions}, "every adapter is registered"
-    assert query("mlflow", "select count(*) from registered_model_aliases where alias = 'champion'") == ["1"]
+    champions = query("mlflow", "select name, count(*) from registered_model_aliases where alias = 'champion' group by name order by name")
+    assert champions == ["slmsearch-planner|1", "slmsearch-searcher|1"]
 
 
 def check_growth(log: Log) -> None:

@@ -25,6 +25,7 @@ SETTINGS = ["--config", "deployments/configs/quick.yaml", "--corpus.world.pages"
     "--evaluate.traced_episodes", "1", "--decision.min_questions", "1", "--decision.min_gain", "-2", "--nightly.fresh_pages", "60",
     "--nightly.fresh_questions", "6"]  # fmt: skip
 """Three steps of training, a few questions an evaluation; whatever was trained is promoted."""
+PLANNER, PROBLEMS = "data/models/tiny-planner", 300
 
 
 class Service:
@@ -75,6 +76,8 @@ class Service:
         corpus, train = (self.defaults.get(name, {}) for name in ("corpus", "train"))
         world_corpus = {**corpus, "world": {**corpus.get("world", {}), "seed": world}}
         config = {**self.defaults, "corpus": world_corpus, "train": {**train, "seed": world}}
+        if flow == "train-planner":
+            config |= {"policy": {**self.defaults.get("policy", {}), "model": PLANNER}, "planner": {"generated": PROBLEMS, "seed": world}}
         return str(self._ask("POST", f"/deployments/{deployment['id']}/create_flow_run", {"parameters": {"config": config}})["id"])
 
     def state(self, flow_run: str) -> dict[str, Any]:

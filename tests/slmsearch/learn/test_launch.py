@@ -1,11 +1,13 @@
 """The process that starts training, with a training process that holds no model."""
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -17,8 +19,8 @@ from accelerate.commands.config.config_args import load_config_from_file
 from pydantic import SecretStr
 
 from slmsearch.errors import JudgeError, TrainingError
-from slmsearch.learn import guard, process
-from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, LOG, STEPS
+from slmsearch.learn import guard, launch, process
+from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, LOCK, LOG, STEPS
 from slmsearch.learn.launch import find_cause, find_result, getting_ready, train
 from slmsearch.learn.process import launcher
 from slmsearch.learn.reports import read_reports
@@ -111,14 +113,45 @@ def test_an_interrupt_stops_the_child_and_says_where_it_goes_on(make_job, caplog
     assert not is_alive(worker_pid(job))
 
 
-def test_nobody_else_trains_the_same_job(make_job):
+def test_who_comes_second_waits_for_the_first_and_looks_its_result_up(make_job, monkeypatch):
     job = make_job(seed=FINISH)
+    begun, waits, first = threading.Event(), threading.Event(), []
 
-    def train_again(report):
-        with pytest.raises(TrainingError, match=f"process {os.getpid()} is training"):
-            train(job, lambda report: None)
+    def go_slowly(report):
+        begun.set()
+        assert waits.wait(60)
 
-    train(job, train_again)
+    thread = threading.Thread(target=lambda: first.append(train(job, go_slowly)))
+    thread.start()
+    told = []
+    monkeypatch.setattr(launch.logger, "warning", lambda *message: (told.append(message[0] % message[1:]), waits.set()))
+    assert begun.wait(60)
+    second, steps = steps_of(job)
+    thread.join()
+    assert [second] == first
+    assert steps == list(range(1, second.steps + 1))
+    assert told == [f"process {os.getpid()} is training the same in {job.directory}: waiting for its end"]
+
+
+def test_who_waits_goes_on_where_a_killed_one_stopped(make_job, monkeypatch):
+    job = make_job(seed=FINISH)
+    hold = "import fcntl, sys; file = open(sys.argv[1], 'a'); fcntl.flock(file, fcntl.LOCK_EX); print(flush=True); input()"
+    command = [sys.executable, "-c", hold, str(job.directory / LOCK)]
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert holder.stdout.readline()
+    monkeypatch.setattr(launch.logger, "warning", lambda *message: holder.kill())
+    result, steps = steps_of(job)
+    assert holder.wait(30) == -signal.SIGKILL
+    assert steps == list(range(1, result.steps + 1))
+
+
+def test_a_file_system_without_locks_is_said(make_job, monkeypatch):
+    def refuse(file, how):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(launch.fcntl, "flock", refuse)
+    with pytest.raises(TrainingError, match=r"cannot be locked .*No locks available.*set paths.data_dir"):
+        train(make_job(seed=FINISH), lambda report: None)
 
 
 @pytest.mark.parametrize(("number", "accelerate"), [(signal.SIGKILL, True), (signal.SIGKILL, False), (signal.SIGTERM, False)])
