@@ -6,8 +6,9 @@ work pool itself is not limited, so a re-index or a validation need not wait for
 
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.concurrency.sync import concurrency
 from prefect.exceptions import ObjectAlreadyExists
@@ -47,5 +48,19 @@ def device(config: RunConfig) -> Iterator[None]:
         if any(client.read_global_concurrency_limit_by_name(name).active_slots for name in names):
             get_run_logger().info("waiting for %s: another run holds it; a killed one does so for up to a minute", ", ".join(names))
     # A hiccup of the server must not end hours of training: only the start is strict.
-    with concurrency(names, lease_duration=LEASE_SECONDS, strict=True, raise_on_lease_renewal_failure=False):
-        yield
+    done = False
+    try:
+        with concurrency(names, lease_duration=LEASE_SECONDS, strict=True, raise_on_lease_renewal_failure=False):
+            yield
+            done = True
+            _wait_for_the_server()
+    except httpx.HTTPError as error:
+        if not done:
+            raise
+        get_run_logger().warning("%s could not be given back (%s): it is free again after %.0f s", ", ".join(names), error, LEASE_SECONDS)
+
+
+def _wait_for_the_server() -> None:
+    """Wait while a server starts again: a slot is given back by a client that does not."""
+    with suppress(httpx.HTTPError), get_client(sync_client=True) as client:
+        client.hello()
