@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from flows.settings import read_environment
@@ -66,6 +67,8 @@ def prepare_surroundings(config: RunConfig, environment: Mapping[str, str]) -> N
         defaults["TQDM_DISABLE"] = "1"  # bars of libraries; what matters is logged
     for name, value in {**defaults, **environment}.items():
         os.environ.setdefault(name, value)
+    with suppress(OSError):  # Prefect makes its home, but not what that lies in
+        Path(os.environ["PREFECT_HOME"]).parent.mkdir(parents=True, exist_ok=True)
 
 
 CHATTY = ("great_expectations", "py.warnings")

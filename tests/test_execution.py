@@ -30,6 +30,7 @@ PROCESSES = {
     "flows/sandbox.py": "the server, with its own module's name",
     "flows/servers.py": "servers by name",
     "slmsearch/bench/sandbox.py": "bwrap --version",
+    "slmsearch/bench/up.py": "`slmsearch up`",
     "slmsearch/corpus/documents/processes.py": "the reader of documents, with its own module's name; paths go in hexadecimal",
     "slmsearch/learn/process.py": "the training process, whose job goes in as JSON",
     "slmsearch/sandbox/bubblewrap.py": "bwrap; the program goes through a pipe when the walls stand",

@@ -119,6 +119,18 @@ def executor(session: Session, runs: int) -> None:
     session.finish(result, render_executor(result))
 
 
+@command(bench, "up")
+@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Starts from nothing.")
+def up(session: Session, runs: int) -> None:
+    """Time `slmsearch up` from nothing to a submitted run that is running; writes up.json."""
+    from slmsearch.bench.learning import save_result
+    from slmsearch.bench.up import render_up, run_up
+
+    result = run_up(runs, session.say)
+    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "up.json")
+    session.finish(result, render_up(result))
+
+
 @command(bench, "nightly")
 @click.option("--series", type=click.IntRange(min=1), default=5, show_default=True, help="Quiet series of each policy.")
 @click.option("--nights", type=click.IntRange(min=5), default=50, show_default=True, help="Nights of a series.")
