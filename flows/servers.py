@@ -22,6 +22,8 @@ from pathlib import Path
 from slmsearch.errors import ServiceError
 
 HOST = "127.0.0.1"
+WORKER = "flows.pool_worker"
+"""Prefect's command with a worker that can be closed."""
 PR_SET_PDEATHSIG = 1
 """Option of Linux's prctl: the signal a process gets when its parent dies."""
 
@@ -87,6 +89,12 @@ def stop_service(service: Service, grace_s: float = 10.0, first: signal.Signals 
     with suppress(ProcessLookupError):
         os.killpg(service.process.pid, signal.SIGKILL)
     service.process.wait()
+
+
+def close_service(service: Service) -> None:
+    """Tell a worker (`flows/pool_worker.py`) to take no more flow runs; it goes on looking after those it has."""
+    with suppress(ProcessLookupError):
+        service.process.send_signal(signal.SIGUSR1)
 
 
 def answers(address: str, timeout_s: float = 3.0, auth: str | None = None) -> bool:

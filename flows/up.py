@@ -17,7 +17,7 @@ from flows.api import UpRecord, find_up, record_path, start_prefect_server, writ
 from flows.deploying import PREFECT_FILE, apply, read_prefect_file
 from flows.pool import PROCESSES, Pool, create_pool
 from flows.runner import POOL
-from flows.servers import HOST, Service, answers, start_service, wait_until_ready
+from flows.servers import HOST, WORKER, Service, answers, close_service, start_service, wait_until_ready
 from flows.settings import find_project_root, recordable
 from flows.supervise import Supervised
 from flows.surroundings import prefect_home
@@ -95,12 +95,13 @@ def _start_mlflow(config: RunConfig, port: int) -> Service:
 def _start_worker(config: RunConfig, stack: ExitStack) -> Supervised:
     from flows.ending import cancel_flow_runs, end_left_flow_runs
 
-    arguments = ["prefect", "worker", "start", "--pool", POOL, "--type", "process", "--name", _worker_name()]
+    arguments = [WORKER, "worker", "start", "--pool", POOL, "--type", "process", "--name", _worker_name()]
     worker = Supervised(lambda: start_service("the worker", arguments, prefect_home(config) / "logs" / "worker.log"))
     # The worker kills its flow runs when it ends, and they would show as running for ever: they are cancelled before.
     stack.callback(end_left_flow_runs, config)
     stack.callback(worker.stop, signal.SIGINT)
     stack.callback(cancel_flow_runs)
+    stack.callback(lambda: close_service(worker.service))
     return worker
 
 

@@ -1,7 +1,7 @@
 """`slmsearch worker`: a worker of the pool that ends in order; what compose, systemd and Kubernetes start.
 
-Prefect's own worker kills its flow runs when it is told to end, and they show as running for ever. This one cancels them first, so
-that states are true and another worker can go on from what they left.
+Prefect's own worker kills its flow runs when it is told to end, and they show as running for ever. This one takes no more, and cancels
+those it has first, so that states are true and another worker can go on from what they left, and with what was scheduled meanwhile.
 
 A worker takes everything that is scheduled when it looks. Of shards of an evaluation it shall not take those that another machine could
 play meanwhile, so in a pool of processes a second worker looks after their queue, with a limit.
@@ -21,7 +21,7 @@ import httpx
 import psutil
 
 from flows.runner import POOL
-from flows.servers import Service, last_line, start_service, stop_service
+from flows.servers import WORKER, Service, close_service, last_line, start_service, stop_service
 from flows.surroundings import prefect_home
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
@@ -34,6 +34,8 @@ DRAIN_SECONDS = 60.0
 """Time running flow runs get to end in order; less than compose's `stop_grace_period` and systemd's `TimeoutStopSec`."""
 REPORT_SECONDS = 5.0
 """Time the worker gets to report each flow run whose process has ended."""
+SETTLE_SECONDS = 2.0
+"""Time in which what a worker was taking when it was told to take no more gets its process."""
 TOLD_TO_END = "its worker was told to end"
 NO_ANSWER = "the Prefect API cannot be asked ({}); start it, or mend PREFECT_API_URL and PREFECT_API_AUTH_STRING"
 RECONCILE_SECONDS = 60.0
@@ -79,6 +81,8 @@ def serve_worker(config: RunConfig, name: str, limit: int, say: Say) -> None:
                 if not worker.is_alive:
                     raise ServiceError(f"{worker.name} ended by itself (exit code {worker.process.returncode}): {last_line(worker.log)}")
         say("stopping: its flow runs are cancelled ...")
+        for worker in workers:
+            close_service(worker)
         try:
             drain([worker.process.pid for worker in workers], DRAIN_SECONDS, say)
         except httpx.HTTPError as error:
@@ -133,19 +137,19 @@ def _pool_type() -> str:
 
 
 def _start(name: str, options: list[str], config: RunConfig) -> Service:
-    arguments = ["prefect", "worker", "start", "--pool", POOL, "--name", name, *options]
+    arguments = [WORKER, "worker", "start", "--pool", POOL, "--name", name, *options]
     return start_service(f"the worker {name}", arguments, prefect_home(config) / "logs" / f"{name}.log")
 
 
 def drain(workers: Sequence[int], timeout_s: float, say: Say) -> None:
-    """Cancel the flow runs of workers, given by process id, and wait until they are; what does not end in time is named."""
+    """Cancel the flow runs of workers that take no more, given by process id, and wait until they are; name what does not end in time."""
     from prefect.client.orchestration import get_client
     from prefect.states import Cancelling
 
     cancelled: set[UUID] = set()
-    deadline = time.monotonic() + timeout_s
+    settled, deadline = time.monotonic() + SETTLE_SECONDS, time.monotonic() + timeout_s
     with get_client(sync_client=True) as client:
-        while runs := {run for worker in workers for run in flow_runs_below(worker)}:
+        while (runs := {run for worker in workers for run in flow_runs_below(worker)}) or time.monotonic() < settled:
             if time.monotonic() > deadline:
                 say(f"not ended within {timeout_s:.0f} s and killed: {', '.join(sorted(map(str, runs)))}")
                 break

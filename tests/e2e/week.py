@@ -25,7 +25,8 @@ SETTINGS = ["--config", "deployments/configs/quick.yaml", "--corpus.world.pages"
     "--evaluate.traced_episodes", "1", "--decision.min_questions", "1", "--decision.min_gain", "-2", "--nightly.fresh_pages", "60",
     "--nightly.fresh_questions", "6"]  # fmt: skip
 """Three steps of training, a few questions an evaluation; whatever was trained is promoted."""
-PLANNER, PROBLEMS = "data/models/tiny-planner", 300
+PLANNER, PROBLEMS, PLANNER_SEED = "data/models/tiny-planner", 300, 1000
+"""A planner that learns nothing in so few steps would else have the searcher's adapter, which has the same shapes."""
 
 
 class Service:
@@ -78,6 +79,7 @@ class Service:
         config = {**self.defaults, "corpus": world_corpus, "train": {**train, "seed": world}}
         if flow == "train-planner":
             config |= {"policy": {**self.defaults.get("policy", {}), "model": PLANNER}, "planner": {"generated": PROBLEMS, "seed": world}}
+            config["train"] = {**train, "seed": PLANNER_SEED + world}
         return str(self._ask("POST", f"/deployments/{deployment['id']}/create_flow_run", {"parameters": {"config": config}})["id"])
 
     def state(self, flow_run: str) -> dict[str, Any]:

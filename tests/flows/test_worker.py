@@ -1,5 +1,6 @@
 """What a worker is told, what it finds below itself, and what it leaves when it ends."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Running
 
-from flows import worker
+from flows import pool_worker, worker
 from flows.worker import drain, flow_runs_below
 from slmsearch.config import RunConfig, TrainConfig
 from slmsearch.errors import ServiceError
@@ -110,7 +111,8 @@ class ToldToEnd(threading.Event):
 def test_told_to_end_without_a_server_a_worker_says_so_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     stopped: list[Any] = []
-    service = SimpleNamespace(process=SimpleNamespace(pid=1), is_alive=True, log="its.log", name="w")
+    signals: list[int] = []
+    service = SimpleNamespace(process=SimpleNamespace(pid=1, send_signal=signals.append), is_alive=True, log="its.log", name="w")
     monkeypatch.setattr("prefect.client.orchestration.get_client", lambda **_: Down())
     monkeypatch.setattr(worker, "_plan", lambda *_: {"w": []})
     monkeypatch.setattr(worker, "_start", lambda *_: service)
@@ -120,7 +122,43 @@ def test_told_to_end_without_a_server_a_worker_says_so_and_ends(monkeypatch: pyt
     monkeypatch.setattr(worker, "threading", SimpleNamespace(Event=ToldToEnd, Thread=lambda **_: SimpleNamespace(start=lambda: None)))
     worker.serve_worker(RunConfig(), "w", 0, said.append)
     assert "cannot be cancelled and are killed" in said[-1] and "Connection refused" in said[-1]
+    assert signals == [pool_worker.CLOSE], "it takes no more"
     assert stopped == [service]
+
+
+def test_a_closed_worker_takes_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    async def take(_: Any) -> list[str]:
+        return ["a flow run"]
+
+    monkeypatch.setattr(pool_worker, "_take", take)
+    monkeypatch.setattr(pool_worker, "_closed", False)
+    assert asyncio.run(pool_worker.take_unless_closed(None)) == ["a flow run"]  # type: ignore[arg-type]
+    pool_worker.close(pool_worker.CLOSE, None)
+    assert asyncio.run(pool_worker.take_unless_closed(None)) == []  # type: ignore[arg-type]
+    assert capsys.readouterr().out == "takes no more flow runs\n"
+
+
+def test_draining_waits_for_what_was_being_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[list[UUID]] = [[], [], [uuid4()], []]
+    now, told = [0.0], list[str]()
+
+    class Client(Down):
+        def __enter__(self) -> "Client":
+            return self
+
+        def set_flow_run_state(self, _: UUID, state: Any) -> None:
+            told.append(state.name)
+            now[0] = 10.0
+
+        def read_flow_run(self, _: UUID) -> Any:
+            return SimpleNamespace(state=Cancelled())
+
+    monkeypatch.setattr(worker, "flow_runs_below", lambda _: looks.pop(0))
+    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda _: None))
+    monkeypatch.setattr("prefect.client.orchestration.get_client", lambda **_: Client())
+    drain([1], 60.0, told.append)
+    assert told == ["Cancelling"]
+    assert looks == []
 
 
 def test_states_are_looked_at_again_after_whatever_could_not_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
