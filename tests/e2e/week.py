@@ -162,6 +162,10 @@ class Service:
         folders = {"data": self.stack.home / DATA, "artifacts": self.stack.home / "artifacts"}
         return {**databases, **{name: disk_usage(folder) for name, folder in folders.items()}}
 
+    def adapters(self) -> int:
+        """Return how many adapters have been trained."""
+        return sum(1 for _ in (self.stack.home / DATA / "training").glob("*/manifest.json"))
+
 
 def disk_usage(folder: Path) -> int:
     """Return the bytes below a folder, less logs; what goes away meanwhile does not count."""
