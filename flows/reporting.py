@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from prefect import get_run_logger
+from prefect.exceptions import TerminationSignal
 
 from flows.api import find_up
 from flows.artifacts import show_evaluations, show_report
@@ -39,10 +40,28 @@ def leave_reports(run: Pipeline, summary: dict[str, Any]) -> None:
 
 @contextmanager
 def tolerated(what: str, warnings: list[str]) -> Iterator[None]:
-    """Turn an error into a warning that names what is missing."""
+    """Turn an error into a warning that names what is missing; what came of being told to stop is raised."""
+    stop = None
     try:
         yield
     except Exception as error:
-        message = f"{what}: {type(error).__name__}: {' '.join(str(error).split())[:300]}; make it again with `slmsearch report latest`"
-        warnings.append(message)
-        get_run_logger().warning(message, exc_info=True)
+        stop = find_stop(error)
+        if stop is None:
+            message = f"{what}: {type(error).__name__}: {' '.join(str(error).split())[:300]}; make it again with `slmsearch report latest`"
+            warnings.append(message)
+            get_run_logger().warning(message, exc_info=True)
+    if stop is not None:
+        raise stop
+
+
+def find_stop(error: BaseException) -> BaseException | None:
+    """Find the signal to stop that an error came of; None where it came of none.
+
+    A library in C that is told to stop while it is imported makes an `ImportError` of that.
+    """
+    while isinstance(error, Exception):
+        cause = error.__cause__ or error.__context__
+        if cause is None:
+            return None
+        error = cause
+    return error if isinstance(error, TerminationSignal | KeyboardInterrupt) else None

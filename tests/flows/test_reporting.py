@@ -1,10 +1,12 @@
 """What a finished run leaves to look at may fail; the run and its numbers stand."""
 
+import signal
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from prefect import flow
+from prefect.exceptions import TerminationSignal
 
 from flows import reporting
 from flows.look import where_to_look
@@ -39,3 +41,33 @@ def test_a_report_that_fails_is_a_warning_and_costs_the_run_nothing(
     assert recorded == [summary], "MLflow has the warnings too"
     assert f"warning  report page: {said}" in where_to_look(RunConfig(), summary)
     assert "report page: ZeroDivisionError" in caplog.text
+
+
+def make_stop() -> BaseException:
+    return TerminationSignal(signal=signal.SIGTERM)
+
+
+@pytest.mark.parametrize("stop", [make_stop, KeyboardInterrupt])
+@pytest.mark.parametrize("explicit", [True, False])
+def test_told_to_stop_while_a_library_is_imported_a_run_does_not_go_on(stop: Any, explicit: bool) -> None:
+    told = stop()
+    warnings: list[str] = []
+    with pytest.raises(type(told)) as caught, reporting.tolerated("report page", warnings):
+        try:
+            raise told
+        except BaseException as error:
+            if explicit:
+                raise ImportError("initialization failed") from error
+            raise ImportError("initialization failed")  # noqa: B904
+    assert caught.value is told
+    assert warnings == []
+
+
+def test_an_error_after_something_else_that_ended_is_an_error() -> None:
+    try:
+        try:
+            raise SystemExit(1)
+        except SystemExit:
+            raise ValueError("a parser that calls exit") from None
+    except ValueError as error:
+        assert reporting.find_stop(error) is None
