@@ -73,13 +73,15 @@ class Stand:
         self.home, self.port, self.mlflow_port = home, free_port(), free_port()
         self.data, self.mlruns, self.log = home / "data", home / "mlruns", home / "up.log"
         ports = ["--port", str(self.port), "--mlflow-port", str(self.mlflow_port)]
+        self._command = [sys.executable, "-m", "flows", "up", *ports, *settings]
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}/api", timeout=10)
+        self._start()
+
+    def _start(self) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
         places = {"SLMSEARCH_PATHS__DATA_DIR": str(self.data), "SLMSEARCH_PATHS__MLRUNS_DIR": str(self.mlruns)}
         with self.log.open("wb") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "flows", "up", *ports, *settings], stdout=file, stderr=file, cwd=ROOT, env={**kept, **places}
-            )
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}/api", timeout=10)
+            self.process = subprocess.Popen(self._command, stdout=file, stderr=file, cwd=ROOT, env={**kept, **places})
 
     def wait(self) -> None:
         wait_for(self._is_up, START_SECONDS, "`slmsearch up` is up", 0.3)
@@ -92,6 +94,12 @@ class Stand:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             self.process.wait(90)
+
+    def restart(self) -> None:
+        """Stop it and start it anew on the same home: it gives a service up that ends too often."""
+        self.stop()
+        self._start()
+        self.wait()
 
     # Processes
 
