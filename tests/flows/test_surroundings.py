@@ -19,6 +19,7 @@ def test_prefect_can_make_its_home_in_a_data_directory_that_is_not_there_yet(tmp
 
 def test_what_the_user_has_set_stands(tmp_path: Path) -> None:
     with patch.dict(os.environ, {"MLFLOW_HTTP_REQUEST_TIMEOUT": "3"}):
+        os.environ.pop("MLFLOW_LOGGING_LEVEL", None)  # a test before may have prepared the process
         prepare_surroundings(RunConfig(), {"PREFECT_HOME": str(tmp_path / "elsewhere"), "MLFLOW_LOGGING_LEVEL": "INFO"})
         assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "3"
         assert os.environ["MLFLOW_LOGGING_LEVEL"] == "INFO"
