@@ -12,11 +12,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from flows.servers import HOST, Service, answers, free_port, start_service, stop_service, wait_until_ready
+from flows.servers import HOST, Service, answers, start_service, stop_service, wait_until_ready
 from flows.settings import read_environment
 from flows.surroundings import prefect_home
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
+from slmsearch.serve.ports import free_port
 
 RECORD = "up.json"
 """File in Prefect's home that says what `slmsearch up` serves."""

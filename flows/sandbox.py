@@ -18,7 +18,7 @@ from typing import IO
 
 import psutil
 
-from flows.servers import HOST, Service, answers, free_port, wait_until_ready
+from flows.servers import HOST, Service, answers, wait_until_ready
 from flows.settings import find_project_root
 from slmsearch.config import CorpusConfig, RunConfig
 from slmsearch.errors import SandboxError, ServiceError
@@ -27,7 +27,7 @@ from slmsearch.learn.job import join_secrets, split_secrets
 from slmsearch.sandbox.client import sandbox_address
 from slmsearch.sandbox.engine import make_engine
 from slmsearch.sandbox.sessions import Ground, Tools
-from slmsearch.serve.ports import require_free_port
+from slmsearch.serve.ports import free_port, require_free_port
 
 COMPOSE_FILE = "deployments/compose.yaml"
 STOP_SECONDS = 15.0

@@ -8,7 +8,6 @@ import base64
 import ctypes
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -113,10 +112,3 @@ def last_line(log: Path) -> str:
     """Return the last line of a log that says something."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()] if log.is_file() else []
     return f"{lines[-1][:300]} (log: {log})" if lines else f"nothing was logged (log: {log})"
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])

@@ -3,7 +3,6 @@
 import os
 import platform
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from typing import Any
 import httpx
 
 from slmsearch.errors import ServiceError
+from slmsearch.serve.ports import free_port
 
 LIMIT_S = 60.0
 WAIT_S = 300.0
@@ -58,7 +58,7 @@ def render_up(result: dict[str, Any]) -> str:
 
 
 def _start_once(home: Path) -> tuple[float, float]:
-    port, mlflow_port = _free_port(), _free_port()
+    port, mlflow_port = free_port(), free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_"))}
     environment |= {"SLMSEARCH_PATHS__DATA_DIR": str(home / "data"), "SLMSEARCH_PATHS__MLRUNS_DIR": str(home / "mlruns")}
     command = [sys.executable, "-m", "flows", "up", "--port", str(port), "--mlflow-port", str(mlflow_port)]
@@ -92,9 +92,3 @@ def _wait(happened: Callable[[], bool], process: "subprocess.Popen[bytes]", log:
 
 def _tail(log: Path) -> str:
     return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-10:])
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

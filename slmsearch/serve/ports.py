@@ -36,6 +36,13 @@ def require_free_port(port: int, option: str, host: str = "127.0.0.1") -> None:
             raise ServiceError(f"port {port} is in use{by}; stop what listens there or choose another with {option}") from error
 
 
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def find_listener(port: int) -> psutil.Process | None:
     """Find the process that listens on a TCP port; None where there is none or it may not be seen."""
     with suppress(psutil.Error, OSError):

@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from flows.servers import free_port
 from flows.settings import find_project_root
+from slmsearch.serve.ports import free_port
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 900

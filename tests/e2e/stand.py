@@ -21,8 +21,8 @@ from uuid import uuid4
 import httpx
 import psutil
 
-from flows.servers import free_port
 from flows.settings import find_project_root
+from slmsearch.serve.ports import free_port
 
 ROOT = find_project_root()
 START_SECONDS = 300

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from flows.servers import free_port
 from slmsearch.config import CorpusConfig, EmbedderConfig, RetrievalConfig
 from slmsearch.corpus.store import build_corpus
 from slmsearch.errors import IndexUnusableError
@@ -18,6 +17,7 @@ from slmsearch.retrieval import search as searching
 from slmsearch.retrieval.build import build_index
 from slmsearch.retrieval.open import open_index
 from slmsearch.retrieval.upkeep import prune, verify_version
+from slmsearch.serve.ports import free_port
 from tests.e2e.index_cycle import make_corpus
 from tests.slmsearch.retrieval.conftest import HashEmbedder
 

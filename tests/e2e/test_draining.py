@@ -1,6 +1,5 @@
 """A real worker of Prefect's that is told to take no more."""
 
-import sys
 from pathlib import Path
 
 import psutil
@@ -26,7 +25,6 @@ def start(name: str, home: Path) -> Service:
     return service
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGUSR1")
 def test_a_worker_that_is_told_to_take_no_more_leaves_what_is_scheduled_to_others(tmp_path: Path) -> None:
     (tmp_path / "play.py").write_text(FLOW)
     with get_client(sync_client=True) as client:

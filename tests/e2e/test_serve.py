@@ -13,8 +13,8 @@ import openai
 import psutil
 import pytest
 
-from flows.servers import free_port
 from flows.settings import find_project_root
+from slmsearch.serve.ports import free_port
 
 MODEL = str(find_project_root() / "data" / "models" / "tiny-searcher")
 

@@ -9,7 +9,6 @@ from typing import Any
 import psutil
 import pytest
 
-from flows.servers import free_port
 from slmsearch.bench.agreement import GenerateEngine, compare_episodes
 from slmsearch.config import PolicyConfig, SearcherConfig, WorldConfig
 from slmsearch.corpus.library import Library
@@ -23,6 +22,7 @@ from slmsearch.learn.demonstrations import TitleIndex
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.rollout import play_episodes
 from slmsearch.searcher.tools import Toolbox
+from slmsearch.serve.ports import free_port
 from tests.e2e.conftest import MODEL
 
 

@@ -15,10 +15,11 @@ import psutil
 import pytest
 
 from flows.api import start_prefect_server
-from flows.servers import free_port, stop_service, wait_until_ready
+from flows.servers import stop_service, wait_until_ready
 from flows.settings import find_project_root
 from flows.worker import flow_runs_below
 from slmsearch.config import PathsConfig, RunConfig
+from slmsearch.serve.ports import free_port
 from tests.slmsearch.evaluate.test_shards import without_clocks
 
 pytestmark = pytest.mark.production

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from flows.sandbox import find_sandbox, small_world, start_sandbox, state_dir, stop_sandbox
-from flows.servers import answers, free_port
+from flows.servers import answers
 from flows.settings import load_config
 from slmsearch.config import RunConfig, SandboxConfig
 from slmsearch.errors import SandboxError, ServiceError
@@ -28,6 +28,7 @@ from slmsearch.sandbox.checks import check_tools
 from slmsearch.sandbox.client import sandbox_address
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.rollout import play_episodes
+from slmsearch.serve.ports import free_port
 
 PAGES = 60
 
@@ -151,7 +152,7 @@ def test_up_and_down_as_commands(isolated_environment: Path) -> None:
 BORROW = """
 import sys, time
 from flows.sandbox import some_sandbox
-from flows.servers import free_port
+from slmsearch.serve.ports import free_port
 from flows.settings import load_config
 with some_sandbox(load_config((), [f"--sandbox.port={free_port()}"]), lambda text: None) as address:
     print(address, flush=True)

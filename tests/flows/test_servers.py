@@ -10,10 +10,10 @@ import psutil
 import pytest
 
 from flows.api import UpRecord, find_up, record_path, write_record
-from flows.servers import Service, answers, free_port, start_service, stop_service, wait_until_ready
+from flows.servers import Service, answers, start_service, stop_service, wait_until_ready
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.errors import ServiceError
-from slmsearch.serve.ports import require_free_port
+from slmsearch.serve.ports import free_port, require_free_port
 
 
 def serve_folder(folder: Path, port: int) -> Service:

@@ -12,13 +12,13 @@ import httpx
 import ollama
 import pytest
 
-from flows.servers import free_port
 from slmsearch.config import JudgeConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import ConfigError, ServiceError
 from slmsearch.judge.clients import make_client
 from slmsearch.judge.llm import LlmJudge
 from slmsearch.serve.ollama import Ollama
+from slmsearch.serve.ports import free_port
 from slmsearch.serve.process import ServerProcess
 from slmsearch.serve.request import ServeRequest
 from slmsearch.serve.supervisor import Surroundings, endpoint_of, find_running, supervise

@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from flows.servers import free_port
 from slmsearch.errors import ConfigError, ServiceError
 from slmsearch.serve.llamacpp import LlamaCpp
+from slmsearch.serve.ports import free_port
 from slmsearch.serve.request import Endpoint, ServeRequest
 from slmsearch.serve.state import is_supervised, read_state, running_state, stop_server
 from slmsearch.serve.supervisor import Surroundings, find_running, supervise
