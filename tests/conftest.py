@@ -150,3 +150,11 @@ def prefect_harness() -> Iterator[None]:
     EventsWorker.drain_all()  # one that a test started for its own server would send this server's events there
     with prefect_test_harness(server_startup_timeout=120):
         yield
+
+
+@pytest.fixture(scope="session")
+def real_tokenizers() -> dict[str, Any]:
+    """Tokenizers with real vocabularies and chat templates by name, tiny-searcher's among them; skips where they cannot be had."""
+    from tests.zoo.tokenizers import load_real_tokenizers
+
+    return load_real_tokenizers()

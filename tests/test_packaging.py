@@ -138,7 +138,9 @@ def test_the_probe_for_heavy_libraries_sees_them():
     assert loaded("import sys, types; sys.modules['torch'] = types.ModuleType('torch')") == {"torch"}
 
 
-@pytest.mark.parametrize("path", ["uv.lock", ".venv/x", "mlruns/mlflow.db", "data/index/CURRENT", "data/corpora/x/pages.jsonl", ".env"])
+@pytest.mark.parametrize(
+    "path", ["uv.lock", ".cache/x", ".venv/x", "mlruns/mlflow.db", "data/index/CURRENT", "data/corpora/x/pages.jsonl", ".env"]
+)
 def test_git_ignores_what_commands_write(path: str):
     assert git("check-ignore", path).strip() == path
 

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slmsearch.errors import ConfigError, ServiceError
+from slmsearch.errors import ConfigError
 from slmsearch.keys import file_key
 from slmsearch.staging import publish, staging_directory
 
@@ -45,7 +45,6 @@ def convert_model(source: Path, folder: Path) -> Path:
 
     Raises:
         ConfigError: it is none that can be converted here.
-        ServiceError: the package gguf is missing.
     """
     config = _read_config(source)
     weights = source / "model.safetensors"
@@ -79,7 +78,6 @@ def convert_adapter(source: Path, folder: Path) -> Path:
 
     Raises:
         ConfigError: it is none that can be converted here.
-        ServiceError: the package gguf is missing.
     """
     settings = json.loads((source / "adapter_config.json").read_text(encoding="utf-8"))
     weights = source / "adapter_model.safetensors"
@@ -116,10 +114,8 @@ def _read_config(source: Path) -> dict[str, Any]:
 
 
 def _writer(path: Path) -> "GGUFWriter":
-    try:
-        from gguf import GGUFWriter
-    except ImportError as error:
-        raise ServiceError("the package gguf, which writes weights for llama.cpp, is not installed: pip install gguf") from error
+    from gguf import GGUFWriter
+
     return GGUFWriter(path, ARCHITECTURE)
 
 

@@ -75,7 +75,6 @@ def test_a_killed_supervisor_leaves_no_server(start: Any) -> None:
 @pytest.mark.skipif(shutil.which("llama-server") is None, reason="llama.cpp's own llama-server is not on the PATH")
 def test_llama_server_serves_converted_weights(start: Any, tmp_path: Path) -> None:
     """Without tiny-searcher's own tokenizer, so that only text without numbers is the same to it: a question, a first turn."""
-    pytest.importorskip("gguf", reason="the package gguf is not installed (extra `llamacpp`)")
     from slmsearch.serve.gguf import convert_model
 
     weights = shutil.copy(convert_model(Path(MODEL), tmp_path / "made"), tmp_path / "tiny.gguf")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
 
 from flows.settings import find_project_root
@@ -14,7 +15,6 @@ from slmsearch.corpus.world import generate_world
 from slmsearch.errors import ConfigError
 from slmsearch.serve.gguf import TOKENIZER, convert_adapter, convert_model
 
-gguf = pytest.importorskip("gguf", reason="the package gguf is not installed (extra `llamacpp`)")
 MODEL = find_project_root() / "data" / "models" / "tiny-searcher"
 NEW_TOKENS = 40
 

@@ -1,0 +1,69 @@
+"""A GGUF as a model directory: weights dequantised to bfloat16, tokenizer and chat template as files of their own."""
+
+from pathlib import Path
+from typing import Any
+
+from slmsearch.errors import ModelError
+
+
+def convert_gguf(source: Path, out: Path, name: str) -> int:
+    """Write a GGUF's weights, configuration, tokenizer and chat template into a directory; returns the number of weights.
+
+    Args:
+        source: file of an architecture that transformers reads.
+        out: existing directory.
+        name: written into the configuration as the model's name.
+
+    Raises:
+        ModelError: the file is damaged, or of an architecture that cannot be read.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    tokenizer = load_tokenizer(source)
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
+    except Exception as error:  # parsers of a binary file raise whatever a wrong byte leads to
+        raise _unreadable(source, error) from error
+    # The weights are plain numbers now; these marks of the file would keep them from being saved.
+    model.config.__dict__.pop("quantization_config", None)
+    model.hf_quantizer, model.is_quantized = None, False
+    model = model.to(torch.bfloat16)
+    model.config.name_or_path = name
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    return int(model.num_parameters())
+
+
+def load_tokenizer(source: Path) -> Any:
+    """Return the tokenizer of a GGUF, with its chat template.
+
+    Raises:
+        ModelError: the file is damaged, or its tokenizer is of a kind that cannot be read.
+    """
+    from tokenizers import pre_tokenizers
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
+        rule = _pre_tokenizer_rule(source)
+    except Exception as error:  # as above
+        raise _unreadable(source, error) from error
+    if rule == "smollm":
+        # transformers knows the vocabulary but not this rule: every digit is a token, also behind blanks.
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        )
+    return tokenizer
+
+
+def _pre_tokenizer_rule(source: Path) -> str | None:
+    from gguf import GGUFReader
+
+    field = GGUFReader(source).get_field("tokenizer.ggml.pre")
+    return None if field is None else str(field.contents())
+
+
+def _unreadable(source: Path, error: Exception) -> ModelError:
+    cause = " ".join(str(error).split())[:160] or type(error).__name__
+    return ModelError(f"{source.name} cannot be read ({cause}): the file is cut short or damaged; fetch it again")
