@@ -57,7 +57,7 @@ def _import() -> Any:
     try:
         import wandb
     except ImportError as error:
-        raise ConfigError("tracking.wandb_project needs wandb: uv pip install 'slmsearch[wandb]', or unset it") from error
+        raise ConfigError("tracking.wandb_project needs wandb: uv pip install -e '.[wandb]', or unset it") from error
     return wandb
 
 

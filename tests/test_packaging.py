@@ -157,3 +157,13 @@ def test_git_ignores_what_commands_write(path: str):
 def test_git_keeps_what_a_fresh_clone_needs(path: str):
     ignored = subprocess.run(["git", "check-ignore", "--quiet", path], cwd=ROOT, check=False)
     assert ignored.returncode == 1
+
+
+def test_extras_are_installed_from_this_directory():
+    """The name is not ours on any index: whoever registers it there would be installed in its place."""
+    sources = [
+        ROOT / "README.md",
+        *(path for top in ("slmsearch", "flows", "tasks", "deployments") for path in (ROOT / top).rglob("*.[pmy]*")),
+    ]
+    told = [path for path in sources if path.is_file() and re.search(r"slmsearch\[\w+\]", path.read_text(errors="replace"))]
+    assert not told

@@ -59,7 +59,7 @@ def check_extras(config: RunConfig) -> Iterator[Check]:
         if needed:
             there = find_spec(package) is not None
             found = f"{setting} needs {package}, which is {'' if there else 'not '}installed"
-            yield Check(package, there, found, f"install the extra: uv pip install 'slmsearch[gpu]', or unset {setting}")
+            yield Check(package, there, found, f"install the extra: uv pip install -e '.[gpu]', or unset {setting}")
 
 
 def check_disk(config: RunConfig, shape: Shape) -> Check:

@@ -32,8 +32,7 @@ class LlamaCpp(Engine):
     name: ClassVar[str] = "llamacpp"
     title: ClassVar[str] = "llama.cpp"
     install: ClassVar[str] = (
-        "brew install llama.cpp (macOS, Linux), winget install llama.cpp (Windows), or, with a C++ compiler, "
-        "pip install 'slmsearch[llamacpp]'"
+        "brew install llama.cpp (macOS, Linux), winget install llama.cpp (Windows), or, with a C++ compiler, pip install -e '.[llamacpp]'"
     )
     memory_advice: ClassVar[str] = (
         "lower --ctx-size or --parallel, take fewer layers on the GPU (--gpu-memory 0: none), or a smaller --model"
@@ -70,7 +69,7 @@ class LlamaCpp(Engine):
                 return list(_PYTHON_SERVER)
             raise ServiceError(
                 f"llama.cpp does not know the tokenizer of {request.model}, and llama-cpp-python, which can be given it, is not installed:"
-                " pip install 'slmsearch[llamacpp]' (it needs a C++ compiler), or take --engine transformers"
+                " pip install -e '.[llamacpp]' (it needs a C++ compiler), or take --engine transformers"
             )
         program = find_program("llama-server")
         if program is None and not has_python_server:

@@ -23,7 +23,7 @@ class Vllm(Engine):
 
     name: ClassVar[str] = "vllm"
     title: ClassVar[str] = "vLLM"
-    install: ClassVar[str] = "uv pip install 'slmsearch[gpu]' (pip refuses it, see pyproject.toml)"
+    install: ClassVar[str] = "uv pip install -e '.[gpu]' (pip refuses it, see pyproject.toml)"
     memory_advice: ClassVar[str] = "lower --gpu-memory, --ctx-size or --parallel, free the GPU, or take a smaller model with --model"
     remedies: ClassVar[tuple[Remedy, ...]] = (
         Remedy(

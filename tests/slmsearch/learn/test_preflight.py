@@ -130,7 +130,7 @@ FOUR_B = Shape(4_022_468_096, LAYER * 36, 36, 2560, 1024, 151_936)
 
 def four_b(**train):
     return RunConfig(
-        policy=PolicyConfig(model="x", dtype="bfloat16", device="cuda"),
+        policy=PolicyConfig(model="x", dtype="float32" if train.get("method") == "full" else "bfloat16", device="cuda"),
         searcher=SearcherConfig(max_turns=10, max_turn_tokens=256, max_episode_tokens=2048),
         train=TrainConfig(**{"questions_per_step": 4, "group_size": 4, "accumulation": 16, "gradient_checkpointing": True, **train}),
     )
@@ -178,7 +178,7 @@ def test_what_an_extra_brings_is_asked_for_before_anything_is_loaded(monkeypatch
     config = config.model_copy(update={"policy": config.policy.model_copy(update={"load_in_4bit": True})})
     found = {check.name: check for check in check_extras(config)}
     assert set(found) == {"vllm", "bitsandbytes"}
-    assert all(not check.passed and "slmsearch[gpu]" in check.remedy for check in found.values())
+    assert all(not check.passed and "uv pip install -e '.[gpu]'" in check.remedy for check in found.values())
     assert not list(check_extras(four_b()))
 
 

@@ -175,7 +175,7 @@ def test_a_missing_program_gives_the_install_command(request_: ServeRequest, tmp
     monkeypatch.setattr("slmsearch.serve.llamacpp.find_spec", lambda name: None)
     message = failure(request_, tmp_path / "serve")
     assert message.startswith("llama.cpp is not installed: brew install llama.cpp")
-    assert "pip install 'slmsearch[llamacpp]'" in message
+    assert "pip install -e '.[llamacpp]'" in message
 
 
 def test_a_missing_model_is_refused_before_anything_starts(programs: Programs, request_: ServeRequest, tmp_path: Path) -> None:
