@@ -18,10 +18,13 @@ class LoraSection(Section):
 
 
 class VllmConfig(Section):
-    """vLLM as the sampler of training (extra `gpu`); TRL carries the weights over before every step."""
+    """vLLM as the sampler of training (extra `gpu`). An adapter goes there as an adapter; TRL carries over all weights where all learn."""
 
     mode: Literal["off", "colocate", "server"] = "off"
-    """`colocate`: in the training process, asleep while it learns. `server`: `vllm serve` on a device of its own."""
+    """`colocate`: in the training process, asleep while it learns. `server`: `vllm serve` on another device of this machine, started with
+    `--logprobs-mode processed_logprobs` and `VLLM_SERVER_DEV_MODE=1`. For adapters it needs `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True` and
+    `--enable-lora --max-lora-rank R --max-loras P` (`train.lora.r`, `train.num_processes`); for `train.method: full`
+    `--weight-transfer-config '{"backend": "nccl"}'`."""
     base_url: str = "http://localhost:8000"
     """Address of the server."""
     gpu_memory_frac: float = Field(default=0.5, gt=0, lt=1)
@@ -109,6 +112,15 @@ class TrainConfig(Section):
     """A file of `accelerate config`, such as those in `deployments/configs/accelerate`; None writes one for `num_processes` here."""
     vllm: VllmConfig = VllmConfig()
     sentinel: SentinelConfig = SentinelConfig()
+
+    @model_validator(mode="after")
+    def _one_process_carries_weights(self) -> Self:
+        if self.vllm.mode == "server" and self.method == "full" and self.num_processes > 1:
+            raise ValueError(
+                "one process would sample while another carries the weights over: with train.vllm.mode server and several processes "
+                "set train.method to lora, or train.vllm.mode to colocate"
+            )
+        return self
 
     @model_validator(mode="after")
     def _scaled_by_the_group(self) -> Self:
