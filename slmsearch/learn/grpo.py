@@ -25,6 +25,7 @@ from slmsearch.corpus.questions import Question
 from slmsearch.errors import ConfigError
 from slmsearch.evaluate.systems import System, limits_of
 from slmsearch.learn.advantages import compute_advantages
+from slmsearch.learn.lending import engine_settings, vllm_takes
 from slmsearch.learn.memory import PROMPT_TOKENS
 from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward
 
@@ -35,6 +36,10 @@ eight episodes of 2,900 tokens took 17 to 25 s one by one and 45 s together."""
 
 NO_ADVANTAGE = 1e-6
 """Advantages up to this size are rounding errors of a group whose rewards are all equal."""
+
+PATIENCE_S = 4 * 3600
+"""Longest that processes wait for each other: the first plays the pre-flight's groups while the others wait, and a judge may be slow.
+One that has died is noticed at once, by what has started them."""
 
 IGNORED = -100
 """Label of tokens whose log-probability is not computed."""
@@ -109,6 +114,8 @@ def make_arguments(config: RunConfig, directory: Path, max_steps: int, use_cpu: 
         disable_tqdm=True,
         dataloader_pin_memory=False,
         ddp_find_unused_parameters=False,
+        ddp_broadcast_buffers=False,  # at every forward pass, of which one process may make more than another
+        ddp_timeout=PATIENCE_S,
         **_vllm_arguments(config),
     )
 
@@ -122,7 +129,6 @@ def _vllm_arguments(config: RunConfig) -> dict[str, Any]:
         "vllm_mode": vllm.mode,
         "vllm_server_base_url": vllm.base_url if vllm.mode == "server" else None,
         "vllm_gpu_memory_utilization": vllm.gpu_memory_frac,
-        "vllm_enable_sleep_mode": vllm.mode == "colocate",
         "vllm_max_model_length": PROMPT_TOKENS + limits_of(config).max_episode_tokens,
     }
 
@@ -147,6 +153,11 @@ class SearchTrainer(GRPOTrainer):
     _needed: Tensor | None = None
     """Completion tokens whose log-probabilities the loss being computed will use (rows x tokens); None: all."""
     _policy_logprobs: Tensor | None = None
+
+    def _generate(self, prompts: Any) -> Any:
+        """Have episodes played; TRL is told that vLLM has this step's weights, because what lends them sees to that."""
+        self._last_loaded_step = self.state.global_step
+        return super()._generate(prompts)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         """Play and score a batch as TRL does, then put the configured algorithm's advantages in the place of GRPO's."""
@@ -189,6 +200,9 @@ class SearchTrainer(GRPOTrainer):
             mask = mask & (inputs["advantages"].abs() > NO_ADVANTAGE)[:, None]
             if not mask.any():  # the loss must still hang on the weights
                 mask[0, 0] = True
+        # What is left out is 0 in the log-probabilities below; against the others' real values a ratio would overflow, and inf x 0 is NaN.
+        others = ("old_per_token_logps", "ref_per_token_logps")
+        inputs = {**inputs, **{name: inputs[name].masked_fill(~mask, 0.0) for name in others if inputs.get(name) is not None}}
         self._needed = mask
         try:
             loss: Tensor = super()._compute_loss(model, inputs)
@@ -261,16 +275,20 @@ def make_trainer(
     # TRL would parse whole episodes by a response template; a model that is saved keeps its own.
     tokenizer = copy.copy(tokenizer)
     tokenizer.response_template = None
-    trainer = SearchTrainer(
-        model=model,
-        reward_funcs=episode_reward,
-        args=arguments,
-        train_dataset=make_dataset(questions, system, config),
-        processing_class=tokenizer,
-        peft_config=make_adapter_config(config.train.lora) if config.train.method == "lora" and not isinstance(model, PeftModel) else None,
-        rollout_func=bridge,
-        callbacks=[callback],
-    )
+    adapter = make_adapter_config(config.train.lora) if config.train.method == "lora" and not isinstance(model, PeftModel) else None
+    with vllm_takes(**engine_settings(model, config, arguments.use_cpu)):
+        trainer = SearchTrainer(
+            model=model,
+            reward_funcs=episode_reward,
+            args=arguments,
+            train_dataset=make_dataset(questions, system, config),
+            processing_class=tokenizer,
+            peft_config=adapter,
+            rollout_func=bridge,
+            callbacks=[callback],
+        )
+    if config.train.vllm.mode == "colocate" and not arguments.use_cpu:
+        trainer.vllm_generation.llm.sleep(level=1)
     trainer.search, trainer.bridge = config.train, bridge
     trainer.remove_callback(PrinterCallback)
     return trainer

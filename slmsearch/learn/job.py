@@ -19,7 +19,7 @@ from slmsearch.learn.models import model_hash
 from slmsearch.retrieval.search import describe_ranking
 from slmsearch.searcher.prompt import describe_searcher, make_prompt
 
-TRAINING_VERSION = 2
+TRAINING_VERSION = 3
 """Part of every train key; raise it when the code changes what a training run computes."""
 
 PLAN_SFT_VERSION = 1

@@ -1,20 +1,28 @@
 """Lends the weights being trained to whatever samples from them: torch in the same process, or vLLM."""
 
+import itertools
+import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from peft import PeftModel
 from peft.tuners.lora import Linear as LoraLinear
 from torch.nn import Linear, Parameter
+from trl.generation import vllm_generation
+from trl.generation.vllm_client import VLLMClient
 from trl.models import unwrap_model_for_generation
 
+from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
 from slmsearch.generate.engine_writer import Engine, EngineWriter
 from slmsearch.generate.torch_writer import TorchWriter
-from slmsearch.generate.vllm import ColocatedEngine, ServedEngine
+from slmsearch.generate.vllm import ColocatedEngine, ServedEngine, served_adapter
 from slmsearch.generate.writer import Writer
+from slmsearch.serve.vllm import LORA_RANKS
 
 FOLD_UP_TO = 50_000_000
 """Weights a model may have for its adapter to be folded in while episodes are played: it costs a copy of the adapted layers."""
@@ -57,31 +65,93 @@ def lend_base(tokenizer: Any, tool_role: str) -> Lend:
     return lend
 
 
-def lend_vllm(tokenizer: Any, tool_role: str) -> Lend:
-    """Lend to the vLLM engine that TRL's trainer has made or is connected to.
+class AdapterClient(VLLMClient):
+    """TRL's client of a server that takes adapters, as files, and no weights."""
 
-    A colocated engine is awake only meanwhile. Level 2 of its sleep drops the weights, so they are carried over anew whenever it has
-    slept or the trainer has stepped on.
+    def init_communicator(self, device: Any = 0) -> None:
+        """Join no group for carrying weights."""
+
+
+@contextmanager
+def vllm_takes(**settings: Any) -> Iterator[None]:
+    """Have the engine or client that TRL's trainer makes meanwhile made with settings that TRL does not know, or knows otherwise."""
+    trl: Any = vllm_generation
+    if not hasattr(trl, "LLM"):  # vLLM is not installed, and TRL will say so
+        yield
+        return
+    engine, client = trl.LLM, trl.VLLMClient
+    trl.LLM = lambda **given: engine(**{**given, **settings})
+    if settings.get("enable_lora"):
+        trl.VLLMClient = AdapterClient
+    try:
+        yield
+    finally:
+        trl.LLM, trl.VLLMClient = engine, client
+
+
+def engine_settings(model: Any, config: RunConfig, use_cpu: bool) -> dict[str, Any]:
+    """Collect what vLLM must be told about a policy and TRL does not tell it; see `vllm_takes`.
+
+    Args:
+        model: the model that will be trained, without or with its adapter.
+        config: the run.
+        use_cpu: a CPU build of vLLM has no sleep.
     """
+    policy, settings = config.policy, {}
+    if config.train.method == "lora":
+        adapter: Any = model.peft_config["default"] if isinstance(model, PeftModel) else config.train.lora
+        settings = {"enable_lora": True, "max_lora_rank": next((limit for limit in LORA_RANKS if limit >= adapter.r), LORA_RANKS[-1])}
+    dtype = {} if policy.dtype == "auto" else {"dtype": policy.dtype}  # vLLM would make float32 weights half as wide
+    revisions = {"revision": policy.revision, "tokenizer_revision": policy.revision}
+    return {**settings, **dtype, **revisions, "enable_sleep_mode": not use_cpu}
+
+
+def lend_vllm(tokenizer: Any, tool_role: str) -> Lend:
+    """Lend to the vLLM engine that TRL's trainer has made or is connected to, with the weights as they are at that moment.
+
+    An adapter goes there as an adapter, in a directory of its own in memory, under a name of its own: merged into bfloat16 weights most
+    of a young adapter would be rounded away. Where all weights are trained TRL carries them over.
+
+    A colocated engine is awake only meanwhile; its sleep of level 1 keeps the base weights in main memory. Every process of training
+    has its own connection to a server, and its own copy of the adapter there: processes need not take the same number of turns.
+    """
+    numbers = itertools.count(1)
 
     @contextmanager
     def lend(trainer: Any) -> Iterator[Writer]:
         generation = trainer.vllm_generation
-        sleeps = generation.mode == "colocate" and generation.enable_sleep_mode
-        if trainer._last_loaded_step != trainer.state.global_step or (sleeps and generation._llm_weights_sleeping):
-            generation.sync_weights()
-            trainer._last_loaded_step = trainer.state.global_step
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        colocated = generation.mode == "colocate"
+        sleeps = colocated and trainer.accelerator.device.type != "cpu"
+        if not (colocated or hasattr(generation, "vllm_client")):  # TRL makes one in the first process only
+            generation.vllm_client = AdapterClient(base_url=generation.server_base_url, connection_timeout=generation.server_timeout)
         if sleeps:
-            generation.llm.wake_up(tags=["kv_cache"])
+            generation.llm.wake_up()
         try:
-            engine: Engine = ServedEngine(generation.vllm_client) if generation.mode == "server" else ColocatedEngine(generation.llm)
-            yield EngineWriter(engine, tokenizer, tool_role)
+            with ExitStack() as stack:
+                engine: Engine
+                if isinstance(model, PeftModel):
+                    number = next(numbers)
+                    directory = Path(stack.enter_context(TemporaryDirectory(prefix="slmsearch-", dir=_memory())))
+                    model.save_pretrained(str(directory), selected_adapters=["default"], save_embedding_layers=False)
+                    if colocated:
+                        engine = ColocatedEngine(generation.llm, directory, number)
+                    else:
+                        engine = stack.enter_context(served_adapter(generation.vllm_client, f"{directory.name}-{number}", directory))
+                else:
+                    generation.sync_weights()
+                    engine = ColocatedEngine(generation.llm) if colocated else ServedEngine(generation.vllm_client)
+                yield EngineWriter(engine, tokenizer, tool_role)
         finally:
             if sleeps:
-                generation.llm.sleep(level=2)
-                generation._llm_weights_sleeping = True
+                generation.llm.sleep(level=1)
 
     return lend
+
+
+def _memory() -> str | None:
+    """Return a directory in main memory, where the system has one."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 @contextmanager

@@ -4,11 +4,9 @@ The stand-ins play a real tiny model greedily, so that what the writer makes of 
 """
 
 import sys
-from dataclasses import dataclass, field, replace
-from types import ModuleType, SimpleNamespace
+from dataclasses import replace
 
 import pytest
-import torch
 from transformers import set_seed
 
 from slmsearch.generate.engine_writer import EngineWriter
@@ -16,8 +14,8 @@ from slmsearch.generate.torch_writer import TorchWriter
 from slmsearch.generate.vllm import ColocatedEngine, ServedEngine
 from slmsearch.generate.writer import Sampling
 from slmsearch.learn.bootstrap import make_model
-from slmsearch.learn.lending import lend_vllm
 from slmsearch.learn.tokenizer import build_tokenizer
+from tests.slmsearch.generate import fake_vllm
 
 PROMPTS = [[{"role": "user", "content": f"When was {name} founded?"}] for name in ("Mira", "Dunmar", "Mira")]
 
@@ -29,66 +27,10 @@ def policy():
     return make_model(tokenizer).eval(), tokenizer
 
 
-@dataclass
-class SamplingParams:
-    """The fields of vLLM's class that are used; any other is an error, as there."""
-
-    temperature: float
-    max_tokens: int
-    seed: int | None
-    logprobs: int
-    stop_token_ids: list[int] = field(default_factory=list)
-
-
 @pytest.fixture(autouse=True)
 def vllm_module(monkeypatch):
-    module = ModuleType("vllm")
-    module.SamplingParams = SamplingParams
-    monkeypatch.setitem(sys.modules, "vllm", module)
-
-
-@torch.no_grad()
-def continue_greedily(model, ids, limit, stop):
-    """Ids and log-probabilities of the likeliest continuation, computed without a cache."""
-    written, logprobs = [], []
-    while len(written) < limit and (not written or written[-1] not in stop):
-        scores = model(torch.tensor([[*ids, *written]])).logits[0, -1].log_softmax(-1)
-        written.append(int(scores.argmax()))
-        logprobs.append(float(scores.max()))
-    return written, logprobs
-
-
-class Llm:
-    """`vllm.LLM`, as much as is used."""
-
-    def __init__(self, model):
-        self.model, self.calls = model, []
-
-    def generate(self, prompts, sampling_params, use_tqdm):
-        self.calls.append((prompts, sampling_params))
-        outputs = []
-        for prompt, params in zip(prompts, sampling_params, strict=True):
-            ids, logprobs = continue_greedily(self.model, prompt["prompt_token_ids"], params.max_tokens, params.stop_token_ids)
-            by_token = [{i: SimpleNamespace(logprob=value, rank=1)} for i, value in zip(ids, logprobs, strict=True)]
-            outputs.append(SimpleNamespace(outputs=[SimpleNamespace(token_ids=ids, logprobs=by_token)]))
-        return outputs
-
-    def wake_up(self, tags):
-        self.calls.append(("wake_up", tags))
-
-    def sleep(self, level):
-        self.calls.append(("sleep", level))
-
-
-class Client:
-    """TRL's `VLLMClient`, as much as is used."""
-
-    def __init__(self, model):
-        self.model = model
-
-    def generate(self, prompts, temperature=1.0, max_tokens=16, logprobs=0, generation_kwargs=None):
-        found = [continue_greedily(self.model, ids, max_tokens, generation_kwargs["stop_token_ids"]) for ids in prompts]
-        return {"completion_ids": [ids for ids, _ in found], "logprobs": [[[value] for value in values] for _, values in found]}
+    for name, module in fake_vllm.modules().items():
+        monkeypatch.setitem(sys.modules, name, module)
 
 
 def play(writer):
@@ -100,7 +42,9 @@ def play(writer):
     return opened, first, second, full
 
 
-@pytest.mark.parametrize("engine", [lambda model: ColocatedEngine(Llm(model)), lambda model: ServedEngine(Client(model))])
+@pytest.mark.parametrize(
+    "engine", [lambda model: ColocatedEngine(fake_vllm.Llm(lambda: model)), lambda model: ServedEngine(fake_vllm.Client(lambda: model))]
+)
 def test_turns_are_those_of_the_torch_writer(policy, engine):
     model, tokenizer = policy
     expected, found = play(TorchWriter(model, tokenizer)), play(EngineWriter(engine(model), tokenizer))
@@ -117,54 +61,10 @@ def test_equal_prompts_draw_differently_and_the_same_again(policy):
     model, tokenizer = policy
     seeds = []
     for _ in range(2):
-        llm = Llm(model)
+        llm = fake_vllm.Llm(lambda: model)
         writer = EngineWriter(ColocatedEngine(llm), tokenizer)
         writer.open(PROMPTS, Sampling(temperature=1.0, seed=7, max_new_tokens=4, first_row=8))
         for result in (None, "more"):
             writer.write([0, 1, 2], [result] * 3, [99] * 3)
         seeds.append([params.seed for _, batch in llm.calls for params in batch])
     assert seeds[0] == seeds[1] and len(set(seeds[0])) == 6
-
-
-class Generation:
-    """TRL's `VLLMGeneration`, as much as is used."""
-
-    def __init__(self, model, mode="colocate", enable_sleep_mode=True):
-        self.mode, self.enable_sleep_mode = mode, enable_sleep_mode
-        self._llm_weights_sleeping = enable_sleep_mode
-        self.llm, self.vllm_client, self.synced = Llm(model), Client(model), 0
-
-    def sync_weights(self):
-        self.synced += 1
-        self._llm_weights_sleeping = False
-
-
-def make_trainer(generation, step=0):
-    return SimpleNamespace(vllm_generation=generation, _last_loaded_step=-1, state=SimpleNamespace(global_step=step))
-
-
-def test_a_colocated_engine_is_awake_only_while_it_is_lent_and_has_the_weights_of_the_step(policy):
-    model, tokenizer = policy
-    generation = Generation(model)
-    trainer = make_trainer(generation)
-    lend = lend_vllm(tokenizer, "tool")
-    for expected in (1, 2):  # asleep it lost the weights, so they come again in the same step
-        with lend(trainer) as writer:
-            assert writer.open(PROMPTS, Sampling())
-            assert generation.synced == expected and not generation._llm_weights_sleeping
-        assert generation._llm_weights_sleeping
-    with pytest.raises(RuntimeError, match="broken"), lend(trainer):
-        raise RuntimeError("broken")
-    assert [call for call in generation.llm.calls if call[0] in ("wake_up", "sleep")] == [("wake_up", ["kv_cache"]), ("sleep", 2)] * 3
-
-
-def test_a_served_engine_gets_the_weights_once_a_step(policy):
-    model, tokenizer = policy
-    generation = Generation(model, "server", enable_sleep_mode=False)
-    trainer = make_trainer(generation)
-    lend = lend_vllm(tokenizer, "tool")
-    for step, expected in ((0, 1), (0, 1), (1, 2)):
-        trainer.state.global_step = step
-        with lend(trainer) as writer:
-            writer.open(PROMPTS, Sampling())
-        assert generation.synced == expected

@@ -53,12 +53,18 @@ def test_vllm_is_asked_for_in_trls_words(tmp_path):
     searcher = SearcherConfig(max_episode_tokens=2048)
     config = RunConfig(searcher=searcher, train=TrainConfig(vllm=VllmConfig(mode="colocate", gpu_memory_frac=0.4)))
     arguments = make_arguments(config, tmp_path, 10, use_cpu=True)
-    assert (arguments.use_vllm, arguments.vllm_mode, arguments.vllm_enable_sleep_mode) == (True, "colocate", True)
+    assert (arguments.use_vllm, arguments.vllm_mode, arguments.vllm_enable_sleep_mode) == (True, "colocate", False)
     assert (arguments.vllm_gpu_memory_utilization, arguments.vllm_max_model_length) == (0.4, 2048 + PROMPT_TOKENS)
     served = RunConfig(train=TrainConfig(vllm=VllmConfig(mode="server", base_url="http://gpu:8000")))
     arguments = make_arguments(served, tmp_path, 10, use_cpu=True)
     assert (arguments.vllm_mode, arguments.vllm_server_base_url) == ("server", "http://gpu:8000")
     assert not make_arguments(RunConfig(), tmp_path, 10, use_cpu=True).use_vllm
+
+
+def test_nothing_is_broadcast_in_forward_passes_whose_number_differs_by_process(tmp_path):
+    arguments = make_arguments(RunConfig(), tmp_path, 10, use_cpu=True)
+    assert arguments.ddp_broadcast_buffers is False
+    assert arguments.ddp_timeout >= 2 * 3600  # the pre-flight plays in the first process alone
 
 
 def test_blocks_by_length_score_as_one_padded_batch(model_dir):
@@ -151,6 +157,26 @@ def test_what_is_left_out_changes_neither_loss_nor_gradient(model_dir, beta, adv
     torch.testing.assert_close(gradient, plain_gradient, atol=1e-5, rtol=1e-3)
     if beta or any(abs(advantage) > 1e-6 for advantage in advantages):
         assert gradient.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.1])
+def test_tool_text_that_is_next_to_impossible_makes_no_nan(model_dir, beta):
+    """A vLLM run has the old log-probabilities of tool text, too: at a low temperature e to their difference is more than a float."""
+    torch.manual_seed(0)
+    inputs = {
+        "prompt_ids": torch.randint(5, 250, (2, 4)),
+        "prompt_mask": torch.ones(2, 4, dtype=torch.long),
+        "completion_ids": torch.randint(5, 250, (2, 6)),
+        "completion_mask": torch.ones(2, 6, dtype=torch.long),
+        "tool_mask": torch.tensor([[1, 0, 0, 1, 1, 1]] * 2),
+        "advantages": torch.tensor([0.5, -0.5]),
+        "num_items_in_batch": torch.tensor(8.0),
+    }
+    for name in ("ref_per_token_logps", "old_per_token_logps"):
+        inputs[name] = torch.where(inputs["tool_mask"] == 1, -5.0, -95.0)
+    trainer = Stub(model_dir, beta)
+    loss, gradient = trainer.gradient(trainer._compute_loss, inputs)
+    assert loss.isfinite() and gradient.isfinite().all() and gradient.abs().max() > 1e-3
 
 
 class PlainStub(GRPOTrainer):

@@ -23,12 +23,12 @@ def config(tmp_path, monkeypatch):
 
 
 def test_recorded_keys_of_the_searcher(config):
-    assert job.train_key(config, "digest", "index") == "264a3596f8ac67254d27"
+    assert job.train_key(config, "digest", "index") == "aad071f0d2c62a616aa9"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config) for spec in specs]
     assert keys == ["44f36f3515a2c55b8408", "46849c2f2b20eef2ae41", "86ca6269915921424e87"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
-    assert job.train_key(other, "digest", "index") == "e8ed9292ef790e235e83"
+    assert job.train_key(other, "digest", "index") == "cc585740fba845c8d28e"
     assert eval_key(QUESTIONS, "index", specs[0], other) == "7d0b2879cd52b2484986"
 
 
