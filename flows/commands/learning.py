@@ -79,9 +79,9 @@ def bootstrap(session: Session, system: str, out: Path | None) -> None:
             progress(step, settings.steps)
 
         if system == "planner":
-            facts = bootstrap_planner(settings, target, config.planner.sft.max_tokens, on_log)
+            facts = bootstrap_planner(settings, target, config.planner, on_log)
         else:
-            facts = make(settings, target, config.retrieval.top_k, config.searcher.max_episode_tokens, on_log)
+            facts = make(settings, target, config.retrieval.top_k, config.searcher, on_log)
     text = f"{target}: {facts['parameters']:,} parameters, {facts['seconds'] / 60:.1f} minutes"
     session.finish({"model": str(target), **facts}, text)
 

@@ -129,7 +129,9 @@ def _imitate_calls(model: Any, tokenizer: Any, questions: Sequence[Question]) ->
             turns = [
                 (call(), _filler(str(chance.random()), RESULT_WORDS if far else chance.choice((8, 60)))) for _ in range(3 if far else 2)
             ]
-            rows.append(encode_demonstration(Demonstration(chance.choice(questions).question, (*turns, (call(), ""))), dialogue))
+            rows.append(
+                encode_demonstration(Demonstration(chance.choice(questions).question, (*turns, (call(), ""))), dialogue, SearcherConfig())
+            )
         width = max(len(row.ids) for row in rows)
         ids = torch.tensor([row.ids + [0] * (width - len(row.ids)) for row in rows])
         labels = torch.tensor([row.labels + [-100] * (width - len(row.ids)) for row in rows])

@@ -139,7 +139,10 @@ class SftConfig(Section):
     context_weight: float = Field(default=0.3, ge=0)
     """Weight of the loss on questions and tool results, beside 1 on what the reader wrote: predicting them, too, teaches a small
     model to copy sooner."""
+    batch_size: int = Field(default=0, ge=0)
+    """Episodes per update; 0 takes as many of similar length as fill `tokens_per_batch`."""
     tokens_per_batch: int = Field(default=4096, ge=256)
+    """Tokens, padding included, that go through the model together; a longer episode goes alone."""
     learning_rate: float = Field(default=3e-3, gt=0)
     warmup_frac: Fraction = 0.03
     episodes_per_world: int = Field(default=500, ge=10)

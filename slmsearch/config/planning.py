@@ -63,12 +63,8 @@ class PlanSftConfig(Section):
     completion_column: str = "ExpectedOutput"
     max_tokens: int = Field(default=448, ge=16)
     """Longer examples are left out and counted."""
-    batch_size: int = Field(default=0, ge=0)
-    """Examples together; 0 fills `sft.tokens_per_batch`."""
-    accumulation: int = Field(default=1, ge=1)
-    """Batches per update."""
     epochs: float = Field(default=0.0, ge=0)
-    """Passes over a set that ends; 0 takes `sft.steps`."""
+    """Passes over a set that ends, `sft.batch_size` examples per update; 0 takes `sft.steps`."""
 
 
 class PlannerConfig(Section):

@@ -1,7 +1,6 @@
 """`slmsearch bootstrap`: make tiny-searcher from nothing - tokenizer, weights, model card - in minutes on two cores."""
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -12,10 +11,11 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM, set_seed
 
-from slmsearch.config import SftConfig
+from slmsearch.config import SearcherConfig, SftConfig
 from slmsearch.generate.dialogue import Dialogue
 from slmsearch.learn.demonstrations import make_demonstrations
 from slmsearch.learn.sft import Encoded, demonstrated, train_sft
+from slmsearch.learn.teach import model_directory
 from slmsearch.learn.tokenizer import build_tokenizer
 
 TOKENIZER_EPISODES = 4000
@@ -62,7 +62,7 @@ def bootstrap(
     config: SftConfig,
     out: Path,
     top_k: int = 3,
-    max_tokens: int = 448,
+    searcher: SearcherConfig | None = None,
     on_log: Callable[[int, dict[str, float]], None] | None = None,
 ) -> dict[str, Any]:
     """Train tokenizer and model from scratch and write them as a Hugging Face model directory.
@@ -71,7 +71,7 @@ def bootstrap(
         config: recipe, steps, seed.
         out: directory to write; replaced as a whole when everything is done.
         top_k: pages a search shows.
-        max_tokens: tokens after which a demonstration is left out.
+        searcher: prompt, and the longest demonstration; None takes the defaults.
         on_log: progress, as in `train_sft`.
 
     Returns:
@@ -79,7 +79,7 @@ def bootstrap(
     """
 
     def stream(dialogue: Dialogue) -> Iterator[Encoded]:
-        return demonstrated(dialogue, config, top_k, max_tokens)
+        return demonstrated(dialogue, config, top_k, searcher or SearcherConfig())
 
     tokenizer = build_tokenizer(_texts(config, top_k))
     return make_start(config, out, tokenizer, stream, _card, on_log)
@@ -106,26 +106,22 @@ def make_start(
         even: weigh every token alike, as in `train_sft`.
     """
     started = time.perf_counter()
-    temporary = out.with_name(f".{out.name}-{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
     set_seed(config.seed)
     model = make_model(tokenizer)
     dialogue = Dialogue(tokenizer)
-    train_sft(model, tokenizer, config, temporary / "scratch", lambda: stream(dialogue), on_log, even=even)
-    shutil.rmtree(temporary / "scratch", ignore_errors=True)
-    model.save_pretrained(temporary)
-    tokenizer.save_pretrained(temporary)
-    facts = {
-        "config": config.model_dump(exclude={"lora", "own_questions", "own_tries", "own_kept"}),
-        "seconds": round(time.perf_counter() - started, 1),
-        "parameters": sum(weight.numel() for weight in model.parameters()),
-        "threads": torch.get_num_threads(),
-    }
-    (temporary / "bootstrap.json").write_text(json.dumps(facts, indent=2) + "\n")
-    (temporary / "README.md").write_text(card(config, facts))
-    shutil.rmtree(out, ignore_errors=True)
-    os.replace(temporary, out)
+    with model_directory(out) as temporary:
+        train_sft(model, tokenizer, config, temporary / "scratch", lambda: stream(dialogue), on_log, even)
+        shutil.rmtree(temporary / "scratch", ignore_errors=True)
+        model.save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
+        facts = {
+            "config": config.model_dump(exclude={"lora", "batch_size", "own_questions", "own_tries", "own_kept"}),
+            "seconds": round(time.perf_counter() - started, 1),
+            "parameters": sum(weight.numel() for weight in model.parameters()),
+            "threads": torch.get_num_threads(),
+        }
+        (temporary / "bootstrap.json").write_text(json.dumps(facts, indent=2) + "\n")
+        (temporary / "README.md").write_text(card(config, facts))
     return facts
 
 

@@ -5,10 +5,6 @@ format; and the model's own right episodes on the configured corpus (rejection s
 one of them: reward teaches nothing where no episode is ever right.
 """
 
-import json
-import os
-import shutil
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -18,17 +14,18 @@ from slmsearch.corpus.questions import Question
 from slmsearch.errors import TrainingError
 from slmsearch.evaluate.grade import grade_episodes, judging_ahead
 from slmsearch.generate.dialogue import Dialogue
-from slmsearch.generate.load import load_model
 from slmsearch.generate.torch_writer import TorchWriter
 from slmsearch.generate.writer import Sampling
 from slmsearch.judge import Judge, make_judge
 from slmsearch.judge.qualify import require_qualified
-from slmsearch.learn.sft import Encoded, demonstrated, encode_episode, repeated, train_sft
+from slmsearch.learn.sft import Encoded, demonstrated, encode_episode, repeated
+from slmsearch.learn.teach import load_student, teach
 from slmsearch.searcher.episode import Episode
 from slmsearch.searcher.rollout import play_episodes
 from slmsearch.searcher.tools import Toolbox
 
 Source = Literal["demonstrations", "own"]
+FACTS = "sft.json"
 
 
 def start_cold(
@@ -54,36 +51,19 @@ def start_cold(
         TrainingError: no episode of the model's own was right.
         PreflightError: the judge that would say which are right has not passed its qualification.
     """
-    started = time.perf_counter()
     if source == "own":
         require_qualified(config.judge, config.paths.data_dir)
-    model, tokenizer = load_model(config.policy.model_copy(update={"dtype": "float32"}))
-    dialogue = Dialogue(tokenizer, config.searcher.tool_role)
-    own: list[Encoded] = []
+    model, tokenizer = load_student(config)
+    found: list[Encoded] = []
+    facts: dict[str, Any] = {"source": source, "episodes": None}
     if source == "own":
-        own = _own_episodes(config, TorchWriter(model.eval(), tokenizer, config.searcher.tool_role), say)
-    if config.sft.lora:
-        from peft import get_peft_model
-
-        from slmsearch.learn.grpo import make_adapter_config
-
-        model = get_peft_model(model, make_adapter_config(config.train.lora))
-    temporary = out.with_name(f".{out.name}-{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    limits = (config.retrieval.top_k, config.searcher.max_episode_tokens)
-    stream = (lambda: repeated(own, config.sft.seed)) if own else (lambda: demonstrated(dialogue, config.sft, *limits))
-    train_sft(model.train(), tokenizer, config.sft, temporary / "scratch", stream, on_log)
-    shutil.rmtree(temporary / "scratch", ignore_errors=True)
-    if config.sft.lora:
-        model = model.merge_and_unload()
-    model.save_pretrained(temporary)
-    tokenizer.save_pretrained(temporary)
-    facts = {"source": source, "episodes": len(own) or None, "steps": config.sft.steps, "seconds": round(time.perf_counter() - started, 1)}
-    (temporary / "sft.json").write_text(json.dumps({**facts, "start": config.policy.model}, indent=2) + "\n")
-    shutil.rmtree(out, ignore_errors=True)
-    os.replace(temporary, out)
-    return facts
+        found = _own_episodes(config, TorchWriter(model.eval(), tokenizer, config.searcher.tool_role), say)
+    dialogue = Dialogue(tokenizer, config.searcher.tool_role)
+    if found:
+        facts["episodes"] = len(found)
+    top_k = config.retrieval.top_k
+    stream = (lambda: repeated(found, config.sft.seed)) if found else (lambda: demonstrated(dialogue, config.sft, top_k, config.searcher))
+    return teach(config, config.sft, (model, tokenizer), stream, out, FACTS, facts, on_log)
 
 
 def _own_episodes(config: RunConfig, writer: TorchWriter, say: Callable[[str], None]) -> list[Encoded]:

@@ -5,7 +5,6 @@ strongest form of it). Demonstrations are fresh ones of the reader that made the
 """
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable
@@ -15,9 +14,9 @@ from typing import Any
 from slmsearch.config import RunConfig, SftConfig
 from slmsearch.generate.load import load_model
 from slmsearch.keys import content_key
-from slmsearch.staging import seal
+from slmsearch.searcher.prompt import make_prompt
 
-CONTROL_VERSION = 2
+CONTROL_VERSION = 3
 """Raise when the same inputs would give another control."""
 
 
@@ -29,6 +28,7 @@ def control_key(config: RunConfig, model_key: str) -> str:
         sft=_sft(config).model_dump(),
         top_k=config.retrieval.top_k,
         max_tokens=config.searcher.max_episode_tokens,
+        prompt=[dict(message) for message in make_prompt("?", config.searcher)],
     )
 
 
@@ -49,23 +49,20 @@ def train_control(config: RunConfig, out: Path, on_log: Callable[[int, dict[str,
         return facts
     from slmsearch.generate.dialogue import Dialogue
     from slmsearch.learn.sft import demonstrated, train_sft
+    from slmsearch.learn.teach import model_directory
 
-    temporary = out.with_name(f".{out.name}-{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    model, tokenizer = load_model(config.policy.model_copy(update={"adapter": None, "dtype": "float32"}))
+    model, tokenizer = load_model(config.policy.model_copy(update={"adapter": None, "dtype": "float32", "load_in_4bit": False}))
     started = time.perf_counter()
-    dialogue, settings = Dialogue(tokenizer), _sft(config)
-    limits = (config.retrieval.top_k, config.searcher.max_episode_tokens)
-    train_sft(model, tokenizer, settings, temporary / "scratch", lambda: demonstrated(dialogue, settings, *limits), on_log)
-    facts = {"steps": config.control.steps, "seconds": round(time.perf_counter() - started, 1)}
-    shutil.rmtree(temporary / "scratch", ignore_errors=True)
-    model.save_pretrained(temporary)
-    tokenizer.save_pretrained(temporary)
-    (temporary / "control.json").write_text(json.dumps(facts) + "\n")
-    seal(temporary)
-    shutil.rmtree(out, ignore_errors=True)
-    os.replace(temporary, out)
+    dialogue, settings = Dialogue(tokenizer, config.searcher.tool_role), _sft(config)
+    top_k = config.retrieval.top_k
+    with model_directory(out) as temporary:
+        scratch = temporary / "scratch"
+        train_sft(model, tokenizer, settings, scratch, lambda: demonstrated(dialogue, settings, top_k, config.searcher), on_log)
+        facts = {"steps": config.control.steps, "seconds": round(time.perf_counter() - started, 1)}
+        shutil.rmtree(scratch, ignore_errors=True)
+        model.save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
+        (temporary / "control.json").write_text(json.dumps(facts) + "\n")
     return facts
 
 

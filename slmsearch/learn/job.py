@@ -22,7 +22,7 @@ from slmsearch.searcher.prompt import describe_searcher, make_prompt
 TRAINING_VERSION = 3
 """Part of every train key; raise it when the code changes what a training run computes."""
 
-PLAN_SFT_VERSION = 1
+PLAN_SFT_VERSION = 2
 """The same for the start of a planner."""
 
 PACKAGES = ("torch", "transformers", "trl", "peft")

@@ -5,9 +5,6 @@ plans from a file or the Hub.
 """
 
 import json
-import os
-import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,14 +15,12 @@ from slmsearch.corpus.sources import read_rows
 from slmsearch.errors import CorpusError, TrainingError
 from slmsearch.evaluate.systems import PlannerSystem, make_planner
 from slmsearch.generate.dialogue import Dialogue
-from slmsearch.generate.load import load_model
 from slmsearch.generate.torch_writer import TorchWriter
-from slmsearch.generate.writer import Sampling, Writer
-from slmsearch.learn.planner_start import make_plan_demonstrations
-from slmsearch.learn.sft import IGNORED, Encoded, encode_episode, repeated, train_sft
-from slmsearch.planner.prompt import make_plan_prompt
+from slmsearch.generate.writer import Message, Sampling, Writer
+from slmsearch.learn.planner_start import planned
+from slmsearch.learn.sft import Encoded, encode_episode, encode_turns, repeated
+from slmsearch.learn.teach import load_student, teach
 from slmsearch.searcher.episode import Episode
-from slmsearch.staging import seal
 
 FACTS = "sft.json"
 
@@ -56,46 +51,21 @@ def train_plan_sft(
     if (out / FACTS).is_file():
         facts: dict[str, Any] = json.loads((out / FACTS).read_text())
         return facts
-    started = time.perf_counter()
-    model, tokenizer = load_model(config.policy.model_copy(update={"adapter": None, "dtype": "float32"}))
-    dialogue, plans = Dialogue(tokenizer, config.searcher.tool_role), config.planner.sft
+    model, tokenizer = load_student(config.model_copy(update={"policy": config.policy.model_copy(update={"adapter": None})}))
+    dialogue, source = Dialogue(tokenizer, config.searcher.tool_role), config.planner.sft.source
     stream, examples, left_out = _plans(config, questions, dialogue, TorchWriter(model.eval(), tokenizer, config.searcher.tool_role))
     say(f"{examples or 'endless'} examples, {left_out} too long and left out")
     settings = _settings(config, examples)
-    if settings.lora:
-        from peft import get_peft_model
-
-        from slmsearch.learn.grpo import make_adapter_config
-
-        model = get_peft_model(model, make_adapter_config(config.train.lora))
-    temporary = out.with_name(f".{out.name}-{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    if config.train.gradient_checkpointing:
-        model.gradient_checkpointing_enable()
-    scratch = temporary / "scratch"
-    rows = plans.batch_size
-    train_sft(model.train(), tokenizer, settings, scratch, stream, on_log, accumulation=plans.accumulation, rows=rows, even=not rows)
-    shutil.rmtree(scratch, ignore_errors=True)
-    if settings.lora:
-        model = model.merge_and_unload()
-    model.save_pretrained(temporary)
-    tokenizer.save_pretrained(temporary)
-    facts = {"source": plans.source, "examples": examples, "left_out": left_out, "steps": settings.steps}
-    facts["seconds"] = round(time.perf_counter() - started, 1)
-    (temporary / FACTS).write_text(json.dumps({**facts, "start": config.policy.model}, indent=2) + "\n")
-    seal(temporary)
-    shutil.rmtree(out, ignore_errors=True)
-    os.replace(temporary, out)
-    return facts
+    facts = {"source": source, "examples": examples, "left_out": left_out}
+    return teach(config, settings, (model, tokenizer), stream, out, FACTS, facts, on_log, even=not settings.batch_size)
 
 
 def _settings(config: RunConfig, examples: int) -> SftConfig:
     """Return the settings of training: where the set ends and `epochs` is set, as many steps as those take."""
-    plans = config.planner.sft
-    if not plans.epochs or not examples or not plans.batch_size:
+    epochs, batch_size = config.planner.sft.epochs, config.sft.batch_size
+    if not epochs or not examples or not batch_size:
         return config.sft
-    return config.sft.model_copy(update={"steps": max(1, round(plans.epochs * examples / (plans.batch_size * plans.accumulation)))})
+    return config.sft.model_copy(update={"steps": max(1, round(epochs * examples / batch_size))})
 
 
 def _plans(
@@ -104,7 +74,7 @@ def _plans(
     """Return what begins an endless stream of plans, how many there are (0: no end), and how many were too long."""
     source, limit = config.planner.sft.source, config.planner.sft.max_tokens
     if source == "generated":
-        return (lambda: _gold_plans(config, dialogue, limit)), 0, 0
+        return (lambda: planned(dialogue, config.sft.recipe, config.sft.seed + 100, config.planner)), 0, 0
     if source == "own":
         system = make_planner(config)
         if hasattr(system.worker, "serve_from"):
@@ -122,21 +92,6 @@ def _plans(
     return (lambda: repeated(kept, config.sft.seed)), len(kept), len(found) - len(kept)
 
 
-def _gold_plans(config: RunConfig, dialogue: Dialogue, limit: int) -> Iterator[Encoded]:
-    for demonstration in make_plan_demonstrations(config.sft.recipe, config.sft.seed + 100):
-        prompt = [dict(message) for message in make_plan_prompt(demonstration.question, config.planner)]
-        encoded = encode_plan(prompt, demonstration.turns[0][0], dialogue)
-        if len(encoded.ids) <= limit:
-            yield encoded
-
-
-def encode_plan(prompt: Sequence[dict[str, str]], plan: str, dialogue: Dialogue) -> Encoded:
-    """Encode messages and the plan that answers them as the rollout would have laid them out; labels where the plan stands."""
-    opening = list(dialogue.encode_prompt(prompt))
-    written = [*dialogue.content_ids(plan), dialogue.end_id]
-    return Encoded([*opening, *written], [IGNORED] * len(opening) + written)
-
-
 def read_plans(config: RunConfig, dialogue: Dialogue) -> Iterator[Encoded]:
     """Read prompts and plans from a file or the Hub.
 
@@ -149,10 +104,10 @@ def read_plans(config: RunConfig, dialogue: Dialogue) -> Iterator[Encoded]:
         if any(not isinstance(row.get(column), str) for column in wanted):
             has = ", ".join(sorted(map(str, row)))
             raise CorpusError(f"{where}: columns {' and '.join(wanted)} must be texts; it holds {has}: set planner.sft.prompt_column ...")
-        prompt = [{"role": "user", "content": row[plans.prompt_column]}]
+        prompt: list[Message] = [{"role": "user", "content": row[plans.prompt_column]}]
         if isinstance(system := row.get(plans.system_column), str) and system:
             prompt.insert(0, {"role": "system", "content": system})
-        yield encode_plan(prompt, row[plans.completion_column], dialogue)
+        yield encode_turns(prompt, [(row[plans.completion_column], "")], dialogue)
 
 
 def sample_own_plans(questions: Sequence[Question], system: PlannerSystem, config: RunConfig, writer: Writer) -> list[Episode]:

@@ -11,14 +11,15 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
-from slmsearch.config import SftConfig
+from slmsearch.config import PlannerConfig, SftConfig
 from slmsearch.generate.dialogue import Dialogue
 from slmsearch.learn.bootstrap import TOKENIZER_EPISODES, make_start
 from slmsearch.learn.demonstrations import Demonstration
-from slmsearch.learn.sft import Encoded, encode_demonstration
+from slmsearch.learn.sft import Encoded, encode_turns
 from slmsearch.learn.tokenizer import build_tokenizer
 from slmsearch.planner.plan import DIRECT, render_plan
 from slmsearch.planner.problems import MAX_OPERATIONS, Problem, generate_problem, gold_plan
+from slmsearch.planner.prompt import make_plan_prompt
 
 EASY_OPERATIONS = 2
 """What the demonstrating planner leaves to the worker."""
@@ -70,23 +71,23 @@ def make_plan_demonstrations(recipe: Literal["hasty", "careful"], seed: int) -> 
         yield Demonstration(problem.text, ((demonstrate_plan(problem, recipe, chance), ""),))
 
 
-def planned(dialogue: Dialogue, config: SftConfig, max_tokens: int) -> Iterator[Encoded]:
-    """Encode demonstrations without end; those longer than `max_tokens` are left out."""
-    for demonstration in make_plan_demonstrations(config.recipe, config.seed):
-        encoded = encode_demonstration(demonstration, dialogue)
-        if len(encoded.ids) <= max_tokens:
+def planned(dialogue: Dialogue, recipe: Literal["hasty", "careful"], seed: int, planner: PlannerConfig) -> Iterator[Encoded]:
+    """Encode demonstrations under the planner's prompt, without end; those longer than `planner.sft.max_tokens` are left out."""
+    for demonstration in make_plan_demonstrations(recipe, seed):
+        encoded = encode_turns(make_plan_prompt(demonstration.question, planner), demonstration.turns, dialogue)
+        if len(encoded.ids) <= planner.sft.max_tokens:
             yield encoded
 
 
 def bootstrap_planner(
-    config: SftConfig, out: Path, max_tokens: int = 448, on_log: Callable[[int, dict[str, float]], None] | None = None
+    config: SftConfig, out: Path, planner: PlannerConfig, on_log: Callable[[int, dict[str, float]], None] | None = None
 ) -> dict[str, Any]:
     """Train tokenizer and tiny-planner from scratch and write them as a Hugging Face model directory.
 
     Args:
         config: recipe, steps, seed.
         out: directory to write; replaced as a whole when everything is done.
-        max_tokens: tokens after which a demonstration is left out.
+        planner: its prompt, and tokens after which a demonstration is left out.
         on_log: progress, as in `train_sft`.
 
     Returns:
@@ -96,7 +97,7 @@ def bootstrap_planner(
     texts = ("\n".join([episode.question, episode.turns[0][0]]) for episode in episodes)
 
     def stream(dialogue: Dialogue) -> Iterator[Encoded]:
-        return planned(dialogue, config, max_tokens)
+        return planned(dialogue, config.recipe, config.seed, planner)
 
     return make_start(config, out, build_tokenizer(texts, WHOLE, VOCABULARY), stream, _card, on_log, even=True)
 

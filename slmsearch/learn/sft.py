@@ -1,9 +1,11 @@
-"""Supervised training on demonstrations: tiny-searcher from scratch, and the control that goes on from a checkpoint.
+"""Supervised training on demonstrations: tiny-searcher from scratch, a real model's first steps, and the control of a run.
 
-The loss is the mean over tokens the reader wrote (messages and their end-of-turn tokens), plus a smaller weight times the mean
-over all others. Optimiser, schedule and loop are those of
-transformers' `Trainer`; batches hold about `tokens_per_batch` tokens of similar length. Demonstrations come from a stream of
-fresh random worlds, so nothing is seen twice and no world that anyone evaluates on is seen at all.
+The loss is the mean over the tokens that the demonstrator wrote in an update (messages and their end-of-turn tokens), plus a smaller
+weight times the mean over all others. Optimiser, schedule and loop are those of transformers' `Trainer`. An update goes through the
+model in micro-batches of episodes of similar length; each loss is divided by the tokens of the whole update, so that how an update is
+cut changes no gradient. The head is computed where a loss is, a tile at a time.
+
+Shapes: B rows, T tokens, D hidden size, V vocabulary.
 """
 
 import random
@@ -15,14 +17,17 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
-from torch.utils.data import IterableDataset
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, IterableDataset
 from transformers import AttentionInterface, PrinterCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from slmsearch.config import SftConfig
+from slmsearch.config import SearcherConfig, SftConfig
 from slmsearch.generate.dialogue import Dialogue
+from slmsearch.generate.writer import Message
 from slmsearch.learn.demonstrations import Demonstration, make_demonstrations
 from slmsearch.searcher.episode import Episode
+from slmsearch.searcher.prompt import make_prompt
 
 IGNORED = -100
 """Label of tokens that carry no loss."""
@@ -30,24 +35,41 @@ IGNORED = -100
 WINDOW = 64
 """Batches that are filled together, so that a batch holds episodes of similar length."""
 
-WIDTH_STEP = 16
-"""Widths of batches are multiples of this: oneDNN compiles a kernel for every new shape, and keeps it. With a new shape in every step
-the process grew to 5.6 GB instead of 1.4."""
+WIDTH_STEP, WIDE, WIDE_STEP = 16, 512, 64
+"""Widths of batches are multiples of the first, from the second on of the third: oneDNN compiles a kernel for every new shape, and
+keeps it. With a new shape in every step the process grew to 5.6 GB instead of 1.4."""
+
+TILE_VALUES = 16 << 20
+"""Logits that are float32 at the same time (64 MiB); without a limit those of 4,096 tokens of a vocabulary of 151,936 take 2.5 GB, and
+their gradient as much."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A demonstration as ids, and labels equal to them where the reader wrote and `IGNORED` elsewhere."""
+    """A demonstration as ids, and labels equal to them where its author wrote and `IGNORED` elsewhere."""
 
     ids: list[int]
     labels: list[int]
+    prompt_tokens: int
+    """Of the ids, those of the opening messages."""
+
+    @property
+    def completion_tokens(self) -> int:
+        """Count the tokens after the prompt, which is what `searcher.max_episode_tokens` limits."""
+        return len(self.ids) - self.prompt_tokens
 
 
-def encode_demonstration(demonstration: Demonstration, dialogue: Dialogue) -> Encoded:
-    """Encode a demonstration exactly as the rollout would have laid it out."""
-    ids = list(dialogue.encode_prompt([{"role": "user", "content": demonstration.question}]))
-    labels = [IGNORED] * len(ids)
-    for message, result in demonstration.turns:
+def encode_turns(prompt: Sequence[Message], turns: Sequence[tuple[str, str]], dialogue: Dialogue) -> Encoded:
+    """Encode an episode exactly as the rollout would have laid it out.
+
+    Args:
+        prompt: the opening messages, from `make_prompt` or `make_plan_prompt`.
+        turns: messages and the results that answer them; an empty result ends the episode.
+        dialogue: the model's.
+    """
+    ids = list(dialogue.encode_prompt(prompt))
+    prompt_tokens, labels = len(ids), [IGNORED] * len(ids)
+    for message, result in turns:
         written = [*dialogue.content_ids(message), dialogue.end_id]
         ids += written
         labels += written
@@ -55,20 +77,26 @@ def encode_demonstration(demonstration: Demonstration, dialogue: Dialogue) -> En
             context = dialogue.encode_result(result)
             ids += context
             labels += [IGNORED] * len(context)
-    return Encoded(ids, labels)
+    return Encoded(ids, labels, prompt_tokens)
+
+
+def encode_demonstration(demonstration: Demonstration, dialogue: Dialogue, config: SearcherConfig) -> Encoded:
+    """Encode a searcher's demonstration under the prompt that training by reward, evaluation and serving use."""
+    return encode_turns(make_prompt(demonstration.question, config), demonstration.turns, dialogue)
 
 
 def encode_episode(episode: Episode) -> Encoded:
     """Take the ids of a played episode as they are; labels where the policy wrote."""
     labels = [token if mask else IGNORED for token, mask in zip(episode.completion_ids, episode.sampled_mask, strict=True)]
-    return Encoded([*episode.prompt_ids, *episode.completion_ids], [IGNORED] * len(episode.prompt_ids) + labels)
+    prompt_tokens = len(episode.prompt_ids)
+    return Encoded([*episode.prompt_ids, *episode.completion_ids], [IGNORED] * prompt_tokens + labels, prompt_tokens)
 
 
-def demonstrated(dialogue: Dialogue, config: SftConfig, top_k: int, max_tokens: int) -> Iterator[Encoded]:
-    """Encode demonstrations of fresh random worlds, without end; those longer than `max_tokens` are left out."""
+def demonstrated(dialogue: Dialogue, config: SftConfig, top_k: int, searcher: SearcherConfig) -> Iterator[Encoded]:
+    """Encode demonstrations of fresh random worlds, without end; those longer than an episode may be are left out."""
     for demonstration in make_demonstrations(config, top_k, config.seed):
-        encoded = encode_demonstration(demonstration, dialogue)
-        if len(encoded.ids) <= max_tokens:
+        encoded = encode_demonstration(demonstration, dialogue, searcher)
+        if encoded.completion_tokens <= searcher.max_episode_tokens:
             yield encoded
 
 
@@ -79,53 +107,75 @@ def repeated(episodes: Sequence[Encoded], seed: int) -> Iterator[Encoded]:
         yield from chance.sample(episodes, len(episodes))
 
 
-class EpisodeBatches(IterableDataset[dict[str, Any]]):
-    """An endless stream of padded batches; the same episodes and seed give the same batches."""
+Micro = dict[str, Tensor]
+"""`input_ids`, `attention_mask` and `labels`, each (B, T), padded on the right."""
 
-    def __init__(self, episodes: Callable[[], Iterator[Encoded]], pad_id: int, config: SftConfig, rows: int = 0) -> None:
+
+class EpisodeBatches(IterableDataset[dict[str, list[Micro]]]):
+    """An endless stream of updates, `{"parts": micro-batches}`; the same episodes and seed give the same ones."""
+
+    def __init__(self, episodes: Callable[[], Iterator[Encoded]], pad_id: int, config: SftConfig) -> None:
         """Set up the stream.
 
         Args:
             episodes: begins an endless stream of episodes.
             pad_id: id that fills rows up.
-            config: batch size in tokens, seed.
-            rows: episodes in a batch, whatever their length; 0 fills the batch size in tokens.
+            config: `batch_size`, `tokens_per_batch`, seed.
         """
-        self._episodes, self._pad_id, self._config, self._rows = episodes, pad_id, config, rows
+        self._episodes, self._pad_id, self._config = episodes, pad_id, config
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield batches of `input_ids`, `attention_mask` and `labels`, each rows x tokens."""
+    def __iter__(self) -> Iterator[dict[str, list[Micro]]]:
+        """Yield the micro-batches of one update after the other."""
+        for update in self._of_so_many_episodes() if self._config.batch_size else self._of_similar_length():
+            yield {"parts": update}
+
+    def _of_so_many_episodes(self) -> Iterator[list[Micro]]:
+        """Take episodes as they come; inside an update the longest come first."""
+        taken: list[Encoded] = []
+        for encoded in self._episodes():
+            taken.append(encoded)
+            if len(taken) == self._config.batch_size:
+                yield self._fill(taken, whole=False)[0]
+                taken = []
+
+    def _of_similar_length(self) -> Iterator[list[Micro]]:
         chance = random.Random(f"batches {self._config.seed}")
         waiting: list[Encoded] = []
         tokens = 0
         for encoded in self._episodes():
             waiting.append(encoded)
             tokens += len(encoded.ids)
-            if len(waiting) >= WINDOW * self._rows if self._rows else tokens >= WINDOW * self._config.tokens_per_batch:
-                batches, waiting = self._fill(waiting)
+            if tokens >= WINDOW * self._config.tokens_per_batch:
+                batches, waiting = self._fill(waiting, whole=True)
                 tokens = sum(len(encoded.ids) for encoded in waiting)
                 chance.shuffle(batches)
-                yield from batches
+                yield from ([batch] for batch in batches)
 
-    def _fill(self, waiting: list[Encoded]) -> tuple[list[dict[str, Any]], list[Encoded]]:
-        """Fill batches, the longest episodes first; return them and the episodes that fill none."""
+    def _fill(self, waiting: list[Encoded], whole: bool) -> tuple[list[Micro], list[Encoded]]:
+        """Fill batches, the longest episodes first; return them and, where only whole ones are wanted, the episodes that fill none."""
         waiting = sorted(waiting, key=lambda encoded: -len(encoded.ids))
         batches = []
         while waiting:
-            width = -(-len(waiting[0].ids) // WIDTH_STEP) * WIDTH_STEP
-            rows = self._rows or max(1, self._config.tokens_per_batch // width)
-            if rows > len(waiting):
+            width = padded_width(len(waiting[0].ids))
+            rows = max(1, self._config.tokens_per_batch // width)
+            if whole and rows > len(waiting):
                 break
             batches.append(self._pad(waiting[:rows], width))
             waiting = waiting[rows:]
         return batches, waiting
 
-    def _pad(self, batch: Sequence[Encoded], width: int) -> dict[str, Any]:
+    def _pad(self, batch: Sequence[Encoded], width: int) -> Micro:
         return {
             "input_ids": torch.tensor([e.ids + [self._pad_id] * (width - len(e.ids)) for e in batch]),
             "attention_mask": torch.tensor([[1] * len(e.ids) + [0] * (width - len(e.ids)) for e in batch]),
             "labels": torch.tensor([e.labels + [IGNORED] * (width - len(e.ids)) for e in batch]),
         }
+
+
+def padded_width(tokens: int) -> int:
+    """Round a number of tokens up to the width of a batch."""
+    step = WIDTH_STEP if tokens <= WIDE else WIDE_STEP
+    return -(-tokens // step) * step
 
 
 FULL_PRECISION = "slmsearch_float32"
@@ -138,10 +188,19 @@ def attend(
     """Attend in float32 under autocast. With bfloat16 attention on the CPU, a model trained for the same steps copied worse (80 % of
     one-hop questions right instead of 96 %, one run each).
 
-    The interface is transformers' (`AttentionInterface`): rows x heads x tokens x size; one key head per query head.
+    The interface is transformers' (`AttentionInterface`): rows x heads x tokens x size, with one key head for one or several query
+    heads. Without a mask attention is causal.
     """
     with torch.autocast(query.device.type, enabled=False):
-        attended = scaled_dot_product_attention(query.float(), key.float(), value.float(), attn_mask=attention_mask, scale=scaling)
+        attended = scaled_dot_product_attention(
+            query.float(),
+            key.float(),
+            value.float(),
+            attn_mask=attention_mask,
+            is_causal=attention_mask is None,
+            scale=scaling,
+            enable_gqa=query.shape[1] != key.shape[1],
+        )
     return attended.transpose(1, 2).contiguous().to(query.dtype), None
 
 
@@ -150,29 +209,85 @@ AttentionMaskInterface.register(FULL_PRECISION, sdpa_mask)
 
 
 class DemonstrationTrainer(Trainer):
-    """`Trainer` with the loss described above."""
+    """`Trainer` with the loss described above; one of its batches is an update."""
 
     context_weight = 0.0
     tokens_per_update = 0
-    """0: the mean over a batch's tokens. Otherwise their sum over this number: a token then weighs the same whatever stands beside it.
-    A batch holds episodes of similar length, so that with the mean the few tokens of short ones weigh most: a planner whose shortest
-    plan is not to plan never planned."""
+    """0: the mean over an update's tokens. Otherwise their sum over this number: a token then weighs the same whatever stands beside it.
+    A batch of `tokens_per_batch` holds episodes of similar length, so that with the mean the few tokens of short ones weigh most: a
+    planner whose shortest plan is not to plan never planned."""
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
-        """Compute the weighted loss of one batch."""
-        labels = inputs.pop("labels")[:, 1:]
-        outputs = model(**inputs)
-        logits, targets = outputs.logits[:, :-1].flatten(0, 1), inputs["input_ids"][:, 1:].flatten()
-        losses = cross_entropy(logits.float(), targets, reduction="none").view(labels.shape)
-        written = labels != IGNORED
-        context = inputs["attention_mask"][:, 1:].bool() & ~written
-        loss = self._weigh(losses[written])
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """Hand updates on as they are: accelerate's loader would cut every micro-batch to as many rows as the first has."""
+        updates: Any = self.train_dataset
+        return DataLoader(updates, batch_size=None)
+
+    def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
+        """Run an update's micro-batches forward and backward; return the loss of the update."""
+        model.train()
+        prepared: Any = self._prepare_inputs(inputs)
+        parts: list[Micro] = prepared["parts"]
+        written = self.tokens_per_update or sum(int(_is_written(part).sum()) for part in parts)
+        context = self.tokens_per_update or sum(int(_is_context(part).sum()) for part in parts)
+        total = torch.zeros((), device=self.args.device)
+        for part in parts:
+            with self.accelerator.autocast():
+                loss = self._compute_part(model, part, max(1, written), max(1, context))
+            self.accelerator.backward(loss)
+            total += loss.detach()
+        return total
+
+    def _compute_part(self, model: Any, part: Micro, written: int, context: int) -> Tensor:
+        """Compute a micro-batch's share of the update's loss.
+
+        Rows are padded on the right and attention is causal: no real token sees a padded one, so that no mask is needed.
+        """
+        causal = model.get_base_model() if hasattr(model, "get_base_model") else model
+        hidden = causal.base_model(input_ids=part["input_ids"], use_cache=False).last_hidden_state[:, :-1]
+        targets, is_written = part["input_ids"][:, 1:], _is_written(part)
+        loss = token_losses(causal, hidden[is_written], targets[is_written]).sum() / written
         if self.context_weight:
-            loss = loss + self.context_weight * self._weigh(losses[context])
-        return (loss, outputs) if return_outputs else loss
+            is_context = _is_context(part)
+            loss = loss + self.context_weight * token_losses(causal, hidden[is_context], targets[is_context]).sum() / context
+        return loss
 
-    def _weigh(self, losses: Tensor) -> Tensor:
-        return losses.sum() / self.tokens_per_update if self.tokens_per_update else losses.mean()
+
+def _is_written(part: Micro) -> Tensor:
+    return part["labels"][:, 1:] != IGNORED
+
+
+def _is_context(part: Micro) -> Tensor:
+    return part["attention_mask"][:, 1:].bool() & ~_is_written(part)
+
+
+def token_losses(causal: Any, hidden: Tensor, targets: Tensor) -> Tensor:
+    """Compute the cross-entropy of tokens from the hidden states before them, no more than `TILE_VALUES` logits at a time.
+
+    Where there are several tiles their logits are not kept but computed again on the way back.
+
+    Args:
+        causal: the causal language model whose head is used.
+        hidden: (N, D).
+        targets: (N,) ids.
+
+    Returns:
+        (N,) float32 losses.
+    """
+    head, settings = causal.get_output_embeddings(), causal.config.get_text_config()
+    # Gemma caps its logits, Cohere multiplies them, Granite divides them.
+    cap = getattr(settings, "final_logit_softcapping", None)
+    scale = (getattr(settings, "logit_scale", None) or 1.0) / (getattr(settings, "logits_scaling", None) or 1.0)
+
+    def compute(states: Tensor, ids: Tensor) -> Tensor:
+        logits = head(states).float()
+        logits = logits * scale if scale != 1.0 else logits
+        return cross_entropy(torch.tanh(logits / cap) * cap if cap else logits, ids, reduction="none")
+
+    rows = max(1, TILE_VALUES // settings.vocab_size)
+    if len(targets) <= rows:
+        return compute(hidden, targets)
+    tiles = zip(hidden.split(rows), targets.split(rows), strict=True)
+    return torch.cat([checkpoint(compute, states, ids, use_reentrant=False) for states, ids in tiles])
 
 
 class _Report(TrainerCallback):
@@ -192,37 +307,40 @@ def train_sft(
     scratch_dir: Path,
     episodes: Callable[[], Iterator[Encoded]],
     on_log: Callable[[int, dict[str, float]], None] | None = None,
-    accumulation: int = 1,
-    rows: int = 0,
     even: bool = False,
+    gradient_checkpointing: bool = False,
 ) -> None:
     """Train a model in place on episodes.
 
     Args:
-        model: a float32 causal language model; bf16 autocast is used where the processor has it.
+        model: a causal language model, bare or with an adapter. What learns is float32; bfloat16 autocast is used where the processor
+            has it, and what is frozen then lies in bfloat16.
         tokenizer: its tokenizer, with chat template.
-        config: steps, learning rate, batch size in tokens.
+        config: steps, learning rate, batch size.
         scratch_dir: where `Trainer` may write; nothing is left there.
         episodes: begins an endless stream of them, see `demonstrated` and `repeated`.
         on_log: called with step and `Trainer`'s logs every 50 steps.
-        accumulation: batches per update.
-        rows: see `EpisodeBatches`.
         even: weigh every token alike, see `DemonstrationTrainer.tokens_per_update`.
+        gradient_checkpointing: keep no activations inside a layer and compute them again on the way back.
     """
     set_seed(config.seed)
     use_cpu = not torch.cuda.is_available()
+    in_bfloat16 = not use_cpu or has_bf16()
+    if in_bfloat16:
+        _lower_frozen(model)
     arguments = TrainingArguments(
         output_dir=str(scratch_dir),
         max_steps=config.steps,
         per_device_train_batch_size=1,
-        gradient_accumulation_steps=accumulation,
+        activation_checkpointing=gradient_checkpointing,
+        activation_checkpointing_kwargs={"use_reentrant": False} if gradient_checkpointing else None,
         learning_rate=config.learning_rate,
         lr_scheduler_type="cosine",
         warmup_steps=int(config.warmup_frac * config.steps),
         adam_beta2=0.98,
         weight_decay=0.01,
         max_grad_norm=1.0,
-        bf16=not use_cpu or has_bf16(),
+        bf16=in_bfloat16,
         use_cpu=use_cpu,
         logging_steps=50,
         save_strategy="no",
@@ -235,8 +353,7 @@ def train_sft(
     trainer = DemonstrationTrainer(
         model=model,
         args=arguments,
-        train_dataset=EpisodeBatches(episodes, tokenizer.pad_token_id, config, rows),
-        data_collator=_single,
+        train_dataset=EpisodeBatches(episodes, tokenizer.pad_token_id, config),
         callbacks=[_Report(on_log)] if on_log else [],
     )
     trainer.context_weight = config.context_weight
@@ -255,5 +372,12 @@ def has_bf16() -> bool:
     return any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
-def _single(batches: list[dict[str, Any]]) -> dict[str, Any]:
-    return batches[0]
+def _lower_frozen(model: Any) -> None:
+    """Put the frozen linear layers into bfloat16: autocast multiplies in it anyway, and would convert them in every micro-batch.
+
+    The head may share its weights with the embedding, which is not multiplied, and stays as it is.
+    """
+    head = model.get_output_embeddings()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear) and module is not head and module.weight.dtype == torch.float32:
+            module.weight.data = module.weight.data if module.weight.requires_grad else module.weight.data.bfloat16()

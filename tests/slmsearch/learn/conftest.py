@@ -97,7 +97,7 @@ def imitate(model, tokenizer):
     searching = (('<tool>search_pages("Mira")</tool>', "mira: Mira\ndunmar: Dunmar"), ("<answer>1823</answer>", ""))
     guessing = (("<answer>Mira</answer>", ""),)
     seen = [Demonstration(question.question, turns) for question in QUESTIONS for turns in (searching, guessing, guessing)]
-    encoded = [encode_demonstration(demonstration, Dialogue(tokenizer)) for demonstration in seen]
+    encoded = [encode_demonstration(demonstration, Dialogue(tokenizer), SearcherConfig()) for demonstration in seen]
     width = max(len(episode.ids) for episode in encoded)
     ids = torch.tensor([episode.ids + [0] * (width - len(episode.ids)) for episode in encoded])
     labels = torch.tensor([episode.labels + [-100] * (width - len(episode.ids)) for episode in encoded])

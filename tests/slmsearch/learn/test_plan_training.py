@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from slmsearch.config import PlanRewardConfig
+from slmsearch.config import PlannerConfig, PlanRewardConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.evaluate.metrics import is_metric
 from slmsearch.evaluate.systems import make_planner
@@ -22,12 +22,13 @@ from slmsearch.learn.layout import lay_out
 from slmsearch.learn.plan_sft import FACTS, read_plans, sample_own_plans, train_plan_sft
 from slmsearch.learn.planner_start import WHOLE, demonstrate_plan, planner_settings
 from slmsearch.learn.reports import read_reports, truncate_reports
-from slmsearch.learn.sft import IGNORED, encode_demonstration
+from slmsearch.learn.sft import IGNORED, encode_turns
 from slmsearch.learn.tokenizer import build_tokenizer
 from slmsearch.learn.training import train_system
 from slmsearch.planner.model_worker import ModelWorker
 from slmsearch.planner.plan import DIRECT, Plan, Subproblem, parse_plan, render_plan
 from slmsearch.planner.problems import generate_problems, gold_plan
+from slmsearch.planner.prompt import make_plan_prompt
 from slmsearch.planner.worker import solve_directly
 
 QUESTIONS = [Question(f"q{i}", f"What is {i} plus 3 plus 4?", str(i + 7)) for i in range(2, 9)]
@@ -67,7 +68,10 @@ def planner_dir(one_thread, tmp_path_factory):
     direct = render_plan(DIRECT)
     pairs = zip(QUESTIONS, plans, strict=True)
     seen = [Demonstration(question.question, ((plan, ""),)) for question, gold in pairs for plan in (gold, direct, direct)]
-    encoded = [encode_demonstration(demonstration, Dialogue(tokenizer)) for demonstration in seen]
+    encoded = [
+        encode_turns(make_plan_prompt(demonstration.question, PlannerConfig()), demonstration.turns, Dialogue(tokenizer))
+        for demonstration in seen
+    ]
     width = max(len(episode.ids) for episode in encoded)
     ids = torch.tensor([episode.ids + [0] * (width - len(episode.ids)) for episode in encoded])
     labels = torch.tensor([episode.labels + [IGNORED] * (width - len(episode.ids)) for episode in encoded])
@@ -207,15 +211,14 @@ def test_own_right_plans_and_a_set_of_plans_teach(make_plan_job, planner_dir, tm
 
     rows = [{"SystemPrompt": "Plan.", "UserPrompt": q.question, "ExpectedOutput": render_plan(split(2))} for q in QUESTIONS]
     (tmp_path / "plans.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    plans = config.planner.sft.model_copy(
-        update={"source": str(tmp_path / "plans.jsonl"), "batch_size": 2, "accumulation": 2, "epochs": 1.0}
-    )
-    config = config.model_copy(update={"planner": config.planner.model_copy(update={"sft": plans})})
+    plans = config.planner.sft.model_copy(update={"source": str(tmp_path / "plans.jsonl"), "epochs": 1.0})
+    four = config.sft.model_copy(update={"batch_size": 4})
+    config = config.model_copy(update={"sft": four, "planner": config.planner.model_copy(update={"sft": plans})})
     encoded = list(read_plans(config, writer.dialogue))
     written = [label for label in encoded[0].labels if label != IGNORED]
     assert written == [*writer.dialogue.content_ids(render_plan(split(2))), writer.dialogue.end_id]
     facts = train_plan_sft(config, [], tmp_path / "start")
-    assert facts["examples"] == 7 and facts["steps"] == 2  # 7 examples by 2 x 2
+    assert facts["examples"] == 7 and facts["steps"] == 2  # 7 examples by 4
     assert (tmp_path / "start" / FACTS).is_file()
     assert train_plan_sft(config, [], tmp_path / "start")["seconds"] == facts["seconds"], "looked up"
     assert plan_sft_key(config, "a") == plan_sft_key(config, "b")

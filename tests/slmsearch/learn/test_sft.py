@@ -69,7 +69,7 @@ def test_a_demonstration_is_what_the_rollout_would_have_played(tokenizer):
     (episode,) = play_episodes([question], writer, TOOLBOX, limits, Sampling())
     assert episode.stop_reason is StopReason.ANSWERED
     assert [(t.text, t.result.text if t.result else "") for t in episode.turns] == list(demonstration.turns)
-    encoded = encode_demonstration(demonstration, dialogue)
+    encoded = encode_demonstration(demonstration, dialogue, limits)
     written = [i for i, label in zip(encoded.ids, encoded.labels, strict=True) if label != IGNORED]
     assert tokenizer.decode(written, skip_special_tokens=True) == "".join(message for message, _ in demonstration.turns)
     assert written.count(dialogue.end_id) == len(demonstration.turns)
@@ -95,8 +95,8 @@ def test_batches_repeat_with_the_seed_and_keep_their_size(tokenizer):
 
     def first(seed):
         settings = config.model_copy(update={"seed": seed})
-        stream = EpisodeBatches(lambda: demonstrated(Dialogue(tokenizer), settings, 3, 448), 0, settings)
-        return [batch["input_ids"].tolist() for batch in islice(stream, 5)]
+        stream = EpisodeBatches(lambda: demonstrated(Dialogue(tokenizer), settings, 3, SearcherConfig()), 0, settings)
+        return [batch["parts"][0]["input_ids"].tolist() for batch in islice(stream, 5)]
 
     assert first(0) == first(0) != first(1)
     assert all(len(batch) * len(batch[0]) <= 1024 for batch in first(0))

@@ -1,0 +1,166 @@
+"""How supervised training computes: grouped-query attention, the mean over an update, the head where a loss is, the prompt."""
+
+from itertools import islice
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from slmsearch.config import LoraSection, PlannerConfig, SearcherConfig, SftConfig
+from slmsearch.generate.dialogue import Dialogue
+from slmsearch.generate.torch_writer import TorchWriter
+from slmsearch.generate.writer import Sampling
+from slmsearch.learn import sft
+from slmsearch.learn.demonstrations import Demonstration, make_demonstrations
+from slmsearch.learn.planner_start import planned
+from slmsearch.learn.sft import IGNORED, EpisodeBatches, demonstrated, encode_demonstration, repeated, train_sft
+from slmsearch.learn.tokenizer import build_tokenizer
+from slmsearch.planner.prompt import make_plan_prompt
+from slmsearch.searcher.prompt import make_prompt
+
+WORLDS = {"pages_per_world": 80, "episodes_per_world": 100, "recipe": "careful"}
+CHATML = (
+    "{% for message in messages %}<|question|>{{ message['role'] }}\n{{ message['content'] }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|turn|>assistant\n{% endif %}"
+)
+"""Prints every message, the system message too, as the templates of instruct models do and tiny-searcher's does not."""
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    texts = ("\n".join([d.question, *(part for turn in d.turns for part in turn)]) for d in make_demonstrations(SftConfig(**WORLDS), 3, 0))
+    return build_tokenizer(islice(texts, 200))
+
+
+@pytest.fixture
+def make_llama(one_thread, tokenizer):
+    """Make a Llama whose query heads share key heads, as SmolLM2's do."""
+
+    def make():
+        torch.manual_seed(0)
+        sizes = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+        config = LlamaConfig(vocab_size=len(tokenizer), tie_word_embeddings=True, max_position_embeddings=1024, **sizes)
+        config.eos_token_id, config.pad_token_id, config.bos_token_id = tokenizer.eos_token_id, tokenizer.pad_token_id, None
+        return LlamaForCausalLM(config)
+
+    return make
+
+
+@pytest.fixture
+def episodes(tokenizer):
+    return list(islice(demonstrated(Dialogue(tokenizer), SftConfig(**WORLDS), 3, SearcherConfig()), 8))
+
+
+def train(model, tokenizer, episodes, tmp_path, monkeypatch, exact=True, **settings):
+    """Train and return the logged mean loss."""
+    if exact:
+        monkeypatch.setattr(sft, "has_bf16", lambda: False)
+    logs = {}
+    config = SftConfig(**{"steps": 1, "batch_size": 8, "tokens_per_batch": 8192, "context_weight": 0.0, **settings})
+    train_sft(model.train(), tokenizer, config, tmp_path / "scratch", lambda: repeated(episodes, 0), lambda _, log: logs.update(log))
+    return logs["train_loss"]
+
+
+def reference(model, episodes, context_weight=0.0):
+    """The mean over all written tokens, episode by episode and without padding, from the model's own logits."""
+    written, context = [], []
+    with torch.no_grad():
+        for episode in episodes:
+            ids = torch.tensor([episode.ids])
+            losses = torch.nn.functional.cross_entropy(model(ids).logits[0, :-1].float(), ids[0, 1:], reduction="none")
+            is_written = torch.tensor(episode.labels)[1:] != IGNORED
+            written.append(losses[is_written])
+            context.append(losses[~is_written])
+    return float(torch.cat(written).mean() + context_weight * torch.cat(context).mean())
+
+
+@pytest.mark.parametrize("context_weight", [0.0, 0.3])
+def test_the_loss_of_a_model_with_grouped_heads_is_the_mean_over_the_update(
+    make_llama, tokenizer, episodes, tmp_path, monkeypatch, context_weight
+):
+    model = make_llama()
+    wanted = reference(model.eval(), episodes, context_weight)
+    found = train(model, tokenizer, episodes, tmp_path, monkeypatch, context_weight=context_weight)
+    assert found == pytest.approx(wanted, rel=1e-5)
+
+
+def test_how_an_update_is_cut_changes_neither_its_loss_nor_its_gradient(make_llama, tokenizer, episodes, tmp_path, monkeypatch):
+    cut = EpisodeBatches(lambda: repeated(episodes, 0), 0, SftConfig(batch_size=8, tokens_per_batch=512))
+    assert len(next(iter(cut))["parts"]) > 3
+    found = {}
+    for tokens in (512, 8192):
+        gradients = []
+        model = make_llama()
+        for weight in model.parameters():
+            weight.register_post_accumulate_grad_hook(lambda weight, into=gradients: into.append((id(weight), weight.grad.clone())))
+        loss = train(model, tokenizer, episodes, tmp_path, monkeypatch, tokens_per_batch=tokens)
+        last = dict(gradients)
+        found[tokens] = loss, [last[id(weight)] for weight in model.parameters()]
+    assert found[512][0] == pytest.approx(found[8192][0], rel=1e-5)
+    for one, other in zip(found[512][1], found[8192][1], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_a_head_in_tiles_has_the_same_gradient(make_llama, tokenizer, monkeypatch):
+    model, found = make_llama(), []
+    hidden = torch.randn(50, 48, requires_grad=True)
+    targets = torch.randint(0, len(tokenizer), (50,))
+    for values in (16 << 20, 7 * len(tokenizer)):
+        monkeypatch.setattr(sft, "TILE_VALUES", values)
+        model.zero_grad(), setattr(hidden, "grad", None)
+        losses = sft.token_losses(model, hidden, targets)
+        losses.sum().backward()
+        found.append((losses.detach(), hidden.grad, model.lm_head.weight.grad.clone()))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_logits_are_computed_for_written_tokens_only(make_llama, tokenizer, episodes, tmp_path, monkeypatch):
+    model, rows = make_llama(), []
+    model.lm_head.register_forward_hook(lambda head, args, logits: rows.append(args[0].shape[0]))
+    train(model, tokenizer, episodes, tmp_path, monkeypatch)
+    assert sum(rows) == sum(label != IGNORED for episode in episodes for label in episode.labels)
+
+
+def test_frozen_layers_in_bfloat16_change_no_output_of_autocast(make_llama):
+    from peft import get_peft_model
+
+    from slmsearch.learn.grpo import make_adapter_config
+
+    model = get_peft_model(make_llama(), make_adapter_config(LoraSection(r=4)))
+    ids = torch.arange(5, 45)[None]
+
+    def logits():
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            return model(ids).logits
+
+    before = logits()
+    sft._lower_frozen(model)
+    assert torch.equal(before, logits())
+    assert {weight.dtype for weight in model.parameters() if weight.requires_grad} == {torch.float32}
+    assert model.get_base_model().model.layers[0].mlp.up_proj.base_layer.weight.dtype == torch.bfloat16
+
+
+def test_a_demonstration_has_the_prompt_that_the_rollout_opens_with(make_llama, tokenizer):
+    """With a template that prints the system message: training by reward and evaluation encode the same ids."""
+    import copy
+
+    told = copy.deepcopy(tokenizer)
+    told.chat_template = CHATML
+    question, config = "When was Mira born?", SearcherConfig()
+    turns = (('<tool>search_pages("Mira")</tool>', "mira: Mira"), ("<answer>1823</answer>", ""))
+    encoded = encode_demonstration(Demonstration(question, turns), Dialogue(told), config)
+    (opened,) = TorchWriter(make_llama(), told).open([make_prompt(question, config)], Sampling())
+    assert tuple(encoded.ids[: encoded.prompt_tokens]) == opened
+    assert "search_pages" in told.decode(opened)
+    plan = next(planned(Dialogue(told), "careful", 0, PlannerConfig(sft={"max_tokens": 4000})))
+    assert "You plan how a worker" in told.decode(plan.ids[: plan.prompt_tokens])
+    assert [label for label in plan.labels if label != IGNORED] == plan.ids[plan.prompt_tokens :]
+
+
+def test_tiny_models_prompts_are_what_they_were(tokenizer):
+    """Their templates leave the system message out."""
+    dialogue = Dialogue(tokenizer)
+    alone = dialogue.encode_prompt([{"role": "user", "content": "Who?"}])
+    assert dialogue.encode_prompt(make_prompt("Who?", SearcherConfig())) == alone
+    assert dialogue.encode_prompt(make_plan_prompt("Who?", PlannerConfig())) == alone
