@@ -50,8 +50,10 @@ class Behaviour:
     """Time each verdict takes."""
     models: dict[str, str] = field(default_factory=lambda: {"judge:latest": DIGEST})
     """Name -> digest."""
-    structured: bool = True
-    """Takes OpenAI's `response_format`; otherwise it answers 400 to it."""
+    forms: tuple[str, ...] = ("json_schema", "json_object")
+    """Types of OpenAI's `response_format` that it takes."""
+    refusal: int = 400
+    """Status of its answer to others; llama-cpp-python's is 500."""
 
 
 class JudgeServer:
@@ -127,8 +129,9 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(200, json.dumps({"model": request["model"], "done": True, "done_reason": "unload", "response": ""}))
         if self.path not in renders:
             return self._send(404, json.dumps({"error": "not found"}))
-        if not behaviour.structured and "response_format" in request:
-            return self._send(400, json.dumps({"error": {"message": "response_format is not supported"}}))
+        if "response_format" in request and request["response_format"]["type"] not in behaviour.forms:
+            message = "[{'type': 'literal_error', 'loc': ('body', 'response_format', 'type')}]"
+            return self._send(behaviour.refusal, json.dumps({"error": {"message": message}}))
         prompt = request["messages"][-1]["content"]
         truth = behaviour.truth(prompt)
         fault, chance = self.judge.draw_fault(prompt)

@@ -156,25 +156,27 @@ class OpenAIClient:
         # Local servers want no key, the client wants one; without it the client would look into the environment.
         key = config.api_key.get_secret_value() if config.api_key else "none"
         self._client = openai.OpenAI(base_url=address, api_key=key, timeout=config.timeout_s, max_retries=0)
-        self._structured = True
+        schema = {"name": form.name, "schema": form.schema, "strict": True}
+        self._forms: tuple[Any, ...] = (
+            {"type": "json_schema", "json_schema": schema},
+            {"type": "json_object", "schema": form.schema},  # the only one that llama-cpp-python's server takes
+            None,
+        )
 
     def ask(self, prompt: str) -> str:
         """See `JudgeClient.ask`; the reply's form is enforced unless the server refuses to."""
         import openai
 
-        if self._structured:
+        for form in self._forms:
             try:
-                schema = {"name": self._form.name, "schema": self._form.schema, "strict": True}
-                return self._ask(prompt, {"type": "json_schema", "json_schema": schema})
+                reply = self._ask(prompt, form)
             except openai.OpenAIError as error:
-                if getattr(error, "status_code", 0) not in (400, 422):
+                if form is None or not _refuses_form(error):
                     raise self._describe(error) from error
-        try:
-            reply = self._ask(prompt, None)
-        except openai.OpenAIError as error:
-            raise self._describe(error) from error
-        self._structured = False  # it was the form that the server refused, and it will again
-        return reply
+            else:
+                self._forms = self._forms[self._forms.index(form) :]  # it was the form that the server refused, and it will again
+                return reply
+        raise AssertionError("the last form refuses nothing")
 
     def _ask(self, prompt: str, form: Any) -> str:
         try:
@@ -206,6 +208,12 @@ class OpenAIClient:
         body = "" if response is None else response.text
         cause = f"{error} {body}"
         return _outage("judge server", self._url, self._config.model, cause, passing, float(wait) if wait.isdecimal() else 0.0)
+
+
+def _refuses_form(error: Any) -> bool:
+    """Tell whether a server does not take `response_format`; llama-cpp-python's says so with status 500."""
+    response = getattr(error, "response", None)
+    return response is not None and (response.status_code in (400, 422) or "response_format" in response.text)
 
 
 def _without_credentials(url: str) -> str:

@@ -48,11 +48,16 @@ def test_an_openai_server_is_asked_for_structure_at_temperature_zero(server: Jud
     assert server.headers[0]["authorization"] == "Bearer k"
 
 
-def test_a_server_without_structured_output_is_asked_without_it_from_then_on() -> None:
-    with JudgeServer(Behaviour(truth=always_no, structured=False)) as server:
+@pytest.mark.parametrize("refusal", [400, 422, 500])
+@pytest.mark.parametrize("taken", [(), ("json_object",)])
+def test_a_form_that_a_server_refuses_is_not_asked_for_again(taken: tuple[str, ...], refusal: int) -> None:
+    with JudgeServer(Behaviour(truth=always_no, forms=taken, refusal=refusal)) as server:
         client = make_client(configure("openai", server.url))
         assert [parse_reply(client.ask(text)) for text in ("a", "b", "c")] == [False] * 3
-        assert ["response_format" in request for request in server.requests] == [True, False, False, False]
+        forms = [request.get("response_format", {}).get("type") for request in server.requests]
+        assert forms == ["json_schema", "json_object", *(["json_object"] * 2 if taken else [None] * 3)]
+        if taken:
+            assert server.requests[-1]["response_format"]["schema"] == REPLY_SCHEMA
 
 
 def test_ollama_names_the_weights_and_the_tag_may_be_left_out(server: JudgeServer) -> None:
