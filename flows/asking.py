@@ -7,6 +7,7 @@ import textwrap
 from dataclasses import asdict
 from typing import Any
 
+from flows.fetching import require_model
 from flows.session import Session
 from slmsearch.config import RunConfig
 from slmsearch.corpus.library import Library
@@ -16,6 +17,7 @@ from slmsearch.evaluate.ground import Ground
 from slmsearch.evaluate.policies import PLAN_CONTROLS, UNTRAINED, PolicySpec, make_policy_writer, parse_policy
 from slmsearch.evaluate.systems import NO_TOKEN_LIMIT
 from slmsearch.generate.writer import Sampling
+from slmsearch.models.known import path_of
 from slmsearch.searcher.episode import CallMade, Episode, StopReason, Turn
 from slmsearch.searcher.evidence import read_sections
 from slmsearch.searcher.rollout import play_episodes
@@ -48,7 +50,7 @@ def find_policy(session: Session, policy: str | None) -> PolicySpec:
             model = session.config.policy.model
             session.say(f"nothing was promoted yet, so the untrained {model} answers; `slmsearch run train-and-eval` trains a champion")
         return spec
-    spec = parse_policy(policy, session.config.policy)
+    spec = parse_policy(path_of(policy, session.config.paths.data_dir), session.config.policy)
     if spec.name in PLAN_CONTROLS and spec.policy is None:
         raise ConfigError(f"policy {policy!r} plans and cannot search; give champion, untrained, a path, or openai:MODEL@URL")
     return spec
@@ -66,6 +68,8 @@ def ask(text: str, spec: PolicySpec, ground: Ground, session: Session) -> Episod
     if spec.policy is None:
         searcher = searcher.model_copy(update={"max_episode_tokens": NO_TOKEN_LIMIT, "max_turn_tokens": NO_TOKEN_LIMIT})
     sampling = Sampling(0.0, config.evaluate.seed, searcher.max_turn_tokens)
+    if spec.policy is not None and not spec.policy.base_url:
+        require_model(spec.policy.model, "policy.model", config)
     writer = make_policy_writer(spec, ground.toolbox, config)
     question = Question("asked", text, "")
 

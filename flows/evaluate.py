@@ -5,12 +5,12 @@ from typing import Any
 from prefect import flow
 
 from flows.artifacts import show_evaluations
+from flows.fetching import require_model
 from flows.pipeline import DEFAULTS, open_pipeline
 from flows.problems import of_its_system, playing_data
 from flows.stages import evaluated
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
-from slmsearch.generate.load import check_local
 from tasks.register import champion_policy, find_champion
 from tasks.tracking import CHAMPION
 
@@ -21,7 +21,7 @@ def evaluate(config: RunConfig = DEFAULTS) -> dict[str, Any]:
     with open_pipeline("evaluate", of_its_system(config)) as run:
         spec = choose_policy(run.config, run.config.evaluate.policy)
         if spec.policy and not spec.policy.base_url:
-            check_local(spec.policy.model, "policy.model", "config.json")
+            require_model(spec.policy.model, "policy.model", run.config)
         data = playing_data(run)
         found = evaluated(run, data, spec, f"evaluate-{spec.name}")
         show_evaluations([{"policy": spec.name, **{name: f"{value:.4g}" for name, value in found["metrics"].items()}}])

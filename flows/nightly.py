@@ -10,6 +10,7 @@ from prefect.states import Completed
 
 from flows.artifacts import show_night
 from flows.evaluate import choose_policy
+from flows.fetching import require_model
 from flows.night_text import describe_night, night_table
 from flows.pipeline import DEFAULTS, Pipeline, open_pipeline
 from flows.problems import of_its_system, playing_data
@@ -19,7 +20,6 @@ from flows.watchdog import REGRESSED_STATE
 from slmsearch.config import RunConfig, WorldConfig
 from slmsearch.evaluate.nights import Night, night_from_dict, save_night
 from slmsearch.evaluate.policies import PolicySpec
-from slmsearch.generate.load import check_local
 from tasks.alarm import ENDED, REGRESSED, SENT, emit, post_alarm
 from tasks.nights import describe_make, judge_night_task, name_night
 from tasks.places import nights_dir
@@ -43,7 +43,7 @@ def nightly(config: RunConfig = DEFAULTS) -> Any:
         champion = find_champion(run.config)
         spec = choose_policy(run.config, run.config.evaluate.policy)
         if spec.policy and not spec.policy.base_url:
-            check_local(spec.policy.model, "policy.model", "config.json")
+            require_model(spec.policy.model, "policy.model", run.config)
         day = tonight()
         settings = {name: value for name, value in loggable(run.config).items() if name.startswith(PLAYING) and name != "evaluate.night"}
         night = name_night(day.isoformat(), spec, settings, run.config)

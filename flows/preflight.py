@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from flows.fetching import require_model, require_policy
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
 from slmsearch.evaluate.policies import RANDOM, RETRIEVE_THEN_ANSWER
-from slmsearch.generate.load import check_local
 from slmsearch.judge.qualify import require_qualified
 from tasks.mirror import check_mirror
 from tasks.owners import require_reachable
@@ -32,18 +32,17 @@ def check_models(config: RunConfig) -> None:
     """Check that the models to be trained, measured beside and judged by are where the config says and fit for it.
 
     Raises:
-        ModelError: the directory of one is missing.
+        ModelError: the directory of one is missing, or one known by name cannot be fetched.
         JudgeError: the judge's server does not answer, or does not have the model.
         PreflightError: the judge has not passed its qualification.
         ConfigError: curves are to be mirrored and the package for it is missing.
     """
     check_mirror(config)
     require_qualified(config.judge, config.paths.data_dir)
-    if not config.policy.base_url:
-        check_local(config.policy.model, "policy.model", "config.json")
+    require_policy(config)
     if config.system == "planner":  # its controls need no model
         return
     for name in config.evaluate.baselines:
         if name not in (RANDOM, RETRIEVE_THEN_ANSWER) and not name.startswith("openai:"):
             is_adapter = (Path(name) / "adapter_config.json").is_file()
-            check_local(name, "evaluate.baselines", "adapter_config.json" if is_adapter else "config.json")
+            require_model(name, "evaluate.baselines", config, "adapter_config.json" if is_adapter else "config.json")

@@ -28,6 +28,7 @@ from pydantic_settings import (
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
 from slmsearch.keys import content_key
+from slmsearch.models.known import path_of
 
 ENV_PREFIX = "SLMSEARCH_"
 SHORT_NAMES = {
@@ -196,18 +197,24 @@ def _describe(error: ValidationError) -> str:
 def resolve_paths(config: RunConfig, root: Path) -> RunConfig:
     """Make paths absolute: directories against the project root, inputs against the current directory where they exist there."""
 
+    paths = {name: str((root / value).resolve()) for name, value in config.paths.model_dump().items()}
+
     def place(text: str | None) -> str | None:
         return _absolute_input(text, root)
 
-    paths = {name: str((root / value).resolve()) for name, value in config.paths.model_dump().items()}
+    def place_model(text: str | None) -> str | None:
+        return place(text and path_of(text, paths["data_dir"]))
+
     corpus = {"pages": place(config.corpus.pages), "questions": place(config.corpus.questions)}
-    policy = {"model": place(config.policy.model), "adapter": place(config.policy.adapter)}
+    policy = {"model": place_model(config.policy.model), "adapter": place(config.policy.adapter)}
     planner: dict[str, Any] = {"problems": place(config.planner.problems), "output_dir": place(config.planner.output_dir)}
     plans = config.planner.sft.source
     if plans not in ("generated", "own"):
         planner["sft"] = config.planner.sft.model_copy(update={"source": place(plans)})
     embedder = config.retrieval.embedder.model_copy(update={"model": place(config.retrieval.embedder.model)})
-    baselines = tuple(str(place(name)) for name in config.evaluate.baselines)
+    evaluated: dict[str, Any] = {"baselines": tuple(str(place_model(name)) for name in config.evaluate.baselines)}
+    if config.evaluate.policy:
+        evaluated["policy"] = path_of(config.evaluate.policy, paths["data_dir"])
     return config.model_copy(
         update={
             "paths": config.paths.model_copy(update=paths),
@@ -215,7 +222,7 @@ def resolve_paths(config: RunConfig, root: Path) -> RunConfig:
             "policy": config.policy.model_copy(update=policy),
             "planner": config.planner.model_copy(update=planner),
             "retrieval": config.retrieval.model_copy(update={"embedder": embedder}),
-            "evaluate": config.evaluate.model_copy(update={"baselines": baselines}),
+            "evaluate": config.evaluate.model_copy(update=evaluated),
         }
     )
 

@@ -33,6 +33,7 @@ PROCESSES = {
     "slmsearch/bench/up.py": "`slmsearch up`",
     "slmsearch/corpus/documents/processes.py": "the reader of documents, with its own module's name; paths go in hexadecimal",
     "slmsearch/learn/process.py": "the training process, whose job goes in as JSON",
+    "slmsearch/models/installer.py": "pip or uv, with names and hashes that stand in the code",
     "slmsearch/sandbox/bubblewrap.py": "bwrap; the program goes through a pipe when the walls stand",
     "slmsearch/sandbox/docker.py": "docker; as for bwrap",
     "slmsearch/sandbox/nanny.py": "itself, and docker ps and rm",

