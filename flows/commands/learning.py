@@ -130,10 +130,15 @@ def find_rows(name: str, config: "RunConfig") -> Path:
 
 @command(_group, "sft")
 @click.option(
-    "--from", "source", type=click.Choice(["demonstrations", "own"]), default="demonstrations", show_default=True, help="Episodes."
+    "--from",
+    "source",
+    type=click.Choice(["demonstrations", "gold", "own"]),
+    default="demonstrations",
+    show_default=True,
+    help="Episodes: of generated worlds, by the gold sections of the corpus' questions, or right ones of the model's own.",
 )
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Model directory to write.")
-def sft(session: Session, source: Literal["demonstrations", "own"], out: Path) -> None:
+def sft(session: Session, source: Literal["demonstrations", "gold", "own"], out: Path) -> None:
     """Teach the policy's model to play: from scripted episodes, or from those of its own that were right."""
     from flows.fetching import require_policy
     from slmsearch.learn.cold_start import start_cold

@@ -48,6 +48,8 @@ class CorpusConfig(Section):
     documents: DocumentsConfig = DocumentsConfig()
     revision: str | None = None
     """Commit of Hub data sets; None takes the newest."""
+    sections: Literal["headings", "paragraphs"] = "headings"
+    """What a section is: the text under a heading (a page without headings is one), or one paragraph, long ones cut at sentences."""
     split_seed: int = 0
     """Seeds the 80/10/10 split by page."""
     limit_pages: int = Field(default=0, ge=0)

@@ -43,6 +43,7 @@ def source_parts(config: CorpusConfig) -> dict[str, Any] | None:
         "world": None if config.pages is not None else config.world.model_dump(),
         "split_seed": config.split_seed,
         "limit_pages": config.limit_pages,
+        "sections": config.sections,
     }
 
 

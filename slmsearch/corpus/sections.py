@@ -33,7 +33,7 @@ def normalise_heading(text: str) -> str:
 
 def split_sections(page: Page) -> list[Section]:
     """Split a page at its headings; the title section comes first, and every line with text is in some section."""
-    lines, headings = _outline(page)
+    lines, headings = outline(page)
     if not headings:
         return [Section(f"{page.id}:{FULL_PAGE}", page.id, FULL_PAGE_HEADING, 0, page.content.strip())]
     ids = _unique_ids(page.id, [heading for _, _, heading in headings])
@@ -51,7 +51,7 @@ def own_texts(page: Page) -> list[str]:
 
     In the order of `split_sections`.
     """
-    lines, headings = _outline(page)
+    lines, headings = outline(page)
     if not headings:
         return [page.content.strip()]
     ends = [start for start, _, _ in headings[1:]] + [len(lines)]
@@ -62,7 +62,7 @@ def own_texts(page: Page) -> list[str]:
     return texts
 
 
-def _outline(page: Page) -> tuple[list[str], list[tuple[int, int, str]]]:
+def outline(page: Page) -> tuple[list[str], list[tuple[int, int, str]]]:
     """Return a page's lines and its headings; where no `#` heading stands above the lead, the page's title does, at line -1."""
     lines = page.content.split("\n")
     headings = list(_headings(lines))
@@ -71,16 +71,25 @@ def _outline(page: Page) -> tuple[list[str], list[tuple[int, int, str]]]:
     return lines, headings
 
 
+def read_fence(line: str) -> re.Match[str] | None:
+    """Match a line that opens or closes a code fence; groups `fence` and `info`."""
+    return _FENCE.match(line) if "```" in line or "~~~" in line else None
+
+
+def is_fence_end(match: re.Match[str], fence: str) -> bool:
+    """Tell whether such a line closes a fence: only the same mark, at least as long and with nothing behind it, does."""
+    return match["fence"].startswith(fence) and not match["info"].strip()
+
+
 def _headings(lines: list[str]) -> Iterator[tuple[int, int, str]]:
     """Yield line number, level and text of every heading; a line of nothing but `#` has no name and is none."""
     fence = ""
     for number, line in enumerate(lines):
-        match = _FENCE.match(line) if "```" in line or "~~~" in line else None
+        match = read_fence(line)
         if match and not fence:
             fence = match["fence"]
         elif fence:
-            # Only the same mark, at least as long and with nothing behind it, closes a fence.
-            if match and match["fence"].startswith(fence) and not match["info"].strip():
+            if match and is_fence_end(match, fence):
                 fence = ""
         elif line.startswith("#"):
             heading = line.lstrip("#")

@@ -14,6 +14,7 @@ from slmsearch.corpus.documents.skipped import ORDINARY, OnSkip, Skipped
 from slmsearch.corpus.hub import load_hub_rows
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
+from slmsearch.corpus.paragraphs import place_questions, split_paragraphs
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.records import Row, parse_page, parse_question
 from slmsearch.corpus.world import generate_world
@@ -40,11 +41,15 @@ def load_source(config: CorpusConfig, on_skip: OnSkip = ignore) -> tuple[list[Pa
         world = generate_world(config.world)
         return _limited(world.pages, world.questions, config.limit_pages)
     pages = _all_pages(config, on_skip)
-    return _limited(pages, _all_questions(config, pages), config.limit_pages)
+    pages, questions = _limited(pages, _all_questions(config, pages), config.limit_pages)
+    if config.sections == "headings":
+        return pages, questions
+    split = [split_paragraphs(page) for page in pages]
+    return split, place_questions(questions, Library(pages), Library(split))
 
 
 def load_pages(config: CorpusConfig) -> list[Page]:
-    """Load the pages of a corpus, `limit_pages` at most.
+    """Load the pages of a corpus as their source holds them, `limit_pages` at most.
 
     Raises:
         CorpusError: the source is missing, empty, broken, or uses an id twice.

@@ -1,10 +1,12 @@
 """`slmsearch sft`: teach a model to play before it is trained by reward.
 
-Two sources of episodes: demonstrations, which a scripted reader plays in fresh random worlds, for a model that does not know the
-format; and the model's own right episodes on the configured corpus (rejection sampling), for one that does. Small models need
+Three sources of episodes. Demonstrations, which a scripted reader plays in fresh random worlds, and demonstrations by the gold sections
+of the configured corpus are for a model that does not know the format. The model's own right episodes on that corpus (rejection
+sampling) are for one that does. Small models need
 one of them: reward teaches nothing where no episode is ever right.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -18,13 +20,14 @@ from slmsearch.generate.torch_writer import TorchWriter
 from slmsearch.generate.writer import Sampling
 from slmsearch.judge import Judge, make_judge
 from slmsearch.judge.qualify import require_qualified
-from slmsearch.learn.sft import Encoded, demonstrated, encode_episode, repeated
+from slmsearch.learn.gold import demonstrate_gold
+from slmsearch.learn.sft import Encoded, demonstrated, encode_demonstration, encode_episode, fits, repeated
 from slmsearch.learn.teach import load_student, teach
 from slmsearch.searcher.episode import Episode
 from slmsearch.searcher.rollout import play_episodes
 from slmsearch.searcher.tools import Toolbox
 
-Source = Literal["demonstrations", "own"]
+Source = Literal["demonstrations", "gold", "own"]
 FACTS = "sft.json"
 
 
@@ -38,32 +41,63 @@ def start_cold(
     """Train `config.policy.model` by supervision and write the model that results.
 
     Args:
-        config: `sft` says how; `train.split` and `train.limit` name the questions of the model's own episodes.
+        config: `sft` says how; `train.split` and `train.limit` name the questions of `gold` and `own`.
         source: whose episodes.
         out: model directory, replaced as a whole when everything is done.
         say: told what is being done.
         on_log: progress, as in `train_sft`.
 
     Returns:
-        Source, episodes, steps and seconds, as `sft.json` in the directory says them.
+        Source, episodes, what was left out for which reason (`gold`), steps and seconds, as `sft.json` in the directory says them.
 
     Raises:
-        TrainingError: no episode of the model's own was right.
+        TrainingError: no episode of the model's own was right, or no question can be demonstrated.
         PreflightError: the judge that would say which are right has not passed its qualification.
     """
     if source == "own":
         require_qualified(config.judge, config.paths.data_dir)
     model, tokenizer = load_student(config)
-    found: list[Encoded] = []
-    facts: dict[str, Any] = {"source": source, "episodes": None}
-    if source == "own":
-        found = _own_episodes(config, TorchWriter(model.eval(), tokenizer, config.searcher.tool_role), say)
     dialogue = Dialogue(tokenizer, config.searcher.tool_role)
-    if found:
-        facts["episodes"] = len(found)
-    top_k = config.retrieval.top_k
-    stream = (lambda: repeated(found, config.sft.seed)) if found else (lambda: demonstrated(dialogue, config.sft, top_k, config.searcher))
-    return teach(config, config.sft, (model, tokenizer), stream, out, FACTS, facts, on_log)
+    facts: dict[str, Any] = {"source": source, "episodes": None}
+    if source == "demonstrations":
+        top_k = config.retrieval.top_k
+        return teach(
+            config,
+            config.sft,
+            (model, tokenizer),
+            lambda: demonstrated(dialogue, config.sft, top_k, config.searcher),
+            out,
+            FACTS,
+            facts,
+            on_log,
+        )
+    if source == "gold":
+        found, left_out = _gold_episodes(config, dialogue, say)
+        facts["left_out"] = dict(left_out)
+    else:
+        found = _own_episodes(config, TorchWriter(model.eval(), tokenizer, config.searcher.tool_role), say)
+    facts["episodes"] = len(found)
+    return teach(config, config.sft, (model, tokenizer), lambda: repeated(found, config.sft.seed), out, FACTS, facts, on_log)
+
+
+def _gold_episodes(config: RunConfig, dialogue: Dialogue, say: Callable[[str], None]) -> tuple[list[Encoded], Counter[str]]:
+    from slmsearch.evaluate.ground import make_ground
+    from slmsearch.learn.training import select_questions
+
+    ground = make_ground(config)
+    questions = select_questions(ground.questions.get(config.train.split, []), config.train.limit)
+    played, left_out = demonstrate_gold(questions, ground.toolbox)
+    encoded = [encode_demonstration(demonstration, dialogue, config.searcher) for _, demonstration in played]
+    kept = [episode for episode in encoded if fits(episode, config.searcher)]
+    left_out["too long"] = len(encoded) - len(kept)
+    reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.most_common() if count) or "none"
+    say(f"{len(kept)} demonstrations of {len(questions)} questions; left out: {reasons}")
+    if not kept:
+        raise TrainingError(
+            f"no question of the split {config.train.split!r} can be demonstrated ({reasons}): name gold sections in corpus.questions, "
+            "raise retrieval.top_k or searcher.max_episode_tokens"
+        )
+    return kept, +left_out
 
 
 def _own_episodes(config: RunConfig, writer: TorchWriter, say: Callable[[str], None]) -> list[Encoded]:

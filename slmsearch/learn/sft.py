@@ -92,6 +92,15 @@ def encode_episode(episode: Episode) -> Encoded:
     return Encoded([*episode.prompt_ids, *episode.completion_ids], [IGNORED] * prompt_tokens + labels, prompt_tokens)
 
 
+def fits(encoded: Encoded, searcher: SearcherConfig) -> bool:
+    """Tell whether a policy could have written an episode: neither it nor one of its turns is longer than `searcher` allows."""
+    longest = run = 0
+    for label in encoded.labels:
+        run = run + 1 if label != IGNORED else 0
+        longest = max(longest, run)
+    return longest <= searcher.max_turn_tokens and encoded.completion_tokens <= searcher.max_episode_tokens
+
+
 def demonstrated(dialogue: Dialogue, config: SftConfig, top_k: int, searcher: SearcherConfig) -> Iterator[Encoded]:
     """Encode demonstrations of fresh random worlds, without end; those longer than an episode may be are left out."""
     for demonstration in make_demonstrations(config, top_k, config.seed):

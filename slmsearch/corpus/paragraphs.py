@@ -1,0 +1,144 @@
+"""One paragraph a section (`corpus.sections: paragraphs`): pages rewritten so that every paragraph has a heading of its own.
+
+A small model reads a paragraph more easily than a page, and pages without headings have nothing else to choose from. The rewritten page is
+ordinary Markdown: section ids, passages, digests and index keys follow from it by the rules that hold for every page.
+
+- Paragraphs end at blank lines outside code fences. One of more than `MAX_CHARS` characters is cut at sentences, one without
+  sentences at spaces; code is not cut.
+- A paragraph under a heading repeats it: `history`, `history_2`, `history_3`. Headings below the title are all of level two, so that no
+  section reaches over others.
+- One above all headings, or after the first under the title, is `paragraph_N`, counted through the page's lead.
+"""
+
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import replace
+
+from slmsearch.corpus.library import Library
+from slmsearch.corpus.pages import Page, Section
+from slmsearch.corpus.questions import Question
+from slmsearch.corpus.sections import is_fence_end, outline, read_fence
+
+MAX_CHARS = 1500
+"""Characters of a paragraph; `searcher.max_section_chars` shows as many at once by default."""
+_SENTENCE_END = re.compile(r"(?<=[.!?])[\"\u201d\u2019')\]]*\s+(?=[\"\u201c\u2018'(\[]*[A-Z\u00c0-\u00de0-9])|\n")
+
+
+def split_paragraphs(page: Page) -> Page:
+    """Return the page with a heading before every paragraph; a page without text stays as it is."""
+    lines, headings = outline(page)
+    blocks: list[str] = []
+    first = next((line for line, _, _ in headings if line >= 0), len(lines))
+    lead = list(_paragraphs(lines[:first]))
+    count = 0
+    for index, (start, level, heading) in enumerate(headings):
+        is_title = index == 0 and level == 1
+        end = headings[index + 1][0] if index + 1 < len(headings) else len(lines)
+        own = list(_paragraphs(lines[start + 1 : end])) if start >= 0 else []
+        if index == 0:
+            own = [*lead, *own]
+        if is_title:
+            blocks.append(f"# {heading.strip()}" + (f"\n\n{own[0]}" if own else ""))
+            blocks += [f"## Paragraph {number}\n\n{text}" for number, text in enumerate(own[1:], start=2)]
+        else:
+            blocks += [f"## {heading.strip()}\n\n{text}" for text in own] or [f"## {heading.strip()}"]
+        count += len(own)
+    if not headings:
+        blocks = [f"## Paragraph {number}\n\n{text}" for number, text in enumerate(lead, start=1)]
+        count = len(lead)
+    return replace(page, content="\n\n".join(blocks) + "\n") if count else page
+
+
+def _paragraphs(lines: list[str]) -> Iterator[str]:
+    """Yield the paragraphs of lines that hold no heading, long ones in pieces."""
+    waiting: list[str] = []
+    fence = ""
+    for line in [*lines, ""]:
+        mark = read_fence(line)
+        if not fence:
+            if not line.strip():
+                yield from _pieces(waiting)
+                waiting = []
+                continue
+            fence = mark["fence"] if mark else ""
+        elif mark and is_fence_end(mark, fence):
+            fence = ""
+        waiting.append(line)
+    if any(line.strip() for line in waiting):  # a fence that is never closed
+        yield "\n".join(waiting).strip("\n")
+
+
+def _pieces(lines: list[str]) -> Iterator[str]:
+    text = "\n".join(lines)
+    if len(text) <= MAX_CHARS or any(read_fence(line) for line in lines):
+        if text.strip():
+            yield text
+        return
+    piece = ""
+    ends = [match.end() for match in _SENTENCE_END.finditer(text)]
+    for start, end in zip([0, *ends], [*ends, len(text)], strict=True):
+        sentence = text[start:end]
+        if piece and len(piece) + len(sentence.rstrip()) > MAX_CHARS:
+            yield piece.strip()
+            piece = ""
+        piece += sentence
+        if len(piece.strip()) > MAX_CHARS:
+            *whole, piece = textwrap.wrap(piece, MAX_CHARS, break_on_hyphens=False)
+            yield from whole
+            piece += " "
+    if piece.strip():
+        yield piece.strip()
+
+
+def place_questions(questions: list[Question], before: Library, after: Library) -> list[Question]:
+    """Find the paragraphs that questions mean which name sections, or only pages, of a corpus before it was split.
+
+    A named section stands for that of its paragraphs which holds the answer, or else for its first; sections of the split corpus are
+    taken as they are. Where only a page is named, and one of its paragraphs alone holds the answer, that one is meant.
+
+    Args:
+        questions: as their source gives them.
+        before: the pages as they were.
+        after: the same pages, split.
+    """
+    return [_place(question, before, after) for question in questions]
+
+
+def _place(question: Question, before: Library, after: Library) -> Question:
+    if question.section_ids:
+        placed = tuple(_paragraph(question, section_id, before, after) for section_id in question.section_ids)
+        return replace(question, section_ids=placed)
+    if len(question.page_ids) != 1:
+        return question
+    holding = _holding(question, after.sections(question.page_ids[0]))
+    return replace(question, section_ids=(holding[0].id,), hops=1) if len(holding) == 1 else question
+
+
+def _paragraph(question: Question, section_id: str, before: Library, after: Library) -> str:
+    """Return the id of the paragraph that holds the answer; where none does, the given one or else the section's first."""
+    named, whole = after.section(section_id), before.section(section_id)
+    inside = [] if named is None else [named]
+    if whole:
+        text = _squeezed(whole.text)
+        inside += [section for section in after.sections(whole.page_id) if section != named and _squeezed(_body(section)) in text]
+    holding = _holding(question, inside)
+    return (holding or inside)[0].id if inside else section_id
+
+
+def _holding(question: Question, sections: list[Section]) -> list[Section]:
+    """Return the sections that hold an answer as whole words, in any case and spacing; where there is none, those that hold it at all."""
+    answers = [answer for answer in map(_squeezed, question.answers) if answer]
+    words = [re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)", re.IGNORECASE) for answer in answers]
+    texts = [(section, _squeezed(_body(section))) for section in sections]
+    whole = [section for section, text in texts if any(word.search(text) for word in words)]
+    return whole or [section for section, text in texts if any(answer in text for answer in answers)]
+
+
+def _body(section: Section) -> str:
+    """The section's text without its heading line."""
+    return section.text.partition("\n")[2] if section.text.startswith("#") else section.text
+
+
+def _squeezed(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,90 @@
+"""Demonstrations from gold sections: for any corpus whose questions name the sections that answer them.
+
+The demonstrator searches for the question, reads the gold section and answers, through the tools and the index that the policy will
+use. It writes only what a policy could have known: a page that a search showed, a section that a hint or a list of sections showed.
+Questions it cannot play so are left out and counted.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
+from slmsearch.learn.demonstrations import Demonstration
+from slmsearch.searcher.episode import ToolCall, ToolResult
+from slmsearch.searcher.parsing import render_answer, render_call
+from slmsearch.searcher.tools import READ, SEARCH, VIEW, Toolbox
+
+NO_GOLD, NOT_FOUND, NOT_HINTED, NO_SECTION = "no gold section", "page not found", "section not hinted", "no such section"
+BATCH = 64
+"""Questions whose searches are served together."""
+
+
+class Unplayable(Exception):
+    """A question cannot be demonstrated; the message is the reason that is counted."""
+
+
+def demonstrate_gold(questions: Sequence[Question], toolbox: Toolbox) -> tuple[list[tuple[Question, Demonstration]], Counter[str]]:
+    """Play questions by their gold sections.
+
+    Args:
+        questions: those without gold sections are left out.
+        toolbox: tools over their corpus, as the policy will have them.
+
+    Returns:
+        Demonstrated questions in order, and how many were left out for which reason.
+    """
+    left_out: Counter[str] = Counter()
+    found: list[tuple[Question, Demonstration]] = []
+    playable = [question for question in questions if question.section_ids and question.answer != UNKNOWN_ANSWER]
+    left_out[NO_GOLD] = len(questions) - len(playable)
+    for start in range(0, len(playable), BATCH):
+        batch = playable[start : start + BATCH]
+        searched = toolbox.serve([ToolCall(SEARCH, question.question) for question in batch])
+        for question, result in zip(batch, searched, strict=True):
+            try:
+                found.append((question, _play(question, result, toolbox)))
+            except Unplayable as reason:
+                left_out[str(reason)] += 1
+    return found, +left_out
+
+
+def _play(question: Question, searched: ToolResult, toolbox: Toolbox) -> Demonstration:
+    turns = [(render_call(ToolCall(SEARCH, question.question)), searched.text)]
+    for section_id in question.section_ids:
+        section = toolbox.library.section(section_id)
+        if section is None:
+            raise Unplayable(NO_SECTION)
+        if section.page_id not in searched.page_ids:
+            searched = _search_again(section.page_id, turns, toolbox)
+        if not toolbox.section_hints:
+            viewed = toolbox.serve([ToolCall(VIEW, section.page_id)])[0]
+            turns.append((render_call(ToolCall(VIEW, section.page_id)), viewed.text))
+        elif f"({section_id})" not in searched.text:
+            raise Unplayable(NOT_HINTED)
+        turns += _read(section_id, question, toolbox)
+    return Demonstration(question.question, (*turns, (render_answer(question.answer), "")))
+
+
+def _search_again(page_id: str, turns: list[tuple[str, str]], toolbox: Toolbox) -> ToolResult:
+    """Search for a page by its title, which must stand in what was read: nothing else could have led there."""
+    page = toolbox.library.page(page_id)
+    if page is None or len(turns) == 1 or page.title not in turns[-1][1]:
+        raise Unplayable(NOT_FOUND)
+    call = ToolCall(SEARCH, page.title)
+    result = toolbox.serve([call])[0]
+    if page_id not in result.page_ids:
+        raise Unplayable(NOT_FOUND)
+    turns.append((render_call(call), result.text))
+    return result
+
+
+def _read(section_id: str, question: Question, toolbox: Toolbox) -> list[tuple[str, str]]:
+    """Read a section, a long one up to the piece that holds the answer; its first piece alone where none does."""
+    turns: list[tuple[str, str]] = []
+    number = 1
+    while (result := toolbox.serve([call := ToolCall(READ, section_id if number == 1 else f"{section_id}#{number}")])[0]).served:
+        turns.append((render_call(call), result.text))
+        if any(answer.lower() in result.text.lower() for answer in question.answers):
+            return turns
+        number += 1
+    return turns[:1]

@@ -1,0 +1,125 @@
+"""Demonstrations from gold sections: what they write, what they leave out, and the command that learns from them."""
+
+import json
+
+import pytest
+
+from slmsearch.config import CorpusConfig, PathsConfig, PolicyConfig, RunConfig, SearcherConfig, SftConfig
+from slmsearch.corpus.library import Library
+from slmsearch.corpus.pages import Page
+from slmsearch.corpus.questions import Question
+from slmsearch.errors import TrainingError
+from slmsearch.evaluate import ground
+from slmsearch.learn.cold_start import start_cold
+from slmsearch.learn.demonstrations import TitleIndex
+from slmsearch.learn.gold import NO_GOLD, NO_SECTION, NOT_FOUND, NOT_HINTED, demonstrate_gold
+from slmsearch.retrieval.hits import Hit
+from slmsearch.searcher.parsing import parse_turn
+from slmsearch.searcher.tools import Toolbox
+
+PAGES = [
+    Page("mira", "Mira", "# Mira\n\nA poet from Dunmar.\n\n## Life\n\nBorn in 1823.\n"),
+    Page("dunmar", "Dunmar", "# Dunmar\n\nA town.\n\n## River\n\n" + "It flows. " * 200 + "It is 18 km long.\n"),
+    Page("zzz", "Zzz", "# Zzz\n\nNothing.\n"),
+]
+LIBRARY = Library(PAGES)
+
+
+def ask(text, answer, *section_ids, **fields):
+    return Question(text, text, answer, section_ids=section_ids, page_ids=tuple(s.split(":")[0] for s in section_ids), **fields)
+
+
+class HintedIndex(TitleIndex):
+    """Hints at the second section of each page."""
+
+    def search(self, queries, top_k):
+        found = super().search(queries, top_k)
+        return [[Hit(h.page_id, h.title, h.score, LIBRARY.sections(h.page_id)[-1].id) for h in hits] for hits in found]
+
+
+def play(questions, hints=False, top_k=1):
+    toolbox = Toolbox(LIBRARY, HintedIndex(LIBRARY), top_k, max_section_chars=1500, section_hints=hints)
+    found, left_out = demonstrate_gold(questions, toolbox)
+    return [[message for message, _ in demonstration.turns] for _, demonstration in found], dict(left_out)
+
+
+def test_it_searches_views_reads_and_answers_through_the_tools():
+    (turns,), left_out = play([ask("When was Mira born?", "1823", "mira:life")])
+    assert turns == [
+        '<tool>search_pages("When was Mira born?")</tool>',
+        '<tool>view_sections("mira")</tool>',
+        '<tool>read_section("mira:life")</tool>',
+        "<answer>1823</answer>",
+    ]
+    assert left_out == {}
+    assert all(parse_turn(turn) for turn in turns)
+
+
+def test_with_hints_it_reads_what_the_search_hinted_at():
+    found, left_out = play([ask("When was Mira born?", "1823", "mira:life"), ask("What was Mira?", "A poet", "mira:mira")], hints=True)
+    assert [len(turns) for turns in found] == [3]
+    assert left_out == {NOT_HINTED: 1}
+
+
+def test_two_hops_go_over_the_title_that_was_read_and_long_sections_are_turned_over():
+    (turns,), _ = play([ask("How long is the river of Mira's town?", "18 km", "mira:mira", "dunmar:river")])
+    assert turns[3:] == [
+        '<tool>search_pages("Dunmar")</tool>',
+        '<tool>view_sections("dunmar")</tool>',
+        '<tool>read_section("dunmar:river")</tool>',
+        '<tool>read_section("dunmar:river#2")</tool>',
+        "<answer>18 km</answer>",
+    ]
+
+
+def test_what_no_policy_could_have_played_is_left_out_and_counted():
+    questions = [
+        ask("Who is Mira?", "I don't know", "mira:mira"),
+        ask("Who is Mira?", "a poet"),
+        ask("When was Mira born?", "1823", "dunmar:river"),
+        ask("When was Mira born?", "1823", "mira:gone"),
+        ask("When was Mira born?", "nothing", "mira:life", "zzz:zzz"),
+    ]
+    assert play(questions) == ([], {NO_GOLD: 2, NOT_FOUND: 2, NO_SECTION: 1})
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    """A configured corpus of three pages with an index over titles."""
+    rows = [{"id": page.id, "title": page.title, "content": page.content} for page in PAGES]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = [{"id": str(i), "question": f"When was Mira {i} born?", "answer": "1823", "section_ids": ["mira:life"]} for i in range(4)]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps({**row, "page_ids": ["mira"]}) + "\n" for row in asked))
+    monkeypatch.setattr(ground, "build_index", lambda *_: "titles")
+    monkeypatch.setattr(ground, "open_index", lambda *_: TitleIndex(LIBRARY))
+    return CorpusConfig(pages=str(tmp_path / "p.jsonl"), questions=str(tmp_path / "q.jsonl"))
+
+
+def make_config(corpus, model_dir, tmp_path, split, **searcher):
+    return RunConfig(
+        corpus=corpus,
+        paths=PathsConfig(data_dir=str(tmp_path / "data")),
+        policy=PolicyConfig(model=str(model_dir), device="cpu"),
+        searcher=SearcherConfig(**searcher),
+        sft=SftConfig(steps=1, batch_size=2, tokens_per_batch=512, context_weight=0.0),
+        train={"split": split},
+    )
+
+
+def test_the_command_teaches_from_gold(corpus, model_dir, tmp_path):
+    split = next(split for split in ("train", "validation", "test") if ground_questions(corpus, tmp_path)[split])
+    said = []
+    config = make_config(corpus, model_dir, tmp_path, split, max_turn_tokens=60, max_episode_tokens=400)
+    facts = start_cold(config, "gold", tmp_path / "out", said.append)
+    assert (facts["episodes"], facts["left_out"]) == (4, {})
+    assert "4 demonstrations of 4 questions" in said[0]
+    short = make_config(corpus, model_dir, tmp_path, split, max_turn_tokens=2)
+    with pytest.raises(TrainingError, match="4 too long"):
+        start_cold(short, "gold", tmp_path / "none", said.append)
+    assert not (tmp_path / "none").exists()
+
+
+def ground_questions(corpus, tmp_path):
+    from slmsearch.corpus.store import build_corpus, load_corpus
+
+    return load_corpus(tmp_path / "corpora", build_corpus(corpus, tmp_path / "corpora")).questions
