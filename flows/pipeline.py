@@ -24,6 +24,7 @@ from slmsearch.config import RunConfig
 from slmsearch.corpus.fingerprint import source_key
 from slmsearch.keys import content_key
 from slmsearch.planner.sources import problems_key
+from tasks.child import keeping_child
 from tasks.environment import describe_environment
 from tasks.reconcile import label_flow_run
 from tasks.tracking import FLOW_RUN, Tracker, describe_stop, open_tracker
@@ -103,7 +104,7 @@ def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], Non
     key = content_key(flow=name, source=source, config=_deciding(config))
     tracker = open_tracker(config)
     tracker.end_orphans()
-    with tracker.run(name, key, tags=_flow_tags()) as run_id:
+    with tracker.run(name, key, tags=_flow_tags()) as run_id, keeping_child():
         tracker.record_params(run_id, _of_the_system(config))
         tracker.record_json(run_id, recordable(config), "config.json")
         tracker.record_json(run_id, describe_environment(), "environment.json")

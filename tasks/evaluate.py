@@ -2,20 +2,20 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from prefect import task
 
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.evaluate.plan_policies import evaluate_plans
+from slmsearch.evaluate.play import play_evaluation
 from slmsearch.evaluate.policies import PolicySpec
-from slmsearch.evaluate.run import eval_key, eval_sources, evaluate_policy, select_questions
-from slmsearch.evaluate.store import has_evaluation, load_evaluation, load_rows, write_evaluation
-from slmsearch.sandbox.client import make_programs
-from slmsearch.searcher.tools import Toolbox
+from slmsearch.evaluate.run import eval_key, select_questions
+from slmsearch.evaluate.store import has_evaluation, load_evaluation, load_rows
 from tasks.caching import cached
-from tasks.places import corpora_dir, evals_dir, index_dir
+from tasks.child import in_child
+from tasks.places import corpora_dir, evals_dir
 from tasks.progress import Progress
 
 
@@ -44,14 +44,9 @@ def evaluate_task(
         config: run.
         plans_of: for the control whose plans are another evaluation's.
     """
-    spec, questions = PolicySpec(name, policy, plans_of), questions_of(digest, config)
     if not has_evaluation(evals_dir(config), key):
         with Progress(f"evaluate {name}", "questions") as progress:
-            if config.system == "planner":
-                evaluation = evaluate_plans(questions, spec, config, evals_dir(config), progress)
-            else:
-                evaluation = evaluate_policy(questions, open_toolbox(digest, index_key, config), spec, config, progress)
-        write_evaluation(evals_dir(config), key, evaluation, eval_sources(questions, index_key, spec, config), digest)
+            in_child(play_evaluation, key, PolicySpec(name, policy, plans_of), digest, index_key, config, progress=progress)
     stored = load_evaluation(evals_dir(config), key)
     return {"key": key, "n": len(stored.rows), "metrics": stored.metrics, "slices": stored.slices, "seconds": stored.seconds}
 
@@ -79,24 +74,11 @@ def name_evaluation(spec: PolicySpec, digest: str, index_key: str, config: RunCo
 
 def questions_of(digest: str, config: RunConfig) -> Sequence[Question]:
     """Return the questions that a run evaluates on."""
-    return select_questions(_open_corpus(str(corpora_dir(config)), digest).questions, config.evaluate)
+    return select_questions(_load_questions(corpora_dir(config), digest), config.evaluate)
 
 
 @lru_cache(maxsize=2)
-def _open_corpus(corpora: str, digest: str) -> Any:
-    from pathlib import Path
+def _load_questions(corpora: Path, digest: str) -> dict[str, list[Question]]:
+    from slmsearch.corpus.store import load_questions
 
-    from slmsearch.corpus.store import load_corpus
-
-    return load_corpus(Path(corpora), digest)
-
-
-@lru_cache(maxsize=1)
-def open_toolbox(digest: str, index_key: str, config: RunConfig) -> Toolbox:
-    """Open corpus and index for playing; kept, because a run plays many policies over the same."""
-    from slmsearch.retrieval.open import open_index
-
-    library = _open_corpus(str(corpora_dir(config)), digest).library
-    index = open_index(index_dir(config), index_key, config.retrieval)
-    programs = make_programs(config, digest, index_key)
-    return Toolbox(library, index, config.retrieval.top_k, config.searcher.max_section_chars, programs, config.searcher.section_hints)
+    return load_questions(corpora, digest)

@@ -6,6 +6,7 @@ from prefect import task
 
 from slmsearch.config import RunConfig
 from tasks.caching import cached
+from tasks.child import in_child
 from tasks.places import corpora_dir, index_dir
 from tasks.progress import Progress
 
@@ -29,6 +30,7 @@ def build_index_task(key: str, data_dir: str, code: str, digest: str, config: Ru
     from slmsearch.retrieval.versions import read_version
 
     with Progress("index", "passages") as progress:
-        built = build_index(corpora_dir(config) / digest, index_dir(config), config.retrieval, progress, current=current)
+        folders = corpora_dir(config) / digest, index_dir(config)
+        built = in_child(build_index, *folders, config.retrieval, progress=progress, current=current)
     manifest = read_version(index_dir(config), built)
     return {"key": built, "pages": manifest.pages, "passages": manifest.passages, "recall": manifest.recall}

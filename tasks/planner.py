@@ -8,12 +8,13 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from slmsearch.config import RunConfig
-from slmsearch.corpus.store import load_corpus, read_manifest
+from slmsearch.corpus.store import load_corpus, load_questions, read_manifest
 from slmsearch.learn.examples import EXAMPLES, read_examples
 from slmsearch.learn.job import make_job
 from slmsearch.planner.checks import check_problems
 from slmsearch.planner.sources import build_problems
 from tasks.caching import cached
+from tasks.child import in_child
 from tasks.places import corpora_dir, training_dir
 from tasks.progress import Progress
 from tasks.tracking import open_tracker
@@ -49,8 +50,6 @@ def plan_sft_task(key: str, digest: str, run_id: str, config: RunConfig) -> dict
         run_id: MLflow run of the curves.
         config: run.
     """
-    from slmsearch.learn.plan_sft import train_plan_sft
-
     tracker, out = open_tracker(config), training_dir(config, f"sft-{key}")
     done = tracker.last_step(run_id)
     with Progress("planner SFT", "steps") as progress:
@@ -60,8 +59,8 @@ def plan_sft_task(key: str, digest: str, run_id: str, config: RunConfig) -> dict
             if step > done and "loss" in metrics:
                 tracker.record_steps(run_id, [(step, {"loss": metrics["loss"]}, time.time())])
 
-        questions = load_corpus(corpora_dir(config), digest).questions.get(config.train.split, [])
-        facts = train_plan_sft(config, questions, out, on_log=on_log)
+        questions = load_questions(corpora_dir(config), digest).get(config.train.split, [])
+        facts: dict[str, Any] = in_child("slmsearch.learn.plan_sft:train_plan_sft", config, questions, out, on_log=on_log)
     return {"model": str(out), **facts}
 
 

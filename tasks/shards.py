@@ -5,15 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from slmsearch.config import RunConfig
-from slmsearch.evaluate.plan_policies import evaluate_plans
+from slmsearch.evaluate.play import play_evaluation
 from slmsearch.evaluate.policies import PolicySpec
-from slmsearch.evaluate.run import eval_sources, evaluate_policy
-from slmsearch.evaluate.shards import Shard, has_shard, merge_shards, remove_shards, shards_dir, write_shard
+from slmsearch.evaluate.run import eval_sources
+from slmsearch.evaluate.shards import Shard, has_shard, merge_shards, remove_shards, shards_dir
 from slmsearch.evaluate.store import write_evaluation
 from slmsearch.learn.models import model_hash
 from slmsearch.retrieval.share import pull_version, push_version
 from slmsearch.sharing import fetch, forget, is_shared, share
-from tasks.evaluate import open_toolbox, questions_of
+from tasks.child import in_child
+from tasks.evaluate import questions_of
 from tasks.places import corpora_dir, evals_dir, index_dir, shared_models_dir
 from tasks.progress import Progress
 
@@ -33,15 +34,9 @@ def play_shard(key: str, shard: Shard, spec: PolicySpec, digest: str, index_key:
         config: run.
     """
     found = has_shard(evals_dir(config), key, shard)
-    questions = questions_of(digest, config)
     if not found:
-        part, total = shard.take(questions), len(questions)
         with Progress(f"evaluate {spec.name}, shard {shard.name}", "questions") as progress:
-            if config.system == "planner":
-                played = evaluate_plans(part, spec, config, evals_dir(config), progress, total)
-            else:
-                played = evaluate_policy(part, open_toolbox(digest, index_key, config), spec, config, progress, total)
-        write_shard(evals_dir(config), key, shard, played, eval_sources(questions, index_key, spec, config), digest)
+            in_child(play_evaluation, key, spec, digest, index_key, config, shard, progress=progress)
     return {"n": shard.stop - shard.start, "found": found, "host": socket.gethostname()}
 
 

@@ -15,6 +15,7 @@ from slmsearch.learn.control import train_control
 from slmsearch.learn.job import TrainJob, make_job
 from slmsearch.learn.launch import getting_ready, read_judge_state, read_preflight, train
 from slmsearch.learn.reports import Collapse, StepReport
+from tasks.child import end_child, in_child
 from tasks.mirror import mirrored
 from tasks.places import control_dir
 from tasks.progress import Progress
@@ -50,6 +51,7 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> d
             resource = {"prefect.resource.id": f"slmsearch.training.{job.train_key}", "prefect.resource.name": "training"}
             emit_event("slmsearch.train.collapsed", resource=resource, payload={"step": step, **asdict(collapse)})
 
+        end_child()
         result = train(job, on_step, after_step=tracker.last_step(run_id))
     if checks := read_preflight(job):
         tracker.record_json(run_id, {"checks": checks}, "preflight.json")
@@ -83,7 +85,7 @@ def train_control_task(key: str, run_id: str, config: RunConfig) -> dict[str, An
             if step > done:
                 tracker.record_steps(run_id, [(step, _project_names(metrics), time.time())])
 
-        facts = train_control(config, control_dir(config, key), on_log)
+        facts = in_child(train_control, config, control_dir(config, key), on_log=on_log)
     return {"model": str(control_dir(config, key)), **facts}
 
 

@@ -123,6 +123,16 @@ def load_corpus(corpora_dir: Path, digest: str) -> Corpus:
     Raises:
         CorpusError: it is missing, half-written or changed since it was made.
     """
+    questions = load_questions(corpora_dir, digest)
+    return Corpus(digest, Library(read_pages(corpora_dir / digest)), questions)
+
+
+def load_questions(corpora_dir: Path, digest: str) -> dict[str, list[Question]]:
+    """Load the questions of a materialised corpus by split, without its pages.
+
+    Raises:
+        CorpusError: as for `load_corpus`.
+    """
     directory = corpora_dir / digest
     manifest = read_manifest(directory)
     if manifest.digest != digest or not is_complete(directory):
@@ -130,7 +140,7 @@ def load_corpus(corpora_dir: Path, digest: str) -> Corpus:
     questions: dict[str, list[Question]] = {split: [] for split in SPLITS}
     for question, split in read_questions(directory):
         questions[split].append(question)
-    return Corpus(digest, Library(read_pages(directory)), questions)
+    return questions
 
 
 def read_manifest(directory: Path) -> CorpusManifest:

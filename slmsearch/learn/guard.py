@@ -59,18 +59,18 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def make_environment(present: dict[str, str], variables: dict[str, str], num_processes: int, import_from: str) -> dict[str, str]:
-    """Make the environment of a training process.
+def make_environment(present: dict[str, str], variables: dict[str, str], num_processes: int | None, import_from: str) -> dict[str, str]:
+    """Make the environment of a child process.
 
     Args:
         present: the environment this process was started with.
         variables: added, over what is there.
-        num_processes: training processes that share this machine.
+        num_processes: training processes that share this machine; None leaves threads as the starter has them.
         import_from: directory in which Python looks for packages first.
     """
-    threads = max(1, _num_cpus() // num_processes)
-    # Without a number of threads, `accelerate launch` sets one.
-    environment = {"OMP_NUM_THREADS": str(threads), **present, **variables}
+    environment = {**present, **variables}
+    if num_processes is not None:  # without a number of threads, `accelerate launch` sets one
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, _num_cpus() // num_processes)))
     environment["PYTHONPATH"] = os.pathsep.join([import_from, *filter(None, [present.get("PYTHONPATH")])])
     if num_processes == 1:
         # With several devices in sight and one process, transformers would wrap the model in DataParallel, which TRL refuses.

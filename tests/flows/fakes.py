@@ -1,6 +1,7 @@
 """A small corpus and stand-ins for what takes minutes: the embedder, the model, training."""
 
 import hashlib
+import importlib
 import json
 import re
 import shutil
@@ -125,6 +126,25 @@ class FakeTraining:
         return {"steps": config.control.steps, "seconds": 2.5}
 
 
+class ChildHere:
+    """Stands in for the child process: calls the function here, where the stand-ins are."""
+
+    def __enter__(self) -> "ChildHere":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def call(self, function: Callable[..., Any] | str, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(function, str):
+            module, _, name = function.partition(":")
+            function = getattr(importlib.import_module(module), name)
+        return function(*args, **kwargs)
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
 def replace_heavy_parts(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     """Put stand-ins where models would be loaded: the untrained policy knows nothing, the trained one searches and reads."""
     from slmsearch.evaluate import run
@@ -142,6 +162,7 @@ def replace_heavy_parts(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     monkeypatch.setattr(run, "make_policy_writer", make_writer)
     for module in ("slmsearch.retrieval.build", "slmsearch.retrieval.open"):
         monkeypatch.setattr(f"{module}.load_embedder", lambda config: embedder)
+    monkeypatch.setattr("tasks.child.Child", ChildHere)
     monkeypatch.setattr("tasks.train.train", training.train)
     monkeypatch.setattr("tasks.train.getting_ready", lambda job: nullcontext())
     monkeypatch.setattr("tasks.train.train_control", training.train_control)
