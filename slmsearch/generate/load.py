@@ -47,11 +47,14 @@ def make_seats(policy: PolicyConfig, tool_role: str = "tool") -> tuple[Writer, C
 
 
 def load_model(policy: PolicyConfig, keep_adapter: bool = False) -> tuple[Any, Any]:
-    """Load model and tokenizer, with the policy's adapter merged into the weights if it names one.
+    """Load model and tokenizer, with the policy's adapter if it names one: merged into float32 weights, laid over all others.
+
+    Merged into bfloat16 weights most of a young adapter would be rounded away, into 4-bit ones nearly all of it: what was measured
+    would not be what was trained.
 
     Args:
         policy: what to load.
-        keep_adapter: leave the adapter beside the weights, so that it can be switched off.
+        keep_adapter: leave the adapter beside float32 weights, too, so that it can be switched off.
 
     Raises:
         ModelError: a path is missing or damaged, a Hub id cannot be fetched, or the adapter belongs to another base.
@@ -68,8 +71,7 @@ def load_model(policy: PolicyConfig, keep_adapter: bool = False) -> tuple[Any, A
     except (OSError, ValueError, ImportError) as error:
         raise ModelError(f"cannot load model {policy.model!r}: {first_line(error)}; give a path or Hub id in policy.model") from error
     if policy.adapter:
-        # Merged into 4-bit weights an adapter would be rounded with them.
-        model = merge_adapter(model, policy.adapter, keep=keep_adapter or policy.load_in_4bit)
+        model = merge_adapter(model, policy.adapter, keep=keep_adapter or policy.load_in_4bit or model.dtype != torch.float32)
     return (model if quantised else model.to(device)), tokenizer
 
 
