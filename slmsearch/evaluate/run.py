@@ -25,7 +25,7 @@ from slmsearch.searcher.episode import Episode
 from slmsearch.searcher.prompt import PROMPT_VERSION, describe_searcher
 from slmsearch.searcher.tools import Toolbox
 
-EVALUATION_VERSION = 1
+EVALUATION_VERSION = 2
 """Part of every evaluation key; raise it when playing, grading or the rows' fields change."""
 
 Progress = Callable[[int, int], None]
