@@ -26,10 +26,10 @@ def test_recorded_keys_of_the_searcher(config):
     assert job.train_key(config, "digest", "index") == "aad071f0d2c62a616aa9"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config) for spec in specs]
-    assert keys == ["44f36f3515a2c55b8408", "46849c2f2b20eef2ae41", "86ca6269915921424e87"]
+    assert keys == ["58d0c4be22a53e42df9a", "8911dd38ec2540d20b26", "38bfc2a9c3913e2a2c4a"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
     assert job.train_key(other, "digest", "index") == "cc585740fba845c8d28e"
-    assert eval_key(QUESTIONS, "index", specs[0], other) == "7d0b2879cd52b2484986"
+    assert eval_key(QUESTIONS, "index", specs[0], other) == "485b9caf915c2d45ecbd"
 
 
 def test_a_planners_settings_are_not_in_the_searchers_keys(config):
