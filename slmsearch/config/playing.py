@@ -1,10 +1,21 @@
 """Playing and judging an episode."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from slmsearch.config.sections import Fraction, Section
+
+
+class FrozenDict(dict[str, bool | int | float | str]):
+    """A mapping that is a key itself, as every section is; it is not to be changed."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+
+Variables = Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")], bool | int | float | str], AfterValidator(FrozenDict)]
+"""Names and values of a template's variables."""
 
 
 class SearcherConfig(Section):
@@ -19,13 +30,16 @@ class SearcherConfig(Section):
     max_seconds: float = Field(default=0.0, ge=0)
     """Wall time of a batch of episodes; 0 sets no limit."""
     max_section_chars: int = Field(default=1500, ge=100)
-    """A longer section is read in pages of this size: `section_id#2` is the second."""
+    """A longer section, or list of a page's sections, is shown in pages of this size: `section_id#2` is the second."""
     section_hints: bool = False
     """A search also shows each page's best section, `page_id: title (section_id)`: a turn less for a model that uses it."""
     system_prompt: str | None = None
     """Text of the system message; None takes the built-in one for instruct models, "" sends none."""
     tool_role: Literal["tool", "user"] = "tool"
     """Role under which tool results enter the chat template."""
+    malformed: Literal["tell", "end"] = "tell"
+    """What a message that holds neither a call nor an answer leads to: one line that says what is wrong with it, and the end only if the
+    next one is malformed, too; or the end at once."""
     programs: bool = False
     """The model may also write a Python program in `<code>`, which runs in the sandbox; raise `max_turn_tokens` with it."""
 
@@ -84,6 +98,8 @@ class PolicyConfig(Section):
     load_in_4bit: bool = False
     """Load the weights as 4-bit NF4 (bitsandbytes, extra `gpu`); an adapter trained on them is QLoRA."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    chat_template_kwargs: Variables = FrozenDict()
+    """Variables of the chat template, wherever it is rendered; `{enable_thinking: false}` for Qwen3 models that otherwise think."""
     base_url: str | None = None
     """OpenAI-compatible endpoint that serves `model`; None loads it here."""
     api_key: SecretStr | None = None

@@ -59,7 +59,7 @@ def ask(
         config = config.model_copy(update={"planner": planner, "searcher": searcher})
     system: System = make_planner(config) if config.system == "planner" else make_system(config)[0]
     asked = [Question(f"q{i}", text, "") for i, text in enumerate(questions)]
-    writer = OpenAIWriter(model, base_url, api_key, config.searcher.tool_role)
+    writer = OpenAIWriter(model, base_url, api_key, config.searcher.tool_role, template_kwargs=config.policy.chat_template_kwargs)
     sampling = Sampling(temperature, config.evaluate.seed, system.limits.max_turn_tokens)
     episodes = system.complete(asked, system.play(asked, writer, sampling))
     broken = next((episode.failure for episode in episodes if episode.failure), "")

@@ -73,11 +73,12 @@ def describe_policy(spec: PolicySpec, config: RunConfig) -> dict[str, Any]:
         return {"baseline": spec.name, "plans_of": spec.plans_of, "seed": config.evaluate.seed}
     if policy is None:
         return {"baseline": spec.name, "seed": config.evaluate.seed if spec.name == RANDOM else None}
+    template = {"chat_template_kwargs": policy.chat_template_kwargs} if policy.chat_template_kwargs else {}
     if policy.base_url:
-        return {"served": policy.model, "base_url": policy.base_url}
+        return {"served": policy.model, "base_url": policy.base_url, **template}
     adapter = model_hash(policy.adapter) if policy.adapter else None
     precision = "nf4" if policy.load_in_4bit else policy.dtype
-    return {"model": model_hash(policy.model, policy.revision), "adapter": adapter, "dtype": precision}
+    return {"model": model_hash(policy.model, policy.revision), "adapter": adapter, "dtype": precision, **template}
 
 
 def make_policy_writer(spec: PolicySpec, toolbox: Toolbox, config: RunConfig) -> Writer:

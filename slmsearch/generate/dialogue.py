@@ -1,18 +1,32 @@
 """Chat templates to token ids, piece by piece.
 
-Template text and contents are tokenised apart: special tokens written inside a question or a tool result stay plain text,
+Template text and contents are tokenised apart: special and added tokens written inside a question or a tool result stay plain text,
 and the ids between two turns depend on nothing the policy sampled. Works with every template that prints contents
 unchanged; `Dialogue` checks that when it is made.
 """
 
+import re
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any
+
+from jinja2 import TemplateError
 
 from slmsearch.errors import ModelError
 from slmsearch.generate.writer import Message
+from slmsearch.searcher.thinking import THINK, after_thinking
 
 _MARK = "\u2063{}\u2063"
 """Invisible separators around a number stand for a content while the template is rendered."""
+_TAG = re.compile(r"<[^<>\s]+>|\[/?\w+\]")
+"""What looks like markup in a template's own text."""
+CUT = "\n(cut off: no room is left for the rest)"
+"""Ends a tool result that was shortened."""
+MIN_SHOWN = 16
+"""Tokens of a tool result that are worth showing; with room for fewer the episode ends."""
+RESERVED = 16
+"""Tokens that a shortened tool result leaves for the turn: enough for an answer."""
 
 
 class Dialogue:
@@ -26,69 +40,166 @@ class Dialogue:
             tool_role: role under which tool results are rendered.
 
         Raises:
-            ModelError: there is no template, or it does not print contents unchanged and in order.
+            ModelError: there is no template or no end-of-turn token, the template refuses a role, does not print contents unchanged and
+                in order, or begins every turn inside `<think>`.
         """
         if not tokenizer.chat_template:
             raise ModelError("the model's tokenizer has no chat template: choose an instruct model or set tokenizer.chat_template")
+        if tokenizer.eos_token is None:
+            raise ModelError("the model's tokenizer has no end-of-turn token (eos_token): choose an instruct model")
         self.tokenizer = tokenizer
         self.tool_role = tool_role
-        self.end_id: int = tokenizer.eos_token_id
-        self._between = self._render_between()
+        closing, self._between = self._render_between()
+        self.end_id: int = closing
+        """The token with which the template ends an assistant message."""
+        self.end_ids = {closing, tokenizer.eos_token_id}
+        """Tokens with which the policy ends a turn."""
+        own = set(_TAG.findall("".join(self._between)))
+        added = {token.content for token in tokenizer.added_tokens_decoder.values()}
+        self._markers = [marker for marker in sorted(own | added) if len(marker) > 1 and marker.strip()]
+        self._added = frozenset(tokenizer.added_tokens_decoder)
 
     def encode_prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Encode the opening messages, up to where the policy begins to write."""
+        """Encode the opening messages, up to where the policy begins to write.
+
+        Raises:
+            ModelError: the template refuses a role, or does not print the last message.
+        """
         marked = [{"role": m["role"], "content": _MARK.format(i)} for i, m in enumerate(messages)]
         text = self._render(marked)
+        if messages and _MARK.format(len(messages) - 1) not in text:
+            raise ModelError(f"the chat template does not print a {messages[-1]['role']!r} message unchanged: choose an instruct model")
         ids: list[int] = []
         for i, message in enumerate(messages):
             before, mark, after = text.partition(_MARK.format(i))
             if not mark:  # this template leaves the message out, as tiny-searcher's does with the system message
                 continue
-            ids += self._template_ids(before) + self.content_ids(message["content"])
+            ids += self._encode(before) + self.untrusted_ids(message["content"])
             text = after
-        return (*ids, *self._template_ids(text))
+        return (*ids, *self._encode(text))
 
     def encode_result(self, result: str) -> tuple[int, ...]:
-        """Encode what stands between the policy's end-of-turn token and its next turn."""
+        """Encode what stands between an end-of-turn token and the policy's next turn."""
         before, after = self._between
-        return (*self._template_ids(before), *self.content_ids(result), *self._template_ids(after))
+        return (*self._encode(before), *self.untrusted_ids(result), *self._encode(after))
+
+    def encode_context(self, last_id: int | None, result: str | None, room: int) -> tuple[tuple[int, ...], str | None]:
+        """Encode what is fed before a turn.
+
+        Args:
+            last_id: last id of the turn before; where it is not the end-of-turn token the context begins with that.
+            result: the tool result; None before the first turn, where nothing is fed.
+            room: tokens that context and turn may have together.
+
+        Returns:
+            The ids, and the result as shown where it was shortened to leave `RESERVED` tokens for the turn. Where fewer than `MIN_SHOWN`
+            of its tokens could be shown nothing is shortened, and the context may be longer than `room`.
+        """
+        if result is None:
+            return (), None
+        closing = () if last_id == self.end_id else (self.end_id,)
+        before, after = (self._encode(text) for text in self._between)
+        content = self.untrusted_ids(result)
+        free = room - RESERVED - len(closing) - len(before) - len(after)
+        if len(content) <= free:
+            return (*closing, *before, *content, *after), None
+        note = self.untrusted_ids(CUT)
+        kept = content[: max(0, free - len(note))]
+        if len(kept) < MIN_SHOWN:
+            return (*closing, *before, *content, *after), None
+        shown: str = self.tokenizer.decode(kept, clean_up_tokenization_spaces=False) + CUT
+        return (*closing, *before, *kept, *note, *after), shown
+
+    def untrusted_ids(self, text: str) -> list[int]:
+        """Encode text of a question or a tool result: nothing in it becomes a special or added token, or the template's own markup."""
+        cuts = {0, len(text)}
+        for marker in self._markers:  # cut behind its first character, so that no piece holds a whole one
+            start = text.find(marker)
+            while start >= 0:
+                cuts.add(start + 1)
+                start = text.find(marker, start + 1)
+        return [i for start, end in pairwise(sorted(cuts)) for i in self._plain_ids(text[start:end])]
 
     def content_ids(self, text: str) -> list[int]:
-        """Encode text in which special tokens have no meaning."""
-        if not text:
-            return []
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-        return ids
+        """Encode an assistant message as the policy would write it: added tokens are used, special ones are not."""
+        return self._encode(text, split_special_tokens=True)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode sampled ids to text, without special tokens."""
         text: str = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text
 
-    def _template_ids(self, text: str) -> list[int]:
+    def completing_ids(self, stop: Sequence[str]) -> frozenset[int]:
+        """Return the ids whose text holds the last character of a stop text: only these can complete one."""
+        return _ids_with(self.tokenizer, frozenset(text[-1] for text in stop)) if stop else frozenset()
+
+    def stop_length(self, ids: Sequence[int], stop: Sequence[str]) -> int | None:
+        """Find where a turn stops: how many of its ids it takes to complete a stop text outside of `<think>`, or None."""
+        if not self._stopped(ids, stop):
+            return None
+        completing = self.completing_ids(stop)
+        return next((n for n, i in enumerate(ids, 1) if i in completing and self._stopped(ids[:n], stop)), len(ids))
+
+    def completes(self, ids: Sequence[int], stop: Sequence[str]) -> bool:
+        """Say whether ids hold a stop text, be it inside of `<think>`."""
+        text = self.decode(ids)
+        return any(mark in text for mark in stop)
+
+    def _stopped(self, ids: Sequence[int], stop: Sequence[str]) -> bool:
+        text = after_thinking(self.decode(ids))
+        return any(mark in text for mark in stop)
+
+    def _plain_ids(self, piece: str) -> list[int]:
+        ids = self._encode(piece, split_special_tokens=True)
+        if self._added.isdisjoint(ids) or not piece.strip():
+            return ids
+        # A normaliser can make a marker of what is none (`<|END|>` of `<|end|>` in lower case): then every character goes by itself.
+        # Added tokens of a single character, or of spaces alone, stay: they mark nothing.
+        return [i for character in piece for i in self._encode(character, split_special_tokens=True)]
+
+    def _encode(self, text: str, **settings: Any) -> list[int]:
         if not text:
             return []
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False, **settings)["input_ids"]
         return ids
 
     def _render(self, messages: Sequence[Message]) -> str:
-        text: str = self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+        try:
+            text: str = self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+        except (TemplateError, TypeError, ValueError, LookupError) as error:
+            roles = [message["role"] for message in messages]
+            cause = " ".join(str(error).split())[:160] or type(error).__name__
+            raise ModelError(f"the chat template refuses the roles {', '.join(roles)} ({cause}): {self._remedy(roles)}") from error
         return text
 
-    def _render_between(self) -> tuple[str, str]:
+    def _remedy(self, roles: Sequence[str]) -> str:
+        if "system" in roles:
+            return 'choose a model whose template takes a system message, or set searcher.system_prompt to ""'
+        return "set searcher.tool_role to 'user'" if self.tool_role != "user" else "choose another model, or correct its template"
+
+    def _render_between(self) -> tuple[int, tuple[str, str]]:
+        """Return the token that ends an assistant message, and the text between it and the next turn, before and after the result."""
         question, turn, result = (_MARK.format(i) for i in range(3))
-        text = self._render(
-            [
-                {"role": "user", "content": question},
-                {"role": "assistant", "content": turn},
-                {"role": self.tool_role, "content": result},
-            ]
-        )
-        tail = text.partition(turn)[2].removeprefix(self.tokenizer.eos_token)
+        opening: list[Message] = [{"role": "user", "content": question}]
+        text = self._render([*opening, {"role": "assistant", "content": turn}, {"role": self.tool_role, "content": result}])
+        tail = text.partition(turn)[2]
         before, mark, after = tail.partition(result)
         if not (question in text and turn in text and mark):
             raise ModelError(
                 f"the chat template does not print a {self.tool_role!r} message unchanged: "
-                "set searcher.tool_role to 'user' or mend the template"
+                "set searcher.tool_role to 'user' or correct the template"
             )
-        return before, after
+        if after.rstrip().endswith(THINK):
+            raise ModelError(
+                "the chat template begins every turn with <think>: set policy.chat_template_kwargs to {enable_thinking: false}, "
+                "or choose an instruct model"
+            )
+        added = {token.content: i for i, token in self.tokenizer.added_tokens_decoder.items()}
+        closing = max((token for token in added if before.startswith(token)), key=len, default="")
+        return added.get(closing, self.tokenizer.eos_token_id), (before.removeprefix(closing), after)
+
+
+@lru_cache(maxsize=8)
+def _ids_with(tokenizer: Any, characters: frozenset[str]) -> frozenset[int]:
+    """Find the ids whose text holds one of these ASCII characters, which byte-level vocabularies write as themselves."""
+    return frozenset(i for token, i in tokenizer.get_vocab().items() if not characters.isdisjoint(token))

@@ -20,6 +20,8 @@ class Request:
     max_tokens: int
     """Ids the turn may have."""
     seed: int
+    stop: tuple[str, ...] = ()
+    """See `Sampling.stop`; what an engine writes beyond the first is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,15 @@ class Engine(Protocol):
     """What samples the turns: vLLM (`vllm.py`), or whatever `bench` compares it with."""
 
     def complete(self, requests: Sequence[Request], temperature: float, end_id: int) -> list[Completion]:
-        """Sample one turn per request, in order, the end token included where the policy wrote it."""
+        """Sample one turn per request, in order; the end token and the token that completes a stop text are included."""
         ...
+
+
+def _go_on(request: Request, turn: Completion) -> Request:
+    """Ask for the rest of a turn."""
+    if not turn.ids:
+        return request
+    return Request((*request.history, *turn.ids), request.max_tokens - len(turn.ids), request.seed + len(turn.ids), request.stop)
 
 
 class EngineWriter:
@@ -58,22 +67,47 @@ class EngineWriter:
 
     def write(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[Written]:
         """See `Writer.write`."""
-        contexts = [() if result is None else self.dialogue.encode_result(result) for result in results]
+        fed = [
+            self.dialogue.encode_context(self._histories[row][-1], result, left)
+            for row, result, left in zip(rows, results, room, strict=True)
+        ]
+        contexts = [context for context, _ in fed]
         limits = [min(self._sampling.max_new_tokens, left - len(context)) for context, left in zip(contexts, room, strict=True)]
         going = [k for k, limit in enumerate(limits) if limit > 0]
         written = [Written("", ended=False) for _ in rows]
         if not going:
             return written
-        requests = [Request((*self._histories[rows[k]], *contexts[k]), limits[k], self._seed(rows[k])) for k in going]
-        for k, request, completion in zip(
-            going, requests, self._engine.complete(requests, self._sampling.temperature, self.dialogue.end_id), strict=True
-        ):
-            ended = completion.ids[-1:] == (self.dialogue.end_id,)
+        stop = self._sampling.stop
+        requests = [Request((*self._histories[rows[k]], *contexts[k]), limits[k], self._seed(rows[k]), stop) for k in going]
+        for k, request, (completion, ended) in zip(going, requests, self._complete(requests), strict=True):
             text = self.dialogue.decode(completion.ids)
-            written[k] = Written(text, ended, contexts[k], completion.ids, completion.logprobs, len(completion.ids))
+            written[k] = Written(text, ended, contexts[k], completion.ids, completion.logprobs, len(completion.ids), fed[k][1])
             self._histories[rows[k]] = (*request.history, *completion.ids)
             self._turns[rows[k]] += 1
         return written
+
+    def _complete(self, requests: Sequence[Request]) -> list[tuple[Completion, bool]]:
+        """Let the engine write; return each turn, and whether it was ended.
+
+        An engine knows nothing of thinking: a turn that it stopped inside of `<think>` is sent again to be gone on with.
+        """
+        turns = [Completion((), ()) for _ in requests]
+        ended = [False for _ in requests]
+        waiting = list(range(len(requests)))
+        while waiting:
+            sent = [_go_on(requests[n], turns[n]) for n in waiting]
+            found = self._engine.complete(sent, self._sampling.temperature, self.dialogue.end_id)
+            unfinished = []
+            for n, request, new in zip(waiting, sent, found, strict=True):
+                ids, logprobs = (*turns[n].ids, *new.ids), (*turns[n].logprobs, *new.logprobs)
+                length = self.dialogue.stop_length(ids, request.stop)
+                turns[n] = Completion(ids[:length], logprobs[:length])
+                stopped = 0 < len(new.ids) < request.max_tokens or ids[-1:] == (self.dialogue.end_id,)
+                if length is None and stopped and self.dialogue.completes(new.ids, request.stop):
+                    unfinished.append(n)
+                ended[n] = length is not None or stopped
+            waiting = unfinished
+        return list(zip(turns, ended, strict=True))
 
     def close(self) -> None:
         """See `Writer.close`."""

@@ -1,6 +1,7 @@
 """A policy's settings to a writer, and a model's directory to a loaded model."""
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ def make_writer(policy: PolicyConfig, tool_role: str = "tool") -> Writer:
         from slmsearch.generate.openai_writer import OpenAIWriter
 
         key = policy.api_key.get_secret_value() if policy.api_key else "none"
-        return OpenAIWriter(policy.model, policy.base_url, key, tool_role)
+        return OpenAIWriter(policy.model, policy.base_url, key, tool_role, template_kwargs=policy.chat_template_kwargs)
     from slmsearch.generate.torch_writer import TorchWriter
 
     model, tokenizer = load_model(policy)
@@ -47,14 +48,11 @@ def make_seats(policy: PolicyConfig, tool_role: str = "tool") -> tuple[Writer, C
 
 
 def load_model(policy: PolicyConfig, keep_adapter: bool = False) -> tuple[Any, Any]:
-    """Load model and tokenizer, with the policy's adapter if it names one: merged into float32 weights, laid over all others.
-
-    Merged into bfloat16 weights most of a young adapter would be rounded away, into 4-bit ones nearly all of it: what was measured
-    would not be what was trained.
+    """Load model and tokenizer, with the policy's adapter merged into the weights and its variables set in the chat template.
 
     Args:
         policy: what to load.
-        keep_adapter: leave the adapter beside float32 weights, too, so that it can be switched off.
+        keep_adapter: leave the adapter beside the weights, so that it can be switched off.
 
     Raises:
         ModelError: a path is missing or damaged, a Hub id cannot be fetched, or the adapter belongs to another base.
@@ -66,13 +64,34 @@ def load_model(policy: PolicyConfig, keep_adapter: bool = False) -> tuple[Any, A
     device = policy.device if policy.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
     quantised = {"quantization_config": make_quantisation(device), "device_map": device} if policy.load_in_4bit else {}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(policy.model, revision=policy.revision)
+        tokenizer = set_template_kwargs(AutoTokenizer.from_pretrained(policy.model, revision=policy.revision), policy.chat_template_kwargs)
         model: Any = AutoModelForCausalLM.from_pretrained(policy.model, revision=policy.revision, dtype=policy.dtype, **quantised)
     except (OSError, ValueError, ImportError) as error:
         raise ModelError(f"cannot load model {policy.model!r}: {first_line(error)}; give a path or Hub id in policy.model") from error
     if policy.adapter:
-        model = merge_adapter(model, policy.adapter, keep=keep_adapter or policy.load_in_4bit or model.dtype != torch.float32)
+        # Merged into 4-bit weights an adapter would be rounded with them.
+        model = merge_adapter(model, policy.adapter, keep=keep_adapter or policy.load_in_4bit)
     return (model if quantised else model.to(device)), tokenizer
+
+
+def set_template_kwargs(tokenizer: Any, kwargs: Mapping[str, bool | float | str]) -> Any:
+    """Give variables of a tokenizer's chat template a value, in the template itself: whoever renders it, now or from a copy of the
+    tokenizer, renders the same. What a caller passes still wins.
+
+    Raises:
+        ModelError: the tokenizer has no single chat template.
+    """
+    if not kwargs:
+        return tokenizer
+    if not isinstance(tokenizer.chat_template, str):
+        raise ModelError("policy.chat_template_kwargs is set, and the model's tokenizer has no single chat template: unset it")
+    settings = (
+        f"{{%- if {name} is not defined %}}{{%- set {name} = {json.dumps(value)} %}}{{%- endif %}}" for name, value in kwargs.items()
+    )
+    prefix = "".join(settings)
+    if not tokenizer.chat_template.startswith(prefix):
+        tokenizer.chat_template = prefix + tokenizer.chat_template
+    return tokenizer
 
 
 def make_quantisation(device: str) -> Any:

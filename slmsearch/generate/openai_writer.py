@@ -3,17 +3,33 @@
 The server keeps no rows: every turn sends the whole dialogue. No ids come back, so such episodes cannot be trained on.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from slmsearch.generate.writer import Message, Sampling, Written
+from slmsearch.searcher.thinking import THINK, THOUGHT
+
+_MARKUP = re.compile(r"<(?=[^<>\s]{1,60}>)|\[(?=/?[A-Z_]{2,40}\])")
+"""Beginnings of what some model's template may use as markup: `<|im_end|>`, `</tool_response>`, `[/INST]`."""
+_OPEN = re.compile(r"<(tool|answer|code|tool_call)>(?!.*</\1>)", re.DOTALL)
+VLLM_SAMPLING = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+"""What vLLM would otherwise take from the model's generation config (Qwen2.5 has a repetition penalty of 1.05)."""
 
 
 class OpenAIWriter:
     """Writes turns by chat completions, several at a time."""
 
-    def __init__(self, model: str, base_url: str, api_key: str = "none", tool_role: str = "tool", concurrency: int = 8) -> None:
+    def __init__(
+        self,
+        model: str,
+        base_url: str,
+        api_key: str = "none",
+        tool_role: str = "tool",
+        concurrency: int = 8,
+        template_kwargs: Mapping[str, bool | float | str] | None = None,
+    ) -> None:
         """Set up the client; nothing is asked yet.
 
         Args:
@@ -22,25 +38,31 @@ class OpenAIWriter:
             api_key: key; local servers take any.
             tool_role: role of tool results; `user` where the server's template knows no `tool` message without a call id.
             concurrency: requests under way at once.
+            template_kwargs: variables of the server's chat template; sent only if there are any, for not every server knows them.
         """
         from openai import OpenAI
 
         self._client = OpenAI(base_url=base_url, api_key=api_key, max_retries=3, timeout=120.0)
         self._model, self._tool_role, self._concurrency = model, tool_role, concurrency
+        self._extra: dict[str, Any] = {"chat_template_kwargs": dict(template_kwargs)} if template_kwargs else {}
+        self._known: dict[str, Any] | None = None
+        """Further sampling parameters that the server knows; None until it was asked."""
         self._dialogues: list[list[Message]] = []
         self._sampling = Sampling()
 
     def open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
         """See `Writer.open`; ids are unknown."""
-        self._dialogues = [list(prompt) for prompt in prompts]
+        self._dialogues = [[*prompt[:-1], {**prompt[-1], "content": disarm(prompt[-1]["content"])}] for prompt in prompts]
         self._sampling = sampling
+        if self._known is None:
+            self._known = VLLM_SAMPLING if self._is_vllm() else {}
         return [() for _ in prompts]
 
     def write(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[Written]:
         """See `Writer.write`; a request that fails after its retries makes its row `failed`."""
         for row, result in zip(rows, results, strict=True):
             if result is not None:
-                self._dialogues[row].append(self._tool_message(result))
+                self._dialogues[row].append(self._tool_message(disarm(result)))
         with ThreadPoolExecutor(self._concurrency) as pool:
             return list(pool.map(self._write, rows, room))
 
@@ -48,6 +70,16 @@ class OpenAIWriter:
         # OpenAI's protocol wants to know which call a tool answers, and llama-cpp-python refuses a message that does not say so.
         call = {"tool_call_id": "call"} if self._tool_role == "tool" else {}
         return {"role": self._tool_role, "content": result, **call}
+
+    def _is_vllm(self) -> bool:
+        """Ask who serves; a server that does not say is none of vLLM's."""
+        from openai import OpenAIError
+
+        try:
+            models = self._client.with_options(max_retries=0, timeout=10.0).models.list()
+        except OpenAIError:
+            return False
+        return any(model.owned_by == "vllm" for model in models)
 
     def close(self) -> None:
         """See `Writer.close`."""
@@ -60,15 +92,49 @@ class OpenAIWriter:
         if limit <= 0:
             return Written("", ended=False)
         messages: Any = self._dialogues[row]
+        settings: dict[str, Any] = {"stop": list(self._sampling.stop)} if self._sampling.stop else {}
         try:
             reply = self._client.chat.completions.create(
-                model=self._model, messages=messages, temperature=self._sampling.temperature, seed=self._sampling.seed, max_tokens=limit
+                model=self._model,
+                messages=messages,
+                temperature=self._sampling.temperature,
+                top_p=1.0,
+                frequency_penalty=0.0,
+                seed=self._sampling.seed,
+                max_tokens=limit,
+                extra_body={**self._extra, **(self._known or {})},
+                **settings,
             )
         except OpenAIError as error:
             return Written("", ended=False, failure=f"generation: {type(error).__name__} from {self._client.base_url}: {error}"[:300])
         if not reply.choices:
             return Written("", ended=False, failure=f"generation: {self._client.base_url} sent a reply without choices")
-        text = reply.choices[0].message.content or ""
+        choice = reply.choices[0]
+        ended = choice.finish_reason != "length"
+        text = close_stopped(choice.message.content or "", self._sampling.stop) if ended else choice.message.content or ""
         self._dialogues[row].append({"role": "assistant", "content": text})
         tokens = reply.usage.completion_tokens if reply.usage else 0
-        return Written(text, reply.choices[0].finish_reason != "length", num_tokens=tokens)
+        return Written(text, ended, num_tokens=tokens)
+
+
+def disarm(text: str) -> str:
+    """Put an invisible space into whatever could be markup of a template: a server reads markup in contents, too."""
+    return _MARKUP.sub(lambda match: match[0] + "\u200b", text)
+
+
+def close_stopped(text: str, stop: Sequence[str]) -> str:
+    """Put back the stop text that most servers take off, and take off what those write on that know none.
+
+    Args:
+        text: a turn that was not cut off.
+        stop: closing tags.
+    """
+    said = text.rfind(THOUGHT) + 1
+    if text.find(THINK, said) >= 0:
+        return text
+    ends = [found + len(mark) for mark in stop if (found := text.find(mark, said)) >= 0]
+    if ends:
+        return text[: min(ends)]
+    opened = _OPEN.search(text, said)
+    closing = f"</{opened[1]}>" if opened else ""
+    return text + closing if closing in stop and closing else text

@@ -3,7 +3,7 @@
 No token is computed twice. Episodes with the same history share one line of the cache: a group's prompt is prefilled once, and
 a line is forked only where its episodes write different tokens; between turns only the end-of-turn token and the tool result are
 fed. Columns that a line does not use are masked; they are squeezed out between turns. What is sampled is reported as ids; text is
-decoded only for the parser.
+decoded only for the parser, and where a token may complete a stop text.
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,10 @@ class TorchWriter:
         self._sampling = Sampling()
         self._lines: dict[int, int] = {}
         """The line of the cache that holds each open row's history."""
-        self._pending: dict[int, tuple[int, ...]] = {}
+        self._pending: dict[int, int | None] = {}
         """The last id of each row's turn, sampled but not yet fed."""
+        self._completing: frozenset[int] = frozenset()
+        """Ids that can complete a stop text."""
         self._chance: dict[int, np.random.Generator] = {}
         """Draws of each row: what it samples does not depend on the rows beside it."""
         self.close()
@@ -46,14 +48,18 @@ class TorchWriter:
         self._cache = LineCache(len(unique), self.model.device)
         self._logits = self._feed(unique)
         self._lines = {row: line_of[prompt] for row, prompt in enumerate(ids)}
-        self._pending = {row: () for row in self._lines}
+        self._pending = dict.fromkeys(self._lines)
+        self._completing = self.dialogue.completing_ids(sampling.stop)
         self._chance = {row: np.random.default_rng([sampling.seed, sampling.first_row + row]) for row in self._lines}
         return ids
 
     @torch.no_grad()
     def write(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[Written]:
         """See `Writer.write`."""
-        contexts: list[tuple[int, ...]] = [() if result is None else self.dialogue.encode_result(result) for result in results]
+        fed = [
+            self.dialogue.encode_context(self._pending[row], result, left) for row, result, left in zip(rows, results, room, strict=True)
+        ]
+        contexts = [context for context, _ in fed]
         limits = [min(self._sampling.max_new_tokens, left - len(context)) for context, left in zip(contexts, room, strict=True)]
         going = [k for k, limit in enumerate(limits) if limit > 0]
         written = [Written("", ended=False) for _ in rows]
@@ -63,10 +69,10 @@ class TorchWriter:
             self._feed_results([rows[k] for k in going], [contexts[k] for k in going])
         sampled, logprobs = self._sample([rows[k] for k in going], [limits[k] for k in going])
         for n, k in enumerate(going):
-            ended = sampled[n][-1] == self.dialogue.end_id
+            ended = self._ends(sampled[n])
             text = self.dialogue.decode(sampled[n])
-            written[k] = Written(text, ended, contexts[k], tuple(sampled[n]), tuple(logprobs[n]), len(sampled[n]))
-            self._pending[rows[k]] = (sampled[n][-1],)
+            written[k] = Written(text, ended, contexts[k], tuple(sampled[n]), tuple(logprobs[n]), len(sampled[n]), fed[k][1])
+            self._pending[rows[k]] = sampled[n][-1]
         return written
 
     def close(self) -> None:
@@ -77,8 +83,9 @@ class TorchWriter:
         self._lines, self._pending, self._chance = {}, {}, {}
 
     def _feed_results(self, rows: list[int], contexts: list[tuple[int, ...]]) -> None:
-        """Feed the end of the last turn and the tool result; rows whose histories are still equal go on sharing a line."""
-        histories = [(self._lines[row], (*self._pending[row], *context)) for row, context in zip(rows, contexts, strict=True)]
+        """Feed the last turn's last id and the context; rows whose histories are still equal go on sharing a line."""
+        pending = [() if (last := self._pending[row]) is None else (last,) for row in rows]
+        histories = [(self._lines[row], (*last, *context)) for row, last, context in zip(rows, pending, contexts, strict=True)]
         unique = list(dict.fromkeys(histories))
         line_of = {history: line for line, history in enumerate(unique)}
         self._cache.arrange([line for line, _ in unique])
@@ -126,12 +133,18 @@ class TorchWriter:
             for n, token, value in zip(going, chosen, logprob, strict=True):
                 sampled[n].append(token)
                 logprobs[n].append(value)
-            done = {n for n in going if sampled[n][-1] == self.dialogue.end_id or len(sampled[n]) >= limits[n]}
+            done = {n for n in going if len(sampled[n]) >= limits[n] or self._ends(sampled[n])}
             finished |= {self._lines[rows[n]] for n in done}
             going = [n for n in going if n not in done]
             if not going:
                 return sampled, logprobs
             self._decode([rows[n] for n in going], [sampled[n][-1] for n in going], finished)
+
+    def _ends(self, sampled: list[int]) -> bool:
+        """Say whether the policy ended the turn with its last token, or completed a stop text with it."""
+        if sampled[-1] in self.dialogue.end_ids:
+            return True
+        return sampled[-1] in self._completing and self.dialogue.stop_length(sampled, self._sampling.stop) is not None
 
     def _decode(self, rows: list[int], tokens: list[int], finished: set[int]) -> None:
         """Feed one token per row; a line whose rows want different tokens, or one of which has finished, is forked."""

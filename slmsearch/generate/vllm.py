@@ -35,8 +35,7 @@ class ColocatedEngine:
 
         prompts = [{"prompt_token_ids": list(request.history)} for request in requests]
         params = [
-            SamplingParams(temperature=temperature, max_tokens=r.max_tokens, seed=r.seed, logprobs=0, stop_token_ids=[end_id])
-            for r in requests
+            SamplingParams(temperature=temperature, max_tokens=r.max_tokens, seed=r.seed, logprobs=0, **_stops(r, end_id)) for r in requests
         ]
         outputs = self._llm.generate(prompts, sampling_params=params, use_tqdm=False, lora_request=self._lora_request())
         return [_completion(output.outputs[0]) for output in outputs]
@@ -47,6 +46,11 @@ class ColocatedEngine:
         from vllm.lora.request import LoRARequest
 
         return LoRARequest(lora_name=f"policy-{self._number}", lora_int_id=self._number, lora_path=str(self._adapter))
+
+
+def _stops(request: Request, end_id: int) -> dict[str, Any]:
+    """Say where a turn ends. Ids come back up to the one that completes a stop text, whatever else that one holds."""
+    return {"stop_token_ids": [end_id], "stop": list(request.stop), "include_stop_str_in_output": True}
 
 
 def _completion(output: Any) -> Completion:
@@ -73,7 +77,7 @@ class ServedEngine:
             temperature=temperature,
             max_tokens=max(request.max_tokens for request in requests),
             logprobs=0,
-            generation_kwargs={"stop_token_ids": [end_id], **chosen},
+            generation_kwargs={**_stops(requests[0], end_id), **chosen},
         )
         completions = []
         for request, ids, logprobs in zip(requests, reply["completion_ids"], reply["logprobs"], strict=True):

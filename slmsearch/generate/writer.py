@@ -24,6 +24,8 @@ class Sampling:
     """Tokens a single turn may have."""
     first_row: int = 0
     """Number of the first row among those of all processes that sample with this seed."""
+    stop: tuple[str, ...] = ()
+    """A turn ends with the token that completes one of these texts, outside of `<think>`; what was sampled is kept as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +35,16 @@ class Written:
     text: str
     """Decoded text without the end-of-turn token."""
     ended: bool
-    """True if the policy ended the turn itself, False if a token limit cut it off."""
+    """True if the policy ended the turn or a stop text did, False if a token limit cut it off."""
     context_ids: tuple[int, ...] = ()
-    """Ids fed before sampling (template and tool result), mask 0."""
+    """Ids fed before sampling (template and tool result), mask 0. They begin with the end-of-turn token where the last turn lacks it."""
     sampled_ids: tuple[int, ...] = ()
-    """Ids sampled, end-of-turn token included, mask 1."""
+    """Ids sampled, mask 1; the end-of-turn token is among them where the policy wrote it."""
     sampled_logprobs: tuple[float, ...] = ()
     num_tokens: int = 0
     """Tokens written; differs from `len(sampled_ids)` only for servers that report a count but no ids."""
+    shown: str | None = None
+    """The tool result as it was fed, where too little room was left for all of it."""
     failure: str = ""
     """Not empty when the service behind this row broke; the episode ends as `failed`."""
 
@@ -58,8 +62,8 @@ class Writer(Protocol):
         Args:
             rows: rows still open; rows left out are never asked for again.
             results: tool result to feed first, None on the first turn.
-            room: tokens each episode may still hold, tool result included. A row whose tool result leaves no room for one token is
-                returned with `ended=False` and no ids.
+            room: tokens each episode may still hold, tool result included. A tool result that leaves too little room for a turn is
+                shortened; a row without room for one token is returned with `ended=False` and no ids.
         """
         ...
 

@@ -106,13 +106,15 @@ def plan_sft_key(config: RunConfig, digest: str) -> str:
         plans=config.planner.sft.model_dump(mode="json", exclude={"enabled"}),
         prompt=config.planner.system_prompt,
         lora=config.train.lora.model_dump(mode="json") if config.sft.lora else None,
+        **({"chat_template_kwargs": config.policy.chat_template_kwargs} if config.policy.chat_template_kwargs else {}),
     )
 
 
-def _policy_part(policy: PolicyConfig) -> dict[str, str]:
+def _policy_part(policy: PolicyConfig) -> dict[str, Any]:
     adapter = model_hash(policy.adapter) if policy.adapter else ""
     precision = "nf4" if policy.load_in_4bit else policy.dtype
-    return {"model": model_hash(policy.model, policy.revision), "adapter": adapter, "dtype": precision}
+    template = {"chat_template_kwargs": policy.chat_template_kwargs} if policy.chat_template_kwargs else {}
+    return {"model": model_hash(policy.model, policy.revision), "adapter": adapter, "dtype": precision, **template}
 
 
 def _judge_part(judge: JudgeConfig) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import os
 import shutil
 from pathlib import Path
 
+from slmsearch.generate.load import set_template_kwargs
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST
 from slmsearch.learn.job import TrainJob, split_secrets
 from slmsearch.staging import replace_text
@@ -27,7 +28,9 @@ def lay_out(job: TrainJob, out: Path) -> Path:
     temporary = out.with_name(f".{out.name}-{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    AutoTokenizer.from_pretrained(job.config.policy.model, revision=job.config.policy.revision).save_pretrained(temporary)
+    policy = job.config.policy
+    tokenizer = AutoTokenizer.from_pretrained(policy.model, revision=policy.revision)
+    set_template_kwargs(tokenizer, policy.chat_template_kwargs).save_pretrained(temporary)
     for source in [*(job.directory / ADAPTER).iterdir(), *(job.directory / CHECKPOINTS).glob("checkpoint-*")]:
         _link(source, temporary / source.name)
     plain, _ = split_secrets(job.config)

@@ -67,6 +67,8 @@ class Vllm(Engine):
         """See `Engine.command`."""
         command = [*program, "serve", hub_name(request.model), "--host", request.host, "--port", str(request.port)]
         command += ["--served-model-name", request.name, "--dtype", request.dtype]
+        # Sampling is what a client asks for: no penalties and cuts from the model's own generation config.
+        command += ["--generation-config", "vllm"]
         if request.ctx_size is not None:
             command += ["--max-model-len", str(request.ctx_size)]
         if request.parallel is not None:

@@ -20,6 +20,8 @@ class SamplingParams:
     seed: int | None
     logprobs: int
     stop_token_ids: list[int] = field(default_factory=list)
+    stop: list[str] = field(default_factory=list)
+    include_stop_str_in_output: bool = False
 
 
 @dataclass

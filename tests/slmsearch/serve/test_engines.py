@@ -37,6 +37,7 @@ def test_vllm_contract(tmp_path: Path) -> None:
     assert (got.enable_lora, got.max_loras, got.max_lora_rank, got.enforce_eager) == (True, 2, 64, True)
     bare = parser().parse_args(engine.command(["vllm"], HUB)[1:])
     assert (bare.enable_lora, bare.max_num_seqs, bare.served_model_name) == (False, None, [HUB.name])
+    assert bare.generation_config == "vllm", "no sampling parameters but those that a client sends"
 
 
 def test_one_adapter_is_what_clients_ask_for(tmp_path: Path) -> None:

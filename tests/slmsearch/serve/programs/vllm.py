@@ -19,6 +19,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--max-loras", type=int)
     made.add_argument("--max-lora-rank", type=int, choices=[1, 8, 16, 32, 64, 128, 256, 320, 512])
     made.add_argument("--enforce-eager", action="store_true")
+    made.add_argument("--generation-config")
     return made
 
 
