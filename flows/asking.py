@@ -122,7 +122,7 @@ def render_turn(turn: Turn, library: Library) -> str:
     elif turn.answer is not None:
         return f"> answer: {one_line(turn.answer)}"
     else:
-        return f"> {one_line(turn.text)[:SHOWN_CHARS]}"
+        head = f"> {one_line(turn.text)[:SHOWN_CHARS]}"
     made = turn.made[0] if turn.call is not None and turn.made else None
     text = _render_result(made, library) if made else (turn.result.text if turn.result else "")
     shown = [textwrap.shorten(one_line(line), SHOWN_CHARS, placeholder=" ...") for line in text.splitlines() if line.strip()]
@@ -134,7 +134,7 @@ def _render_result(made: CallMade, library: Library) -> str:
     if not made.result.served or made.call.name == SEARCH:
         return made.result.text
     if made.call.name == VIEW:
-        headings = [section.heading for section in library.sections(made.call.argument)]
+        headings = [section.heading for section in library.sections(made.result.page_ids[0])]
         more = f", and {len(headings) - SHOWN_SECTIONS} more" if len(headings) > SHOWN_SECTIONS else ""
         return f"{len(headings)} section{'s'[: len(headings) > 1]}: {', '.join(headings[:SHOWN_SECTIONS])}{more}"
     return " ".join(made.result.text.split()) if made.call.name == READ else made.result.text

@@ -62,7 +62,7 @@ def _turn_span(turn: Turn, number: int, start_s: float, end_s: float) -> Span:
         start_s=start_s,
         end_s=end_s,
         attributes={"sampled_tokens": len(turn.sampled_ids), "context_tokens": len(turn.context_ids)},
-        children=(_tool_span(turn, (start_s + end_s) / 2, end_s),) if turn.call or turn.program else (),
+        children=(_tool_span(turn, (start_s + end_s) / 2, end_s),) if turn.result or turn.call or turn.program else (),
     )
 
 
@@ -70,7 +70,7 @@ def _tool_span(turn: Turn, start_s: float, end_s: float) -> Span:
     text = turn.result.text if turn.result else ""
     asked = {"argument": _cap(turn.call.argument)} if turn.call else {"program": _cap(turn.program or "")}
     return Span(
-        name=turn.call.name if turn.call else "program",
+        name=turn.call.name if turn.call else "malformed" if turn.told else "program",
         kind="RETRIEVER" if turn.call and turn.call.name == SEARCH else "TOOL",
         inputs=asked,
         outputs={"text": _cap(text)},

@@ -4,8 +4,10 @@ Each check finds one way in which runs fail without a word: a parser that reads 
 episode off, a judge that is down, rewards that are all equal, an index that answers with noise.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from statistics import mean
 
 from slmsearch.config import RunConfig
@@ -30,6 +32,7 @@ MIN_FOUND = 0.5
 """Share of pages that a search for their own title must show."""
 TITLES = 32
 """Titles searched for."""
+NO_THOUGHT = re.compile(r"<think>\s*</think>\s*")
 NONSENSE = "zzqx vrrk"
 """An answer that no judge may call right."""
 
@@ -100,7 +103,9 @@ def check_template(dialogue: Dialogue) -> Check:
     ids = (*dialogue.encode_prompt(opening), *dialogue.content_ids(call), dialogue.end_id, *dialogue.encode_result(result))
     rendered = dialogue.tokenizer.apply_chat_template(whole, tokenize=False, add_generation_prompt=True)
     prefix = dialogue.tokenizer.apply_chat_template(opening, tokenize=False, add_generation_prompt=True)
-    same = dialogue.tokenizer.decode(ids) == rendered and rendered.startswith(prefix)
+    # Templates of thinking models that do not think print an empty thought, and only in front of the newest turn.
+    laid_out, rendered, prefix = (NO_THOUGHT.sub("", text) for text in (dialogue.tokenizer.decode(ids), rendered, prefix))
+    same = laid_out == rendered and rendered.startswith(prefix)
     found = "a dialogue only grows at its end" if same else "the chat template rewrites earlier turns when a dialogue grows"
     return Check("template", same, found, "use a template without that (an instruct, not a thinking model), or searcher.tool_role=user")
 
@@ -167,7 +172,9 @@ def check_mask(episodes: Sequence[Episode], ids: Sequence[Sequence[int]], masks:
     for episode, completion, mask in zip(episodes, ids, masks, strict=True):
         if episode.stop_reason is StopReason.FAILED:
             continue
-        written = dialogue.decode([i for i, m in zip(completion, mask, strict=True) if m])
+        runs = groupby(zip(completion, mask, strict=True), key=lambda pair: pair[1])
+        # Turn by turn: some tokenizers drop the space that a text begins with.
+        written = "".join(dialogue.decode([i for i, _ in run]) for trained, run in runs if trained)
         # A turn that was cut off in the middle of a character decodes otherwise alone than with what follows.
         wrong += written.replace("\ufffd", "") != "".join(turn.text for turn in episode.turns).replace("\ufffd", "")
         sampled += sum(mask)

@@ -14,7 +14,7 @@ from slmsearch.sandbox.channel import ChannelError
 from slmsearch.sandbox.engine import Cell, Usage
 from slmsearch.sandbox.walls import ALL_WALLS, Wall
 from slmsearch.searcher.episode import CallMade, ToolCall, ToolResult
-from slmsearch.searcher.tools import READ, TOOL_NAMES
+from slmsearch.searcher.tools import GO_ON, READ, TOOL_NAMES
 
 MAX_ERROR_CHARS = 500
 MAX_ARGUMENT_CHARS = 2000
@@ -144,7 +144,7 @@ def as_value(tool: str, result: ToolResult) -> str | list[tuple[str, str]]:
     if tool == READ:
         return result.text
     ids: Sequence[str] = result.section_ids or result.page_ids
-    pairs, rest = [], result.text
+    pairs, rest = [], GO_ON.sub("", result.text)
     for position, item in enumerate(ids):
         rest = rest.removeprefix(f"{item}: ")
         following = f"\n{ids[position + 1]}: " if position + 1 < len(ids) else None

@@ -22,7 +22,7 @@ class StopReason(StrEnum):
     MAX_TOKENS = "max_tokens"
     """A turn was cut off, or the episode reached its token or time limit."""
     MALFORMED = "malformed"
-    """A turn held neither a call nor an answer."""
+    """A turn held neither a call nor an answer, and, where that is told, the one before it did not either."""
     FAILED = "failed"
     """A service broke; the episode is counted and left out, never graded."""
 
@@ -64,7 +64,7 @@ class CallMade:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One assistant message and the tool result that answers it."""
+    """One assistant message and the tool result, or the word of what is wrong with it, that answers it."""
 
     text: str
     """What the policy wrote, without the end-of-turn token."""
@@ -74,11 +74,16 @@ class Turn:
     context_ids: tuple[int, ...] = ()
     """Template and tool-result tokens before this turn (mask 0); empty for the first turn and for served models."""
     sampled_ids: tuple[int, ...] = ()
-    """Tokens the policy wrote, end-of-turn token included (mask 1); empty for policies that give no ids."""
+    """Tokens the policy wrote (mask 1), the end-of-turn token included where it wrote one; empty for policies that give no ids."""
     sampled_logprobs: tuple[float, ...] = ()
-    """Log-probability of each sampled id under what it was sampled from, temperature included; may be empty."""
+    """Log-probability of each sampled id under the sampling distribution at temperature 1; may be empty."""
     program: str | None = None
     """Python that the policy wrote in the place of a call."""
+
+    @property
+    def told(self) -> bool:
+        """True if the message was malformed and the result says what is wrong with it."""
+        return self.result is not None and self.call is None and self.program is None
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -121,8 +126,13 @@ class Episode:
     @property
     def num_unserved(self) -> int:
         """Calls that could not be served, and programs that ended in an error."""
-        outer = sum(turn.result is not None and not turn.result.served for turn in self.turns)
+        outer = sum(turn.result is not None and not turn.result.served and not turn.told for turn in self.turns)
         return outer + sum(not made.result.served for turn in self.turns if turn.program is not None for made in turn.made)
+
+    @property
+    def num_told(self) -> int:
+        """Malformed messages that were answered with what is wrong with them."""
+        return sum(turn.told for turn in self.turns)
 
     @property
     def completion_ids(self) -> list[int]:

@@ -6,14 +6,14 @@ It knows neither torch nor rewards: a `Writer` writes turns, a `Toolbox` answers
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from slmsearch.config import SearcherConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import SandboxError, SlmSearchError
 from slmsearch.generate.writer import Sampling, Writer, Written
 from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult, Turn
-from slmsearch.searcher.parsing import ParsedTurn, parse_turn
+from slmsearch.searcher.parsing import CUT_OFF, PROGRAM_STOP, TOOL_STOPS, ParsedTurn, parse_turn
 from slmsearch.searcher.prompt import make_prompt
 from slmsearch.searcher.tools import Toolbox
 
@@ -54,7 +54,7 @@ def play_episodes(
         writer: policy; its rows are closed again before this returns.
         toolbox: tools over the corpus.
         config: limits.
-        sampling: temperature, seed and turn limit.
+        sampling: temperature, seed and turn limit; where turns stop is decided here.
         on_end: see `OnEnd`.
         on_turn: see `OnTurn`.
 
@@ -65,6 +65,7 @@ def play_episodes(
         raise SandboxError("searcher.programs is on and these tools have no sandbox, so no program is run; set it to false")
     started = time.perf_counter()
     prompts = [make_prompt(question.question, config) for question in questions]
+    sampling = replace(sampling, stop=(*TOOL_STOPS, PROGRAM_STOP) if config.programs else TOOL_STOPS)
     try:
         rows = [_Row(question, ids) for question, ids in zip(questions, writer.open(prompts, sampling), strict=True)]
         for number in range(1, config.max_turns + 1):
@@ -94,10 +95,13 @@ def _play_turn(rows: list[_Row], active: list[int], writer: Writer, toolbox: Too
     waiting: list[tuple[_Row, Written, ParsedTurn]] = []
     for i, turn in zip(active, written, strict=True):
         row = rows[i]
+        if turn.shown is not None and row.turns:
+            row.turns[-1] = _with_result(row.turns[-1], turn.shown)
         row.tokens += len(turn.context_ids) + max(len(turn.sampled_ids), turn.num_tokens)
         row.sampled_tokens += max(len(turn.sampled_ids), turn.num_tokens)
-        parsed = parse_turn(turn.text, config.programs) if turn.ended else ParsedTurn()
-        row.stop_reason = _stop_reason(turn, parsed, last)
+        parsed = parse_turn(turn.text, config.programs)
+        told = bool(row.turns) and row.turns[-1].told
+        row.stop_reason = _stop_reason(turn, parsed, last, end_malformed=told or config.malformed == "end")
         row.failure = turn.failure
         if row.stop_reason is None:
             waiting.append((row, turn, parsed))
@@ -110,7 +114,11 @@ def _serve(waiting: list[tuple[_Row, Written, ParsedTurn]], toolbox: Toolbox) ->
     served = iter(_serve_calls([parsed.call for _, _, parsed in waiting if parsed.call is not None], toolbox))
     ran = iter(_run_programs([parsed.program for _, _, parsed in waiting if parsed.program is not None], toolbox))
     for row, turn, parsed in waiting:
-        result = next(served if parsed.call is not None else ran)
+        result: ToolResult | SlmSearchError
+        if parsed.malformed:
+            result = ToolResult(f"error: {parsed.problem if turn.ended else CUT_OFF}", served=False)
+        else:
+            result = next(served if parsed.call is not None else ran)
         if isinstance(result, SlmSearchError):
             row.stop_reason, row.failure = StopReason.FAILED, f"{result.boundary}: {result}"
         row.turns.append(_make_turn(turn, parsed, None if isinstance(result, SlmSearchError) else result))
@@ -127,21 +135,29 @@ def _run_programs(programs: list[str], toolbox: Toolbox) -> Sequence[ToolResult 
     return toolbox.programs.run(programs) if programs and toolbox.programs is not None else []
 
 
-def _stop_reason(turn: Written, parsed: ParsedTurn, last: bool) -> StopReason | None:
+def _stop_reason(turn: Written, parsed: ParsedTurn, last: bool, end_malformed: bool) -> StopReason | None:
+    """Say why an episode ends with this turn; a turn that was cut off and holds a complete call is that call."""
     if turn.failure:
         return StopReason.FAILED
-    if not turn.ended:
-        return StopReason.MAX_TOKENS
     if parsed.answer is not None:
         return StopReason.ANSWERED
-    if parsed.malformed:
-        return StopReason.MALFORMED
-    return StopReason.MAX_TURNS if last else None
+    if not parsed.malformed:
+        return StopReason.MAX_TURNS if last else None
+    if not turn.text and not turn.sampled_ids and not turn.ended:  # no room was left
+        return StopReason.MAX_TOKENS
+    if last or end_malformed:
+        return StopReason.MALFORMED if turn.ended else StopReason.MAX_TOKENS
+    return None
 
 
 def _make_turn(turn: Written, parsed: ParsedTurn, result: ToolResult | None) -> Turn:
     ids = (turn.context_ids, turn.sampled_ids, turn.sampled_logprobs)
     return Turn(turn.text, parsed.call, parsed.answer, result, *ids, program=parsed.program)
+
+
+def _with_result(turn: Turn, text: str) -> Turn:
+    """Put what the policy was shown in the place of the whole result."""
+    return replace(turn, result=replace(turn.result, text=text)) if turn.result else turn
 
 
 def _finish(row: _Row) -> Episode:

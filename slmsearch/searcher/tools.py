@@ -3,15 +3,19 @@
 A call that cannot be served gets a short message and is counted (`ToolResult.served`); a broken index or embedder raises.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 
 from slmsearch.corpus.library import Library
+from slmsearch.corpus.pages import Section
 from slmsearch.retrieval.hits import Hit, Index
 from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.programs import ProgramRunner
 
 SEARCH, VIEW, READ = "search_pages", "view_sections", "read_section"
 TOOL_NAMES = (SEARCH, VIEW, READ)
+GO_ON = re.compile(r"\n\(page \d+ of \d+; go on with [^\n]*\)\Z")
+"""Ends what is shown in pages."""
 MAX_QUERY_CHARS = 1000
 """Longer queries are cut; the embedder reads no more anyway."""
 
@@ -34,7 +38,7 @@ class Toolbox:
             library: pages and sections.
             index: an open index version of the same corpus.
             top_k: pages a search returns.
-            max_section_chars: a longer section is read in pages of this size.
+            max_section_chars: a longer section is read, and a longer list of sections is shown, in pages of this size.
             programs: runs programs; None where the policy may write none.
             section_hints: a search also shows the best section of each page.
         """
@@ -64,19 +68,35 @@ class Toolbox:
             return self._read(call.argument)
         return ToolResult(f"no such tool; use {SEARCH}, {VIEW} or {READ}", served=False)
 
-    def _view(self, page_id: str) -> ToolResult:
-        sections = self.library.sections(page_id)
+    def _view(self, argument: str) -> ToolResult:
+        names = ((name, number, self.library.sections(name)) for name, number in _read_id(argument))
+        page_id, number, sections = next((found for found in names if found[2]), ("", 1, []))
         if not sections:
             return ToolResult("no such page", served=False)
-        lines = "\n".join(f"{section.id}: {section.heading}" for section in sections)
-        return ToolResult(lines, True, (page_id,), tuple(section.id for section in sections))
+        listings = self._list(sections)
+        if not 1 <= number <= len(listings):
+            return ToolResult(f"this list has {len(listings)} pages", served=False)
+        listed = listings[number - 1]
+        text = "\n".join(_line(section) for section in listed)
+        if number < len(listings):
+            text += f"\n(page {number} of {len(listings)}; go on with {page_id}#{number + 1})"
+        return ToolResult(text, True, (page_id,), tuple(section.id for section in listed))
 
-    def _read(self, section_id: str) -> ToolResult:
-        section, number = self.library.section(section_id), 1
-        if section is None and "#" in section_id:
-            base, _, suffix = section_id.rpartition("#")
-            if suffix.isdecimal() and len(suffix) < 6:
-                section, number = self.library.section(base), int(suffix)
+    def _list(self, sections: Sequence[Section]) -> list[list[Section]]:
+        """Cut a page's sections into lists of lines that are as long as a long section's pages, at most."""
+        listings: list[list[Section]] = [[]]
+        size = 0
+        for section in sections:
+            size += len(_line(section)) + 1
+            if size > self.max_section_chars and listings[-1]:
+                listings.append([])
+                size = len(_line(section)) + 1
+            listings[-1].append(section)
+        return listings
+
+    def _read(self, argument: str) -> ToolResult:
+        names = ((self.library.section(name), number) for name, number in _read_id(argument))
+        section, number = next((found for found in names if found[0] is not None), (None, 1))
         if section is None:
             return ToolResult("no such section", served=False)
         size = self.max_section_chars
@@ -87,6 +107,19 @@ class Toolbox:
         if number < count:
             text += f"\n(page {number} of {count}; go on with {section.id}#{number + 1})"
         return ToolResult(text, True, (section.page_id,), (section.id,))
+
+
+def _read_id(argument: str) -> Iterator[tuple[str, int]]:
+    """Read an argument as an id and the number of a page of it, likeliest first; models copy whole lines, `4821: Title`, for an id."""
+    for name in dict.fromkeys((argument, argument.partition(": ")[0].strip())):
+        yield name, 1
+        base, _, suffix = name.rpartition("#")
+        if suffix.isdecimal() and len(suffix) < 6:
+            yield base, int(suffix)
+
+
+def _line(section: Section) -> str:
+    return f"{section.id}: {section.heading}"
 
 
 def _show_hits(hits: list[Hit], hints: bool) -> ToolResult:

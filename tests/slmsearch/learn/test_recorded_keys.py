@@ -23,13 +23,13 @@ def config(tmp_path, monkeypatch):
 
 
 def test_recorded_keys_of_the_searcher(config):
-    assert job.train_key(config, "digest", "index") == "aad071f0d2c62a616aa9"
+    assert job.train_key(config, "digest", "index") == "1eacd63501b760e19df6"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config) for spec in specs]
-    assert keys == ["58d0c4be22a53e42df9a", "8911dd38ec2540d20b26", "38bfc2a9c3913e2a2c4a"]
+    assert keys == ["6fdffa8b931159bde5eb", "bcaabff18fbd5587ac93", "f9217e1d05ea3687df56"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
-    assert job.train_key(other, "digest", "index") == "cc585740fba845c8d28e"
-    assert eval_key(QUESTIONS, "index", specs[0], other) == "485b9caf915c2d45ecbd"
+    assert job.train_key(other, "digest", "index") == "5c4aff2db7c6014614d5"
+    assert eval_key(QUESTIONS, "index", specs[0], other) == "e7db7c62e21ccf32eaf6"
 
 
 def test_a_planners_settings_are_not_in_the_searchers_keys(config):

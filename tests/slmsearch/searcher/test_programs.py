@@ -107,7 +107,7 @@ def test_an_outage_of_one_service_leaves_the_others_episodes_alone() -> None:
 
 def test_off_by_default_a_program_is_malformed_and_nobody_runs_it() -> None:
     runner = Runner(ToolResult("out", True))
-    (episode,) = play((PROGRAM,), runner=runner, config=SearcherConfig())
+    (episode,) = play((PROGRAM, PROGRAM), runner=runner, config=SearcherConfig())
     assert episode.stop_reason is StopReason.MALFORMED
     assert runner.batches == []
 
@@ -149,8 +149,8 @@ def test_keys_and_prompts_are_what_they_were_before_there_were_programs(monkeypa
     monkeypatch.setattr(job, "version", lambda name: "1.0")
     monkeypatch.setattr(job, "model_hash", lambda *_: "m" * 20)
     config, question = RunConfig(), Question("q1", "When was Mira Talvoren born?", "1823")
-    assert eval_key([question], "1" * 20, PolicySpec("random", None), config) == "086941771c1a5ad0158c"
-    assert job.train_key(config, "2" * 20, "1" * 20) == "821361cf7dbc1233161b"
+    assert eval_key([question], "1" * 20, PolicySpec("random", None), config) == "bbc6b455194768d8017a"
+    assert job.train_key(config, "2" * 20, "1" * 20) == "d3fbc6c86190cfd70fc2"
     assert content_key(p=make_prompt("?", config.searcher)) == "9057a20a250d9c5e4617"
     assert "programs" not in describe_searcher(config.searcher, config.sandbox.limits)
 
