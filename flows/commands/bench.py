@@ -146,6 +146,23 @@ def nightly(session: Session, series: int, nights: int, regressions: int) -> Non
     session.finish(result, render_nightly(result))
 
 
+@command(bench, "monitor")
+@click.option("--runs", type=click.IntRange(min=1), default=200, show_default=True, help="Healthy runs of each preset.")
+def monitor(session: Session, runs: int) -> None:
+    """Simulate healthy runs and planted collapses of every preset under the collapse monitor; writes monitor.json."""
+    from flows.settings import find_project_root, load_config
+    from slmsearch.bench.learning import save_result
+    from slmsearch.bench.monitor import render_monitor, run_monitor
+    from slmsearch.config import RunConfig
+
+    presets = {"demo": RunConfig()}  # the defaults are the demo's
+    for path in sorted((find_project_root() / "deployments" / "configs").glob("*.yaml")):
+        presets[path.stem] = load_config([path], environment={})
+    result = run_monitor(presets, runs, session.say)
+    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "monitor.json")
+    session.finish(result, render_monitor(result))
+
+
 @command(bench, "fusion")
 @click.option("--seed", default=0, show_default=True, help="Of the split of the pages into two halves.")
 def fusion(session: Session, seed: int) -> None:

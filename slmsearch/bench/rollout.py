@@ -26,7 +26,7 @@ from transformers.cache_utils import DynamicCache
 from slmsearch.bench.continuous import compare_continuous
 from slmsearch.bench.peer import make_peer
 from slmsearch.bench.shapes import Shape, demo_shape, long_shape
-from slmsearch.config import RunConfig, SentinelConfig
+from slmsearch.config import RunConfig
 from slmsearch.evaluate.systems import SearcherSystem
 from slmsearch.generate.writer import Writer
 from slmsearch.judge import Judge, make_judge
@@ -210,7 +210,7 @@ def make_ours(
 
     system = SearcherSystem(shape.toolbox, judge, config)
     bridge = RolloutBridge(shape.questions, system, config, lend, tokenizer.eos_token_id, spent)
-    callback = StepCallback(bridge, lambda report: None, lambda: False, 1, SentinelConfig(enabled=False), spent)
+    callback = StepCallback(bridge, lambda report: None, lambda: False, config.train, spent)
     trainer = make_trainer(model, tokenizer, shape.questions, system, bridge, make_arguments(config, directory, 1, True), config, callback)
     trainer.args.save_strategy = "no"
     trainer.add_callback(watch)

@@ -32,24 +32,18 @@ class VllmConfig(Section):
 
 
 class SentinelConfig(Section):
-    """Watches a training run for collapse."""
+    """The collapse monitor: compares the last steps with those before, and restores the best weights; its limits follow from the
+    noise of the run."""
 
     enabled: bool = True
     """False: no held-out reward is measured, and what the last step left is the adapter."""
     held_out: int = Field(default=128, ge=1)
-    """Questions of the validation split by which weights are scored, at the start, at every checkpoint and at the end."""
-    window: int = Field(default=8, ge=1)
-    """Steps whose mean is judged."""
-    warmup: int = Field(default=8, ge=1)
-    """Steps before the window that a rule needs for comparison."""
-    memory: int = Field(default=30, ge=1)
-    """Steps before the window that count as what is normal."""
-    reward_drop: float = Field(default=0.25, gt=0)
-    """Fall of the mean reward below its best window that counts as collapse."""
+    """Questions of the validation split by which weights are scored: at the start, at every checkpoint, at the end, and where the
+    reward seems to fall."""
     lr_factor: float = Field(default=0.3, gt=0, lt=1)
-    """The learning rate is multiplied by this on a return."""
+    """The learning rate is multiplied by this when weights are restored."""
     max_trips: int = Field(default=3, ge=1)
-    """Training stops at this many."""
+    """Training stops at this many collapses."""
 
 
 class TrainConfig(Section):

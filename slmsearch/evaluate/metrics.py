@@ -55,6 +55,8 @@ METRICS: dict[str, str] = {
     "episode/searches": "mean searches",
     "episode/turns": "mean assistant messages",
     "episode/tool_calls": "mean tool calls, unserved ones included",
+    "episode/single_call_frac": "share with exactly one tool call",
+    "episode/common_call_frac": "share that make the call that is the most common in the step; 1 means the same call for every question",
     "episode/unserved_calls": "mean calls that could not be served",
     "episode/sampled_tokens": "mean tokens the policy wrote",
     "episode/completion_tokens": "mean tokens after the prompt, tool results included",

@@ -1,4 +1,4 @@
-"""What happens around every step: the report, the sentinel, the checkpoint, the wish to stop."""
+"""What happens around every step: the report, the collapse monitor, the checkpoint, the wish to stop."""
 
 import logging
 import math
@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback
 
-from slmsearch.config import SentinelConfig
+from slmsearch.config import TrainConfig
 from slmsearch.errors import TrainingError
 from slmsearch.learn.checkpoints import prune_checkpoints, seal_checkpoint
+from slmsearch.learn.held_out import ALONE
 from slmsearch.learn.keeper import Keeper
+from slmsearch.learn.monitor import CollapseMonitor, Suspicion
 from slmsearch.learn.reports import NOT_A_NUMBER, Collapse, StepReport, make_report
 from slmsearch.learn.rollout_bridge import RolloutBridge
-from slmsearch.learn.sentinel import Sentinel
 from slmsearch.learn.spent import UPDATE, Spent
 
 logger = logging.getLogger(__name__)
@@ -39,8 +41,7 @@ class StepCallback(TrainerCallback):
         bridge: RolloutBridge,
         on_step: Callable[[StepReport], None],
         should_stop: Callable[[], bool],
-        keep_checkpoints: int,
-        sentinel: SentinelConfig,
+        config: TrainConfig,
         spent: Spent,
     ) -> None:
         """Set what is called.
@@ -49,12 +50,11 @@ class StepCallback(TrainerCallback):
             bridge: source of a step's episode metrics.
             on_step: takes each report, on the main process only.
             should_stop: asked after every step, on every process; True saves a checkpoint and ends training.
-            keep_checkpoints: complete checkpoints kept.
-            sentinel: its settings.
+            config: what is a step, how many checkpoints are kept, what follows a collapse.
             spent: counts the time.
         """
-        self._bridge, self._on_step, self._should_stop, self._keep = bridge, on_step, should_stop, keep_checkpoints
-        self._settings, self._sentinel = sentinel, Sentinel(sentinel)
+        self._bridge, self._on_step, self._should_stop = bridge, on_step, should_stop
+        self._config, self._monitor = config, CollapseMonitor(config.questions_per_step)
         self._spent, self._started = spent, 0.0
         self.keeper: Keeper | None = None
         """Holds the best weights; set once there is a model."""
@@ -73,9 +73,11 @@ class StepCallback(TrainerCallback):
             return
         keeper.load(checkpoint)
         for report in past:
-            self._sentinel.look(report.metrics)
-            if report.collapse is not None:  # a loss that was no number made it forget, and trips no rule here
-                self._sentinel.forget()
+            suspicion = self._monitor.look(report.metrics)
+            if report.collapse is not None:
+                self._monitor.restart()
+            elif suspicion is not None:
+                self._monitor.dismiss()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start the clock."""
@@ -89,7 +91,7 @@ class StepCallback(TrainerCallback):
             control.should_save = control.should_training_stop = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **objects: Any) -> None:
-        """Report the step; where the sentinel trips, return to the best weights first.
+        """Report the step; where it is a collapse, restore the best weights first.
 
         Raises:
             TrainingError: the loss is no longer a number, or the run has collapsed too often.
@@ -104,33 +106,50 @@ class StepCallback(TrainerCallback):
             raise TrainingError(f"{what} at step {state.global_step}: lower train.learning_rate")
         report = make_report(state.global_step, metrics)
         if self.keeper is not None:
-            report = self._look(report, broken, objects)
+            report = self._watch(report, broken, args, objects)
         if state.is_world_process_zero:
             self._on_step(report)
-        if self.keeper is not None and report.collapse is not None and self.keeper.state.trips >= self._settings.max_trips:
+        if self.keeper is not None and report.collapse is not None and self.keeper.state.trips >= self._config.sentinel.max_trips:
             raise TrainingError(
                 f"collapsed {self.keeper.state.trips} times (last: {report.collapse.rule} at step {report.step}); "
                 f"the best weights are those of step {report.collapse.returned_to}: lower train.learning_rate"
             )
 
-    def _look(self, report: StepReport, broken: bool, objects: dict[str, Any]) -> StepReport:
-        """Ask the sentinel; on a trip put the best weights back and lower the learning rate."""
+    def _watch(self, report: StepReport, broken: bool, args: Any, objects: dict[str, Any]) -> StepReport:
+        """Ask the monitor and, where a checkpoint is due or a fall of the reward is suspected, the held-out questions.
+
+        The main process suspects for all, so that all score or none does; what they then see is the same.
+        """
         assert self.keeper is not None
-        trip = self._sentinel.look(report.metrics)
+        suspicion, broken = from_main((self._monitor.look(report.metrics), broken))
         if broken:
-            self._sentinel.forget()
-        if trip is None and not broken:
+            return self._restore(report, Suspicion(NOT_A_NUMBER, 0.0, 0.0), objects)
+        if suspicion is not None and not suspicion.confirm:
+            return self._restore(report, suspicion, objects)
+        if suspicion is None and report.step % args.save_steps:
             return report
+        fall = self.keeper.consider(report.step, suspicion.confirm if suspicion else ALONE)
+        if fall is not None:
+            return self._restore(report, suspicion or Suspicion("held-out reward", fall.value, fall.limit), objects)
+        if suspicion is not None:
+            self._monitor.dismiss()
+            logger.info("step %d: the reward fell to %.3g, held-out questions did not", report.step, suspicion.value)
+        return report
+
+    def _restore(self, report: StepReport, suspicion: Suspicion, objects: dict[str, Any]) -> StepReport:
+        """Restore the best weights and lower the learning rate; return the report that says so."""
+        assert self.keeper is not None
+        factor = self._config.sentinel.lr_factor
+        self._monitor.restart()
         self.keeper.put_back()
         self.keeper.state.trips += 1
         for group in objects["optimizer"].param_groups:
-            group["lr"] *= self._settings.lr_factor
+            group["lr"] *= factor
         scheduler = objects["lr_scheduler"]
-        scheduler.base_lrs = [rate * self._settings.lr_factor for rate in scheduler.base_lrs]
+        scheduler.base_lrs = [rate * factor for rate in scheduler.base_lrs]
         objects["optimizer"].state.clear()  # moments of gradients that led astray
         rate = objects["optimizer"].param_groups[0]["lr"]
-        rule, value, limit = (trip.rule, trip.value, trip.limit) if trip else (NOT_A_NUMBER, 0.0, 0.0)
-        collapse = Collapse(rule, value, limit, self.keeper.state.best_step, rate)
+        collapse = Collapse(suspicion.rule, suspicion.value, suspicion.limit, self.keeper.state.best_step, rate)
         logger.warning("step %d: %s", report.step, collapse.describe())
         return make_report(report.step, report.metrics, collapse)
 
@@ -145,4 +164,11 @@ class StepCallback(TrainerCallback):
             if self.keeper is not None:
                 self.keeper.save(checkpoint)
             seal_checkpoint(checkpoint, state.global_step)
-            prune_checkpoints(Path(args.output_dir), self._keep)
+            prune_checkpoints(Path(args.output_dir), self._config.keep_checkpoints)
+
+
+def from_main(value: Any) -> Any:
+    """Return the main process's value in every process."""
+    box = [value]
+    broadcast_object_list(box, from_process=0)
+    return box[0]

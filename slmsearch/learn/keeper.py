@@ -1,8 +1,11 @@
-"""Keeps the best weights of a run by held-out reward, and puts them back."""
+"""Keeps the best weights of a run by held-out reward, and restores them.
+
+Every training process keeps its own copy. Scores are the same in all of them (`RolloutBridge.score` gathers them), so all decide alike.
+"""
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from torch import Tensor
 
 from slmsearch.errors import CheckpointError
 from slmsearch.learn.checkpoints import write_json
+from slmsearch.learn.held_out import ALONE, SCORINGS, Fall, Scores, find_fall, mean_score
 
 STATE = "keeper.json"
 """In every checkpoint: what this class knew when it was written."""
@@ -27,17 +31,20 @@ class KeeperState:
     best_step: int = 0
     best_score: float = float("-inf")
     trips: int = 0
+    """Collapses so far."""
+    scorings: list[Scores] = field(default_factory=list)
+    """The last ones that were no collapse."""
 
 
 class Keeper:
     """Scores the weights now and then, and remembers the best."""
 
-    def __init__(self, model: Any, score: Callable[[], float]) -> None:
+    def __init__(self, model: Any, score: Callable[[], Scores]) -> None:
         """Remember a model's weights as they are, without a score yet.
 
         Args:
             model: only its trainable weights are kept and put back.
-            score: mean held-out reward of the weights in place.
+            score: plays the held-out questions with the weights in place; the same in every process.
         """
         self._weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         self._score = score
@@ -45,15 +52,28 @@ class Keeper:
         self._considered = -1
         self.state = KeeperState()
 
-    def consider(self, step: int) -> None:
-        """Score the weights in place, unless that was done at this step, and remember them if they are better than the best."""
-        if step == self._considered:  # the last checkpoint and the end of training
-            return
+    def consider(self, step: int, sure: float = ALONE) -> Fall | None:
+        """Score the weights in place, unless that was done at this step, and remember them if they are better than the best.
+
+        Args:
+            step: steps done.
+            sure: standard errors by which the score must lie below the earlier ones to be a fall.
+
+        Returns:
+            The fall, if there is one; such a scoring is not compared with later.
+        """
+        if step == self._considered:  # scored for the report, then at the checkpoint and at the end of training
+            return None
         self._considered = step
-        score = self._score()
+        scores = self._score()
+        fall = find_fall(self.state.scorings, scores, sure)
+        if fall is None:
+            self.state.scorings = [*self.state.scorings, scores][-SCORINGS:]
+        score = mean_score(scores)
         if score > self.state.best_score:
             self._best = self._copy()
             self.state.best_step, self.state.best_score = step, score
+        return fall
 
     @torch.no_grad()
     def put_back(self) -> None:

@@ -20,7 +20,7 @@ NOT_A_NUMBER = "loss is not a number"
 
 @dataclass(frozen=True, slots=True)
 class Collapse:
-    """The sentinel tripped in a step, and what was done."""
+    """A collapse that the monitor found after a step, and what was done."""
 
     rule: str
     value: float

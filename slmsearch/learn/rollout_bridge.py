@@ -27,9 +27,10 @@ from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.systems import System
 from slmsearch.generate.writer import Sampling
 from slmsearch.judge import EagerJudge, Verdict
+from slmsearch.learn.held_out import Scores
 from slmsearch.learn.lending import Lend
 from slmsearch.learn.spent import HELD_OUT, JUDGING, SAMPLING, Spent
-from slmsearch.searcher.episode import Episode, StopReason
+from slmsearch.searcher.episode import Episode, StopReason, ToolCall
 from slmsearch.searcher.tools import SEARCH
 
 
@@ -119,15 +120,31 @@ class RolloutBridge:
         seconds["time/judge_wait_s"] = time.perf_counter() - started
         return verdicts
 
-    def score(self, questions: Sequence[Question], trainer: Any) -> float:
-        """Play questions once, greedily, with the weights in place, and return their mean reward; every process plays them all."""
+    def score(self, questions: Sequence[Question], trainer: Any) -> Scores:
+        """Play questions once, greedily, with the weights in place, in batches as evaluations do.
+
+        Each process plays its share of the questions.
+
+        Returns:
+            The reward of each question, in order and the same in every process; None where a service broke.
+        """
         sampling = Sampling(temperature=0.0, seed=0, max_new_tokens=self._system.limits.max_turn_tokens)
+        first, processes = trainer.accelerator.process_index, trainer.accelerator.num_processes
+        own, size, system = questions[first::processes], self._config.evaluate.batch_size, self._system.as_task()
+        batches = [own[start : start + size] for start in range(0, len(own), size)]
         with self._spent.on(HELD_OUT):
             with self._lend(trainer) as writer:
-                episodes = self._system.play(questions, writer, sampling)
-            graded = self._system.as_task().grade(questions, self._system.complete(questions, episodes))
-        rows = [row for row in graded if not row.failed]
-        return fsum(row.reward for row in rows) / max(1, len(rows))
+                played = [self._system.play(batch, writer, sampling) for batch in batches]
+            pairs = list(zip(batches, played, strict=True))
+            rows = [row for batch, episodes in pairs for row in system.grade(batch, system.complete(batch, episodes))]
+            if isinstance(system.judge, EagerJudge):
+                system.judge.release()
+            shares = gather_object([[None if row.failed else row.reward for row in rows]])
+        trainer._last_loaded_step = -1  # other weights may be restored before the next step: vLLM is to take them anew
+        scores: Scores = [None] * len(questions)
+        for process, share in enumerate(shares):
+            scores[process::processes] = share
+        return scores
 
     def _summarise(self, rows: list[EpisodeRow], rewards: list[float | None], group_size: int) -> None:
         failures = Counter(row.failure for row in rows if row.failed)
@@ -173,15 +190,22 @@ def mean_surprise(episodes: Sequence[Episode]) -> float:
     return -fsum(total for total, _ in sums) / max(1, sum(count for _, count in sums))
 
 
+PLAYED, SINGLE = "played", "single call"
+"""What is counted beside each call: episodes, and those with exactly one call."""
+
+
 def summarise_habits(rows: Sequence[EpisodeRow], episodes: Sequence[Episode]) -> dict[str, float]:
-    """Measure what changes before the reward does, over all processes: likelihood of right and wrong episodes, searches, answers.
+    """Measure what changes before the reward does, over all processes: likelihood of right and wrong episodes, searches, calls, answers.
 
     A mean over nothing is left out.
     """
     sums = {name: [0.0, 0.0] for name in ("policy/logprob_right", "policy/logprob_wrong", "episode/searches", "answer/words")}
+    habits = Counter[str | ToolCall]()
     for row, episode in zip(rows, episodes, strict=True):
         if row.failed:
             continue
+        habits.update({PLAYED, *episode.calls})
+        habits[SINGLE] += row.tool_calls == 1
         logprobs = [value for turn in episode.turns for value in turn.sampled_logprobs]
         likelihood = sums["policy/logprob_right" if row.correct else "policy/logprob_wrong"]
         likelihood[0] += fsum(logprobs)
@@ -192,9 +216,14 @@ def summarise_habits(rows: Sequence[EpisodeRow], episodes: Sequence[Episode]) ->
         if episode.answer is not None:
             sums["answer/words"][0] += len(episode.answer.split())
             sums["answer/words"][1] += 1
-    everywhere = gather_object([sums])
-    totals = {name: [fsum(part[name][k] for part in everywhere) for k in (0, 1)] for name in sums}
-    return {name: total / count for name, (total, count) in totals.items() if count}
+    everywhere = gather_object([(sums, habits)])
+    totals = {name: [fsum(part[name][k] for part, _ in everywhere) for k in (0, 1)] for name in sums}
+    means = {name: total / count for name, (total, count) in totals.items() if count}
+    habits = sum((part for _, part in everywhere), Counter())
+    if played := habits[PLAYED]:
+        common = max((count for call, count in habits.items() if isinstance(call, ToolCall)), default=0)
+        means |= {"episode/single_call_frac": habits[SINGLE] / played, "episode/common_call_frac": common / played}
+    return means
 
 
 def summarise_groups(rewards: Sequence[float | None], group_size: int) -> dict[str, float]:

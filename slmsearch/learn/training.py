@@ -110,8 +110,7 @@ def train_system(
         bridge,
         on_step=on_step,
         should_stop=agree_on((job.directory / STOP).exists),
-        keep_checkpoints=config.train.keep_checkpoints,
-        sentinel=config.train.sentinel,
+        config=config.train,
         spent=spent,
     )
     trainer = make_trainer(model, tokenizer, questions, system, bridge, arguments, config, callback)

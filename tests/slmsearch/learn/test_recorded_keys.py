@@ -23,12 +23,12 @@ def config(tmp_path, monkeypatch):
 
 
 def test_recorded_keys_of_the_searcher(config):
-    assert job.train_key(config, "digest", "index") == "1eacd63501b760e19df6"
+    assert job.train_key(config, "digest", "index") == "21fb54b01dd80f06e5fa"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config) for spec in specs]
     assert keys == ["6fdffa8b931159bde5eb", "bcaabff18fbd5587ac93", "f9217e1d05ea3687df56"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
-    assert job.train_key(other, "digest", "index") == "5c4aff2db7c6014614d5"
+    assert job.train_key(other, "digest", "index") == "8ed605261a84523597d0"
     assert eval_key(QUESTIONS, "index", specs[0], other) == "e7db7c62e21ccf32eaf6"
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from slmsearch.bench.judge_server import Behaviour, JudgeServer
-from slmsearch.config import JudgeConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig
+from slmsearch.config import EvaluateConfig, JudgeConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig
 from slmsearch.errors import TrainingError
 from slmsearch.evaluate.systems import SearcherSystem
 from slmsearch.generate.scripted import ScriptedWriter
@@ -30,7 +30,7 @@ class OneTrainer:
         self.model = self.model_wrapped = torch.nn.Linear(1, 1)
         self.temperature, self.num_generations = 1.0, 2
         self.state = SimpleNamespace(global_step=step)
-        self.accelerator = SimpleNamespace(process_index=0, autocast=nullcontext, unwrap_model=lambda model: model)
+        self.accelerator = SimpleNamespace(process_index=0, num_processes=1, autocast=nullcontext, unwrap_model=lambda model: model)
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +100,51 @@ def test_malformed_episodes_are_graded_or_leave_their_group(questions, toolbox, 
     out = bridge(prompts([questions[0]] * 2 + [questions[1]] * 2, config), OneTrainer())
     assert out["episode_reward"] == [reward, reward, 1.0, 1.0] == bridge.rewards
     assert bridge.metrics["stop/malformed"] == 0.5  # counted either way
+
+
+def test_held_out_questions_are_played_in_batches_as_evaluations_do(questions, toolbox):
+    config = CONFIG.model_copy(update={"evaluate": EvaluateConfig(batch_size=2)})
+    bridge, played = make_bridge(questions, toolbox, script, config), []
+    play = bridge._system.play
+    bridge._system.play = lambda batch, writer, sampling: played.append(len(batch)) or play(batch, writer, sampling)
+    # Question 2 breaks the index for the batch that searches with it: no reward, which is not a reward of 0.
+    assert bridge.score(questions[:5], OneTrainer()) == pytest.approx([1.0, 0.9, None, None, 0.9])
+    assert played == [2, 2, 1]
+    assert len(bridge.seen) == 1, "the weights are lent once"
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_processes_share_the_held_out_questions_and_all_get_every_score(questions, toolbox, processes, monkeypatch):
+    shares, asked = [], []
+
+    def gather(own):
+        shares.extend(own)
+        return list(shares)
+
+    def answer(question, results):
+        asked.append(question)
+        return f"<answer>{1823 if 'Mira 0' in question or 'Mira 3' in question else 'no idea'}</answer>"
+
+    monkeypatch.setattr("slmsearch.learn.rollout_bridge.gather_object", gather)
+    for process in range(processes):
+        bridge, trainer = make_bridge(questions, toolbox, answer), OneTrainer()
+        trainer.accelerator.process_index, trainer.accelerator.num_processes = process, processes
+        scores = bridge.score(questions[:5], trainer)  # the last process waits for the others
+    assert scores == [1.0, 0.0, 0.0, 1.0, 0.0]
+    assert sorted(asked) == sorted(question.question for question in questions[:5]), "nobody plays what another plays"
+
+
+def test_calls_are_counted_by_episode_and_over_all_questions(questions, toolbox):
+    search, view = '<tool>search_pages("Mira")</tool>', '<tool>view_sections("mira")</tool>'
+
+    def read(question, results):
+        wanted = {"0": [], "1": [search]}.get(question[len("When was Mira ")], [search, view])
+        return wanted[len(results)] if len(results) < len(wanted) else "<answer>1823</answer>"
+
+    bridge = make_bridge(questions, toolbox, read)
+    bridge(prompts([questions[0], questions[1], questions[3], questions[4]]), OneTrainer())
+    assert bridge.metrics["episode/single_call_frac"] == 0.25
+    assert bridge.metrics["episode/common_call_frac"] == 0.75, "the search"
 
 
 def test_random_rewards_follow_the_step_and_nothing_else(questions, toolbox):
