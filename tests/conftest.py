@@ -45,7 +45,7 @@ os.environ.update(
 )
 
 
-LONG = {"kill": "half an hour", "production": "a minute", "week": "an hour"}
+LONG = {"kill": "half an hour", "production": "a minute", "real": "forty minutes", "week": "an hour"}
 """Markers of tests that run only when asked for by name."""
 
 

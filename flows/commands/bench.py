@@ -30,6 +30,23 @@ def rollout(session: Session, shapes: tuple[str, ...], runs: int) -> None:
     session.finish(result, render_rollout(result))
 
 
+@command(bench, "sft")
+@click.option("--model", default="smollm2-135m-instruct", show_default=True, help="A real model: a known name, a path or Hub id.")
+@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Counted updates of each side.")
+def sft(session: Session, model: str, runs: int) -> None:
+    """Time supervised training of a real model beside TRL's SFTTrainer, each in its own process; writes sft.json."""
+    from flows.fetching import require_policy
+    from slmsearch.bench.learning import save_result
+    from slmsearch.bench.sft import render_sft, run_sft
+    from slmsearch.models.known import path_of
+
+    config = session.config
+    policy = config.policy.model_copy(update={"model": path_of(model, config.paths.data_dir), "device": "cpu"})
+    result = run_sft(require_policy(config.model_copy(update={"policy": policy})), runs, session.say)
+    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "sft.json")
+    session.finish(result, render_sft(result))
+
+
 @command(bench, "learning")
 @click.option("--seeds", default="0,1,2", show_default=True, help="Seeds of GRPO, separated by commas.")
 def learning(session: Session, seeds: str) -> None:

@@ -318,6 +318,7 @@ def train_sft(
     on_log: Callable[[int, dict[str, float]], None] | None = None,
     even: bool = False,
     gradient_checkpointing: bool = False,
+    callbacks: Sequence[TrainerCallback] = (),
 ) -> None:
     """Train a model in place on episodes.
 
@@ -330,6 +331,7 @@ def train_sft(
         episodes: begins an endless stream of them, see `demonstrated` and `repeated`.
         on_log: called with step and `Trainer`'s logs every 50 steps.
         even: weigh every token alike, see `DemonstrationTrainer.tokens_per_update`.
+        callbacks: of `Trainer`, beside `on_log`.
         gradient_checkpointing: keep no activations inside a layer and compute them again on the way back.
     """
     set_seed(config.seed)
@@ -363,7 +365,7 @@ def train_sft(
         model=model,
         args=arguments,
         train_dataset=EpisodeBatches(episodes, tokenizer.pad_token_id, config),
-        callbacks=[_Report(on_log)] if on_log else [],
+        callbacks=[*callbacks, *([_Report(on_log)] if on_log else [])],
     )
     trainer.context_weight = config.context_weight
     trainer.tokens_per_update = config.tokens_per_batch // 2 if even else 0

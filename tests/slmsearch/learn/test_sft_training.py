@@ -6,14 +6,16 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from slmsearch.config import LoraSection, PlannerConfig, SearcherConfig, SftConfig
+from slmsearch.config import LoraSection, PlannerConfig, PolicyConfig, RunConfig, SearcherConfig, SftConfig
 from slmsearch.generate.dialogue import Dialogue
+from slmsearch.generate.load import load_model
 from slmsearch.generate.torch_writer import TorchWriter
 from slmsearch.generate.writer import Sampling
-from slmsearch.learn import sft
+from slmsearch.learn import sft, teach
 from slmsearch.learn.demonstrations import Demonstration, make_demonstrations
 from slmsearch.learn.planner_start import planned
 from slmsearch.learn.sft import IGNORED, EpisodeBatches, demonstrated, encode_demonstration, repeated, train_sft
+from slmsearch.learn.teach import load_student
 from slmsearch.learn.tokenizer import build_tokenizer
 from slmsearch.planner.prompt import make_plan_prompt
 from slmsearch.searcher.prompt import make_prompt
@@ -164,3 +166,38 @@ def test_tiny_models_prompts_are_what_they_were(tokenizer):
     alone = dialogue.encode_prompt([{"role": "user", "content": "Who?"}])
     assert dialogue.encode_prompt(make_prompt("Who?", SearcherConfig())) == alone
     assert dialogue.encode_prompt(make_plan_prompt("Who?", PlannerConfig())) == alone
+
+
+@pytest.mark.parametrize(("lora", "wanted"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_weights_below_an_adapter_lie_as_configured_and_what_learns_is_float32(make_llama, tokenizer, tmp_path, lora, wanted):
+    make_llama().save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    policy = PolicyConfig(model=str(tmp_path), dtype="bfloat16", device="cpu")
+    model, _ = load_student(RunConfig(policy=policy, sft=SftConfig(lora=lora)))
+    assert {weight.dtype for weight in model.parameters()} == {wanted}
+
+
+def test_an_adapter_is_merged_without_rounding(make_llama, tokenizer, tmp_path, monkeypatch):
+    """The base is bfloat16, the model that is published is base + B A in float32: nothing of a small adapter is lost."""
+    base = make_llama().bfloat16()
+    base.save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    adapters = []
+
+    def train_a_little(model, *args, **kwargs):
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(weight, std=1e-4)
+        adapters.append({name: weight.detach().clone() for name, weight in model.named_parameters() if "lora" in name})
+
+    monkeypatch.setattr(teach, "train_sft", train_a_little)
+    policy = PolicyConfig(model=str(tmp_path / "base"), dtype="bfloat16", device="cpu")
+    settings = SftConfig(lora=True, steps=1)
+    config = RunConfig(policy=policy, sft=settings)
+    teach.teach(config, settings, load_student(config), lambda: iter(()), tmp_path / "out", "sft.json", {})
+    published, _ = load_model(PolicyConfig(model=str(tmp_path / "out"), device="cpu"))
+    name = "model.layers.0.mlp.up_proj"
+    found = published.get_submodule(name).weight - base.get_submodule(name).weight.float()
+    trained = {key.split(".lora_")[1][0]: weight for key, weight in adapters[0].items() if name in key}
+    delta = trained["B"] @ trained["A"] * config.train.lora.alpha / config.train.lora.r
+    assert (found - delta).norm() < 1e-3 * delta.norm()
