@@ -6,7 +6,8 @@ Questions it cannot play so are left out and counted.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
 from slmsearch.learn.demonstrations import Demonstration
@@ -57,11 +58,10 @@ def _play(question: Question, searched: ToolResult, toolbox: Toolbox) -> Demonst
         if section.page_id not in searched.page_ids:
             searched = _search_again(section.page_id, turns, toolbox)
         if not toolbox.section_hints:
-            viewed = toolbox.serve([ToolCall(VIEW, section.page_id)])[0]
-            turns.append((render_call(ToolCall(VIEW, section.page_id)), viewed.text))
+            turns += _go_through(VIEW, section.page_id, toolbox, partial(_lists, section_id))
         elif f"({section_id})" not in searched.text:
             raise Unplayable(NOT_HINTED)
-        turns += _read(section_id, question, toolbox)
+        turns += _go_through(READ, section_id, toolbox, partial(_holds_answer, question))
     return Demonstration(question.question, (*turns, (render_answer(question.answer), "")))
 
 
@@ -78,13 +78,21 @@ def _search_again(page_id: str, turns: list[tuple[str, str]], toolbox: Toolbox) 
     return result
 
 
-def _read(section_id: str, question: Question, toolbox: Toolbox) -> list[tuple[str, str]]:
-    """Read a section, a long one up to the piece that holds the answer; its first piece alone where none does."""
+def _go_through(tool: str, name: str, toolbox: Toolbox, is_found: Callable[[ToolResult], bool]) -> list[tuple[str, str]]:
+    """Turn the pages of a result up to the one that holds what is looked for; the first page alone where none does."""
     turns: list[tuple[str, str]] = []
     number = 1
-    while (result := toolbox.serve([call := ToolCall(READ, section_id if number == 1 else f"{section_id}#{number}")])[0]).served:
+    while (result := toolbox.serve([call := ToolCall(tool, name if number == 1 else f"{name}#{number}")])[0]).served:
         turns.append((render_call(call), result.text))
-        if any(answer.lower() in result.text.lower() for answer in question.answers):
+        if is_found(result):
             return turns
         number += 1
     return turns[:1]
+
+
+def _lists(section_id: str, result: ToolResult) -> bool:
+    return section_id in result.section_ids
+
+
+def _holds_answer(question: Question, result: ToolResult) -> bool:
+    return any(answer.lower() in result.text.lower() for answer in question.answers)
