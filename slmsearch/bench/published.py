@@ -1,0 +1,116 @@
+"""Models that the presets for a GPU name, as random weights in their published shapes.
+
+What a run takes can so be planned and measured without them.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "Qwen/Qwen3-4B-Instruct-2507": {
+        "model_type": "qwen3",
+        "hidden_size": 2560,
+        "intermediate_size": 9728,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "vocab_size": 151936,
+        "max_position_embeddings": 262144,
+        "rope_theta": 5000000,
+        "tie_word_embeddings": True,
+    },
+    "Qwen/Qwen2.5-3B-Instruct": {
+        "model_type": "qwen2",
+        "hidden_size": 2048,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 2,
+        "vocab_size": 151936,
+        "max_position_embeddings": 32768,
+        "rope_theta": 1000000.0,
+        "tie_word_embeddings": True,
+    },
+    "meta-llama/Llama-3.1-8B-Instruct": {
+        "model_type": "llama",
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 128256,
+        "max_position_embeddings": 131072,
+        "rope_theta": 500000.0,
+        "tie_word_embeddings": False,
+    },
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": {
+        "model_type": "qwen2",
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+        "vocab_size": 151936,
+        "max_position_embeddings": 131072,
+        "rope_theta": 10000,
+        "tie_word_embeddings": False,
+    },
+}
+"""Hub id -> what its `config.json` says of its shape."""
+
+_SMALL = {"intermediate_size": 128, "vocab_size": 1536, "max_position_embeddings": 4096}
+_SMALL_HEAD = 16
+
+
+def shape_of(model: str, layers: int = 0, small: bool = False) -> dict[str, Any]:
+    """Return the settings of a model of a published shape.
+
+    Args:
+        model: a key of `PUBLISHED`.
+        layers: take this many; 0 takes all.
+        small: narrow, with few heads that share key heads as the real ones do, and a small vocabulary.
+    """
+    shape = dict(PUBLISHED[model])
+    if small:
+        shared = min(4, shape["num_attention_heads"] // shape["num_key_value_heads"])
+        shape |= {**_SMALL, "num_attention_heads": 2 * shared, "num_key_value_heads": 2, "hidden_size": 2 * shared * _SMALL_HEAD}
+        shape |= {"head_dim": _SMALL_HEAD} if "head_dim" in shape else {}
+    return {**shape, "num_hidden_layers": layers or shape["num_hidden_layers"]}
+
+
+def write_shape(shape: dict[str, Any], directory: Path) -> Path:
+    """Write a `config.json` without weights, enough to plan memory with; returns the directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(shape), encoding="utf-8")
+    return directory
+
+
+def write_model(shape: dict[str, Any], tokenizer_dir: Path, directory: Path, dtype: str, device: str) -> Path:
+    """Write random weights of a shape, with a tokenizer that has a token for every id.
+
+    Args:
+        shape: as `shape_of` gives it.
+        tokenizer_dir: a fast tokenizer with a chat template; its vocabulary is filled up with meaningless words.
+        directory: of the model.
+        dtype: of the weights.
+        device: where they are drawn.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    directory.mkdir(parents=True, exist_ok=True)
+    tokenizer: Any = AutoTokenizer.from_pretrained(tokenizer_dir)
+    ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
+    settings = AutoConfig.for_model(**shape, **ids)
+    torch.manual_seed(0)
+    with torch.device(device):
+        model: Any = AutoModelForCausalLM.from_config(settings, dtype=getattr(torch, dtype))
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    file = directory / "tokenizer.json"
+    words = json.loads(file.read_text(encoding="utf-8"))
+    words["model"]["vocab"] |= {f"qz{i}": i for i in range(len(tokenizer), shape["vocab_size"])}
+    file.write_text(json.dumps(words), encoding="utf-8")
+    return directory
