@@ -161,7 +161,7 @@ def test_only_what_has_passed_may_teach(tmp_path: Path) -> None:
         with pytest.raises(PreflightError, match=r"judge judge \(ollama:sha256.+has not been measured; run `slmsearch judge qualify`"):
             require_qualified(config, tmp_path)
         qualify(config, tmp_path)
-        with pytest.raises(PreflightError, match=r"did not pass .+injection: 42 of 42.+begin with judge\.kind=exact and reward\.correctness=f1"):
+        with pytest.raises(PreflightError, match=r"did not pass .+injection: 42 of 42.+judge\.kind=exact and reward\.correctness=f1"):
             require_qualified(config, tmp_path)
         state = require_qualified(config.model_copy(update={"require_qualified": False}), tmp_path)
         assert state is not None and not state.passed and state.summary["shortfalls"]
