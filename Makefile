@@ -30,7 +30,7 @@ endif
 # An activated environment elsewhere is not meant.
 unexport VIRTUAL_ENV
 
-.PHONY: help install demo demo-planner test test-real test-packages lint format types contracts check constraints clean
+.PHONY: help install demo demo-planner test test-real test-packages test-vllm gpu-check lint format types contracts check constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s%s\n", $$1, $$2}' Makefile
