@@ -78,8 +78,9 @@ class TrainConfig(Section):
     """How it goes to 0 over all steps, or that it does not."""
     mask_truncated: bool = False
     """Leave episodes that a token limit cut off out of the update, so that a large model that is cut off for its long thoughts does not
-    unlearn its format. A tiny one may flee into them, as nothing speaks against it: masked and at a constant rate, 6 % of the demo's
-    episodes ended so after 200 steps; graded and at a falling rate, 1 %."""
+    unlearn its format: also those whose last tool result had no room. What the others of the group are compared with still counts their
+    reward. A tiny model may flee into them, as nothing speaks against it: masked and at a constant rate, 6 % of the demo's episodes
+    ended so after 200 steps; graded and at a falling rate, 1 %."""
     max_grad_norm: float = Field(default=1.0, gt=0)
     temperature: float = Field(default=1.0, gt=0)
     scale_rewards: Literal["none", "group", "batch"] = "none"

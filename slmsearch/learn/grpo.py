@@ -100,7 +100,6 @@ def make_arguments(config: RunConfig, directory: Path, max_steps: int, use_cpu: 
         scale_rewards=train.scale_rewards,
         beta=train.kl_coef,
         epsilon_high=0.28,
-        mask_truncated_completions=train.mask_truncated,
         max_completion_length=limits_of(config).max_episode_tokens,
         disable_dropout=True,
         gradient_checkpointing=train.gradient_checkpointing,
@@ -162,6 +161,9 @@ class SearchTrainer(GRPOTrainer):
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         """Play and score a batch as TRL does, then put the configured algorithm's advantages in the place of GRPO's."""
         output = super()._generate_and_score_completions(inputs)
+        width = output["completion_ids"].shape[1]
+        sampled = [row + [0] * (width - len(row)) for row in self.bridge.sampled_mask]
+        output["sampled_mask"] = torch.tensor(sampled, device=output["completion_ids"].device)
         algorithm = self.search.algorithm
         if algorithm != "grpo":
             rewards = gather_object(self.bridge.rewards)
@@ -202,18 +204,44 @@ class SearchTrainer(GRPOTrainer):
                 mask[0, 0] = True
         # What is left out is 0 in the log-probabilities below; against the others' real values a ratio would overflow, and inf x 0 is NaN.
         others = ("old_per_token_logps", "ref_per_token_logps")
-        inputs = {**inputs, **{name: inputs[name].masked_fill(~mask, 0.0) for name in others if inputs.get(name) is not None}}
+        clean = {name: inputs[name].masked_fill(~mask, 0.0) for name in others if inputs.get(name) is not None}
         self._needed = mask
         try:
-            loss: Tensor = super()._compute_loss(model, inputs)
+            loss: Tensor = super()._compute_loss(model, {**inputs, **clean})
         finally:
             self._needed = None
-        sampled = inputs.get("sampling_per_token_logps")
-        if sampled is not None and self._policy_logprobs is not None:
-            gap = ((sampled - self._policy_logprobs) * mask).sum()
-            total = self.accelerator.reduce(torch.stack([gap, mask.sum().to(gap.dtype)]), reduction="sum")
-            self._metrics["train"]["policy/kl_sampler"].append((total[0] / total[1].clamp(min=1)).item())
+        if inputs.get("sampling_per_token_logps") is not None:
+            self._measure_gap(model, inputs, mask)
         return loss
+
+    @torch.no_grad()
+    def _measure_gap(self, model: Any, inputs: dict[str, Any], mask: Tensor) -> None:
+        """Measure the mean gap between the sampler's log-probabilities and the trainer's over every sampled token.
+
+        Groups without advantage are not in the loss (`mask`, rows x tokens), but a sampler that goes astray shows there, too: they are
+        most of what a sure policy samples. Where TRL had the trainer's log-probabilities computed before the loss (vLLM), those of all
+        tokens are there; otherwise the rest is computed here, without gradient.
+        """
+        sampled = inputs["sampled_mask"].bool()
+        policy, left = inputs.get("old_per_token_logps"), sampled & ~mask
+        if policy is None:
+            policy = self._policy_logprobs
+            assert policy is not None
+            if left.any():
+                policy = torch.where(mask, policy, self._score(model, inputs, left))
+        gap = ((inputs["sampling_per_token_logps"] - policy) * sampled).sum()
+        total = self.accelerator.reduce(torch.stack([gap, sampled.sum().to(gap.dtype)]), reduction="sum")
+        self._metrics["train"]["policy/kl_sampler"].append((total[0] / total[1].clamp(min=1)).item())
+
+    def _score(self, model: Any, inputs: dict[str, Any], needed: Tensor) -> Tensor:
+        """Compute the log-probabilities of some completion tokens (rows x tokens); the others get 0."""
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        attended = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+        self._needed = needed
+        try:
+            return self._get_per_token_logps_and_entropies(model, ids, attended, needed.shape[1])[0]
+        finally:
+            self._needed = None
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write none: TRL would write one at every checkpoint."""

@@ -11,7 +11,7 @@ import hashlib
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import fsum
 from statistics import stdev
 from typing import Any
@@ -69,6 +69,8 @@ class RolloutBridge:
         """Likewise."""
         self.rows: list[EpisodeRow] = []
         """Likewise, graded."""
+        self.sampled_mask: list[list[int]] = []
+        """Likewise, for each of their completion ids: 1 = the policy wrote it."""
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
         """Play one episode per prompt, in order; see TRL's `rollout_func`.
@@ -106,7 +108,9 @@ class RolloutBridge:
         self.rewards = [None if row.failed or row.stop_reason in dropped else row.reward for row in rows]
         self._summarise(gather_object(rows), gather_object(self.rewards), trainer.num_generations)
         self.metrics |= {"policy/entropy": mean_surprise(episodes), **seconds, **summarise_habits(rows, episodes)}
-        return {**to_tokens(episodes, self._end_id), "episode_reward": self.rewards}
+        tokens = to_tokens(episodes, self._end_id, {StopReason.MAX_TOKENS} if self._config.train.mask_truncated else ())
+        self.sampled_mask = tokens.pop("sampled_mask")
+        return {**tokens, "episode_reward": self.rewards}
 
     def _judged(self, questions: Sequence[Question], episodes: Sequence[Episode], seconds: dict[str, float]) -> list[Verdict]:
         """Collect the verdicts; a judge that takes time is timed, and leaves the device to the update."""
@@ -159,23 +163,30 @@ def step_seed(seed: int, step: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed} {step}".encode()).digest()[:8], "big") >> 1
 
 
-def to_tokens(episodes: Sequence[Episode], end_id: int) -> dict[str, Any]:
-    """Lay episodes out as TRL wants them: `prompt_ids`, `completion_ids`, `env_mask` (1 = the policy wrote it), `logprobs`.
+def to_tokens(episodes: Sequence[Episode], end_id: int, left_out: Collection[StopReason] = ()) -> dict[str, Any]:
+    """Lay episodes out as TRL wants them: `prompt_ids`, `completion_ids`, `env_mask` (1 = trained on), `logprobs`; and `sampled_mask`.
 
-    A failed episode becomes a single end token with mask 0, because TRL cannot take an empty completion and one that ends on a
-    tool token counts as cut off. `logprobs` are those of the sampler, only for measuring how far it is from the trainer.
+    A failed episode becomes a single end token with mask 0, because TRL cannot take an empty completion. `logprobs` are those of the
+    sampler, only for measuring how far it is from the trainer. `sampled_mask` is 1 where the policy wrote the token.
+
+    An episode that ended for a reason in `left_out` has `env_mask` 0 throughout, and keeps its place and reward in its group: what the
+    others are compared with stays the mean reward of the policy as it is, cut-off episodes included, so that to finish is still better
+    than not to. Had it left the group, a group whose finished episodes are all right would teach nothing just where finishing is what
+    there is to learn. TRL's own flag goes by the last token, which is an end token where a tool result had no room left.
     """
-    completions, masks, logprobs = [], [], []
+    completions, sampled, masks, logprobs = [], [], [], []
     for episode in episodes:
         usable = episode.stop_reason is not StopReason.FAILED and bool(episode.completion_ids)
         completions.append(episode.completion_ids if usable else [end_id])
-        masks.append(episode.sampled_mask if usable else [0])
+        sampled.append(episode.sampled_mask if usable else [0])
+        masks.append([0] * len(sampled[-1]) if episode.stop_reason in left_out else sampled[-1])
         logprobs.append(episode.sampled_logprobs if usable else [0.0])
     known = all(len(a) == len(b) for a, b in zip(completions, logprobs, strict=True))
     return {
         "prompt_ids": [list(episode.prompt_ids) or [end_id] for episode in episodes],
         "completion_ids": completions,
         "env_mask": masks,
+        "sampled_mask": sampled,
         "logprobs": logprobs if known else None,
     }
 

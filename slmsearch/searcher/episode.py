@@ -76,7 +76,7 @@ class Turn:
     sampled_ids: tuple[int, ...] = ()
     """Tokens the policy wrote (mask 1), the end-of-turn token included where it wrote one; empty for policies that give no ids."""
     sampled_logprobs: tuple[float, ...] = ()
-    """Log-probability of each sampled id under the sampling distribution at temperature 1; may be empty."""
+    """Log-probability of each sampled id under what it was sampled from, temperature included; may be empty."""
     program: str | None = None
     """Python that the policy wrote in the place of a call."""
 

@@ -148,6 +148,8 @@ def test_what_is_left_out_changes_neither_loss_nor_gradient(model_dir, beta, adv
         inputs[name] = torch.cat([inputs[name], inputs[name][[2, 2, 2]]])
     inputs["completion_ids"][6, 6] = 3
     inputs["tool_mask"][7, 4] = 1
+    inputs["sampled_mask"] = inputs["tool_mask"] * inputs["completion_mask"]
+    inputs["tool_mask"][1] = 0  # cut off by its stop reason: sampled, and not learnt from
     for name in ("ref_per_token_logps", "sampling_per_token_logps"):
         inputs[name] = torch.full((rows + 3, completion), -5.0)
     trainer = Stub(model_dir, beta)
@@ -157,6 +159,20 @@ def test_what_is_left_out_changes_neither_loss_nor_gradient(model_dir, beta, adv
     torch.testing.assert_close(gradient, plain_gradient, atol=1e-5, rtol=1e-3)
     if beta or any(abs(advantage) > 1e-6 for advantage in advantages):
         assert gradient.abs().max() > 1e-3
+    assert trainer._metrics["train"]["policy/kl_sampler"] == [pytest.approx(gap_of(trainer.model, inputs), abs=1e-5)]
+
+
+@torch.no_grad()
+def gap_of(model, inputs):
+    """The mean gap to the sampler over every token that was sampled, episode by episode."""
+    gaps = []
+    for row in range(len(inputs["prompt_ids"])):
+        prompt = inputs["prompt_ids"][row][inputs["prompt_mask"][row] == 1]
+        completion = inputs["completion_ids"][row][inputs["completion_mask"][row] == 1]
+        ids = torch.cat([prompt, completion])[None]
+        scores = model(ids).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+        gaps += [-5.0 - float(scores[k, i]) for k, i in enumerate(completion) if inputs["sampled_mask"][row, k]]
+    return sum(gaps) / len(gaps)
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.1])

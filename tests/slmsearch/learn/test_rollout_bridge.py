@@ -147,6 +147,22 @@ def test_calls_are_counted_by_episode_and_over_all_questions(questions, toolbox)
     assert bridge.metrics["episode/common_call_frac"] == 0.75, "the search"
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_an_episode_whose_tool_result_had_no_room_is_known_by_its_stop_reason(questions, toolbox, masked):
+    """Its last id is the end of a whole call: by its ids it looks as if the policy had ended it."""
+    searcher = SearcherConfig(max_episode_tokens=48)  # a call has 33 bytes, its result 25
+    config = RunConfig(searcher=searcher, train=TrainConfig(group_size=2, mask_truncated=masked), reward=CONFIG.reward)
+    bridge = make_bridge(questions, toolbox, script, config)
+    out = bridge(prompts([questions[0], questions[1]], config), OneTrainer())
+    assert [episode.stop_reason for episode in bridge.episodes] == [StopReason.ANSWERED, StopReason.MAX_TOKENS]
+    whole = [1] * len("<answer>1823</answer>")
+    call = [1] * len('<tool>search_pages("Mira")</tool>')
+    assert bytes(out["completion_ids"][1]).endswith(b"</tool>")
+    assert out["env_mask"] == [whole, [0] * len(call) if masked else call]
+    assert bridge.sampled_mask == [whole, call]  # what the policy wrote stays known
+    assert out["episode_reward"] == [1.0, 0.0]  # the other is compared with it
+
+
 def test_random_rewards_follow_the_step_and_nothing_else(questions, toolbox):
     config = RunConfig(train=TrainConfig(group_size=2), reward=RewardConfig(kind="random"))
 
