@@ -48,11 +48,14 @@ def make_seats(policy: PolicyConfig, tool_role: str = "tool") -> tuple[Writer, C
 
 
 def load_model(policy: PolicyConfig, keep_adapter: bool = False) -> tuple[Any, Any]:
-    """Load model and tokenizer, with the policy's adapter merged into the weights and its variables set in the chat template.
+    """Load model and tokenizer, with the policy's adapter if it names one and its variables set in the chat template.
+
+    An adapter is merged into float32 weights, and laid over all others: merged into bfloat16 weights most of a young one would be
+    rounded away, into 4-bit ones nearly all of it, so that what is measured would not be what was trained.
 
     Args:
         policy: what to load.
-        keep_adapter: leave the adapter beside the weights, so that it can be switched off.
+        keep_adapter: leave the adapter beside float32 weights, too, so that it can be switched off.
 
     Raises:
         ModelError: a path is missing or damaged, a Hub id cannot be fetched, or the adapter belongs to another base.
@@ -69,8 +72,7 @@ def load_model(policy: PolicyConfig, keep_adapter: bool = False) -> tuple[Any, A
     except (OSError, ValueError, ImportError) as error:
         raise ModelError(f"cannot load model {policy.model!r}: {first_line(error)}; give a path or Hub id in policy.model") from error
     if policy.adapter:
-        # Merged into 4-bit weights an adapter would be rounded with them.
-        model = merge_adapter(model, policy.adapter, keep=keep_adapter or policy.load_in_4bit)
+        model = merge_adapter(model, policy.adapter, keep=keep_adapter or policy.load_in_4bit or model.dtype != torch.float32)
     return (model if quantised else model.to(device)), tokenizer
 
 

@@ -57,6 +57,17 @@ def one_thread():
 @pytest.fixture(scope="session")
 def model_dir(one_thread, tmp_path_factory):
     """A Qwen3 model of some 80,000 weights with tiny-searcher's tokenizer, trained for seconds."""
+    return save_qwen3(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="session")
+def grouped_dir(one_thread, tmp_path_factory):
+    """The same with grouped-query attention, as real models have it."""
+    return save_qwen3(tmp_path_factory.mktemp("grouped"), num_attention_heads=4, num_key_value_heads=2)
+
+
+def save_qwen3(path, **sizes):
+    """Make a model, teach it both episodes, and write it."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -64,23 +75,18 @@ def model_dir(one_thread, tmp_path_factory):
 
     tokenizer = build_tokenizer(["When was Mira born? 1823"] * 9)
     torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        head_dim=16,
-        intermediate_size=128,
-        max_position_embeddings=256,
-        tie_word_embeddings=True,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-    )
-    model = Qwen3ForCausalLM(config)
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
+    small = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "intermediate_size": 128,
+        "max_position_embeddings": 256,
+    }
+    model = Qwen3ForCausalLM(Qwen3Config(vocab_size=len(tokenizer), tie_word_embeddings=True, **ends, **{**small, **sizes}))
     imitate(model, tokenizer)
-    path = tmp_path_factory.mktemp("model")
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
     return path

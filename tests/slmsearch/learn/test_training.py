@@ -11,7 +11,11 @@ import torch
 
 from slmsearch.errors import TrainingError
 from slmsearch.evaluate.metrics import is_metric
-from slmsearch.generate.load import load_model
+from slmsearch.evaluate.systems import SearcherSystem
+from slmsearch.generate.load import load_model, make_writer
+from slmsearch.generate.writer import Sampling
+from slmsearch.judge import ExactJudge
+from slmsearch.learn import training
 from slmsearch.learn.checkpoints import checkpoint_step, file_hash, latest_complete_checkpoint
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST, STEPS, STOP
 from slmsearch.learn.launch import find_result
@@ -33,6 +37,18 @@ def curve(job):
         (report.step, {name: value for name, value in report.metrics.items() if not name.startswith("time/")})
         for report in read_reports(job.directory / STEPS)
     ]
+
+
+def kept(monkeypatch, name):
+    """What a function of the training process has returned."""
+    made, function = [], getattr(training, name)
+
+    def keeping(*args, **kwargs):
+        made.append(function(*args, **kwargs))
+        return made[-1]
+
+    monkeypatch.setattr(training, name, keeping)
+    return made
 
 
 def test_the_toy_reward_rises_and_everything_is_left_in_place(make_job, toolbox, questions):
@@ -158,12 +174,44 @@ def test_a_killed_full_run_resumes_to_the_same_bytes(make_job, toolbox, question
 
 
 @pytest.mark.skipif(find_spec("bitsandbytes") is None, reason="bitsandbytes, of the extra gpu, is not installed")
-def test_an_adapter_learns_on_weights_of_four_bits(make_job, toolbox, questions):
+def test_an_adapter_learns_on_weights_of_four_bits(make_job, toolbox, questions, monkeypatch):
     job = make_job(steps=2, preflight="record")
     # The toy's layers are narrower than a block of bitsandbytes.
     four_bit = job.config.policy.model_copy(update={"model": str(TINY), "load_in_4bit": True})
     job = replace(job, config=job.config.model_copy(update={"policy": four_bit}))
+    trainers = kept(monkeypatch, "make_trainer")
     train_through(toolbox, questions, job)
+    trained = [weight for weight in trainers[0].model.parameters() if weight.requires_grad]
+    moments = [value for state in trainers[0].optimizer.state.values() for value in state.values() if value.numel() > 1]
+    assert len(moments) == 2 * len(trained) and {value.dtype for value in (*trained, *moments)} == {torch.float32}
     assert all(abs(metrics["policy/kl_sampler"]) < 1e-3 for _, metrics in curve(job))
     model, _ = load_model(trained_policy(four_bit, str(job.directory / ADAPTER)))
     assert any(type(layer).__name__ == "Linear4bit" for layer in model.modules())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_adapter_is_measured_as_it_was_trained(make_job, toolbox, questions, grouped_dir, monkeypatch, dtype):
+    """Evaluation gives the tokens that it samples the log-probabilities that the trainer gives them."""
+    job = make_job(steps=4, learning_rate=5e-5, preflight="record")
+    policy = job.config.policy.model_copy(update={"model": str(grouped_dir), "dtype": dtype})
+    job = replace(job, config=job.config.model_copy(update={"policy": policy}))
+    trainers = kept(monkeypatch, "make_trainer")
+    train_through(toolbox, questions, job)
+    writer = make_writer(trained_policy(policy, str(job.directory / ADAPTER)))
+    system = SearcherSystem(toolbox, ExactJudge(), job.config)
+    episodes = system.play(list(questions) * 4, writer, Sampling(temperature=1.0, seed=3, max_new_tokens=16))
+    trainer = trainers[0]
+    model, found, effects = trainer.model.eval(), [], []
+    for episode in episodes:
+        sampled = torch.tensor([episode.sampled_mask]) == 1
+        batch = {"prompt_ids": torch.tensor([episode.prompt_ids]), "completion_ids": torch.tensor([episode.completion_ids])}
+        batch |= {f"{name}_mask": torch.ones_like(batch[f"{name}_ids"]) for name in ("prompt", "completion")}
+        with torch.no_grad():
+            expected = trainer._score(model, batch, sampled)
+            with model.disable_adapter():
+                effects.append((trainer._score(model, batch, sampled) - expected)[sampled].abs())
+        found.append((torch.tensor([episode.sampled_logprobs]) - expected)[sampled].abs())
+    differences, effect = torch.cat(found), torch.cat(effects).mean()
+    assert len(differences) > 100
+    assert differences.max() <= 1e-4 if dtype == "float32" else differences.mean() <= 0.01
+    assert differences.mean() <= 0.02 * effect  # merged into bfloat16 weights a good part of a young adapter is lost
