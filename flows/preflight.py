@@ -35,8 +35,9 @@ def check_models(config: RunConfig) -> None:
         ModelError: the directory of one is missing, or one known by name cannot be fetched.
         JudgeError: the judge's server does not answer, or does not have the model.
         PreflightError: the judge has not passed its qualification.
-        ConfigError: curves are to be mirrored and the package for it is missing.
+        ConfigError: curves are to be mirrored and the package for it is missing, or what is learnt from would be measured with.
     """
+    check_splits(config)
     check_mirror(config)
     require_qualified(config.judge, config.paths.data_dir)
     require_policy(config)
@@ -46,3 +47,22 @@ def check_models(config: RunConfig) -> None:
         if name not in (RANDOM, RETRIEVE_THEN_ANSWER) and not name.startswith("openai:"):
             is_adapter = (Path(name) / "adapter_config.json").is_file()
             require_model(name, "evaluate.baselines", config, "adapter_config.json" if is_adapter else "config.json")
+
+
+def check_splits(config: RunConfig) -> None:
+    """Check that nothing is learnt from the questions by which weights are chosen or promoted, unless both were named.
+
+    Raises:
+        ConfigError: a split is used twice.
+    """
+    train, split = config.train, config.train.split
+    if split == config.evaluate.split and not ("split" in train.model_fields_set and "split" in config.evaluate.model_fields_set):
+        raise ConfigError(
+            f"train.split and evaluate.split are both {split}: the adapter would be promoted by the questions it learnt from; "
+            "set another one, or name both to do it all the same"
+        )
+    if split == "validation" and train.sentinel.enabled and "held_out" not in train.sentinel.model_fields_set:
+        raise ConfigError(
+            "train.split validation holds the questions by which the best weights are chosen: set another one, set "
+            "train.sentinel.enabled to false, or name train.sentinel.held_out to do it all the same"
+        )

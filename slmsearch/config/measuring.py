@@ -51,7 +51,7 @@ class DecisionConfig(Section):
     min_slice: int = Field(default=30, ge=1)
     """Slices with fewer questions have no veto."""
     resamples: int = Field(default=2000, ge=100)
-    """Bootstrap resamples, clustered by page."""
+    """Bootstrap resamples, clustered by page; more for slices where there are so many that none could veto otherwise."""
     seed: int = 0
 
 

@@ -14,6 +14,7 @@ Fails closed: evaluations of different questions are an error, never a compariso
 pure function of stored rows and config, so `replay` gives it again.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import fsum
@@ -178,11 +179,13 @@ def _compare_slices(
     for i, (row, _) in enumerate(pairs):
         for name in slice_names(row):
             members.setdefault(name, []).append(i)
+    eligible = [name for name, indices in sorted(members.items()) if len(indices) >= config.min_slice]
+    # The smallest p-value of R resamples is 2 / (R + 1), and Holm multiplies it by the number of slices.
+    finer = config.model_copy(update={"resamples": max(config.resamples, math.ceil(4 * len(eligible) / config.alpha))})
     found = []
     for name, indices in sorted(members.items()):
         part = ([pairs[i] for i in indices], [old[i] for i in indices], [new[i] for i in indices])
-        found.append((name, part, _difference(*part, config)))
-    eligible = [name for name, (_, values, _), _ in found if len(values) >= config.min_slice]
+        found.append((name, part, _difference(*part, finer if name in eligible else config)))
     adjusted = dict(zip(eligible, holm_adjust([diff.p for name, _, diff in found if name in eligible]), strict=True))
     return tuple(
         SliceComparison(

@@ -36,11 +36,12 @@ def model_hash(model: str, revision: str | None = None) -> str:
 
     Args:
         model: a directory, hashed file by file; or a Hub id, named by id and commit.
-        revision: commit on the Hub; None takes the one in the local cache, if there is one.
+        revision: commit on the Hub; None takes the one in the local cache, or the newest, whose configuration is then fetched: before
+            the first download the name must be the one of after it.
     """
     path = Path(model)
     if not path.is_dir():
-        return content_key(model=model, revision=revision or _cached_commit(model))
+        return content_key(model=model, revision=revision or _find_commit(model))
     files = sorted(file for file in path.iterdir() if _counts(file))
     return content_key(files={file.name: _hash(file, file.stat().st_mtime_ns, file.stat().st_size) for file in files})
 
@@ -60,12 +61,25 @@ def _hash(path: Path, _mtime_ns: int, _num_bytes: int) -> str:
     return file_hash(path)
 
 
-def _cached_commit(model: str) -> str | None:
-    from huggingface_hub import try_to_load_from_cache
+def _find_commit(model: str) -> str | None:
+    import huggingface_hub
     from huggingface_hub.errors import HFValidationError
 
     try:
-        cached = try_to_load_from_cache(model, "config.json")
+        cached = huggingface_hub.try_to_load_from_cache(model, "config.json")
     except HFValidationError:  # a missing path, not a Hub id: loading it will say so
         return None
-    return Path(cached).parent.name if isinstance(cached, str) else None
+    path = cached if isinstance(cached, str) else _fetch_settings(model)
+    return Path(path).parent.name if path else None
+
+
+@functools.lru_cache(maxsize=256)
+def _fetch_settings(model: str) -> str | None:
+    """Fetch a model's configuration from the Hub into the local cache; where there is none to be had, loading the model will say why."""
+    import huggingface_hub
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        return str(huggingface_hub.hf_hub_download(model, "config.json"))
+    except (OSError, ValueError, EntryNotFoundError):
+        return None

@@ -76,6 +76,16 @@ def test_a_slice_that_got_worse_vetoes() -> None:
     assert (slices["kind=count"].before, slices["kind=count"].after) == (0.75, 0.375)
 
 
+def test_one_slice_of_sixty_can_veto() -> None:
+    """Holm multiplies the smallest p-value by the number of slices: it must be smaller than one that 2,000 resamples can give."""
+    kinds = [f"kind{n:02}" for n in range(60)]
+    before = [row for kind in kinds for row in rows(20, 30, kind, 0)]
+    after = [row for kind in kinds for row in rows(3 if kind == "kind07" else 28, 30, kind, 0)]
+    found = decide(before, after)
+    assert [part.name for part in found.slices if part.vetoes] == ["kind=kind07"]
+    assert found.decision == "hold"
+
+
 def test_small_slices_small_losses_and_noise_have_no_veto() -> None:
     gain_before, gain_after = rows(20, 200), rows(120, 200)
     tiny = decide(gain_before + rows(19, 19, "count", 3), gain_after + rows(0, 19, "count", 3))

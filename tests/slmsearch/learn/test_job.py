@@ -70,6 +70,29 @@ def test_a_hub_id_is_named_by_its_commit():
     assert model_hash("a/path/that/is/missing") != model_hash("owner/no-such-model")
 
 
+def test_the_first_download_of_a_model_does_not_rename_it(tmp_path, monkeypatch):
+    """What is waiting for a job under its key, and what was measured under it, must be found after the download, too."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    fetched = []
+
+    def fetch(model, name):
+        directory = tmp_path / f"models--{model.replace('/', '--')}"
+        settings = directory / "snapshots" / "abc" / name
+        settings.parent.mkdir(parents=True)
+        settings.write_text("{}")
+        (directory / "refs").mkdir()
+        (directory / "refs" / "main").write_text("abc")
+        fetched.append(name)
+        return str(settings)
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", fetch)
+    before = model_hash("owner/to-be-fetched")
+    if not fetched:  # loading it would
+        fetch("owner/to-be-fetched", "config.json")
+    assert before == model_hash("owner/to-be-fetched") == model_hash("owner/to-be-fetched", "abc")
+    assert fetched == ["config.json"]
+
+
 def test_a_job_survives_the_disk_without_its_secrets(config, tmp_path):
     judge = JudgeConfig(kind="openai", api_key=SecretStr("judge-key"))
     retrieval = RetrievalConfig(embedder=EmbedderConfig(kind="openai", api_key=SecretStr("embedder-key")))

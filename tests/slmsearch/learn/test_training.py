@@ -5,11 +5,12 @@ import shutil
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from slmsearch.errors import TrainingError
+from slmsearch.errors import ConfigError, TrainingError
 from slmsearch.evaluate.metrics import is_metric
 from slmsearch.evaluate.systems import SearcherSystem
 from slmsearch.generate.load import load_model, make_writer
@@ -147,6 +148,12 @@ def test_questions_with_the_same_text_are_trained_on_once(questions):
     assert select_questions(double, 2) == questions[:2]
     with pytest.raises(TrainingError, match="no question"):
         select_questions([], 0)
+
+
+def test_shards_are_refused_with_the_reason(make_job, toolbox, questions, monkeypatch):
+    monkeypatch.setattr(training, "make_trainer", lambda *_: SimpleNamespace(is_fsdp_enabled=True))
+    with pytest.raises(ConfigError, match=r"FSDP shards them: take deployments/configs/accelerate/ddp\.yaml"):
+        train_through(toolbox, questions, make_job(vllm={"mode": "server"}, preflight="record"))
 
 
 def test_all_weights_can_learn_instead_of_an_adapter(make_job, toolbox, questions):
