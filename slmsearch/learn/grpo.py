@@ -317,7 +317,8 @@ def make_trainer(
         )
     if config.train.vllm.mode == "colocate" and not arguments.use_cpu:
         trainer.vllm_generation.llm.sleep(level=1)
-    for weight in trainer.model.parameters():
+    trained: Any = trainer.model
+    for weight in trained.parameters():
         if weight.requires_grad:  # TRL makes bfloat16 of an adapter on 4-bit weights, in which a small step is lost; moments follow
             weight.data = weight.data.float()
     trainer.search, trainer.bridge = config.train, bridge
