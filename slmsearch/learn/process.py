@@ -92,7 +92,9 @@ def _settings(job: TrainJob) -> dict[str, object]:
     on_cpu = job.config.policy.device == "cpu"
     return {
         "compute_environment": "LOCAL_MACHINE",
-        "distributed_type": "NO" if job.config.train.num_processes == 1 else "MULTI_CPU" if on_cpu else "MULTI_GPU",
+        # On the CPU, too: what accelerate calls MULTI_CPU is for mpirun, and starts one process without it.
+        "distributed_type": "NO" if job.config.train.num_processes == 1 else "MULTI_GPU",
+        "main_process_port": 0,  # any that is free
         "num_processes": job.config.train.num_processes,
         "num_machines": 1,
         "mixed_precision": "no",

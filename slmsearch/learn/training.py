@@ -96,6 +96,9 @@ def train_system(
     max_steps = num_steps(config.train, len(questions))
     use_cpu = config.policy.device == "cpu" or not torch.cuda.is_available()
     arguments = make_arguments(config, job.directory / CHECKPOINTS, max_steps, use_cpu, config.train.num_processes)
+    if arguments.world_size != config.train.num_processes:  # each would take its share of the episodes, and nobody the rest
+        started_with = config.train.accelerate_config or "accelerate launch"
+        raise ConfigError(f"{arguments.world_size} training processes instead of {config.train.num_processes}: mend {started_with}")
     model, tokenizer = load_trainable(config)
 
     lend = (lend_torch if config.train.vllm.mode == "off" else lend_vllm)(tokenizer, config.searcher.tool_role)

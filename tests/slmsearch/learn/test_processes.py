@@ -5,25 +5,31 @@ make them part after some steps.
 """
 
 import json
+from dataclasses import replace
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from slmsearch.learn import launch, process
 from slmsearch.learn.files import ACCELERATE, ADAPTER, STEPS
 from slmsearch.learn.reports import read_reports
 from slmsearch.learn.training import train_through
-from tests.slmsearch.learn import toy_worker
+from tests.slmsearch.learn import toy_worker, uneven_worker
 
 
-@pytest.mark.slow
-def test_two_processes_learn_what_one_learns(make_job, toolbox, questions, one_thread, monkeypatch):
+def launch_with(worker, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr(
         process,
         "launcher",
-        lambda job: ["-m", "accelerate.commands.launch", "--config_file", str(job.directory / ACCELERATE), "-m", toy_worker.__name__],
+        lambda job: ["-m", "accelerate.commands.launch", "--config_file", str(job.directory / ACCELERATE), "-m", worker.__name__],
     )
+
+
+@pytest.mark.slow
+def test_two_processes_learn_what_one_learns(make_job, toolbox, questions, one_thread, monkeypatch):
+    launch_with(toy_worker, monkeypatch)
     one, two = make_job("one", steps=2), make_job("two", steps=2, num_processes=2)
     train_through(toolbox, questions, one)
     (two.directory / "died.json").write_text(json.dumps(0))  # the toy worker is to live
@@ -40,3 +46,21 @@ def test_two_processes_learn_what_one_learns(make_job, toolbox, questions, one_t
     for name, weight in weights[0].items():
         if "lora_B" in name:
             assert float((weight - weights[1][name]).abs().mean()) < 0.05 * float(weight.abs().mean()), name
+
+
+@pytest.mark.slow
+def test_uneven_work_ends_with_the_gradients_of_one_process(make_job, grouped_dir, one_thread, monkeypatch):
+    """One process makes two passes over its blocks where the other makes one: they must not wait for each other in between."""
+    launch_with(uneven_worker, monkeypatch)
+    settings = {"steps": 3, "questions_per_step": 8, "group_size": 8, "checkpoint_steps": 3, "learning_rate": 1e-4, "preflight": "record"}
+    jobs = [make_job("one", **settings), make_job("two", **settings, num_processes=2)]
+    policy = jobs[0].config.policy.model_copy(update={"model": str(grouped_dir)})
+    one, two = (replace(job, config=job.config.model_copy(update={"policy": policy})) for job in jobs)
+    uneven_worker.run(one)
+    launch.train(two, lambda report: None)
+    for step in range(3):
+        alone, together = (torch.load(job.directory / f"gradient-{step}.pt") for job in (one, two))
+        whole = torch.cat([gradient.flatten() for gradient in alone.values()])
+        apart = whole - torch.cat([together[name].flatten() for name in alone])
+        assert whole.norm() > 1e-3
+        assert apart.norm() <= 1e-5 * whole.norm(), step
