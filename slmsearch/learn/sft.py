@@ -10,6 +10,7 @@ Shapes: B rows, T tokens, D hidden size, V vocabulary.
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from slmsearch.config import SearcherConfig, SftConfig
 from slmsearch.generate.dialogue import Dialogue
 from slmsearch.generate.writer import Message
 from slmsearch.learn.demonstrations import Demonstration, make_demonstrations
+from slmsearch.learn.fused_lora import fused_lora
 from slmsearch.searcher.episode import Episode
 from slmsearch.searcher.prompt import make_prompt
 
@@ -373,7 +375,8 @@ def train_sft(
     attention = model.config._attn_implementation
     if use_cpu:
         model.set_attn_implementation(FULL_PRECISION)
-    trainer.train()
+    with fused_lora(model) if use_cpu else nullcontext():
+        trainer.train()
     model.set_attn_implementation(attention)
 
 

@@ -1,5 +1,6 @@
 """How supervised training computes: grouped-query attention, the mean over an update, the head where a loss is, the prompt."""
 
+from contextlib import nullcontext
 from itertools import islice
 
 import pytest
@@ -13,6 +14,8 @@ from slmsearch.generate.torch_writer import TorchWriter
 from slmsearch.generate.writer import Sampling
 from slmsearch.learn import sft, teach
 from slmsearch.learn.demonstrations import Demonstration, make_demonstrations
+from slmsearch.learn.fused_lora import fused_lora
+from slmsearch.learn.grpo import make_adapter_config
 from slmsearch.learn.planner_start import planned
 from slmsearch.learn.sft import IGNORED, EpisodeBatches, demonstrated, encode_demonstration, repeated, train_sft
 from slmsearch.learn.teach import load_student
@@ -127,8 +130,6 @@ def test_logits_are_computed_for_written_tokens_only(make_llama, tokenizer, epis
 def test_frozen_layers_in_bfloat16_change_no_output_of_autocast(make_llama):
     from peft import get_peft_model
 
-    from slmsearch.learn.grpo import make_adapter_config
-
     model = get_peft_model(make_llama(), make_adapter_config(LoraSection(r=4)))
     ids = torch.arange(5, 45)[None]
 
@@ -201,3 +202,35 @@ def test_an_adapter_is_merged_without_rounding(make_llama, tokenizer, tmp_path, 
     trained = {key.split(".lora_")[1][0]: weight for key, weight in adapters[0].items() if name in key}
     delta = trained["B"] @ trained["A"] * config.train.lora.alpha / config.train.lora.r
     assert (found - delta).norm() < 1e-3 * delta.norm()
+
+
+def test_a_fused_adapter_computes_what_pefts_layers_compute(make_llama):
+    from peft import get_peft_model
+
+    model = get_peft_model(make_llama(), make_adapter_config(LoraSection(r=4)))
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.1)
+    ids, found = torch.arange(5, 65).view(2, 30), []
+    for context in (nullcontext, lambda: fused_lora(model)):
+        model.zero_grad()
+        with context() as layers:
+            loss = model(ids, labels=ids).loss
+            loss.backward()
+        assert layers in (None, 14)
+        found.append((loss.detach(), [weight.grad.clone() for weight in model.parameters() if weight.requires_grad]))
+    torch.testing.assert_close(*(loss for loss, _ in found))
+    for one, other in zip(found[0][1], found[1][1], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    assert all("forward" not in vars(module) for module in model.modules())
+
+
+@pytest.mark.parametrize("settings", [{"dropout": 0.1}, {"target_modules": "none"}])
+def test_layers_with_more_to_them_stay_pefts(make_llama, settings):
+    from peft import get_peft_model
+
+    model = make_llama()
+    if "dropout" in settings:
+        model = get_peft_model(model, make_adapter_config(LoraSection(r=4, **settings)))
+    with fused_lora(model) as layers:
+        assert layers == 0
