@@ -88,7 +88,7 @@ def set_template_kwargs(tokenizer: Any, kwargs: Mapping[str, bool | float | str]
     if not isinstance(tokenizer.chat_template, str):
         raise ModelError("policy.chat_template_kwargs is set, and the model's tokenizer has no single chat template: unset it")
     settings = (
-        f"{{%- if {name} is not defined %}}{{%- set {name} = {json.dumps(value)} %}}{{%- endif %}}" for name, value in kwargs.items()
+        f"{{%- if {name} is not defined %}}{{%- set {name} = {json.dumps(value, ensure_ascii=False)} %}}{{%- endif %}}" for name, value in kwargs.items()
     )
     prefix = "".join(settings)
     if not tokenizer.chat_template.startswith(prefix):
