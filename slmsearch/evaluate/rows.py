@@ -58,6 +58,8 @@ class EpisodeRow:
     """`boundary: message` of a failed row; empty otherwise."""
     measured: dict[str, float] = field(default_factory=dict)
     """Further metrics of the row, under their names in `METRICS`; what only one of the systems has."""
+    told_turns: int = 0
+    """Malformed messages that were answered with what is wrong with them."""
 
     @property
     def failed(self) -> bool:
@@ -106,6 +108,7 @@ def make_row(question: Question, episode: Episode, verdict: Verdict, reward: Rew
         seconds=episode.seconds,
         breakage="" if failed or correct else find_breakage(question, episode).value,
         failure=(failure or "unknown: no cause given") if failed else "",
+        told_turns=episode.num_told,
     )
 
 
@@ -121,7 +124,7 @@ def row_from_dict(values: Mapping[str, Any]) -> EpisodeRow:
         EvaluationError: a field is missing or unknown.
     """
     expected = {column.name for column in fields(EpisodeRow)}
-    if not isinstance(values, Mapping) or set(values) | {"measured"} != expected:  # rows stored earlier have none
+    if not isinstance(values, Mapping) or set(values) | {"measured", "told_turns"} != expected:  # rows stored earlier have none
         odd = ", ".join(sorted(map(str, set(values) ^ expected)))
         raise EvaluationError(f"stored row has missing or unknown fields ({odd}); evaluate again with this version")
     return EpisodeRow(**values)

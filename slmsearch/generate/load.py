@@ -87,10 +87,10 @@ def set_template_kwargs(tokenizer: Any, kwargs: Mapping[str, bool | float | str]
         return tokenizer
     if not isinstance(tokenizer.chat_template, str):
         raise ModelError("policy.chat_template_kwargs is set, and the model's tokenizer has no single chat template: unset it")
-    settings = (
-        f"{{%- if {name} is not defined %}}{{%- set {name} = {json.dumps(value, ensure_ascii=False)} %}}{{%- endif %}}" for name, value in kwargs.items()
+    literals = {name: json.dumps(value, ensure_ascii=False) for name, value in kwargs.items()}
+    prefix = "".join(
+        f"{{%- if {name} is not defined %}}{{%- set {name} = {literal} %}}{{%- endif %}}" for name, literal in literals.items()
     )
-    prefix = "".join(settings)
     if not tokenizer.chat_template.startswith(prefix):
         tokenizer.chat_template = prefix + tokenizer.chat_template
     return tokenizer

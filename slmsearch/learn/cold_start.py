@@ -110,7 +110,7 @@ def _own_episodes(config: RunConfig, writer: TorchWriter, say: Callable[[str], N
     say(f"{len(kept)} right episodes on {len({episode.question_id for episode in kept})} of {len(questions)} questions")
     if not kept:
         raise TrainingError("no episode of the model's own was right: begin with `slmsearch sft --from demonstrations`")
-    return [encode_episode(episode) for episode in kept]
+    return [encode_episode(episode, writer.dialogue.end_id) for episode in kept]
 
 
 def sample_own(questions: Sequence[Question], toolbox: Toolbox, judge: Judge, config: RunConfig, writer: TorchWriter) -> list[Episode]:

@@ -81,7 +81,7 @@ def _plans(
             from contextlib import nullcontext
 
             system.worker.serve_from(lambda: nullcontext(writer))
-        found = [encode_episode(episode) for episode in sample_own_plans(questions, system, config, writer)]
+        found = [encode_episode(episode, dialogue.end_id) for episode in sample_own_plans(questions, system, config, writer)]
         if not found:
             raise TrainingError("no plan of the model's own was right: begin with planner.sft.source generated")
     else:

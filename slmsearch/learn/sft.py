@@ -87,11 +87,22 @@ def encode_demonstration(demonstration: Demonstration, dialogue: Dialogue, confi
     return encode_turns(make_prompt(demonstration.question, config), demonstration.turns, dialogue)
 
 
-def encode_episode(episode: Episode) -> Encoded:
-    """Take the ids of a played episode as they are; labels where the policy wrote."""
-    labels = [token if mask else IGNORED for token, mask in zip(episode.completion_ids, episode.sampled_mask, strict=True)]
+def encode_episode(episode: Episode, end_id: int) -> Encoded:
+    """Take the ids of a played episode as they are; labels where the policy wrote.
+
+    Where a stop text ended a turn, the end-of-turn token behind it is a label, too: a server that knows no stop texts needs it.
+    """
+    ids: list[int] = []
+    labels: list[int] = []
+    closed = False
+    for turn in episode.turns:
+        context = turn.context_ids[closed:]
+        closed = bool(turn.sampled_ids) and turn.sampled_ids[-1] != end_id and not turn.told
+        written = [*turn.sampled_ids, end_id] if closed else list(turn.sampled_ids)
+        ids += [*context, *written]
+        labels += [IGNORED] * len(context) + written
     prompt_tokens = len(episode.prompt_ids)
-    return Encoded([*episode.prompt_ids, *episode.completion_ids], [IGNORED] * prompt_tokens + labels, prompt_tokens)
+    return Encoded([*episode.prompt_ids, *ids], [IGNORED] * prompt_tokens + labels, prompt_tokens)
 
 
 def fits(encoded: Encoded, searcher: SearcherConfig) -> bool:

@@ -129,10 +129,13 @@ def test_own_right_episodes_are_kept_and_learnt_from(model_dir, toolbox, questio
     assert kept and all(episode.answer == "1823" for episode in kept)
     counts = Counter(episode.question_id for episode in kept)
     assert max(counts.values()) <= 2
-    encoded = encode_episode(kept[0])
-    assert encoded.ids == [*kept[0].prompt_ids, *kept[0].completion_ids]
+    end_id = writer.dialogue.end_id
+    encoded = encode_episode(kept[0], end_id)
+    played = [*kept[0].prompt_ids, *kept[0].completion_ids]
+    assert encoded.ids in (played, [*played, end_id])
+    # Every turn is taught with its end, whether the policy wrote that or a closing tag stopped it.
     assert [i for i, label in zip(encoded.ids, encoded.labels, strict=True) if label != IGNORED] == [
-        i for turn in kept[0].turns for i in turn.sampled_ids
+        i for turn in kept[0].turns for i in (*turn.sampled_ids, *((end_id,) if turn.sampled_ids[-1] != end_id and not turn.told else ()))
     ]
     assert list(islice(repeated([encoded, encoded], 0), 5)) == [encoded] * 5
 
