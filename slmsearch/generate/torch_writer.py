@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from slmsearch.generate.context import require_context
 from slmsearch.generate.dialogue import Dialogue
 from slmsearch.generate.line_cache import LineCache
 from slmsearch.generate.writer import Message, Sampling, Written
@@ -40,6 +41,7 @@ class TorchWriter:
     def open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
         """See `Writer.open`; equal prompts are prefilled once."""
         ids = [self.dialogue.encode_prompt(prompt) for prompt in prompts]
+        require_context(self.model, max(map(len, ids), default=0) + 1, "the longest prompt with a first token", "shorten the system prompt")
         self._sampling = sampling
         if not ids:
             return ids

@@ -26,7 +26,6 @@ from slmsearch.errors import ConfigError
 from slmsearch.evaluate.systems import System, limits_of
 from slmsearch.learn.advantages import compute_advantages
 from slmsearch.learn.lending import engine_settings, vllm_takes
-from slmsearch.learn.memory import PROMPT_TOKENS
 from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward
 
 ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK = 16, 512, 4096
@@ -128,7 +127,6 @@ def _vllm_arguments(config: RunConfig) -> dict[str, Any]:
         "vllm_mode": vllm.mode,
         "vllm_server_base_url": vllm.base_url if vllm.mode == "server" else None,
         "vllm_gpu_memory_utilization": vllm.gpu_memory_frac,
-        "vllm_max_model_length": PROMPT_TOKENS + limits_of(config).max_episode_tokens,
     }
 
 

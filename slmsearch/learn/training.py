@@ -24,6 +24,7 @@ from slmsearch.corpus.questions import Question
 from slmsearch.errors import ConfigError, ModelError, TrainingError
 from slmsearch.evaluate.ground import open_system
 from slmsearch.evaluate.systems import PlannerSystem, SearcherSystem, System
+from slmsearch.generate.context import longest_prompt, require_context
 from slmsearch.generate.dialogue import Dialogue
 from slmsearch.generate.load import check_local, load_model
 from slmsearch.judge import make_judge
@@ -100,6 +101,10 @@ def train_system(
         started_with = config.train.accelerate_config or "accelerate launch"
         raise ConfigError(f"{arguments.world_size} training processes instead of {config.train.num_processes}: mend {started_with}")
     model, tokenizer = load_trainable(config)
+    dialogue = Dialogue(tokenizer, config.searcher.tool_role)
+    opening = longest_prompt((system.prompt(question) for question in [*questions, *held_out]), dialogue)
+    whole = arguments.vllm_max_model_length = opening + system.limits.max_episode_tokens
+    require_context(model, whole, "the longest prompt with a whole episode", "lower searcher.max_episode_tokens (planner.max_plan_tokens)")
 
     lend = (lend_torch if config.train.vllm.mode == "off" else lend_vllm)(tokenizer, config.searcher.tool_role)
     bridge = RolloutBridge(questions, system, config, lend, tokenizer.eos_token_id, spent)
@@ -127,7 +132,6 @@ def train_system(
         write_json(job.directory / JUDGE, asdict(judge_state))
     if not checkpoint and trainer.is_world_process_zero():
         with spent.on(PROBE):
-            dialogue = Dialogue(tokenizer, config.searcher.tool_role)
             checks += pass_on(check_learning(questions, system, config, lambda: lend(trainer), dialogue))
         write_json(job.directory / PREFLIGHT, [asdict(check) for check in checks])
     if config.train.sentinel.enabled and held_out:

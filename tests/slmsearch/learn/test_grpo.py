@@ -12,7 +12,6 @@ from slmsearch.config import RunConfig, SearcherConfig, TrainConfig, VllmConfig
 from slmsearch.errors import ConfigError, TrainingError
 from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.grpo import SearchTrainer, _blocks, make_arguments, num_steps, order_questions
-from slmsearch.learn.memory import PROMPT_TOKENS
 from slmsearch.learn.spent import Spent
 
 
@@ -54,7 +53,7 @@ def test_vllm_is_asked_for_in_trls_words(tmp_path):
     config = RunConfig(searcher=searcher, train=TrainConfig(vllm=VllmConfig(mode="colocate", gpu_memory_frac=0.4)))
     arguments = make_arguments(config, tmp_path, 10, use_cpu=True)
     assert (arguments.use_vllm, arguments.vllm_mode, arguments.vllm_enable_sleep_mode) == (True, "colocate", False)
-    assert (arguments.vllm_gpu_memory_utilization, arguments.vllm_max_model_length) == (0.4, 2048 + PROMPT_TOKENS)
+    assert arguments.vllm_gpu_memory_utilization == 0.4
     served = RunConfig(train=TrainConfig(vllm=VllmConfig(mode="server", base_url="http://gpu:8000")))
     arguments = make_arguments(served, tmp_path, 10, use_cpu=True)
     assert (arguments.vllm_mode, arguments.vllm_server_base_url) == ("server", "http://gpu:8000")

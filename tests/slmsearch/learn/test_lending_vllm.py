@@ -1,6 +1,7 @@
 """Training that samples through vLLM: stand-ins for its engine and its server, TRL's own trainer between them."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,11 +12,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl.generation import vllm_generation
 
 from slmsearch.errors import ServiceError
+from slmsearch.generate.dialogue import Dialogue
 from slmsearch.generate.writer import Sampling
 from slmsearch.learn.files import STEPS
 from slmsearch.learn.lending import AdapterClient, engine_settings, lend_vllm, vllm_takes
 from slmsearch.learn.reports import read_reports
 from slmsearch.learn.training import train_through
+from slmsearch.searcher.prompt import make_prompt
 from tests.slmsearch.generate import fake_vllm
 
 PROMPTS = [[{"role": "user", "content": "When was Mira 1 born?"}]]
@@ -172,14 +175,21 @@ def test_the_engine_is_told_what_trl_does_not_know(make_job, engines):
     assert engines[0].settings == {"model": "m", **settings}
 
 
-def test_training_through_trl_samples_from_the_adapter_of_each_step(make_job, toolbox, questions, engines):
+def test_training_through_trl_samples_from_the_adapter_of_each_step(make_job, toolbox, questions, engines, tokenizer):
     job = make_job(steps=3, checkpoint_steps=3, preflight="record", vllm={"mode": "colocate"}, learning_rate=3e-2)
-    train_through(toolbox, questions, job)
+    train_through(toolbox, questions, job, held_out=[replace(questions[0], question="When was Mira " + "0" * 40 + " born?")])
     (llm,) = engines
+    prompts = [make_prompt(text, job.config.searcher) for text in (questions[0].question, "When was Mira " + "0" * 40 + " born?")]
+    short, longest = (len(Dialogue(tokenizer).encode_prompt(prompt)) for prompt in prompts)
+    assert longest > short and llm.settings["max_model_len"] == longest + job.config.searcher.max_episode_tokens
     assert llm.settings["enable_lora"] and llm.settings["max_lora_rank"] >= 16 and not llm.settings["enable_sleep_mode"]
     assert all(request is not None for request in llm.requests)
-    assert len({request.lora_int_id for request in llm.requests}) == 4  # the probe, three steps
-    moved = [llm.adapters[number].base_model.model.model.layers[0].mlp.up_proj.lora_B["default"].weight.abs().sum() for number in (1, 2, 4)]
-    assert moved[0] == 0 and moved[2] > 0
+    numbers = sorted({request.lora_int_id for request in llm.requests})
+    assert len(numbers) >= 5  # the probe, held-out questions, three steps
+    moved = [
+        llm.adapters[number].base_model.model.model.layers[0].mlp.up_proj.lora_B["default"].weight.abs().sum()
+        for number in (numbers[0], numbers[-1])
+    ]
+    assert moved[0] == 0 and moved[1] > 0
     gaps = [report.metrics["policy/kl_sampler"] for report in read_reports(job.directory / STEPS)]
     assert gaps == pytest.approx([0.0] * 3, abs=1e-5)

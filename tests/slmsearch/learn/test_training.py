@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from slmsearch.errors import ConfigError, TrainingError
+from slmsearch.errors import ConfigError, ModelError, TrainingError
 from slmsearch.evaluate.metrics import is_metric
 from slmsearch.evaluate.systems import SearcherSystem
 from slmsearch.generate.load import load_model, make_writer
@@ -148,6 +148,14 @@ def test_questions_with_the_same_text_are_trained_on_once(questions):
     assert select_questions(double, 2) == questions[:2]
     with pytest.raises(TrainingError, match="no question"):
         select_questions([], 0)
+
+
+def test_a_context_that_a_whole_episode_exceeds_is_refused(make_job, toolbox, questions):
+    job = make_job(preflight="record")
+    searcher = job.config.searcher.model_copy(update={"max_episode_tokens": 250})  # the prompt alone would fit into the toy's 256
+    job = replace(job, config=job.config.model_copy(update={"searcher": searcher}))
+    with pytest.raises(ModelError, match=r"the model's context ends at 256: lower searcher\.max_episode_tokens"):
+        train_through(toolbox, questions, job)
 
 
 def test_shards_are_refused_with_the_reason(make_job, toolbox, questions, monkeypatch):
