@@ -26,8 +26,6 @@ def test_a_prompt_longer_than_the_context_is_refused() -> None:
     model.config.max_position_embeddings = room + 1
     writer = TorchWriter(model, tokenizer)
     assert writer.open([prompt(9)], Sampling())
-    with pytest.raises(
-        ModelError, match=rf"has \d+ tokens, and the model's context ends at {room + 1}: .* policy\.model"
-    ) as refused:
+    with pytest.raises(ModelError, match=rf"has \d+ tokens, and the model's context ends at {room + 1}: .* policy\.model") as refused:
         writer.open([prompt(1), prompt(10)], Sampling())
     assert "\n" not in str(refused.value)
