@@ -39,7 +39,7 @@ SPREADS = (1.0, 3.0, 10.0)
 KINDS = ("reward", "entropy", "malformed", "single call", "same call")
 MIN_STEPS, ASSUMED_QUESTIONS, MAX_STEPS = 200, 1500, 600
 """Steps simulated at least; training questions where a preset counts epochs; steps simulated at most."""
-EARLIEST, BEFORE_END, RAMP = 30, 60, 10
+EARLIEST, BEFORE_END, RAMP = 10, 60, 10
 """A collapse begins at this step at the earliest, so many before the end at the latest, and takes so many to unfold."""
 GRID = 24
 """Levels of skill between which a held-out question's chance is looked up."""

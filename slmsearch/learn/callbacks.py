@@ -154,9 +154,7 @@ class StepCallback(TrainerCallback):
         return make_report(report.step, report.metrics, collapse)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Score the weights, complete and seal the checkpoint just written, and delete the oldest."""
-        if self.keeper is not None:
-            self.keeper.consider(state.global_step)
+        """Complete and seal the checkpoint just written, and delete the oldest; its weights were scored for the report."""
         if torch.distributed.is_initialized():  # the other processes write their random state
             torch.distributed.barrier()
         if state.is_world_process_zero:

@@ -62,7 +62,7 @@ class Keeper:
         Returns:
             The fall, if there is one; such a scoring is not compared with later.
         """
-        if step == self._considered:  # scored for the report, then at the checkpoint and at the end of training
+        if step == self._considered:  # the last checkpoint and the end of training
             return None
         self._considered = step
         scores = self._score()

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -244,6 +245,18 @@ def test_a_resumed_watch_knows_which_suspicions_were_dismissed(killed_at, tmp_pa
     assert whole.collapses(killed_at) == resumed.collapses()
     assert [step for step in whole.scored if step > killed_at] == resumed.scored
     assert whole.keeper.state == resumed.keeper.state
+
+
+def test_a_checkpoint_that_a_stop_asked_for_scores_nothing(tmp_path):
+    """Otherwise a run that was stopped and resumed would compare with other scorings than one that was not."""
+    run = Watched(steady, save_steps=10)
+    run.callback.watch(run.keeper, [], None)
+    run.play(range(1, 16))
+    checkpoint = tmp_path / "checkpoint-15"
+    checkpoint.mkdir()
+    state = SimpleNamespace(global_step=15, is_world_process_zero=True)
+    run.callback.on_save(SimpleNamespace(output_dir=str(tmp_path)), state, None)
+    assert run.scored == [0, 10] and (checkpoint / STATE).is_file()
 
 
 def resume(run, held_out, directory):
