@@ -190,6 +190,9 @@ def _watch(command: list[str], device: str) -> tuple[dict[str, Any], float, floa
     except subprocess.TimeoutExpired:
         process.terminate()
         printed, said = process.communicate()[0] or "", f"took longer than {LIMIT_S:.0f} s"
+    except BaseException:
+        process.terminate()
+        raise
     finally:
         ended.set()
         watcher.join()

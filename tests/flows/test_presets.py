@@ -109,7 +109,7 @@ def test_all_of_the_flow_runs_on_a_model_of_the_architecture(preset: Any, isolat
     assert done.returncode in (0, 1), done.stderr[-3000:]
     outcome = json.loads(done.stdout)
     assert "error" not in outcome, outcome
-    assert outcome["train"]["steps"] == 2
+    assert outcome["training"]["steps"] == 2
 
 
 def test_the_overlay_is_named_in_the_readme() -> None:
