@@ -1,5 +1,6 @@
 """The console script `slmsearch`. What a command needs is imported when it runs."""
 
+import logging
 import warnings
 
 import click
@@ -67,4 +68,5 @@ def main() -> None:
     """Run the command line."""
     settle()
     warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)  # peft's matter, at every adapter loaded
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel that it would fetch from a hub, at every adapter loaded
     cli(prog_name="slmsearch")

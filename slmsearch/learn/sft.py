@@ -24,6 +24,7 @@ from transformers import AttentionInterface, PrinterCallback, Trainer, TrainerCa
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from slmsearch.config import SearcherConfig, SftConfig
+from slmsearch.errors import TrainingError
 from slmsearch.generate.dialogue import Dialogue
 from slmsearch.generate.writer import Message
 from slmsearch.learn.demonstrations import Demonstration, make_demonstrations
@@ -115,11 +116,22 @@ def fits(encoded: Encoded, searcher: SearcherConfig) -> bool:
 
 
 def demonstrated(dialogue: Dialogue, config: SftConfig, top_k: int, searcher: SearcherConfig) -> Iterator[Encoded]:
-    """Encode demonstrations of fresh random worlds, without end; those longer than an episode may be are left out."""
-    for demonstration in make_demonstrations(config, top_k, config.seed):
+    """Encode demonstrations of fresh random worlds, without end; those longer than an episode may be are left out.
+
+    Raises:
+        TrainingError: all of the first world's are longer.
+    """
+    limit, fitting = searcher.max_episode_tokens, 0
+    for number, demonstration in enumerate(make_demonstrations(config, top_k, config.seed)):
         encoded = encode_demonstration(demonstration, dialogue, searcher)
-        if encoded.completion_tokens <= searcher.max_episode_tokens:
+        if encoded.completion_tokens <= limit:
+            fitting += 1
             yield encoded
+        elif not fitting and number + 1 >= config.episodes_per_world:
+            raise TrainingError(
+                f"all of the first {number + 1} demonstrations are longer than searcher.max_episode_tokens ({limit}): raise it; "
+                f"the last has {encoded.completion_tokens} tokens"
+            )
 
 
 def repeated(episodes: Sequence[Encoded], seed: int) -> Iterator[Encoded]:

@@ -10,6 +10,7 @@ import pytest
 from slmsearch.config import PolicyConfig, RunConfig, SearcherConfig, SftConfig, WorldConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.world import generate_world
+from slmsearch.errors import TrainingError
 from slmsearch.generate.dialogue import Dialogue
 from slmsearch.generate.load import make_writer
 from slmsearch.generate.scripted import ScriptedWriter
@@ -103,6 +104,12 @@ def test_batches_repeat_with_the_seed_and_keep_their_size(tokenizer):
 
 
 @pytest.mark.slow
+def test_demonstrations_that_are_all_too_long_are_an_error_not_a_search_without_end(tokenizer):
+    settings = SftConfig(episodes_per_world=20, pages_per_world=40)
+    with pytest.raises(TrainingError, match=r"searcher\.max_episode_tokens \(20\): raise it"):
+        next(demonstrated(Dialogue(tokenizer), settings, 3, SearcherConfig(max_episode_tokens=20)))
+
+
 def test_bootstrap_leaves_a_model_that_plays(tmp_path):
     out = tmp_path / "models" / "tiny"
     config = SftConfig(steps=3, tokens_per_batch=1024, pages_per_world=80, episodes_per_world=200)
