@@ -216,17 +216,19 @@ def test_an_adapter_is_measured_as_it_was_trained(make_job, toolbox, questions, 
     system = SearcherSystem(toolbox, ExactJudge(), job.config)
     episodes = system.play(list(questions) * 4, writer, Sampling(temperature=1.0, seed=3, max_new_tokens=16))
     trainer = trainers[0]
-    model, found, effects = trainer.model.eval(), [], []
+    model, found, apart = trainer.model.eval(), [], []
+    bodies = [getattr(m, "get_base_model", lambda m=m: m)().base_model for m in (model, writer.model)]
     for episode in episodes:
         sampled = torch.tensor([episode.sampled_mask]) == 1
         batch = {"prompt_ids": torch.tensor([episode.prompt_ids]), "completion_ids": torch.tensor([episode.completion_ids])}
         batch |= {f"{name}_mask": torch.ones_like(batch[f"{name}_ids"]) for name in ("prompt", "completion")}
         with torch.no_grad():
             expected = trainer._score(model, batch, sampled)
-            with model.disable_adapter():
-                effects.append((trainer._score(model, batch, sampled) - expected)[sampled].abs())
+            states = [body(input_ids=torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)).last_hidden_state for body in bodies]
+            apart.append((states[0] - states[1]).abs().max().item())
         found.append((torch.tensor([episode.sampled_logprobs]) - expected)[sampled].abs())
-    differences, effect = torch.cat(found), torch.cat(effects).mean()
+    differences = torch.cat(found)
     assert len(differences) > 100
     assert differences.max() <= 1e-4 if dtype == "float32" else differences.mean() <= 0.01
-    assert differences.mean() <= 0.02 * effect  # merged into bfloat16 weights a good part of a young adapter is lost
+    # The same way through the model gives the same: merged into bfloat16 weights a good part of a young adapter would be lost.
+    assert max(apart) <= (1e-4 if dtype == "float32" else 0.0)
