@@ -147,5 +147,8 @@ def test_train_planner_and_its_adapter(zoo: Zoo, slmsearch: Slmsearch) -> None:
     settings = {**LEARN, **worker, **problems, "planner__reward__kind": "random"}
     result = answer(slmsearch, "run", "train-planner", "--here", *zoo.flags(**settings))
     adapter = result["training"]["output"]
-    planned = answer(slmsearch, "evaluate", "--policy", adapter, *zoo.flags(**settings, system="planner", evaluate__limit=3))
+    planning = zoo.folder / "planner.yaml"
+    planning.write_text("system: planner\n")
+    limited = zoo.flags(**{**settings, "evaluate__limit": 3})
+    planned = answer(slmsearch, "evaluate", "--config", planning, "--policy", adapter, *limited)
     assert len(rows(zoo, planned)) == 3
