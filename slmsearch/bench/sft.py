@@ -214,8 +214,9 @@ Episodes = list[tuple[list[int], list[int]]]
 def _start_ours(config: RunConfig, episodes: Episodes, updates: int, folder: str, taker: Any) -> float:
     from peft import get_peft_model
 
+    from slmsearch.learn.encoding import Encoded
     from slmsearch.learn.grpo import make_adapter_config
-    from slmsearch.learn.sft import Encoded, train_sft
+    from slmsearch.learn.sft import train_sft
     from slmsearch.learn.teach import load_student
 
     settings = config.sft.model_copy(

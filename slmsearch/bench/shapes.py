@@ -113,7 +113,7 @@ def _imitate_calls(model: Any, tokenizer: Any, questions: Sequence[Question]) ->
     """Teach the model to answer everything it sees, near and far, with a call for a random page."""
     from slmsearch.generate.dialogue import Dialogue
     from slmsearch.learn.demonstrations import Demonstration
-    from slmsearch.learn.sft import encode_demonstration
+    from slmsearch.learn.encoding import encode_demonstration
 
     chance, dialogue = random.Random(0), Dialogue(tokenizer)
     optimiser = torch.optim.AdamW(model.parameters(), IMITATION_RATE)

@@ -14,7 +14,8 @@ from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM,
 from slmsearch.config import SearcherConfig, SftConfig
 from slmsearch.generate.dialogue import Dialogue
 from slmsearch.learn.demonstrations import make_demonstrations
-from slmsearch.learn.sft import Encoded, demonstrated, train_sft
+from slmsearch.learn.encoding import Encoded
+from slmsearch.learn.sft import demonstrated, train_sft
 from slmsearch.learn.teach import model_directory
 from slmsearch.learn.tokenizer import build_tokenizer
 

@@ -20,8 +20,9 @@ from slmsearch.generate.torch_writer import TorchWriter
 from slmsearch.generate.writer import Sampling
 from slmsearch.judge import Judge, make_judge
 from slmsearch.judge.qualify import require_qualified
+from slmsearch.learn.encoding import Encoded, encode_demonstration, encode_episode, fits
 from slmsearch.learn.gold import demonstrate_gold
-from slmsearch.learn.sft import Encoded, demonstrated, encode_demonstration, encode_episode, fits, repeated
+from slmsearch.learn.sft import demonstrated, repeated
 from slmsearch.learn.teach import load_student, teach
 from slmsearch.searcher.episode import Episode
 from slmsearch.searcher.rollout import play_episodes

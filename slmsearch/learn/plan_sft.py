@@ -17,8 +17,9 @@ from slmsearch.evaluate.systems import PlannerSystem, make_planner
 from slmsearch.generate.dialogue import Dialogue
 from slmsearch.generate.torch_writer import TorchWriter
 from slmsearch.generate.writer import Message, Sampling, Writer
+from slmsearch.learn.encoding import Encoded, encode_episode, encode_turns
 from slmsearch.learn.planner_start import planned
-from slmsearch.learn.sft import Encoded, encode_episode, encode_turns, repeated
+from slmsearch.learn.sft import repeated
 from slmsearch.learn.teach import load_student, teach
 from slmsearch.searcher.episode import Episode
 

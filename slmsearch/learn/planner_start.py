@@ -15,7 +15,7 @@ from slmsearch.config import PlannerConfig, SftConfig
 from slmsearch.generate.dialogue import Dialogue
 from slmsearch.learn.bootstrap import TOKENIZER_EPISODES, make_start
 from slmsearch.learn.demonstrations import Demonstration
-from slmsearch.learn.sft import Encoded, encode_turns
+from slmsearch.learn.encoding import Encoded, encode_turns
 from slmsearch.learn.tokenizer import build_tokenizer
 from slmsearch.planner.plan import DIRECT, render_plan
 from slmsearch.planner.problems import MAX_OPERATIONS, Problem, generate_problem, gold_plan

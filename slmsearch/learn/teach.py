@@ -11,7 +11,8 @@ from typing import Any
 
 from slmsearch.config import RunConfig, SftConfig
 from slmsearch.generate.load import load_model
-from slmsearch.learn.sft import Encoded, train_sft
+from slmsearch.learn.encoding import Encoded
+from slmsearch.learn.sft import train_sft
 from slmsearch.staging import seal
 
 OnLog = Callable[[int, dict[str, float]], None]

@@ -98,7 +98,7 @@ def imitate(model, tokenizer):
 
     from slmsearch.generate.dialogue import Dialogue
     from slmsearch.learn.demonstrations import Demonstration
-    from slmsearch.learn.sft import encode_demonstration
+    from slmsearch.learn.encoding import encode_demonstration
 
     searching = (('<tool>search_pages("Mira")</tool>', "mira: Mira\ndunmar: Dunmar"), ("<answer>1823</answer>", ""))
     guessing = (("<answer>Mira</answer>", ""),)

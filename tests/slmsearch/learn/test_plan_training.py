@@ -15,6 +15,7 @@ from slmsearch.generate.load import make_seats
 from slmsearch.generate.writer import Sampling
 from slmsearch.learn.checkpoints import file_hash, latest_complete_checkpoint
 from slmsearch.learn.demonstrations import Demonstration
+from slmsearch.learn.encoding import IGNORED, encode_turns
 from slmsearch.learn.examples import EXAMPLES, append_examples, read_examples, truncate_examples
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, PREFLIGHT, STEPS
 from slmsearch.learn.job import plan_sft_key
@@ -22,7 +23,6 @@ from slmsearch.learn.layout import lay_out
 from slmsearch.learn.plan_sft import FACTS, read_plans, sample_own_plans, train_plan_sft
 from slmsearch.learn.planner_start import WHOLE, demonstrate_plan, planner_settings
 from slmsearch.learn.reports import read_reports, truncate_reports
-from slmsearch.learn.sft import IGNORED, encode_turns
 from slmsearch.learn.tokenizer import build_tokenizer
 from slmsearch.learn.training import train_system
 from slmsearch.planner.model_worker import ModelWorker

@@ -20,7 +20,8 @@ from slmsearch.judge.exact import exact_match
 from slmsearch.learn.bootstrap import bootstrap
 from slmsearch.learn.cold_start import sample_own, start_cold
 from slmsearch.learn.demonstrations import TitleIndex, demonstrate, make_demonstrations
-from slmsearch.learn.sft import IGNORED, EpisodeBatches, demonstrated, encode_demonstration, encode_episode, repeated
+from slmsearch.learn.encoding import IGNORED, encode_demonstration, encode_episode
+from slmsearch.learn.sft import EpisodeBatches, demonstrated, repeated
 from slmsearch.learn.tokenizer import WHOLE, build_tokenizer
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.parsing import parse_turn

@@ -14,10 +14,11 @@ from slmsearch.generate.torch_writer import TorchWriter
 from slmsearch.generate.writer import Sampling
 from slmsearch.learn import sft, teach
 from slmsearch.learn.demonstrations import Demonstration, make_demonstrations
+from slmsearch.learn.encoding import IGNORED, encode_demonstration
 from slmsearch.learn.fused_lora import fused_lora
 from slmsearch.learn.grpo import make_adapter_config
 from slmsearch.learn.planner_start import planned
-from slmsearch.learn.sft import IGNORED, EpisodeBatches, demonstrated, encode_demonstration, repeated, train_sft
+from slmsearch.learn.sft import EpisodeBatches, demonstrated, repeated, train_sft
 from slmsearch.learn.teach import load_student
 from slmsearch.learn.tokenizer import build_tokenizer
 from slmsearch.planner.prompt import make_plan_prompt

@@ -1,0 +1,82 @@
+"""Demonstrations and episodes as token ids with labels, laid out as a rollout lays them out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slmsearch.config import SearcherConfig
+from slmsearch.generate.dialogue import Dialogue
+from slmsearch.generate.writer import Message
+from slmsearch.learn.demonstrations import Demonstration
+from slmsearch.searcher.episode import Episode
+from slmsearch.searcher.prompt import make_prompt
+
+IGNORED = -100
+"""Label of tokens that carry no loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A demonstration as ids, and labels equal to them where its author wrote and `IGNORED` elsewhere."""
+
+    ids: list[int]
+    labels: list[int]
+    prompt_tokens: int
+    """Of the ids, those of the opening messages."""
+
+    @property
+    def completion_tokens(self) -> int:
+        """Count the tokens after the prompt, which is what `searcher.max_episode_tokens` limits."""
+        return len(self.ids) - self.prompt_tokens
+
+
+def encode_turns(prompt: Sequence[Message], turns: Sequence[tuple[str, str]], dialogue: Dialogue) -> Encoded:
+    """Encode an episode exactly as the rollout would have laid it out.
+
+    Args:
+        prompt: the opening messages, from `make_prompt` or `make_plan_prompt`.
+        turns: messages and the results that answer them; an empty result ends the episode.
+        dialogue: the model's.
+    """
+    ids = list(dialogue.encode_prompt(prompt))
+    prompt_tokens, labels = len(ids), [IGNORED] * len(ids)
+    for message, result in turns:
+        written = [*dialogue.content_ids(message), dialogue.end_id]
+        ids += written
+        labels += written
+        if result:
+            context = dialogue.encode_result(result)
+            ids += context
+            labels += [IGNORED] * len(context)
+    return Encoded(ids, labels, prompt_tokens)
+
+
+def encode_demonstration(demonstration: Demonstration, dialogue: Dialogue, config: SearcherConfig) -> Encoded:
+    """Encode a searcher's demonstration under the prompt that training by reward, evaluation and serving use."""
+    return encode_turns(make_prompt(demonstration.question, config), demonstration.turns, dialogue)
+
+
+def encode_episode(episode: Episode, end_id: int) -> Encoded:
+    """Take the ids of a played episode as they are; labels where the policy wrote.
+
+    Where a stop text ended a turn, the end-of-turn token behind it is a label, too: a server that knows no stop texts needs it.
+    """
+    ids: list[int] = []
+    labels: list[int] = []
+    closed = False
+    for turn in episode.turns:
+        context = turn.context_ids[closed:]
+        closed = bool(turn.sampled_ids) and turn.sampled_ids[-1] != end_id and not turn.told
+        written = [*turn.sampled_ids, end_id] if closed else list(turn.sampled_ids)
+        ids += [*context, *written]
+        labels += [IGNORED] * len(context) + written
+    prompt_tokens = len(episode.prompt_ids)
+    return Encoded([*episode.prompt_ids, *ids], [IGNORED] * prompt_tokens + labels, prompt_tokens)
+
+
+def fits(encoded: Encoded, searcher: SearcherConfig) -> bool:
+    """Tell whether a policy could have written an episode: neither it nor one of its turns is longer than `searcher` allows."""
+    longest = run = 0
+    for label in encoded.labels:
+        run = run + 1 if label != IGNORED else 0
+        longest = max(longest, run)
+    return longest <= searcher.max_turn_tokens and encoded.completion_tokens <= searcher.max_episode_tokens
