@@ -223,6 +223,17 @@ def fusion(session: Session, seed: int) -> None:
     session.finish(result, render_weights(result))
 
 
+@command(bench, "memory")
+def memory(session: Session) -> None:
+    """Play and train with episodes as long as the settings allow: memory of each phase beside its plan; writes memory.json."""
+    from slmsearch.bench.learning import save_result
+    from slmsearch.bench.memory import render_memory, run_memory
+
+    result = run_memory(session.config, session.say)
+    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "memory.json")
+    session.finish(result, render_memory(result))
+
+
 @command(bench, "scale")
 @click.option("--sections", default="1000,10000,100000", show_default=True, help="Sizes, separated by commas.")
 @click.option("--encoded", default=120_000, show_default=True, help="Passages with real vectors; others are moved copies.")

@@ -18,7 +18,8 @@ from typing import Any
 from slmsearch.bench.published import PUBLISHED, shape_of, write_model, write_shape
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
-from slmsearch.learn.memory import GIB, measure_available, measure_shape, plan_memory
+from slmsearch.learn.memory import GIB, measure_available, plan_memory
+from slmsearch.learn.shape import measure_shape
 
 LAYERS = 4
 """Of a model where nothing else is said: what is left of the real one has its widths, and is written and loaded in seconds."""
@@ -103,7 +104,7 @@ def _try(preset: Preset, tokenizer_dir: Path, work: Path, device: str, layers: i
             )
     is_sft = preset.config.planner.sft.enabled
     available = measure_available()
-    planned = None if is_sft else plan_memory(_with(preset.config, flags), measure_shape(str(made)), available).peak
+    planned = None if is_sft else plan_memory(_with(preset.config, flags), measure_shape(preset.config, str(made)), available).peak
     command = ["planner", "sft", "--out", str(work / "out")] if is_sft else ["train"]
     files = [part for file in preset.files for part in ("--config", str(file))]
     arguments = [*command, *files, *(f"--{name}={value}" for name, value in flags.items()), "--json"]
@@ -168,7 +169,7 @@ def _read(config: RunConfig, setting: str) -> Any:
 
 def _plan_whole(preset: Preset, work: Path, available: Mapping[str, float], device: str) -> float:
     """Plan the preset as it is, for the real model."""
-    shape = measure_shape(str(write_shape(shape_of(preset.real.policy.model), work / "shape")))
+    shape = measure_shape(preset.real, str(write_shape(shape_of(preset.real.policy.model), work / "shape")))
     return plan_memory(_with(preset.real, {"policy.device": device}), shape, available).peak
 
 

@@ -17,6 +17,7 @@ from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import Question
 from slmsearch.evaluate.ground import make_ground
 from slmsearch.learn.bootstrap import make_model
+from slmsearch.learn.shape import measure_shape
 from slmsearch.learn.training import select_questions
 from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.parsing import render_call
@@ -143,6 +144,4 @@ def _imitate_calls(model: Any, tokenizer: Any, questions: Sequence[Question]) ->
 
 
 def _count(model: str) -> int:
-    from slmsearch.learn.memory import measure_shape
-
-    return measure_shape(model).parameters
+    return measure_shape(RunConfig(policy=PolicyConfig(model=model))).parameters

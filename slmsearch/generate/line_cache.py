@@ -31,11 +31,11 @@ class LineLayer(DynamicLayer):
         assert self.keys is not None and self.values is not None
         return self.keys, self.values
 
-    def fork(self, parents: Tensor) -> None:
-        """Append a copy of each of the lines `parents`."""
+    def fork(self, parents: Tensor, most: int) -> None:
+        """Append a copy of each of the lines `parents`; there will never be more than `most` lines."""
         assert self.keys is not None and self.values is not None
         lines, _, width, _ = self.keys.shape
-        self._reserve(lines + len(parents), width)
+        self._reserve(lines + len(parents), width, most)
         self._show(lines + len(parents), width)
         self.keys[lines:], self.values[lines:] = self.keys[parents], self.values[parents]
 
@@ -53,14 +53,14 @@ class LineLayer(DynamicLayer):
         self._show(lines, width)
         self.keys[:], self.values[:] = keys, values  # type: ignore[index]
 
-    def _reserve(self, lines: int, width: int) -> None:
-        """Move to larger buffers if so many lines or columns do not fit."""
+    def _reserve(self, lines: int, width: int, most: int = 0) -> None:
+        """Move to larger buffers if so many lines or columns do not fit; twice as many lines where there may be so many."""
         most_lines, heads, most_columns, size = self._key_buffer.shape
         if lines <= most_lines and width <= most_columns:
             return
         assert self.keys is not None and self.values is not None
         keys, values = self.keys, self.values
-        lines = lines if lines <= most_lines else max(lines, 2 * most_lines)
+        lines = lines if lines <= most_lines else max(lines, min(2 * most_lines, most))
         shape = (max(lines, most_lines), heads, -(-max(width, most_columns) // COLUMNS) * COLUMNS, size)
         self._key_buffer, self._value_buffer = keys.new_empty(shape), values.new_empty(shape)
         self._show(keys.shape[0], keys.shape[2])
@@ -73,9 +73,10 @@ class LineLayer(DynamicLayer):
 class LineCache(Cache):
     """A cache of `LineLayer`s, and which of its columns each line uses."""
 
-    def __init__(self, lines: int, device: torch.device) -> None:
-        """Start with so many empty lines."""
+    def __init__(self, lines: int, device: torch.device, most: int) -> None:
+        """Start with so many empty lines; there will never be more than `most`."""
         super().__init__(layer_class_to_replicate=LineLayer)
+        self._most = most
         self.mask = torch.zeros(lines, 0, dtype=torch.bool, device=device)
         """True where a column holds a token of the line (lines x columns)."""
 
@@ -97,7 +98,7 @@ class LineCache(Cache):
         chosen = torch.tensor(parents, device=self.mask.device)
         self.mask = torch.cat([self.mask, self.mask[chosen]])
         for layer in self._line_layers():
-            layer.fork(chosen)
+            layer.fork(chosen, self._most)
 
     def arrange(self, lines: list[int]) -> None:
         """Keep the given lines, in this order, and squeeze out the columns that none of them uses."""

@@ -61,13 +61,13 @@ def load_model(policy: PolicyConfig, keep_adapter: bool = False) -> tuple[Any, A
         ModelError: a path is missing or damaged, a Hub id cannot be fetched, or the adapter belongs to another base.
     """
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     check_local(policy.model, "policy.model", "config.json")
     device = policy.device if policy.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
     quantised = {"quantization_config": make_quantisation(device), "device_map": device} if policy.load_in_4bit else {}
+    tokenizer = load_tokenizer(policy)
     try:
-        tokenizer = set_template_kwargs(AutoTokenizer.from_pretrained(policy.model, revision=policy.revision), policy.chat_template_kwargs)
         model: Any = AutoModelForCausalLM.from_pretrained(policy.model, revision=policy.revision, dtype=policy.dtype, **quantised)
     except (OSError, ValueError, ImportError) as error:
         raise ModelError(f"cannot load model {policy.model!r}: {first_line(error)}; give a path or Hub id in policy.model") from error
@@ -94,6 +94,22 @@ def set_template_kwargs(tokenizer: Any, kwargs: Mapping[str, bool | float | str]
     if not tokenizer.chat_template.startswith(prefix):
         tokenizer.chat_template = prefix + tokenizer.chat_template
     return tokenizer
+
+
+def load_tokenizer(policy: PolicyConfig) -> Any:
+    """Load the tokenizer of a policy's model.
+
+    Raises:
+        ModelError: as for `load_model`.
+    """
+    from transformers import AutoTokenizer
+
+    check_local(policy.model, "policy.model", "config.json")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(policy.model, revision=policy.revision)
+        return set_template_kwargs(tokenizer, policy.chat_template_kwargs)
+    except (OSError, ValueError, ImportError) as error:
+        raise ModelError(f"cannot load model {policy.model!r}: {first_line(error)}; give a path or Hub id in policy.model") from error
 
 
 def make_quantisation(device: str) -> Any:

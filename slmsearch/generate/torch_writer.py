@@ -47,7 +47,7 @@ class TorchWriter:
             return ids
         unique = list(dict.fromkeys(ids))
         line_of = {prompt: line for line, prompt in enumerate(unique)}
-        self._cache = LineCache(len(unique), self.model.device)
+        self._cache = LineCache(len(unique), self.model.device, len(ids))
         self._logits = self._feed(unique)
         self._lines = {row: line_of[prompt] for row, prompt in enumerate(ids)}
         self._pending = dict.fromkeys(self._lines)
@@ -79,7 +79,7 @@ class TorchWriter:
 
     def close(self) -> None:
         """See `Writer.close`."""
-        self._cache = LineCache(0, self.model.device)
+        self._cache = LineCache(0, self.model.device, 0)
         self._logits = torch.empty(0)
         """What follows each line's last token (lines x vocabulary)."""
         self._lines, self._pending, self._chance = {}, {}, {}

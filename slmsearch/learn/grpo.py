@@ -26,12 +26,8 @@ from slmsearch.errors import ConfigError
 from slmsearch.evaluate.systems import System, limits_of
 from slmsearch.learn.advantages import compute_advantages
 from slmsearch.learn.lending import engine_settings, vllm_takes
+from slmsearch.learn.memory import ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK
 from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward
-
-ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK = 16, 512, 4096
-"""Episodes of similar length that go through the model together, padding cut off: so many where they are short (tokens), otherwise so
-many that they hold so many tokens. A long episode by itself has no padding, and attention then skips what lies ahead: on two cores
-eight episodes of 2,900 tokens took 17 to 25 s one by one and 45 s together."""
 
 NO_ADVANTAGE = 1e-6
 """Advantages up to this size are rounding errors of a group whose rewards are all equal."""

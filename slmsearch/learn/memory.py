@@ -1,19 +1,17 @@
-"""How much memory a run will need, from its settings and the model's shape, before anything is loaded.
+"""How much memory each phase of a run will need, from its settings and the model's shape, before anything is loaded.
 
-Sampling and updating never need the device at once, and a judge needs it while sampling (`judge.overlap`) or always
-(`judge.keep_loaded`): the peak is what always stays (weights, optimiser) plus the larger of sampling and updating. Activations per
-token and layer: 34 x hidden size bytes at 16 bits, attention scores not kept (Korthikanti et al. 2022, "Reducing Activation
-Recomputation in Large Transformer Models", section 4).
+A phase holds what always stays (weights, optimiser, the copy of the best weights) and what is its own: playing holds the key-value
+cache of a batch, the update what autograd keeps of a micro-batch. No two phases need the device at once, so the largest is the peak; a
+judge needs it while episodes are played (`judge.overlap`) or always (`judge.keep_loaded`). Every part is the most that there can be:
+all episodes as long as the limits allow, no two of a group alike.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from slmsearch.config import RunConfig
-from slmsearch.errors import ModelError
 from slmsearch.evaluate.systems import limits_of
-from slmsearch.generate.load import check_local, first_line
+from slmsearch.learn.shape import Shape
 
 GIB = 1 << 30
 JUDGE_BYTES = {"qwen2.5:7b": 4.7e9, "qwen2.5:3b": 1.9e9, "phi3:mini": 2.2e9}
@@ -23,7 +21,25 @@ RUNTIME_BYTES = {"cpu": 0.9e9, "cuda": 0.8e9}
 NF4_BYTES = 0.55
 """Of a weight in 4 bits, with its share of the scales and of the layers that stay as they are."""
 PROMPT_TOKENS = 256
-"""Tokens of the opening messages, about."""
+"""Tokens of the opening messages, about, where no tokenizer is at hand."""
+CHARS_PER_TOKEN = 3.0
+"""Of a tool result: few, so that it comes to many tokens."""
+COLUMNS = 64
+"""The cache grows by so many tokens at once."""
+
+PREFLIGHT, HELD_OUT, SAMPLING, UPDATE, EVALUATION = "preflight", "held_out", "sampling", "update", "evaluation"
+"""Playing before the first update; scoring weights; playing a step; learning from it; playing an evaluation."""
+
+ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK = 16, 512, 4096
+"""Episodes of similar length that go through the model together in the update, padding cut off: so many where they are short (tokens),
+otherwise so many that they hold so many tokens. A long episode by itself has no padding, and attention then skips what lies ahead: on two
+cores eight episodes of 2,900 tokens took 17 to 25 s one by one and 45 s together."""
+HEAD_TOKENS, HEAD_COLUMNS = 4096, 32_768
+"""The tile in which TRL computes log-probabilities: tokens x part of the vocabulary."""
+
+
+HEAP_FRAC = 0.8
+"""Of the activations: what glibc's heap holds beside them on the CPU. Measured with SmolLM2-135M and two episodes of 513 tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,79 +54,41 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Parts of the plan, and what the device has."""
+    """What each phase needs, and what the device has."""
 
     device: str
-    always: tuple[Part, ...]
-    sampling: tuple[Part, ...]
-    updating: tuple[Part, ...]
+    phases: Mapping[str, tuple[Part, ...]]
+    """All that is held in a phase, by its name."""
     available: float
     """Bytes the device has free."""
+
+    def needs(self, phase: str) -> float:
+        """Bytes of a phase."""
+        return sum(part.num_bytes for part in self.phases[phase])
+
+    @property
+    def worst(self) -> str:
+        """The phase that needs most."""
+        return max(self.phases, key=self.needs)
 
     @property
     def peak(self) -> float:
         """Bytes at the worst moment."""
-        return _total(self.always) + max(_total(self.sampling), _total(self.updating))
+        return self.needs(self.worst)
 
     @property
     def largest(self) -> Part:
         """The largest part of the peak that a setting can make smaller."""
-        phase = max(self.sampling, self.updating, key=_total)
-        return max((part for part in (*self.always, *phase) if part.setting), key=lambda part: part.num_bytes)
+        return max((part for part in self.phases[self.worst] if part.setting), key=lambda part: part.num_bytes)
 
     def render(self) -> str:
         """Write the plan as lines."""
         lines = []
-        for phase, parts in (("always", self.always), ("sampling", self.sampling), ("updating", self.updating)):
-            lines += [f"  {phase:9}  {part.name:<28} {part.num_bytes / GIB:8.2f} GiB" for part in parts]
-        peak = f"{self.peak / GIB:.2f} of {self.available / GIB:.2f} GiB on {self.device}"
+        for phase, parts in self.phases.items():
+            lines += [f"  {phase:10}  {part.name:<30} {part.num_bytes / GIB:8.2f} GiB" for part in parts]
+            lines.append(f"  {phase:10}  {'':<30} {self.needs(phase) / GIB:8.2f} GiB")
+        peak = f"{self.peak / GIB:.2f} of {self.available / GIB:.2f} GiB on {self.device}, in {self.worst}"
         return "\n".join([*lines, f"  peak {peak}"])
-
-
-def _total(parts: tuple[Part, ...]) -> float:
-    return sum(part.num_bytes for part in parts)
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What of a model's shape decides its memory."""
-
-    parameters: int
-    linear_widths: tuple[tuple[int, int], ...]
-    """Inputs and outputs of every linear layer that an adapter may sit on."""
-    layers: int
-    hidden: int
-    kv_width: int
-    """Key heads times head size."""
-    vocabulary: int
-
-
-def measure_shape(model: str, revision: str | None = None) -> Shape:
-    """Read a model's shape from its configuration; no weights are loaded.
-
-    Args:
-        model: path or Hub id.
-        revision: commit on the Hub.
-
-    Raises:
-        ModelError: the configuration is missing, damaged, or cannot be fetched.
-    """
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    check_local(model, "policy.model", "config.json")
-    try:
-        config: Any = AutoConfig.from_pretrained(model, revision=revision).get_text_config()
-    except (OSError, ValueError) as error:
-        raise ModelError(f"cannot read the shape of model {model!r}: {first_line(error)}; give a path or Hub id in policy.model") from error
-    with torch.device("meta"):
-        skeleton: Any = AutoModelForCausalLM.from_config(config)
-    head = skeleton.get_output_embeddings()
-    widths = tuple((m.in_features, m.out_features) for m in skeleton.modules() if isinstance(m, torch.nn.Linear) and m is not head)
-    parameters = {id(weight): weight.numel() for weight in skeleton.parameters()}
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return Shape(sum(parameters.values()), widths, config.num_hidden_layers, config.hidden_size, heads * size, config.vocab_size)
 
 
 def count_trained(config: RunConfig, shape: Shape) -> int:
@@ -120,56 +98,120 @@ def count_trained(config: RunConfig, shape: Shape) -> int:
     return sum(config.train.lora.r * (a + b) for a, b in shape.linear_widths)
 
 
-def plan_memory(config: RunConfig, shape: Shape, available: Mapping[str, float]) -> MemoryPlan:
-    """Plan the memory of a training run.
+def plan_memory(config: RunConfig, shape: Shape, available: Mapping[str, float], prompt_tokens: int = PROMPT_TOKENS) -> MemoryPlan:
+    """Plan the memory of a training run and of its evaluations.
 
     Args:
         config: the run.
         shape: of the policy's model.
         available: free bytes of `cpu` and, where there is one, of `cuda`.
+        prompt_tokens: of the longest opening.
     """
-    train, limits = config.train, limits_of(config)
     device = "cuda" if config.policy.device != "cpu" and "cuda" in available else "cpu"
-    width = 4 if config.policy.dtype == "float32" else 2
-    per_weight = NF4_BYTES if config.policy.load_in_4bit else width
-    trained = count_trained(config, shape)
-    weights_setting = "policy.dtype" if per_weight == 4 else "policy.model" if config.policy.load_in_4bit else "policy.load_in_4bit"
-    # A full run learns the weights in place; an adapter is kept beside them.
-    learning = Part("adapter, gradient, optimiser", trained * 16, "train.lora.r")
-    if train.method == "full":
-        learning = Part("gradient, optimiser", trained * (width + 8), "train.method")
+    planner = _Planner(config, shape, device, prompt_tokens)
+    train, judge = config.train, config.judge
+    judged = Part("judge", JUDGE_BYTES.get(judge.model, 5e9), "judge.keep_loaded" if judge.keep_loaded else "judge.overlap")
+    beside = judge.kind == "ollama" and device == "cuda"
+    always = (planner.weights, Part("runtime", RUNTIME_BYTES[device], ""), *((judged,) if beside and judge.keep_loaded else ()))
+    meanwhile = (judged,) if beside and judge.overlap and not judge.keep_loaded else ()
     episodes = train.questions_per_step * train.group_size // train.num_processes
-    rows = episodes // train.accumulation
-    turns = 1 if config.system == "planner" else min(config.searcher.max_turns, 4)
-    tokens = PROMPT_TOKENS + limits.max_episode_tokens
-    kept = 2 * shape.hidden if train.gradient_checkpointing else 34 * shape.hidden
-    activations = rows * tokens * shape.layers * kept * width / 2
-    if train.gradient_checkpointing:
-        activations += rows * tokens * 34 * shape.hidden * width / 2
-    always = [
-        Part("weights", shape.parameters * per_weight, weights_setting),
-        learning,
-        Part("runtime", RUNTIME_BYTES[device], ""),
-    ]
-    judge = Part("judge", JUDGE_BYTES.get(config.judge.model, 5e9), "judge.keep_loaded" if config.judge.keep_loaded else "judge.overlap")
-    beside = config.judge.kind == "ollama" and device == "cuda"
-    if beside and config.judge.keep_loaded:
-        always.append(judge)
-    sampling: tuple[Part, ...] = (
-        Part("key-value cache", 2 * shape.layers * shape.kv_width * width * episodes * tokens, "train.questions_per_step"),
-        Part("logits", 3 * 4 * episodes * shape.vocabulary, "train.questions_per_step"),
-    )
-    if train.vllm.mode == "colocate":
-        sampling = (Part("vLLM", train.vllm.gpu_memory_frac * available[device], "train.vllm.gpu_memory_frac"),)
-    elif train.vllm.mode == "server":
-        sampling = ()
-    if beside and config.judge.overlap and not config.judge.keep_loaded:
-        sampling += (judge,)
-    updating = (
-        Part("activations", activations, "train.accumulation" if train.gradient_checkpointing else "train.gradient_checkpointing"),
-        Part("logits", 3 * 4 * rows * limits.max_turn_tokens * turns * shape.vocabulary, "train.accumulation"),
-    )
-    return MemoryPlan(device, tuple(always), sampling, updating, available[device])
+    batch = config.evaluate.batch_size
+
+    def playing(rows: int, prompts: int, setting: str) -> tuple[Part, ...]:
+        if train.vllm.mode == "off":
+            return (*planner.playing(rows, prompts, setting), *meanwhile)
+        engine = Part("vLLM", train.vllm.gpu_memory_frac * available[device], "train.vllm.gpu_memory_frac")
+        return (engine, *meanwhile) if train.vllm.mode == "colocate" else meanwhile
+
+    learning = (*always, planner.learning)
+    phases = {
+        PREFLIGHT: (*learning, *playing(batch, -(-batch // train.group_size), "evaluate.batch_size")),
+        HELD_OUT: (*learning, *playing(batch, batch, "evaluate.batch_size")),
+        SAMPLING: (*learning, *playing(episodes, -(-episodes // train.group_size), "train.questions_per_step")),
+        UPDATE: (*learning, *planner.updating(episodes // train.accumulation)),
+        EVALUATION: (*always, *planner.playing(batch, batch, "evaluate.batch_size"), *meanwhile),
+    }
+    return MemoryPlan(device, phases, available[device])
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    """Counts the parts of one run on one device."""
+
+    config: RunConfig
+    shape: Shape
+    device: str
+    prompt_tokens: int
+
+    @property
+    def width(self) -> int:
+        """Bytes of an activation."""
+        return 4 if self.config.policy.dtype == "float32" else 2
+
+    @property
+    def tokens(self) -> int:
+        """Of the longest episode, prompt included."""
+        return self.prompt_tokens + limits_of(self.config).max_episode_tokens
+
+    @property
+    def weights(self) -> Part:
+        """The model."""
+        policy = self.config.policy
+        each = NF4_BYTES if policy.load_in_4bit else self.width
+        setting = "policy.dtype" if each == 4 else "policy.model" if policy.load_in_4bit else "policy.load_in_4bit"
+        return Part("weights", self.shape.parameters * each, setting)
+
+    @property
+    def learning(self) -> Part:
+        """What stays for learning: gradient, two moments, the copy of the best weights; an adapter is there itself, too."""
+        trained = count_trained(self.config, self.shape)
+        if self.config.train.method == "full":  # learns the weights in place, in their own precision
+            return Part("gradient, optimiser, best", trained * 4 * self.width, "train.method")
+        return Part("adapter, gradient, optimiser, best", trained * 5 * 4, "train.lora.r")
+
+    def playing(self, rows: int, prompts: int, setting: str) -> tuple[Part, ...]:
+        """Count what a batch of episodes holds.
+
+        Args:
+            rows: episodes.
+            prompts: different ones among their openings.
+            setting: what makes a batch smaller.
+        """
+        shape, limits = self.shape, limits_of(self.config)
+        result = 0
+        if self.config.system == "searcher":
+            result = min(int(self.config.searcher.max_section_chars / CHARS_PER_TOKEN), limits.max_episode_tokens)
+        # Lines are as long as the longest of a batch, and what is fed to all as wide as the widest.
+        columns = -(-(self.tokens + 1) // COLUMNS) * COLUMNS
+        layer = 2 * shape.kv_width * self.width * rows * columns
+        fed = max(prompts * self.prompt_tokens, rows * result)
+        passing = fed * (4 * shape.hidden + 2 * shape.query_width + 4 * shape.intermediate) * self.width
+        seen = 8 * fed * columns + 2 * rows * columns * shape.query_width * self.width
+        return (
+            Part("key-value cache", shape.layers * layer, setting),
+            Part("cache being moved", 3 * layer, setting),
+            Part("one layer of what is fed", passing + seen, setting),
+            Part("logits", 40 * rows * shape.vocabulary, setting),
+        )
+
+    def updating(self, rows: int) -> tuple[Part, ...]:
+        """Count what a micro-batch of so many episodes holds: all of its blocks until the backward pass."""
+        shape, train = self.shape, self.config.train
+        block = min(rows, ROWS_PER_BLOCK if self.tokens <= SHORT else max(1, TOKENS_PER_BLOCK // self.tokens)) * self.tokens
+        kept = rows * self.tokens * shape.layers * shape.saved
+        setting = "train.gradient_checkpointing"
+        if train.gradient_checkpointing:
+            kept, setting = rows * self.tokens * shape.layers * shape.hidden * self.width + block * shape.saved, "train.accumulation"
+        on_cpu = self.device == "cpu"
+        # Without Triton every operation on the tile makes another, nine at once in the backward pass.
+        tile = min(block, HEAD_TOKENS) * HEAD_COLUMNS * (4 * 9 if on_cpu else self.width)
+        return (
+            Part("activations", kept, setting),
+            *((Part("freed, kept by the allocator", HEAP_FRAC * kept, setting),) if on_cpu else ()),
+            Part("one layer of the backward pass", block * (4 * shape.intermediate + 4 * shape.hidden) * self.width, "train.accumulation"),
+            Part("log-probabilities", tile + 4 * rows * self.tokens * shape.hidden * self.width, "train.accumulation"),
+            Part("step of the optimiser", 8.0 * count_trained(self.config, shape), "train.lora.r"),
+        )
 
 
 def measure_available() -> dict[str, float]:

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from slmsearch.errors import PreflightError
 from slmsearch.evaluate.systems import System
 from slmsearch.generate.dialogue import Dialogue
 from slmsearch.generate.writer import Sampling, Writer
-from slmsearch.learn.memory import GIB, Shape, count_trained, measure_available, measure_shape, plan_memory
+from slmsearch.learn.memory import GIB, PROMPT_TOKENS, count_trained, measure_available, plan_memory
 from slmsearch.learn.probe import (
     Check,
     check_episodes,
@@ -28,7 +29,9 @@ from slmsearch.learn.probe import (
     colour_episode,
 )
 from slmsearch.learn.rollout_bridge import to_tokens
+from slmsearch.learn.shape import Shape, measure_shape
 from slmsearch.planner.model_worker import ModelWorker
+from slmsearch.searcher.episode import Episode
 
 MEMORY_FRAC = 0.95
 """Share of the free memory that a plan may use."""
@@ -38,12 +41,18 @@ UPDATE_FACTOR = 2.5
 """Whole steps over rollouts, about, for the time estimate."""
 
 
-def check_resources(config: RunConfig) -> Iterator[Check]:
-    """Plan disk and memory of a training run; no weights are loaded."""
-    shape = measure_shape(config.policy.model, config.policy.revision)
-    plan = plan_memory(config, shape, measure_available())
+def check_resources(config: RunConfig, prompt_tokens: int = PROMPT_TOKENS) -> Iterator[Check]:
+    """Plan disk and memory of a training run; no weights are loaded.
+
+    Args:
+        config: the run.
+        prompt_tokens: of the longest opening.
+    """
+    shape = measure_shape(config)
+    plan = plan_memory(config, shape, measure_available(), prompt_tokens)
     fits = plan.peak <= MEMORY_FRAC * plan.available
-    found = f"{plan.peak / GIB:.2f} of {plan.available / GIB:.2f} GiB on {plan.device}, most of it {plan.largest.name}\n{plan.render()}"
+    most = f"in {plan.worst}, most of it {plan.largest.name}"
+    found = f"{plan.peak / GIB:.2f} of {plan.available / GIB:.2f} GiB on {plan.device} {most}\n{plan.render()}"
     yield Check("memory", fits, found, f"change {plan.largest.setting} ({plan.largest.name}: {plan.largest.num_bytes / GIB:.2f} GiB)")
     yield check_disk(config, shape)
     yield from check_extras(config)
@@ -100,7 +109,7 @@ def check_learning(
     sampling = Sampling(config.train.temperature, config.train.seed, system.limits.max_turn_tokens)
     started = time.perf_counter()
     with lend() as writer:
-        episodes = system.play(group, writer, sampling)
+        episodes = play_in_batches(group, system, writer, sampling, config.evaluate.batch_size)
     episodes = system.complete(group, episodes)
     seconds = time.perf_counter() - started
     layout = to_tokens(episodes, dialogue.end_id)
@@ -113,6 +122,15 @@ def check_learning(
     steps = config.train.steps or len(questions) * config.train.epochs / config.train.questions_per_step
     found = f"about {steps * per_step / 60:.0f} minutes for {steps:.0f} steps ({len(group) / seconds:.0f} episodes a second)"
     yield Check("time", True, found)
+
+
+def play_in_batches(questions: Sequence[Question], system: System, writer: Writer, sampling: Sampling, batch_size: int) -> list[Episode]:
+    """Play questions, so many at a time, each with the draws that it would have if all were played together."""
+    episodes: list[Episode] = []
+    for first in range(0, len(questions), batch_size):
+        own = replace(sampling, first_row=sampling.first_row + first)
+        episodes += system.play(questions[first : first + batch_size], writer, own)
+    return episodes
 
 
 def require(checks: Iterable[Check]) -> list[Check]:

@@ -26,7 +26,7 @@ from slmsearch.evaluate.ground import open_system
 from slmsearch.evaluate.systems import PlannerSystem, SearcherSystem, System
 from slmsearch.generate.context import longest_prompt, require_context
 from slmsearch.generate.dialogue import Dialogue
-from slmsearch.generate.load import check_local, load_model
+from slmsearch.generate.load import check_local, load_model, load_tokenizer
 from slmsearch.judge import make_judge
 from slmsearch.judge.qualify import require_qualified
 from slmsearch.learn.callbacks import StepCallback
@@ -91,9 +91,11 @@ def train_system(
     begun = job.directory / JOB
     spent = Spent(begun.stat().st_mtime if begun.exists() else None)
     pass_on = require if config.train.preflight == "require" else list
-    checks = [] if checkpoint else pass_on(check_resources(config))
     earlier = sum(report.metrics.get("time/step_s", 0.0) for report in read_reports(job.directory / STEPS))
     questions = select_questions(questions, config.train.limit)
+    dialogue = Dialogue(load_tokenizer(config.policy), config.searcher.tool_role)
+    opening = longest_prompt((system.prompt(question) for question in [*questions, *held_out]), dialogue)
+    checks = [] if checkpoint else pass_on(check_resources(config, opening))
     max_steps = num_steps(config.train, len(questions))
     use_cpu = config.policy.device == "cpu" or not torch.cuda.is_available()
     arguments = make_arguments(config, job.directory / CHECKPOINTS, max_steps, use_cpu, config.train.num_processes)
@@ -101,8 +103,6 @@ def train_system(
         started_with = config.train.accelerate_config or "accelerate launch"
         raise ConfigError(f"{arguments.world_size} training processes instead of {config.train.num_processes}: mend {started_with}")
     model, tokenizer = load_trainable(config)
-    dialogue = Dialogue(tokenizer, config.searcher.tool_role)
-    opening = longest_prompt((system.prompt(question) for question in [*questions, *held_out]), dialogue)
     whole = arguments.vllm_max_model_length = opening + system.limits.max_episode_tokens
     require_context(model, whole, "the longest prompt with a whole episode", "lower searcher.max_episode_tokens (planner.max_plan_tokens)")
 

@@ -12,9 +12,11 @@ import pytest
 from flows.gpu_presets import OVERLAY, load_presets
 from flows.settings import find_project_root
 from slmsearch.bench.published import PUBLISHED, shape_of, write_model, write_shape
+from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
-from slmsearch.learn.memory import GIB, measure_shape, plan_memory
+from slmsearch.learn.memory import GIB, plan_memory
 from slmsearch.learn.preflight import MEMORY_FRAC
+from slmsearch.learn.shape import measure_shape
 
 PRESETS = load_presets()
 TRAINED = [preset for preset in PRESETS if not preset.config.planner.sft.enabled]
@@ -46,12 +48,12 @@ def test_every_model_of_a_preset_has_its_published_shape() -> None:
     ],
 )
 def test_the_shapes_have_the_published_number_of_weights(model: str, billions: float, tmp_path: Path) -> None:
-    assert measure_shape(str(write_shape(shape_of(model), tmp_path))).parameters / 1e9 == pytest.approx(billions, abs=0.01)
+    assert measure_shape(RunConfig(), str(write_shape(shape_of(model), tmp_path))).parameters / 1e9 == pytest.approx(billions, abs=0.01)
 
 
 @pytest.mark.parametrize("preset", TRAINED, ids=lambda preset: preset.name)
 def test_the_plan_fits_the_card(preset: Any, tmp_path: Path) -> None:
-    plan = plan_memory(preset.real, measure_shape(str(write_shape(shape_of(preset.real.policy.model), tmp_path))), CARD)
+    plan = plan_memory(preset.real, measure_shape(preset.real, str(write_shape(shape_of(preset.real.policy.model), tmp_path))), CARD)
     print(f"{preset.name}\n{plan.render()}")
     assert plan.device == "cuda"
     assert plan.peak <= MEMORY_FRAC * plan.available, plan.render()
