@@ -18,8 +18,8 @@ JUDGE_BYTES = {"qwen2.5:7b": 4.7e9, "qwen2.5:3b": 1.9e9, "phi3:mini": 2.2e9}
 """Weights of judges that Ollama serves, as its library lists them (4-bit)."""
 RUNTIME_BYTES = {"cpu": 0.9e9, "cuda": 0.8e9}
 """Python with its libraries, embedder and corpus; on a GPU the context and its workspaces."""
-NF4_BYTES = 0.55
-"""Of a weight in 4 bits, with its share of the scales and of the layers that stay as they are."""
+NF4_BYTES = 0.52
+"""Of a weight in 4 bits, with its share of the scales; embedding, head and norms stay 16 bits wide."""
 PROMPT_TOKENS = 256
 """Tokens of the opening messages, about, where no tokenizer is at hand."""
 CHARS_PER_TOKEN = 3.0
@@ -158,9 +158,10 @@ class _Planner:
     def weights(self) -> Part:
         """The model."""
         policy = self.config.policy
-        each = NF4_BYTES if policy.load_in_4bit else self.width
-        setting = "policy.dtype" if each == 4 else "policy.model" if policy.load_in_4bit else "policy.load_in_4bit"
-        return Part("weights", self.shape.parameters * each, setting)
+        if policy.load_in_4bit:
+            linear = sum(inputs * outputs for inputs, outputs in self.shape.linear_widths)
+            return Part("weights", NF4_BYTES * linear + 2 * (self.shape.parameters - linear), "policy.model")
+        return Part("weights", self.shape.parameters * self.width, "policy.dtype" if self.width == 4 else "policy.load_in_4bit")
 
     @property
     def learning(self) -> Part:

@@ -50,7 +50,8 @@ def test_four_bits_and_all_weights_in_the_plan():
     card = {"cpu": 64 * GIB, "cuda": 24 * GIB}
     whole = four_b()
     quantised = whole.model_copy(update={"policy": whole.policy.model_copy(update={"load_in_4bit": True})})
-    assert plan_memory(whole, FOUR_B, card).peak - plan_memory(quantised, FOUR_B, card).peak == pytest.approx(1.45 * FOUR_B.parameters)
+    linear = FOUR_B.parameters - 151_936 * 2560  # the embedding, which is the head, too, stays as it is
+    assert plan_memory(whole, FOUR_B, card).peak - plan_memory(quantised, FOUR_B, card).peak == pytest.approx(1.48 * linear, rel=1e-3)
     full = plan_memory(four_b(method="full"), FOUR_B, card)
     assert full.peak > 24 * GIB and full.largest.setting == "train.method"
 
