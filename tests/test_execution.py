@@ -12,8 +12,13 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 RUNNER = "slmsearch/sandbox/runner.py"
 """Runs inside the sandbox, and nowhere else."""
-EXECUTING = {RUNNER: {"exec", "compile", "marshal.loads"}, "slmsearch/learn/guard.py": {"os.execve"}}
-"""The first reads marshalled what the server says; the second becomes the training process, whose job it reads as JSON."""
+EXECUTING = {
+    RUNNER: {"exec", "compile", "marshal.loads"},
+    "slmsearch/learn/child.py": {"pickle.loads"},
+    "slmsearch/learn/guard.py": {"os.execve"},
+}
+"""The first reads marshalled what the server says; the second what its own starter pickled into a socket that only the two share; the
+third becomes the training process, whose job it reads as JSON."""
 BUILTINS = {"exec", "eval", "compile", "__import__"}
 METHODS = {
     "os": {"system", "popen", "execl", "execle", "execlp", "execv", "execve", "execvp", "execvpe", "posix_spawn", "posix_spawnp", "fork"},
@@ -29,9 +34,12 @@ METHODS = {
 PROCESSES = {
     "flows/sandbox.py": "the server, with its own module's name",
     "flows/servers.py": "servers by name",
+    "slmsearch/bench/gpu.py": "commands of slmsearch on the shipped presets",
     "slmsearch/bench/sandbox.py": "bwrap --version",
+    "slmsearch/bench/sft.py": "the two sides, with its own module's name; what they compute goes in as JSON",
     "slmsearch/bench/up.py": "`slmsearch up`",
     "slmsearch/corpus/documents/processes.py": "the reader of documents, with its own module's name; paths go in hexadecimal",
+    "slmsearch/learn/child.py": "itself, with its own module's name; calls go over a socket that only the two share",
     "slmsearch/learn/process.py": "the training process, whose job goes in as JSON",
     "slmsearch/models/installer.py": "pip or uv, with names and hashes that stand in the code",
     "slmsearch/sandbox/bubblewrap.py": "bwrap; the program goes through a pipe when the walls stand",
@@ -138,7 +146,7 @@ toolbox = Toolbox(library, Index(), 3, 1500, Runner())
 for programs in (False, True):
     questions = [Question(str(i), f"{i}", MARK) for i in range(len(texts))]
     writer = ScriptedWriter(lambda question, results: texts[int(question)] if not results else texts[3])
-    episodes = play_episodes(questions, writer, toolbox, SearcherConfig(programs=programs), Sampling())
+    episodes = play_episodes(questions, writer, toolbox, SearcherConfig(programs=programs, malformed="end"), Sampling())
     rows = grade_episodes(questions, episodes, make_judge(JudgeConfig()), RewardConfig())
     [episode_from_dict(json.loads(json.dumps(episode_to_dict(episode)))) for episode in episodes]
 compile(f"{MARK} = 1", "control", "exec")

@@ -37,9 +37,9 @@ def test_nothing_leaves_without_a_project(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_missing_package_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(ConfigError, match="slmsearch\\[wandb\\]"):
+    with pytest.raises(ConfigError, match=r"-e '\.\[wandb\]'"):
         check_mirror(with_project("p", tmp_path))
-    with pytest.raises(ConfigError, match="slmsearch\\[wandb\\]"), mirrored(with_project("p", tmp_path), "key"):
+    with pytest.raises(ConfigError, match=r"-e '\.\[wandb\]'"), mirrored(with_project("p", tmp_path), "key"):
         pass
 
 

@@ -59,7 +59,7 @@ def test_vllm_is_for_linux_and_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 @pytest.mark.skipif(sys.platform != "linux", reason="vLLM is for Linux")
 def test_a_missing_vllm_gives_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slmsearch.serve.vllm.find_program", lambda name: None)
-    with pytest.raises(ServiceError, match=r"vLLM is not installed: uv pip install 'slmsearch\[gpu\]'"):
+    with pytest.raises(ServiceError, match=r"vLLM is not installed: uv pip install -e '.\[gpu\]'"):
         Vllm().find(HUB)
 
 
