@@ -11,6 +11,7 @@ from typing import Any
 
 from slmsearch.config import RunConfig, SftConfig
 from slmsearch.generate.load import load_model
+from slmsearch.learn.child import release_memory
 from slmsearch.learn.encoding import Encoded
 from slmsearch.learn.sft import train_sft
 from slmsearch.staging import seal
@@ -89,6 +90,7 @@ def teach(
         train_sft(model.train(), tokenizer, settings, scratch, stream, on_log, even, config.train.gradient_checkpointing)
         if settings.lora:
             model.save_pretrained(scratch / "adapter")
+            release_memory()
             model = _merge(config, scratch / "adapter")
         shutil.rmtree(scratch, ignore_errors=True)
         model.save_pretrained(temporary)
