@@ -135,7 +135,8 @@ def test_serve_and_infer(zoo: Zoo, slmsearch: Slmsearch) -> None:
         given = ("--base-url", endpoint["base_url"], "--model", endpoint["model"], "--max-tokens", "8")
         for system in ("planner", "searcher"):
             (found,) = answer(slmsearch, "infer", "2 + 2?", "--system", system, *given, *zoo.flags(**PLAY))["answers"]
-            assert found["transcript"]
+            # Random weights may write special tokens alone, which a server shows as nothing: then they went on to the limit.
+            assert found["transcript"] or found["stop_reason"] == "max_tokens"
     finally:
         subprocess.run([*serve, "--stop"], capture_output=True, timeout=120)
 
