@@ -18,7 +18,7 @@ from typing import Any
 from slmsearch.bench.published import PUBLISHED, shape_of, write_model, write_shape
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
-from slmsearch.learn.memory import GIB, measure_available, plan_memory
+from slmsearch.learn.memory import GIB, SFT, MemoryPlan, measure_available, plan_memory
 from slmsearch.learn.shape import measure_shape
 
 LAYERS = 4
@@ -81,9 +81,9 @@ def render_gpu(result: dict[str, Any]) -> str:
     """Write the result as lines."""
     lines = [f"{result['device']}, {result['seconds']:.0f} s"]
     for name, found in result["presets"].items():
-        planned = "no plan" if found["planned_gib"] is None else f"planned {found['planned_gib']:.2f} GiB"
-        verdict, measured = "ok  " if found["passed"] else "FAIL", f"measured {found['measured_gib']:.2f} GiB"
-        whole = f"whole model {found['whole_gib'] or 0:.1f} of {found['available_gib']:.1f} GiB"
+        verdict = "ok  " if found["passed"] else "FAIL"
+        planned, measured = f"planned {found['planned_gib']:.2f} GiB", f"measured {found['measured_gib']:.2f} GiB"
+        whole = f"whole model {found['whole_gib']:.1f} of {found['available_gib']:.1f} GiB"
         lines.append(f"{verdict} {name}: {found['updates']} updates, {planned}, {measured}; {whole}")
         lines += [f"     {note}" for note in found["notes"]]
     return "\n".join(lines)
@@ -104,7 +104,7 @@ def _try(preset: Preset, tokenizer_dir: Path, work: Path, device: str, layers: i
             )
     is_sft = preset.config.planner.sft.enabled
     available = measure_available()
-    planned = None if is_sft else plan_memory(_with(preset.config, flags), measure_shape(preset.config, str(made)), available).peak
+    planned = needed(plan_memory(_with(preset.config, flags), measure_shape(preset.config, str(made)), available))
     command = ["planner", "sft", "--out", str(work / "out")] if is_sft else ["train"]
     files = [part for file in preset.files for part in ("--config", str(file))]
     arguments = [*command, *files, *(f"--{name}={value}" for name, value in flags.items()), "--json"]
@@ -113,18 +113,18 @@ def _try(preset: Preset, tokenizer_dir: Path, work: Path, device: str, layers: i
     updates = int(outcome.get("steps", 0))
     if "error" in outcome:
         notes.append(str(outcome["error"]))
-    fits = planned is None or measured <= planned + SPARE
+    fits = measured <= planned + SPARE
     if not fits:
         notes.append("more memory was taken than planned")
-    whole = None if is_sft else _plan_whole(preset, work, available, device)
-    if whole is not None and device == "cuda" and whole > available[device]:
+    whole = _plan_whole(preset, work, available, device)
+    if device == "cuda" and whole > available[device]:
         notes.append(f"the whole model needs {whole / GIB:.1f} GiB, this card has {available[device] / GIB:.1f} free")
     return {
         "model": model,
         "updates": updates,
-        "planned_gib": None if planned is None else round(planned / GIB, 2),
+        "planned_gib": round(planned / GIB, 2),
         "measured_gib": round(measured / GIB, 2),
-        "whole_gib": None if whole is None else round(whole / GIB, 2),
+        "whole_gib": round(whole / GIB, 2),
         "available_gib": round(available[device] / GIB, 2),
         "seconds": round(seconds, 1),
         "notes": notes,
@@ -170,7 +170,12 @@ def _read(config: RunConfig, setting: str) -> Any:
 def _plan_whole(preset: Preset, work: Path, available: Mapping[str, float], device: str) -> float:
     """Plan the preset as it is, for the real model."""
     shape = measure_shape(preset.real, str(write_shape(shape_of(preset.real.policy.model), work / "shape")))
-    return plan_memory(_with(preset.real, {"policy.device": device}), shape, available).peak
+    return needed(plan_memory(_with(preset.real, {"policy.device": device}), shape, available))
+
+
+def needed(plan: MemoryPlan) -> float:
+    """Return the bytes that a preset's command needs: of supervised training where it is a preset for that, else of the worst phase."""
+    return plan.needs(SFT) if SFT in plan.phases else plan.peak
 
 
 def _watch(command: list[str], device: str) -> tuple[dict[str, Any], float, float]:

@@ -181,19 +181,16 @@ def render_memory(result: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
-def measure_training(
-    config: RunConfig, directory: Path, steps: int = 1, say: Callable[[str], None] = lambda text: None
-) -> dict[str, float]:
+def measure_training(config: RunConfig, say: Callable[[str], None]) -> dict[str, float]:
     """Play and train as a run does, with episodes as long as they may be; return the largest bytes of each phase.
 
     Args:
         config: run; a searcher's, without vLLM.
         say: told of each phase that is over.
-        steps: updates.
     """
     config = config.model_copy(update={"reward": config.reward.model_copy(update={"kind": "random"})})
     system = SearcherSystem(LongResults(config.searcher.max_section_chars), make_judge(config.judge, config.paths.data_dir), config)  # type: ignore[arg-type]
-    questions = make_questions(max(config.train.questions_per_step * steps, config.evaluate.batch_size))
+    questions = make_questions(max(config.train.questions_per_step, config.evaluate.batch_size))
     if config.train.cpu_threads:
         torch.set_num_threads(config.train.cpu_threads)
     on_cpu = config.policy.device == "cpu" or not torch.cuda.is_available()
@@ -208,7 +205,7 @@ def measure_training(
 
     bridge = RolloutBridge(questions, system, config, lend, tokenizer.eos_token_id, _Watched(scales))
     with TemporaryDirectory() as folder:
-        arguments = make_arguments(config, Path(folder), steps, on_cpu)
+        arguments = make_arguments(config, Path(folder), 1, on_cpu)
     trainer = make_trainer(model, tokenizer, questions, system, bridge, arguments, config, _AtStepEnd(scales))
     rows, size = config.evaluate.batch_size, config.train.group_size
     group = [question for question in questions[: -(-rows // size)] for _ in range(size)][:rows]

@@ -22,7 +22,7 @@ from slmsearch.judge import Judge, make_judge
 from slmsearch.judge.qualify import require_qualified
 from slmsearch.learn.encoding import Encoded, encode_demonstration, encode_episode, fits
 from slmsearch.learn.gold import demonstrate_gold
-from slmsearch.learn.sft import demonstrated, repeated
+from slmsearch.learn.sft import demonstrated, repeated, within_context
 from slmsearch.learn.teach import load_student, teach
 from slmsearch.searcher.episode import Episode
 from slmsearch.searcher.rollout import play_episodes
@@ -53,6 +53,7 @@ def start_cold(
 
     Raises:
         TrainingError: no episode of the model's own was right, or no question can be demonstrated.
+        ModelError: an episode is longer than the model's context.
         PreflightError: the judge that would say which are right has not passed its qualification.
     """
     if source == "own":
@@ -77,6 +78,7 @@ def start_cold(
         facts["left_out"] = dict(left_out)
     else:
         found = _own_episodes(config, TorchWriter(model.eval(), tokenizer, config.searcher.tool_role), say)
+    found = list(within_context(model, found))
     facts["episodes"] = len(found)
     return teach(config, config.sft, (model, tokenizer), lambda: repeated(found, config.sft.seed), out, FACTS, facts, on_log)
 

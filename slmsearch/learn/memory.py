@@ -27,8 +27,9 @@ CHARS_PER_TOKEN = 3.0
 COLUMNS = 64
 """The cache grows by so many tokens at once."""
 
-PREFLIGHT, HELD_OUT, SAMPLING, UPDATE, EVALUATION = "preflight", "held_out", "sampling", "update", "evaluation"
-"""Playing before the first update; scoring weights; playing a step; learning from it; playing an evaluation."""
+PREFLIGHT, HELD_OUT, SAMPLING, UPDATE, EVALUATION, SFT = "preflight", "held_out", "sampling", "update", "evaluation", "sft"
+"""Playing before the first update; scoring weights; playing a step; learning from it; playing an evaluation; supervised training before
+all of them, where `planner.sft.enabled` asks for it."""
 
 ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK = 16, 512, 4096
 """Episodes of similar length that go through the model together in the update, padding cut off: so many where they are short (tokens),
@@ -37,6 +38,10 @@ cores eight episodes of 2,900 tokens took 17 to 25 s one by one and 45 s togethe
 HEAD_TOKENS, HEAD_COLUMNS = 4096, 32_768
 """The tile in which TRL computes log-probabilities: tokens x part of the vocabulary."""
 
+
+TILE_VALUES = 16 << 20
+"""Logits that are float32 at the same time in supervised training (64 MiB); without a limit those of 4,096 tokens of a vocabulary of
+151,936 take 2.5 GB, and their gradient as much."""
 
 HEAP_FRAC = 1.1
 """Of the activations: what glibc's heap holds beside them on the CPU. Measured with SmolLM2-135M, two episodes of 513 tokens and two of
@@ -132,6 +137,8 @@ def plan_memory(config: RunConfig, shape: Shape, available: Mapping[str, float],
         UPDATE: (*learning, *planner.updating(episodes // train.accumulation)),
         EVALUATION: (*always, *planner.playing(batch, batch, "evaluate.batch_size"), *meanwhile),
     }
+    if config.planner.sft.enabled:
+        phases[SFT] = (*learning, *planner.imitating())
     return MemoryPlan(device, phases, available[device])
 
 
@@ -198,20 +205,29 @@ class _Planner:
 
     def updating(self, rows: int) -> tuple[Part, ...]:
         """Count what a micro-batch of so many episodes holds: all of its blocks until the backward pass."""
-        shape, train = self.shape, self.config.train
         block = min(rows, ROWS_PER_BLOCK if self.tokens <= SHORT else max(1, TOKENS_PER_BLOCK // self.tokens)) * self.tokens
-        kept = rows * self.tokens * shape.layers * shape.saved
-        setting = "train.gradient_checkpointing"
-        if train.gradient_checkpointing:
-            kept, setting = rows * self.tokens * shape.layers * shape.hidden * self.width + block * shape.saved, "train.accumulation"
-        on_cpu = self.device == "cpu"
         # Without Triton every operation on the tile makes another, nine at once in the backward pass.
-        tile = min(block, HEAD_TOKENS) * HEAD_COLUMNS * (4 * 9 if on_cpu else self.width)
+        tile = min(block, HEAD_TOKENS) * HEAD_COLUMNS * (4 * 9 if self.device == "cpu" else self.width)
+        return self._learning_from(rows * self.tokens, block, tile, "train.accumulation")
+
+    def imitating(self) -> tuple[Part, ...]:
+        """Count what a micro-batch of examples holds: its tokens, or those of the longest example."""
+        tokens = max(self.config.sft.tokens_per_batch, self.config.planner.sft.max_tokens)
+        # Logits, their softmax and their gradient.
+        return self._learning_from(tokens, tokens, 3 * 4 * TILE_VALUES, "planner.sft.max_tokens")
+
+    def _learning_from(self, tokens: int, block: int, tile: int, setting: str) -> tuple[Part, ...]:
+        """Count what an update holds: `tokens` until the backward pass, `block` of them together in a layer, `tile` bytes at the head."""
+        shape, cut, width = self.shape, setting, self.width
+        kept = tokens * shape.layers * shape.saved
+        setting = "train.gradient_checkpointing"
+        if self.config.train.gradient_checkpointing:
+            kept, setting = tokens * shape.layers * shape.hidden * width + block * shape.saved, cut
         return (
             Part("activations", kept, setting),
-            *((Part("freed, kept by the allocator", HEAP_FRAC * kept, setting),) if on_cpu else ()),
-            Part("one layer of the backward pass", block * (4 * shape.intermediate + 4 * shape.hidden) * self.width, "train.accumulation"),
-            Part("log-probabilities", tile + 4 * rows * self.tokens * shape.hidden * self.width, "train.accumulation"),
+            *((Part("freed, kept by the allocator", HEAP_FRAC * kept, setting),) if self.device == "cpu" else ()),
+            Part("one layer of the backward pass", block * (4 * shape.intermediate + 4 * shape.hidden) * width, cut),
+            Part("log-probabilities", tile + 4 * tokens * shape.hidden * width, cut),
             Part("step of the optimiser", 8.0 * count_trained(self.config, shape), "train.lora.r"),
         )
 

@@ -17,9 +17,10 @@ from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import PreflightError
 from slmsearch.evaluate.systems import System
+from slmsearch.generate.context import longest_prompt
 from slmsearch.generate.dialogue import Dialogue
 from slmsearch.generate.writer import Sampling, Writer
-from slmsearch.learn.memory import GIB, PROMPT_TOKENS, count_trained, measure_available, plan_memory
+from slmsearch.learn.memory import GIB, count_trained, measure_available, plan_memory
 from slmsearch.learn.probe import (
     Check,
     check_episodes,
@@ -41,7 +42,7 @@ UPDATE_FACTOR = 2.5
 """Whole steps over rollouts, about, for the time estimate."""
 
 
-def check_resources(config: RunConfig, prompt_tokens: int = PROMPT_TOKENS) -> Iterator[Check]:
+def check_resources(config: RunConfig, prompt_tokens: int) -> Iterator[Check]:
     """Plan disk and memory of a training run; no weights are loaded.
 
     Args:
@@ -158,7 +159,7 @@ def preflight_here(config: RunConfig, tell: Callable[[Check], None], show: Calla
     """
     from slmsearch.evaluate.ground import make_system
     from slmsearch.evaluate.systems import PlannerSystem
-    from slmsearch.generate.load import make_seats
+    from slmsearch.generate.load import load_tokenizer, make_seats
     from slmsearch.learn.training import select_questions
 
     checks: list[Check] = []
@@ -171,10 +172,12 @@ def preflight_here(config: RunConfig, tell: Callable[[Check], None], show: Calla
                 return False
         return True
 
-    if not told(check_resources(config)):
-        return checks
     system, found = make_system(config)
     questions = select_questions(found.get(config.train.split, []), config.train.limit)
+    asked = [*questions, *found.get("validation", [])]
+    opening = longest_prompt(map(system.prompt, asked), Dialogue(load_tokenizer(config.policy), config.searcher.tool_role))
+    if not told(check_resources(config, opening)):
+        return checks
     writer, borrow = make_seats(config.policy, config.searcher.tool_role)
     if isinstance(system, PlannerSystem) and isinstance(system.worker, ModelWorker):
         system.worker.serve_from(borrow)

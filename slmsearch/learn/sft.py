@@ -9,7 +9,7 @@ Shapes: B rows, T tokens, D hidden size, V vocabulary.
 """
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,12 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from slmsearch.config import SearcherConfig, SftConfig
 from slmsearch.errors import TrainingError
+from slmsearch.generate.context import require_context
 from slmsearch.generate.dialogue import Dialogue
 from slmsearch.learn.demonstrations import make_demonstrations
 from slmsearch.learn.encoding import IGNORED, Encoded, encode_demonstration
 from slmsearch.learn.fused_lora import fused_lora
+from slmsearch.learn.memory import TILE_VALUES
 
 WINDOW = 64
 """Batches that are filled together, so that a batch holds episodes of similar length."""
@@ -35,10 +37,6 @@ WINDOW = 64
 WIDTH_STEP, WIDE, WIDE_STEP = 16, 512, 64
 """Widths of batches are multiples of the first, from the second on of the third: oneDNN compiles a kernel for every new shape, and
 keeps it. With a new shape in every step the process grew to 5.6 GB instead of 1.4."""
-
-TILE_VALUES = 16 << 20
-"""Logits that are float32 at the same time (64 MiB); without a limit those of 4,096 tokens of a vocabulary of 151,936 take 2.5 GB, and
-their gradient as much."""
 
 
 def demonstrated(dialogue: Dialogue, config: SftConfig, top_k: int, searcher: SearcherConfig) -> Iterator[Encoded]:
@@ -65,6 +63,17 @@ def repeated(episodes: Sequence[Encoded], seed: int) -> Iterator[Encoded]:
     chance = random.Random(f"episodes {seed}")
     while True:
         yield from chance.sample(episodes, len(episodes))
+
+
+def within_context(model: Any, episodes: Iterable[Encoded]) -> Iterator[Encoded]:
+    """Hand on episodes that the model's context holds.
+
+    Raises:
+        ModelError: one is longer.
+    """
+    for encoded in episodes:
+        require_context(model, len(encoded.ids), "a demonstration with its prompt", "lower searcher.max_episode_tokens (planner.sft.max_tokens)")
+        yield encoded
 
 
 Micro = dict[str, Tensor]
@@ -284,6 +293,9 @@ def train_sft(
         even: weigh every token alike, see `DemonstrationTrainer.tokens_per_update`.
         callbacks: of `Trainer`, beside `on_log`.
         gradient_checkpointing: keep no activations inside a layer and compute them again on the way back.
+
+    Raises:
+        ModelError: an episode is longer than the model's context.
     """
     set_seed(config.seed)
     use_cpu = not torch.cuda.is_available()
@@ -315,7 +327,7 @@ def train_sft(
     trainer = DemonstrationTrainer(
         model=model,
         args=arguments,
-        train_dataset=EpisodeBatches(episodes, tokenizer.pad_token_id, config),
+        train_dataset=EpisodeBatches(lambda: within_context(model, episodes()), tokenizer.pad_token_id, config),
         callbacks=[*callbacks, *([_Report(on_log)] if on_log else [])],
     )
     trainer.context_weight = config.context_weight

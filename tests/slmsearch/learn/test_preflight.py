@@ -7,14 +7,19 @@ from pathlib import Path
 import pytest
 
 from slmsearch.bench.judge_server import Behaviour, JudgeServer, always_no
-from slmsearch.config import JudgeConfig, PolicyConfig, RewardConfig, RunConfig, TrainConfig, VllmConfig
+from slmsearch.config import JudgeConfig, PolicyConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig, VllmConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.errors import PreflightError
+from slmsearch.evaluate.systems import SearcherSystem
+from slmsearch.generate.context import longest_prompt
+from slmsearch.generate.dialogue import Dialogue
+from slmsearch.generate.load import load_tokenizer
+from slmsearch.judge import make_judge
 from slmsearch.judge.cache import FILE, VerdictCache
 from slmsearch.learn.files import MANIFEST, PREFLIGHT, STEPS
 from slmsearch.learn.launch import read_judge_state
-from slmsearch.learn.preflight import check_disk, check_extras, require
+from slmsearch.learn.preflight import check_disk, check_extras, preflight_here, require
 from slmsearch.learn.probe import Check, check_qualified
 from slmsearch.learn.reports import read_reports
 from slmsearch.learn.shape import Shape
@@ -177,3 +182,20 @@ def test_a_full_disk_is_noticed(make_job, monkeypatch):
     monkeypatch.setattr("slmsearch.learn.preflight.shutil.disk_usage", lambda place: type("Usage", (), {"free": 1e6})())
     check = check_disk(make_job().config, Shape(4_022_468_096, ((2560, 4096),) * 252, 36, 2560, 1024, 151_936, 4096, 9728, 0.0))
     assert not check.passed and "paths.data_dir" in check.remedy
+
+
+def test_the_command_plans_with_the_longest_opening(monkeypatch, model_dir, questions, toolbox):
+    prompt = "word " * 300
+    config = RunConfig(policy=PolicyConfig(model=str(model_dir), device="cpu"), searcher=SearcherConfig(system_prompt=prompt))
+    system = SearcherSystem(toolbox, make_judge(config.judge, config.paths.data_dir), config)
+    monkeypatch.setattr("slmsearch.evaluate.ground.make_system", lambda config: (system, {"train": questions}))
+    planned = []
+
+    def too_much(config, tokens):
+        planned.append(tokens)
+        yield Check("memory", False, "none", "buy some")
+
+    monkeypatch.setattr("slmsearch.learn.preflight.check_resources", too_much)
+    assert [check.name for check in preflight_here(config, lambda check: None, print, None)] == ["memory"]
+    dialogue = Dialogue(load_tokenizer(config.policy), config.searcher.tool_role)
+    assert planned == [longest_prompt(map(system.prompt, questions), dialogue)]

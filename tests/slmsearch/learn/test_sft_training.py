@@ -8,6 +8,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from slmsearch.config import LoraSection, PlannerConfig, PolicyConfig, RunConfig, SearcherConfig, SftConfig
+from slmsearch.errors import ModelError
 from slmsearch.generate.dialogue import Dialogue
 from slmsearch.generate.load import load_model
 from slmsearch.generate.torch_writer import TorchWriter
@@ -235,3 +236,14 @@ def test_layers_with_more_to_them_stay_pefts(make_llama, settings):
         model = get_peft_model(model, make_adapter_config(LoraSection(r=4, **settings)))
     with fused_lora(model) as layers:
         assert layers == 0
+
+
+def test_a_demonstration_longer_than_the_context_is_refused_before_the_first_update(make_llama, tokenizer, episodes, tmp_path, monkeypatch):
+    model = make_llama()
+    model.config.max_position_embeddings = max(len(episode.ids) for episode in episodes) - 1
+    updates = []
+    with pytest.raises(ModelError, match=r"the model's context ends at \d+: lower searcher.max_episode_tokens"):
+        train_sft(model, tokenizer, SftConfig(steps=2, batch_size=8), tmp_path, lambda: repeated(episodes, 0), lambda *log: updates.append(log))
+    assert not updates
+    model.config.max_position_embeddings += 1
+    assert len(list(sft.within_context(model, episodes))) == len(episodes)
