@@ -250,12 +250,12 @@ def recordable(config: RunConfig, only_changed: bool = False) -> dict[str, Any]:
 
     Args:
         config: run.
-        only_changed: leave out what equals the default.
+        only_changed: leave out what equals the default and was not named.
     """
     nested: dict[str, Any] = {}
-    defaults = dict(_leaves(RunConfig())) if only_changed else {}
+    defaults, named = (dict(_leaves(RunConfig())), set(_named(config))) if only_changed else ({}, set())
     for dotted, value in _leaves(config):
-        if only_changed and defaults[dotted] == value:
+        if only_changed and defaults[dotted] == value and dotted not in named:
             continue
         *sections, name = dotted.split(".")
         place = nested
@@ -283,6 +283,13 @@ def _leaves(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _leaves(value, f"{prefix}{name}.")
         elif SecretStr not in (field.annotation, *get_args(field.annotation)):
             yield prefix + name, _without_credentials(value) if isinstance(value, str) else value
+
+
+def _named(section: BaseModel, prefix: str = "") -> Iterator[str]:
+    """Name the settings that somebody set, whatever to."""
+    for name in section.model_fields_set:
+        value = getattr(section, name)
+        yield from _named(value, f"{prefix}{name}.") if isinstance(value, BaseModel) else [prefix + name]
 
 
 def _without_credentials(text: str) -> str:

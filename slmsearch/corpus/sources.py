@@ -48,24 +48,6 @@ def load_source(config: CorpusConfig, on_skip: OnSkip = ignore) -> tuple[list[Pa
     return split, place_questions(questions, Library(pages), Library(split))
 
 
-def load_pages(config: CorpusConfig) -> list[Page]:
-    """Load the pages of a corpus as their source holds them, `limit_pages` at most.
-
-    Raises:
-        CorpusError: the source is missing, empty, broken, or uses an id twice.
-    """
-    return _limited(_all_pages(config, ignore), [], config.limit_pages)[0]
-
-
-def load_questions(config: CorpusConfig, pages: list[Page]) -> list[Question]:
-    """Load the questions about these pages; with `limit_pages`, only those that stay answerable.
-
-    Raises:
-        CorpusError: the source is missing, empty, broken, or uses an id twice.
-    """
-    return _limited(pages, _all_questions(config, pages), config.limit_pages)[1]
-
-
 def _all_pages(config: CorpusConfig, on_skip: OnSkip) -> list[Page]:
     if config.pages is None:
         return generate_world(config.world).pages

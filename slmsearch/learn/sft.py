@@ -72,7 +72,8 @@ def within_context(model: Any, episodes: Iterable[Encoded]) -> Iterator[Encoded]
         ModelError: one is longer.
     """
     for encoded in episodes:
-        require_context(model, len(encoded.ids), "a demonstration with its prompt", "lower searcher.max_episode_tokens (planner.sft.max_tokens)")
+        remedy = "lower searcher.max_episode_tokens (planner.sft.max_tokens)"
+        require_context(model, len(encoded.ids), "a demonstration with its prompt", remedy)
         yield encoded
 
 

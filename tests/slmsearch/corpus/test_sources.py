@@ -10,7 +10,7 @@ import pytest
 from slmsearch.config import CorpusConfig, WorldConfig
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
-from slmsearch.corpus.sources import load_pages, load_questions, load_source
+from slmsearch.corpus.sources import load_source
 from slmsearch.errors import CorpusError
 
 PAGE = {"id": "rome", "title": "Rome", "content": "# Rome\n\nA city.\n\n## Rivers\n\nThe Tiber.\n\n## Hills\n\nSeven."}
@@ -24,25 +24,25 @@ def write_jsonl(path: Path, *rows: object) -> str:
 
 def questions_from(tmp_path: Path, *rows: object) -> list[Question]:
     source = write_jsonl(tmp_path / "q.jsonl", *rows)
-    return load_questions(CorpusConfig(pages="-", questions=source), [Page(**PAGE)])
+    return load_source(CorpusConfig(pages=write_jsonl(tmp_path / "page.jsonl", PAGE), questions=source))[1]
 
 
 def test_world_is_the_default():
     pages, questions = load_source(CorpusConfig(world=WorldConfig(pages=40)))
     assert len(pages) == 40
     assert questions
-    assert load_pages(CorpusConfig(world=WorldConfig(pages=40))) == pages
+    assert load_source(CorpusConfig(world=WorldConfig(pages=40))) == (pages, questions)
 
 
 def test_jsonl_pages_keep_their_order_and_ignore_other_fields(tmp_path: Path):
     source = write_jsonl(tmp_path / "p.jsonl", {**PAGE, "id": "b", "url": "x"}, {**PAGE, "id": "a"})
-    assert [page.id for page in load_pages(CorpusConfig(pages=source))] == ["b", "a"]
+    assert [page.id for page in load_source(CorpusConfig(pages=source))[0]] == ["b", "a"]
 
 
 def test_a_byte_order_mark_and_blank_lines_do_no_harm(tmp_path: Path):
     path = tmp_path / "p.jsonl"
     path.write_bytes(b"\xef\xbb\xbf" + json.dumps(PAGE).encode() + b"\n\n  \n")
-    assert load_pages(CorpusConfig(pages=str(path))) == [Page(**PAGE)]
+    assert load_source(CorpusConfig(pages=str(path)))[0] == [Page(**PAGE)]
 
 
 def test_parquet_gives_the_same_as_jsonl(tmp_path: Path):
@@ -102,9 +102,9 @@ def test_markdown_folder(tmp_path: Path):
     (tmp_path / "Sub Dir" / "A File.markdown").write_text("# Heading: one\nText")
     (tmp_path / ".git" / "c.md").write_text("# hidden")
     (tmp_path / "latin.md").write_bytes("# Köln".encode("latin-1"))
-    pages = load_pages(CorpusConfig(pages=str(tmp_path)))
+    pages, questions = load_source(CorpusConfig(pages=str(tmp_path)))
     assert [(page.id, page.title) for page in pages] == [("sub_dir/a_file", "Heading: one"), ("b", "b"), ("latin", "Köln")]
-    assert load_questions(CorpusConfig(pages=str(tmp_path)), pages) == []
+    assert questions == []
 
 
 def test_limit_keeps_the_first_pages_and_questions_on_them(tmp_path: Path):
@@ -133,7 +133,7 @@ def test_broken_pages_are_named_in_one_line(tmp_path: Path, fault: str):
     text, message = BROKEN_PAGES[fault]
     (tmp_path / "p.jsonl").write_text(text)
     with pytest.raises(CorpusError, match=message) as raised:
-        load_pages(CorpusConfig(pages=str(tmp_path / "p.jsonl")))
+        load_source(CorpusConfig(pages=str(tmp_path / "p.jsonl")))
     assert "\n" not in str(raised.value)
 
 

@@ -243,7 +243,7 @@ def test_a_demonstration_longer_than_the_context_is_refused_before_the_first_upd
     model.config.max_position_embeddings = max(len(episode.ids) for episode in episodes) - 1
     updates = []
     with pytest.raises(ModelError, match=r"the model's context ends at \d+: lower searcher.max_episode_tokens"):
-        train_sft(model, tokenizer, SftConfig(steps=2, batch_size=8), tmp_path, lambda: repeated(episodes, 0), lambda *log: updates.append(log))
+        train_sft(model, tokenizer, SftConfig(steps=2, batch_size=8), tmp_path, lambda: repeated(episodes, 0), lambda *_: updates.append(_))
     assert not updates
     model.config.max_position_embeddings += 1
     assert len(list(sft.within_context(model, episodes))) == len(episodes)
