@@ -24,7 +24,7 @@ from slmsearch.generate.dialogue import Dialogue
 from slmsearch.generate.load import load_tokenizer, make_writer
 from slmsearch.generate.writer import Sampling, Writer, Written
 from slmsearch.judge import make_judge
-from slmsearch.learn.child import Child
+from slmsearch.learn.child import Child, release_memory
 from slmsearch.learn.grpo import make_arguments, make_trainer
 from slmsearch.learn.keeper import Keeper
 from slmsearch.learn.lending import lend_torch
@@ -103,10 +103,11 @@ class Scales:
             self.end(phase)
 
     def begin(self) -> None:
-        """Forget the largest so far."""
+        """Forget the largest so far, and what earlier phases have freed and the allocator kept."""
         if self._device == "cuda":
             torch.cuda.reset_peak_memory_stats()
         else:
+            release_memory()
             Path("/proc/self/clear_refs").write_text("5")
 
     def end(self, phase: str) -> None:
