@@ -71,6 +71,8 @@ def load_model(policy: PolicyConfig, keep_adapter: bool = False) -> tuple[Any, A
         model: Any = AutoModelForCausalLM.from_pretrained(policy.model, revision=policy.revision, dtype=policy.dtype, **quantised)
     except (OSError, ValueError, ImportError) as error:
         raise ModelError(f"cannot load model {policy.model!r}: {first_line(error)}; give a path or Hub id in policy.model") from error
+    if quantised:
+        keep_packing(model)
     if policy.adapter:
         model = merge_adapter(model, policy.adapter, keep=keep_adapter or policy.load_in_4bit or model.dtype != torch.float32)
     return (model if quantised else model.to(device)), tokenizer
@@ -119,6 +121,17 @@ def make_quantisation(device: str) -> Any:
 
     compute = torch.float32 if device == "cpu" else torch.bfloat16
     return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=compute)
+
+
+def keep_packing(model: Any) -> None:
+    """Let 4-bit layers on a processor with AVX512-BF16 stay as they were packed.
+
+    bitsandbytes packs them anew for inference the first time they run without gradient, and never back: its kernel for that has
+    no backward pass, so that a policy that has sampled once would learn without the gradient through its layers.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
 
 
 def merge_adapter(model: Any, adapter: str, keep: bool = False) -> Any:

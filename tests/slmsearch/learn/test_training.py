@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from slmsearch.config import PolicyConfig
 from slmsearch.errors import ConfigError, ModelError, TrainingError
 from slmsearch.evaluate.metrics import is_metric
 from slmsearch.evaluate.systems import SearcherSystem
@@ -202,6 +203,19 @@ def test_an_adapter_learns_on_weights_of_four_bits(make_job, toolbox, questions,
     assert all(abs(metrics["policy/kl_sampler"]) < 1e-3 for _, metrics in curve(job))
     model, _ = load_model(trained_policy(four_bit, str(job.directory / ADAPTER)))
     assert any(type(layer).__name__ == "Linear4bit" for layer in model.modules())
+
+
+def test_weights_of_four_bits_pass_a_gradient_on_after_they_have_sampled():
+    model, tokenizer = load_model(PolicyConfig(model=str(TINY), device="cpu", load_in_4bit=True))
+    ids, gradients = tokenizer("What is the mill?", return_tensors="pt").input_ids, []
+    for _ in range(2):
+        embedded = model.get_input_embeddings()(ids).detach().requires_grad_()
+        model.train()(inputs_embeds=embedded).logits.square().mean().backward()
+        gradients.append(embedded.grad)
+        with torch.no_grad():
+            model.eval()(input_ids=ids)
+    assert gradients[0].abs().max() > 0
+    assert torch.equal(*gradients)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
