@@ -56,15 +56,16 @@ def _walk(folder: Path, root: Path, max_bytes: float) -> Iterator[Entry]:
             continue
         for name in names:
             path = here / name
-            entry = _entry(path, path.relative_to(root).as_posix(), max_bytes)
+            entry = _entry(path, root, max_bytes)
             if entry is None:
                 waiting.append(path)
             else:
                 yield entry
 
 
-def _entry(path: Path, place: str, max_bytes: float) -> Entry | None:
+def _entry(path: Path, root: Path, max_bytes: float) -> Entry | None:
     """Look at a path; None for a folder to enter."""
+    place = path.relative_to(root).as_posix()
     if path.name.startswith("."):
         return Entry(path, place, Reason.HIDDEN)
     is_link = path.is_symlink()
@@ -74,6 +75,8 @@ def _entry(path: Path, place: str, max_bytes: float) -> Entry | None:
         return Entry(path, place, Reason.BROKEN_LINK if is_link else Reason.UNREADABLE, error.strerror or "")
     if stat.S_ISDIR(status.st_mode):
         return Entry(path, f"{place}/", Reason.LINK) if is_link else None
+    if is_link and not _leads_inside(path, root):
+        return Entry(path, place, Reason.OUTSIDE)
     if path.suffix.lower() not in SUFFIXES:
         return Entry(path, place, Reason.KIND, path.suffix)
     if not stat.S_ISREG(status.st_mode):
@@ -83,6 +86,12 @@ def _entry(path: Path, place: str, max_bytes: float) -> Entry | None:
     if status.st_size > max_bytes:
         return Entry(path, place, Reason.LARGE, f"{status.st_size / 1_000_000:.1f} MB")
     return Entry(path, place)
+
+
+def _leads_inside(link: Path, root: Path) -> bool:
+    """Say whether a link to a file ends in the folder, at a file that is not hidden."""
+    target, inside = link.resolve(), root.resolve()
+    return target.is_relative_to(inside) and not any(part.startswith(".") for part in target.relative_to(inside).parts)
 
 
 def read_folder(folder: Path, config: DocumentsConfig, on_skip: OnSkip) -> list[Page]:

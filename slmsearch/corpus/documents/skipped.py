@@ -11,6 +11,7 @@ class Reason(StrEnum):
     HIDDEN = "hidden"
     KIND = "of a kind that is not read (.md, .txt, .rst, .html and .pdf are)"
     LINK = "a link to a folder, which is not followed"
+    OUTSIDE = "a link to a file outside the folder or to a hidden one, which is not followed"
     BROKEN_LINK = "a broken link"
     SPECIAL = "neither file nor folder"
     UNREADABLE = "unreadable; check permissions"

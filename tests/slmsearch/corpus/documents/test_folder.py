@@ -59,6 +59,25 @@ def test_everything_not_taken_is_named_with_its_reason(tmp_path: Path):
     }  # fmt: skip
 
 
+def test_links_to_files_stay_in_the_folder(tmp_path: Path):
+    folder = tmp_path / "docs"
+    (folder / ".git").mkdir(parents=True)
+    (folder / "good.md").write_text("# Good")
+    (folder / ".git" / "key.txt").write_text("SECRET")
+    (tmp_path / "key.txt").write_text("SECRET")
+    (folder / "inside.md").symlink_to("good.md")
+    (folder / "hidden.txt").symlink_to(".git/key.txt")
+    (folder / "outside.txt").symlink_to("../key.txt")
+    (folder / "twice.txt").symlink_to("outside.txt")
+    (tmp_path / "alias").symlink_to(folder)
+    for root in (folder, tmp_path / "alias"):
+        pages, skipped = read(root)
+        assert list(pages) == ["good", "inside"], "a folder that is itself a link is what the user named"
+        assert {item.path: item.reason for item in skipped} == {
+            ".git": Reason.HIDDEN, "hidden.txt": Reason.OUTSIDE, "outside.txt": Reason.OUTSIDE, "twice.txt": Reason.OUTSIDE,
+        }  # fmt: skip
+
+
 def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "a.md").write_text("a")
     (tmp_path / "b.md").write_text("b")
