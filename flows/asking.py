@@ -16,6 +16,7 @@ from slmsearch.errors import ConfigError, GenerationError
 from slmsearch.evaluate.ground import Ground
 from slmsearch.evaluate.policies import PLAN_CONTROLS, UNTRAINED, PolicySpec, make_policy_writer, parse_policy
 from slmsearch.evaluate.systems import NO_TOKEN_LIMIT
+from slmsearch.foreign import one_line
 from slmsearch.generate.writer import Sampling
 from slmsearch.models.known import path_of
 from slmsearch.searcher.episode import CallMade, Episode, StopReason, Turn
@@ -148,9 +149,3 @@ def render_end(episode: Episode, library: Library) -> str:
         place = source["title"] if source["heading"] == source["title"] else f"{source['title']}, {source['heading']}"
         lines.append(f"{'' if number else 'sources':<8} {one_line(place)}  ({one_line(source['section_id'])})")
     return "\n".join(lines if len(lines) > 1 else [*lines, "sources  none was read"])
-
-
-def one_line(text: str) -> str:
-    """Bring untrusted text to one line that a terminal can only print."""
-    flat = " ".join(text.encode("utf-8", "replace").decode().split())
-    return "".join(c if c.isprintable() else "\ufffd" for c in flat)

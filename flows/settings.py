@@ -14,6 +14,7 @@ from typing import Any, get_args
 import yaml
 from dotenv import dotenv_values
 from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     CliSettingsSource,
@@ -27,6 +28,7 @@ from pydantic_settings import (
 
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
+from slmsearch.foreign import without_credentials
 from slmsearch.keys import content_key
 from slmsearch.models.known import path_of
 
@@ -88,7 +90,11 @@ def load_config(
         raise ConfigError(f"{_describe(error)}; `slmsearch config` prints the values in use") from error
     except SettingsError as error:
         raise ConfigError(f"{' '.join(str(error).split())}; flags look like --train.steps 50") from error
-    return resolve_paths(RunConfig.model_validate(settings.model_dump()), root)
+    config = RunConfig.model_validate(settings.model_dump())
+    for name in filter(None, (config.evaluate.policy, *config.evaluate.baselines)):
+        if name != without_credentials(name):  # names of policies are recorded
+            raise ConfigError(f"policy {name!r} may hold no user name or password; give the key as policy.api_key with policy.base_url")
+    return resolve_paths(config, root)
 
 
 def _settings_class(files: Sequence[Path], overrides: Sequence[str], environment: Mapping[str, str]) -> type[RunConfig]:
@@ -151,7 +157,10 @@ def _check_files(files: Sequence[Path]) -> None:
         try:
             content = yaml.safe_load(path.read_text(encoding="utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ConfigError(f"config file {path} is not valid YAML: {' '.join(str(error).split())}") from error
+            # Its own message quotes the line, which may hold a secret.
+            mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or type(error).__name__
+            where = f" in line {mark.line + 1}" if mark else ""
+            raise ConfigError(f"config file {path} is not valid YAML{where}: {' '.join(problem.split())}") from None
         if content is not None and not isinstance(content, dict):
             raise ConfigError(f"config file {path} must hold sections such as `train:`, not a {type(content).__name__}")
         for dotted in _dotted_keys(content or {}):
@@ -189,9 +198,35 @@ def _describe(error: ValidationError) -> str:
     problems = []
     for item in error.errors(include_url=False):
         name = ".".join(str(part) for part in item["loc"])
-        given = "" if "api_key" in name else f" (got {item['input']!r})"
-        problems.append(f"{name}: {item['msg']}{given}")
+        problems.append(f"{name}: {item['msg']}{_given(name, item['input'])}")
     return "; ".join(problems)
+
+
+def _given(name: str, value: object) -> str:
+    """Say what a setting was given, as far as it can hold no secret."""
+    if any(name == secret or name.startswith(f"{secret}.") for secret in secret_settings()):
+        return ""
+    if isinstance(value, str):
+        return f" (got {without_credentials(value)!r})"
+    plain = value is None or isinstance(value, bool | int | float)
+    return f" (got {value!r})" if plain else f" (got a {type(value).__name__})"
+
+
+def secret_settings() -> set[str]:
+    """Return the dotted names of all settings that hold secrets, by their type."""
+    return set(_secrets(RunConfig))
+
+
+def _secrets(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _secrets(field.annotation, f"{prefix}{name}.")
+        elif _is_secret(field):
+            yield prefix + name
+
+
+def _is_secret(field: FieldInfo) -> bool:
+    return SecretStr in (field.annotation, *get_args(field.annotation))
 
 
 def resolve_paths(config: RunConfig, root: Path) -> RunConfig:
@@ -271,8 +306,8 @@ def config_hash(config: RunConfig) -> str:
 
 
 def masked(config: RunConfig) -> dict[str, Any]:
-    """Return the config as nested JSON values with stars for secrets, for a person to read."""
-    values: dict[str, Any] = config.model_dump(mode="json")
+    """Return the config as nested JSON values with stars for secrets and no passwords in addresses, for a person to read."""
+    values: dict[str, Any] = _without_passwords(config.model_dump(mode="json"))
     return values
 
 
@@ -281,8 +316,8 @@ def _leaves(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
         value = getattr(section, name)
         if isinstance(value, BaseModel):
             yield from _leaves(value, f"{prefix}{name}.")
-        elif SecretStr not in (field.annotation, *get_args(field.annotation)):
-            yield prefix + name, _without_credentials(value) if isinstance(value, str) else value
+        elif not _is_secret(field):
+            yield prefix + name, _without_passwords(value)
 
 
 def _named(section: BaseModel, prefix: str = "") -> Iterator[str]:
@@ -292,8 +327,10 @@ def _named(section: BaseModel, prefix: str = "") -> Iterator[str]:
         yield from _named(value, f"{prefix}{name}.") if isinstance(value, BaseModel) else [prefix + name]
 
 
-def _without_credentials(text: str) -> str:
-    """Drop `user:password@` from an address."""
-    scheme, found, rest = text.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}://{host.rsplit('@', 1)[-1]}{slash}{path}" if found else text
+def _without_passwords(value: Any) -> Any:
+    """Drop `user:password@` from every address in a value of JSON."""
+    if isinstance(value, str):
+        return without_credentials(value)
+    if isinstance(value, dict):
+        return {name: _without_passwords(part) for name, part in value.items()}
+    return type(value)(map(_without_passwords, value)) if isinstance(value, list | tuple) else value

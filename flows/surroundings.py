@@ -14,6 +14,7 @@ from pathlib import Path
 from flows.settings import read_environment
 from slmsearch.config import RunConfig
 from slmsearch.errors import SlmSearchError
+from slmsearch.foreign import visible
 
 QUIET = {
     "ANONYMIZED_TELEMETRY": "False",
@@ -53,6 +54,8 @@ def prefect_home(config: RunConfig, environment: Mapping[str, str] | None = None
 def prepare_surroundings(config: RunConfig, environment: Mapping[str, str]) -> None:
     """Set what is not set yet in `os.environ`; call it before Prefect or MLflow is imported.
 
+    What this process and its children write is private to the user from here on, and so are the databases that are there.
+
     Args:
         config: run; says where data lies.
         environment: variables of `.env` and the process, as `read_environment()` returns them; they count as set by the user.
@@ -67,6 +70,10 @@ def prepare_surroundings(config: RunConfig, environment: Mapping[str, str]) -> N
         defaults["TQDM_DISABLE"] = "1"  # bars of libraries; what matters is logged
     for name, value in {**defaults, **environment}.items():
         os.environ.setdefault(name, value)
+    os.umask(os.umask(0o077) | 0o077)
+    for path in (Path(os.environ["PREFECT_HOME"]) / "prefect.db", Path(config.paths.mlruns_dir) / "mlflow.db"):
+        with suppress(OSError):  # not there yet, or another user's
+            path.chmod(path.stat().st_mode & 0o700)
     with suppress(OSError):  # Prefect makes its home, but not what that lies in
         Path(os.environ["PREFECT_HOME"]).parent.mkdir(parents=True, exist_ok=True)
 
@@ -76,7 +83,7 @@ CHATTY = ("great_expectations", "py.warnings")
 
 
 class _Terse(logging.Filter):
-    """Drops chatter of libraries, and leaves tracebacks out where an error says in one line what is wrong."""
+    """Drops chatter of libraries, leaves out tracebacks of errors that say what is wrong, and shows what would steer a terminal."""
 
     def __init__(self, without_pages: bool) -> None:
         super().__init__()
@@ -92,6 +99,10 @@ class _Terse(logging.Filter):
         if isinstance(error, SlmSearchError):
             record.exc_info, record.exc_text = None, None
             record.msg, record.args = f"{type(error).__name__}: {error}", ()
+        with suppress(Exception):  # a message that does not fit its arguments is the handler's to report
+            message = record.getMessage()
+            if (shown := visible(message)) != message:
+                record.msg, record.args = shown, ()
         return True
 
 

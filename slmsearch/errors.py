@@ -4,11 +4,17 @@ A badly played episode is data and never one of these; these say that something 
 Every message is one line that names the cause and the remedy.
 """
 
+from slmsearch.foreign import without_credentials
+
 
 class SlmSearchError(Exception):
     """Base of every error this project raises on purpose; `boundary` names it in metrics (`errors/<boundary>`)."""
 
     boundary = "slmsearch"
+
+    def __init__(self, *args: object) -> None:
+        """Take the message; addresses in it lose `user:password@`, since it is logged, recorded and shown."""
+        super().__init__(*(without_credentials(part) if isinstance(part, str) else part for part in args))
 
 
 class ConfigError(SlmSearchError):

@@ -7,6 +7,7 @@ import click
 
 from flows import exits
 from flows.session import Session, command
+from slmsearch.foreign import one_line
 
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
@@ -133,7 +134,7 @@ def search(session: Session, query: str, top_k: int | None, key: str | None, ran
     query = query.encode("utf-8", "replace").decode()
     opened = open_index(index_dir(config), key or _configured_index(config), config.retrieval)
     hits = opened.search([query], config.retrieval.top_k, only=Filter(prefix=within) if within else None)[0]
-    rows = [f"{hit.score:.3f}  {hit.page_id}: {hit.title}  ({hit.section_id})" for hit in hits]
+    rows = [f"{hit.score:.3f}  {one_line(hit.page_id)}: {one_line(hit.title)}  ({one_line(hit.section_id)})" for hit in hits]
     session.finish({"query": query, "index_key": opened.key, "hits": [asdict(hit) for hit in hits]}, "\n".join(rows) or "no pages found")
 
 
@@ -172,7 +173,7 @@ def render_findings(report: dict[str, Any]) -> str:
     found = sorted(report["findings"], key=lambda finding: order.index(finding["severity"]))
     lines = []
     for finding in found:
-        ids = ", ".join(map(str, finding["sample_ids"][:SHOWN_IDS]))
+        ids = ", ".join(one_line(str(found)) for found in finding["sample_ids"][:SHOWN_IDS])
         more = f" and {finding['failed'] - SHOWN_IDS} more" if finding["failed"] > SHOWN_IDS else ""
         count = f"{finding['failed']} file{'s'[: finding['failed'] > 1]} " if finding["column"] == "file" else ""
         lines.append(f"{finding['severity']:<9} {finding['table']}: {count}{finding['message']}" + (f"  [{ids}{more}]" if ids else ""))

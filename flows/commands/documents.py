@@ -7,6 +7,7 @@ import click
 
 from flows import exits
 from flows.session import Session, command
+from slmsearch.foreign import one_line
 
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
@@ -32,7 +33,7 @@ def ask(session: Session, question: str, policy: str | None) -> None:
     """
     from flows import asking
 
-    text = asking.one_line(question)
+    text = one_line(question)
     if not text:
         raise click.UsageError("the question is empty")
     spec = asking.find_policy(session, policy)

@@ -9,8 +9,9 @@ from typing import Any
 
 from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.store import Evaluation
+from slmsearch.foreign import visible
 from slmsearch.report.page.results import BEFORE, RunResults
-from slmsearch.report.page.safe import shorten, to_script_json, visible
+from slmsearch.report.page.safe import shorten, to_script_json
 from slmsearch.searcher.episode import Episode, Turn
 
 MAX_EPISODES = 1000

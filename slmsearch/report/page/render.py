@@ -9,9 +9,10 @@ from importlib.resources import files
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from slmsearch.foreign import visible
 from slmsearch.report.page.browse import MAX_EPISODES, choose_episodes, count_episodes, pack_episodes
 from slmsearch.report.page.results import RunResults
-from slmsearch.report.page.safe import to_script_json, visible
+from slmsearch.report.page.safe import to_script_json
 from slmsearch.report.page.sections import run_parts
 from slmsearch.report.page.side_by_side import side_by_side
 from slmsearch.report.page.suspects import RULES

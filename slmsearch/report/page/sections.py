@@ -10,10 +10,10 @@ from slmsearch.evaluate.compare import Comparison
 from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.statistics import wilson_interval
 from slmsearch.evaluate.store import Evaluation
+from slmsearch.foreign import visible
 from slmsearch.report.cells import NONE, number, percent
 from slmsearch.report.page.charts import Bar, Line, interval_chart, line_chart, smooth
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
-from slmsearch.report.page.safe import visible
 from slmsearch.report.page.suspects import RULES, count_suspects
 from slmsearch.report.tables import Table, breakage_table, comparison_table, results_table, slices_table
 from slmsearch.searcher.episode import StopReason

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from slmsearch.foreign import visible
 from slmsearch.report.cells import NONE, percent
 from slmsearch.report.page.charts import Bar, Line, interval_chart, line_chart, smooth
 from slmsearch.report.page.results import AFTER, RunResults
-from slmsearch.report.page.safe import visible
 from slmsearch.report.page.sections import Block, Part, curve
 from slmsearch.report.tables import Table
 
