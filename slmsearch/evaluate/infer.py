@@ -19,10 +19,13 @@ def find_model(base_url: str, api_key: str = "none") -> str:
     Raises:
         GenerationError: it does not answer, or serves none.
     """
-    from openai import OpenAI, OpenAIError
+    from openai import OpenAIError
+
+    from slmsearch.http_client import make_openai
 
     try:
-        names = [model.id for model in OpenAI(base_url=base_url, api_key=api_key, max_retries=1, timeout=10.0).models.list()]
+        client = make_openai(base_url, api_key, 10.0, 1)
+        names = [model.id for model in client.models.list()]
     except OpenAIError as error:
         raise GenerationError(f"no server answers at {base_url} ({type(error).__name__}); start it, or give --base-url") from error
     if not names:

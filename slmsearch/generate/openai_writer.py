@@ -40,9 +40,9 @@ class OpenAIWriter:
             concurrency: requests under way at once.
             template_kwargs: variables of the server's chat template; sent only if there are any, for not every server knows them.
         """
-        from openai import OpenAI
+        from slmsearch.http_client import make_openai
 
-        self._client = OpenAI(base_url=base_url, api_key=api_key, max_retries=3, timeout=120.0)
+        self._client = make_openai(base_url, api_key, 120.0, 3)
         self._model, self._tool_role, self._concurrency = model, tool_role, concurrency
         self._extra: dict[str, Any] = {"chat_template_kwargs": dict(template_kwargs)} if template_kwargs else {}
         self._known: dict[str, Any] | None = None

@@ -99,10 +99,12 @@ class OllamaClient:
         import httpx
         import ollama
 
+        from slmsearch.http_client import bounded
+
         address = config.base_url or DEFAULT_URLS["ollama"]
         self._config, self._url, self._form = config, _without_credentials(address), form
         headers = {"Authorization": f"Bearer {config.api_key.get_secret_value()}"} if config.api_key else None
-        self._client = ollama.Client(host=address, timeout=config.timeout_s, headers=headers)
+        self._client = ollama.Client(host=address, timeout=config.timeout_s, headers=headers, **bounded())
         self._outages = (ollama.ResponseError, ollama.RequestError, ConnectionError, httpx.HTTPError)
 
     def ask(self, prompt: str) -> str:
@@ -138,7 +140,7 @@ class OllamaClient:
             return method(**arguments)
         except self._outages as error:
             status = getattr(error, "status_code", 0)
-            passing = not 400 <= status < 500 or status in PASSING_STATUS
+            passing = not 300 <= status < 500 or status in PASSING_STATUS
             raise _outage("Ollama", self._url, self._config.model, error, passing) from error
         except (ValueError, TypeError, AttributeError) as error:  # what its client lets through when a body is not what it expects
             raise _outage("Ollama", self._url, self._config.model, error, passing=True) from error
@@ -149,13 +151,13 @@ class OpenAIClient:
 
     def __init__(self, config: JudgeConfig, form: ReplyForm = VERDICT) -> None:
         """Take address, model and time limit."""
-        import openai
+        from slmsearch.http_client import make_openai
 
         address = config.base_url or DEFAULT_URLS["openai"]
         self._config, self._url, self._form = config, _without_credentials(address), form
         # Local servers want no key, the client wants one; without it the client would look into the environment.
         key = config.api_key.get_secret_value() if config.api_key else "none"
-        self._client = openai.OpenAI(base_url=address, api_key=key, timeout=config.timeout_s, max_retries=0)
+        self._client = make_openai(address, key, config.timeout_s, 0)
         schema = {"name": form.name, "schema": form.schema, "strict": True}
         self._forms: tuple[Any, ...] = (
             {"type": "json_schema", "json_schema": schema},
@@ -203,9 +205,9 @@ class OpenAIClient:
     def _describe(self, error: Any) -> ServerError:
         response = getattr(error, "response", None)
         status = 0 if response is None else response.status_code
-        passing = not 400 <= status < 500 or status in PASSING_STATUS
+        passing = not 300 <= status < 500 or status in PASSING_STATUS
         wait = "" if response is None else response.headers.get("retry-after", "")
-        body = "" if response is None else response.text
+        body = (error.__cause__ or "") if response is None else response.text
         cause = f"{error} {body}"
         return _outage("judge server", self._url, self._config.model, cause, passing, float(wait) if wait.isdecimal() else 0.0)
 

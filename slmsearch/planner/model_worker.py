@@ -56,11 +56,13 @@ def _read(text: str, tokens: int, failure: str) -> Solution:
 
 def make_served_worker(config: WorkerConfig) -> ConcurrentWorker:
     """Make a worker behind an OpenAI-compatible server or Ollama; nothing is asked yet."""
-    from openai import OpenAI, OpenAIError
+    from openai import OpenAIError
+
+    from slmsearch.http_client import make_openai
 
     url = config.base_url or DEFAULT_URLS[config.kind]
     key = config.api_key.get_secret_value() if config.api_key else "none"
-    client = OpenAI(base_url=url, api_key=key, max_retries=3, timeout=config.timeout_s)
+    client = make_openai(url, key, config.timeout_s, 3)
 
     def solve_one(task: Task) -> Solution:
         messages = [dict(message) for message in make_worker_prompt(task)]

@@ -53,11 +53,14 @@ class ServedEmbedder(RememberingEmbedder):
     def _request(self, texts: list[str]) -> Vectors:
         import httpx
 
+        from slmsearch.http_client import make_client
+
         key = self._config.api_key
         headers = {"Authorization": f"Bearer {key.get_secret_value()}"} if key else {}
         body = {"model": self._config.model, "input": texts, "encoding_format": "float"}
         try:
-            response = httpx.post(self._url, json=body, headers=headers, timeout=TIMEOUT_S)
+            with make_client(TIMEOUT_S) as client:
+                response = client.post(self._url, json=body, headers=headers)
             response.raise_for_status()
             rows = response.json()["data"]
             vectors = _unit_vectors([row["embedding"] for row in sorted(rows, key=lambda row: row["index"])])

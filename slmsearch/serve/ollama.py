@@ -79,7 +79,9 @@ class Ollama(Engine):
         """Pull the model if it is missing, and load it once to see that it fits."""
         import ollama
 
-        client = ollama.Client(host=request.origin, trust_env=False)
+        from slmsearch.http_client import bounded
+
+        client = ollama.Client(host=request.origin, trust_env=False, **bounded())
         try:
             if not _has(client, request.model):
                 self._pull(client, request, say, stop)

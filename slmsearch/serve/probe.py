@@ -4,6 +4,8 @@ from contextlib import suppress
 
 import httpx
 
+from slmsearch.http_client import make_client
+
 PROBE_SECONDS = 3.0
 """Time a server has to answer; a busy one may miss a probe, so that one miss alone proves nothing."""
 
@@ -11,7 +13,8 @@ PROBE_SECONDS = 3.0
 def answers(address: str, timeout_s: float = PROBE_SECONDS) -> bool:
     """Say whether a GET succeeds. Proxies are for other machines and are not asked."""
     try:
-        return httpx.get(address, timeout=timeout_s, trust_env=False).is_success
+        with make_client(timeout_s, trust_env=False) as client:
+            return client.get(address).is_success
     except httpx.HTTPError:
         return False
 
@@ -19,7 +22,8 @@ def answers(address: str, timeout_s: float = PROBE_SECONDS) -> bool:
 def list_models(base_url: str, timeout_s: float = PROBE_SECONDS) -> list[str] | None:
     """Return the names an OpenAI-compatible server gives its models, or None where no such server answers."""
     with suppress(httpx.HTTPError, ValueError, TypeError, KeyError, AttributeError):
-        reply = httpx.get(f"{base_url}/models", timeout=timeout_s, trust_env=False)
+        with make_client(timeout_s, trust_env=False) as client:
+            reply = client.get(f"{base_url}/models")
         if reply.is_success:
             return [str(model["id"]) for model in reply.json()["data"]]
     return None

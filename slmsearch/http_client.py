@@ -1,0 +1,64 @@
+"""How this package speaks to servers that its settings name: judges, models, embedders.
+
+Such a server is trusted with the prompts that it gets, and with nothing else: it can send no client to another address, and no answer is
+read further than `MAX_BYTES`.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+if TYPE_CHECKING:
+    from openai import OpenAI
+
+MAX_BYTES = 64 << 20
+"""Of an answer; 1,000 embeddings of 1,024 numbers, written as text, take 20 MB."""
+
+
+def make_client(timeout_s: float, **settings: Any) -> httpx.Client:
+    """Make a client that follows no redirect and reads no answer without a limit; one that is too long is an `httpx.ReadError`."""
+    return httpx.Client(timeout=timeout_s, **bounded(), **settings)
+
+
+def make_openai(base_url: str, api_key: str, timeout_s: float, max_retries: int) -> "OpenAI":
+    """Make OpenAI's client on top of it."""
+    from openai import OpenAI
+
+    http_client: Any = make_client(timeout_s)  # its types ask for httpx2's, it takes httpx's as well
+    return OpenAI(base_url=base_url, api_key=api_key, timeout=timeout_s, max_retries=max_retries, http_client=http_client)
+
+
+def bounded() -> dict[str, Any]:
+    """Return the settings of such a client, for libraries that make their own."""
+    return {"follow_redirects": False, "event_hooks": {"request": [_ask_plain], "response": [_limit]}}
+
+
+class _Limited(httpx.SyncByteStream):
+    """Hands on a stream, up to the limit."""
+
+    def __init__(self, stream: httpx.SyncByteStream, request: httpx.Request) -> None:
+        self._stream, self._request = stream, request
+
+    def __iter__(self) -> Iterator[bytes]:
+        total = 0
+        for part in self._stream:
+            total += len(part)
+            if total > MAX_BYTES:
+                raise httpx.ReadError(f"the answer is longer than {MAX_BYTES >> 20} MiB", request=self._request)
+            yield part
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _ask_plain(request: httpx.Request) -> None:
+    request.headers["Accept-Encoding"] = "identity"
+
+
+def _limit(response: httpx.Response) -> None:
+    """Limit what is read of an answer. One that is compressed although nobody asked for it could unfold to a thousand times its length."""
+    if response.headers.get("Content-Encoding", "identity") != "identity":
+        raise httpx.ReadError("the answer is compressed, which was not asked for", request=response.request)
+    assert isinstance(response.stream, httpx.SyncByteStream)
+    response.stream = _Limited(response.stream, response.request)
