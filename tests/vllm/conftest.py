@@ -43,6 +43,11 @@ def gqa_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from flows.settings import find_project_root
 
     tokenizer: Any = AutoTokenizer.from_pretrained(find_project_root() / "data" / "models" / "tiny-searcher")
+    # Prints the system message, as templates of instruct models do and tiny-searcher's does not.
+    user = "{% if message['role'] == 'user' %}"
+    system = "{% if message['role'] == 'system' %}{{ message['content'] }}{% elif message['role'] == 'user' %}"
+    assert user in tokenizer.chat_template
+    tokenizer.chat_template = tokenizer.chat_template.replace(user, system)
     torch.manual_seed(0)
     config = Qwen3Config(
         vocab_size=1280,

@@ -29,7 +29,7 @@ SETTINGS = {
 
 
 def test_three_steps_sample_from_the_adapter_as_it_is(gqa_model: Path, tmp_path: Path) -> None:
-    words = "Search the pages of the encyclopedia before you answer . " * 30  # some 300 tokens before the question
+    words = "Search the pages of the encyclopedia before you answer . " * 30  # 840 tokens, of a context of 1,024
     places = {"paths.data_dir": str(tmp_path / "data"), "paths.mlruns_dir": str(tmp_path / "mlruns")}
     given = {**SETTINGS, **places, "policy.model": str(gqa_model), "searcher.system_prompt": words}
     flags = [part for name, value in given.items() for part in (f"--{name}", value)]
