@@ -8,6 +8,7 @@ import click
 
 from flows import exits
 from flows.session import Session, command
+from slmsearch.foreign import visible
 
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
@@ -158,14 +159,16 @@ def preflight(session: Session) -> None:
 
     def tell(check: "Check") -> None:
         mark = click.style("ok  ", fg="green") if check.passed else click.style("FAIL", fg="red")
-        session.say(f"{mark} {check.name:<14} {check.found}" + ("" if check.passed else f"\n     {check.remedy}"))
+        remedy = "" if check.passed else f"\n     {check.remedy}"
+        click.echo(f"{mark} {visible(f'{check.name:<14} {check.found}{remedy}')}", err=True)
 
     def paint(text: str, trained: bool) -> str:
-        return click.style(text, fg="green") if trained else click.style(text, dim=True)
+        return click.style(visible(text), fg="green") if trained else click.style(visible(text), dim=True)
 
-    checks = preflight_here(
-        require_policy(session.config), tell, lambda text: session.say(f"one episode, what is trained on in green:\n{text}"), paint
-    )
+    def show(text: str) -> None:
+        click.echo(f"one episode, what is trained on in green:\n{text}", err=True)
+
+    checks = preflight_here(require_policy(session.config), tell, show, paint)
     failed = [check for check in checks if not check.passed]
     result = {"passed": not failed, "checks": [asdict(check) for check in checks]}
     session.finish(result, f"pre-flight failed: {failed[0].name}; {failed[0].remedy}" if failed else "ready to train")
