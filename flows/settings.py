@@ -285,12 +285,12 @@ def recordable(config: RunConfig, only_changed: bool = False) -> dict[str, Any]:
 
     Args:
         config: run.
-        only_changed: leave out what equals the default and was not named.
+        only_changed: leave out what equals the default.
     """
     nested: dict[str, Any] = {}
-    defaults, named = (dict(_leaves(RunConfig())), set(_named(config))) if only_changed else ({}, set())
+    defaults = dict(_leaves(RunConfig())) if only_changed else {}
     for dotted, value in _leaves(config):
-        if only_changed and defaults[dotted] == value and dotted not in named:
+        if only_changed and defaults[dotted] == value:
             continue
         *sections, name = dotted.split(".")
         place = nested
@@ -318,13 +318,6 @@ def _leaves(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _leaves(value, f"{prefix}{name}.")
         elif not _is_secret(field):
             yield prefix + name, _without_passwords(value)
-
-
-def _named(section: BaseModel, prefix: str = "") -> Iterator[str]:
-    """Name the settings that somebody set, whatever to."""
-    for name in section.model_fields_set:
-        value = getattr(section, name)
-        yield from _named(value, f"{prefix}{name}.") if isinstance(value, BaseModel) else [prefix + name]
 
 
 def _without_passwords(value: Any) -> Any:

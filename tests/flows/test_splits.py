@@ -4,7 +4,6 @@ import pytest
 
 from flows.preflight import check_splits
 from flows.runner import LEARNING, run_flow
-from flows.settings import recordable
 from slmsearch.config import EvaluateConfig, RunConfig, SentinelConfig, TrainConfig
 from slmsearch.errors import ConfigError
 
@@ -21,13 +20,6 @@ def test_the_questions_of_the_decision_are_not_learnt_from_unless_both_are_named
         check_splits(config)
     split = config.train.split
     check_splits(RunConfig(train=TrainConfig(split=split), evaluate=EvaluateConfig(split=split)))
-
-
-def test_a_split_that_was_named_twice_is_still_named_when_a_worker_gets_the_settings() -> None:
-    config = RunConfig(train=TrainConfig(split="test"), evaluate=EvaluateConfig(split="test"))
-    check_splits(RunConfig.model_validate(recordable(config, only_changed=True)))
-    with pytest.raises(ConfigError, match="are both test"):
-        check_splits(RunConfig.model_validate({"train": {"split": "test"}}))
 
 
 def test_the_held_out_questions_are_not_learnt_from_unless_they_are_named() -> None:
