@@ -54,7 +54,7 @@ def prefect_home(config: RunConfig, environment: Mapping[str, str] | None = None
 def prepare_surroundings(config: RunConfig, environment: Mapping[str, str]) -> None:
     """Set what is not set yet in `os.environ`; call it before Prefect or MLflow is imported.
 
-    What this process and its children write is private to the user from here on, and so are the databases that are there.
+    The databases that are there are made private to the user.
 
     Args:
         config: run; says where data lies.
@@ -70,7 +70,6 @@ def prepare_surroundings(config: RunConfig, environment: Mapping[str, str]) -> N
         defaults["TQDM_DISABLE"] = "1"  # bars of libraries; what matters is logged
     for name, value in {**defaults, **environment}.items():
         os.environ.setdefault(name, value)
-    os.umask(os.umask(0o077) | 0o077)
     for path in (Path(os.environ["PREFECT_HOME"]) / "prefect.db", Path(config.paths.mlruns_dir) / "mlflow.db"):
         with suppress(OSError):  # not there yet, or another user's
             path.chmod(path.stat().st_mode & 0o700)

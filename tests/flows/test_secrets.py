@@ -1,18 +1,13 @@
 """Secrets stay where they are put: whatever a setting is given by, and whether it fits or not, no command writes it anywhere."""
 
 import json
-import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
 from flows.cli import cli
 from flows.settings import load_config, loggable, recordable, secret_settings
-from flows.surroundings import prepare_surroundings
-from slmsearch.config import RunConfig
 
 MARKER = "PLANTEDSECRET"
 Invoke = Callable[..., tuple[int, str]]
@@ -114,23 +109,3 @@ def test_a_broken_file_is_not_quoted(invoke: Invoke, tmp_path: Path) -> None:
     code, printed = invoke("train.steps", "1", "flag", "config", "--config", str(file))
     assert code == 2 and "broken.yaml" in printed
     assert MARKER not in printed
-
-
-def test_what_is_written_is_private_to_the_user(tmp_path: Path) -> None:
-    config = RunConfig.model_validate({"paths": {"data_dir": str(tmp_path / "data"), "mlruns_dir": str(tmp_path / "mlruns")}})
-    databases = [tmp_path / "home" / "prefect.db", tmp_path / "mlruns" / "mlflow.db"]
-    for database in databases:
-        database.parent.mkdir()
-        database.touch()
-        database.chmod(0o644)
-    before = os.umask(0o022)
-    try:
-        with patch.dict(os.environ, {"PREFECT_HOME": str(tmp_path / "home")}):
-            prepare_surroundings(config, {})
-        (tmp_path / "data" / "corpora").mkdir(parents=True)
-        new = tmp_path / "data" / "new"
-        new.touch()
-    finally:
-        os.umask(before)
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (*databases, new)] == [0o600] * 3
-    assert stat.S_IMODE((tmp_path / "data" / "corpora").stat().st_mode) == 0o700
