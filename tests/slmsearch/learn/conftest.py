@@ -83,7 +83,7 @@ def save_qwen3(path, **sizes):
         "num_key_value_heads": 2,
         "head_dim": 16,
         "intermediate_size": 128,
-        "max_position_embeddings": 256,
+        "max_position_embeddings": 1024,
     }
     model = Qwen3ForCausalLM(Qwen3Config(vocab_size=len(tokenizer), tie_word_embeddings=True, **ends, **{**small, **sizes}))
     imitate(model, tokenizer)

@@ -58,7 +58,7 @@ def planner_dir(one_thread, tmp_path_factory):
         num_key_value_heads=2,
         head_dim=16,
         intermediate_size=128,
-        max_position_embeddings=1024,
+        max_position_embeddings=256,
         tie_word_embeddings=True,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
