@@ -6,6 +6,7 @@ It reads and never changes the environment; `flows/surroundings.py` does that.
 """
 
 import difflib
+import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -47,6 +48,8 @@ SHORT_NAMES = {
 """Variables read without the prefix; the prefixed name of the same setting wins."""
 DEV_PAGES = 10
 """Pages that `DEV=1` keeps."""
+ALLOWING = ("train.split", "evaluate.split", "train.sentinel.held_out")
+"""Settings that allow something when they are named, be it with the default (`flows/preflight.py:check_splits`)."""
 
 
 def find_project_root() -> Path:
@@ -90,7 +93,7 @@ def load_config(
         raise ConfigError(f"{_describe(error)}; `slmsearch config` prints the values in use") from error
     except SettingsError as error:
         raise ConfigError(f"{' '.join(str(error).split())}; flags look like --train.steps 50") from error
-    config = RunConfig.model_validate(settings.model_dump())
+    config = RunConfig.model_validate(_only(settings, _named(files, overrides, environment)))
     for name in filter(None, (config.evaluate.policy, *config.evaluate.baselines)):
         if name != without_credentials(name):  # names of policies are recorded
             raise ConfigError(f"policy {name!r} may hold no user name or password; give the key as policy.api_key with policy.base_url")
@@ -123,6 +126,27 @@ def _settings_class(files: Sequence[Path], overrides: Sequence[str], environment
             )
 
     return Settings
+
+
+def _named(files: Sequence[Path], overrides: Sequence[str], environment: Mapping[str, str]) -> set[str]:
+    """Return the dotted names that any source gives, also where the value is the default's."""
+    named = {flag[2:].split("=", 1)[0] for flag in overrides if flag.startswith("--")}
+    named.update(_dotted_name(name) for name in environment if name.upper().startswith(ENV_PREFIX))
+    for content in (_short_settings(environment), *(yaml.safe_load(path.read_text(encoding="utf-8")) or {} for path in files)):
+        named.update(_dotted_keys(content))
+    return named
+
+
+def _only(section: BaseModel, named: set[str], prefix: str = "") -> dict[str, Any]:
+    """Return what was named of a section as nested values, so that what is validated from them knows what was named."""
+    kept: dict[str, Any] = {}
+    for name in type(section).model_fields:
+        value, dotted = getattr(section, name), f"{prefix}{name}"
+        if dotted in named:
+            kept[name] = value.model_dump() if isinstance(value, BaseModel) else value
+        elif any(other.startswith(f"{dotted}.") for other in named):
+            kept[name] = _only(value, named, f"{dotted}.")
+    return kept
 
 
 def _short_settings(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -175,10 +199,14 @@ def _dotted_keys(content: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
             yield from _dotted_keys(value, f"{prefix}{key}.")
 
 
+def _dotted_name(variable: str) -> str:
+    return variable[len(ENV_PREFIX) :].lower().replace("__", ".")
+
+
 def _check_names(environment: Mapping[str, str], overrides: Sequence[str]) -> None:
     for name in environment:
         if name.upper().startswith(ENV_PREFIX):
-            _check_name(name[len(ENV_PREFIX) :].lower().replace("__", "."), f"in the variable {name}")
+            _check_name(_dotted_name(name), f"in the variable {name}")
     for flag in overrides:
         if flag.startswith("--"):
             _check_name(flag[2:].split("=", 1)[0], f"in the flag {flag.split('=', 1)[0]}")
@@ -285,14 +313,15 @@ def recordable(config: RunConfig, only_changed: bool = False) -> dict[str, Any]:
 
     Args:
         config: run.
-        only_changed: leave out what equals the default.
+        only_changed: leave out what equals the default, besides `ALLOWING` settings that were named.
     """
     nested: dict[str, Any] = {}
     defaults = dict(_leaves(RunConfig())) if only_changed else {}
     for dotted, value in _leaves(config):
-        if only_changed and defaults[dotted] == value:
-            continue
         *sections, name = dotted.split(".")
+        allows = dotted in ALLOWING and name in functools.reduce(getattr, sections, config).model_fields_set
+        if only_changed and defaults[dotted] == value and not allows:
+            continue
         place = nested
         for section in sections:
             place = place.setdefault(section, {})

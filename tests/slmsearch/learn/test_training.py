@@ -153,9 +153,9 @@ def test_questions_with_the_same_text_are_trained_on_once(questions):
 
 def test_a_context_that_a_whole_episode_exceeds_is_refused(make_job, toolbox, questions):
     job = make_job(preflight="record")
-    searcher = job.config.searcher.model_copy(update={"max_episode_tokens": 250})  # the prompt alone would fit into the toy's 256
+    searcher = job.config.searcher.model_copy(update={"max_episode_tokens": 1018})  # the prompt alone would fit into the toy's 1,024
     job = replace(job, config=job.config.model_copy(update={"searcher": searcher}))
-    with pytest.raises(ModelError, match=r"the model's context ends at 256: lower searcher\.max_episode_tokens"):
+    with pytest.raises(ModelError, match=r"the model's context ends at 1024: lower searcher\.max_episode_tokens"):
         train_through(toolbox, questions, job)
 
 
