@@ -14,11 +14,11 @@ from slmsearch.corpus.world.names import Names, apply_form, choose_form
 from slmsearch.corpus.world.prose import Article
 from slmsearch.corpus.world.region import Entity
 from slmsearch.corpus.world.schema import Fact, Kind
-from slmsearch.corpus.world.words import COUNT_WORDS
 from slmsearch.errors import CorpusError
 
 T = TypeVar("T")
 
+COUNT_WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 MIX = {"two_hop": 0.45, "one_hop": 0.36, "count": 0.08, "unanswerable": 0.11}
 """Share of each kind among a world's questions."""
 UNTOLD_SHARE = 0.6

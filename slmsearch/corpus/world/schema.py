@@ -1,6 +1,6 @@
 """The vocabulary in which the kinds of entities are written down: kinds, their topics, the facts of a topic.
 
-Only shapes are here; the tables themselves are in `places.py`, `people.py`, `houses.py` and `works.py`.
+Only shapes are here; the tables themselves are in `kinds.toml`.
 
 Placeholders of the texts:
     {r}  the invented root of a name                 (name forms)
@@ -29,7 +29,8 @@ class Draw:
     kind: str = ""
     """The target's kind for `link` and `listed_links`."""
     low: int = 0
-    """For `year`: smallest offset from the region's era; for `number`: smallest value."""
+    """For `year`: smallest offset from the region's era, so that nobody works for a house founded after their death.
+    For `number`: smallest value; numbers have four digits, which small models copy well."""
     high: int = 0
 
 
@@ -78,38 +79,3 @@ class Kind:
     def single_facts(self) -> tuple[Fact, ...]:
         """All facts that have one value."""
         return tuple(fact for topic in self.topics for fact in topic.facts if not fact.listed)
-
-
-def year(low: int, high: int) -> Draw:
-    """Draw a year by its offset from the era of the region, so that nobody works for a house founded after their death."""
-    return Draw("year", low=low, high=high)
-
-
-def number(low: int = 1000, high: int = 9999) -> Draw:
-    """Draw a number of four digits: small models copy those well."""
-    return Draw("number", low=low, high=high)
-
-
-def word(words: tuple[str, ...]) -> Draw:
-    """Draw one word of a list."""
-    return Draw("word", words=words)
-
-
-def link(kind: str) -> Draw:
-    """Draw another entity of the region."""
-    return Draw("link", kind=kind)
-
-
-def listed_words(words: tuple[str, ...]) -> Draw:
-    """Draw two to six words of a list."""
-    return Draw("listed_words", words=words)
-
-
-def listed_links(kind: str) -> Draw:
-    """Draw two to six entities of the region."""
-    return Draw("listed_links", kind=kind)
-
-
-def listed_names() -> Draw:
-    """Draw two to six given names."""
-    return Draw("listed_names")

@@ -6,13 +6,9 @@ Two worlds of different seeds share names' syllables and the kinds of facts, but
 from dataclasses import replace
 from random import Random
 
-from slmsearch.corpus.world.houses import COMPANY, MUSEUM, UNIVERSITY
-from slmsearch.corpus.world.people import BOOK, PERSON
-from slmsearch.corpus.world.places import MOUNTAIN, RIVER, TOWN
+from slmsearch.corpus.world.kinds import ALL_KINDS
 from slmsearch.corpus.world.schema import BRIDGE_ENDING, Fact, Kind, Topic
-from slmsearch.corpus.world.works import FESTIVAL, PRIZE
 
-ALL_KINDS = (TOWN, RIVER, MOUNTAIN, PERSON, COMPANY, UNIVERSITY, MUSEUM, BOOK, PRIZE, FESTIVAL)
 MAX_WORDINGS = 3
 """Most phrasings of anything that a world uses; the fewest are two."""
 
