@@ -30,7 +30,7 @@ endif
 # An activated environment elsewhere is not meant.
 unexport VIRTUAL_ENV
 
-.PHONY: help install demo demo-planner test test-real test-packages test-vllm gpu-check lint format types contracts check constraints clean
+.PHONY: help install demo demo-planner test test-real test-packages test-vllm docs gpu-check lint format types contracts check constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s%s\n", $$1, $$2}' Makefile
@@ -53,6 +53,10 @@ test-real: install ## A pretrained model learns to search real pages (two cores,
 
 test-vllm: .venv-vllm/.installed ## Run the tests of vLLM on the CPU, in an environment of its own (Linux, some minutes)
 	.venv-vllm/bin/python -m pytest -m vllm tests/vllm $(PYTEST_ARGS)
+
+docs: install ## Write the pages of commands and settings, and build docs/ into build/docs; a dead link fails
+	$(BIN)/python .ci/reference.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 gpu-check: install ## Every GPU preset on this machine's CUDA card: memory planned and measured, two updates each, one JSON (no network)
 	$(BIN)/slmsearch bench gpu --json

@@ -1,4 +1,4 @@
-"""README.md names commands, files and settings that exist."""
+"""README.md and docs/ name commands, files and settings that exist."""
 
 import re
 import shlex
@@ -13,7 +13,9 @@ from flows.session import split_overrides
 from slmsearch.config import RunConfig
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+GENERATED = ("cli", "configuration")
+PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.stem not in GENERATED)]
+README = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 BLOCKS = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
 LINES = [line.split("  #")[0].strip() for block in BLOCKS for line in block.splitlines()]
 COMMANDS = sorted({*re.findall(r"`(slmsearch [a-z][^`]*)`", README), *(line for line in LINES if line.startswith("slmsearch "))})

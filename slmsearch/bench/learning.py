@@ -6,7 +6,7 @@
     clean sft    a model trained from scratch on the careful reader's demonstrations, as long as checkpoint and GRPO together
 
 All play the same test questions with the same index. Controls and evaluations are looked up if they are there; GRPO runs
-are trained or looked up by their train key. The table in README.md is what `slmsearch bench learning` prints.
+are trained or looked up by their train key. The table in docs/results.md is what `slmsearch bench learning` prints.
 """
 
 import json

@@ -1,0 +1,37 @@
+"""The pages of docs/ say what the code does, and every link in them leads somewhere."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+def test_pages_of_commands_and_settings_are_what_the_code_says() -> None:
+    done = run(".ci/reference.py", "--check")
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_link_is_dead_and_every_page_can_be_reached(tmp_path: Path) -> None:
+    done = run("-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {page.stem for page in (ROOT / "docs").glob("*.md")} == {Path(name).stem for name in named((ROOT / "mkdocs.yml").read_text())}
+
+
+def named(settings: str) -> list[str]:
+    nav = yaml.safe_load(settings)["nav"]
+    found: list[str] = []
+    for entry in nav:
+        for target in entry.values():
+            found += [target] if isinstance(target, str) else [page for item in target for page in item.values()]
+    return found
+
+
+def test_the_readme_can_be_read_in_one_go() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
