@@ -7,7 +7,7 @@ from prefect import flow
 from flows.device import device
 from flows.settings import find_project_root, load_config, read_environment, resolve_paths
 from flows.surroundings import prepare_surroundings
-from flows.withheld import with_own_keys
+from flows.withheld import with_own_secrets
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.config.sections import Section
 from slmsearch.evaluate.policies import PolicySpec
@@ -48,7 +48,7 @@ class ShardRequest(Section):
 @flow(name="evaluate-shard", flow_run_name="shard-{request.number}-of-{request.of}", persist_result=True, result_serializer="json")
 def evaluate_shard(request: ShardRequest, config: RunConfig = DEFAULTS) -> dict[str, Any]:
     """Play a shard, or find it played; return how many questions it has and where it was played."""
-    config = with_own_keys(where_this_machine_keeps_things(config))
+    config = with_own_secrets(where_this_machine_keeps_things(config), unused=("nightly.",))
     prepare_surroundings(config, read_environment())
     return play_requested(request, config)
 

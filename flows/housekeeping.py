@@ -9,6 +9,7 @@ from flows.artifacts import show_housekeeping
 from flows.pipeline import DEFAULTS
 from flows.settings import find_project_root, read_environment, resolve_paths
 from flows.surroundings import prepare_surroundings
+from flows.withheld import ALL_BUT_TRACKING, with_own_secrets
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
 from tasks.housekeeping import Item, Rules, carry_out, plan
@@ -26,7 +27,7 @@ def housekeeping(
         older_than_days: days that must have passed since anything touched it.
         keep_versions: newest versions of each model that stay.
     """
-    config = resolve_paths(config, find_project_root())
+    config = with_own_secrets(resolve_paths(config, find_project_root()), ALL_BUT_TRACKING)
     prepare_surroundings(config, read_environment())
     rules = Rules(older_than_days, keep_versions)
     items, failed = carry_out(config, rules) if apply else (list(plan(config, rules).items), list[str]())

@@ -7,6 +7,7 @@ from typing import Any
 from flows.api import UpRecord, find_up
 from flows.settings import find_project_root
 from slmsearch.config import RunConfig
+from slmsearch.foreign import without_credentials
 
 DEFAULT_UI = "http://127.0.0.1:4200"
 DEFAULT_MLFLOW = "http://127.0.0.1:5000"
@@ -17,7 +18,7 @@ def where_to_look(config: RunConfig, result: Mapping[str, Any]) -> str:
     up = find_up(config)
     lines = [f"MLflow   {mlflow_run_url(config, result['mlflow_experiment_id'], result['mlflow_run_id'], up)}"]
     if up is None and not _served_store(config):
-        store = config.tracking.uri or f"sqlite:///{config.paths.mlruns_dir}/mlflow.db"
+        store = without_credentials(config.tracking.uri or "") or f"sqlite:///{config.paths.mlruns_dir}/mlflow.db"
         lines.append(f"         served by `slmsearch up`, or: mlflow server --backend-store-uri {store} --port 5000")
     lines.append(f"Prefect  {up.ui if up else DEFAULT_UI}/runs/flow-run/{result['flow_run_id']}")
     if up is None:
@@ -45,7 +46,7 @@ def mlflow_run_url(config: RunConfig, experiment_id: str, run_id: str, up: UpRec
 
 def _served_store(config: RunConfig) -> str | None:
     uri = config.tracking.uri
-    return uri if uri and uri.startswith(("http://", "https://")) else None
+    return without_credentials(uri) if uri and uri.startswith(("http://", "https://")) else None
 
 
 def short_path(path: Path) -> str:

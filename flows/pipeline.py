@@ -19,7 +19,7 @@ from flows.look import mlflow_run_url
 from flows.preflight import preflight
 from flows.settings import config_hash, find_project_root, loggable, read_environment, recordable, resolve_paths
 from flows.surroundings import prepare_surroundings
-from flows.withheld import with_own_keys
+from flows.withheld import with_own_secrets
 from slmsearch.config import RunConfig
 from slmsearch.corpus.fingerprint import source_key
 from slmsearch.keys import content_key
@@ -94,7 +94,8 @@ def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], Non
     Raises:
         ConfigError, ModelError, ServiceError: something the run needs is missing.
     """
-    config = with_own_keys(resolve_paths(config, find_project_root()))
+    unused = () if name == "nightly" else ("nightly.",)
+    config = with_own_secrets(resolve_paths(config, find_project_root()), unused)
     prepare_surroundings(config, read_environment())
     own_flow_run()
     preflight(config)

@@ -13,6 +13,7 @@ from flows.runner import POOL
 from flows.settings import find_project_root, read_environment, resolve_paths
 from flows.surroundings import prepare_surroundings
 from flows.watchdog import watch_heartbeats
+from flows.withheld import ALL_BUT_TRACKING, with_own_secrets
 from slmsearch.config import RunConfig
 from tasks.reconcile import reconcile as end_what_is_over
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 @flow(name="reconcile", persist_result=True, result_serializer="json")
 def reconcile(config: RunConfig = DEFAULTS) -> dict[str, Any]:
     """End what shows as running and is not, in Prefect and in MLflow, and say what it was."""
-    config = resolve_paths(config, find_project_root())
+    config = with_own_secrets(resolve_paths(config, find_project_root()), ALL_BUT_TRACKING)
     prepare_surroundings(config, read_environment())
     own_flow_run()
     mended = reconcile_here(config)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from flows.api import Api, prefect_api
 from flows.preflight import check_models, preflight
-from flows.settings import recordable
 from flows.surroundings import be_terse
+from flows.withheld import submitted
 from slmsearch import errors
 from slmsearch.config import RunConfig
 
@@ -101,8 +101,7 @@ def submit_flow(name: str, config: RunConfig, say: Say) -> dict[str, Any]:
     from prefect.client.orchestration import get_client
     from prefect.deployments import run_deployment
 
-    # Secrets would be stored in clear text with the run: the worker has them from its own environment.
-    flow_run = cast("FlowRun", run_deployment(f"{name}/{name}", parameters={"config": recordable(config, only_changed=True)}, timeout=0))
+    flow_run = cast("FlowRun", run_deployment(f"{name}/{name}", parameters={"config": submitted(config)}, timeout=0))
     say(f"Flow run {flow_run.name}; stop it with: prefect flow-run cancel {flow_run.id}")
     with get_client(sync_client=True) as client:
         final = _follow(client, flow_run, say)

@@ -21,9 +21,9 @@ import psutil
 from flows.servers import HOST, Service, answers, wait_until_ready
 from flows.settings import find_project_root
 from slmsearch.config import CorpusConfig, RunConfig
+from slmsearch.config.secrets import join_secrets, split_secrets
 from slmsearch.errors import SandboxError, ServiceError
 from slmsearch.learn.guard import die_with_parent
-from slmsearch.learn.job import join_secrets, split_secrets
 from slmsearch.sandbox.client import sandbox_address
 from slmsearch.sandbox.engine import make_engine
 from slmsearch.sandbox.sessions import Ground, Tools

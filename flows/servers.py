@@ -56,6 +56,8 @@ def start_service(name: str, arguments: Sequence[str], log: Path, environment: M
             env={**os.environ, **(environment or {})},
             start_new_session=True,
             preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            # What servers write is private. A worker starts programs that other users run (the sandbox's): the umask stays the user's.
+            umask=-1 if WORKER in arguments else 0o077,
         )
     return Service(name, process, log)
 

@@ -13,7 +13,7 @@ import psutil
 
 from slmsearch.config import JudgeConfig, PolicyConfig, RunConfig
 from slmsearch.errors import ConfigError, ServiceError
-from slmsearch.foreign import visible
+from slmsearch.foreign import visible, without_credentials
 from slmsearch.serve.background import start_in_background
 from slmsearch.serve.engine import DEFAULT_ENGINES, Engine, default_port, make_engine
 from slmsearch.serve.ollama import PORT as OLLAMA_PORT
@@ -173,13 +173,13 @@ def _describe(config: RunConfig, role: Role) -> dict[str, Any]:
         return {"role": role, "state": "killed", "error": f"its supervisor (process {left.supervisor}) was killed", "log": left.log}
     address = (config.judge.base_url or OLLAMA_URL) if role == "judge" else config.policy.base_url
     if address and _answers(address):
-        return {"role": role, "state": "foreign", "base_url": address}
+        return {"role": role, "state": "foreign", "base_url": without_credentials(address)}
     return {"role": role, "state": "stopped"}
 
 
 def _answers(base_url: str) -> bool:
     """Say whether a server of either protocol answers."""
-    return answers(f"{base_url.rstrip('/')}{Ollama.health_path}") or list_models(base_url.rstrip("/")) is not None
+    return answers(f"{without_credentials(base_url).rstrip('/')}{Ollama.health_path}") or list_models(base_url.rstrip("/")) is not None
 
 
 def is_healthy(engine: Engine, base_url: str) -> bool:

@@ -16,8 +16,9 @@ from prefect.logging import get_run_logger
 
 from flows.evaluate_shard import ShardRequest, play_requested
 from flows.runner import POOL, as_error
-from flows.settings import read_environment, recordable
+from flows.settings import read_environment
 from flows.surroundings import MANNERS
+from flows.withheld import submitted
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError, EvaluationError
 from slmsearch.evaluate.policies import PolicySpec
@@ -153,8 +154,7 @@ class _Play:
         item.attempts += 1
         shard = item.shard
         request = ShardRequest(**self.common, number=shard.number, of=shard.of, start=shard.start, stop=shard.stop)
-        parameters = {"request": request.model_dump(mode="json"), "config": recordable(self.config, only_changed=True)}
-        # Secrets stay here: the worker has them from its own environment.
+        parameters = {"request": request.model_dump(mode="json"), "config": submitted(self.config)}
         item.run = cast("FlowRun", run_deployment(self.deployment, parameters=parameters, timeout=0, as_subflow=True))
         item.since = item.listened = time.monotonic()
         item.fetched = 0.0

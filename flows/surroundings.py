@@ -1,20 +1,25 @@
 """The process environment that Prefect, MLflow and the other libraries read, set before they are imported.
 
 What the user has set stands; these are defaults. Nothing is phoned home, Prefect keeps its database and results under the
-data directory, and a lost server is noticed in seconds.
+data directory, a lost server is noticed in seconds, what is written is private to the user, and no log holds a secret.
 """
 
+import functools
 import logging
 import os
 import sys
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from flows.settings import read_environment
+from flows.settings import find_project_root, read_environment
 from slmsearch.config import RunConfig
+from slmsearch.config.secrets import split_secrets
 from slmsearch.errors import SlmSearchError
-from slmsearch.foreign import visible
+from slmsearch.foreign import visible, without_credentials
+from slmsearch.judge.cache import FILE as VERDICTS
 
 QUIET = {
     "ANONYMIZED_TELEMETRY": "False",
@@ -44,6 +49,11 @@ MANNERS = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 
+PRIVATE = 0o700
+"""Mode of what belongs to the user alone."""
+MIN_SECRET_CHARS = 6
+"""A shorter key is not looked for in logs: what they hold by chance is no secret."""
+
 
 def prefect_home(config: RunConfig, environment: Mapping[str, str] | None = None) -> Path:
     """Return where Prefect keeps its database: the user's own choice, or `prefect/` in the data directory."""
@@ -54,7 +64,7 @@ def prefect_home(config: RunConfig, environment: Mapping[str, str] | None = None
 def prepare_surroundings(config: RunConfig, environment: Mapping[str, str]) -> None:
     """Set what is not set yet in `os.environ`; call it before Prefect or MLflow is imported.
 
-    The databases that are there are made private to the user.
+    Data directories are made private to the user, and from here on no log of this process holds a secret of the configuration.
 
     Args:
         config: run; says where data lies.
@@ -70,11 +80,46 @@ def prepare_surroundings(config: RunConfig, environment: Mapping[str, str]) -> N
         defaults["TQDM_DISABLE"] = "1"  # bars of libraries; what matters is logged
     for name, value in {**defaults, **environment}.items():
         os.environ.setdefault(name, value)
-    for path in (Path(os.environ["PREFECT_HOME"]) / "prefect.db", Path(config.paths.mlruns_dir) / "mlflow.db"):
-        with suppress(OSError):  # not there yet, or another user's
-            path.chmod(path.stat().st_mode & 0o700)
-    with suppress(OSError):  # Prefect makes its home, but not what that lies in
-        Path(os.environ["PREFECT_HOME"]).parent.mkdir(parents=True, exist_ok=True)
+    _make_private(config)
+    logging.setLogRecordFactory(_record_maker(split_secrets(config)[1].values()))
+
+
+def _make_private(config: RunConfig) -> None:
+    """Let nobody else into the data directories: missing ones are made so, and those of the checkout become so.
+
+    A directory that the user has made elsewhere keeps its mode, as others may have to get in (`slmsearch doctor` names it); in it, the
+    databases are closed.
+    """
+    home, root = Path(os.environ["PREFECT_HOME"]), find_project_root()
+    for directory in (Path(config.paths.data_dir), Path(config.paths.mlruns_dir), home):
+        with suppress(OSError):  # another user's, or on a disk that cannot be written to, which shows where it is used
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            if not directory.exists():
+                directory.mkdir(mode=PRIVATE)
+            elif directory.is_relative_to(root):
+                directory.chmod(directory.stat().st_mode & PRIVATE)
+    for database in (home / "prefect.db", Path(config.paths.mlruns_dir) / "mlflow.db", Path(config.paths.data_dir) / VERDICTS):
+        with suppress(OSError):  # not there yet
+            database.chmod(database.stat().st_mode & PRIVATE)
+
+
+def _record_maker(secrets: Iterable[str]) -> Callable[..., logging.LogRecord]:
+    """Return a class of log records without secrets, also in the tracebacks of errors of libraries."""
+    keys = [secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS]
+
+    def clean(text: str) -> str:
+        return functools.reduce(without_credentials, keys, without_credentials(text))
+
+    class Record(logging.LogRecord):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            if isinstance(self.exc_info, tuple) and self.exc_info[1] is not None:
+                self.exc_text = clean("".join(traceback.format_exception(self.exc_info[1])).rstrip("\n"))  # formatters take it as it is
+
+        def getMessage(self) -> str:
+            return clean(super().getMessage())
+
+    return Record
 
 
 CHATTY = ("great_expectations", "py.warnings")

@@ -1,32 +1,61 @@
 """Secrets on a worker: they are never stored with a flow run, so the process that runs it takes them from its own environment.
 
-A key goes only to the address that this machine has configured it for: whoever may submit a run must not be able to have it sent
-elsewhere.
+What is stored holds stars in their place. A secret goes only to the address that this machine has configured it for: whoever may submit
+a run must not be able to have it sent elsewhere.
 """
 
-from typing import Any, TypeVar
+import functools
+from typing import Any
 
-from pydantic import BaseModel
-
-from flows.settings import load_config
+from flows.settings import ENV_PREFIX, load_config, recordable
 from slmsearch.config import RunConfig
+from slmsearch.config.secrets import MASK, join_secrets, mask, put_secrets, split_secrets
+from slmsearch.errors import ConfigError
 
-Section = TypeVar("Section", bound=BaseModel)
+ADDRESSES = ("base_url", "chroma_url")
+"""Settings beside a key: where it is sent."""
+ALL_BUT_TRACKING = tuple(f"{section}." for section in RunConfig.model_fields if section != "tracking")
+"""What a flow that only looks after things does not read."""
 
 
-def with_own_keys(config: RunConfig) -> RunConfig:
-    """Fill in the keys that a configuration lacks and this machine has, for the same addresses."""
-    return _filled(config, load_config())
+def submitted(config: RunConfig) -> dict[str, Any]:
+    """Return a configuration as a flow run stores it: what differs from the defaults, with stars for secrets."""
+    stored = recordable(config, only_changed=True)
+    put_secrets(stored, {name: mask(secret) for name, secret in split_secrets(config)[1].items()})
+    return stored
 
 
-def _filled(section: Section, own: Section) -> Section:
-    update: dict[str, Any] = {}
-    for name in type(section).model_fields:
-        value, here = getattr(section, name), getattr(own, name)
-        if isinstance(value, BaseModel) and type(value) is type(here):
-            filled = _filled(value, here)
-            update |= {} if filled is value else {name: filled}
-    key, own_key = getattr(section, "api_key", None), getattr(own, "api_key", None)
-    if key is None and own_key is not None and getattr(section, "base_url", None) == getattr(own, "base_url", None):
-        update["api_key"] = own_key
-    return section.model_copy(update=update) if update else section
+def with_own_secrets(config: RunConfig, unused: tuple[str, ...] = ()) -> RunConfig:
+    """Fill in the secrets that a configuration lacks and this machine has, for the same addresses.
+
+    Args:
+        config: of a flow run.
+        unused: beginnings of settings that the flow does not read.
+
+    Raises:
+        ConfigError: a secret was withheld that this machine does not have.
+    """
+    plain, given = split_secrets(config)
+    own_plain, own = split_secrets(load_config())
+    for name, secret in own.items():
+        if MASK in given.get(name, MASK) and _is_for_the_same_place(name, plain, own_plain):
+            given[name] = secret
+    for name in [name for name, secret in given.items() if MASK in secret]:
+        if not name.startswith(unused):
+            variable = ENV_PREFIX + name.upper().replace(".", "__")
+            raise ConfigError(
+                f"{name} was withheld from this flow run, as secrets are, and this machine has none for the same address: set {variable} "
+                "(a key: and its address) where the worker is started"
+            )
+        del given[name]
+    filled = join_secrets(plain, given)
+    return config if filled == config else filled
+
+
+def _is_for_the_same_place(name: str, plain: dict[str, Any], own: dict[str, Any]) -> bool:
+    """Say whether a secret of this machine's would go where it is configured for; both configurations are without secrets."""
+    *path, leaf = name.split(".")
+    there, here = (functools.reduce(dict.__getitem__, path, values) for values in (plain, own))
+    # Without an address of its own the policy's key goes to any that `evaluate.policy` names.
+    has_place = name != "policy.api_key" or here["base_url"] is not None
+    return has_place and all(there[setting] == here[setting] for setting in {leaf, *ADDRESSES} & here.keys())

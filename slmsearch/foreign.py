@@ -31,6 +31,6 @@ def _show(found: re.Match[str]) -> str:
     return f"⟨U+{ord(character):04X}⟩" if category in _HIDDEN and character not in _SHOWN else character
 
 
-def without_credentials(text: str) -> str:
-    """Drop `user:password@` from every address in a text."""
-    return _CREDENTIALS.sub("", text)
+def without_credentials(text: str, key: str | None = None) -> str:
+    """Drop `user:password@` from every address in a text, and a key that a server has sent back."""
+    return _CREDENTIALS.sub("", text.replace(key, "**********") if key else text)

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from slmsearch.errors import ServiceError
+from slmsearch.foreign import without_credentials
 
 HEARTBEAT = "prefect.flow-run.heartbeat"
 """Event that a flow run sends while it lives."""
@@ -106,7 +107,7 @@ def require_reachable(uri: str) -> None:
     if not uri.startswith(("http://", "https://")):
         return
     deadline = time.monotonic() + (RESTART_S if os.environ.get(RUN_VARIABLE) else 0.0)
-    while (error := _unreachable(f"{uri.rstrip('/')}/health")) is not None:
+    while (error := _unreachable(f"{without_credentials(uri).rstrip('/')}/health")) is not None:
         if time.monotonic() >= deadline:
             raise ServiceError(f"no MLflow server answers at {uri} ({one_line(error)}); start it, or unset tracking.uri") from error
         time.sleep(0.5)

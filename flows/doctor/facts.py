@@ -109,6 +109,8 @@ class Facts:
     free_bytes: Mapping[str, int] = field(default_factory=dict)
     """By directory."""
     unwritable: tuple[str, ...] = ()
+    entered_by_others: tuple[str, ...] = ()
+    """Data directories that other users of the machine may read."""
     listeners: tuple[Listener, ...] = ()
     prefect: PrefectFacts | None = None
     """None: no API answers."""

@@ -18,6 +18,9 @@ def check_disk(facts: Facts) -> list[Finding]:
         found.append(Finding("disk", severity, message, "slmsearch housekeeping shows what can go; or set paths.data_dir"))
     for directory in facts.unwritable:
         found.append(Finding("disk", "error", f"{directory} cannot be written to", "mend its permissions, or set paths.data_dir"))
+    for directory in facts.entered_by_others:
+        message = f"other users of this machine may read {directory}: corpora, episodes, reports"
+        found.append(Finding("disk", "warning", message, f"chmod o-rwx {directory}"))
     return found
 
 

@@ -50,6 +50,7 @@ def look(config: RunConfig) -> Facts:
         environment=environment,
         free_bytes={str(home): shutil.disk_usage(_existing(home)).free for home in homes},
         unwritable=tuple(str(home) for home in homes if not os.access(_existing(home), os.W_OK)),
+        entered_by_others=tuple(str(home) for home in homes if home.is_dir() and home.stat().st_mode & 0o007),
         listeners=tuple(_listeners(damaged)),
         prefect=_prefect(config, environment, damaged),
         prefect_expected=environment.get("PREFECT_API_URL", ""),

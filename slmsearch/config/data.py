@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
-from slmsearch.config.sections import Section
+from slmsearch.config.sections import Address, Section
 
 
 class PathsConfig(Section):
@@ -69,7 +69,7 @@ class EmbedderConfig(Section):
     """Hub id or path; for `openai` the served model's name."""
     revision: str | None = None
     """Commit on the Hub; None takes what the cache holds, or the newest."""
-    base_url: str | None = None
+    base_url: Address | None = None
     """Endpoint for `openai`."""
     api_key: SecretStr | None = None
     """Key for `openai`; never recorded."""
@@ -92,7 +92,7 @@ class RetrievalConfig(Section):
     """Pages a search returns."""
     max_passage_chars: int = Field(default=1000, ge=50)
     """A longer section is embedded in several passages."""
-    chroma_url: str | None = Field(default=None, pattern=r"^https?://")
+    chroma_url: Address | None = Field(default=None, pattern=r"^https?://")
     """Chroma server that holds the vectors; None keeps them in the version's directory. No part of the index key."""
     chroma_token: SecretStr | None = None
     """Sent to the server as `x-chroma-token`; never recorded."""

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from slmsearch.config.sections import Fraction, Section
+from slmsearch.config.sections import Address, Fraction, Section
 
 
 class LoraSection(Section):
@@ -25,7 +25,7 @@ class VllmConfig(Section):
     `--logprobs-mode processed_logprobs` and `VLLM_SERVER_DEV_MODE=1`. For adapters it needs `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True` and
     `--enable-lora --max-lora-rank R --max-loras P` (`train.lora.r`, `train.num_processes`); for `train.method: full`
     `--weight-transfer-config '{"backend": "nccl"}'`."""
-    base_url: str = "http://localhost:8000"
+    base_url: Address = "http://localhost:8000"
     """Address of the server."""
     gpu_memory_frac: float = Field(default=0.5, gt=0, lt=1)
     """Share of the device that a colocated engine takes while it samples."""

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
-from slmsearch.config.sections import Fraction, Section
+from slmsearch.config.sections import Address, Fraction, Section
 
 
 class EvaluateConfig(Section):
@@ -22,7 +22,7 @@ class EvaluateConfig(Section):
     shards: int = Field(default=1, ge=1, le=1000)
     """Parts into which an evaluation with a model of its own is split, each a flow run on a worker of the pool; 1 plays all of it in one
     process. The result is the same; needs a Prefect server with workers."""
-    shard_url: str | None = None
+    shard_url: Address | None = None
     """Folder or URL that fsspec knows, such as s3://bucket/slmsearch, through which workers get what a shard is played with and give back
     its rows; None: all of them see the same `paths.data_dir`."""
     baselines: tuple[str, ...] = ("random", "retrieve-then-answer", "data/models/tiny-searcher-clean")
@@ -77,7 +77,7 @@ class NightlyConfig(Section):
 class TrackingConfig(Section):
     """MLflow."""
 
-    uri: str | None = None
+    uri: Address | None = None
     """None: SQLite in `paths.mlruns_dir`."""
     experiment: str = "slmsearch"
     registered_model: str = "slmsearch-searcher"

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
-from slmsearch.config.sections import Section
+from slmsearch.config.sections import Address, Section
 
 
 class WorkerConfig(Section):
@@ -16,7 +16,7 @@ class WorkerConfig(Section):
     """`arithmetic`: operations it can do in one question."""
     model: str = "qwen2.5:7b"
     """`openai`, `ollama`: name the server knows."""
-    base_url: str | None = None
+    base_url: Address | None = None
     """Endpoint; None takes the kind's usual local one."""
     api_key: SecretStr | None = None
     """Key for the endpoint; never recorded."""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from slmsearch.config.sections import Fraction, Section
+from slmsearch.config.sections import Address, Fraction, Section
 
 
 class FrozenDict(dict[str, bool | int | float | str]):
@@ -68,7 +68,7 @@ class SandboxConfig(Section):
     """What keeps a program in. There is no third choice: without an engine nothing is run."""
     port: int = Field(default=8700, ge=1, le=65535)
     """Port of the server on this machine."""
-    base_url: str | None = None
+    base_url: Address | None = None
     """Address of the server; None: this machine, `port`."""
     warm: int = Field(default=6, ge=1, le=64)
     """Interpreters that wait, started, inside their sandbox."""
@@ -100,7 +100,7 @@ class PolicyConfig(Section):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     chat_template_kwargs: Variables = FrozenDict()
     """Variables of the chat template, wherever it is rendered; `{enable_thinking: false}` for Qwen3 models that otherwise think."""
-    base_url: str | None = None
+    base_url: Address | None = None
     """OpenAI-compatible endpoint that serves `model`; None loads it here."""
     api_key: SecretStr | None = None
     """Key for the endpoint; never recorded."""
@@ -156,7 +156,7 @@ class JudgeConfig(Section):
     kind: Literal["exact", "ollama", "openai"] = "exact"
     """`exact`: SQuAD-normalised match with any alias; otherwise a language model is asked where exact match fails."""
     model: str = "qwen2.5:7b"
-    base_url: str | None = None
+    base_url: Address | None = None
     """Endpoint; None takes the kind's usual local one."""
     api_key: SecretStr | None = None
     timeout_s: float = Field(default=60.0, gt=0)

@@ -2,10 +2,14 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+
+from slmsearch.foreign import without_credentials
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 """A share."""
+Address = Annotated[str, PlainSerializer(without_credentials, return_type=str, when_used="json")]
+"""Where a server is. User and password in it are secret: JSON leaves them out."""
 
 
 class Section(BaseModel):

@@ -21,6 +21,7 @@ import verifiers.v1 as vf
 from pydantic import Field, SecretStr
 
 from slmsearch.config import JudgeConfig, RunConfig, SearcherConfig
+from slmsearch.config.secrets import MASK
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import build_corpus, load_corpus
 from slmsearch.errors import ConfigError, EvaluationError, JudgeError
@@ -36,7 +37,6 @@ from slmsearch.searcher.tools import Toolbox
 
 EPISODE = "episode"
 """Key of a played episode in a trace's `info`; what lies there is saved with the trace, so that `replay` can grade it again."""
-_MASKED = "**********"
 _OPENING = threading.Lock()
 
 
@@ -204,5 +204,5 @@ def check_secrets(run: RunConfig) -> None:
     """
     keys: dict[str, SecretStr | None] = {"judge.api_key": run.judge.api_key, "retrieval.embedder.api_key": run.retrieval.embedder.api_key}
     for name, key in keys.items():
-        if key is not None and key.get_secret_value() == _MASKED:
+        if key is not None and key.get_secret_value() == MASK:
             raise ConfigError(f"{name} arrived masked, as verifiers hands keys to its workers; give it as a flag and run with --no-serve")

@@ -18,6 +18,7 @@ from typing import Any
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.errors import ConfigError
 from slmsearch.evaluate.baselines import make_retrieve_then_answer
+from slmsearch.foreign import without_credentials
 from slmsearch.generate.writer import Writer
 from slmsearch.learn.models import model_hash, trained_policy
 from slmsearch.searcher.tools import Toolbox
@@ -75,7 +76,7 @@ def describe_policy(spec: PolicySpec, config: RunConfig) -> dict[str, Any]:
         return {"baseline": spec.name, "seed": config.evaluate.seed if spec.name == RANDOM else None}
     template = {"chat_template_kwargs": policy.chat_template_kwargs} if policy.chat_template_kwargs else {}
     if policy.base_url:
-        return {"served": policy.model, "base_url": policy.base_url, **template}
+        return {"served": policy.model, "base_url": without_credentials(policy.base_url), **template}
     adapter = model_hash(policy.adapter) if policy.adapter else None
     precision = "nf4" if policy.load_in_4bit else policy.dtype
     return {"model": model_hash(policy.model, policy.revision), "adapter": adapter, "dtype": precision, **template}

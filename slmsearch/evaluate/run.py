@@ -186,4 +186,4 @@ def _describe_judge(config: JudgeConfig) -> dict[str, Any]:
         return {"kind": "exact"}
     from slmsearch.judge.prompt import load_prompt
 
-    return {"kind": config.kind, "model": config.model, "base_url": config.base_url, "prompt": content_key(text=load_prompt())}
+    return {**config.model_dump(mode="json", include={"kind", "model", "base_url"}), "prompt": content_key(text=load_prompt())}

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from slmsearch.foreign import without_credentials
 from slmsearch.generate.writer import Message, Sampling, Written
 from slmsearch.searcher.thinking import THINK, THOUGHT
 
@@ -106,9 +107,12 @@ class OpenAIWriter:
                 **settings,
             )
         except OpenAIError as error:
-            return Written("", ended=False, failure=f"generation: {type(error).__name__} from {self._client.base_url}: {error}"[:300])
+            cause = f"generation: {type(error).__name__} from {self._client.base_url}: {error}"
+            return Written("", ended=False, failure=without_credentials(cause, self._client.api_key)[:300])
         if not reply.choices:
-            return Written("", ended=False, failure=f"generation: {self._client.base_url} sent a reply without choices")
+            return Written(
+                "", ended=False, failure=without_credentials(f"generation: {self._client.base_url} sent a reply without choices")
+            )
         choice = reply.choices[0]
         ended = choice.finish_reason != "length"
         text = close_stopped(choice.message.content or "", self._sampling.stop) if ended else choice.message.content or ""

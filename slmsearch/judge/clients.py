@@ -5,10 +5,10 @@ A client asks once. Whether asking again may help is said by the error (`ServerE
 
 from dataclasses import dataclass
 from typing import Any, Protocol
-from urllib.parse import urlsplit, urlunsplit
 
 from slmsearch.config import JudgeConfig
 from slmsearch.errors import JudgeError
+from slmsearch.foreign import without_credentials
 from slmsearch.judge.prompt import MAX_REPLY_TOKENS, REPLY_SCHEMA
 
 DEFAULT_URLS = {"ollama": "http://127.0.0.1:11434", "openai": "http://127.0.0.1:8000/v1"}
@@ -102,7 +102,7 @@ class OllamaClient:
         from slmsearch.http_client import bounded
 
         address = config.base_url or DEFAULT_URLS["ollama"]
-        self._config, self._url, self._form = config, _without_credentials(address), form
+        self._config, self._url, self._form = config, without_credentials(address), form
         headers = {"Authorization": f"Bearer {config.api_key.get_secret_value()}"} if config.api_key else None
         self._client = ollama.Client(host=address, timeout=config.timeout_s, headers=headers, **bounded())
         self._outages = (ollama.ResponseError, ollama.RequestError, ConnectionError, httpx.HTTPError)
@@ -118,7 +118,7 @@ class OllamaClient:
             keep_alive=KEEP_ALIVE[self._config.keep_loaded],
         )
         if reply.message.content is None or not reply.done:
-            raise _outage("Ollama", self._url, self._config.model, "the reply is incomplete", passing=True)
+            raise _outage("Ollama", self._url, self._config, "the reply is incomplete", passing=True)
         return str(reply.message.content)
 
     def identify(self) -> str:
@@ -141,9 +141,9 @@ class OllamaClient:
         except self._outages as error:
             status = getattr(error, "status_code", 0)
             passing = not 300 <= status < 500 or status in PASSING_STATUS
-            raise _outage("Ollama", self._url, self._config.model, error, passing) from error
+            raise _outage("Ollama", self._url, self._config, error, passing) from error
         except (ValueError, TypeError, AttributeError) as error:  # what its client lets through when a body is not what it expects
-            raise _outage("Ollama", self._url, self._config.model, error, passing=True) from error
+            raise _outage("Ollama", self._url, self._config, error, passing=True) from error
 
 
 class OpenAIClient:
@@ -154,7 +154,7 @@ class OpenAIClient:
         from slmsearch.http_client import make_openai
 
         address = config.base_url or DEFAULT_URLS["openai"]
-        self._config, self._url, self._form = config, _without_credentials(address), form
+        self._config, self._url, self._form = config, without_credentials(address), form
         # Local servers want no key, the client wants one; without it the client would look into the environment.
         key = config.api_key.get_secret_value() if config.api_key else "none"
         self._client = make_openai(address, key, config.timeout_s, 0)
@@ -192,7 +192,7 @@ class OpenAIClient:
             )
             content = completion.choices[0].message.content
         except (ValueError, TypeError, AttributeError, IndexError) as error:  # a body that is not a chat completion
-            raise _outage("judge server", self._url, self._config.model, error, passing=True) from error
+            raise _outage("judge server", self._url, self._config, error, passing=True) from error
         return str(content or "")
 
     def identify(self) -> str:
@@ -209,7 +209,7 @@ class OpenAIClient:
         wait = "" if response is None else response.headers.get("retry-after", "")
         body = (error.__cause__ or "") if response is None else response.text
         cause = f"{error} {body}"
-        return _outage("judge server", self._url, self._config.model, cause, passing, float(wait) if wait.isdecimal() else 0.0)
+        return _outage("judge server", self._url, self._config, cause, passing, float(wait) if wait.isdecimal() else 0.0)
 
 
 def _refuses_form(error: Any) -> bool:
@@ -218,15 +218,10 @@ def _refuses_form(error: Any) -> bool:
     return response is not None and (response.status_code in (400, 422) or "response_format" in response.text)
 
 
-def _without_credentials(url: str) -> str:
-    """Drop `user:password@`: addresses stand in messages, in the verdict cache and in MLflow."""
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-
-
-def _outage(server: str, url: str, model: str, cause: object, passing: bool, retry_after_s: float = 0.0) -> ServerError:
-    text = " ".join((str(cause) or type(cause).__name__).split())[:200]
+def _outage(server: str, url: str, config: JudgeConfig, cause: object, passing: bool, retry_after_s: float = 0.0) -> ServerError:
+    key = config.api_key.get_secret_value() if config.api_key else None
+    text = without_credentials(" ".join((str(cause) or type(cause).__name__).split()), key)[:200]
     remedy = "start it" if passing else "check judge.model, judge.base_url and judge.api_key"
     return ServerError(
-        f"{server} at {url} gave no verdict with model {model!r} ({text}); {remedy}, or set judge.kind=exact", passing, retry_after_s
+        f"{server} at {url} gave no verdict with model {config.model!r} ({text}); {remedy}, or set judge.kind=exact", passing, retry_after_s
     )

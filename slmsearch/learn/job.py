@@ -9,9 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pydantic import SecretStr
-
 from slmsearch.config import JudgeConfig, PolicyConfig, RunConfig
+from slmsearch.config.secrets import join_secrets, split_secrets
 from slmsearch.evaluate.systems import planner_sources
 from slmsearch.judge.prompt import load_prompt
 from slmsearch.keys import content_key
@@ -121,36 +120,3 @@ def _judge_part(judge: JudgeConfig) -> dict[str, Any]:
     if judge.kind == "exact":
         return {"kind": judge.kind}
     return {**judge.model_dump(mode="json", include={"kind", "model", "base_url"}), "prompt": load_prompt()}
-
-
-def split_secrets(config: RunConfig) -> tuple[dict[str, Any], dict[str, str]]:
-    """Split a config into plain JSON values, with None for each secret, and the secrets by dotted path."""
-    secrets: dict[str, str] = {}
-
-    def collect(section: dict[str, Any], path: str) -> None:
-        for name, value in section.items():
-            if isinstance(value, dict):
-                collect(value, f"{path}{name}.")
-            elif isinstance(value, SecretStr):
-                secrets[path + name] = value.get_secret_value()
-
-    collect(config.model_dump(), "")
-    plain = config.model_dump(mode="json")
-    for name in secrets:
-        *path, leaf = name.split(".")
-        section = plain
-        for part in path:
-            section = section[part]
-        section[leaf] = None
-    return plain, secrets
-
-
-def join_secrets(plain: dict[str, Any], secrets: dict[str, str]) -> RunConfig:
-    """Make a config from what `split_secrets` split."""
-    for name, value in secrets.items():
-        *path, leaf = name.split(".")
-        section = plain
-        for part in path:
-            section = section[part]
-        section[leaf] = value
-    return RunConfig.model_validate(plain)

@@ -5,9 +5,10 @@ import os
 import shutil
 from pathlib import Path
 
+from slmsearch.config.secrets import split_secrets
 from slmsearch.generate.load import set_template_kwargs
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST
-from slmsearch.learn.job import TrainJob, split_secrets
+from slmsearch.learn.job import TrainJob
 from slmsearch.staging import replace_text
 
 TRAINING_CONFIG = "training_config.json"

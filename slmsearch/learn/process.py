@@ -14,10 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import slmsearch
+from slmsearch.config.secrets import split_secrets
 from slmsearch.learn import guard
 from slmsearch.learn.checkpoints import write_json
 from slmsearch.learn.files import ACCELERATE, JOB, LOG, STOP
-from slmsearch.learn.job import TrainJob, split_secrets
+from slmsearch.learn.job import TrainJob
 
 STOP_GRACE_SECONDS = 15.0
 """Time a training process has to save a checkpoint when it is asked to stop; below the 30 s orchestrators usually grant."""

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 
 from slmsearch.config import WorkerConfig
 from slmsearch.errors import ConfigError
+from slmsearch.foreign import without_credentials
 from slmsearch.generate.writer import Sampling, Writer
 from slmsearch.planner.numbers import format_number, last_number
 from slmsearch.planner.prompt import make_worker_prompt
@@ -62,7 +63,7 @@ def make_served_worker(config: WorkerConfig) -> ConcurrentWorker:
 
     url = config.base_url or DEFAULT_URLS[config.kind]
     key = config.api_key.get_secret_value() if config.api_key else "none"
-    client = make_openai(url, key, config.timeout_s, 3)
+    client, place = make_openai(url, key, config.timeout_s, 3), without_credentials(url)
 
     def solve_one(task: Task) -> Solution:
         messages = [dict(message) for message in make_worker_prompt(task)]
@@ -75,9 +76,9 @@ def make_served_worker(config: WorkerConfig) -> ConcurrentWorker:
                 max_tokens=config.max_new_tokens,
             )
         except OpenAIError as error:
-            return Solution(None, 0, f"worker: {type(error).__name__} from {url}: {error}"[:300])
+            return Solution(None, 0, without_credentials(f"worker: {type(error).__name__} from {place}: {error}", key)[:300])
         if not reply.choices:
-            return Solution(None, 0, f"worker: {url} sent a reply without choices")
+            return Solution(None, 0, f"worker: {place} sent a reply without choices")
         return _read(reply.choices[0].message.content or "", reply.usage.total_tokens if reply.usage else 0, "")
 
-    return ConcurrentWorker(f"{config.kind}:{config.model}@{url}", solve_one, config.concurrency)
+    return ConcurrentWorker(f"{config.kind}:{config.model}@{place}", solve_one, config.concurrency)

@@ -19,6 +19,7 @@ from slmsearch.config import RetrievalConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.store import read_manifest, read_pages
 from slmsearch.errors import IndexUnusableError
+from slmsearch.foreign import without_credentials
 from slmsearch.retrieval import versions
 from slmsearch.retrieval.chroma import Place, Server, fill_collection, update_collection, verify_collection
 from slmsearch.retrieval.embed import Embedder, Progress, Vectors, load_embedder
@@ -147,7 +148,7 @@ def _build_version(
             embedded=embedded,
             base=base,
             stale=stale,
-            chroma_url=config.chroma_url,
+            chroma_url=config.chroma_url and without_credentials(config.chroma_url),
             files_key=versions.files_key(staging),
             recall=round(verify_collection(place, content.rows, vectors), 4),
             seconds=round(time.monotonic() - start, 2),

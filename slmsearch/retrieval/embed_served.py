@@ -10,6 +10,7 @@ import numpy as np
 
 from slmsearch.config import EmbedderConfig
 from slmsearch.errors import EmbedderError
+from slmsearch.foreign import without_credentials
 from slmsearch.retrieval.embed import Progress, RememberingEmbedder, Vectors, valid_text
 
 TIMEOUT_S = 60.0
@@ -55,8 +56,8 @@ class ServedEmbedder(RememberingEmbedder):
 
         from slmsearch.http_client import make_client
 
-        key = self._config.api_key
-        headers = {"Authorization": f"Bearer {key.get_secret_value()}"} if key else {}
+        key = self._config.api_key.get_secret_value() if self._config.api_key else None
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
         body = {"model": self._config.model, "input": texts, "encoding_format": "float"}
         try:
             with make_client(TIMEOUT_S) as client:
@@ -65,7 +66,7 @@ class ServedEmbedder(RememberingEmbedder):
             rows = response.json()["data"]
             vectors = _unit_vectors([row["embedding"] for row in sorted(rows, key=lambda row: row["index"])])
         except httpx.HTTPStatusError as error:
-            detail = " ".join(error.response.text.split())[:200]
+            detail = without_credentials(" ".join(error.response.text.split()), key)[:200]
             raise EmbedderError(f"embedder at {self._url} answered {error.response.status_code} ({detail}); check model and key") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise EmbedderError(f"embedder at {self._url} cannot be reached ({error}); start the server or correct base_url") from error

@@ -1,12 +1,14 @@
 """The store of MLflow: its address, its errors as ours, and the names of our tags in it."""
 
 import functools
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
+from urllib.parse import unquote, urlsplit
 
 import mlflow
 from mlflow.exceptions import MlflowException
@@ -14,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
+from slmsearch.foreign import without_credentials
 from tasks.owners import one_line
 
 P = ParamSpec("P")
@@ -69,5 +72,16 @@ def _undisturbed() -> Iterator[None]:
 
 
 def tracking_uri(config: RunConfig) -> str:
-    """Return the address of the store: the configured one, or SQLite in `paths.mlruns_dir`."""
-    return config.tracking.uri or f"sqlite:///{Path(config.paths.mlruns_dir).resolve()}/mlflow.db"
+    """Return the address of the store: the configured one, or SQLite in `paths.mlruns_dir`.
+
+    User and password of an HTTP server go to MLflow by its own variables: it writes addresses into messages.
+    """
+    uri = config.tracking.uri
+    if uri and uri.startswith(("http://", "https://")) and (plain := without_credentials(uri)) != uri:
+        parts = urlsplit(uri)
+        os.environ["MLFLOW_TRACKING_USERNAME"], os.environ["MLFLOW_TRACKING_PASSWORD"] = (
+            unquote(parts.username or ""),
+            unquote(parts.password or ""),
+        )
+        return plain
+    return uri or f"sqlite:///{Path(config.paths.mlruns_dir).resolve()}/mlflow.db"

@@ -55,6 +55,8 @@ class Tracker:
             ServiceError: the store cannot be reached or read.
         """
         mlruns_dir.mkdir(parents=True, exist_ok=True)
+        if uri.startswith("sqlite:///"):
+            Path(uri.removeprefix("sqlite:///")).touch(mode=0o600)
         require_reachable(uri)
         mlflow.set_tracking_uri(uri)
         self.uri = uri

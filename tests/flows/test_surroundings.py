@@ -1,9 +1,16 @@
 """What libraries find in the environment, and on disk."""
 
+import io
+import logging
 import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
+import pytest
+
+import flows.surroundings
 from flows.surroundings import prepare_surroundings
 from slmsearch.config import RunConfig
 
@@ -23,3 +30,62 @@ def test_what_the_user_has_set_stands(tmp_path: Path) -> None:
         prepare_surroundings(RunConfig(), {"PREFECT_HOME": str(tmp_path / "elsewhere"), "MLFLOW_LOGGING_LEVEL": "INFO"})
         assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "3"
         assert os.environ["MLFLOW_LOGGING_LEVEL"] == "INFO"
+
+
+@pytest.fixture
+def logged() -> Iterator[io.StringIO]:
+    """What a logger of a library writes, with the record factory put back afterwards."""
+    factory, stream = logging.getLogRecordFactory(), io.StringIO()
+    logger, handler = logging.getLogger("some.library"), logging.StreamHandler(stream)
+    logger.addHandler(handler)
+    try:
+        yield stream
+    finally:
+        logger.removeHandler(handler)
+        logging.setLogRecordFactory(factory)
+
+
+def test_no_log_holds_a_secret(logged: io.StringIO, isolated_environment: Path) -> None:
+    prepare_surroundings(
+        RunConfig.model_validate({"judge": {"api_key": "PLANTEDSECRET", "base_url": "http://u:PLANTEDPASSWORD@host/v1"}}), {}
+    )
+    log = logging.getLogger("some.library")
+    log.warning("asking %s with %s", "http://u:PLANTEDPASSWORD@host/v1", "Bearer PLANTEDSECRET")
+    try:
+        try:
+            raise ValueError("Illegal header value b'Bearer PLANTEDSECRET\\n'")
+        except ValueError as error:
+            raise RuntimeError("http://u:PLANTEDPASSWORD@host/v1/models answered 401") from error
+    except RuntimeError:
+        log.exception("it failed")
+    text = logged.getvalue()
+    assert "PLANTED" not in text
+    for told in ("asking http://host/v1 with Bearer", "Illegal header value", "http://host/v1/models answered 401", "Traceback"):
+        assert told in text
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_data_directories_and_databases_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = RunConfig.model_validate({"paths": {"data_dir": str(tmp_path / "data"), "mlruns_dir": str(tmp_path / "mlruns")}})
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "data" / "prefect"))
+    before = os.umask(0o022)
+    try:
+        prepare_surroundings(config, {})
+        directories = [tmp_path / "data", tmp_path / "mlruns", tmp_path / "data" / "prefect"]
+        assert [mode(path) for path in directories] == [0o700] * 3, "as they are made"
+        databases = [tmp_path / "data/prefect/prefect.db", tmp_path / "mlruns/mlflow.db", tmp_path / "data/judge/verdicts.sqlite"]
+        for path in [*directories, *databases]:
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        prepare_surroundings(config, {})
+        assert [mode(path) for path in databases] == [0o600] * 3
+        assert [mode(path) for path in directories] == [0o755] * 3, "what the user made elsewhere is the user's to decide"
+        monkeypatch.setattr(flows.surroundings, "find_project_root", lambda: tmp_path)
+        prepare_surroundings(config, {})
+        assert [mode(path) for path in directories] == [0o700] * 3, "those of the checkout are closed"
+    finally:
+        os.umask(before)

@@ -1,6 +1,7 @@
-"""Whoever asks a server that settings name follows it nowhere, and reads no answer without end."""
+"""Whoever asks a server that settings name follows it nowhere, reads no answer without end, and repeats no key that it sends back."""
 
 import gzip
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -8,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from slmsearch import http_client
 from slmsearch.config import EmbedderConfig, JudgeConfig, WorkerConfig
@@ -22,6 +24,7 @@ from slmsearch.retrieval.embed_served import ServedEmbedder
 from slmsearch.serve.probe import answers, list_models
 
 LIMIT = 1 << 20
+KEY, PASSWORD = "PLANTEDKEY", "PLANTEDPASSWORD"
 
 
 class Hostile(ThreadingHTTPServer):
@@ -56,6 +59,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+        elif self.server.manner == "echo":
+            body = json.dumps({"error": {"message": f"wrong key {KEY}"}}).encode()
+            self.send_response(401)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
         else:
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
@@ -82,22 +91,23 @@ def servers() -> Iterator[tuple[Hostile, Hostile]]:
 
 
 def judge(kind: Any) -> Callable[[str], object]:
-    return lambda url: make_client(JudgeConfig(kind=kind, base_url=url, timeout_s=20, require_qualified=False)).ask("right?")
+    settings = {"kind": kind, "api_key": SecretStr(KEY), "timeout_s": 20, "require_qualified": False}
+    return lambda url: make_client(JudgeConfig(base_url=url, **settings)).ask("right?")
 
 
 def write(url: str) -> object:
-    writer = OpenAIWriter("m", f"{url}/v1")
+    writer = OpenAIWriter("m", f"{url}/v1", KEY)
     writer._client = writer._client.with_options(max_retries=0)
     writer.open([[{"role": "user", "content": "hello"}]], Sampling())
     return refuse(writer.write([0], [None], [8])[0].failure)
 
 
 def embed(url: str) -> object:
-    return ServedEmbedder(EmbedderConfig(kind="openai", base_url=url, model="m")).encode_queries(["mill"])
+    return ServedEmbedder(EmbedderConfig(kind="openai", base_url=url, api_key=SecretStr(KEY), model="m")).encode_queries(["mill"])
 
 
 def solve(url: str) -> object:
-    worker = make_served_worker(WorkerConfig(kind="openai", base_url=f"{url}/v1", model="m"))
+    worker = make_served_worker(WorkerConfig(kind="openai", base_url=f"{url}/v1", api_key=SecretStr(KEY), model="m"))
     return refuse(worker.solve([solve_directly("1 + 1")])[0].failure)
 
 
@@ -113,7 +123,7 @@ def probe(url: str) -> object:
     return None
 
 
-CALLERS = [judge("openai"), judge("ollama"), write, solve, embed, lambda url: find_model(f"{url}/v1"), probe]
+CALLERS = [judge("openai"), judge("ollama"), write, solve, embed, lambda url: find_model(f"{url}/v1", KEY), probe]
 IDS = ["openai judge", "ollama judge", "policy", "worker", "embedder", "model list", "probe"]
 
 
@@ -129,3 +139,14 @@ def test_a_server_gets_no_further_and_no_longer_than_it_may(servers, monkeypatch
     assert "\n" not in str(raised.value)
     assert server.asked and not elsewhere.asked
     assert server.sent <= server.asked * 8 * LIMIT  # what lies in buffers on the way is sent, too
+
+
+@pytest.mark.parametrize("call", CALLERS, ids=IDS)
+def test_a_key_that_a_server_sends_back_and_a_password_in_its_address_are_not_repeated(servers, monkeypatch, call: Any) -> None:
+    monkeypatch.setattr("openai._base_client.BaseClient._calculate_retry_timeout", lambda *args, **kwargs: 0.0)
+    server, _ = servers
+    server.manner = "echo"
+    with pytest.raises(SlmSearchError) as raised:
+        call(server.url.replace("//", f"//user:{PASSWORD}@"))
+    assert server.asked
+    assert "PLANTED" not in str(raised.value)

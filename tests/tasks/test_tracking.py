@@ -13,6 +13,7 @@ from typing import Any
 import mlflow
 import pytest
 
+from flows.look import mlflow_run_url
 from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
 from slmsearch.errors import ServiceError
 from tasks import owners, tracking
@@ -53,6 +54,15 @@ def test_the_default_store_is_sqlite_beside_its_artifacts(tmp_path: Path) -> Non
     config = RunConfig(paths=PathsConfig(mlruns_dir=str(tmp_path)))
     assert tracking.tracking_uri(config) == f"sqlite:///{tmp_path}/mlflow.db"
     assert tracking.tracking_uri(RunConfig(tracking=TrackingConfig(uri="http://host:1"))) == "http://host:1"
+
+
+def test_user_and_password_of_an_mlflow_server_go_to_mlflow_by_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
+        monkeypatch.setenv(name, "")
+    config = RunConfig(tracking=TrackingConfig(uri="http://me:a%40b@host:1/mlflow"))
+    assert tracking.tracking_uri(config) == "http://host:1/mlflow"
+    assert (os.environ["MLFLOW_TRACKING_USERNAME"], os.environ["MLFLOW_TRACKING_PASSWORD"]) == ("me", "a@b")
+    assert mlflow_run_url(config, "1", "r", None) == "http://host:1/mlflow/#/experiments/1/runs/r"
 
 
 def test_artifacts_lie_where_the_store_is_whatever_the_current_directory(tracker: Tracker, store: Path) -> None:

@@ -91,6 +91,7 @@ PLANTED = {
     "disk full": (replace(SOUND, free_bytes={"data": 1 << 28}), "error", "data has 0.2 GB free"),
     "disk low": (replace(SOUND, free_bytes={"data": 2 << 30}), "warning", "data has 2.0 GB free"),
     "read-only": (replace(SOUND, unwritable=("data",)), "error", "cannot be written to"),
+    "open": (replace(SOUND, entered_by_others=("data",)), "warning", "other users of this machine may read data"),
     "half-written": (replace(SOUND, abandoned=(Path(".tmp-x-1"),)), "warning", "half-written"),
     "dead record": (replace(SOUND, dead_records=(Path("up.json"),)), "warning", "its process is gone"),
     "broken off": (replace(SOUND, dead_locks=(Path("training/abc"),)), "info", "abc was broken off"),

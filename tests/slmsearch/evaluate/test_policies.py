@@ -8,7 +8,7 @@ from pydantic import SecretStr
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.errors import ConfigError
 from slmsearch.evaluate.baselines import RetrieveThenAnswer
-from slmsearch.evaluate.policies import describe_policy, make_policy_writer, parse_policy
+from slmsearch.evaluate.policies import PolicySpec, describe_policy, make_policy_writer, parse_policy
 from slmsearch.generate.scripted import RandomWriter, ScriptedWriter
 from tests.slmsearch.evaluate.corpus import make_toolbox
 
@@ -85,3 +85,8 @@ def test_writers_of_baselines() -> None:
     retrieve = make_policy_writer(parse_policy("retrieve-then-answer", CONFIG), make_toolbox(), RunConfig())
     assert type(retrieve) is ScriptedWriter
     assert isinstance(retrieve._script, RetrieveThenAnswer)
+
+
+def test_a_served_policy_is_described_without_the_password_in_its_address() -> None:
+    spec = PolicySpec("m", PolicyConfig(model="m", base_url="http://user:secret@x/v1"))
+    assert describe_policy(spec, RunConfig()) == {"served": "m", "base_url": "http://x/v1"}

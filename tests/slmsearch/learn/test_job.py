@@ -6,7 +6,8 @@ import pytest
 from pydantic import SecretStr
 
 from slmsearch.config import EmbedderConfig, JudgeConfig, PolicyConfig, RetrievalConfig, RunConfig
-from slmsearch.learn.job import TrainJob, make_job, split_secrets, train_key
+from slmsearch.config.secrets import split_secrets
+from slmsearch.learn.job import TrainJob, make_job, train_key
 from slmsearch.learn.models import model_hash
 
 
