@@ -4,9 +4,19 @@ import re
 import unicodedata
 
 _UNSURE = re.compile("[^\\n\\t -~]")
-_SHOWN = frozenset("\u200c\u200d\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd")
-"""Characters of category Cf that scripts need: the joiners of Persian, of Indic scripts and of emoji, and number signs, which are seen."""
+_SHOWN = frozenset("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd")
+"""Characters of category Cf that are seen: number signs."""
+_JOINERS = frozenset("\u200c\u200d")
+_JOINED = frozenset({"Lo", "Lm", "Mn", "Mc", "So", "Sk"})
+"""Categories of what a joiner stands after: letters and marks of scripts that join, emoji."""
+_STYLES = frozenset("\ufe0e\ufe0f")
+"""They choose between the two looks of a symbol, as text and as emoji."""
+_STYLED = frozenset({"So", "Sm", "Sk", "Po", "Nd"})
 _HIDDEN = frozenset({"Cc", "Cf", "Zl", "Zp"})
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8\U0001d159\U000e0000-\U000e0fff]"
+)
+"""Characters of other categories that show nothing: variation selectors, fillers, the empty Braille pattern."""
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
 
 
@@ -25,10 +35,18 @@ def one_line(text: str) -> str:
 
 def _show(found: re.Match[str]) -> str:
     character = found[0]
-    category = unicodedata.category(character)
-    if category == "Cs":
+    if unicodedata.category(character) == "Cs":
         return "\ufffd"
-    return f"⟨U+{ord(character):04X}⟩" if category in _HIDDEN and character not in _SHOWN else character
+    return f"⟨U+{ord(character):04X}⟩" if _is_hidden(found.string, found.start()) else character
+
+
+def _is_hidden(text: str, position: int) -> bool:
+    """Say whether a character shows nothing. Joiners and styles are part of a sign where one of them follows it, and no message in many."""
+    character = text[position]
+    if character in _JOINERS or character in _STYLES:
+        bases = _JOINED if character in _JOINERS else _STYLED
+        return position == 0 or unicodedata.category(text[position - 1]) not in bases or _is_hidden(text, position - 1)
+    return (unicodedata.category(character) in _HIDDEN and character not in _SHOWN) or _BLANK.match(character) is not None
 
 
 def without_credentials(text: str, key: str | None = None) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from slmsearch.config import DocumentsConfig
 from slmsearch.corpus.documents.processes import ReadingProcess
-from slmsearch.corpus.documents.reader import HTML, MARKDOWN, MAX_CHARS, PDF, SUFFIXES, Document, convert_text
+from slmsearch.corpus.documents.reader import HTML, MARKDOWN, MAX_CHARS, PDF, SUFFIXES, Document, convert_text, read_inside
 from slmsearch.corpus.documents.skipped import NotTakenError, OnSkip, Reason, Skipped, printable
 from slmsearch.corpus.documents.text import decode_utf8
 from slmsearch.corpus.pages import Page
@@ -113,27 +113,27 @@ def read_folder(folder: Path, config: DocumentsConfig, on_skip: OnSkip) -> list[
             try:
                 if entry.reason is not None:
                     raise NotTakenError(entry.reason, entry.detail)
-                pages.append(_page(entry.path, ids[entry.place], read_file(entry.path, process)))
+                pages.append(_page(entry.path, ids[entry.place], read_file(entry.path, folder, process)))
             except NotTakenError as error:
                 on_skip(Skipped(printable(entry.place), str(error.reason), error.detail))
     return pages
 
 
-def read_file(path: Path, process: ReadingProcess) -> Document:
-    """Read a document: UTF-8 text here, all that takes a parser or a guess in the process.
+def read_file(path: Path, root: Path, process: ReadingProcess) -> Document:
+    """Read a document of a folder: UTF-8 text here, all that takes a parser or a guess in the process.
 
     Raises:
         NotTakenError: it cannot be read.
     """
     suffix = path.suffix.lower()
     if suffix in HTML or suffix in PDF:
-        return process.read(path)
+        return process.read(path, root)
     try:
-        text = decode_utf8(path.read_bytes())
+        text = decode_utf8(read_inside(path, root))
     except OSError as error:
         raise NotTakenError(Reason.UNREADABLE, error.strerror or str(error)) from error
     if text is None or not text.strip() or len(text) > MAX_CHARS:
-        return process.read(path)
+        return process.read(path, root)
     return convert_text(text, suffix)
 
 

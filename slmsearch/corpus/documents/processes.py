@@ -33,8 +33,8 @@ class ReadingProcess:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
 
-    def read(self, path: Path) -> Document:
-        """Read a document.
+    def read(self, path: Path, root: Path) -> Document:
+        """Read a document of a folder.
 
         Raises:
             NotTakenError: it cannot be read, or reading it took too long or brought the process down.
@@ -45,7 +45,8 @@ class ReadingProcess:
             timeout_s += START_S
         assert self._process is not None and self._process.stdin is not None
         try:
-            self._process.stdin.write(os.fsencode(path.absolute()).hex().encode() + b"\n")
+            told = " ".join(os.fsencode(place.absolute()).hex() for place in (path, root))
+            self._process.stdin.write(told.encode() + b"\n")
             self._process.stdin.flush()
             line = self._answers.get(timeout=timeout_s)
         except (queue.Empty, BrokenPipeError) as error:

@@ -1,12 +1,15 @@
 """Reading one document; and the program around it that reads many in a process of its own (`processes.py` starts it).
 
 A parser may loop, use up memory or crash on a file that was made to do so, or is only broken. There it ends nothing but itself.
-It is told a path a line and answers a JSON object a line.
+It is told a path and its folder a line and answers a JSON object a line.
 """
 
+import errno
 import json
 import os
+import stat
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,14 +34,44 @@ class Document(NamedTuple):
     """Markdown."""
 
 
-def read_document(path: Path) -> Document:
-    """Read a document by its suffix.
+def read_inside(path: Path, root: Path) -> bytes:
+    """Read a file of a folder, whatever has become of it since it was listed: what is opened lies in the folder.
+
+    Raises:
+        NotTakenError: it leads out of the folder, or is no file any more.
+        OSError: it cannot be read.
+    """
+    inside = root.resolve()
+    target = path.resolve()
+    if not target.is_relative_to(inside):
+        raise NotTakenError(Reason.OUTSIDE)
+    with ExitStack() as opened:
+        here = os.open(inside, os.O_RDONLY | os.O_DIRECTORY)
+        opened.callback(os.close, here)
+        *folders, name = target.relative_to(inside).parts
+        try:
+            for part in folders:
+                here = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+                opened.callback(os.close, here)
+            # A pipe in its place would be waited for.
+            file = opened.enter_context(os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=here), "rb"))
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):  # a link, since a moment ago
+                raise NotTakenError(Reason.OUTSIDE) from error
+            raise
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise NotTakenError(Reason.SPECIAL)
+        return file.read()
+
+
+def read_document(path: Path, root: Path) -> Document:
+    """Read a document of a folder by its suffix.
 
     Raises:
         NotTakenError: it cannot be read, or holds nothing to be read.
     """
     try:
-        document = _convert(path.read_bytes(), path.suffix.lower())
+        document = _convert(read_inside(path, root), path.suffix.lower())
     except NotTakenError:
         raise
     except OSError as error:
@@ -83,7 +116,7 @@ def serve() -> None:
     sys.setrecursionlimit(10_000)
     for line in sys.stdin.buffer:
         try:
-            answer: dict[str, Any] = read_document(Path(os.fsdecode(bytes.fromhex(line.decode()))))._asdict()
+            answer: dict[str, Any] = read_document(*(Path(os.fsdecode(bytes.fromhex(path))) for path in line.decode().split()))._asdict()
         except NotTakenError as error:
             answer = {"reason": error.reason, "detail": error.detail}
         answers.write(json.dumps(answer).encode() + b"\n")

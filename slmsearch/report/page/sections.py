@@ -11,13 +11,17 @@ from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.statistics import wilson_interval
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.foreign import visible
+from slmsearch.planner.worker import COMBINE, DIRECT_SOLUTION, SUBPROBLEM
 from slmsearch.report.cells import NONE, number, percent
 from slmsearch.report.page.charts import Bar, Line, interval_chart, line_chart, smooth
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
 from slmsearch.report.page.suspects import RULES, count_suspects
 from slmsearch.report.tables import Table, breakage_table, comparison_table, results_table, slices_table
 from slmsearch.searcher.episode import StopReason
+from slmsearch.searcher.tools import TOOL_NAMES
 
+TOOLS = (*TOOL_NAMES, SUBPROBLEM, COMBINE, DIRECT_SOLUTION)
+"""Names under which calls are counted."""
 MAX_SLICES = 16
 """Slices drawn as intervals; the table holds all."""
 CURVES = (
@@ -170,8 +174,10 @@ def _distribution(rows: Sequence[EpisodeRow], most: int) -> list[tuple[float, fl
 
 
 def _tools_table(evaluations: Mapping[str, Evaluation]) -> Table:
+    # A program may call by any name; what is no tool is counted as one.
     counts = {
-        name: Counter(call.name for episode in evaluation.episodes for call in episode.calls) for name, evaluation in evaluations.items()
+        name: Counter(call.name if call.name in TOOLS else "(no tool)" for episode in evaluation.episodes for call in episode.calls)
+        for name, evaluation in evaluations.items()
     }
     tools = list(dict.fromkeys(tool for count in counts.values() for tool in count))
     cells = tuple(

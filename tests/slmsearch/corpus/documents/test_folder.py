@@ -4,6 +4,7 @@ import os
 import random
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from slmsearch.corpus.documents import folder as module
 from slmsearch.corpus.documents import processes
 from slmsearch.corpus.documents.folder import make_ids
 from slmsearch.corpus.documents.processes import ReadingProcess
+from slmsearch.corpus.documents.reader import read_inside
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.sections import split_sections
 from slmsearch.corpus.store import build_corpus, read_pages
@@ -78,17 +80,62 @@ def test_links_to_files_stay_in_the_folder(tmp_path: Path):
         }  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["a.md", "a.html", "sub/a.md", "sub/a.html"])
+def test_a_file_that_becomes_a_link_after_it_was_listed_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
+    folder, outside = tmp_path / "docs", tmp_path / "outside"
+    for place in (folder / "sub", outside):
+        place.mkdir(parents=True)
+    (outside / Path(name).name).write_text("SECRET")
+    (folder / name).write_text("harmless")
+
+    def list_and_swap(*arguments: Any) -> Any:
+        found = list_folder(*arguments)
+        (folder / name).unlink()
+        if name.startswith("sub/"):
+            (folder / "sub").rmdir()
+            (folder / "sub").symlink_to(outside)
+        else:
+            (folder / name).symlink_to(outside / name)
+        return found
+
+    list_folder = module.list_folder
+    monkeypatch.setattr(module, "list_folder", list_and_swap)
+    pages, (skipped,) = read(folder)
+    assert not pages
+    assert (skipped.path, skipped.reason) == (name, Reason.OUTSIDE)
+
+
+def test_what_is_opened_lies_in_the_folder_even_if_it_changes_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder, outside = tmp_path / "docs", tmp_path / "outside"
+    for place in (folder / "sub", outside):
+        place.mkdir(parents=True)
+        (place / "a.md").write_text("SECRET" if place == outside else "harmless")
+    resolve = Path.resolve
+
+    def resolve_and_swap(path: Path, strict: bool = False) -> Path:
+        found = resolve(path, strict)
+        if path.name == "a.md":  # between the check and the opening
+            (folder / "sub").rename(folder / "gone")
+            (folder / "sub").symlink_to(outside)
+        return found
+
+    monkeypatch.setattr(Path, "resolve", resolve_and_swap)
+    with pytest.raises(NotTakenError) as raised:
+        read_inside(folder / "sub" / "a.md", folder)
+    assert raised.value.reason is Reason.OUTSIDE
+
+
 def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "a.md").write_text("a")
     (tmp_path / "b.md").write_text("b")
-    real = Path.read_bytes
+    real = os.open
 
-    def refuse(path: Path) -> bytes:
-        if path.name == "a.md":
+    def refuse(path: str | Path, *arguments: int, **named: int) -> int:
+        if str(path) == "a.md":
             raise PermissionError(13, "Permission denied")
-        return real(path)
+        return real(path, *arguments, **named)
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     pages, (skipped,) = read(tmp_path)
     assert list(pages) == ["b"]
     assert (skipped.path, skipped.reason, skipped.detail) == ("a.md", Reason.UNREADABLE, "Permission denied")
@@ -122,20 +169,20 @@ def test_a_slow_document_is_left_out_and_the_next_is_read(tmp_path: Path, monkey
     monkeypatch.setattr(processes, "START_S", 0.0)
     with ReadingProcess(timeout_s=0.0) as process:
         with pytest.raises(NotTakenError) as raised:
-            process.read(tmp_path / "a.html")
+            process.read(tmp_path / "a.html", tmp_path)
         assert raised.value.reason is Reason.SLOW
         monkeypatch.setattr(processes, "START_S", 60.0)
-        assert process.read(tmp_path / "b.html").content == "two"
+        assert process.read(tmp_path / "b.html", tmp_path).content == "two"
         process._process.kill()
         process._process.wait()
-        assert process.read(tmp_path / "a.html").content == "one", "a process that died is started again"
+        assert process.read(tmp_path / "a.html", tmp_path).content == "one", "a process that died is started again"
 
 
 def test_a_crash_is_the_documents_fault_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "a.html").write_text("<p>one")
     monkeypatch.setattr(processes.reader, "__name__", "slmsearch.no_such_module")
     with ReadingProcess(timeout_s=60) as process, pytest.raises(NotTakenError) as raised:
-        process.read(tmp_path / "a.html")
+        process.read(tmp_path / "a.html", tmp_path)
     assert raised.value.reason is Reason.CRASHED
 
 

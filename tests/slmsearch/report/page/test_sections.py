@@ -7,6 +7,8 @@ from slmsearch.evaluate.store import Evaluation
 from slmsearch.judge.qualify import JudgeState, Outcome, Qualification, summarise_qualification
 from slmsearch.report.page.results import AFTER
 from slmsearch.report.page.sections import Part, run_parts
+from slmsearch.searcher.episode import ToolCall
+from slmsearch.searcher.tools import TOOL_NAMES
 from tests.slmsearch.evaluate.builders import fail, make
 from tests.slmsearch.report.page.synthetic import make_run
 
@@ -45,6 +47,19 @@ def test_suspects_are_counted_by_policy_and_none_is_said() -> None:
     table = part(replace(honest, evaluations=evaluations), "suspects").blocks[0].table
     assert table is not None
     assert (table.headers[2:], table.rows[0][2:]) == (("before", "after"), ("0", "1 (20.0 %)"))
+
+
+def test_names_that_are_no_tool_are_one_column() -> None:
+    run = make_run()
+    evaluation = run.evaluations[AFTER]
+    episodes = [
+        replace(episode, turns=(replace(episode.turns[0], call=ToolCall(f"invented_{i}_{'x' * 500}", "a")), *episode.turns[1:]))
+        for i, episode in enumerate(evaluation.episodes)
+    ]
+    shown = replace(run, evaluations={**run.evaluations, AFTER: replace(evaluation, episodes=tuple(episodes))})
+    (table,) = (block.table for block in part(shown, "calls").blocks if block.caption == "Calls per episode by tool")
+    assert table is not None
+    assert set(table.headers) <= {"policy", *TOOL_NAMES, "(no tool)", "of all, unserved"}
 
 
 def test_where_every_episode_failed_nothing_is_divided_by_nothing() -> None:
