@@ -37,7 +37,8 @@ from slmsearch.retrieval.embed import Embedder, Vectors, load_embedder
 from slmsearch.retrieval.embed_local import find_model
 from slmsearch.retrieval.embed_precision import FAST_FLAGS
 from slmsearch.retrieval.lexical import build_lexical
-from slmsearch.retrieval.passages import Passage, make_passages, row_keys
+from slmsearch.retrieval.passages import Passage, make_passages
+from slmsearch.retrieval.vectors import vector_keys
 
 PEER_BATCH = 5_000
 """Chroma takes 5,461 at most."""
@@ -144,7 +145,7 @@ def build_ours(embedder: Embedder, passages: Sequence[Passage], config: Retrieva
         started, cpu = time.perf_counter(), time.process_time()
         vectors = embedder.encode([passage.text for passage in passages])
         encoded = time.perf_counter()
-        fill_collection(Path(directory) / "chroma", passages, row_keys(passages), vectors, config)
+        fill_collection(Path(directory) / "chroma", vector_keys(vectors), vectors, config)
         build_lexical((passage.text for passage in passages), Path(directory) / "lexical")
         return Built(time.perf_counter() - started, encoded - started, time.process_time() - cpu, vectors)
 

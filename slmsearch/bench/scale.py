@@ -29,6 +29,7 @@ from slmsearch.retrieval.chroma import SCORE_TOLERANCE, nearest_keys, opened_col
 from slmsearch.retrieval.embed import Embedder, Progress, RememberingEmbedder, Vectors
 from slmsearch.retrieval.open import open_index
 from slmsearch.retrieval.search import CANDIDATES, EXACT_LIMIT, SearchIndex
+from slmsearch.retrieval.vectors import RowsByKey
 
 SECTIONS_PER_PAGE = 5.9
 """Of the generated world, the title section included."""
@@ -253,15 +254,14 @@ def _graph_recall(index: SearchIndex, texts: Sequence[str]) -> float:
     the true ones counts as one of them.
     """
     queries = index._embedder.encode_queries(texts)
-    keys = versions.read_keys(index.directory)[1]
-    order = np.argsort(keys, kind="stable")
+    by_key = RowsByKey(versions.read_keys(index.directory)[1])
     vectors = np.load(index.directory / versions.VECTORS, mmap_mode="r")
     similarity = np.concatenate([vectors[start : start + BLOCK] @ queries.T for start in range(0, len(vectors), BLOCK)])
     bounds = np.partition(similarity, len(vectors) - NEIGHBOURS, axis=0)[len(vectors) - NEIGHBOURS] - SCORE_TOLERANCE
     hits = 0
     with opened_collection(index.directory / versions.CHROMA) as collection:
         for position, query in enumerate(queries):
-            rows = order[np.searchsorted(keys, nearest_keys(collection, query[None], CANDIDATES)[0], sorter=order)]
+            rows = by_key.of(nearest_keys(collection, query[None], CANDIDATES)[0])
             hits += min(NEIGHBOURS, int(np.sum(similarity[rows, position] >= bounds[position])))
     return hits / (NEIGHBOURS * len(texts))
 

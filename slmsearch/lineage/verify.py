@@ -153,7 +153,7 @@ def _chroma(place: Path) -> list[str]:
             with opened_collection(copied) as collection:
                 held = collection.get(include=["embeddings"])
         stored = np.asarray(held["embeddings"])[np.argsort([int(name, 16) for name in held["ids"]])]
-        vectors = vectors[np.argsort(versions.read_keys(place)[1])]
+        vectors = vectors[np.unique(versions.read_keys(place)[1], return_index=True)[1]]
     except Exception as error:  # Chroma reports damage in many ways
         return [f"cannot be read ({' '.join(str(error).split())[:120]})"]
     if stored.shape != vectors.shape:

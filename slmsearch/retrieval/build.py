@@ -10,7 +10,6 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,24 +23,24 @@ from slmsearch.retrieval import versions
 from slmsearch.retrieval.chroma import Place, Server, fill_collection, update_collection, verify_collection
 from slmsearch.retrieval.embed import Embedder, Progress, Vectors, load_embedder
 from slmsearch.retrieval.lexical import LEXICAL_VERSION, build_lexical
-from slmsearch.retrieval.passages import CHUNKER_VERSION, Passage, make_passages, row_keys, text_keys
-from slmsearch.retrieval.vectors import Keys, Known, partial_directory, remove_chunks, write_vectors
+from slmsearch.retrieval.passages import CHUNKER_VERSION, Passage, make_passages, text_keys
+from slmsearch.retrieval.vectors import Keys, Known, partial_directory, remove_chunks, vector_keys, write_vectors
 from slmsearch.retrieval.versions import IndexManifest
 from slmsearch.staging import publish, staging_directory
 
 BYTES_PER_VALUE = 10
 """Measured: `vectors.npy` holds 4, Chroma's files about 5."""
 BYTES_PER_CHAR = 4
-"""The lexical index, and the places in `passages.jsonl` and in Chroma's database."""
+"""The lexical index, and the places in `passages.jsonl`."""
 SPARE_BYTES = 32 << 20
 EARLIER_VERSIONS = 3
 """Versions whose vectors are taken over where the texts are the same; the current one comes first."""
 UPDATE_FROM = 20_000
-"""Passages; below, filling a collection takes seconds and a copy is not worth its traces."""
+"""Distinct vectors; below, filling a collection takes seconds and a copy is not worth its traces."""
 MAX_CHANGED = 0.1
-"""Part of the passages that may be new or gone when another version's graph is copied and brought up to date."""
+"""Part of the vectors that may be new or gone when another version's graph is copied and brought up to date."""
 MAX_STALE = 0.2
-"""Part of the passages that may have been dropped from a graph since it was built whole: each leaves a detour in it."""
+"""Part of the vectors that may have been dropped from a graph since it was built whole: each leaves a detour in it."""
 
 
 def index_key(pages_digest: str, config: RetrievalConfig, embedder: Embedder | None = None) -> str:
@@ -102,35 +101,24 @@ def chroma_place(version: Path, key: str, config: RetrievalConfig) -> Place:
     return Server(config.chroma_url, f"slmsearch-{key}", token)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """The passages of a version and what names them."""
-
-    library: Library
-    passages: list[Passage]
-    texts: Keys
-    rows: Keys
-
-
 def _build_version(
     corpus_dir: Path, target: Path, config: RetrievalConfig, embedder: Embedder, partial: Path, progress: Progress | None
 ) -> None:
     start = time.monotonic()
     library = Library(read_pages(corpus_dir))
     passages = list(make_passages(library, config.max_passage_chars))
-    content = _Rows(library, passages, text_keys(passages), row_keys(passages))
+    texts = text_keys(passages)
     earlier = _earlier_versions(target.parent, embedder)
     _require_space(target.parent, passages, earlier[0].dimension if earlier else embedder.dimension)
     with staging_directory(target.parent, target.name) as staging:
         known = [_known(target.parent / version.key) for version in earlier]
-        embedded = write_vectors(
-            staging / versions.VECTORS, content.texts, lambda row: passages[row].text, embedder, known, partial, progress
-        )
-        np.save(staging / versions.KEYS, np.stack([content.texts, content.rows], axis=1))
+        embedded = write_vectors(staging / versions.VECTORS, texts, lambda row: passages[row].text, embedder, known, partial, progress)
         _write_passages(staging / versions.PASSAGES, library, passages)
         build_lexical((passage.text for passage in passages), staging / versions.LEXICAL)
         vectors = np.load(staging / versions.VECTORS, mmap_mode="r")
-        base, stale = _store_vectors(staging, target, content, vectors, earlier, config)
+        keys = vector_keys(vectors)
+        np.save(staging / versions.KEYS, np.stack([texts, keys], axis=1))
+        base, stale = _store_vectors(staging, target, keys, vectors, earlier, config)
         place = chroma_place(staging, target.name, config)
         manifest = IndexManifest(
             key=target.name,
@@ -150,7 +138,7 @@ def _build_version(
             stale=stale,
             chroma_url=config.chroma_url and without_credentials(config.chroma_url),
             files_key=versions.files_key(staging),
-            recall=round(verify_collection(place, content.rows, vectors), 4),
+            recall=round(verify_collection(place, keys, vectors), 4),
             seconds=round(time.monotonic() - start, 2),
         )
         versions.write_manifest(staging, manifest)
@@ -170,21 +158,22 @@ def _known(version: Path) -> Known:
 
 
 def _store_vectors(
-    staging: Path, target: Path, content: _Rows, vectors: Vectors, earlier: Sequence[IndexManifest], config: RetrievalConfig
+    staging: Path, target: Path, keys: Keys, vectors: Vectors, earlier: Sequence[IndexManifest], config: RetrievalConfig
 ) -> tuple[str | None, int]:
-    """Fill the collection, or bring a copy of an earlier one up to date; return whose, and how many passages its graph has lost."""
+    """Fill the collection, or bring a copy of an earlier one up to date; return whose, and how many vectors its graph has lost."""
     place = chroma_place(staging, target.name, config)
-    for version in earlier if len(content.rows) >= UPDATE_FROM else ():
-        kept = versions.read_keys(target.parent / version.key)[1]
-        gone, new = np.setdiff1d(kept, content.rows), np.setdiff1d(content.rows, kept)
+    held = np.unique(keys)
+    for version in earlier if len(held) >= UPDATE_FROM else ():
+        kept = np.unique(versions.read_keys(target.parent / version.key)[1])
+        gone, new = np.setdiff1d(kept, held, assume_unique=True), np.setdiff1d(held, kept, assume_unique=True)
         same_graph = (version.hnsw_ef_construction, version.hnsw_max_neighbors) == (config.hnsw_ef_construction, config.hnsw_max_neighbors)
         stale = version.stale + len(gone)
-        close = len(gone) + len(new) <= MAX_CHANGED * len(content.rows) and stale <= MAX_STALE * len(content.rows)
+        close = len(gone) + len(new) <= MAX_CHANGED * len(held) and stale <= MAX_STALE * len(held)
         if isinstance(place, Path) and version.chroma_url is None and same_graph and close:
             shutil.copytree(target.parent / version.key / versions.CHROMA, place)
-            update_collection(place, content.passages, content.rows, vectors, kept)
+            update_collection(place, keys, vectors, kept)
             return version.key, stale
-    fill_collection(place, content.passages, content.rows, vectors, config)
+    fill_collection(place, keys, vectors, config)
     return None, 0
 
 

@@ -1,12 +1,12 @@
 """The Chroma collection of an index version: filling it, bringing a copy up to date, checking it, asking it.
 
-It lies in the version's directory, or on a Chroma server. It holds vectors and places; texts are left out: nobody asks for them, and
-Chroma's full-text index over them takes time and space. A `PersistentClient` serves one process and caches per path, so a directory
+It lies in the version's directory, or on a Chroma server. It holds each distinct vector once, under its key, and neither texts nor places,
+which `SearchIndex` knows by the key. A `PersistentClient` serves one process and caches per path, so a directory
 is never written again once it is published. Chroma's own embedding function is switched off: it would download a model.
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +19,14 @@ from numpy.typing import NDArray
 from slmsearch.config import RetrievalConfig
 from slmsearch.errors import IndexUnusableError
 from slmsearch.retrieval.embed import Vectors
-from slmsearch.retrieval.passages import Passage
-from slmsearch.retrieval.vectors import Keys, read_rows
+from slmsearch.retrieval.vectors import Keys, RowsByKey, read_rows
 
 COLLECTION = "passages"
 ADD_BATCH = 5000
 """Chroma takes 5,461 at most."""
 EF_SEARCH = 200
 SAMPLE = 64
-"""Passages whose neighbours are compared with brute force."""
+"""Vectors whose neighbours are compared with brute force."""
 NEIGHBOURS = 10
 MIN_RECALL = 0.9
 SCORE_TOLERANCE = 1e-4
@@ -72,27 +71,27 @@ def opened_collection(place: Place, config: RetrievalConfig | None = None) -> It
         client.close()
 
 
-def fill_collection(place: Place, passages: Sequence[Passage], keys: Keys, vectors: Vectors, config: RetrievalConfig) -> None:
-    """Create the collection and add every passage under its key."""
+def fill_collection(place: Place, keys: Keys, vectors: Vectors, config: RetrievalConfig) -> None:
+    """Create the collection and add each distinct vector under its key."""
     with opened_collection(place, config) as collection:
-        _add(collection, passages, keys, vectors, np.arange(len(passages)))
+        _add(collection, keys, vectors, distinct_rows(keys))
 
 
-def update_collection(place: Place, passages: Sequence[Passage], keys: Keys, vectors: Vectors, kept: Keys) -> None:
+def update_collection(place: Place, keys: Keys, vectors: Vectors, kept: Keys) -> None:
     """Make a copy of another version's collection this version's: drop what it has no more, add what is new.
 
     Args:
         place: the copy.
-        passages: of this version, with their keys and vectors.
-        keys: of `passages`.
-        vectors: of `passages`.
+        keys: of this version's vectors.
+        vectors: of this version, row by row.
         kept: keys of the version that was copied.
     """
     with opened_collection(place) as collection:
         gone = np.setdiff1d(kept, keys)
         for start in range(0, len(gone), ADD_BATCH):
             collection.delete(ids=[_id(key) for key in gone[start : start + ADD_BATCH]])
-        _add(collection, passages, keys, vectors, np.flatnonzero(~np.isin(keys, kept)))
+        rows = distinct_rows(keys)
+        _add(collection, keys, vectors, rows[~np.isin(keys[rows], kept)])
 
 
 def drop_collection(server: Server) -> None:
@@ -110,13 +109,13 @@ def verify_collection(place: Place, keys: Keys, vectors: Vectors) -> float:
         IndexUnusableError: a check failed.
     """
     with opened_collection(place) as collection:
-        count = collection.count()
-        if count != len(vectors):
-            raise IndexUnusableError(f"Chroma kept {count} of {len(vectors)} passages; run the build again")
+        count, rows = collection.count(), distinct_rows(keys)
+        if count != len(rows):
+            raise IndexUnusableError(f"Chroma kept {count} of {len(rows)} vectors; run the build again")
         stored = np.asarray(collection.get(ids=[_id(keys[0])], include=["embeddings"])["embeddings"])
         if stored.shape != (1, vectors.shape[1]):
             raise IndexUnusableError(f"Chroma kept vectors of {stored.shape[-1]} dimensions instead of {vectors.shape[1]}; build again")
-        recall = _measured_recall(collection, keys, vectors)
+        recall = _measured_recall(collection, keys, vectors, rows)
     if recall < MIN_RECALL:
         raise IndexUnusableError(f"Chroma finds only {recall:.0%} of the true neighbours; raise retrieval.hnsw_ef_construction")
     if isinstance(place, Path):
@@ -128,19 +127,20 @@ def verify_collection(place: Place, keys: Keys, vectors: Vectors) -> float:
 
 
 def nearest_keys(collection: Any, vectors: Vectors, count: int) -> list[NDArray[np.uint64]]:
-    """Return, for each vector, the keys of the passages that approximate search holds for nearest, ascending."""
+    """Return, for each vector, the keys of those that approximate search holds for nearest, ascending."""
     found = collection.query(query_embeddings=vectors, n_results=count, include=[])
     return [np.array(sorted(int(name, 16) for name in ids), dtype=np.uint64) for ids in found["ids"]]
 
 
-def _add(collection: Any, passages: Sequence[Passage], keys: Keys, vectors: Vectors, rows: NDArray[np.int64]) -> None:
+def distinct_rows(keys: Keys) -> NDArray[np.int64]:
+    """Return the first row of each key, ascending."""
+    return np.sort(np.unique(keys, return_index=True)[1])
+
+
+def _add(collection: Any, keys: Keys, vectors: Vectors, rows: NDArray[np.int64]) -> None:
     for start in range(0, len(rows), ADD_BATCH):
         batch = rows[start : start + ADD_BATCH]
-        collection.add(
-            ids=[_id(keys[row]) for row in batch],
-            embeddings=read_rows(vectors, batch),
-            metadatas=[{"page_id": passages[row].page_id, "section_id": passages[row].section_id} for row in batch],
-        )
+        collection.add(ids=[_id(keys[row]) for row in batch], embeddings=read_rows(vectors, batch))
 
 
 def _id(key: np.uint64) -> str:
@@ -176,23 +176,19 @@ def _found(client: Any, name: str, place: Place) -> Any:
         raise IndexUnusableError(f"{where} has no collection {name}; build the version again with `slmsearch index build`") from error
 
 
-def _measured_recall(collection: Any, keys: Keys, vectors: Vectors) -> float:
-    """Search for a sample of passages; a hit counts if it is as near as a true neighbour, whatever its key.
-
-    Passages with equal texts are equally near, so comparing keys would punish a correct index.
-    """
-    rows = np.unique(np.linspace(0, len(vectors) - 1, SAMPLE).astype(int))
-    # Among few passages everything is a neighbour; a third of them still says something.
-    k = min(NEIGHBOURS, -(-len(vectors) // 3))
-    sample = read_rows(vectors, rows)
-    nearest = np.full((k, len(rows)), -np.inf, dtype=np.float32)
-    for start in range(0, len(vectors), BLOCK):
-        similarity = np.concatenate([nearest, read_rows(vectors, slice(start, start + BLOCK)) @ sample.T])
+def _measured_recall(collection: Any, keys: Keys, vectors: Vectors, rows: NDArray[np.int64]) -> float:
+    """Search for a sample of the vectors at `rows`; a hit counts if it is as near as a true neighbour, whatever its key."""
+    sample = read_rows(vectors, rows[np.unique(np.linspace(0, len(rows) - 1, SAMPLE).astype(int))])
+    # Among few vectors everything is a neighbour; a third of them still says something.
+    k = min(NEIGHBOURS, -(-len(rows) // 3))
+    nearest = np.full((k, len(sample)), -np.inf, dtype=np.float32)
+    for start in range(0, len(rows), BLOCK):
+        similarity = np.concatenate([nearest, read_rows(vectors, rows[start : start + BLOCK]) @ sample.T])
         nearest = np.partition(similarity, len(similarity) - k, axis=0)[-k:]
     thresholds = nearest.min(axis=0) - SCORE_TOLERANCE
-    order = np.argsort(keys, kind="stable")
+    by_key = RowsByKey(keys[rows])
     hits = 0
     for position, found in enumerate(nearest_keys(collection, sample, k)):
-        found_rows = order[np.searchsorted(keys, np.unique(found), sorter=order)]
-        hits += int(np.sum(read_rows(vectors, found_rows) @ sample[position] >= thresholds[position]))
-    return hits / (len(rows) * k)
+        near = read_rows(vectors, rows[by_key.of(np.unique(found))])
+        hits += int(np.sum(near @ sample[position] >= thresholds[position]))
+    return hits / (len(sample) * k)

@@ -6,9 +6,7 @@ first 1,000 characters of each section 96 % and 46 %. Title and heading before t
 world from 19 % (text alone) to 54 %.
 """
 
-import hashlib
 import textwrap
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -17,6 +15,7 @@ from numpy.typing import NDArray
 
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.sections import own_texts
+from slmsearch.retrieval.vectors import hash_bytes
 
 CHUNKER_VERSION = 2
 """Part of the index key: raise it whenever passages of the same page come out otherwise."""
@@ -49,23 +48,7 @@ def make_passages(library: Library, max_chars: int) -> Iterator[Passage]:
 
 def text_keys(passages: Iterable[Passage]) -> NDArray[np.uint64]:
     """Hash each passage's text: passages with the same key have the same vector."""
-    return np.array([_hashed(passage.text) for passage in passages], dtype=np.uint64)
-
-
-def row_keys(passages: Iterable[Passage]) -> NDArray[np.uint64]:
-    """Name each passage by its text, its place, and how often both have come before; the same in every version that holds it."""
-    seen: Counter[int] = Counter()
-    keys = []
-    for passage in passages:
-        place = _hashed(passage.page_id, passage.section_id, passage.text)
-        keys.append(_hashed(str(place), str(seen[place])) if seen[place] else place)
-        seen[place] += 1
-    return np.array(keys, dtype=np.uint64)
-
-
-def _hashed(*parts: str) -> int:
-    """Hash to 64 bits: among a million texts the chance that any two share a hash is 3e-8."""
-    return int.from_bytes(hashlib.blake2b("\0".join(parts).encode(), digest_size=8).digest(), "big")
+    return np.array([hash_bytes(passage.text.encode()) for passage in passages], dtype=np.uint64)
 
 
 def _pieces(text: str, room: int) -> list[str]:

@@ -2,8 +2,9 @@
 
 A passage's score is `DENSE` times its cosine with the query plus `LEXICAL` times its BM25 score divided by the best passage's; a page
 counts by its best passage. Scores are rounded to 1e-5 and ties broken by page id, so rankings are deterministic: up to `EXACT_LIMIT`
-passages every one is compared. Above, Chroma's approximate search names candidates, those that BM25 could lift above them are added, and
-all are scored exactly; that is deterministic for one version, but another build of the same key may have other candidates at the far end.
+passages every one is compared. Above, Chroma's approximate search names vectors; the passages that have one of them and those that BM25
+could lift above them are scored exactly. That is deterministic for one version, but another build of the same key may have other
+candidates at the far end.
 
 The weights were chosen on one half of the SQuAD pack (by page, seed 0): first page right / gold section among five on the other half
 91.0 / 91.4 % for BM25 alone, 92.1 / 88.0 for the embeddings alone, 95.5 / 95.9 fused (`slmsearch bench fusion`).
@@ -29,6 +30,7 @@ from slmsearch.retrieval.chroma import Place, nearest_keys, opened_collection
 from slmsearch.retrieval.embed import Embedder, Vectors
 from slmsearch.retrieval.hits import Hit
 from slmsearch.retrieval.lexical import LexicalIndex
+from slmsearch.retrieval.vectors import RowsByKey
 
 RANKING_VERSION = 2
 """Raise it whenever the same version ranks otherwise."""
@@ -37,7 +39,7 @@ WEIGHTS = {"hybrid": (DENSE, LEXICAL), "dense": (1.0, 0.0), "lexical": (0.0, 1.0
 EXACT_LIMIT = 200_000
 """Passages; 300 MB of vectors at 384 dimensions."""
 CANDIDATES = 800
-"""Passages that approximate search names. Of the ten nearest among 117,800 passages, 200 hold 95 %, 400 98 %, 800 99 %, in 4, 7, 9 ms."""
+"""Vectors that approximate search names. Of the ten nearest among 117,800 passages, 200 hold 95 %, 400 98 %, 800 99 %, in 4, 7, 9 ms."""
 LIFTED = 2000
 """Passages that BM25 may add to them."""
 BLOCK = 64
@@ -145,8 +147,7 @@ class SearchIndex:
         self._collection: Any = None
         self._threads: ThreadPoolExecutor | None = None
         if not self._exact:
-            self._row_keys = versions.read_keys(directory)[1]
-            self._by_key = np.argsort(self._row_keys, kind="stable")
+            self._rows_of = RowsByKey(versions.read_keys(directory)[1]).of
 
     def close(self) -> None:
         """Let go of the version; it may be removed then."""
@@ -236,7 +237,7 @@ class SearchIndex:
         """Rank the groups of the nearest passages and of those that their words could lift above them."""
         hits = []
         for vector, keys, text in zip(vectors, self._nearest(vectors), texts, strict=True):
-            rows = self._by_key[np.searchsorted(self._row_keys, keys, sorter=self._by_key)]
+            rows = self._rows_of(keys)
             if text is not None:
                 rows = np.union1d(rows, self._lifted(vector, text, rows, top_k, groups))
             hits.append(self._ranked(vector, text, np.sort(rows), top_k, groups))

@@ -4,6 +4,7 @@ What has been embedded is kept in chunks beside the versions (`.partial-<key>/`)
 on where it was. Memory holds one chunk; everything else is mapped.
 """
 
+import hashlib
 import mmap
 import shutil
 import zipfile
@@ -97,6 +98,40 @@ def write_vectors(
     if progress:
         progress(len(unique), len(unique))
     return len(waiting)
+
+
+def hash_bytes(content: bytes) -> int:
+    """Hash to 64 bits: among a million texts the chance that any two share a hash is 3e-8."""
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
+
+
+def vector_keys(vectors: Vectors) -> Keys:
+    """Hash each vector; rows with the same key have the same vector, which Chroma holds once.
+
+    Many copies of one vector would be each other's only neighbours in its graph, and hide the rest from a search.
+    """
+    keys = np.empty(len(vectors), dtype=np.uint64)
+    for start in range(0, len(vectors), CHUNK):
+        block = read_rows(vectors, slice(start, start + CHUNK))
+        keys[start : start + len(block)] = [hash_bytes(vector.tobytes()) for vector in block]
+    return keys
+
+
+class RowsByKey:
+    """Finds the rows that hold a key."""
+
+    def __init__(self, keys: Keys) -> None:
+        """Sort the keys of all rows; a row has one, a key any number of rows."""
+        self._order = np.argsort(keys, kind="stable")
+        self._sorted = keys[self._order]
+
+    def of(self, wanted: Keys) -> NDArray[np.int64]:
+        """Return the rows of distinct keys, in the order of the keys, a key's rows ascending; none for a key that no row holds."""
+        starts = np.searchsorted(self._sorted, wanted, side="left")
+        counts = np.searchsorted(self._sorted, wanted, side="right") - starts
+        before = np.cumsum(counts) - counts
+        rows: NDArray[np.int64] = self._order[np.repeat(starts - before, counts) + np.arange(counts.sum())]
+        return rows
 
 
 def read_rows(vectors: Vectors, rows: NDArray[np.int64] | slice) -> Vectors:

@@ -3,9 +3,9 @@
 - `<key>/manifest.json`: written last; a version without it does not exist;
 - `<key>/vectors.npy`: float32 `[passages, dimension]`, unit length;
 - `<key>/passages.jsonl`: page and section of each row;
-- `<key>/keys.npy`: uint64 `[passages, 2]`, hashes of each row's text and of the row itself;
+- `<key>/keys.npy`: uint64 `[passages, 2]`, hashes of each row's text and of its vector;
 - `<key>/lexical/`: the BM25 index of the same rows;
-- `<key>/chroma/`: the same vectors as a Chroma collection, unless a server holds it;
+- `<key>/chroma/`: the distinct vectors as a Chroma collection, unless a server holds it;
 - `CURRENT`: key of the version readers take unless told otherwise;
 - `HISTORY`: keys that `CURRENT` has held, the last one last.
 
@@ -28,7 +28,7 @@ from slmsearch.retrieval import lexical
 from slmsearch.retrieval.vectors import Keys
 from slmsearch.staging import STAGING_PREFIX, replace_text
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 MANIFEST = "manifest.json"
 VECTORS = "vectors.npy"
 PASSAGES = "passages.jsonl"
@@ -64,7 +64,7 @@ class IndexManifest:
     base: str | None
     """Version whose graph was copied and brought up to date; None if it was built whole."""
     stale: int
-    """Passages dropped from the graph since it was built whole."""
+    """Vectors dropped from the graph since it was built whole."""
     chroma_url: str | None
     """Server that holds the collection; None if it lies in the version."""
     files_key: str
@@ -115,7 +115,7 @@ def files_key(version: Path) -> str:
 
 
 def read_keys(version: Path) -> tuple[Keys, Keys]:
-    """Return the hashes of each row's text, and of the rows."""
+    """Return the hashes of each row's text, and of its vector."""
     keys: NDArray[np.uint64] = np.load(version / KEYS)
     return keys[:, 0], keys[:, 1]
 

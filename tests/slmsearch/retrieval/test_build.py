@@ -38,7 +38,7 @@ def test_a_version_holds_the_same_vectors_twice(corpus_dir: Path, index_dir: Pat
     # Four titles, five sections with text; a title section without a lead is no passage.
     assert vectors.shape == (9, 32) and len(rows) == 9
     with opened_collection(index_dir / key / "chroma") as collection:
-        stored = collection.get(include=["embeddings", "metadatas"])
+        stored = collection.get(include=["embeddings"])
         by_id = dict(zip(stored["ids"], stored["embeddings"], strict=True))
         keys = read_keys(index_dir / key)[1]
         assert np.allclose([by_id[f"{int(row):016x}"] for row in keys], vectors, atol=1e-6)
@@ -181,8 +181,8 @@ def test_verification_compares_with_what_was_embedded(corpus_dir: Path, index_di
     key = build_index(corpus_dir, index_dir, config, embedder=embedder)
     vectors = np.load(index_dir / key / "vectors.npy")
     keys = read_keys(index_dir / key)[1]
-    with pytest.raises(IndexUnusableError, match="kept 9 of 10 passages"):
-        verify_collection(index_dir / key / "chroma", keys, np.vstack([vectors, vectors[:1]]))
+    with pytest.raises(IndexUnusableError, match="kept 9 of 10 vectors"):
+        verify_collection(index_dir / key / "chroma", np.append(keys, np.uint64(1)), np.vstack([vectors, vectors[:1]]))
     with pytest.raises(IndexUnusableError, match="32 dimensions instead of 16"):
         verify_collection(index_dir / key / "chroma", keys, vectors[:, :16])
 

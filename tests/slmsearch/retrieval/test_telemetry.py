@@ -10,9 +10,6 @@ import pytest
 
 from slmsearch.config import RetrievalConfig
 from slmsearch.retrieval.chroma import fill_collection, opened_collection
-from slmsearch.retrieval.passages import Passage, row_keys
-
-PASSAGES = [Passage("1", "1:a", "text")]
 
 
 def test_the_client_is_opened_without_telemetry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,7 +19,7 @@ def test_the_client_is_opened_without_telemetry(tmp_path: Path, monkeypatch: pyt
     opened: list[Any] = []
     make = chromadb.PersistentClient
     monkeypatch.setattr(chromadb, "PersistentClient", lambda **options: opened.append(make(**options)) or opened[-1])
-    fill_collection(tmp_path, PASSAGES, row_keys(PASSAGES), np.ones((1, 4), dtype=np.float32), RetrievalConfig())
+    fill_collection(tmp_path, np.ones(1, dtype=np.uint64), np.ones((1, 4), dtype=np.float32), RetrievalConfig())
     with opened_collection(tmp_path):
         pass
     assert len(opened) == 2

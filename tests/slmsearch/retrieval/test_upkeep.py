@@ -165,8 +165,8 @@ def test_pruning_leaves_no_stray_directory(three: list[str], index_dir: Path, co
 
 def test_a_version_of_an_older_format_is_pruned(three: list[str], index_dir: Path, config: RetrievalConfig):
     path = index_dir / three[0] / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 1}))
-    with pytest.raises(IndexUnusableError, match="has format 1, not 2; build it"):
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 2}))
+    with pytest.raises(IndexUnusableError, match="has format 2, not 3; build it"):
         read_version(index_dir, three[0])
     assert reasons(prune(index_dir, config, set(), keep=0))[three[0]] == ("nobody needs it", True)
 
