@@ -76,6 +76,12 @@ def page_checks(config: CorpusConfig) -> tuple[Check, ...]:
         Check("id", "unique", "critical", "page ids occur more than once; give every page its own"),
         Check("id", "matches", "critical", "page ids are empty or hold white space or control characters; use `_`", WELL_FORMED_ID),
         Check("id", "matches", "warning", "page ids hold quotes, backslashes or angle brackets; tool calls must escape them", PLAIN_ID),
+        Check(
+            "look_alikes",
+            "at_most",
+            "warning",
+            "page ids look the same as another one: composed otherwise (Unicode NFC, NFD), or characters that show nothing; rename one",
+        ),
         Check("title_chars", "at_least", "critical", "pages have no title; a search shows titles", 1),
         Check("content_chars", "at_least", "critical", "pages are empty; fill or remove them", 1),
         Check("sections", "at_least", "critical", "pages cannot be split into sections", 1),

@@ -4,6 +4,7 @@ Questions come in three spellings: the project's own (`page_ids`, `section_ids`)
 the k-th `##` heading counted from 1); and wiki-trivia's (`filename`, from which the page id is made). Other fields are ignored.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -105,6 +106,8 @@ def _text(row: Row, field: str, where: str) -> str:
 
 
 def _cleaned(value: str | int | float, field: str, where: str) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise CorpusError(f"{where}: {field!r} is {value}, which stands for a missing number; write the value, or remove the row")
     text = str(value)
     try:
         text.encode()

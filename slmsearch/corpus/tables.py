@@ -25,12 +25,14 @@ ANSWER_IN_SECTION_KINDS = ("one_hop", "two_hop", "plain", "template", "cloze", "
 def page_rows(pages: Sequence[Page], library: Library) -> list[Row]:
     """Describe each page in numbers."""
     owners = Counter(section.id for page in library.pages() for section in library.sections(page.id))
+    looks = Counter(_looks(page_id) for page_id in {page.id for page in pages})
     rows: list[Row] = []
     for page in pages:
         sections = library.sections(page.id)
         rows.append(
             {
                 "id": page.id,
+                "look_alikes": looks[_looks(page.id)] - 1,
                 "title_chars": len(page.title.strip()),
                 "content_chars": len(page.content.strip()),
                 "sections": len(sections),
@@ -39,6 +41,11 @@ def page_rows(pages: Sequence[Page], library: Library) -> list[Row]:
             }
         )
     return rows
+
+
+def _looks(name: str) -> str:
+    """Return what is seen of a name: characters composed, and without those that format text and show nothing."""
+    return unicodedata.normalize("NFC", "".join(char for char in name if unicodedata.category(char) != "Cf"))
 
 
 def question_rows(questions: Sequence[tuple[Question, str]], library: Library) -> list[Row]:

@@ -4,6 +4,7 @@ Links and emphasis lose their marks: a small model that answers with the bare fa
 """
 
 import re
+from html.entities import html5
 from typing import Any
 
 from bs4 import BeautifulSoup, Tag
@@ -46,6 +47,9 @@ STRIPPED = ["a", "b", "strong", "i", "em", "u", "img", "video", "audio", "pictur
 _HEADING, _FENCE = "\x01", "\x02"
 """Stand before the lines that are meant as headings and fences until all others are escaped; no text holds them."""
 _OPENED = re.compile(rb"<[a-zA-Z]")
+_INTERNAL_DTD = re.compile(r"(?:\s|<\?[^>]*>)*<!DOCTYPE[^<>\[]*\[(.*?)\]\s*>", re.IGNORECASE | re.DOTALL)
+_DECLARED_ENTITY = re.compile(r"<!ENTITY\s+([^\s%&;\"']+)", re.IGNORECASE)
+_ENTITY = re.compile(r"&([^\s&;]{1,100};)")
 _BLANK_LINES = re.compile(r"\n{3,}")
 
 
@@ -72,7 +76,7 @@ def html_to_markdown(data: bytes) -> tuple[str, str]:
     Raises:
         NotTakenError: it holds no text, or cannot be converted.
     """
-    soup = BeautifulSoup(_decode(data), "lxml")
+    soup = BeautifulSoup(_without_dtd(_decode(data)), "lxml")
     if _depth(soup) > MAX_DEPTH:
         raise NotTakenError(Reason.NESTED, f"more than {MAX_DEPTH} elements inside each other")
     title = one_line(soup.title.get_text()) if soup.title else ""
@@ -98,6 +102,15 @@ def _decode(data: bytes) -> str:
         except LookupError:
             pass
     return decode_text(data)
+
+
+def _without_dtd(text: str) -> str:
+    """Remove an internal DTD, and what refers to its entities: HTML has neither, and would show both as text."""
+    found = _INTERNAL_DTD.match(text)
+    if found is None:
+        return text
+    declared = {f"{name};" for name in _DECLARED_ENTITY.findall(found[1])} - html5.keys()
+    return _ENTITY.sub(lambda entity: "" if entity[1] in declared else entity[0], text[found.end() :])
 
 
 def _depth(soup: BeautifulSoup) -> int:

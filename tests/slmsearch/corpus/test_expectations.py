@@ -78,6 +78,16 @@ FAULTS: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]], tuple[str, s
     "control character in page id": ([*PAGES, PAGES[0] | {"id": "a\x01"}], QUESTIONS, ("critical", "pages", "id", {"a\x01"})),
     "empty page id": ([*PAGES, PAGES[0] | {"id": ""}], QUESTIONS, ("critical", "pages", "id", {""})),
     "quote in page id": ([*PAGES, PAGES[0] | {"id": 'a"b'}], QUESTIONS, ("warning", "pages", "id", {'a"b'})),
+    "page ids composed otherwise": (
+        [*PAGES, PAGES[0] | {"id": "caf\u00e9"}, PAGES[0] | {"id": "cafe\u0301"}],
+        QUESTIONS,
+        ("warning", "pages", "look_alikes", {"caf\u00e9", "cafe\u0301"}),
+    ),
+    "page ids with a character that shows nothing": (
+        [*PAGES, PAGES[0] | {"id": "ro\u200bme"}],
+        QUESTIONS,
+        ("warning", "pages", "look_alikes", {"rome", "ro\u200bme"}),
+    ),
     "no title": ([*PAGES, PAGES[0] | {"id": "x", "title": " "}], QUESTIONS, ("critical", "pages", "title_chars", {"x"})),
     "no content": ([*PAGES, PAGES[0] | {"id": "x", "content": "\n "}], QUESTIONS, ("critical", "pages", "content_chars", {"x"})),
     "headings only": (

@@ -1,6 +1,7 @@
 """Reading pages and questions from every kind of source, and what is said about broken ones."""
 
 import json
+import math
 from pathlib import Path
 
 import pyarrow as pa
@@ -122,6 +123,7 @@ BROKEN_PAGES = {
     "missing field": ('{"id": "x", "title": "X"}\n', r"p\.jsonl:1: field 'content' is missing"),
     "wrong type": ('{"id": "x", "title": ["X"], "content": ""}\n', r"p\.jsonl:1: field 'title' must be str, not list"),
     "lone surrogate": ('{"id": "x", "title": "\\ud800", "content": ""}\n', r"p\.jsonl:1: 'title' holds half of a surrogate"),
+    "no number": ('{"id": NaN, "title": "X", "content": ""}\n', r"p\.jsonl:1: 'id' is nan, which stands for a missing number"),
     "empty": ("\n", "holds no pages"),
     "twice": ((json.dumps(PAGE) + "\n") * 2, r"1 page ids occur more than once \('rome'\)"),
     "deep": ("[" * 100_000, r"p\.jsonl:1: broken JSON"),
@@ -135,6 +137,13 @@ def test_broken_pages_are_named_in_one_line(tmp_path: Path, fault: str):
     with pytest.raises(CorpusError, match=message) as raised:
         load_source(CorpusConfig(pages=str(tmp_path / "p.jsonl")))
     assert "\n" not in str(raised.value)
+
+
+def test_a_page_id_that_parquet_leaves_out_is_refused(tmp_path: Path):
+    rows = [{"id": 1.0, "title": "A", "content": "a"}, {"id": math.nan, "title": "B", "content": "b"}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "p.parquet")
+    with pytest.raises(CorpusError, match=r"p\.parquet row 2: 'id' is nan, which stands for a missing number"):
+        load_source(CorpusConfig(pages=str(tmp_path / "p.parquet")))
 
 
 def test_other_unreadable_sources(tmp_path: Path):
@@ -167,6 +176,8 @@ def test_other_unreadable_sources(tmp_path: Path):
         ({**QUESTION, "page_ids": [{}]}, "'page_ids' must be a list of strings; it holds dict"),
         ({**QUESTION, "page_id": "rome", "section": "1"}, "field 'section' must be int, not str"),
         ({**QUESTION, "hops": True}, "field 'hops' must be int, not bool"),
+        ({**QUESTION, "answer": math.inf}, "'answer' is inf, which stands for a missing number"),
+        ({**QUESTION, "page_ids": [1.0, math.nan]}, "'page_ids' is nan, which stands for a missing number"),
     ],
 )
 def test_broken_questions_are_named_in_one_line(tmp_path: Path, row: dict[str, object], message: str):

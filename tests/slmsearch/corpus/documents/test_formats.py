@@ -1,5 +1,7 @@
 """What each format becomes."""
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,6 +55,22 @@ def test_html_without_a_first_heading_takes_its_title():
 )
 def test_html_encodings(data: bytes, found: str):
     assert html_to_markdown(data)[1] == found
+
+
+@pytest.mark.parametrize("before", ["", "\n", '<?xml version="1.0"?>\n'])
+def test_html_shows_nothing_of_an_internal_dtd(before: str):
+    dtd = '<!DOCTYPE html [\n<!ENTITY d "drawn">\n<!ENTITY x SYSTEM "file:///etc/hostname">\n<!ENTITY amp "no">\n]>'
+    page = f"{before}{dtd}\n<html><body><p>one &d; &x; two &amp; R&D; a[0]]></p></body></html>"
+    assert html_to_markdown(page.encode())[1].split() == ["one", "two", "&", "R&D;", "a[0]]>"]
+    strict = b'<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Strict//EN" "http://x/y.dtd"><p>a [b]> c &d;'
+    assert html_to_markdown(strict)[1] == "a [b]> c &d;"
+
+
+def test_many_openings_of_a_dtd_take_no_longer_than_their_length():
+    started = time.process_time()
+    html_to_markdown(b"<!DOCTYPE html [" + b"<!DOCTYPE html [ ]" * 20_000 + b"<!ENTITY " * 20_000 + b"<p>x")
+    html_to_markdown(b"<?" * 20_000 + b"<!DOCTYPE html [" + b"] " * 20_000 + b"<p>x")
+    assert time.process_time() - started < 5
 
 
 def test_html_nested_too_deeply_is_refused_and_unclosed_paragraphs_are_not_nested():
