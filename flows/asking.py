@@ -12,7 +12,9 @@ from flows.session import Session
 from slmsearch.config import RunConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import Question
+from slmsearch.corpus.store import build_corpus
 from slmsearch.errors import ConfigError, GenerationError
+from slmsearch.evaluate import ground
 from slmsearch.evaluate.ground import Ground
 from slmsearch.evaluate.policies import PLAN_CONTROLS, UNTRAINED, PolicySpec, make_policy_writer, parse_policy
 from slmsearch.evaluate.systems import NO_TOKEN_LIMIT
@@ -23,6 +25,7 @@ from slmsearch.searcher.episode import CallMade, Episode, StopReason, Turn
 from slmsearch.searcher.evidence import read_sections
 from slmsearch.searcher.rollout import play_episodes
 from slmsearch.searcher.tools import READ, SEARCH, VIEW
+from tasks.places import corpora_dir, has_index, index_dir, name_index
 
 SHOWN_CHARS = 300
 """Of a section that was read."""
@@ -34,6 +37,17 @@ ENDS = {
     StopReason.MAX_TOKENS: "no answer within the limits of searcher.max_turn_tokens and searcher.max_episode_tokens",
     StopReason.MALFORMED: "no answer: the policy wrote neither a call nor an answer",
 }
+
+
+def open_ground(config: RunConfig) -> Ground:
+    """Open the configured corpus and its index version, building what is not there."""
+    from flows.commands.corpus import built_index
+
+    digest = build_corpus(config.corpus, corpora_dir(config))
+    key = name_index(digest, config)
+    if not has_index(key, config):
+        built_index(digest, config)
+    return ground.open_ground(corpora_dir(config), digest, index_dir(config), key, config)
 
 
 def find_policy(session: Session, policy: str | None) -> PolicySpec:

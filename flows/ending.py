@@ -10,8 +10,8 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, Fl
 from prefect.client.schemas.objects import StateType
 from prefect.states import Cancelling
 
+from flows.pool import POOL
 from flows.reconcile import reconcile_here
-from flows.runner import POOL
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
 from tasks.owners import process_of

@@ -53,7 +53,7 @@ def check_settings(tracked: Tracked, run: RunRecord | None) -> list[Change]:
 
 def check_embedder(recorded: RunConfig | None, up: list[Step]) -> list[Change]:
     """Compare the embedder that the settings give now with the one the index was made with."""
-    from slmsearch.retrieval.embed import load_embedder
+    from slmsearch.retrieval.embedders import load_embedder
 
     indexes = [step.node for step in up if step.node and step.node.kind == "index" and step.node.place]
     if recorded is None or not indexes:

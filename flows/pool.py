@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.runner import POOL
 from slmsearch.errors import ConfigError
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
+
+POOL = "gpu"
+"""Its name."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from prefect.client.orchestration import get_client
 from prefect.logging import get_run_logger
 
 from flows.pipeline import DEFAULTS, own_flow_run
-from flows.runner import POOL
+from flows.pool import POOL
 from flows.settings import find_project_root, read_environment, resolve_paths
 from flows.surroundings import prepare_surroundings
 from flows.watchdog import watch_heartbeats

@@ -32,7 +32,6 @@ PARTS = {"evaluate-shard": "flows.evaluate_shard:evaluate_shard"}
 """Flows that are deployed as well, and started by others of these."""
 LEARNING = ("train", "train-and-eval", "train-planner")
 """Flows that need the configured model."""
-POOL = "gpu"
 POLL_SECONDS = 1.0
 
 Say = Callable[[str], None]

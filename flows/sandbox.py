@@ -25,7 +25,7 @@ from slmsearch.config.secrets import join_secrets, split_secrets
 from slmsearch.errors import SandboxError, ServiceError
 from slmsearch.learn.guard import die_with_parent
 from slmsearch.sandbox.client import sandbox_address
-from slmsearch.sandbox.engine import make_engine
+from slmsearch.sandbox.engines import make_engine
 from slmsearch.sandbox.sessions import Ground, Tools
 from slmsearch.serve.ports import free_port, require_free_port
 

@@ -15,7 +15,8 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.logging import get_run_logger
 
 from flows.evaluate_shard import ShardRequest, play_requested
-from flows.runner import POOL, as_error
+from flows.pool import POOL
+from flows.runner import as_error
 from flows.settings import read_environment
 from flows.surroundings import MANNERS
 from flows.withheld import submitted

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.api import UpRecord, find_up, record_path, start_prefect_server, write_record
 from flows.deploying import PREFECT_FILE, apply, read_prefect_file
-from flows.pool import PROCESSES, Pool, create_pool
-from flows.runner import POOL
+from flows.pool import POOL, PROCESSES, Pool, create_pool
 from flows.servers import HOST, WORKER, Service, answers, close_service, start_service, wait_until_ready
 from flows.settings import find_project_root, recordable
 from flows.supervise import Supervised

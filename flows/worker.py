@@ -20,7 +20,7 @@ from uuid import UUID
 import httpx
 import psutil
 
-from flows.runner import POOL
+from flows.pool import POOL
 from flows.servers import WORKER, Service, close_service, last_line, start_service, stop_service
 from flows.surroundings import prefect_home
 from slmsearch.config import RunConfig

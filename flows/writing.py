@@ -19,7 +19,7 @@ def made_questions(config: RunConfig, limit: int, seed: int) -> Made:
         CorpusError, IndexUnusableError, EmbedderError: the pages cannot be read or searched.
         JudgeError: a model is configured to write some, and does not answer.
     """
-    from flows.commands.documents import open_ground
+    from flows.asking import open_ground
     from slmsearch.judge.clients import make_client
 
     writer = QuestionWriter(make_client(config.judge, FORM), config.judge) if config.judge.kind != "exact" else None

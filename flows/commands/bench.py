@@ -241,7 +241,7 @@ def scale(session: Session, sections: str, encoded: int) -> None:
     """Build and search indexes of the generated world, each ten times the one before; writes scale.json."""
     from slmsearch.bench.learning import save_result
     from slmsearch.bench.scale import render_scale, run_scale
-    from slmsearch.retrieval.embed import load_embedder
+    from slmsearch.retrieval.embedders import load_embedder
 
     config, sizes = session.config, sorted(_parse_seeds(sections))
     work = Path(config.paths.data_dir) / "bench-scale"
@@ -256,7 +256,7 @@ def reindex(session: Session, sections: int) -> None:
     """Time the next version after one page in a hundred changed, beside building it from nothing; writes reindex.json."""
     from slmsearch.bench.learning import save_result
     from slmsearch.bench.scale import render_reindex, run_reindex
-    from slmsearch.retrieval.embed import load_embedder
+    from slmsearch.retrieval.embedders import load_embedder
 
     config = session.config
     work = Path(config.paths.data_dir) / "bench-reindex"

@@ -10,8 +10,7 @@ from flows.session import Session, command
 from slmsearch.foreign import one_line
 
 if TYPE_CHECKING:
-    from slmsearch.config import RunConfig
-    from slmsearch.evaluate.ground import Ground
+    pass
 
 
 def register(cli: click.Group) -> None:
@@ -37,7 +36,7 @@ def ask(session: Session, question: str, policy: str | None) -> None:
     if not text:
         raise click.UsageError("the question is empty")
     spec = asking.find_policy(session, policy)
-    ground = open_ground(session.config)
+    ground = asking.open_ground(session.config)
     session.say(f"{text}\n")
     episode = asking.ask(text, spec, ground, session)
     result = {"question": text, "policy": spec.name, **asking.describe_episode(episode, ground.toolbox.library)}
@@ -97,17 +96,3 @@ def _flags(session: Session, out: Path) -> str:
 
     pages = session.config.corpus.pages
     return f"{f'--corpus.pages {shlex.quote(pages)} ' if pages else ''}--corpus.questions {shlex.quote(str(out))}"
-
-
-def open_ground(config: "RunConfig") -> "Ground":
-    """Open the configured corpus and its index version, building what is not there."""
-    from flows.commands.corpus import built_index
-    from slmsearch.corpus.store import build_corpus
-    from slmsearch.evaluate import ground
-    from tasks.places import corpora_dir, has_index, index_dir, name_index
-
-    digest = build_corpus(config.corpus, corpora_dir(config))
-    key = name_index(digest, config)
-    if not has_index(key, config):
-        built_index(digest, config)
-    return ground.open_ground(corpora_dir(config), digest, index_dir(config), key, config)

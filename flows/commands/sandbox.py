@@ -77,7 +77,7 @@ def run_escapes(session: Session) -> dict[str, Any]:
     """Run the escape suite on the configured engine."""
     from flows.sandbox import COMPOSE_FILE, state_dir
     from flows.settings import find_project_root
-    from slmsearch.sandbox.engine import make_engine
+    from slmsearch.sandbox.engines import make_engine
     from slmsearch.sandbox.suite import LIMITS, run_suite
 
     config = session.config
@@ -105,7 +105,7 @@ def check_scripted_tools(session: Session) -> list[Any]:
     from flows.sandbox import COMPOSE_FILE, state_dir
     from flows.settings import find_project_root
     from slmsearch.sandbox.checks import check_scripted
-    from slmsearch.sandbox.engine import make_engine
+    from slmsearch.sandbox.engines import make_engine
     from slmsearch.sandbox.scripted import ScriptedTools
     from slmsearch.sandbox.server import Service, live_server
 

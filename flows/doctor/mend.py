@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from flows.doctor.facts import Facts, Finding
-from flows.runner import POOL
+from flows.pool import POOL
 from slmsearch.config import RunConfig
 from slmsearch.staging import remove_abandoned
 from tasks.tracking import open_tracker

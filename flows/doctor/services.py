@@ -3,7 +3,7 @@
 import ipaddress
 
 from flows.doctor.facts import Facts, Finding
-from flows.runner import POOL
+from flows.pool import POOL
 from flows.surroundings import MANNERS
 from tasks.owners import BEATS, HEARTBEAT
 

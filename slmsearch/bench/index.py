@@ -33,9 +33,10 @@ from slmsearch.corpus.world import generate_world
 from slmsearch.errors import CorpusError, EmbedderError
 from slmsearch.report.tables import Table
 from slmsearch.retrieval.chroma import fill_collection
-from slmsearch.retrieval.embed import Embedder, Vectors, load_embedder
+from slmsearch.retrieval.embed import Embedder, Vectors
 from slmsearch.retrieval.embed_local import find_model
 from slmsearch.retrieval.embed_precision import FAST_FLAGS
+from slmsearch.retrieval.embedders import load_embedder
 from slmsearch.retrieval.lexical import build_lexical
 from slmsearch.retrieval.passages import Passage, make_passages
 from slmsearch.retrieval.vectors import vector_keys

@@ -16,9 +16,9 @@ from slmsearch.config import PolicyConfig, RewardConfig, RunConfig, SearcherConf
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import Question
 from slmsearch.evaluate.ground import make_ground
+from slmsearch.learn.asked import select_questions
 from slmsearch.learn.bootstrap import make_model
 from slmsearch.learn.shape import measure_shape
-from slmsearch.learn.training import select_questions
 from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.parsing import render_call
 from slmsearch.searcher.tools import VIEW, Toolbox

@@ -268,7 +268,7 @@ def make_independence(config: RunConfig) -> Independence:
     """Make the configured measure; an embedder is found and named, but loaded only when the first text comes."""
     if config.planner.independence == "words":
         return WordIndependence()
-    from slmsearch.retrieval.embed import load_embedder
+    from slmsearch.retrieval.embedders import load_embedder
 
     # Only queries are encoded: the name must not change with the precision of passages.
     return EmbeddingIndependence(load_embedder(config.retrieval.embedder.model_copy(update={"precision": "float32"})))

@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
-from slmsearch.config import JudgeConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.judge.exact import exact_match
 
@@ -53,20 +51,3 @@ class ExactJudge:
     def judge(self, items: Sequence[tuple[Question, str | None]]) -> list[Verdict]:
         """See `Judge.judge`."""
         return [Verdict(exact_match(answer, question.answers)) for question, answer in items]
-
-
-def make_judge(config: JudgeConfig, data_dir: str | Path | None = None) -> Judge:
-    """Make the configured judge; nothing is contacted yet.
-
-    Args:
-        config: which one.
-        data_dir: where the verdicts of language models are kept; None keeps none.
-    """
-    if config.kind == "exact":
-        return ExactJudge()
-    from slmsearch.judge.cache import FILE, VerdictCache
-    from slmsearch.judge.clients import make_client
-    from slmsearch.judge.llm import LlmJudge
-
-    cache = VerdictCache(Path(data_dir) / FILE) if config.cache and data_dir is not None else None
-    return LlmJudge(make_client(config), config, cache)

@@ -85,7 +85,7 @@ def start_cold(
 
 def _gold_episodes(config: RunConfig, dialogue: Dialogue, say: Callable[[str], None]) -> tuple[list[Encoded], Counter[str]]:
     from slmsearch.evaluate.ground import make_ground
-    from slmsearch.learn.training import select_questions
+    from slmsearch.learn.asked import select_questions
 
     ground = make_ground(config)
     questions = select_questions(ground.questions.get(config.train.split, []), config.train.limit)
@@ -105,7 +105,7 @@ def _gold_episodes(config: RunConfig, dialogue: Dialogue, say: Callable[[str], N
 
 def _own_episodes(config: RunConfig, writer: TorchWriter, say: Callable[[str], None]) -> list[Encoded]:
     from slmsearch.evaluate.ground import make_ground
-    from slmsearch.learn.training import select_questions
+    from slmsearch.learn.asked import select_questions
 
     ground = make_ground(config)
     questions = select_questions(ground.questions.get(config.train.split, []), config.train.limit or config.sft.own_questions)

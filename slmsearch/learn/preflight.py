@@ -160,7 +160,7 @@ def preflight_here(config: RunConfig, tell: Callable[[Check], None], show: Calla
     from slmsearch.evaluate.ground import make_system
     from slmsearch.evaluate.systems import PlannerSystem
     from slmsearch.generate.load import load_tokenizer, make_seats
-    from slmsearch.learn.training import select_questions
+    from slmsearch.learn.asked import select_questions
 
     checks: list[Check] = []
 

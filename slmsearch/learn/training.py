@@ -29,6 +29,7 @@ from slmsearch.generate.dialogue import Dialogue
 from slmsearch.generate.load import check_local, load_model, load_tokenizer
 from slmsearch.judge import make_judge
 from slmsearch.judge.qualify import require_qualified
+from slmsearch.learn.asked import select_questions
 from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.checkpoints import checkpoint_step, write_json
 from slmsearch.learn.examples import EXAMPLES, append_examples
@@ -155,20 +156,6 @@ def seat_worker(system: System, tokenizer: Any, trainer: Any) -> None:
     if isinstance(system, PlannerSystem) and isinstance(system.worker, ModelWorker):
         lend = lend_base(tokenizer, system.limits.tool_role)
         system.worker.serve_from(lambda: lend(trainer))
-
-
-def select_questions(questions: Sequence[Question], limit: int) -> list[Question]:
-    """Take the first `limit` questions (0: all), leaving out those whose text came before.
-
-    Raises:
-        TrainingError: there are none.
-    """
-    unique: dict[str, Question] = {}
-    for question in questions:
-        unique.setdefault(question.question, question)
-    if not unique:
-        raise TrainingError("there is no question to train on: check train.split and corpus.questions")
-    return list(unique.values())[: limit or None]
 
 
 def load_trainable(config: RunConfig) -> tuple[Any, Any]:

@@ -21,7 +21,8 @@ from slmsearch.errors import IndexUnusableError
 from slmsearch.foreign import without_credentials
 from slmsearch.retrieval import versions
 from slmsearch.retrieval.chroma import Place, Server, fill_collection, update_collection, verify_collection
-from slmsearch.retrieval.embed import Embedder, Progress, Vectors, load_embedder
+from slmsearch.retrieval.embed import Embedder, Progress, Vectors
+from slmsearch.retrieval.embedders import load_embedder
 from slmsearch.retrieval.lexical import LEXICAL_VERSION, build_lexical
 from slmsearch.retrieval.passages import CHUNKER_VERSION, Passage, make_passages, text_keys
 from slmsearch.retrieval.vectors import Keys, Known, partial_directory, remove_chunks, vector_keys, write_vectors

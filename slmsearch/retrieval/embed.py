@@ -1,4 +1,4 @@
-"""What turns text into vectors: the interface, the choice among its kinds, and the memory of queries seen.
+"""What turns text into vectors: the interface, and the memory of queries seen.
 
 Nothing heavy is imported here. A local model is found and named (`id`, `revision`) at once, so that an index key can be
 made, but loaded only when the first text is encoded.
@@ -12,8 +12,6 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-
-from slmsearch.config import EmbedderConfig
 
 Vectors: TypeAlias = NDArray[np.float32]
 """One vector of unit length per row."""
@@ -53,21 +51,6 @@ class Embedder(Protocol):
             EmbedderError: as for `encode`.
         """
         ...
-
-
-def load_embedder(config: EmbedderConfig) -> Embedder:
-    """Find the configured embedder.
-
-    Raises:
-        EmbedderError: the model is neither on disk nor to be had, or the endpoint has no address.
-    """
-    if config.kind == "openai":
-        from slmsearch.retrieval.embed_served import ServedEmbedder
-
-        return ServedEmbedder(config)
-    from slmsearch.retrieval.embed_local import LocalEmbedder
-
-    return LocalEmbedder(config)
 
 
 class RememberingEmbedder(ABC):

@@ -6,8 +6,9 @@ from slmsearch.config import RetrievalConfig
 from slmsearch.errors import IndexUnusableError
 from slmsearch.retrieval import versions
 from slmsearch.retrieval.build import chroma_place
-from slmsearch.retrieval.embed import Embedder, load_embedder
+from slmsearch.retrieval.embed import Embedder
 from slmsearch.retrieval.embed_precision import same_space
+from slmsearch.retrieval.embedders import load_embedder
 from slmsearch.retrieval.search import SearchIndex
 
 

@@ -5,10 +5,8 @@ There are two engines, `bubblewrap` and `docker`. Where neither works nothing is
 
 import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
-from slmsearch.config import SandboxConfig
 from slmsearch.sandbox.channel import Channel
 from slmsearch.sandbox.walls import Wall
 
@@ -79,23 +77,3 @@ class Engine(Protocol):
     def close(self) -> None:
         """Remove what the engine keeps on this machine while it runs."""
         ...
-
-
-def make_engine(config: SandboxConfig, state_dir: Path, compose_file: Path | None = None) -> Engine:
-    """Make the configured engine.
-
-    Args:
-        config: which engine, its limits.
-        state_dir: where the file system of the cells is kept.
-        compose_file: for `docker`.
-
-    Raises:
-        SandboxError: this machine lacks what it needs; the message has the line that installs it.
-    """
-    if config.engine == "docker":
-        from slmsearch.sandbox.docker import Docker
-
-        return Docker(config, compose_file)
-    from slmsearch.sandbox.bubblewrap import Bubblewrap
-
-    return Bubblewrap(config.limits, state_dir)

@@ -17,7 +17,8 @@ from types import FrameType
 from typing import Any
 
 from slmsearch.errors import ConfigError, ServiceError, SlmSearchError
-from slmsearch.serve.engine import Say, make_engine
+from slmsearch.serve.engine import Say
+from slmsearch.serve.engines import make_engine
 from slmsearch.serve.process import apart
 from slmsearch.serve.request import Endpoint, ServeRequest
 from slmsearch.serve.supervisor import Surroundings, supervise

@@ -120,30 +120,6 @@ def _pinned_model(port: int) -> list[str] | None:
     return None
 
 
-def make_engine(name: str) -> Engine:
-    """Return an engine by its name.
-
-    Raises:
-        ConfigError: there is none of that name.
-    """
-    from slmsearch.serve.llamacpp import LlamaCpp
-    from slmsearch.serve.ollama import Ollama
-    from slmsearch.serve.transformers import Transformers
-    from slmsearch.serve.vllm import Vllm
-
-    for made in (Ollama, LlamaCpp, Vllm, Transformers):
-        if made.name == name:
-            return made()
-    raise ConfigError(f"no engine {name!r}; there are {', '.join(ENGINES)}")
-
-
-def default_port(engine: str, role: Role) -> int:
-    """Return the port a role's server listens on unless told otherwise."""
-    from slmsearch.serve.ollama import PORT
-
-    return PORT if engine == "ollama" else OPENAI_PORTS[role]
-
-
 def find_program(name: str) -> str | None:
     """Find a program beside this interpreter, then on the PATH."""
     beside = shutil.which(name, path=str(Path(sys.executable).parent))

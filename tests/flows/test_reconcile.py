@@ -22,7 +22,7 @@ from prefect.states import Cancelling, Completed, Failed, Pending, Running
 
 from flows.doctor.look import _watch
 from flows.doctor.services import check_automations
-from flows.runner import POOL
+from flows.pool import POOL
 from flows.watchdog import NAME, watch_heartbeats
 from slmsearch.config import RunConfig
 from slmsearch.learn.checkpoints import seal_checkpoint

@@ -13,9 +13,10 @@ import pytest
 from slmsearch.config import EmbedderConfig
 from slmsearch.errors import EmbedderError
 from slmsearch.retrieval import embed, embed_local
-from slmsearch.retrieval.embed import load_embedder, valid_text
+from slmsearch.retrieval.embed import valid_text
 from slmsearch.retrieval.embed_local import LocalEmbedder, find_model, weights_digest
 from slmsearch.retrieval.embed_served import embeddings_url
+from slmsearch.retrieval.embedders import load_embedder
 
 TEXTS = ["Port Quiltalick", "the mountain", "Which stone forms the cliffs of the mountain where the River Mireth rises?", "a", "b c", "d"]
 

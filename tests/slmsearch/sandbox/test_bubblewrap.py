@@ -17,7 +17,7 @@ from slmsearch.errors import SandboxError
 from slmsearch.sandbox import root, seccomp
 from slmsearch.sandbox.bubblewrap import Bubblewrap, find_bwrap
 from slmsearch.sandbox.cgroups import PREFIX, find_groups
-from slmsearch.sandbox.engine import make_engine
+from slmsearch.sandbox.engines import make_engine
 from slmsearch.sandbox.nanny import kill_orphans
 from slmsearch.sandbox.pool import Pool
 from slmsearch.sandbox.root import prepare_root, root_key

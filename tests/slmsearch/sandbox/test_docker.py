@@ -16,7 +16,7 @@ from slmsearch.config import SandboxConfig
 from slmsearch.errors import SandboxError
 from slmsearch.sandbox import runner
 from slmsearch.sandbox.docker import SERVICE, Docker
-from slmsearch.sandbox.engine import make_engine
+from slmsearch.sandbox.engines import make_engine
 from slmsearch.sandbox.execution import execute_program
 from slmsearch.sandbox.scripted import ScriptedTools
 from slmsearch.sandbox.suite import LIMITS, run_suite

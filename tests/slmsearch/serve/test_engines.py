@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from slmsearch.errors import ConfigError, ServiceError
-from slmsearch.serve.engine import ENGINES, make_engine
+from slmsearch.serve.engine import ENGINES
+from slmsearch.serve.engines import make_engine
 from slmsearch.serve.llamacpp import _PYTHON_SERVER, LlamaCpp
 from slmsearch.serve.names import KNOWN
 from slmsearch.serve.request import ServeRequest
