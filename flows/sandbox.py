@@ -28,6 +28,7 @@ from slmsearch.sandbox.client import sandbox_address
 from slmsearch.sandbox.engines import make_engine
 from slmsearch.sandbox.sessions import Ground, Tools
 from slmsearch.serve.ports import free_port, require_free_port
+from tasks.owners import START_TOLERANCE_S, started_s
 
 COMPOSE_FILE = "deployments/compose.yaml"
 STOP_SECONDS = 15.0
@@ -109,7 +110,7 @@ def start_sandbox(config: RunConfig, say: Say) -> SandboxRecord:
         raise ServiceError(f"the sandbox is up already (process {up.pid}, {up.address}); `slmsearch sandbox down` stops it")
     process, log = _launch(config, "server", None, say)
     address = f"http://{HOST}:{config.sandbox.port}"
-    record = SandboxRecord(process.pid, psutil.Process(process.pid).create_time(), address, config.sandbox.engine, str(log))
+    record = SandboxRecord(process.pid, started_s(psutil.Process(process.pid)), address, config.sandbox.engine, str(log))
     _record_path(config).write_text(json.dumps(asdict(record)) + "\n")
     return record
 
@@ -146,7 +147,7 @@ def find_sandbox(config: RunConfig) -> SandboxRecord | None:
     """Return the server that was started for this data directory, None if it does not live."""
     try:
         record = SandboxRecord(**json.loads(_record_path(config).read_text()))
-        alive = psutil.Process(record.pid).create_time() == record.started_at
+        alive = abs(started_s(psutil.Process(record.pid)) - record.started_at) <= START_TOLERANCE_S
     except (OSError, ValueError, TypeError, psutil.NoSuchProcess):
         return None
     return record if alive and psutil.Process(record.pid).status() != psutil.STATUS_ZOMBIE else None

@@ -27,7 +27,15 @@ START_TOLERANCE_S = 2.0
 
 def owner_tag() -> str:
     """Name this process so that another one can find out later whether it still lives: host, id, start, machine."""
-    return f"{socket.gethostname()} {os.getpid()} {psutil.Process().create_time():.0f} {_machine()}".strip()
+    return f"{socket.gethostname()} {os.getpid()} {started_s(psutil.Process()):.0f} {_machine()}".strip()
+
+
+def started_s(process: psutil.Process) -> float:
+    """Return when a process was started; on Linux in seconds since the boot, which a clock that is set does not move.
+
+    The kernel counts from the boot; psutil adds when that was by the clock of now, which would give a living process another start.
+    """
+    return float(process.create_time() - (psutil.boot_time() if psutil.LINUX else 0.0))
 
 
 @functools.cache
@@ -53,7 +61,7 @@ def is_orphan(owner: str) -> bool:
     try:
         process = psutil.Process(int(pid))
         # A zombie is dead: nobody has asked for its exit code yet.
-        return bool(abs(process.create_time() - float(started)) > START_TOLERANCE_S or process.status() == psutil.STATUS_ZOMBIE)
+        return bool(abs(started_s(process) - float(started)) > START_TOLERANCE_S or process.status() == psutil.STATUS_ZOMBIE)
     except psutil.Error:
         return True
 

@@ -38,13 +38,25 @@ def seal_checkpoint(checkpoint: Path, step: int) -> None:
 
 def is_complete(checkpoint: Path) -> bool:
     """Check every file of a checkpoint against its manifest."""
+    return (checkpoint / MANIFEST).is_file() and find_damage(checkpoint) is None
+
+
+def find_damage(checkpoint: Path) -> str | None:
+    """Say what of a checkpoint with a manifest does not agree with it; None if everything does."""
     try:
         manifest = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))
-        return manifest["step"] == checkpoint_step(checkpoint) and all(
-            file_hash(checkpoint / name) == digest for name, digest in manifest["files"].items()
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
+        step, files = manifest["step"], dict(manifest["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"{MANIFEST} cannot be read"
+    if step != checkpoint_step(checkpoint):
+        return f"{MANIFEST} is that of another step"
+    for name, digest in files.items():
+        try:
+            if file_hash(checkpoint / name) != digest:
+                return f"{name} has changed"
+        except OSError as error:
+            return f"{name} cannot be read ({error.strerror})"
+    return None
 
 
 def checkpoint_step(checkpoint: Path) -> int:

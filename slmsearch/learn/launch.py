@@ -23,7 +23,8 @@ from typing import IO, Any
 import psutil
 
 from slmsearch.errors import SlmSearchError, TrainingError
-from slmsearch.learn.checkpoints import checkpoint_step, discard_after, latest_complete_checkpoint
+from slmsearch.learn.checkpoints import MANIFEST as CHECKPOINT_MANIFEST
+from slmsearch.learn.checkpoints import checkpoint_step, discard_after, find_damage, latest_complete_checkpoint, list_checkpoints
 from slmsearch.learn.examples import EXAMPLES, truncate_examples
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, ERROR, JOB, JUDGE, LOCK, LOG, MANIFEST, PREFLIGHT, STEPS, STOP
 from slmsearch.learn.job import TrainJob
@@ -123,6 +124,10 @@ def _prepare(job: TrainJob, resume: bool) -> None:
     checkpoints = job.directory / CHECKPOINTS
     checkpoint = latest_complete_checkpoint(checkpoints) if resume else None
     step = checkpoint_step(checkpoint) if checkpoint else 0
+    # One without a manifest is what a kill leaves while it is written; one that had its manifest was whole.
+    for later in list_checkpoints(checkpoints) if resume else ():
+        if checkpoint_step(later) > step and (later / CHECKPOINT_MANIFEST).exists():
+            logger.warning("%s is damaged (%s): training goes on from step %d", later, find_damage(later), step)
     discard_after(checkpoints, step)
     truncate_reports(job.directory / STEPS, step)
     truncate_examples(job.directory / EXAMPLES, step)

@@ -87,7 +87,7 @@ def train_system(
         checkpoint: complete checkpoint of the same job to go on from.
         held_out: questions by which weights are scored; without any, the last step's weights are kept.
     """
-    started, config = time.time(), job.config
+    started, config = time.monotonic(), job.config
     judge_state = require_qualified(config.judge, config.paths.data_dir)
     begun = job.directory / JOB
     spent = Spent(begun.stat().st_mtime if begun.exists() else None)
@@ -148,7 +148,7 @@ def train_system(
     if trainer.is_world_process_zero():
         save_trained(trainer.accelerator.unwrap_model(trainer.model), tokenizer, config.policy.model, job.directory / ADAPTER)
         resumed_from = checkpoint_step(checkpoint) if checkpoint else 0
-        write_manifest(job, max_steps, earlier + time.time() - started, resumed_from, spent.read())
+        write_manifest(job, max_steps, earlier + time.monotonic() - started, resumed_from, spent.read())
 
 
 def seat_worker(system: System, tokenizer: Any, trainer: Any) -> None:

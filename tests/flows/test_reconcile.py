@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import psutil
 import pytest
 from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -19,6 +21,7 @@ from prefect.events.filters import EventFilter, EventIDFilter
 from prefect.events.schemas.events import Event
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from prefect.states import Cancelling, Completed, Failed, Pending, Running
+from prefect.types._datetime import now
 
 from flows.doctor.look import _watch
 from flows.doctor.services import check_automations
@@ -213,3 +216,22 @@ def test_an_owner_of_another_boot_or_container_is_gone_but_cannot_be_looked_up()
     assert owners.is_orphan(before) and not owners.is_neighbour(before)
     assert owners.is_neighbour(owners.owner_tag()) and owners.process_of(owners.owner_tag()) is not None
     assert owners.process_of(GONE) is None and owners.process_of(ELSEWHERE) is None
+
+
+@pytest.mark.skipif(not psutil.LINUX, reason="elsewhere a process' start is not counted from the boot")
+@pytest.mark.parametrize("jump_s", [3600.0, -3600.0])
+def test_a_clock_that_is_set_makes_no_living_process_dead(
+    config: RunConfig, client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch, jump_s: float
+) -> None:
+    mine, dead, tracker = make_run(client, Running()), make_run(client, Running(), GONE), open_tracker(config)
+    label_flow_run(client, str(mine.id))
+    tracked, owner, began = track(tracker, owners.owner_tag(), mine.id), owners.owner_tag(), psutil.Process().create_time()
+    # The kernel counts the starts of processes from the boot, so a clock that is set moves the time of the boot.
+    booted = psutil.boot_time() + jump_s
+    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: booted)
+    monkeypatch.setattr("tasks.reconcile.now", lambda zone: now(zone) + timedelta(seconds=jump_s))
+    assert psutil.Process().create_time() == began + jump_s, "the jump is seen as psutil sees one"
+    assert not owners.is_orphan(owner) and owners.process_of(owner) is not None
+    reconcile(config, client, POOL)
+    assert [state_of(client, run).name for run in (mine, dead)] == ["Running", "Crashed"]
+    assert ended(tracker, tracked) == ("RUNNING", "")

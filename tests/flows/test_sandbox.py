@@ -29,6 +29,7 @@ from slmsearch.sandbox.client import sandbox_address
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.rollout import play_episodes
 from slmsearch.serve.ports import free_port
+from tasks.owners import started_s
 
 PAGES = 60
 
@@ -202,7 +203,7 @@ def test_the_record_of_another_process_is_not_believed(config: RunConfig, tmp_pa
 
     elsewhere = RunConfig.model_validate({"paths": {"data_dir": str(tmp_path)}})
     state_dir(elsewhere).mkdir(parents=True)
-    record = SandboxRecord(os.getpid(), psutil.Process().create_time(), "http://127.0.0.1:9", "bubblewrap", "log")
+    record = SandboxRecord(os.getpid(), started_s(psutil.Process()), "http://127.0.0.1:9", "bubblewrap", "log")
     path = state_dir(elsewhere) / "server.json"
     path.write_text(json.dumps(vars(record)))
     assert find_sandbox(elsewhere) == record

@@ -5,6 +5,7 @@ import pytest
 from slmsearch.learn.checkpoints import (
     MANIFEST,
     discard_after,
+    find_damage,
     is_complete,
     latest_complete_checkpoint,
     list_checkpoints,
@@ -38,18 +39,22 @@ def test_the_latest_complete_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damage",
+    ("damage", "named"),
     [
-        lambda path: (path / "optimizer.pt").write_bytes(b"x"),
-        lambda path: (path / "deep" / "rng").unlink(),
-        lambda path: (path / MANIFEST).write_text('{"step": 10'),
-        lambda path: (path / MANIFEST).write_text('{"step": 9, "files": {}}'),
-        lambda path: (path / MANIFEST).write_text("[]"),
+        (lambda path: (path / "optimizer.pt").write_bytes(b"oooooxoooo"), "optimizer.pt has changed"),
+        (lambda path: (path / "optimizer.pt").write_bytes(b"oooo"), "optimizer.pt has changed"),
+        (lambda path: (path / "optimizer.pt").write_bytes(b""), "optimizer.pt has changed"),
+        (lambda path: (path / "deep" / "rng").unlink(), "deep/rng cannot be read (No such file or directory)"),
+        (lambda path: (path / MANIFEST).write_text('{"step": 10'), "manifest.json cannot be read"),
+        (lambda path: (path / MANIFEST).write_text('{"step": 9, "files": {}}'), "manifest.json is that of another step"),
+        (lambda path: (path / MANIFEST).write_text('{"step": 10, "files": 3}'), "manifest.json cannot be read"),
+        (lambda path: (path / MANIFEST).write_text("[]"), "manifest.json cannot be read"),
     ],
 )
-def test_a_damaged_one_does_not_count(tmp_path, damage):
+def test_a_damaged_one_is_named_and_does_not_count(tmp_path, damage, named):
     earlier, path = write(tmp_path, 5), write(tmp_path, 10)
     damage(path)
+    assert find_damage(path) == named
     assert not is_complete(path)
     assert latest_complete_checkpoint(tmp_path) == earlier
 

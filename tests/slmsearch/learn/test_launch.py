@@ -20,6 +20,7 @@ from pydantic import SecretStr
 
 from slmsearch.errors import JudgeError, TrainingError
 from slmsearch.learn import guard, launch, process
+from slmsearch.learn.checkpoints import seal_checkpoint
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, LOCK, LOG, STEPS
 from slmsearch.learn.launch import find_cause, find_result, getting_ready, train
 from slmsearch.learn.process import launcher
@@ -97,6 +98,32 @@ def test_a_failure_is_told_in_one_line_and_resumed(make_job, seed, kind, words):
     result, steps = steps_of(replace(job, config=calm))
     assert steps == [1, 2, 3, 4] == [report.step for report in read_reports(job.directory / STEPS)]
     assert result.resumed_from == 2
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "missing"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_taken(make_job, caplog, damage):
+    job = make_job(seed=RAISE)
+    with pytest.raises(TrainingError):
+        train(job, lambda report: None)
+    checkpoint = job.directory / CHECKPOINTS / "checkpoint-3"
+    checkpoint.mkdir()
+    for name in ("adapter_model.safetensors", "trainer_state.json", "optimizer.pt"):
+        (checkpoint / name).write_bytes(b"whole content")
+    seal_checkpoint(checkpoint, 3)
+    name, content = {
+        "cut": ("adapter_model.safetensors", b"whole"),
+        "flipped": ("adapter_model.safetensors", b"whole_content"),
+        "empty": ("trainer_state.json", b""),
+        "missing": ("optimizer.pt", None),
+    }[damage]
+    (checkpoint / name).unlink()
+    if content is not None:
+        (checkpoint / name).write_bytes(content)
+    calm = job.config.model_copy(update={"train": job.config.train.model_copy(update={"seed": FINISH})})
+    result, steps = steps_of(replace(job, config=calm))
+    assert steps == [1, 2, 3, 4] and result.resumed_from == 2
+    (said,) = [record.getMessage() for record in caplog.records if "damaged" in record.getMessage()]
+    assert "checkpoint-3 is damaged" in said and name in said and said.endswith("training goes on from step 2")
 
 
 def test_an_interrupt_stops_the_child_and_says_where_it_goes_on(make_job, caplog):
