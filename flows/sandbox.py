@@ -30,7 +30,7 @@ from slmsearch.sandbox.sessions import Ground, Tools
 from slmsearch.serve.ports import free_port, require_free_port
 from tasks.owners import START_TOLERANCE_S, started_s
 
-COMPOSE_FILE = "deployments/compose.yaml"
+COMPOSE_FILE = "deployments/sandbox.yaml"
 STOP_SECONDS = 15.0
 """Time the server gets to end its programs."""
 START_SECONDS = 180.0

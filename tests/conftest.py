@@ -45,7 +45,7 @@ os.environ.update(
 )
 
 
-LONG = {"kill": "half an hour", "production": "a minute", "real": "forty minutes", "week": "an hour"}
+LONG = {"docker": "ten minutes", "kill": "half an hour", "production": "a minute", "real": "forty minutes", "week": "an hour"}
 """Markers of tests that run only when asked for by name."""
 
 
@@ -69,6 +69,7 @@ def is_local(address: Any) -> bool:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--live", action="store_true", help="also run tests that talk to services outside this machine")
+    parser.addoption("--docker-data", help="directory in which the tests marked `docker` keep images")
     parser.addoption("--kill-table", help="file that the tests marked `kill` write their table to")
     parser.addoption("--kill-home", help="directory in which the tests marked `kill` keep what they compare with")
 

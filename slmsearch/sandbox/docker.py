@@ -1,12 +1,13 @@
 """The engine `docker`: one container per program, without network, read-only, with Docker's limits on memory, CPU and processes.
 
-How a container is confined stands in `deployments/compose.yaml` alone; this starts its service `program` once per cell. The
+How a container is confined stands in `deployments/sandbox.yaml` alone; this starts its service `program` once per cell. The
 runner is the one that bubblewrap starts, and speaks over the container's standard input and output.
 """
 
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -17,13 +18,14 @@ from slmsearch.config import SandboxConfig
 from slmsearch.errors import SandboxError
 from slmsearch.sandbox.channel import Channel, ChannelError
 from slmsearch.sandbox.engine import Usage
-from slmsearch.sandbox.nanny import start_nanny
+from slmsearch.sandbox.nanny import remove_containers, start_nanny
 from slmsearch.sandbox.walls import ALL_WALLS, Wall
 
 INSTALL = "install Docker with its compose plugin (docs.docker.com/engine/install) and start its daemon, or set sandbox.engine=bubblewrap"
 SERVICE = "program"
 CHECK_SECONDS = 30.0
 BURIAL_SECONDS = 20.0
+PAUSE_SECONDS = 0.05
 # Docker makes no user namespace per container unless its daemon is told to, and keeps the host's view of none.
 WALLS = ALL_WALLS - {Wall.NESTING}
 
@@ -82,7 +84,8 @@ class Docker:
         return start_nanny(docker=self._docker, prefix=self._prefix)
 
     def close(self) -> None:
-        """See `Engine.close`; containers are removed one by one."""
+        """See `Engine.close`: what a client that was killed while it asked for a container may have left."""
+        remove_containers(self._docker, self._prefix)
 
     def _check(self, command: list[str], timeout_s: float = CHECK_SECONDS) -> None:
         try:
@@ -118,8 +121,8 @@ class DockerCell:
         return Usage()
 
     def is_alive(self) -> bool:
-        """See `Cell.is_alive`."""
-        return self._process.poll() is None
+        """See `Cell.is_alive`: whether the daemon knows its container, whatever became of the client."""
+        return self._process.poll() is None or self._is_known()
 
     def kill(self) -> None:
         """See `Cell.kill`."""
@@ -127,35 +130,43 @@ class DockerCell:
             if self._killed:
                 return
             self._killed = True
-        # Killing the client would leave the container running.
-        subprocess.Popen(
-            [self._docker, "rm", "--force", self._name],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        ).wait()
+        # Killing the client would leave the container running. It goes first all the same: while it holds the container's output and
+        # nobody reads that, the daemon does not get to removing.
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):
+            self._ask("rm", "--force", self._name)
 
     def bury(self) -> bool:
         """See `Cell.bury`."""
         self.kill()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(BURIAL_SECONDS)
-        gone = self._process.poll() is not None
-        if not gone:
-            self._process.kill()
-            self._process.wait()
+        self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()
-        left = subprocess.run([self._docker, "container", "inspect", self._name], capture_output=True).returncode == 0
-        return gone and not left
+        # The daemon removes a container that ends by itself, too, and answers before it is done.
+        deadline = time.monotonic() + BURIAL_SECONDS
+        with suppress(subprocess.TimeoutExpired):
+            while self._is_known():
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(PAUSE_SECONDS)
+            return True
+        return False
+
+    def _is_known(self) -> bool:
+        return self._ask("container", "inspect", self._name)
+
+    def _ask(self, *words: str) -> bool:
+        """Run a command of Docker's and say whether it succeeded."""
+        return subprocess.run([self._docker, *words], capture_output=True, timeout=BURIAL_SECONDS).returncode == 0
 
     def _last_words(self) -> str:
         if self._process.stderr is None:
             return ""
-        self.kill()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(1.0)
+        self.kill()
         os.set_blocking(self._process.stderr.fileno(), False)
         lines = (self._process.stderr.read(4096) or b"").decode(errors="replace").strip().splitlines()
         return lines[-1][:300] if lines else ""

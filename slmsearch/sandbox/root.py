@@ -82,7 +82,7 @@ def _open_to_all(path: Path) -> bool:
 def _make(final: Path) -> None:
     temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
     try:
-        _fill(temporary)
+        fill_root(temporary)
         os.replace(temporary, final)
     except OSError:
         if not _ours(final):  # else another server was faster
@@ -91,7 +91,8 @@ def _make(final: Path) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _fill(root: Path) -> None:
+def fill_root(root: Path) -> None:
+    """Copy everything into an empty directory; also what the image of the engine `docker` is made with."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     library = root / "python" / "lib" / version
     shutil.copytree(sysconfig.get_path("stdlib"), library, ignore=_LEFT_OUT, symlinks=False, ignore_dangling_symlinks=True)

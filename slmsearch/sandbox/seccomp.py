@@ -3,11 +3,15 @@
 It is a list of what is allowed. What is not named fails with EPERM, which Python shows as an error; a call of another architecture
 kills the process. No process or thread can be made, no socket, pipe or file for writing opened, no memory made executable
 except by mapping the interpreter's own libraries, and nothing sent a signal.
+
+bubblewrap gets it as BPF; Docker as JSON, `deployments/sandbox-seccomp.json`, which `python -m slmsearch.sandbox.seccomp` prints.
 """
 
 import errno
+import json
 import mmap
 import os
+from dataclasses import dataclass
 from typing import Any
 
 from slmsearch.errors import SandboxError
@@ -41,6 +45,44 @@ MISSING = ("clone3", "openat2", "close_range")
 """Fail with ENOSYS, so that a C library falls back to what it did before they existed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What an argument of a call must be."""
+
+    index: int
+    value: int
+    mask: int | None = None
+    """Of the argument only these bits are compared; None: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A call that is allowed where all conditions hold."""
+
+    name: str
+    conditions: tuple[Condition, ...] = ()
+
+
+RULES = (
+    *(Rule(name) for name in FREE),
+    Rule("open", (Condition(1, 0, WRITING),)),
+    Rule("openat", (Condition(2, 0, WRITING),)),
+    # Memory that is executable comes from a file, and there is no file but the interpreter's; what is writable is never executable.
+    Rule("mmap", (Condition(2, 0, PROT_EXEC),)),
+    Rule("mmap", (Condition(2, PROT_EXEC, PROT_EXEC | mmap.PROT_WRITE), Condition(3, 0, mmap.MAP_ANONYMOUS))),
+    Rule("mprotect", (Condition(2, 0, PROT_EXEC),)),
+    *(Rule("fcntl", (Condition(1, command),)) for command in (F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC)),
+    Rule("ioctl", (Condition(1, FIOCLEX),)),
+    # Limits may be read and set, of oneself; what was lowered cannot be raised again.
+    Rule("prlimit64", (Condition(0, 0),)),
+)
+"""All that is allowed."""
+
+RUNC = (Rule("fstatfs"), Rule("openat", (Condition(2, os.O_WRONLY | os.O_CLOEXEC),)))
+"""What Docker's runc does behind the filter before the interpreter starts: it looks for open files and opens a pipe for writing. A program
+may open so what can be written to: its own files in /proc, and nothing else, since all the rest is read-only."""
+
+
 def build_filter() -> bytes:
     """Compile the filter to BPF, as `bwrap --seccomp` reads it.
 
@@ -52,31 +94,37 @@ def build_filter() -> bytes:
     except (ImportError, OSError, RuntimeError) as error:
         raise SandboxError(f"no filter for system calls can be built ({error}), so no program is run; {REMEDY}") from error
     rules = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.EPERM))
-    for name in FREE:
-        _allow(pyseccomp, rules, name)
-    _allow_with_arguments(pyseccomp, rules)
+    for rule in RULES:
+        _add(pyseccomp, rules, pyseccomp.ALLOW, rule.name, *(_compare(pyseccomp, condition) for condition in rule.conditions))
     for name in MISSING:
         _add(pyseccomp, rules, pyseccomp.ERRNO(errno.ENOSYS), name)
     return _export(rules)
 
 
-def _allow_with_arguments(pyseccomp: Any, rules: Any) -> None:
-    arg, equal, masked = pyseccomp.Arg, pyseccomp.EQ, pyseccomp.MASKED_EQ
-    for name, flags in (("open", 1), ("openat", 2)):
-        _allow(pyseccomp, rules, name, arg(flags, masked, WRITING, 0))
-    # Memory that is executable comes from a file, and there is no file but the interpreter's; what is writable is never executable.
-    _allow(pyseccomp, rules, "mmap", arg(2, masked, PROT_EXEC, 0))
-    _allow(pyseccomp, rules, "mmap", arg(2, masked, PROT_EXEC | mmap.PROT_WRITE, PROT_EXEC), arg(3, masked, mmap.MAP_ANONYMOUS, 0))
-    _allow(pyseccomp, rules, "mprotect", arg(2, masked, PROT_EXEC, 0))
-    for command in (F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC):
-        _allow(pyseccomp, rules, "fcntl", arg(1, equal, command))
-    _allow(pyseccomp, rules, "ioctl", arg(1, equal, FIOCLEX))
-    # Limits may be read and set, of oneself; what was lowered cannot be raised again.
-    _allow(pyseccomp, rules, "prlimit64", arg(0, equal, 0))
+def docker_profile() -> dict[str, Any]:
+    """Return the filter as Docker reads it; calls of another architecture than the machine's kill the process there, too."""
+    rules = (*RULES, *RUNC)
+    free = [rule.name for rule in rules if not rule.conditions]
+    conditional = [
+        {"names": [rule.name], "action": "SCMP_ACT_ALLOW", "args": [_as_argument(condition) for condition in rule.conditions]}
+        for rule in rules
+        if rule.conditions
+    ]
+    missing = {"names": list(MISSING), "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS}
+    allowed = [{"names": free, "action": "SCMP_ACT_ALLOW"}, *conditional]
+    return {"defaultAction": "SCMP_ACT_ERRNO", "defaultErrnoRet": errno.EPERM, "syscalls": [*allowed, missing]}
 
 
-def _allow(pyseccomp: Any, rules: Any, name: str, *arguments: Any) -> None:
-    _add(pyseccomp, rules, pyseccomp.ALLOW, name, *arguments)
+def _as_argument(condition: Condition) -> dict[str, Any]:
+    if condition.mask is None:
+        return {"index": condition.index, "value": condition.value, "op": "SCMP_CMP_EQ"}
+    return {"index": condition.index, "value": condition.mask, "valueTwo": condition.value, "op": "SCMP_CMP_MASKED_EQ"}
+
+
+def _compare(pyseccomp: Any, condition: Condition) -> Any:
+    if condition.mask is None:
+        return pyseccomp.Arg(condition.index, pyseccomp.EQ, condition.value)
+    return pyseccomp.Arg(condition.index, pyseccomp.MASKED_EQ, condition.mask, condition.value)
 
 
 def _add(pyseccomp: Any, rules: Any, action: int, name: str, *arguments: Any) -> None:
@@ -89,3 +137,7 @@ def _export(rules: Any) -> bytes:
         rules.export_bpf(file)
         file.seek(0)
         return file.read()
+
+
+if __name__ == "__main__":
+    print(json.dumps(docker_profile(), indent=1))

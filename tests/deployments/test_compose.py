@@ -11,7 +11,7 @@ import pytest
 from flows.worker import DRAIN_SECONDS
 from tests.deployments.reading import DEPLOYMENTS, compose
 
-SERVICES: dict[str, dict[str, Any]] = {name: found for name, found in compose()["services"].items() if name != "program"}
+SERVICES: dict[str, dict[str, Any]] = compose()["services"]
 ONCE = {name for name, found in SERVICES.items() if found["restart"] == "no"}
 SECRET = re.compile(r"passw|secret|token|auth_string|api_key|access_key", re.IGNORECASE)
 each = pytest.mark.parametrize("name", SERVICES)
@@ -73,6 +73,13 @@ def test_services_say_when_they_are_well_and_how_they_end(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["worker", "worker-gpu"])
+def test_the_health_check_of_a_worker_has_its_password(name: str) -> None:
+    """Docker starts a health check beside the entrypoint and not through it."""
+    _, *words = SERVICES[name]["healthcheck"]["test"]
+    assert words == ["with-secrets", "PREFECT_API_AUTH_STRING=prefect_auth", "--", "slmsearch", "worker", "--check"]
+
+
+@pytest.mark.parametrize("name", ["worker", "worker-gpu"])
 def test_workers_get_the_time_to_drain(name: str) -> None:
     assert SERVICES[name]["command"] == ["slmsearch", "worker"], "Prefect's own leaves its flow runs running for ever"
     assert SERVICES[name]["stop_signal"] == "SIGTERM"
@@ -103,7 +110,9 @@ def test_secrets_come_from_files(name: str) -> None:
 
 def test_every_secret_is_used_and_git_takes_none() -> None:
     used = {secret for found in SERVICES.values() for secret in found.get("secrets", [])}
-    assert used == set(compose()["secrets"])
+    built = {secret for found in SERVICES.values() for secret in found.get("build", {}).get("secrets", [])}
+    assert not used & built and used | built == set(compose()["secrets"])
+    assert compose()["secrets"]["pip.conf"] == {"file": "${PIP_CONFIG_FILE:-/dev/null}"}, "who names none builds without"
     assert (DEPLOYMENTS / "secrets" / ".gitignore").read_text().splitlines()[-2:] == ["*", "!.gitignore"]
 
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 STATE = Path(os.environ["FAKE_DOCKER_STATE"])
@@ -33,7 +34,11 @@ def main(arguments: list[str]) -> int:
             return run(name)
         case ["rm", "--force", name]:
             if (STATE / name).exists():
-                os.kill(int((STATE / name).read_text()), signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(int((STATE / name).read_text()), signal.SIGKILL)
+                (STATE / name).unlink()
+        case ["ps", "--all", "--quiet", "--filter", _]:
+            pass
         case ["container", "inspect", name]:
             return 0 if (STATE / name).exists() else 1
         case _:
@@ -45,9 +50,7 @@ def main(arguments: list[str]) -> int:
 def run(name: str) -> int:
     process = subprocess.Popen([sys.executable, "-I", "-S", "-B", RUNNER])
     (STATE / name).write_text(str(process.pid))
-    code = process.wait()
-    (STATE / name).unlink()
-    return code
+    return process.wait()
 
 
 if __name__ == "__main__":
