@@ -27,6 +27,7 @@ from slmsearch.learn.guard import die_with_parent
 from slmsearch.sandbox.client import sandbox_address
 from slmsearch.sandbox.engines import make_engine
 from slmsearch.sandbox.sessions import Ground, Tools
+from slmsearch.sandbox.token import with_token
 from slmsearch.serve.ports import free_port, require_free_port
 from tasks.owners import START_TOLERANCE_S, started_s
 
@@ -68,7 +69,7 @@ def serve_here(config: RunConfig) -> None:
 
     require_free_port(config.sandbox.port, "--sandbox.port")
     engine = make_engine(config.sandbox, state_dir(config), find_project_root() / COMPOSE_FILE)
-    serve(config.sandbox, engine, tools_opener(config))
+    serve(with_token(config), engine, tools_opener(config))
 
 
 def read_settings(stream: IO[str]) -> RunConfig:
@@ -95,6 +96,7 @@ def tools_opener(config: RunConfig) -> Callable[[Ground], Tools]:
             "searcher": config.searcher.model_copy(update={"max_section_chars": ground.max_section_chars, "programs": False}),
         }
         opened = open_ground(data_dir / "corpora", ground.corpus, data_dir / "index", ground.index, config.model_copy(update=shown))
+        opened.toolbox.index.search(["setup"], 1)  # loads the embedder, which is not the first program's time
         return opened.toolbox
 
     return open_tools

@@ -143,11 +143,12 @@ def sandbox(session: Session, programs: int, clients: int) -> None:
     from slmsearch.bench.learning import save_result
     from slmsearch.bench.sandbox import render_sandbox, run_sandbox
     from slmsearch.evaluate.ground import make_ground
+    from slmsearch.sandbox.token import with_token
 
     config = small_world(session.config)
     ground = make_ground(config)
     with some_sandbox(session.config, session.say) as address:
-        settings = config.sandbox.model_copy(update={"base_url": address})
+        settings = with_token(config).model_copy(update={"base_url": address})
         result = run_sandbox(settings, ground, programs, clients, session.say)
     save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "sandbox.json")
     session.finish(result, render_sandbox(result))

@@ -92,12 +92,13 @@ def check_corpus_tools(session: Session) -> list[Any]:
     from slmsearch.evaluate.ground import make_ground
     from slmsearch.sandbox.checks import check_tools
     from slmsearch.sandbox.sessions import Ground
+    from slmsearch.sandbox.token import with_token
 
     config = small_world(session.config)
     opened = make_ground(config)
     ground = Ground(opened.corpus_digest, opened.index_key, config.retrieval.top_k, config.searcher.max_section_chars)
     with some_sandbox(session.config, session.say) as address:
-        return check_tools(config.sandbox.model_copy(update={"base_url": address}), ground, opened.toolbox)
+        return check_tools(with_token(config).model_copy(update={"base_url": address}), ground, opened.toolbox)
 
 
 def check_scripted_tools(session: Session) -> list[Any]:

@@ -48,7 +48,7 @@ class ProgramLimits(Section):
     """What one program may take; a program that wants more is stopped, which it sees as its result."""
 
     wall_s: float = Field(default=5.0, gt=0, le=600)
-    """Seconds until it is stopped; the time that tools take is not counted."""
+    """Seconds until it is stopped; the time that tools take is not counted, up to `sandbox.timeout_s` for both."""
     cpu_s: int = Field(default=5, ge=1, le=600)
     """Seconds of CPU, those of starting the interpreter included."""
     memory_mb: int = Field(default=256, ge=64)
@@ -70,12 +70,14 @@ class SandboxConfig(Section):
     """Port of the server on this machine."""
     base_url: Address | None = None
     """Address of the server; None: this machine, `port`."""
+    token: SecretStr | None = None
+    """What the server asks of its clients; None: what the file `sandbox/token` in `paths.data_dir` holds, which the first of them makes."""
     warm: int = Field(default=6, ge=1, le=64)
     """Interpreters that wait, started, inside their sandbox."""
     concurrency: int = Field(default=4, ge=1, le=64)
     """Programs that run at the same time."""
     timeout_s: float = Field(default=60.0, gt=0)
-    """Time a client gives the server for one program, waiting for its turn included."""
+    """Time a client gives the server for one program, waiting for its turn included; the server ends a program whose tools take longer."""
     docker_image: str = "slmsearch-sandbox"
     """Image of `docker`, built from `deployments/Dockerfile`."""
     docker_memory_limit: str = Field(default="256m", pattern=r"^[1-9][0-9]*[kmg]$")

@@ -12,11 +12,14 @@ import httpx
 from slmsearch.config import ProgramLimits, RunConfig, SandboxConfig
 from slmsearch.errors import SandboxError, SlmSearchError
 from slmsearch.sandbox.sessions import Ground
+from slmsearch.sandbox.token import with_token
 from slmsearch.searcher.episode import CallMade, ToolCall, ToolResult
 from slmsearch.searcher.programs import render_outcome
 
 UNAUTHORIZED, BROKEN = 401, 503
 CONNECT_TRIES = 2
+OPEN_SECONDS = 300.0
+"""Time the server gets to open a corpus and an index and to load the embedder, which is no program's time."""
 START = "start it with `slmsearch sandbox up`"
 
 
@@ -32,7 +35,7 @@ def make_programs(config: RunConfig, corpus_digest: str, index_key: str) -> "San
     """
     if not config.searcher.programs:
         return None
-    return SandboxClient(config.sandbox, Ground(corpus_digest, index_key, config.retrieval.top_k, config.searcher.max_section_chars))
+    return SandboxClient(with_token(config), Ground(corpus_digest, index_key, config.retrieval.top_k, config.searcher.max_section_chars))
 
 
 class SandboxClient:
@@ -52,6 +55,7 @@ class SandboxClient:
         self._ground = ground
         self._lock = threading.Lock()
         self._http: httpx.Client | None = None
+        self._server_token = config.token.get_secret_value() if config.token else None
         self._token: str | None = None
 
     def run(self, programs: Sequence[str]) -> list[ToolResult | SlmSearchError]:
@@ -98,16 +102,21 @@ class SandboxClient:
         """Return the token, a new one if the old one was refused."""
         with self._lock:
             if self._token is None or self._token == refused:
-                self._token = str(self._read(self._request("POST", "/tools", asdict(self._ground), None))["token"])
+                response = self._request("POST", "/tools", asdict(self._ground), self._server_token, OPEN_SECONDS)
+                if response.status_code == UNAUTHORIZED:
+                    raise SandboxError(f"the sandbox at {self._address} has another token; set sandbox.token to that of its data directory")
+                self._token = str(self._read(response)["token"])
             return self._token
 
-    def _request(self, method: str, path: str, body: dict[str, Any] | None, token: str | None) -> httpx.Response:
+    def _request(
+        self, method: str, path: str, body: dict[str, Any] | None, token: str | None, timeout_s: float | None = None
+    ) -> httpx.Response:
         if self._http is None:
             transport = httpx.HTTPTransport(retries=CONNECT_TRIES)
             self._http = httpx.Client(base_url=self._address, timeout=self._timeout_s, transport=transport, trust_env=False)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            return self._http.request(method, path, json=body, headers=headers)
+            return self._http.request(method, path, json=body, headers=headers, timeout=timeout_s or self._timeout_s)
         except httpx.ConnectError as error:
             raise SandboxError(f"no sandbox answers at {self._address}, so no program is run; {START}") from error
         except httpx.HTTPError as error:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slmsearch.config import ProgramLimits
+from slmsearch.errors import SandboxError
 from slmsearch.sandbox.channel import ChannelError
 from slmsearch.sandbox.engine import Cell, Usage
 from slmsearch.sandbox.walls import ALL_WALLS, Wall
@@ -49,6 +50,8 @@ class _Account:
     """What the server knows of a running program."""
 
     deadline: float | None
+    latest: float | None
+    """The deadline is not put off beyond it, however long tools take."""
     printed: list[str] = field(default_factory=list)
     room: int = 0
     cut: bool = False
@@ -64,7 +67,9 @@ class _Account:
             self.printed.append(kept)
 
 
-def execute_program(cell: Cell, program: str, serve: Serve, limits: ProgramLimits, walls: frozenset[Wall] = ALL_WALLS) -> Execution:
+def execute_program(
+    cell: Cell, program: str, serve: Serve, limits: ProgramLimits, walls: frozenset[Wall] = ALL_WALLS, longest_s: float = 60.0
+) -> Execution:
     """Run a program in a cell that is ready, and kill the cell.
 
     Args:
@@ -73,12 +78,14 @@ def execute_program(cell: Cell, program: str, serve: Serve, limits: ProgramLimit
         serve: the tools of the session the program belongs to.
         limits: what it may take.
         walls: for the escape suite; everybody else leaves it alone.
+        longest_s: what program and tools may take together.
 
     Raises:
-        SlmSearchError: what `serve` raised: a tool broke, which is not the program's doing.
+        SlmSearchError: what `serve` raised, or tools took too long: not the program's doing.
     """
     before, started = cell.usage(), time.monotonic()
-    account = _Account(started + limits.wall_s if Wall.CLOCK in walls else None, room=limits.output_chars)
+    deadline, latest = (started + limits.wall_s, started + max(limits.wall_s, longest_s)) if Wall.CLOCK in walls else (None, None)
+    account = _Account(deadline, latest, room=limits.output_chars)
     try:
         error = _converse(cell, _order(program, limits, walls), account, serve, limits, walls)
         after = cell.usage()
@@ -116,6 +123,9 @@ def _converse(cell: Cell, order: dict[str, Any], account: _Account, serve: Serve
                 case _:
                     raise ChannelError("stopped: it wrote to the sandbox's own channel")
     except ChannelError as error:
+        if account.latest is not None and account.deadline == account.latest <= time.monotonic() and account.tool_seconds > limits.wall_s:
+            told = f"the tools of a program took {account.tool_seconds:.0f} s, longer than sandbox.timeout_s allows with it"
+            raise SandboxError(f"{told}; look at the load of this machine, or raise it") from error
         return str(error)
 
 
@@ -133,8 +143,8 @@ def _answer(call: ToolCall, account: _Account, serve: Serve, calls: int | None) 
     result = serve(call)
     seconds = time.monotonic() - started
     account.tool_seconds += seconds
-    if account.deadline is not None:
-        account.deadline += seconds
+    if account.deadline is not None and account.latest is not None:
+        account.deadline = min(account.deadline + seconds, account.latest)
     account.made.append(CallMade(call, result))
     return {"value": as_value(call.name, result)} if result.served else {"refused": result.text}
 

@@ -4,6 +4,7 @@ It holds the tools and the warm cells. A client opens a tool session (POST /tool
 speaks to the server through its own two pipes and reaches the tools of that session, and nothing else.
 """
 
+import secrets
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -94,7 +95,7 @@ class Service:
             try:
                 self.programs += 1
                 session.programs += 1
-                return execute_program(cell, request.program, session.serve, limits)
+                return execute_program(cell, request.program, session.serve, limits, longest_s=self.config.timeout_s)
             finally:
                 self.pool.discard(cell)
         finally:
@@ -135,6 +136,7 @@ def make_app(service: Service) -> FastAPI:
     # A page in a browser on this machine may send requests here under a name of its own; it finds no host of that name.
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])
     bearer = HTTPBearer(description="Token of a tool session")
+    own = HTTPBearer(description="Token of the sandbox", scheme_name="own", auto_error=False)
 
     def session_of(credentials: Annotated[HTTPAuthorizationCredentials, Depends(bearer)]) -> ToolSession:
         try:
@@ -155,8 +157,11 @@ def make_app(service: Service) -> FastAPI:
         return service.health()
 
     @app.post("/tools")
-    def open_tools(request: GroundRequest) -> dict[str, Any]:
-        """Open a tool session over a corpus and an index; the token is told this once."""
+    def open_tools(request: GroundRequest, given: Annotated[HTTPAuthorizationCredentials | None, Depends(own)]) -> dict[str, Any]:
+        """Open a tool session over a corpus and an index; the session's token is told this once."""
+        token = service.config.token
+        if token is not None and not (given and secrets.compare_digest(given.credentials.encode(), token.get_secret_value().encode())):
+            raise HTTPException(401, "the sandbox's token is asked for")
         session = service.sessions.open(Ground(**request.model_dump()))
         return {"token": session.token, "tools": SIGNATURES, "limits": service.config.limits.model_dump()}
 
@@ -214,9 +219,15 @@ def live_server(service: Service) -> Iterator[str]:
 def serve(config: SandboxConfig, engine: Engine, open_tools: OpenTools) -> None:
     """Serve on loopback until SIGTERM or SIGINT.
 
+    Args:
+        config: with a token, so that nobody else of this machine is served.
+        engine: runs the programs.
+        open_tools: opens what they reach.
+
     Raises:
         SandboxError: no program can be run here.
     """
+    assert config.token is not None
     import uvicorn
 
     app = make_app(Service(config, engine, open_tools))

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -71,7 +72,7 @@ class Sessions:
         self._open_tools = open_tools
         self._kept_grounds = kept_grounds
         self._sessions: OrderedDict[str, ToolSession] = OrderedDict()
-        self._grounds: OrderedDict[Ground, Tools] = OrderedDict()
+        self._grounds: OrderedDict[Ground, Future[Tools]] = OrderedDict()
         self._lock = threading.Lock()
 
     def open(self, ground: Ground) -> ToolSession:
@@ -80,16 +81,30 @@ class Sessions:
         Raises:
             SlmSearchError: the ground's corpus or index cannot be opened.
         """
+        session = ToolSession(ground, self._tools(ground))
         with self._lock:
-            tools = self._grounds.get(ground) or self._open_tools(ground)
-            self._grounds[ground] = tools
+            self._sessions[session.token] = session
+            self._drop_idle()
+        return session
+
+    def _tools(self, ground: Ground) -> Tools:
+        """Return the tools of a ground; opening takes seconds, in which other sessions go on, and happens once."""
+        with self._lock:
+            opened = self._grounds.get(ground)
+            is_ours = opened is None
+            opened = self._grounds.setdefault(ground, Future())
             self._grounds.move_to_end(ground)
             while len(self._grounds) > self._kept_grounds:
                 self._grounds.popitem(last=False)
-            session = ToolSession(ground, tools)
-            self._sessions[session.token] = session
-            self._drop_idle()
-            return session
+        if is_ours:
+            try:
+                opened.set_result(self._open_tools(ground))
+            except BaseException as error:
+                with self._lock:
+                    if self._grounds.get(ground) is opened:
+                        del self._grounds[ground]
+                opened.set_exception(error)
+        return opened.result()
 
     def find(self, token: str) -> ToolSession:
         """Return the session of a token.

@@ -90,6 +90,7 @@ class Stage:
         """A file of the host that anybody may read."""
         path = self.folder / "public"
         path.write_text(self.secret)
+        path.chmod(0o644)
         return path
 
     @cached_property
@@ -129,6 +130,7 @@ class Stage:
         """A file in /dev/shm."""
         path = Path("/dev/shm") / f"slmsearch-{self.nonce}"
         path.write_text(self.secret)
+        path.chmod(0o644)
         self._stack.callback(path.unlink, missing_ok=True)
         return path
 

@@ -26,6 +26,7 @@ from slmsearch.sandbox import sessions
 from slmsearch.sandbox.bubblewrap import find_bwrap
 from slmsearch.sandbox.checks import check_tools
 from slmsearch.sandbox.client import sandbox_address
+from slmsearch.sandbox.token import with_token
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.rollout import play_episodes
 from slmsearch.serve.ports import free_port
@@ -70,7 +71,7 @@ def has_ended(pid: int) -> bool:
 def test_every_tool_and_the_embedder_through_a_live_server(config: RunConfig, ground: Ground, server: str) -> None:
     searcher = config.searcher
     tools = sessions.Ground(ground.corpus_digest, ground.index_key, config.retrieval.top_k, searcher.max_section_chars)
-    findings = check_tools(config.sandbox, tools, ground.toolbox)
+    findings = check_tools(with_token(config), tools, ground.toolbox)
     assert [finding for finding in findings if not finding.passed] == []
     assert {"embedder", "search_pages", "view_sections", "read_section", "loop"} <= {finding.name for finding in findings}
     ranked = next(finding for finding in findings if finding.name == "embedder")
@@ -81,7 +82,7 @@ def test_an_index_that_is_not_there_is_an_outage_with_its_own_name(config: RunCo
     from slmsearch.errors import IndexUnusableError
     from slmsearch.sandbox.client import SandboxClient
 
-    client = SandboxClient(config.sandbox, sessions.Ground(ground.corpus_digest, "f" * 20, 3, 1500))
+    client = SandboxClient(with_token(config), sessions.Ground(ground.corpus_digest, "f" * 20, 3, 1500))
     (result,) = client.run(["print(1)"])
     client.close()
     assert isinstance(result, IndexUnusableError)

@@ -18,10 +18,11 @@ KEYS = (
     "policy.api_key",
     "retrieval.chroma_token",
     "retrieval.embedder.api_key",
+    "sandbox.token",
 )
 ADDRESSES = (
     "evaluate.shard_url", "judge.base_url", "planner.worker.base_url", "policy.base_url", "retrieval.chroma_url",
-    "retrieval.embedder.base_url", "tracking.uri",
+    "retrieval.embedder.base_url", "sandbox.base_url", "tracking.uri",
 )  # fmt: skip
 WAYS = ("file", "flag", "variable")
 

@@ -44,9 +44,10 @@ def test_a_key_that_is_given_stays() -> None:
 
 MARKER = "PLANTEDSECRET"
 PLACES = {"judge.api_key": "judge.base_url", "policy.api_key": "policy.base_url", "planner.worker.api_key": "planner.worker.base_url",
-          "retrieval.embedder.api_key": "retrieval.embedder.base_url", "retrieval.chroma_token": "retrieval.chroma_url"}  # fmt: skip
+          "retrieval.embedder.api_key": "retrieval.embedder.base_url", "retrieval.chroma_token": "retrieval.chroma_url",
+          "sandbox.token": "sandbox.base_url"}  # fmt: skip
 """Keys, and where each is sent."""
-ADDRESSES = ("evaluate.shard_url", "sandbox.base_url", "tracking.uri", *PLACES.values())
+ADDRESSES = ("evaluate.shard_url", "tracking.uri", *PLACES.values())
 
 
 def settings(name: str, password: str = MARKER) -> dict[str, str]:

@@ -1,18 +1,27 @@
 """The server over HTTP, and its client."""
 
+import stat
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
-from slmsearch.config import ProgramLimits, SandboxConfig
+from slmsearch.config import ProgramLimits, RunConfig, SandboxConfig
 from slmsearch.errors import EmbedderError, IndexUnusableError, SandboxError
+from slmsearch.sandbox.bubblewrap import Bubblewrap
 from slmsearch.sandbox.checks import check_scripted
 from slmsearch.sandbox.client import SandboxClient, error_of
+from slmsearch.sandbox.execution import execute_program
 from slmsearch.sandbox.scripted import SCRIPTED_GROUND, ScriptedTools
 from slmsearch.sandbox.server import Service, live_server, lower_limits
 from slmsearch.sandbox.sessions import MAX_SESSIONS, Ground, Sessions, UnknownSession
+from slmsearch.sandbox.token import with_token
 from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.programs import NOTHING_PRINTED, render_outcome
 
@@ -204,3 +213,88 @@ def test_sessions_are_few_and_the_oldest_go() -> None:
     assert opened == [SCRIPTED_GROUND]
     with pytest.raises(UnknownSession):
         sessions.find(first.token)
+
+
+def test_opening_tools_holds_up_no_other_session_and_happens_once() -> None:
+    begun, may_end, opened = threading.Event(), threading.Event(), list[Ground]()
+
+    def open_tools(ground: Ground) -> ScriptedTools:
+        opened.append(ground)
+        if ground != SCRIPTED_GROUND:
+            begun.set()
+            assert may_end.wait(60)
+        return ScriptedTools()
+
+    sessions = Sessions(open_tools)
+    first, slow = sessions.open(SCRIPTED_GROUND), replace(SCRIPTED_GROUND, index="f" * 20)
+    with ThreadPoolExecutor(3) as threads:
+        try:
+            waiting = [threads.submit(sessions.open, slow) for _ in range(2)]
+            assert begun.wait(60)
+            assert threads.submit(sessions.find, first.token).result(timeout=10) is first
+        finally:
+            may_end.set()
+        assert {one.result().token for one in waiting} < {*sessions._sessions}
+    assert opened == [SCRIPTED_GROUND, slow]
+
+
+def test_tools_that_could_not_be_opened_are_tried_again() -> None:
+    tries = iter([SandboxError("not now"), None])
+
+    def open_tools(ground: Ground) -> ScriptedTools:
+        if (error := next(tries)) is not None:
+            raise error
+        return ScriptedTools()
+
+    sessions = Sessions(open_tools)
+    with pytest.raises(SandboxError, match="not now"):
+        sessions.open(SCRIPTED_GROUND)
+    assert sessions.open(SCRIPTED_GROUND).ground == SCRIPTED_GROUND
+
+
+def test_who_has_no_token_opens_no_session(engine: Bubblewrap, tmp_path: Path) -> None:
+    config = with_token(RunConfig.model_validate({"paths": {"data_dir": str(tmp_path)}, "sandbox": {"warm": 1}}))
+    assert config.token is not None
+    asked = asdict(SCRIPTED_GROUND)
+    with live_server(Service(config, Kept(engine), lambda ground: ScriptedTools())) as address:
+        for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": "Basic eDp4"}):
+            assert post(address, "/tools", json=asked, headers=headers).status_code == 401
+        assert get(address, "/health").json()["sessions"] == 0
+        with pytest.raises(SandboxError, match=r"set sandbox\.token"):
+            SandboxClient(SandboxConfig(base_url=address), SCRIPTED_GROUND).execute("print(1)")
+        client = SandboxClient(config.model_copy(update={"base_url": address}), SCRIPTED_GROUND)
+        assert client.execute("print(1)")["stdout"] == "1\n"
+        client.close()
+
+
+def test_the_token_is_made_once_in_a_file_of_its_user_and_goes_to_no_other_machine(tmp_path: Path) -> None:
+    run = RunConfig.model_validate({"paths": {"data_dir": str(tmp_path / "data")}})
+    with ThreadPoolExecutor(8) as threads:
+        tokens = {config.token.get_secret_value() for config in threads.map(with_token, [run] * 32) if config.token}
+    assert len(tokens) == 1
+    (file,) = (tmp_path / "data" / "sandbox").iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    elsewhere = run.model_copy(update={"sandbox": SandboxConfig(base_url="http://other.example:8700")})
+    assert with_token(elsewhere).token is None
+    given = run.model_copy(update={"sandbox": SandboxConfig(token=SecretStr("given"))})
+    assert with_token(given).token == SecretStr("given")
+
+
+def test_slow_tools_hold_a_program_no_longer_than_the_time_for_both(engine: Bubblewrap) -> None:
+    served = []
+
+    def serve(call: ToolCall) -> ToolResult:
+        served.append(call)
+        time.sleep(0.5)
+        return ToolResult("p1: Title", True, ("p1",))
+
+    cell = engine.start()
+    cell.wait_until_ready(60.0)
+    try:
+        with pytest.raises(SandboxError, match=r"tools of a program took .* sandbox\.timeout_s"):
+            execute_program(
+                cell, "while True: search_pages('x')", serve, LIMITS.model_copy(update={"wall_s": 0.6, "calls": 32}), longest_s=2.0
+            )
+    finally:
+        cell.bury()
+    assert len(served) <= 5, "not the 32 calls that it may make"
