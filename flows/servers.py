@@ -23,6 +23,8 @@ from slmsearch.errors import ServiceError
 HOST = "127.0.0.1"
 WORKER = "flows.pool_worker"
 """Prefect's command with a worker that can be closed."""
+LOG_BYTES = 20_000_000
+"""A longer log is put aside when its service starts, in the place of the one before."""
 PR_SET_PDEATHSIG = 1
 """Option of Linux's prctl: the signal a process gets when its parent dies."""
 
@@ -47,6 +49,8 @@ def start_service(name: str, arguments: Sequence[str], log: Path, environment: M
     Call it from the main thread: the kernel ties the child to the thread that started it.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
+    if log.exists() and log.stat().st_size > LOG_BYTES:
+        log.replace(log.with_suffix(".old.log"))
     with log.open("ab") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", *arguments],

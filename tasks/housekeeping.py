@@ -1,4 +1,4 @@
-"""Taking away what nothing needs: checkpoints, index versions, evaluations, trainings, corpora, traces and runs.
+"""Taking away what nothing needs: checkpoints, index versions, evaluations, trainings, corpora, verdicts, results, pages, traces, runs.
 
 First a plan, then, only where it is asked for, the deed; what is in use (`retention.py`) or young stays. Before something goes, its
 manifest is written to `pruned.jsonl`, so that a lineage can still name it.
@@ -16,6 +16,8 @@ from filelock import FileLock, Timeout
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.evaluate.shards import SHARDS
+from slmsearch.judge.cache import FILE as VERDICTS
+from slmsearch.judge.cache import VerdictCache
 from slmsearch.learn.files import CHECKPOINTS, MANIFEST
 from slmsearch.learn.launch import is_held
 from slmsearch.lineage.pruned import remember
@@ -44,13 +46,16 @@ class Item:
     """Something that may go."""
 
     kind: str
-    """`corpora`, `indexes`, `evals`, `trainings`, `checkpoints`, `shards`, `models`, `half-written`, `traces`, `runs`."""
+    """`corpora`, `indexes`, `evals`, `trainings`, `checkpoints`, `shards`, `models`, `half-written`, `verdicts`, `results`, `pages`,
+    `traces`, `runs`."""
     key: str
     age_days: float
     num_bytes: int = 0
     path: Path | None = None
     experiment: str = ""
     """MLflow experiment of a trace."""
+    before_s: float = 0.0
+    """Of a collection: what in it is older goes, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ def plan(config: RunConfig, rules: Rules, now: float | None = None) -> Plan:
     ledger = open_ledger(config)
     items = [*_artefacts(config, used, limit, now), *_checkpoints(config, limit, now), *_half_written(config, now)]
     if ledger is None or not any(run.is_live for run in ledger.runs()):
-        items += _copies(config, limit, now)
+        items += [*_copies(config, limit, now), *_collections(config, limit, now)]
     if ledger is not None:
         items += [*_traces(ledger, used, limit, now), *_runs(ledger, used, limit, now)]
     return Plan(tuple(items), used)
@@ -110,6 +115,24 @@ def _copies(config: RunConfig, limit: float, now: float) -> Iterator[Item]:
         for path in children(parent):
             if (changed := _changed_s(path)) < limit:
                 yield Item(kind, path.name, (now - changed) / DAY_S, _size(path), path)
+
+
+def _collections(config: RunConfig, limit: float, now: float) -> Iterator[Item]:
+    """Find what grows by a little with each run: results of tasks, report pages and figures, verdicts; all can be made again."""
+    data_dir, mlruns_dir = Path(config.paths.data_dir), Path(config.paths.mlruns_dir)
+    places = {"results": (data_dir / "prefect" / "results",), "pages": (mlruns_dir / "reports", mlruns_dir / "plots")}
+    for kind, path in ((kind, path) for kind, paths in places.items() for path in paths):
+        if old := list(_older_files(path, limit)):
+            age_days = (now - min(map(_changed_s, old))) / DAY_S
+            yield Item(kind, f"{len(old)} of {path.name}", age_days, sum(map(_size, old)), path, before_s=limit)
+    verdicts = data_dir / VERDICTS
+    if verdicts.is_file() and (count := VerdictCache(verdicts).count_older(limit)):
+        share = count / VerdictCache(verdicts).count()
+        yield Item("verdicts", f"{count} of {verdicts.name}", (now - limit) / DAY_S, int(share * _size(verdicts)), verdicts, before_s=limit)
+
+
+def _older_files(directory: Path, limit: float) -> Iterator[Path]:
+    yield from (path for path in directory.rglob("*") if path.is_file() and _changed_s(path) < limit)
 
 
 def _half_written(config: RunConfig, now: float) -> Iterator[Item]:
@@ -171,7 +194,12 @@ def _take_away(item: Item, config: RunConfig) -> None:
             ledger.delete_traces(item.experiment, [item.key])
         return
     assert item.path is not None
-    if item.kind == "half-written":
+    if item.kind == "verdicts":
+        VerdictCache(item.path).forget(item.before_s)
+    elif item.before_s:
+        for file in list(_older_files(item.path, item.before_s)):
+            file.unlink(missing_ok=True)
+    elif item.kind == "half-written":
         remove_abandoned(item.path.parent)
     elif item.kind == "checkpoints":
         shutil.rmtree(item.path)

@@ -30,9 +30,11 @@ CREATE TABLE IF NOT EXISTS verdicts (
     judge TEXT NOT NULL,
     question TEXT NOT NULL,
     answers TEXT NOT NULL,
-    answer TEXT NOT NULL
+    answer TEXT NOT NULL,
+    at INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID
 """
+_NOW = "CAST(strftime('%s', 'now') AS INTEGER)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,8 @@ class VerdictCache:
         """
         rows = [tuple(getattr(verdict, name) for name in StoredVerdict.__slots__) for verdict in verdicts]
         insert = (
-            "INSERT INTO verdicts (key, correct, judge, question, answers, answer) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING"
+            "INSERT INTO verdicts (key, correct, judge, question, answers, answer, at) "
+            f"VALUES (?, ?, ?, ?, ?, ?, {_NOW}) ON CONFLICT (key) DO NOTHING"
         )
 
         def write(connection: sqlite3.Connection) -> None:
@@ -94,6 +97,30 @@ class VerdictCache:
             JudgeError: the file cannot be read.
         """
         return int(self._run(lambda connection: connection.execute("SELECT count(*) FROM verdicts").fetchone()[0]))
+
+    def count_older(self, before_s: float) -> int:
+        """Count the verdicts that were given before a time, in seconds since the epoch.
+
+        Raises:
+            JudgeError: the file cannot be read.
+        """
+        query = "SELECT count(*) FROM verdicts WHERE at < ?"
+        return int(self._run(lambda connection: connection.execute(query, (before_s,)).fetchone()[0]))
+
+    def forget(self, before_s: float) -> None:
+        """Delete the verdicts that were given before a time, in seconds since the epoch, and give their space back.
+
+        Raises:
+            JudgeError: the file cannot be written.
+        """
+
+        def delete(connection: sqlite3.Connection) -> None:
+            with connection:
+                connection.execute("DELETE FROM verdicts WHERE at < ?", (before_s,))
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+        self._run(delete)
 
     def _run(self, work: Callable[[sqlite3.Connection], R]) -> R:
         with self._lock:
@@ -116,6 +143,9 @@ class VerdictCache:
                 connection.execute("PRAGMA synchronous = NORMAL")
                 with connection:
                     connection.execute(_SCHEMA)
+                    if "at" not in {column[1] for column in connection.execute("PRAGMA table_info(verdicts)")}:  # made before it had one
+                        connection.execute("ALTER TABLE verdicts ADD COLUMN at INTEGER NOT NULL DEFAULT 0")
+                        connection.execute(f"UPDATE verdicts SET at = {_NOW}")
             except sqlite3.Error:
                 connection.close()
                 raise

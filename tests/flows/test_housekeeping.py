@@ -16,6 +16,8 @@ from flows.lineage import trace
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.evaluate.shards import shards_dir
+from slmsearch.judge.cache import FILE as VERDICTS
+from slmsearch.judge.cache import StoredVerdict, VerdictCache
 from slmsearch.retrieval.versions import current_key, is_complete
 from slmsearch.staging import STAGING_PREFIX
 from tasks import housekeeping
@@ -135,6 +137,28 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
     told = trace(config, f"{config.tracking.registered_model}/2")
     assert other["lineage"]["index_key"] in {step.name[1] for step in told.up if step.node}
     assert any("its files were pruned on" in gap for gap in told.gaps)
+
+
+def test_what_every_run_adds_a_little_to_is_bounded(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
+    config, _ = history
+    data_dir, mlruns_dir = Path(config.paths.data_dir), Path(config.paths.mlruns_dir)
+    old = [data_dir / "prefect" / "results" / "ab" / "old", mlruns_dir / "reports" / "old.html", mlruns_dir / "plots" / "run" / "old.png"]
+    young = [path.with_name("young") for path in old]
+    for path in (*old, *young):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x" * 100)
+    for path in young:
+        os.utime(path, (LATER, LATER))
+    cache = VerdictCache(data_dir / VERDICTS)
+    cache.store([StoredVerdict("k", True, "j", "q", "[]", "a")])
+    assert not {"results", "pages", "verdicts"} & {item.kind for item in plan(config, RULES).items}
+    planned = plan(config, RULES, LATER)
+    assert named(planned, "results") == {"1 of results"} and named(planned, "pages") == {"1 of reports", "1 of plots"}
+    assert named(planned, "verdicts") == {"1 of verdicts.sqlite"}
+    _, failed = carry_out(config, RULES, LATER)
+    assert not failed
+    assert not any(path.exists() for path in old) and all(path.exists() for path in young)
+    assert cache.count() == 0
 
 
 def test_what_is_young_or_was_touched_lately_stays(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:

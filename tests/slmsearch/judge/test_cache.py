@@ -5,6 +5,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,3 +118,30 @@ def test_a_file_that_cannot_be_used_says_what_to_do(tmp_path: Path, damage: str)
     for _ in range(2):
         with pytest.raises(JudgeError, match=r"v\.sqlite: .+; check disk and permissions, delete the file .+ judge\.cache=false"):
             cache.store([stored("a")])
+
+
+def test_old_verdicts_are_forgotten_and_their_space_is_given_back(tmp_path: Path) -> None:
+    cache = VerdictCache(tmp_path / "verdicts.sqlite")
+    cache.store([replace(stored(str(i)), question="long " * 200) for i in range(2000)])
+    full = cache.path.stat().st_size
+    assert cache.count_older(time.time() - 60) == 0
+    cache.forget(time.time() - 60)
+    assert cache.count() == 2000
+    assert cache.count_older(time.time() + 60) == 2000
+    cache.forget(time.time() + 60)
+    assert cache.count() == 0 and cache.path.stat().st_size < full / 10
+    cache.store([stored("new", False)])
+    assert cache.find(["new", "1"]) == {"new": False}
+
+
+def test_a_file_made_before_verdicts_had_a_time_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "verdicts.sqlite"
+    with closing(sqlite3.connect(path)) as old:
+        old.execute("CREATE TABLE verdicts (key TEXT PRIMARY KEY, correct INTEGER NOT NULL, judge TEXT NOT NULL, question TEXT NOT NULL,"
+                    " answers TEXT NOT NULL, answer TEXT NOT NULL) WITHOUT ROWID")  # fmt: skip
+        old.execute("INSERT INTO verdicts VALUES ('a', 1, 'j', 'q', '[]', 'x')")
+        old.commit()
+    cache = VerdictCache(path)
+    assert cache.find(["a"]) == {"a": True}
+    assert cache.count_older(time.time() - 60) == 0, "its age is not known, so it counts from now"
+    assert cache.count_older(time.time() + 60) == 1
