@@ -69,7 +69,7 @@ def load_model(policy: PolicyConfig, keep_adapter: bool = False) -> tuple[Any, A
     tokenizer = load_tokenizer(policy)
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(policy.model, revision=policy.revision, dtype=policy.dtype, **quantised)
-    except (OSError, ValueError, ImportError) as error:
+    except Exception as error:  # transformers, safetensors, torch and the Hub raise their own
         raise ModelError(f"cannot load model {policy.model!r}: {first_line(error)}; give a path or Hub id in policy.model") from error
     if quantised:
         keep_packing(model)
@@ -109,9 +109,9 @@ def load_tokenizer(policy: PolicyConfig) -> Any:
     check_local(policy.model, "policy.model", "config.json")
     try:
         tokenizer = AutoTokenizer.from_pretrained(policy.model, revision=policy.revision)
-        return set_template_kwargs(tokenizer, policy.chat_template_kwargs)
-    except (OSError, ValueError, ImportError) as error:
+    except Exception as error:  # transformers, safetensors, torch and the Hub raise their own
         raise ModelError(f"cannot load model {policy.model!r}: {first_line(error)}; give a path or Hub id in policy.model") from error
+    return set_template_kwargs(tokenizer, policy.chat_template_kwargs)
 
 
 def make_quantisation(device: str) -> Any:
