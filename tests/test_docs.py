@@ -1,5 +1,6 @@
 """The pages of docs/ say what the code does, and every link in them leads somewhere."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,3 +36,13 @@ def named(settings: str) -> list[str]:
 
 def test_the_readme_can_be_read_in_one_go() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
+
+
+def test_every_test_that_the_threat_model_names_is_there() -> None:
+    text = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
+    tests = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)
+    assert len(tests) >= 20 and text.count("`tests/") == len(tests) + 1, "all are written as path::name; one is this file"
+    missing = [
+        f"{path}::{name}" for path, name in tests if f"def {name}(" not in ((ROOT / path).read_text() if (ROOT / path).exists() else "")
+    ]
+    assert not missing
