@@ -9,7 +9,7 @@ from typing import Any
 
 from flows.settings import ENV_PREFIX, load_config, recordable
 from slmsearch.config import RunConfig
-from slmsearch.config.secrets import MASK, join_secrets, mask, put_secrets, split_secrets
+from slmsearch.config.secrets import MASK, join_secrets, mask_secrets, put_secrets, split_secrets
 from slmsearch.errors import ConfigError
 
 ADDRESSES = ("base_url", "chroma_url")
@@ -21,7 +21,7 @@ ALL_BUT_TRACKING = tuple(f"{section}." for section in RunConfig.model_fields if 
 def submitted(config: RunConfig) -> dict[str, Any]:
     """Return a configuration as a flow run stores it: what differs from the defaults, with stars for secrets."""
     stored = recordable(config, only_changed=True)
-    put_secrets(stored, {name: mask(secret) for name, secret in split_secrets(config)[1].items()})
+    put_secrets(stored, mask_secrets(config))
     return stored
 
 

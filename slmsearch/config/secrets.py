@@ -3,6 +3,7 @@
 A setting is secret by its type: a `SecretStr`, and `user:password@` in an `Address`.
 """
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -49,6 +50,11 @@ def put_secrets(plain: dict[str, Any], secrets: Mapping[str, str]) -> None:
         section[leaf] = value
 
 
-def mask(secret: str) -> str:
-    """Write stars for a secret; of an address, for its user and password."""
-    return re.sub(r"(?<=://)[^/\s]*@", f"{MASK}@", secret) if "://" in secret else MASK
+def mask_secrets(config: RunConfig) -> dict[str, str]:
+    """Return stars for each secret of a configuration by dotted path; of an address they stand for its user and password."""
+    plain, secrets = split_secrets(config)
+    masked = {}
+    for name, secret in secrets.items():
+        is_key = functools.reduce(dict.__getitem__, name.split("."), plain) is None
+        masked[name] = MASK if is_key else re.sub(r"(?<=://)[^/\s]*@", f"{MASK}@", secret)
+    return masked

@@ -85,6 +85,11 @@ def test_a_worker_gets_every_secret_that_was_withheld_or_refuses(monkeypatch: py
     assert leaf(with_own_secrets(received), name) == leaf(sent, name)
 
 
+@pytest.mark.parametrize("key", [f"https://host.example/{MARKER}", f"https://user:{MARKER}@host.example/{MARKER}"])
+def test_a_key_that_is_an_address_is_withheld_as_a_whole(key: str) -> None:
+    assert submitted(given("nightly.webhook", key))["nightly"] == {"webhook": MASK}
+
+
 @pytest.mark.parametrize("name", sorted(PLACES))
 def test_no_key_is_sent_to_another_address(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     for dotted, value in settings(name).items():
