@@ -6,9 +6,13 @@ Retrieved and written text is untrusted and ends up in Markdown: it is escaped a
 import json
 import re
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
 
 MAX_CELL_CHARS = 600
 
@@ -58,20 +62,17 @@ def show_lineage(lineage: Mapping[str, str]) -> None:
     create_markdown_artifact(f"```json\n{json.dumps(lineage, indent=2)}\n```", key="lineage", description="Content keys, in order")
 
 
-def read_lineage(api: str, flow_run_id: str) -> dict[str, str] | None:
+def read_lineage(client: "SyncPrefectClient", flow_run_id: str) -> dict[str, str] | None:
     """Read back what `show_lineage` wrote for a flow run, None where there is nothing of it.
 
     Args:
-        api: address of a Prefect API that answers.
+        client: of a Prefect API that answers.
         flow_run_id: flow run.
     """
-    from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, ArtifactFilterKey
-    from prefect.settings import PREFECT_API_URL, temporary_settings
 
     mine = ArtifactFilter(key=ArtifactFilterKey(any_=["lineage"]), flow_run_id=ArtifactFilterFlowRunId(any_=[UUID(flow_run_id)]))
-    with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
-        found = client.read_artifacts(artifact_filter=mine)
+    found = client.read_artifacts(artifact_filter=mine)
     try:
         value = json.loads(str(found[0].data).strip().removeprefix("```json").removesuffix("```"))
     except (IndexError, ValueError):

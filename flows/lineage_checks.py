@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flows.api import find_up
+from flows.api import client_of, find_up
 from flows.servers import answers
 from flows.settings import config_hash, loggable, read_environment
 from slmsearch.config import RunConfig
@@ -109,7 +109,8 @@ def check_prefect(config: RunConfig, run: RunRecord | None, notes: list[str]) ->
         return []
     from flows.artifacts import read_lineage
 
-    shown = read_lineage(api, flow_run)
+    with client_of(config, api) as client:
+        shown = read_lineage(client, flow_run)
     if shown is None:
         notes.append(f"Prefect has no lineage of flow run {flow_run}")
         return []

@@ -1,10 +1,12 @@
 """`slmsearch up`: Prefect, MLflow, pool, limits, deployments and a worker; kept running, and stopped cleanly together.
 
 What ends by itself is started again, and the states of flow runs it took with it are brought to the truth (`tasks/reconcile.py`).
-The stock `prefect` command finds the server through a `prefect.toml` in the project root, which lives as long as the server.
+The stock `prefect` command finds the server, and its password, through a `prefect.toml` in the project root, which lives as long as the
+server and which its user alone can read.
 """
 
 import os
+import shlex
 import signal
 import threading
 import time
@@ -13,7 +15,17 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.api import UpRecord, find_up, record_path, start_prefect_server, write_record
+from flows.api import (
+    UpRecord,
+    find_up,
+    make_password,
+    page_path,
+    password_path,
+    remove_record,
+    start_prefect_server,
+    use_api,
+    write_record,
+)
 from flows.deploying import PREFECT_FILE, apply, read_prefect_file
 from flows.pool import POOL, PROCESSES, Pool, create_pool
 from flows.servers import HOST, WORKER, Service, answers, close_service, start_service, wait_until_ready
@@ -22,7 +34,8 @@ from flows.supervise import Supervised
 from flows.surroundings import prefect_home
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
-from slmsearch.serve.ports import require_free_port
+from slmsearch.serve.ports import require_free_port, reserve_port
+from slmsearch.staging import replace_text
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -46,32 +59,33 @@ def serve(config: RunConfig, port: int, mlflow_port: int, say: Say) -> None:
     """
     if (up := find_up(config)) is not None:
         raise ServiceError(f"`slmsearch up` runs already (process {up.pid}, {up.ui}); stop it first")
-    require_free_port(port, "--port")
     require_free_port(mlflow_port, "--mlflow-port")
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
     record = UpRecord(os.getpid(), f"http://{HOST}:{port}/api", f"http://{HOST}:{port}", f"http://{HOST}:{mlflow_port}")
+    password = make_password()
     with ExitStack() as stack:
-        services = _start_servers(config, port, mlflow_port, stack, say)
-        os.environ["PREFECT_API_URL"] = record.api
+        stack.enter_context(reserve_port(port, "--port"))
+        services = _start_servers(config, port, mlflow_port, password, stack, say)
+        use_api(record.api, password)
         prepare_pool(config)
         services.append(_start_worker(config, stack))  # it needs as long to start as the rest to be deployed
         deploy_flows(config, say)
         for service in services:
             service.ready()
-        stack.enter_context(_announced(config, record))
+        stack.enter_context(_announced(config, record, password))
         _reconcile(config, say)
         _wait_for_worker()
-        say(_welcome(record))
+        say(_welcome(config, record))
         _watch(config, services, stop, say)
         say("stopping ...")
 
 
-def _start_servers(config: RunConfig, port: int, mlflow_port: int, stack: ExitStack, say: Say) -> list[Supervised]:
+def _start_servers(config: RunConfig, port: int, mlflow_port: int, password: str, stack: ExitStack, say: Say) -> list[Supervised]:
     say(f"starting Prefect on port {port} and MLflow on port {mlflow_port}; logs are in {prefect_home(config) / 'logs'}")
     server = Supervised(
-        lambda: start_prefect_server(config, port, with_ui=True),
+        lambda: start_prefect_server(config, port, password, with_ui=True),
         lambda service: wait_until_ready(service, f"http://{HOST}:{port}/api/health"),
     )
     stack.callback(server.stop)
@@ -87,7 +101,7 @@ def _start_mlflow(config: RunConfig, port: int) -> Service:
     mlruns = Path(config.paths.mlruns_dir)
     mlruns.mkdir(parents=True, exist_ok=True)
     arguments = ["mlflow", "server", "--backend-store-uri", f"sqlite:///{mlruns}/mlflow.db", "--host", HOST, "--port", str(port)]
-    arguments += ["--default-artifact-root", str(mlruns / "artifacts"), "--workers", "1"]
+    arguments += ["--default-artifact-root", str(mlruns / "artifacts"), "--workers", "1", "--no-serve-artifacts"]
     return start_service("the MLflow server", arguments, prefect_home(config) / "logs" / "mlflow.log")
 
 
@@ -150,17 +164,17 @@ def _wait_for_worker() -> None:
 
 
 @contextmanager
-def _announced(config: RunConfig, record: UpRecord) -> Iterator[None]:
+def _announced(config: RunConfig, record: UpRecord, password: str) -> Iterator[None]:
     """Let other commands find what is served."""
-    write_record(config, record)
+    write_record(config, record, password)
     pointer = find_project_root() / POINTER
     ours = _may_replace(pointer)
     if ours:
-        pointer.write_text(f'{POINTER_MARK}\n[api]\nurl = "{record.api}"\n')
+        replace_text(pointer, f'{POINTER_MARK}\n[api]\nurl = "{record.api}"\nauth_string = "{password}"\n', private=True)
     try:
         yield
     finally:
-        record_path(config).unlink(missing_ok=True)
+        remove_record(config)
         if ours:
             pointer.unlink(missing_ok=True)
 
@@ -174,13 +188,15 @@ def _may_replace(pointer: Path) -> bool:
     return text.startswith(POINTER_MARK) and not answers(f"{address}/health")
 
 
-def _welcome(record: UpRecord) -> str:
+def _welcome(config: RunConfig, record: UpRecord) -> str:
     return "\n".join(
         [
-            f"Prefect  {record.ui}",
+            f"Prefect  {page_path(config).absolute().as_uri()}",
+            f"         opens {record.ui} in a browser, with its password",
             f"MLflow   {record.mlflow}",
             "Run      prefect deployment run train-and-eval/train-and-eval --watch",
-            "         (in this folder; elsewhere first: export PREFECT_API_URL=" + record.api + ")",
+            "         (in this folder; elsewhere first:",
+            f'          export PREFECT_API_URL={record.api} PREFECT_API_AUTH_STRING="$(cat {shlex.quote(str(password_path(config)))})")',
             "         slmsearch run train-and-eval",
             "Ctrl-C stops everything.",
         ]

@@ -132,18 +132,24 @@ def remove_abandoned(directory: Path) -> list[str]:
     return [staging.name for staging in found]
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Replace a file's text in one step: a reader sees the old or the new, also after a power cut."""
-    with replace_file(path) as file:
+def replace_text(path: Path, text: str, private: bool = False) -> None:
+    """Replace a file's text in one step: a reader sees the old or the new, also after a power cut.
+
+    Args:
+        path: file.
+        text: what it says from now on.
+        private: nobody but its user may read it, not for a moment.
+    """
+    with replace_file(path, 0o600 if private else 0o666) as file:
         file.write(text.encode())
 
 
 @contextmanager
-def replace_file(path: Path) -> Iterator[BinaryIO]:
-    """Give a binary file to write, which takes the place of `path` in one step at the end."""
+def replace_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Give a binary file to write, which takes the place of `path` in one step at the end; `mode` is what the umask leaves of it."""
     staging = path.with_name(f"{STAGING_PREFIX}{path.name}-{os.getpid()}")
     try:
-        with staging.open("wb") as file:
+        with open(staging, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -135,7 +135,7 @@ def isolated_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pyte
     # Code under test may set these for the process. Setting them here makes monkeypatch take them back after each test.
     # MLflow leaves the last store there: a fixture of a whole module may have opened one before.
     os.environ.pop("MLFLOW_TRACKING_URI", None)
-    for name in ("PREFECT_HOME", "PREFECT_API_URL", "MLFLOW_TRACKING_URI"):
+    for name in ("PREFECT_HOME", "PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_URI"):
         before = os.environ.get(name)
         monkeypatch.setenv(name, before or "")
         if before is None:

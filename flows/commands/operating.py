@@ -35,7 +35,7 @@ def deploy(session: Session, pool_type: str, base_job_template: Path | None) -> 
     from flows.up import deploy_flows, prepare_pool
 
     pool, config = Pool(pool_type, read_template(base_job_template) if base_job_template else None), session.config
-    require_api()
+    require_api(config)
     prepare_pool(config, pool)
     deploy_flows(config, session.say)
     session.finish({"deployed": True, "pool_type": pool_type}, "deployed")
@@ -51,7 +51,7 @@ def worker(session: Session, name: str | None, limit: int, check: bool) -> None:
     from flows.worker import check_worker, serve_worker, worker_name
 
     config, name = session.config, name or worker_name()
-    require_api()
+    require_api(config)
     if check:
         silent = check_worker(name)
         session.finish({"worker": name, "reported_s_ago": silent}, f"worker {name} reported {silent:.0f} s ago")

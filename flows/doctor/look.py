@@ -10,12 +10,12 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 from packaging.utils import canonicalize_name
 
-from flows.api import find_up, record_path
+from flows.api import SERVER, client_of, find_up, record_path
 from flows.doctor.facts import Facts, LastNight, Limit, Listener, Pool, PrefectFacts, Watch
 from flows.servers import answers
 from flows.settings import find_project_root, read_environment
@@ -30,8 +30,11 @@ from tasks.places import NIGHTS, corpora_dir, evals_dir, index_dir, trainings_di
 from tasks.retention import children
 from tasks.tracking import open_ledger
 
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+
 COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "prefect": ("prefect server", "prefect.server"),
+    "prefect": ("prefect server", "prefect.server", SERVER),
     "mlflow": ("mlflow server", "mlflow ui", "mlflow.server"),
     "chroma": ("chroma run", "chromadb.app"),
     "model": ("ollama serve", "llama_cpp.server", "llama-server", "vllm serve", "vllm.entrypoints"),
@@ -111,33 +114,27 @@ def _prefect(config: RunConfig, environment: Mapping[str, str], damaged: list[st
     address = prefect_address(config, environment)
     if address is None:
         return None
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
     try:
-        with temporary_settings({PREFECT_API_URL: address}):
-            return _ask_prefect(address)
+        with client_of(config, address) as client:
+            return _ask_prefect(client, address)
     except Exception as error:  # the client raises what its transport and its parsing raise
         damaged.append(f"Prefect at {address} cannot be asked ({' '.join(str(error).split())[:150]})")
         return None
 
 
-def _ask_prefect(address: str) -> PrefectFacts:
-    from prefect.client.orchestration import get_client
+def _ask_prefect(client: "SyncPrefectClient", address: str) -> PrefectFacts:
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
     from prefect.client.schemas.objects import StateType, WorkerStatus
 
     running = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING])))
-    with get_client(sync_client=True) as client:
-        pools = [
-            Pool(pool.name, bool(pool.is_paused),
-                sum(worker.status == WorkerStatus.ONLINE for worker in client.read_workers_for_work_pool(pool.name)))
-            for pool in client.read_work_pools()
-        ]  # fmt: skip
-        limits = [
-            Limit(limit.name, limit.limit, limit.active_slots) for limit in client.read_global_concurrency_limits(limit=200, offset=0)
-        ]
-        automations = client.read_automations()
-        live, scheduled = len(client.read_flow_runs(flow_run_filter=running, limit=50)), len(client.read_deployments(limit=50))
+    pools = [
+        Pool(pool.name, bool(pool.is_paused),
+            sum(worker.status == WorkerStatus.ONLINE for worker in client.read_workers_for_work_pool(pool.name)))
+        for pool in client.read_work_pools()
+    ]  # fmt: skip
+    limits = [Limit(limit.name, limit.limit, limit.active_slots) for limit in client.read_global_concurrency_limits(limit=200, offset=0)]
+    automations = client.read_automations()
+    live, scheduled = len(client.read_flow_runs(flow_run_filter=running, limit=50)), len(client.read_deployments(limit=50))
     watches = tuple(watch for automation in automations if (watch := _watch(automation)) is not None)
     return PrefectFacts(address, tuple(pools), tuple(limits), watches, tuple(found.name for found in automations), live, scheduled)
 

@@ -1,9 +1,10 @@
 """What `--fix` does: only what loses nothing."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from flows.api import client_of
 from flows.doctor.facts import Facts, Finding
 from flows.pool import POOL
 from slmsearch.config import RunConfig
@@ -35,39 +36,34 @@ def _end_orphans(_: Facts, config: RunConfig) -> list[str]:
     return [f"ended {open_tracker(config).end_orphans()} MLflow runs as KILLED"]
 
 
-@contextmanager
-def _client(facts: Facts) -> Iterator["SyncPrefectClient"]:
-    from prefect.client.orchestration import get_client
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
+def _client(facts: Facts, config: RunConfig) -> "AbstractContextManager[SyncPrefectClient]":
     assert facts.prefect is not None
-    with temporary_settings({PREFECT_API_URL: facts.prefect.url}), get_client(sync_client=True) as client:
-        yield client
+    return client_of(config, facts.prefect.url)
 
 
-def _create_limits(facts: Facts, _: RunConfig) -> list[str]:
+def _create_limits(facts: Facts, config: RunConfig) -> list[str]:
     from flows.device import create_limits
 
     assert facts.prefect is not None
     known = {limit.name for limit in facts.prefect.limits}
     missing = [name for name in facts.devices if name not in known]
-    with _client(facts) as client:
+    with _client(facts, config) as client:
         create_limits(client, missing)
     return [f"created the limit {name}" for name in missing]
 
 
-def _resume_pool(facts: Facts, _: RunConfig) -> list[str]:
+def _resume_pool(facts: Facts, config: RunConfig) -> list[str]:
     from prefect.client.schemas.actions import WorkPoolUpdate
 
-    with _client(facts) as client:
+    with _client(facts, config) as client:
         client.update_work_pool(POOL, WorkPoolUpdate(is_paused=False))
     return [f"resumed the work pool {POOL}"]
 
 
-def _watch_heartbeats(facts: Facts, _: RunConfig) -> list[str]:
+def _watch_heartbeats(facts: Facts, config: RunConfig) -> list[str]:
     from flows.watchdog import NAME, watch_heartbeats
 
-    with _client(facts) as client:
+    with _client(facts, config) as client:
         return [f"created the automation {NAME!r}"] if watch_heartbeats(client) else []
 
 

@@ -66,9 +66,10 @@ def _start_once(home: Path) -> tuple[float, float]:
     with log.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, env=environment)
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}/api", timeout=20) as client:
-            _wait(lambda: "Ctrl-C stops everything" in log.read_text(), process, log)
-            up_s = time.monotonic() - begun
+        _wait(lambda: "Ctrl-C stops everything" in log.read_text(), process, log)
+        up_s = time.monotonic() - begun
+        user, _, password = (home / "data" / "prefect" / "up.auth").read_text().partition(":")
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}/api", auth=(user, password), timeout=20) as client:
             deployment = client.get(f"/deployments/name/{FLOW}/{FLOW}").raise_for_status().json()["id"]
             run = client.post(f"/deployments/{deployment}/create_flow_run", json={}).raise_for_status().json()["id"]
             _wait(lambda: client.get(f"/flow_runs/{run}").raise_for_status().json()["state"]["type"] in STARTED, process, log)

@@ -2,16 +2,18 @@
 
 import socket
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import psutil
 
 from slmsearch.errors import ServiceError
 
+LOOPBACK = "127.0.0.1"
 _SHOWN_CHARS = 80
 
 
-def require_free_port(port: int, option: str, host: str = "127.0.0.1") -> None:
+def require_free_port(port: int, option: str, host: str = LOOPBACK) -> None:
     """Refuse a port that is taken, and say by whom.
 
     Args:
@@ -36,10 +38,45 @@ def require_free_port(port: int, option: str, host: str = "127.0.0.1") -> None:
             raise ServiceError(f"port {port} is in use{by}; stop what listens there or choose another with {option}") from error
 
 
+@contextmanager
+def reserve_port(port: int, option: str) -> Iterator[None]:
+    """Keep a port of loopback for servers of this user, also while none of them runs: whoever took it then would get their clients.
+
+    Such a server asks for SO_REUSEPORT. Only Linux keeps other users away from it; elsewhere the port is only looked at.
+
+    Args:
+        port: wanted.
+        option: flag by which another one is chosen.
+
+    Raises:
+        ServiceError: something listens there.
+    """
+    require_free_port(port, option)
+    with socket.socket() as reservation:
+        if sys.platform == "linux":
+            reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # without SO_REUSEADDR, which would let everybody in
+            try:
+                reservation.bind((LOOPBACK, port))
+            except OSError as error:
+                raise ServiceError(f"port {port} was taken this moment, or a minute ago; choose another with {option}") from error
+        yield
+
+
+def bind_reserved(port: int) -> socket.socket:
+    """Return a socket on a port that `reserve_port` keeps; it does not listen yet."""
+    bound = socket.socket()
+    if sys.platform != "win32":
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if sys.platform == "linux":
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    bound.bind((LOOPBACK, port))
+    return bound
+
+
 def free_port() -> int:
     """Return a port of the loopback interface that nobody listens on at the moment."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
 
 

@@ -85,6 +85,9 @@ class Stand:
 
     def wait(self) -> None:
         wait_for(self._is_up, START_SECONDS, "`slmsearch up` is up", 0.3)
+        self.password = (self.data / "prefect" / "up.auth").read_text()
+        user, _, word = self.password.partition(":")
+        self.client.auth = httpx.BasicAuth(user, word)
 
     def _is_up(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()

@@ -73,13 +73,13 @@ def test_a_lost_and_a_missing_night_reach_the_webhook(tmp_path: Path, hook: str,
     config = RunConfig(paths=PathsConfig(data_dir=str(tmp_path / "data"), mlruns_dir=str(tmp_path / "mlruns")))
     with prefect_api(config) as api, own_events():
         from prefect.client.orchestration import get_client
-        from prefect.settings import PREFECT_API_URL, temporary_settings
+        from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
         from prefect.states import Cancelled, Running
 
         from flows.alarms import LOST, MISSING, NAMES, create_alarms, expect_nights
         from flows.nightly import nightly
 
-        with temporary_settings({PREFECT_API_URL: api.url}), get_client(sync_client=True) as client:
+        with temporary_settings({PREFECT_API_URL: api.url, PREFECT_API_AUTH_STRING: api.password}), get_client(sync_client=True) as client:
             assert create_alarms(client, config, None, WITHIN) == list(NAMES)
             assert create_alarms(client, config, hook, WITHIN) == [], "once by name"
             found = {item.name: item for item in client.read_automations()}

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from flows.api import start_prefect_server
+from flows.api import make_password, start_prefect_server
 from flows.servers import stop_service, wait_until_ready
 from flows.settings import find_project_root
 from flows.worker import flow_runs_below
@@ -38,7 +38,8 @@ class Pool:
         self.data, self.other = home / "data", home / "other"
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         config = RunConfig(paths=PathsConfig(data_dir=str(self.data), mlruns_dir=str(home / "mlruns")))
-        self.server = start_prefect_server(config, self.port, with_ui=False)
+        self.password = make_password()
+        self.server = start_prefect_server(config, self.port, self.password, with_ui=False)
         wait_until_ready(self.server, f"http://127.0.0.1:{self.port}/api/health")
         done = self.run("deploy")
         assert done.returncode == 0, done.stderr
@@ -46,7 +47,8 @@ class Pool:
     def environment(self, data: Path | None = None, **more: str) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
         places = {"SLMSEARCH_PATHS__DATA_DIR": str(data or self.data), "SLMSEARCH_PATHS__MLRUNS_DIR": str(self.home / "mlruns")}
-        return {**kept, **places, "PREFECT_API_URL": f"http://127.0.0.1:{self.port}/api", **more}
+        address = {"PREFECT_API_URL": f"http://127.0.0.1:{self.port}/api", "PREFECT_API_AUTH_STRING": self.password}
+        return {**kept, **places, **address, **more}
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "flows", *words]

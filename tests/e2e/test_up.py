@@ -1,18 +1,24 @@
 """`slmsearch up` with everything real: server, MLflow, worker, the stock `prefect` command, and the end of it all."""
 
+import base64
 import json
 import os
 import shutil
 import signal
+import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
 from flows.alarms import NAMES
 from flows.servers import answers
+from tests.e2e.browser import CHROMIUM, EVIL, TRIES, Hostile, page_text
 from tests.e2e.stand import ROOT, Stand, still_alive, wait_for
 
 SMALL_WORLD = ["--corpus.world.pages", "40"]
@@ -75,7 +81,7 @@ def test_what_is_deployed_is_what_is_wanted(up: Stand, environment: dict[str, st
         "    'cron': nightly.schedules[0].schedule.cron, 'zone': nightly.schedules[0].schedule.timezone,\n"
         "    'limits': {limit.name: limit.limit for limit in limits}, 'parameters': nightly.parameters}))"
     )
-    address = {"PREFECT_API_URL": f"http://127.0.0.1:{up.port}/api"}
+    address = {"PREFECT_API_URL": f"http://127.0.0.1:{up.port}/api", "PREFECT_API_AUTH_STRING": up.password}
     done = subprocess.run([sys.executable, "-c", code], env={**environment, **address}, capture_output=True, text=True, timeout=120)
     found = json.loads(done.stdout)
     assert (found["limit"], found["type"], found["pools"]) == (None, "process", ["gpu"]), "the pool itself is not limited"
@@ -105,6 +111,90 @@ def test_whatever_is_killed_is_started_again_and_states_become_true(up: Stand, t
     assert {run.status for run in up.tracked(again)} == {"FINISHED"}
 
 
+def test_another_user_gets_nothing_from_it(up: Stand) -> None:
+    """As anybody on the machine: who they are says nothing to a server, and what lets them in they cannot read."""
+    for path, body in (("/admin/version", None), ("/deployments/filter", {}), ("/flows/", {"name": "theirs"})):
+        answer = httpx.request("POST" if body is not None else "GET", f"{up.client.base_url}{path}", json=body)
+        assert answer.status_code == 401, path
+    secret = [up.data / "prefect" / "up.auth", up.data / "prefect" / "open.html", ROOT / "prefect.toml"]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in secret] == [0o600] * 3
+    artifact = httpx.put(f"http://127.0.0.1:{up.mlflow_port}/api/2.0/mlflow-artifacts/artifacts/theirs.txt", content=b"theirs")
+    assert artifact.status_code == 503, "MLflow takes no files for the folder it was started in"
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root can become another user; only Linux keeps the port")
+def test_another_user_cannot_take_its_port_while_the_server_is_away(up: Stand) -> None:
+    """Whoever answered there instead would be asked for work by the worker."""
+    up.server().kill()
+    taken = 0
+    while up._listener() is None:
+        taken += take_port_as_nobody(up.port)
+    assert taken == 0
+    wait_for(lambda: answers(f"http://127.0.0.1:{up.port}/api/health"), 60, "the server is back", 0.2)
+
+
+def take_port_as_nobody(port: int) -> bool:
+    """Try to listen on a port as another user; return whether that was possible."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    os.setuid(65534)
+    taken = socket.socket()
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+    except OSError:
+        os._exit(1)
+    os._exit(0)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
+def test_a_hostile_page_in_a_browser_reads_and_writes_nothing(up: Stand, tmp_path: Path) -> None:
+    made = [len(up._ask("POST", f"/{kind}/filter", {})) for kind in ("flows", "work_pools", "deployments")]
+    assert "nightly" in signed_in(up, tmp_path), "its reader has Prefect's pages open in the same browser"
+    with Hostile(TRIES.replace("PREFECT", str(up.port)).replace("MLFLOW", str(up.mlflow_port))) as page:
+        told = page.visit(tmp_path)
+    assert len(told) == 24
+    answers_read = {name: what for name, what in told.items() if what not in ("refused", "opaque", "closed")}
+    assert all(name.endswith(EVIL) and "nvalid " in what and len(what) < 80 for name, what in answers_read.items()), answers_read
+    assert made == [len(up._ask("POST", f"/{kind}/filter", {})) for kind in ("flows", "work_pools", "deployments")]
+    assert up.ask_store("select name from experiments where name like 'evil%'") == []
+    for port in (up.port, up.mlflow_port):
+        assert "nvalid" in page_text(tmp_path, f"http://{EVIL}:{port}/"), "its name given this address, and the page loaded from here"
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
+def test_prefect_s_pages_open_without_a_word_to_type(up: Stand, tmp_path: Path) -> None:
+    shown = signed_in(up, tmp_path)
+    for name in ("train-and-eval", "nightly", "At 03:30 AM"):
+        assert name in shown
+    elsewhere = page_text(tmp_path / "elsewhere", f"http://127.0.0.1:{up.port}/v2/deployments")
+    assert "nightly" not in elsewhere and "Login" in elsewhere, "another browser has no password"
+
+
+def signed_in(up: Stand, profile: Path) -> str:
+    """Open the page that `slmsearch up` names, then the list of deployments; return what stands there."""
+    address = next(word for word in up.log.read_text().split() if word.startswith("file://"))
+    assert "Dashboard" in page_text(profile, address)
+    return page_text(profile, f"http://127.0.0.1:{up.port}/v2/deployments")
+
+
+def test_its_password_stands_where_its_user_alone_can_read_it(up: Stand, environment: dict[str, str]) -> None:
+    """After flow runs on the worker; in no output, log, database, artifact or list of processes."""
+    assert run(environment, "flows", "doctor").returncode in (0, 1)
+    user, _, word = up.password.partition(":")
+    assert (user, len(word)) == ("slmsearch", 43)
+    shapes = [word.encode(), base64.b64encode(up.password.encode())]
+    files = [path for path in [*up.home.rglob("*"), ROOT / "prefect.toml"] if path.is_file()]
+    assert len(files) > 20
+    holding = {path for path in files if any(shape in path.read_bytes() for shape in shapes)}
+    assert holding == {up.data / "prefect" / "up.auth", up.data / "prefect" / "open.html", ROOT / "prefect.toml"}
+    commands = [" ".join(process.cmdline()) for process in [psutil.Process(up.process.pid), *up.family()]]
+    assert len(commands) > 3 and not any(word in command for command in commands)
+
+
 def test_a_second_one_is_refused(up: Stand, environment: dict[str, str]) -> None:
     done = run(environment, "flows", "up")
     assert done.returncode == 3
@@ -120,5 +210,6 @@ def test_it_stops_cleanly(up: Stand) -> None:
     _, alive = psutil.wait_procs(family, timeout=10)
     assert not alive
     assert not (ROOT / "prefect.toml").exists()
+    assert not [name for name in ("up.json", "up.auth", "open.html") if (up.data / "prefect" / name).exists()]
     assert not answers(f"http://127.0.0.1:{up.port}/api/health")
     assert not answers(f"http://127.0.0.1:{up.mlflow_port}/health")

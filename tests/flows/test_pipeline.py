@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
-from prefect.settings import PREFECT_API_URL
 
 from flows.artifacts import read_lineage
 from flows.device import device, device_names
@@ -122,7 +121,8 @@ def test_train_and_eval_leaves_everything_where_people_and_machines_look(config:
     champion = tracker.champion(config.tracking.registered_model)
     assert champion is not None
     lineage = summary["lineage"]
-    assert read_lineage(str(PREFECT_API_URL.value()), summary["flow_run_id"]) == lineage
+    with get_client(sync_client=True) as client:
+        assert read_lineage(client, summary["flow_run_id"]) == lineage
     assert champion["slmsearch.adapter_hash"] == lineage["adapter_hash"] == summary["training"]["hash"]
     assert champion["slmsearch.data_digest"] == lineage["data_digest"]
     assert champion["slmsearch.index_key"] == lineage["index_key"]

@@ -1,6 +1,7 @@
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -9,11 +10,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.api import UpRecord, find_up, record_path, write_record
+from flows.api import UpRecord, find_up, page_path, password_for, password_path, record_path, write_record
 from flows.servers import Service, answers, start_service, stop_service, wait_until_ready
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.serve.ports import free_port, require_free_port
+
+PASSWORD = "slmsearch:word"
 
 
 def serve_folder(folder: Path, port: int) -> Service:
@@ -72,7 +75,7 @@ def test_a_record_counts_while_its_process_lives_and_its_server_answers(tmp_path
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         api = f"http://127.0.0.1:{silent.getsockname()[1]}/api"
-        write_record(config, UpRecord(os.getpid(), api, "ui", "mlflow"))
+        write_record(config, UpRecord(os.getpid(), api, "ui", "mlflow"), PASSWORD)
         assert find_up(config) is None, "nobody answers there"
     (tmp_path / "api").mkdir()
     (tmp_path / "api" / "health").write_text("true")
@@ -80,9 +83,16 @@ def test_a_record_counts_while_its_process_lives_and_its_server_answers(tmp_path
     service = serve_folder(tmp_path, port)
     wait_until_ready(service, f"http://127.0.0.1:{port}/", timeout_s=30)
     record = UpRecord(os.getpid(), f"http://127.0.0.1:{port}/api", "ui", "mlflow")
-    write_record(config, record)
+    write_record(config, record, PASSWORD)
     assert find_up(config) == record
-    write_record(config, UpRecord(2**22 - 3, record.api, "ui", "mlflow"))
+    monkeypatch.setenv("PREFECT_API_AUTH_STRING", "team:word")
+    assert password_for(config, record.api) == PASSWORD
+    assert password_for(config, "http://elsewhere/api") == "team:word", "what lets one in here is sent nowhere else"
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (password_path(config), page_path(config))] == [0o600] * 2
+    password_path(config).unlink()
+    with pytest.raises(ServiceError, match="use it as the user who started `slmsearch up`"):
+        password_for(config, record.api)
+    write_record(config, UpRecord(2**22 - 3, record.api, "ui", "mlflow"), PASSWORD)
     assert find_up(config) is None, "its process is gone"
     record_path(config).write_text("{broken")
     assert find_up(config) is None

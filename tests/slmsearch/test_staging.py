@@ -1,6 +1,7 @@
 """Artefacts appear whole or not at all."""
 
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,18 @@ def test_only_what_dead_writers_left_is_removed(tmp_path: Path):
         (tmp_path / name).mkdir()
     assert remove_abandoned(tmp_path) == sorted([f".tmp-a-{dead.pid}", f".tmp-CURRENT-{dead.pid}"])
     assert set(os.listdir(tmp_path)) == kept
+
+
+def test_a_private_text_is_never_anybody_else_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path, modes = tmp_path / "secret", []
+    monkeypatch.setattr("os.fsync", lambda descriptor: modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode)))
+    umask = os.umask(0)
+    try:
+        path.write_text("of an earlier time, open to all")
+        replace_text(path, "word", private=True)
+    finally:
+        os.umask(umask)
+    assert (modes[0], stat.S_IMODE(path.stat().st_mode), path.read_text()) == (0o600, 0o600, "word")
 
 
 def test_a_text_is_replaced_or_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
