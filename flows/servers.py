@@ -51,7 +51,7 @@ def start_service(name: str, arguments: Sequence[str], log: Path, environment: M
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists() and log.stat().st_size > LOG_BYTES:
         log.replace(log.with_suffix(".old.log"))
-    with log.open("ab") as file:
+    with os.fdopen(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", *arguments],
             stdin=subprocess.DEVNULL,

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from flows import servers
 from flows.api import UpRecord, find_up, page_path, password_for, password_path, record_path, write_record
 from flows.servers import Service, answers, start_service, stop_service, wait_until_ready
 from slmsearch.config import PathsConfig, RunConfig
@@ -97,3 +98,13 @@ def test_a_record_counts_while_its_process_lives_and_its_server_answers(tmp_path
     record_path(config).write_text("{broken")
     assert find_up(config) is None
     stop_service(service)
+
+
+def test_a_log_is_private_and_a_long_one_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "LOG_BYTES", 100)
+    log = tmp_path / "logs" / "server.log"
+    for _ in range(3):
+        service = start_service("a server", ["this"], log)
+        service.process.wait(60)
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    assert sorted(path.name for path in log.parent.iterdir()) == ["server.log", "server.old.log"]
