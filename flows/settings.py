@@ -180,7 +180,7 @@ def _check_files(files: Sequence[Path]) -> None:
             raise ConfigError(f"config file {path} does not exist; ready-made ones are in deployments/configs/")
         try:
             content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except (yaml.YAMLError, ValueError, RecursionError) as error:  # what is no UTF-8, a number of 5,000 digits, brackets without end
             # Its own message quotes the line, which may hold a secret.
             mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or type(error).__name__
             where = f" in line {mark.line + 1}" if mark else ""

@@ -18,8 +18,6 @@ import psutil
 from slmsearch.keys import content_key
 
 STAGING_PREFIX = ".tmp-"
-UNSEALED = ("chroma",)
-"""Chroma writes into its files whenever it opens them; what search needs of them is checked by content."""
 SEAL = "seal.json"
 """File in an artefact's directory with the sha256 of every file that must never change; it also holds a hash of itself."""
 
@@ -48,7 +46,7 @@ def seal(directory: Path, skipped: Collection[str] = ()) -> None:
 
     Args:
         directory: the artefact, complete but for this.
-        skipped: top-level names left out: what is opened for writing later, what may grow.
+        skipped: top-level names and files left out: what is opened for writing later, what may grow.
     """
     files = hash_files(directory, skipped)
     replace_text(directory / SEAL, json.dumps({"files": files, "key": content_key(files=files)}, indent=1) + "\n")
@@ -59,10 +57,15 @@ def hash_files(directory: Path, skipped: Collection[str] = ()) -> dict[str, str]
     found: dict[str, str] = {}
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory)
-        if path.is_file() and name.parts[0] not in {SEAL, *skipped}:
-            with path.open("rb") as file:
-                found[name.as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
+        if path.is_file() and not {name.parts[0], name.as_posix()} & {SEAL, *skipped}:
+            found[name.as_posix()] = file_hash(path)
     return found
+
+
+def file_hash(path: Path) -> str:
+    """Return the sha256 of a file's bytes, hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_seal(directory: Path) -> dict[str, str] | None:
@@ -84,9 +87,16 @@ def read_seal(directory: Path) -> dict[str, str] | None:
     return files
 
 
-def publish(staging: Path, target: Path, is_complete: Callable[[Path], bool]) -> None:
-    """Seal a filled directory and rename it to its place; a complete one that stands there stays, a damaged one is replaced."""
-    seal(staging, UNSEALED)
+def publish(staging: Path, target: Path, is_complete: Callable[[Path], bool], unsealed: Collection[str] = ()) -> None:
+    """Seal a filled directory and rename it to its place; a complete one that stands there stays, a damaged one is replaced.
+
+    Args:
+        staging: the directory.
+        target: its place.
+        is_complete: says whether what stands there is complete.
+        unsealed: files that the seal leaves out.
+    """
+    seal(staging, unsealed)
     for file in staging.rglob("*"):
         if file.is_file():
             with file.open("r+b" if os.name == "nt" else "rb") as stream:  # Windows syncs what may be written alone

@@ -21,6 +21,10 @@ from slmsearch.corpus.world import generate_world
 from slmsearch.errors import CorpusError
 
 HUB_PREFIX = "hub:"
+PARQUET_ROWS = 64
+"""Read at a time: a few bytes of a Parquet file may stand for many long texts."""
+EXPANSION, LEAST_EXPANDED = 1000, 1 << 30
+"""Times the size of a Parquet file that its content may have; less than so many bytes are never too many."""
 
 
 def ignore(skipped: Skipped) -> None:
@@ -162,12 +166,16 @@ def _parquet_rows(path: Path) -> Iterator[tuple[Row, str]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    number = 0
+    number = expanded = 0
     try:
+        most = max(LEAST_EXPANDED, EXPANSION * path.stat().st_size)
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches():
+            for batch in file.iter_batches(PARQUET_ROWS):
                 for row in batch.to_pylist():
                     number += 1
+                    expanded += sum(len(value) for value in row.values() if isinstance(value, str | list))
+                    if expanded > most:
+                        raise CorpusError(f"{path} expands to more than {EXPANSION} times its size, and {most >> 20} MB; write it as JSONL")
                     yield row, f"{path} row {number}"
     except (OSError, pa.ArrowException) as error:
         raise CorpusError(f"{path} is no readable Parquet file ({' '.join(str(error).split())}); write it again") from error

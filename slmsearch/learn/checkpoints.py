@@ -4,20 +4,15 @@ transformers writes a checkpoint file by file, and its own `get_last_checkpoint`
 a manifest with the hash of every file is written last, and only a checkpoint that agrees with its manifest is resumed from.
 """
 
-import hashlib
 import json
 import os
 import shutil
 from pathlib import Path
 
+from slmsearch.staging import file_hash
+
 MANIFEST = "manifest.json"
 _PREFIX = "checkpoint-"
-
-
-def file_hash(path: Path) -> str:
-    """Hash a file's bytes (sha256, hexadecimal)."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_json(path: Path, value: object) -> None:

@@ -17,7 +17,7 @@ import torch
 from slmsearch.config import PolicyConfig
 from slmsearch.errors import ModelError, ServiceError
 from slmsearch.generate.load import check_local, load_model, merge_adapter
-from slmsearch.learn.checkpoints import file_hash
+from slmsearch.staging import file_hash
 
 MAX_DIFFERENCE = 1e-4
 """Difference of log-probabilities, in float32, up to which merged weights count as the same."""

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from slmsearch.config import PolicyConfig
 from slmsearch.keys import content_key
-from slmsearch.learn.checkpoints import file_hash
-from slmsearch.staging import SEAL
+from slmsearch.staging import SEAL, file_hash
 
 _SUFFIXES = {".safetensors", ".bin", ".json", ".jinja", ".txt", ".model"}
 """Weights, configuration, tokenizer and chat template; model cards and notes do not count."""

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from slmsearch.learn.checkpoints import file_hash, write_json
+from slmsearch.learn.checkpoints import write_json
 from slmsearch.learn.files import ACCELERATE, ADAPTER, CHECKPOINTS, ERROR, LOCK, LOG, MANIFEST, SOURCES, STOP
 from slmsearch.learn.job import TrainJob, train_sources
 from slmsearch.learn.models import weights_file
-from slmsearch.staging import seal
+from slmsearch.staging import file_hash, seal
 
 UNSEALED = (CHECKPOINTS, LOCK, LOG, ERROR, STOP, ACCELERATE)
 """What may change, grow or go when training is done."""

@@ -19,7 +19,6 @@ from slmsearch.errors import CorpusError
 from slmsearch.evaluate.store import has_evaluation
 from slmsearch.keys import content_key, file_key
 from slmsearch.learn import files
-from slmsearch.learn.checkpoints import file_hash
 from slmsearch.learn.models import model_hash
 from slmsearch.learn.result import UNSEALED as TRAINING_UNSEALED
 from slmsearch.learn.result import read_manifest
@@ -28,7 +27,7 @@ from slmsearch.lineage.stages import CHANGED_MODEL, COMPARE, EVALUATE, INDEX, TR
 from slmsearch.lineage.stored import MANIFEST, read_json
 from slmsearch.planner.sources import problems_parts
 from slmsearch.retrieval import versions
-from slmsearch.staging import SEAL, UNSEALED, read_seal
+from slmsearch.staging import SEAL, file_hash, read_seal
 
 TOLERANCE = 1e-4
 """Difference of a vector in Chroma from the one it was given, per value."""
@@ -129,9 +128,10 @@ def _corpus(_: Graph, node: Node) -> Found:
 
 def _index(_: Graph, node: Node) -> Found:
     place = _place(node)
-    stages = () if versions.is_complete(place) else (INDEX,)
-    found = _compared(node, UNSEALED, stages, lambda _: versions.files_key(place), {})
-    if isinstance(found, list):
+    damaged = versions.find_graph_damage(place)
+    stages = () if versions.is_complete(place) and damaged is None else (INDEX,)
+    found = _compared(node, (), stages, lambda _: versions.files_key(place), {})
+    if isinstance(found, list) and damaged is None:  # Chroma is not to open what is damaged
         found += [Change(*node.name, versions.CHROMA, how, (INDEX,)) for how in _chroma(place)]
     return found
 

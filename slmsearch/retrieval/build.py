@@ -143,7 +143,7 @@ def _build_version(
             seconds=round(time.monotonic() - start, 2),
         )
         versions.write_manifest(staging, manifest)
-        publish(staging, target, versions.is_complete)
+        publish(staging, target, versions.is_complete, versions.unsealed_files(staging))
 
 
 def _earlier_versions(index_dir: Path, embedder: Embedder) -> list[IndexManifest]:
@@ -170,7 +170,8 @@ def _store_vectors(
         same_graph = (version.hnsw_ef_construction, version.hnsw_max_neighbors) == (config.hnsw_ef_construction, config.hnsw_max_neighbors)
         stale = version.stale + len(gone)
         close = len(gone) + len(new) <= MAX_CHANGED * len(held) and stale <= MAX_STALE * len(held)
-        if isinstance(place, Path) and version.chroma_url is None and same_graph and close:
+        whole = versions.find_graph_damage(target.parent / version.key) is None
+        if isinstance(place, Path) and version.chroma_url is None and same_graph and close and whole:
             shutil.copytree(target.parent / version.key / versions.CHROMA, place)
             update_collection(place, keys, vectors, kept)
             return version.key, stale

@@ -147,6 +147,8 @@ class SearchIndex:
         self._collection: Any = None
         self._threads: ThreadPoolExecutor | None = None
         if not self._exact:
+            if isinstance(place, Path):
+                versions.require_graph(directory)
             self._rows_of = RowsByKey(versions.read_keys(directory)[1]).of
 
     def close(self) -> None:

@@ -65,14 +65,15 @@ def pull_version(index_dir: Path, key: str, url: str) -> bool:
             raise _refused(url, error) from error
         if not _matches(staging):
             raise IndexUnusableError(f"index version {key} at {url} is damaged: its files do not match its manifest; push it again")
-        publish(staging, index_dir / key, versions.is_complete)
+        publish(staging, index_dir / key, versions.is_complete, versions.unsealed_files(staging))
     return True
 
 
 def _matches(staging: Path) -> bool:
     """Say whether the files fit the manifest, whose key is not the directory's name yet."""
     try:
-        return bool(json.loads((staging / versions.MANIFEST).read_text(encoding="utf-8"))["files_key"] == versions.files_key(staging))
+        recorded = json.loads((staging / versions.MANIFEST).read_text(encoding="utf-8"))["files_key"]
+        return bool(recorded == versions.files_key(staging)) and versions.find_graph_damage(staging) is None
     except (OSError, ValueError, KeyError):
         return False
 

@@ -57,6 +57,7 @@ def verify_version(index_dir: Path, key: str, config: RetrievalConfig) -> float:
             raise IndexUnusableError(
                 f"index version {key} holds {len(vectors)} of {manifest.passages} vectors; delete it and {versions.REMEDY}"
             )
+        versions.require_graph(directory)
         LexicalIndex(directory / versions.LEXICAL, manifest.passages)
         return verify_collection(chroma_place(directory, key, config), keys, vectors)
     except (OSError, ValueError, sqlite3.Error, ChromaError) as error:

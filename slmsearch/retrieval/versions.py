@@ -26,7 +26,7 @@ from slmsearch.errors import IndexUnusableError
 from slmsearch.keys import content_key, file_key
 from slmsearch.retrieval import lexical
 from slmsearch.retrieval.vectors import Keys
-from slmsearch.staging import STAGING_PREFIX, replace_text
+from slmsearch.staging import SEAL, STAGING_PREFIX, file_hash, read_seal, replace_text
 
 FORMAT_VERSION = 3
 MANIFEST = "manifest.json"
@@ -35,6 +35,8 @@ PASSAGES = "passages.jsonl"
 KEYS = "keys.npy"
 LEXICAL = "lexical"
 CHROMA = "chroma"
+GRAPH_WRITTEN = "index_metadata.pickle"
+"""Stands beside the files of a graph that Chroma has written as a whole: one of 1,000 vectors or more."""
 CURRENT = "CURRENT"
 HISTORY = "HISTORY"
 REMEMBERED = 100
@@ -112,6 +114,41 @@ def is_complete(version: Path) -> bool:
 def files_key(version: Path) -> str:
     """Hash what search reads besides Chroma's files, which Chroma may touch when it opens them."""
     return file_key(version / VECTORS, version / PASSAGES, version / KEYS, *(version / LEXICAL / name for name in lexical.FILES))
+
+
+def unsealed_files(version: Path) -> list[str]:
+    """Return the files that change when Chroma opens a version: its database, and a graph too small to have been written as a whole."""
+    files = [path for path in (version / CHROMA).rglob("*") if path.is_file()]
+    whole = {path.parent for path in files if path.name == GRAPH_WRITTEN}
+    return [path.relative_to(version).as_posix() for path in files if path.parent not in whole]
+
+
+def find_graph_damage(version: Path) -> str | None:
+    """Name the first file of Chroma's graph that is not as it was published; None if all are.
+
+    Chroma believes these files: one changed byte may end the process that opens them with a segmentation fault.
+    """
+    try:
+        sealed = read_seal(version) or {}
+    except ValueError:
+        return SEAL
+    for name, digest in sealed.items():
+        path = version / name
+        if name.startswith(f"{CHROMA}/") and not (path.is_file() and file_hash(path) == digest):
+            return name
+    return None
+
+
+def require_graph(version: Path) -> None:
+    """Refuse a version with a damaged graph before Chroma opens it.
+
+    Raises:
+        IndexUnusableError: a file has changed, or is gone.
+    """
+    if damaged := find_graph_damage(version):
+        raise IndexUnusableError(
+            f"index version {version.name} is damaged: {damaged} is not what was written; delete {version} and {REMEDY}"
+        )
 
 
 def read_keys(version: Path) -> tuple[Keys, Keys]:

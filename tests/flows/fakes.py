@@ -16,13 +16,13 @@ import pytest
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.baselines import make_retrieve_then_answer
 from slmsearch.generate.scripted import ScriptedWriter
-from slmsearch.learn.checkpoints import file_hash
 from slmsearch.learn.files import ADAPTER, JOB, STEPS
 from slmsearch.learn.job import TrainJob
 from slmsearch.learn.launch import TrainResult
 from slmsearch.learn.reports import Collapse, append_report, make_report
 from slmsearch.learn.result import write_manifest, write_sources
 from slmsearch.retrieval.embed import Progress, RememberingEmbedder, Vectors
+from slmsearch.staging import file_hash
 
 PAGES = 30
 STEPS_TRAINED = 4

@@ -68,7 +68,7 @@ def without_prefect(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     from flows import promotion, stages
 
     training = replace_heavy_parts(monkeypatch)
-    monkeypatch.setattr("slmsearch.retrieval.embed.load_embedder", lambda _: WordEmbedder())
+    monkeypatch.setattr("slmsearch.retrieval.embedders.load_embedder", lambda _: WordEmbedder())
     for name in STAGES:
         monkeypatch.setattr(stages, name, plain(getattr(stages, name)))
     monkeypatch.setattr(stages, "validate_task", Plain(lambda *_: {"ok": True, "findings": []}))

@@ -76,7 +76,15 @@ def test_what_is_unknown_or_does_not_fit_is_named_in_one_line(overrides: list[st
 
 @pytest.mark.parametrize(
     ("text", "named"),
-    [("train: {stepz: 3}", "train.stepz"), ("train: [1", "not valid YAML"), ("- 1", "sections"), ("trian: {steps: 1}", "trian")],
+    [
+        ("train: {stepz: 3}", "train.stepz"),
+        ("train: [1", "not valid YAML"),
+        ("train: {steps: " + "9" * 5000 + "}", "not valid YAML: ValueError"),
+        ("train: " + "[" * 2000, "not valid YAML: RecursionError"),
+        ("train: !!python/object/apply:os.system [true]", "could not determine a constructor"),
+        ("- 1", "sections"),
+        ("trian: {steps: 1}", "trian"),
+    ],
 )
 def test_a_broken_file_is_named(tmp_path: Path, text: str, named: str) -> None:
     file = write(tmp_path / "broken.yaml", text)

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from slmsearch.config import CorpusConfig, WorldConfig
+from slmsearch.corpus import sources
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sources import load_source
@@ -144,6 +145,18 @@ def test_a_page_id_that_parquet_leaves_out_is_refused(tmp_path: Path):
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "p.parquet")
     with pytest.raises(CorpusError, match=r"p\.parquet row 2: 'id' is nan, which stands for a missing number"):
         load_source(CorpusConfig(pages=str(tmp_path / "p.parquet")))
+
+
+def test_a_parquet_file_that_expands_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * 600, pa.int32()), pa.array(["A" * 200_000]))
+    table = pa.table({"id": [f"p{n}" for n in range(600)], "title": ["T"] * 600, "content": text})
+    pq.write_table(table, tmp_path / "p.parquet", compression="zstd")
+    assert (tmp_path / "p.parquet").stat().st_size < 100_000
+    monkeypatch.setattr(sources, "LEAST_EXPANDED", 1 << 20)
+    with pytest.raises(CorpusError, match=r"p\.parquet expands to more than 1000 times its size, and \d+ MB; write it as JSONL"):
+        load_source(CorpusConfig(pages=str(tmp_path / "p.parquet")))
+    monkeypatch.setattr(sources, "LEAST_EXPANDED", 1 << 30)
+    assert len(load_source(CorpusConfig(pages=str(tmp_path / "p.parquet")))[0]) == 600
 
 
 def test_other_unreadable_sources(tmp_path: Path):

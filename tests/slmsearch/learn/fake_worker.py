@@ -8,11 +8,12 @@ import time
 from pathlib import Path
 
 from slmsearch.errors import JudgeError
-from slmsearch.learn.checkpoints import checkpoint_step, file_hash, latest_complete_checkpoint, seal_checkpoint, write_json
+from slmsearch.learn.checkpoints import checkpoint_step, latest_complete_checkpoint, seal_checkpoint, write_json
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, ERROR, MANIFEST, STEPS, STOP
 from slmsearch.learn.guard import ENV_SECRETS, ENV_STARTER, die_with_parent, wait_for_begin
 from slmsearch.learn.job import TrainJob
 from slmsearch.learn.reports import append_report, make_report
+from slmsearch.staging import file_hash
 
 FINISH, RAISE, TELL, DIE, WAIT = range(5)
 """What to do after step 3, as the seed of the job."""

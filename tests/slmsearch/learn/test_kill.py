@@ -4,9 +4,9 @@ import pytest
 
 from slmsearch.errors import TrainingError
 from slmsearch.learn import launch, process
-from slmsearch.learn.checkpoints import file_hash
 from slmsearch.learn.files import ACCELERATE, ADAPTER
 from slmsearch.learn.training import train_through
+from slmsearch.staging import file_hash
 from tests.slmsearch.learn import toy_worker
 
 

@@ -20,7 +20,6 @@ from slmsearch.generate.load import make_writer
 from slmsearch.generate.writer import Sampling
 from slmsearch.judge import ExactJudge
 from slmsearch.learn.callbacks import StepCallback
-from slmsearch.learn.checkpoints import file_hash
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, STEPS
 from slmsearch.learn.held_out import ALONE, find_fall
 from slmsearch.learn.keeper import STATE, Keeper
@@ -29,6 +28,7 @@ from slmsearch.learn.reports import NOT_A_NUMBER, read_reports, truncate_reports
 from slmsearch.learn.training import train_through
 from slmsearch.searcher.rollout import play_episodes
 from slmsearch.serve.ports import free_port
+from slmsearch.staging import file_hash
 from tests.slmsearch.learn import watched
 from tests.slmsearch.learn.watched import NORMAL, QUESTIONS_PER_STEP, Watched, fell_after, noisy, steady
 

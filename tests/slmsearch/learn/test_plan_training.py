@@ -13,7 +13,7 @@ from slmsearch.evaluate.systems import make_planner
 from slmsearch.generate.dialogue import Dialogue
 from slmsearch.generate.load import make_seats
 from slmsearch.generate.writer import Sampling
-from slmsearch.learn.checkpoints import file_hash, latest_complete_checkpoint
+from slmsearch.learn.checkpoints import latest_complete_checkpoint
 from slmsearch.learn.demonstrations import Demonstration
 from slmsearch.learn.encoding import IGNORED, encode_turns
 from slmsearch.learn.examples import EXAMPLES, append_examples, read_examples, truncate_examples
@@ -30,6 +30,7 @@ from slmsearch.planner.plan import DIRECT, Plan, Subproblem, parse_plan, render_
 from slmsearch.planner.problems import generate_problems, gold_plan
 from slmsearch.planner.prompt import make_plan_prompt
 from slmsearch.planner.worker import solve_directly
+from slmsearch.staging import file_hash
 
 QUESTIONS = [Question(f"q{i}", f"What is {i} plus 3 plus 4?", str(i + 7)) for i in range(2, 9)]
 

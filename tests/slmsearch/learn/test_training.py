@@ -19,13 +19,14 @@ from slmsearch.generate.writer import Sampling
 from slmsearch.judge import ExactJudge
 from slmsearch.learn import training
 from slmsearch.learn.asked import select_questions
-from slmsearch.learn.checkpoints import checkpoint_step, file_hash, latest_complete_checkpoint
+from slmsearch.learn.checkpoints import checkpoint_step, latest_complete_checkpoint
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST, STEPS, STOP
 from slmsearch.learn.launch import find_result
 from slmsearch.learn.models import trained_policy, weights_file
 from slmsearch.learn.reports import read_reports, truncate_reports
 from slmsearch.learn.training import train_through
 from slmsearch.searcher.tools import Toolbox
+from slmsearch.staging import file_hash
 
 TINY = Path(__file__).parents[3] / "data" / "models" / "tiny-searcher"
 

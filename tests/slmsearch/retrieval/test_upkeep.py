@@ -15,6 +15,7 @@ from slmsearch.config import CorpusConfig, RetrievalConfig
 from slmsearch.corpus.store import build_corpus
 from slmsearch.errors import IndexUnusableError
 from slmsearch.retrieval import build
+from slmsearch.retrieval import search as searching
 from slmsearch.retrieval.build import build_index
 from slmsearch.retrieval.open import open_index
 from slmsearch.retrieval.share import pull_version, push_version
@@ -206,3 +207,39 @@ def test_object_storage_without_directories(three: list[str], index_dir: Path, t
     assert push_version(index_dir, three[0], url)
     assert pull_version(tmp_path / "elsewhere", three[0], url)
     assert verify_version(tmp_path / "elsewhere", three[0], config) == 1.0
+
+
+@pytest.fixture
+def large(tmp_path: Path, index_dir: Path, config: RetrievalConfig, embedder: Any) -> str:
+    """A version whose graph Chroma has written as a whole."""
+    return built(tmp_path, index_dir, config, embedder, 600)
+
+
+@pytest.mark.parametrize("name", ["data_level0.bin", "header.bin", "length.bin", "link_lists.bin", "index_metadata.pickle"])
+def test_a_byte_changed_in_the_graph_is_named_before_it_is_opened(
+    large: str,
+    tmp_path: Path,
+    index_dir: Path,
+    config: RetrievalConfig,
+    embedder: Any,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    assert verify_version(index_dir, large, config) >= 0.9, "opening changes none of these files"
+    (path,) = (index_dir / large / "chroma").glob(f"*/{name}")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(IndexUnusableError, match=f"{name} is not what was written; delete .* and build it"):
+        verify_version(index_dir, large, config)
+    # Up to the limit search compares every passage and never opens the graph.
+    open_index(index_dir, large, config, embedder).close()
+    push_version(index_dir, large, str(tmp_path / "shared"))
+    with pytest.raises(IndexUnusableError, match="damaged"):
+        pull_version(tmp_path / "elsewhere", large, str(tmp_path / "shared"))
+    monkeypatch.setattr(searching, "EXACT_LIMIT", 10)
+    with pytest.raises(IndexUnusableError, match=f"{name} is not what was written"):
+        open_index(index_dir, large, config, embedder)
+    monkeypatch.setattr(build, "UPDATE_FROM", 1)
+    key = built(tmp_path, index_dir, config, embedder, 600, changed=3)
+    assert read_version(index_dir, key).base is None, "a damaged graph is not gone on with"
