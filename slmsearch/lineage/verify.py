@@ -129,7 +129,7 @@ def _corpus(_: Graph, node: Node) -> Found:
 def _index(_: Graph, node: Node) -> Found:
     place = _place(node)
     damaged = versions.find_graph_damage(place)
-    stages = () if versions.is_complete(place) and damaged is None else (INDEX,)
+    stages = () if versions.is_complete(place) and damaged in (None, SEAL) else (INDEX,)
     found = _compared(node, (), stages, lambda _: versions.files_key(place), {})
     if isinstance(found, list) and damaged is None:  # Chroma is not to open what is damaged
         found += [Change(*node.name, versions.CHROMA, how, (INDEX,)) for how in _chroma(place)]
