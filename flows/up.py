@@ -29,9 +29,10 @@ from flows.api import (
 from flows.deploying import PREFECT_FILE, apply, read_prefect_file
 from flows.pool import POOL, PROCESSES, Pool, create_pool
 from flows.servers import HOST, WORKER, Service, answers, close_service, start_service, wait_until_ready
-from flows.settings import find_project_root, recordable
+from flows.settings import find_project_root
 from flows.supervise import Supervised
 from flows.surroundings import prefect_home
+from flows.withheld import submitted
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.serve.ports import require_free_port, reserve_port
@@ -148,7 +149,7 @@ def deploy_flows(config: RunConfig, say: Say) -> None:
     root = find_project_root()
     with get_client(sync_client=True) as client:
         create_alarms(client, config, webhook(config))
-    apply(read_prefect_file(root / PREFECT_FILE), root, recordable(config, only_changed=True))
+    apply(read_prefect_file(root / PREFECT_FILE), root, submitted(config))
     expect_nights(config)
 
 

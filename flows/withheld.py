@@ -40,15 +40,17 @@ def with_own_secrets(config: RunConfig, unused: tuple[str, ...] = ()) -> RunConf
     for name, secret in own.items():
         if MASK in given.get(name, MASK) and _is_for_the_same_place(name, plain, own_plain):
             given[name] = secret
-    for name in [name for name, secret in given.items() if MASK in secret]:
+    unfilled = [name for name, secret in given.items() if MASK in secret]
+    for name in unfilled:
         if not name.startswith(unused):
             variable = ENV_PREFIX + name.upper().replace(".", "__")
             raise ConfigError(
                 f"{name} was withheld from this flow run, as secrets are, and this machine has none for the same address: set {variable} "
                 "(a key: and its address) where the worker is started"
             )
-        del given[name]
-    filled = join_secrets(plain, given)
+    # What was named stays known: `flows/preflight.py` asks for it.
+    named = config.model_dump(mode="json", exclude_unset=True)
+    filled = join_secrets(named, {**given, **dict.fromkeys(unfilled)})
     return config if filled == config else filled
 
 

@@ -34,13 +34,13 @@ def _taken(section: Mapping[str, Any], plain: dict[str, Any], path: str) -> dict
     return secrets
 
 
-def join_secrets(plain: dict[str, Any], secrets: Mapping[str, str]) -> RunConfig:
+def join_secrets(plain: dict[str, Any], secrets: Mapping[str, str | None]) -> RunConfig:
     """Make a config from what `split_secrets` split."""
     put_secrets(plain, secrets)
     return RunConfig.model_validate(plain)
 
 
-def put_secrets(plain: dict[str, Any], secrets: Mapping[str, str]) -> None:
+def put_secrets(plain: dict[str, Any], secrets: Mapping[str, str | None]) -> None:
     """Put secrets into nested values, by their dotted paths."""
     for name, value in secrets.items():
         *path, leaf = name.split(".")
