@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.docker.daemon import Daemon, missing
+from tests.docker.stack import Stack, make_stack
 from tests.docker.stand_ins import add_compose, make_image
 
 HERE = Path(__file__).parent
@@ -44,3 +45,9 @@ def stand_in(daemon: Daemon) -> Callable[[str], None]:
             made.add(name)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def stack(daemon: Daemon, stand_in: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory) -> Stack:
+    """The project with its images built."""
+    return make_stack(daemon, tmp_path_factory.mktemp("stack"), stand_in)

@@ -138,6 +138,15 @@ def test_an_endless_program_is_removed(fake_docker: Path) -> None:
     assert cell.bury()
 
 
+def test_output_that_nobody_reads_keeps_no_container(fake_docker: Path) -> None:
+    cell = Docker(SandboxConfig(), COMPOSE).start()
+    cell.wait_until_ready(30.0)
+    flood = "import os\nwhile True: os.write(1, b'x' * 60000)"
+    execution = execute_program(cell, flood, ScriptedTools().serve_one, LIMITS.model_copy(update={"wall_s": 5.0}))
+    assert execution.error == "stopped: it wrote to the sandbox's own channel"
+    assert cell.bury()
+
+
 def test_limits_come_from_the_settings(fake_docker: Path) -> None:
     engine = Docker(SandboxConfig(docker_memory_limit="512m", docker_cpu_limit=0.5), COMPOSE)
     assert engine._environment["DOCKER_MEMORY_LIMIT"] == "512m"
