@@ -62,7 +62,7 @@ def test_make_targets_exist(target):
 
 
 def test_named_files_exist():
-    names = set(re.findall(r"(?:deployments|data|slmsearch|tests)/[\w./-]+\w", README))
+    names = set(re.findall(r"(?:deployments|data/models|slmsearch|tests)/[\w./-]+\w", README))
     assert names
     assert [name for name in sorted(names) if not (ROOT / name).exists()] == []
 

@@ -27,9 +27,12 @@ def command(profile: Path, *words: str) -> list[str]:
 
 
 def page_text(profile: Path, address: str) -> str:
-    """Return what a page has become once it has loaded what it wanted."""
+    """Return what a page has become once it has loaded what it wanted; the browser prints nothing of one that is just being left."""
     words = command(profile, "--virtual-time-budget=30000", "--dump-dom", address)
-    return subprocess.run(words, capture_output=True, text=True, timeout=120, check=True).stdout
+    shown = ""
+    for _ in range(4):
+        shown = shown.strip() or subprocess.run(words, capture_output=True, text=True, timeout=70, check=True).stdout
+    return shown
 
 
 class Hostile:

@@ -115,8 +115,8 @@ def test_all_of_the_flow_runs_on_a_model_of_the_architecture(preset: Any, isolat
     assert outcome["training"]["steps"] == 2
 
 
-def test_the_overlay_is_named_in_the_readme() -> None:
-    assert OVERLAY in (find_project_root() / "README.md").read_text(encoding="utf-8")
+def test_the_overlay_is_named_in_the_documentation() -> None:
+    assert OVERLAY in (find_project_root() / "docs/gpu.md").read_text(encoding="utf-8")
 
 
 def test_the_gpu_check_without_a_card_says_so_in_one_line() -> None:
