@@ -1,6 +1,7 @@
 """Commands that measure: `slmsearch bench ...`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -23,12 +24,10 @@ def bench() -> None:
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Measured steps of each side.")
 def rollout(session: Session, shapes: tuple[str, ...], runs: int) -> None:
     """Time rollouts and GRPO steps beside TRL's own tool loop and beside the limit; writes rollout.json."""
-    from slmsearch.bench.learning import save_result
     from slmsearch.bench.rollout import render_rollout, run_rollout
 
     result = run_rollout(session.config, shapes or ("demo", "long"), runs, session.say)
-    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "rollout.json")
-    session.finish(result, render_rollout(result))
+    _finish(session, "rollout", result, render_rollout(result))
 
 
 @command(bench, "sft")
@@ -37,15 +36,13 @@ def rollout(session: Session, shapes: tuple[str, ...], runs: int) -> None:
 def sft(session: Session, model: str, runs: int) -> None:
     """Time supervised training of a real model beside TRL's SFTTrainer, each in its own process; writes sft.json."""
     from flows.fetching import require_policy
-    from slmsearch.bench.learning import save_result
     from slmsearch.bench.sft import render_sft, run_sft
     from slmsearch.models.known import path_of
 
     config = session.config
     policy = config.policy.model_copy(update={"model": path_of(model, config.paths.data_dir), "device": "cpu"})
     result = run_sft(require_policy(config.model_copy(update={"policy": policy})), runs, session.say)
-    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "sft.json")
-    session.finish(result, render_sft(result))
+    _finish(session, "sft", result, render_sft(result))
 
 
 @command(bench, "learning")
@@ -53,13 +50,12 @@ def sft(session: Session, model: str, runs: int) -> None:
 def learning(session: Session, seeds: str) -> None:
     """Train GRPO with several seeds and compare it with its start and its controls; writes learning.json."""
     from flows.settings import find_project_root
-    from slmsearch.bench.learning import render_learning, run_learning, save_result
+    from slmsearch.bench.learning import render_learning, run_learning
 
     config, chosen = session.config, _parse_seeds(seeds)
     clean = find_project_root() / "data" / "models" / "tiny-searcher-clean"
     result = run_learning(config, chosen, str(clean) if clean.is_dir() else None, session.say)
-    save_result(result, Path(config.paths.mlruns_dir) / "bench" / "learning.json")
-    session.finish(result, render_learning(result))
+    _finish(session, "learning", result, render_learning(result))
 
 
 @command(bench, "algorithms")
@@ -68,11 +64,9 @@ def learning(session: Session, seeds: str) -> None:
 def algorithms(session: Session, seeds: str, steps: int) -> None:
     """Compare GRPO, RLOO, REINFORCE and two controls over seeds; writes algorithms.json."""
     from slmsearch.bench.algorithms import render_algorithms, run_algorithms
-    from slmsearch.bench.learning import save_result
 
     result = run_algorithms(session.config, _parse_seeds(seeds), steps, session.say)
-    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "algorithms.json")
-    session.finish(result, render_algorithms(result))
+    _finish(session, "algorithms", result, render_algorithms(result))
 
 
 @command(bench, "agreement")
@@ -82,11 +76,9 @@ def agreement(session: Session, served: str | None, questions: int) -> None:
     """Play the same greedy episodes with every backend and say where they part; writes agreement.json."""
     from flows.fetching import require_policy
     from slmsearch.bench.agreement import render_agreement, run_agreement
-    from slmsearch.bench.learning import save_result
 
     result = run_agreement(require_policy(session.config), questions, served, session.say)
-    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "agreement.json")
-    session.finish(result, render_agreement(result))
+    _finish(session, "agreement", result, render_agreement(result))
 
 
 @command(bench, "gpu")
@@ -103,35 +95,15 @@ def gpu(session: Session, names: tuple[str, ...], layers: int, device: str) -> N
     from flows.gpu_presets import load_presets
     from flows.settings import find_project_root
     from slmsearch.bench.gpu import render_gpu, require_card, run_gpu
-    from slmsearch.bench.learning import save_result
 
     if device == "cuda":
         require_card()
     tokenizer = find_project_root() / "data" / "models" / "tiny-searcher"
     with tempfile.TemporaryDirectory(prefix="slmsearch-gpu-", ignore_cleanup_errors=True) as work:
         result = run_gpu(load_presets(names), tokenizer, Path(work), device, layers, session.say)
-    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "gpu.json")
-    session.finish(result, render_gpu(result))
+    _finish(session, "gpu", result, render_gpu(result))
     if not result["passed"]:
         raise SystemExit(exits.NEGATIVE)
-
-
-@command(bench, "judge")
-@click.option("--part", "parts", type=click.Choice(["faults", "cache", "plain", "grpo"]), multiple=True, help="Default: all.")
-@click.option("--judgements", type=click.IntRange(min=1), default=10_000, show_default=True, help="Put to the server that breaks.")
-@click.option("--cached", type=click.IntRange(min=1), default=5_000, show_default=True, help="Verdicts looked up.")
-@click.option("--episodes", type=click.IntRange(min=8), default=64, show_default=True, help="Of the plain step; GRPO's has 24 times.")
-@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Repetitions of what is timed.")
-def judge(session: Session, parts: tuple[str, ...], judgements: int, cached: int, episodes: int, runs: int) -> None:
-    """Break a judge's server, look verdicts up, and time steps with a slow judge; writes judge.json and its timelines."""
-    from slmsearch.bench.judge import PARTS, render_judge, run_judge, write_timelines
-    from slmsearch.bench.learning import save_result
-
-    folder = Path(session.config.paths.mlruns_dir) / "bench"
-    result = run_judge(session.config, parts or PARTS, judgements, cached, episodes, runs, session.say)
-    result["figures"] = write_timelines(result, folder)
-    save_result(result, folder / "judge.json")
-    session.finish(result, "\n".join([render_judge(result), *result["figures"]]))
 
 
 @command(bench, "sandbox")
@@ -140,7 +112,6 @@ def judge(session: Session, parts: tuple[str, ...], judgements: int, cached: int
 def sandbox(session: Session, programs: int, clients: int) -> None:
     """Time programs in the sandbox, three tool calls each, over a small world; writes sandbox.json."""
     from flows.sandbox import small_world, some_sandbox
-    from slmsearch.bench.learning import save_result
     from slmsearch.bench.sandbox import render_sandbox, run_sandbox
     from slmsearch.evaluate.ground import make_ground
     from slmsearch.sandbox.token import with_token
@@ -150,32 +121,17 @@ def sandbox(session: Session, programs: int, clients: int) -> None:
     with some_sandbox(session.config, session.say) as address:
         settings = with_token(config).model_copy(update={"base_url": address})
         result = run_sandbox(settings, ground, programs, clients, session.say)
-    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "sandbox.json")
-    session.finish(result, render_sandbox(result))
-
-
-@command(bench, "executor")
-@click.option("--runs", type=click.IntRange(min=1), default=20, show_default=True, help="Measured runs of each size.")
-def executor(session: Session, runs: int) -> None:
-    """Time independent subproblems of the planner beside one; writes executor.json."""
-    from slmsearch.bench.executor import render_executor, run_executor
-    from slmsearch.bench.learning import save_result
-
-    result = run_executor(runs)
-    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "executor.json")
-    session.finish(result, render_executor(result))
+    _finish(session, "sandbox", result, render_sandbox(result))
 
 
 @command(bench, "up")
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Starts from nothing.")
 def up(session: Session, runs: int) -> None:
     """Time `slmsearch up` from nothing to a submitted run that is running; writes up.json."""
-    from slmsearch.bench.learning import save_result
     from slmsearch.bench.up import render_up, run_up
 
     result = run_up(runs, session.say)
-    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "up.json")
-    session.finish(result, render_up(result))
+    _finish(session, "up", result, render_up(result))
 
 
 @command(bench, "nightly")
@@ -184,12 +140,10 @@ def up(session: Session, runs: int) -> None:
 @click.option("--regressions", type=click.IntRange(min=1), default=20, show_default=True, help="Planted falls of each policy and shape.")
 def nightly(session: Session, series: int, nights: int, regressions: int) -> None:
     """Count false alarms of the nightly comparison in quiet series, and planted falls of 5 points it finds; writes nightly.json."""
-    from slmsearch.bench.learning import save_result
     from slmsearch.bench.nightly import render_nightly, run_nightly
 
     result = run_nightly(session.config.nightly, series, nights, regressions)
-    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "nightly.json")
-    session.finish(result, render_nightly(result))
+    _finish(session, "nightly", result, render_nightly(result))
 
 
 @command(bench, "monitor")
@@ -197,7 +151,6 @@ def nightly(session: Session, series: int, nights: int, regressions: int) -> Non
 def monitor(session: Session, runs: int) -> None:
     """Simulate healthy runs and planted collapses of every preset under the collapse monitor; writes monitor.json."""
     from flows.settings import find_project_root, load_config
-    from slmsearch.bench.learning import save_result
     from slmsearch.bench.monitor import render_monitor, run_monitor
     from slmsearch.config import RunConfig
 
@@ -205,8 +158,7 @@ def monitor(session: Session, runs: int) -> None:
     for path in sorted((find_project_root() / "deployments" / "configs").glob("*.yaml")):
         presets[path.stem] = load_config([path], environment={})
     result = run_monitor(presets, runs, session.say)
-    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "monitor.json")
-    session.finish(result, render_monitor(result))
+    _finish(session, "monitor", result, render_monitor(result))
 
 
 @command(bench, "fusion")
@@ -214,25 +166,21 @@ def monitor(session: Session, runs: int) -> None:
 def fusion(session: Session, seed: int) -> None:
     """Choose the weight of BM25 on one half of the corpus' pages, measure it on the other; writes fusion.json."""
     from flows.commands.index import searched_corpus
-    from slmsearch.bench.learning import save_result
     from slmsearch.evaluate.retrieval import choose_weights
     from slmsearch.report.retrieval import render_weights
 
     index, questions = searched_corpus(session.config, "all", 0)
     result = choose_weights(index, questions, seed)
-    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "fusion.json")
-    session.finish(result, render_weights(result))
+    _finish(session, "fusion", result, render_weights(result))
 
 
 @command(bench, "memory")
 def memory(session: Session) -> None:
     """Play and train with episodes as long as the settings allow: memory of each phase beside its plan; writes memory.json."""
-    from slmsearch.bench.learning import save_result
     from slmsearch.bench.memory import render_memory, run_memory
 
     result = run_memory(session.config, session.say)
-    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "memory.json")
-    session.finish(result, render_memory(result))
+    _finish(session, "memory", result, render_memory(result))
 
 
 @command(bench, "scale")
@@ -240,30 +188,26 @@ def memory(session: Session) -> None:
 @click.option("--encoded", default=120_000, show_default=True, help="Passages with real vectors; others are moved copies.")
 def scale(session: Session, sections: str, encoded: int) -> None:
     """Build and search indexes of the generated world, each ten times the one before; writes scale.json."""
-    from slmsearch.bench.learning import save_result
     from slmsearch.bench.scale import render_scale, run_scale
     from slmsearch.retrieval.embedders import load_embedder
 
     config, sizes = session.config, sorted(_parse_seeds(sections))
     work = Path(config.paths.data_dir) / "bench-scale"
     result = run_scale(config.retrieval, load_embedder(config.retrieval.embedder), work, sizes, encoded, session.say)
-    save_result(result, Path(config.paths.mlruns_dir) / "bench" / "scale.json")
-    session.finish(result, render_scale(result))
+    _finish(session, "scale", result, render_scale(result))
 
 
 @command(bench, "reindex")
 @click.option("--sections", default=100_000, show_default=True, help="Size of the index.")
 def reindex(session: Session, sections: int) -> None:
     """Time the next version after one page in a hundred changed, beside building it from nothing; writes reindex.json."""
-    from slmsearch.bench.learning import save_result
     from slmsearch.bench.scale import render_reindex, run_reindex
     from slmsearch.retrieval.embedders import load_embedder
 
     config = session.config
     work = Path(config.paths.data_dir) / "bench-reindex"
     result = run_reindex(config.retrieval, load_embedder(config.retrieval.embedder), work, sections, session.say)
-    save_result(result, Path(config.paths.mlruns_dir) / "bench" / "reindex.json")
-    session.finish(result, render_reindex(result))
+    _finish(session, "reindex", result, render_reindex(result))
 
 
 @command(bench, "index")
@@ -272,11 +216,17 @@ def reindex(session: Session, sections: int) -> None:
 def index(session: Session, sections: int, runs: int) -> None:
     """Build an index beside Chroma's own `collection.add`: speed, vectors, recall; writes index.json."""
     from slmsearch.bench.index import render_index, run_index
-    from slmsearch.bench.learning import save_result
 
     result = run_index(session.config, sections, runs, session.say)
-    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / "index.json")
-    session.finish(result, render_index(result))
+    _finish(session, "index", result, render_index(result))
+
+
+def _finish(session: Session, name: str, result: dict[str, Any], text: str) -> None:
+    """Write a result to its file in the MLflow directory, and print it."""
+    from slmsearch.bench.result import save_result
+
+    save_result(result, Path(session.config.paths.mlruns_dir) / "bench" / f"{name}.json")
+    session.finish(result, text)
 
 
 def _parse_seeds(text: str) -> list[int]:

@@ -8,14 +8,11 @@ collection and its metadata, then the lexical index.
 A bare title is no section and is not counted as one; how long titles take is measured apart.
 """
 
-import os
-import platform
 import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from statistics import median
@@ -24,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from slmsearch.bench.result import describe_machine, render_machine, render_spread, summarize
 from slmsearch.config import RetrievalConfig, RunConfig, WorldConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
@@ -35,7 +33,6 @@ from slmsearch.report.tables import Table
 from slmsearch.retrieval.chroma import fill_collection
 from slmsearch.retrieval.embed import Embedder, Vectors
 from slmsearch.retrieval.embed_local import find_model
-from slmsearch.retrieval.embed_precision import FAST_FLAGS
 from slmsearch.retrieval.embedders import load_embedder
 from slmsearch.retrieval.lexical import build_lexical
 from slmsearch.retrieval.passages import Passage, make_passages
@@ -104,7 +101,7 @@ def run_index(config: RunConfig, sections: int, rounds: int, say: Say) -> dict[s
                 ours.append(build_ours(embedder, material.passages, config.retrieval))
     say(f"{TITLES} titles")
     return {
-        "machine": describe_machine(),
+        "machine": describe_machine("torch", "transformers", "sentence-transformers", "chromadb"),
         "corpus": config.corpus.pages or "generated world",
         "embedder": f"{embedder.id}@{embedder.revision}",
         "sections": len(texts),
@@ -112,8 +109,8 @@ def run_index(config: RunConfig, sections: int, rounds: int, say: Say) -> dict[s
         "rounds": rounds,
         "ours": _rates(ours, len(texts)),
         "peer": _rates(theirs, len(texts)),
-        "ratio": _spread([theirs[i].seconds / ours[i].seconds for i in range(rounds)]),
-        "cpu_ratio": _spread([theirs[i].cpu_s / ours[i].cpu_s for i in range(rounds)]),
+        "ratio": summarize([theirs[i].seconds / ours[i].seconds for i in range(rounds)]),
+        "cpu_ratio": summarize([theirs[i].cpu_s / ours[i].cpu_s for i in range(rounds)]),
         "same_bits": all(np.array_equal(ours[0].vectors, built.vectors) for built in ours),
         "cosine": _cosines(ours[0].vectors, theirs[0].vectors),
         "recall": _compare_recall(config.retrieval, material, embedder, peer, ours[0].vectors, theirs[0].vectors),
@@ -236,12 +233,8 @@ def _by_page(pages: Sequence[Page], config: RetrievalConfig) -> list[list[Passag
 def _rates(builds: Sequence[Built], count: int) -> dict[str, Any]:
     encode = [built.encode_s for built in builds if built.encode_s]
     parts = {"encode_s": median(encode), "fill_s": median(built.seconds - built.encode_s for built in builds)} if encode else {}
-    cpu = _spread([count / built.cpu_s for built in builds])
-    return {"sections_per_s": _spread([count / built.seconds for built in builds]), "sections_per_cpu_s": cpu, **parts}
-
-
-def _spread(values: list[float]) -> dict[str, Any]:
-    return {"median": median(values), "low": min(values), "high": max(values), "rounds": values}
+    cpu = summarize([count / built.cpu_s for built in builds])
+    return {"sections_per_s": summarize([count / built.seconds for built in builds]), "sections_per_cpu_s": cpu, **parts}
 
 
 def _cosines(ours: Vectors, theirs: Vectors) -> dict[str, float]:
@@ -254,25 +247,14 @@ def _peak_mb() -> float:
     return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
-def describe_machine() -> dict[str, Any]:
-    """Name processor, cores and versions."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines() if cpuinfo.exists() else []
-    processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
-    flags = next((set(line.split()) for line in lines if line.startswith("flags")), set())
-    packages = ("torch", "transformers", "sentence-transformers", "chromadb")
-    versions = {name: version(name) for name in packages}
-    return {"processor": processor, "cores": os.cpu_count(), "bfloat16": sorted(flags & FAST_FLAGS), "versions": versions}
-
-
 def render_index(result: dict[str, Any]) -> str:
     """Render the tables."""
     ours, peer, recall, bars = result["ours"], result["peer"], result["recall"], result["bars"]
     rows = [
-        ("sections/s, this project", _shown(ours["sections_per_s"], 0), ""),
-        ("sections/s, Chroma's collection.add", _shown(peer["sections_per_s"], 0), ""),
-        ("ratio", _shown(result["ratio"], 2), f">= {bars['ratio']:g}"),
-        ("ratio by processor time", _shown(result["cpu_ratio"], 2), ""),
+        ("sections/s, this project", render_spread(ours["sections_per_s"], 0), ""),
+        ("sections/s, Chroma's collection.add", render_spread(peer["sections_per_s"], 0), ""),
+        ("ratio", render_spread(result["ratio"], 2), f">= {bars['ratio']:g}"),
+        ("ratio by processor time", render_spread(result["cpu_ratio"], 2), ""),
         (
             "cosine of the two vectors, least (median)",
             f"{result['cosine']['min']:.5f} ({result['cosine']['median']:.5f})",
@@ -287,17 +269,11 @@ def render_index(result: dict[str, Any]) -> str:
         ]
     titles = result["titles"]
     rows.append((f"{titles['titles']:,} titles", f"{titles['seconds']:.1f} s", f"<= {bars['titles_s']:g} s"))
-    machine = result["machine"]
     lines = [
         f"{result['sections']:,} sections of {result['mean_chars']:.0f} characters ({result['corpus']}), {result['embedder'].split('@')[0]}"
         f" in {'bfloat16' if result['embedder'].endswith('+bfloat16') else 'float32'}; median of {result['rounds']} (lowest to highest)",
         f"ours: {ours['encode_s']:.1f} s embedding, {ours['fill_s']:.1f} s storing; at most {result['peak_mb']:,.0f} MB of memory;"
         f" every build the same bits: {'yes' if result['same_bits'] else 'NO'}",
-        f"{machine['processor']}, {machine['cores']} cores ({', '.join(machine['bfloat16']) or 'no bfloat16'}); "
-        + ", ".join(f"{name} {number}" for name, number in machine["versions"].items()),
+        render_machine(result["machine"]),
     ]
     return "\n".join([Table(("", "measured", "bar"), tuple(rows)).to_text(), *lines])
-
-
-def _shown(spread: dict[str, Any], digits: int) -> str:
-    return f"{spread['median']:,.{digits}f} ({spread['low']:,.{digits}f}-{spread['high']:,.{digits}f})"

@@ -9,7 +9,6 @@ All play the same test questions with the same index. Controls and evaluations a
 are trained or looked up by their train key. The table in docs/results.md is what `slmsearch bench learning` prints.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -152,9 +151,3 @@ def difference_over(before: Evaluation, after: Evaluation, config: RunConfig) ->
     """Compare two evaluations question by question: mean difference, interval, p."""
     pair: tuple[Sequence[EpisodeRow], Sequence[EpisodeRow]] = (before.rows, after.rows)
     return asdict(compare(*pair, config.decision).difference)
-
-
-def save_result(result: dict[str, Any], path: Path) -> None:
-    """Write the result as JSON."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")

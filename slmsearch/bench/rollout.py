@@ -9,11 +9,9 @@ as many steps as the longest episode has written tokens: no tools, no turns, no 
 where ours computes what a group has in common once, it can be faster than this limit.
 """
 
-import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
@@ -25,6 +23,7 @@ from transformers.cache_utils import DynamicCache
 
 from slmsearch.bench.continuous import compare_continuous
 from slmsearch.bench.peer import make_peer
+from slmsearch.bench.result import describe_machine, render_machine, render_spread, summarize
 from slmsearch.bench.shapes import Shape, demo_shape, long_shape
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.systems import SearcherSystem
@@ -84,7 +83,11 @@ def run_rollout(config: RunConfig, shapes: tuple[str, ...], runs: int, say: Any)
         runs: measured steps of each side, at least 5 for a figure that is published.
         say: told what is being done.
     """
-    result: dict[str, Any] = {"machine": describe_machine(config), "runs": runs}
+    result: dict[str, Any] = {
+        "machine": describe_machine("torch", "transformers", "trl", "peft"),
+        "threads": torch.get_num_threads(),
+        "runs": runs,
+    }
     with TemporaryDirectory(prefix="slmsearch-bench-") as directory:
         for name in shapes:
             shape = demo_shape(config) if name == "demo" else long_shape(Path(directory) / "long")
@@ -126,12 +129,7 @@ def summarise_speed(
         "ours": {"rollout_s": ours.rollouts[1:], "step_s": ours.steps[1:]},
         "peer": {"rollout_s": peer.rollouts[1:], "step_s": peer.steps[1:]},
     }
-    figures: dict[str, Any] = {
-        side: {
-            name: {"median": median(values), "low": min(values), "high": max(values)} for name, values in measured.items()
-        } for side, measured in sides.items()
-    }  # fmt: skip
-    limit = limits[1:]
+    figures = {side: {name: summarize(values) for name, values in measured.items()} for side, measured in sides.items()}
     return {
         "parameters": shape.parameters,
         "episodes": len(episodes),
@@ -140,18 +138,17 @@ def summarise_speed(
         "tokens_per_episode": mean(len(episode.completion_ids) for episode in episodes),
         "peer_micro_batch": micro_batch,
         **figures,
-        "limit_s": {"median": median(limit), "low": min(limit), "high": max(limit)},
+        "limit_s": summarize(limits[1:]),
         "episodes_ratio": median(p / o for p, o in zip(peer.rollouts[1:], ours.rollouts[1:], strict=True)),
         "step_ratio": median(p / o for p, o in zip(peer.steps[1:], ours.steps[1:], strict=True)),
-        "decode_limit_frac": median(a / b for a, b in zip(limit, ours.rollouts[1:], strict=True)),
+        "decode_limit_frac": median(a / b for a, b in zip(limits[1:], ours.rollouts[1:], strict=True)),
     }
 
 
 def render_rollout(result: dict[str, Any]) -> str:
     """Render the result as Markdown."""
-    machine = result["machine"]
     lines = [
-        f"{machine['processor']}, {machine['threads']} threads; " + ", ".join(f"{k} {v}" for k, v in machine["versions"].items()),
+        render_machine(result["machine"]),
         f"medians of {result['runs']} steps (lowest to highest)",
         "",
         "| shape | side | rollout, s | step, s | episodes/s |",
@@ -162,7 +159,9 @@ def render_rollout(result: dict[str, Any]) -> str:
             if name in result:
                 figures = result[name][side]
                 rate = result[name]["episodes"] / figures["rollout_s"]["median"]
-                lines.append(f"| {name} | {side} | {_spread(figures['rollout_s'])} | {_spread(figures['step_s'])} | {rate:.1f} |")
+                lines.append(
+                    f"| {name} | {side} | {render_spread(figures['rollout_s'])} | {render_spread(figures['step_s'])} | {rate:.1f} |"
+                )
     head = "| shape | episodes (different) | calls, tokens of each | episodes ratio | step ratio | limit / rollout |"
     lines += ["", head, "|---|---|---|---|---|---|"]
     for name in ("demo", "long"):
@@ -181,10 +180,6 @@ def render_rollout(result: dict[str, Any]) -> str:
             row = result[name]["continuous"]
             lines.append(f"| {name} | {row['ours_s']:.2f} | {row['library_s']:.2f} | {row['ratio']:.2f} | {row['same_frac']:.0%} |")
     return "\n".join(lines)
-
-
-def _spread(figure: dict[str, float]) -> str:
-    return f"{figure['median']:.2f} ({figure['low']:.2f}-{figure['high']:.2f})"
 
 
 def make_ours(
@@ -251,14 +246,3 @@ def time_static_batch(model: Any, episodes: list[Episode], pad_id: int) -> float
         mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
         output = model(input_ids=chosen, attention_mask=mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
     return time.perf_counter() - started
-
-
-def describe_machine(config: RunConfig) -> dict[str, Any]:
-    """Name processor, threads and versions."""
-    processor = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
-        processor = names[0] if names else processor
-    packages = ("torch", "transformers", "trl", "peft")
-    return {"processor": processor, "threads": torch.get_num_threads(), "versions": {name: version(name) for name in packages}}

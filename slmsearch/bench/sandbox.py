@@ -6,18 +6,13 @@ sandbox. Latency is taken by one client, one program after the other, so that ce
 throughput by several clients.
 """
 
-import os
-import platform
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import version
-from pathlib import Path
 from statistics import median
 from typing import Any
 
+from slmsearch.bench.result import describe_machine, render_machine
 from slmsearch.config import SandboxConfig
 from slmsearch.errors import SandboxError
 from slmsearch.evaluate.ground import Ground
@@ -64,7 +59,7 @@ def run_sandbox(config: SandboxConfig, ground: Ground, programs: int, clients: i
     for caller in callers:
         caller.close()
     return {
-        "machine": describe_machine(),
+        "machine": describe_machine("fastapi"),
         "engine": config.engine,
         "programs": programs,
         "calls_per_program": 3,
@@ -78,17 +73,6 @@ def run_sandbox(config: SandboxConfig, ground: Ground, programs: int, clients: i
     }
 
 
-def describe_machine() -> dict[str, Any]:
-    """Name processor, cores, kernel and versions."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
-    bwrap = subprocess.run(["bwrap", "--version"], capture_output=True, text=True).stdout.split()[-1:]
-    versions = {"python": platform.python_version(), "bubblewrap": "".join(bwrap), "fastapi": version("fastapi")}
-    facts = {"processor": processor, "cores": os.cpu_count(), "kernel": platform.release(), "load": os.getloadavg()[0]}
-    return {**facts, "platform": sys.platform, "versions": versions}
-
-
 def render_sandbox(result: dict[str, Any]) -> str:
     """Render the table."""
     rows = (
@@ -96,11 +80,8 @@ def render_sandbox(result: dict[str, Any]) -> str:
         ("one client, 99th percentile", f"{result['p99_ms']:.1f} ms", f"<= {BARS['p99_ms']:.0f} ms"),
         (f"{result['clients']} clients", f"{result['programs_per_s']:.0f} programs/s", f">= {BARS['programs_per_s']:.0f} programs/s"),
     )
-    machine = result["machine"]
-    versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
     head = f"{result['programs']} programs of {result['calls_per_program']} tool calls each, queries asked before; {result['engine']}"
-    where = f"{machine['processor']}, {machine['cores']} cores, load {machine['load']:.1f} at the end; {versions}"
-    return "\n".join([Table(("", "measured", "bar"), rows).to_text(), head, where])
+    return "\n".join([Table(("", "measured", "bar"), rows).to_text(), head, render_machine(result["machine"])])
 
 
 def _run(client: SandboxClient, program: str) -> float:

@@ -1,9 +1,7 @@
 """`slmsearch bench up`: how long a person waits from the command `slmsearch up` until a run that they submit is running."""
 
 import os
-import platform
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -15,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from slmsearch.bench.result import describe_machine, render_machine, render_spread, summarize
 from slmsearch.errors import ServiceError
 from slmsearch.serve.ports import free_port
 
@@ -42,18 +41,15 @@ def run_up(runs: int, say: Callable[[str], None]) -> dict[str, Any]:
         seconds["up"].append(up_s)
         seconds["running"].append(running_s)
         say(f"up after {up_s:.1f} s, the run is running after {running_s:.1f} s")
-    machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count(), "python": sys.version.split()[0]}
-    times = {name: {"median_s": statistics.median(found), "low_s": min(found), "high_s": max(found)} for name, found in seconds.items()}
-    return {"runs": runs, "limit_s": LIMIT_S, **times, "machine": machine}
+    times = {name: summarize(found) for name, found in seconds.items()}
+    return {"runs": runs, "limit_s": LIMIT_S, **times, "machine": describe_machine("prefect", "mlflow")}
 
 
 def render_up(result: dict[str, Any]) -> str:
     """Write the result as lines."""
-    machine = ", ".join(f"{name} {value}" for name, value in result["machine"].items())
-    lines = [f"{machine}; from nothing, median of {result['runs']}, spread; limit {result['limit_s']:.0f} s"]
+    lines = [render_machine(result["machine"]), f"from nothing, median of {result['runs']}, spread; limit {result['limit_s']:.0f} s"]
     for name, what in (("up", "`slmsearch up` says that it is up"), ("running", "the submitted run is running")):
-        found = result[name]
-        lines.append(f"{what}: {found['median_s']:.1f} s ({found['low_s']:.1f}-{found['high_s']:.1f})")
+        lines.append(f"{what}: {render_spread(result[name], 1)} s")
     return "\n".join(lines)
 
 

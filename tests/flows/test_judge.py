@@ -10,10 +10,10 @@ import pytest
 from mlflow import MlflowClient
 
 from flows.cli import cli
-from slmsearch.bench.judge_server import DIGEST, Behaviour, JudgeServer
 from slmsearch.judge.calibration import load_cases
 from slmsearch.judge.prompt import render_prompt
 from tasks.judge import STAGE
+from tests.judge_server import DIGEST, Behaviour, JudgeServer
 
 RIGHT = {render_prompt(case.as_question(), case.answer): case.correct for case in load_cases()}
 Invoke = Callable[..., tuple[int, str, str]]

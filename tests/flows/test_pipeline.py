@@ -20,7 +20,6 @@ from flows.reindex import reindex
 from flows.train import train
 from flows.train_and_eval import train_and_eval
 from flows.validate import validate
-from slmsearch.bench.judge_server import Behaviour, JudgeServer
 from slmsearch.config import JudgeConfig, RunConfig
 from slmsearch.errors import ConfigError, ModelError, PreflightError, TrainingError
 from slmsearch.judge.calibration import load_cases
@@ -34,6 +33,7 @@ from tasks.corpus import ValidationFailed
 from tasks.places import index_dir, nights_dir
 from tasks.tracking import Tracker, open_tracker
 from tests.flows.fakes import STEPS_TRAINED, FakeTraining, make_config, replace_heavy_parts, write_corpus
+from tests.judge_server import Behaviour, JudgeServer
 
 pytestmark = [pytest.mark.usefixtures("prefect_harness"), pytest.mark.timeout(600)]
 

@@ -75,7 +75,7 @@ def test_ratios_are_taken_run_by_run_after_the_warm_up():
     shape = Shape("demo", RunConfig(), [], LongToolbox(), 1)
     figures = summarise_speed(shape, 64, ours, peer, [9.0, 0.5, 1.6, 0.7], [Episode("q", (), StopReason.ANSWERED)])
     assert (figures["episodes_ratio"], figures["step_ratio"], figures["decode_limit_frac"]) == (3.0, 2.5, 0.7)
-    machine = {"processor": "x", "threads": 2, "versions": {"torch": "2"}}
+    machine = {"processor": "x", "cores": 2, "load": 0.5, "versions": {"torch": "2"}}
     continuous = {"ours_s": 0.2, "library_s": 0.7, "ratio": 3.5, "same_frac": 1.0}
     text = render_rollout({"machine": machine, "runs": 3, "demo": {**figures, "continuous": continuous}})
     assert "| 3.00 | 2.50 | 0.70 |" in text

@@ -2,7 +2,6 @@
 
 import pytest
 
-from slmsearch.bench.judge_server import Behaviour, JudgeServer
 from slmsearch.config import EvaluateConfig, JudgeConfig, PathsConfig, PolicyConfig, RunConfig
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
 from slmsearch.errors import CorpusError, EvaluationError
@@ -16,6 +15,7 @@ from slmsearch.generate.scripted import ScriptedWriter
 from slmsearch.judge import ExactJudge, Verdict
 from slmsearch.judge.cache import FILE, VerdictCache
 from slmsearch.searcher.episode import StopReason
+from tests.judge_server import Behaviour, JudgeServer
 from tests.slmsearch.evaluate.builders import play, say
 from tests.slmsearch.evaluate.corpus import QUESTIONS, FlakyIndex, make_toolbox
 

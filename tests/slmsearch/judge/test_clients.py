@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from slmsearch.bench.judge_server import DIGEST, Behaviour, JudgeServer, always_no
 from slmsearch.config import JudgeConfig
 from slmsearch.judge.clients import JudgeClient, OllamaClient, ServerError, make_client
 from slmsearch.judge.prompt import REPLY_SCHEMA, UnparsableReplyError, parse_reply
+from tests.judge_server import DIGEST, Behaviour, JudgeServer, always_no
 
 KINDS = ("ollama", "openai")
 

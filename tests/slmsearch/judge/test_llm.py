@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from slmsearch.bench.judge_server import FAULTS, Behaviour, JudgeServer, hash_truth
 from slmsearch.config import JudgeConfig
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
 from slmsearch.judge import EagerJudge, ExactJudge, make_judge
@@ -14,6 +13,7 @@ from slmsearch.judge.cache import FILE, VerdictCache
 from slmsearch.judge.clients import ServerError
 from slmsearch.judge.llm import OUTAGES_IN_A_ROW
 from slmsearch.judge.prompt import render_prompt
+from tests.judge_server import FAULTS, Behaviour, JudgeServer, hash_truth
 from tests.slmsearch.judge.stubs import QUESTION, StubClient, make_llm
 
 

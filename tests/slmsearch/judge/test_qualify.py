@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slmsearch.bench.judge_server import DIGEST, Behaviour, JudgeServer, hash_truth
 from slmsearch.config import JudgeConfig, QualifyConfig
 from slmsearch.errors import JudgeError, PreflightError
 from slmsearch.judge import qualify as module
@@ -26,6 +25,7 @@ from slmsearch.judge.qualify import (
     summarise_qualification,
 )
 from slmsearch.report.judge import render_qualification
+from tests.judge_server import DIGEST, Behaviour, JudgeServer, hash_truth
 
 CASES = load_cases()
 BY_PROMPT = {render_prompt(case.as_question(), case.answer): case for case in CASES}

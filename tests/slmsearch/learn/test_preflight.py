@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from slmsearch.bench.judge_server import Behaviour, JudgeServer, always_no
 from slmsearch.config import JudgeConfig, PolicyConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig, VllmConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
@@ -28,6 +27,7 @@ from slmsearch.retrieval.hits import Hit
 from slmsearch.searcher.episode import Episode
 from slmsearch.searcher.parsing import ParsedTurn
 from slmsearch.searcher.tools import Toolbox
+from tests.judge_server import Behaviour, JudgeServer, always_no
 
 
 def changed(job, **sections):

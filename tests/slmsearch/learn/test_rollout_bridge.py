@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from slmsearch.bench.judge_server import Behaviour, JudgeServer
 from slmsearch.config import EvaluateConfig, JudgeConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig
 from slmsearch.errors import TrainingError
 from slmsearch.evaluate.systems import SearcherSystem
@@ -18,6 +17,7 @@ from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward, mean_s
 from slmsearch.learn.spent import JUDGING, SAMPLING, Spent
 from slmsearch.searcher.episode import Episode, StopReason, Turn
 from slmsearch.searcher.prompt import make_prompt
+from tests.judge_server import Behaviour, JudgeServer
 
 END = 3
 CONFIG = RunConfig(train=TrainConfig(group_size=2, max_failed_frac=0.5), reward=RewardConfig(call_cost=0.1))

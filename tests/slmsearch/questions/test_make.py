@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slmsearch.bench.judge_server import Behaviour, JudgeServer, always_no
 from slmsearch.config import JudgeConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
@@ -22,6 +21,7 @@ from slmsearch.questions.sentences import Sentence
 from slmsearch.questions.templates import Draft
 from slmsearch.questions.written import FORM, BadReplyError, QuestionWriter, parse_written
 from slmsearch.retrieval.hits import Hit
+from tests.judge_server import Behaviour, JudgeServer, always_no
 from tests.slmsearch.judge.stubs import StubClient
 
 NAMES = ("Alba", "Brixa", "Cortona", "Delos")

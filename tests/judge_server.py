@@ -7,15 +7,12 @@ Which request breaks and how depends on the seed, the question and how often it 
 
 import hashlib
 import json
-import multiprocessing
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from multiprocessing.connection import Connection
 from typing import Any
 
 FAULTS = ("timeout", "status", "truncated", "closed", "nonsense")
@@ -181,43 +178,3 @@ def _ollama_chat(request: dict[str, Any], content: str) -> str:
 def _openai_chat(request: dict[str, Any], content: str) -> str:
     choices = [{"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}]
     return json.dumps({"id": "1", "object": "chat.completion", "created": 0, "model": request["model"], "choices": choices})
-
-
-class RemoteServer:
-    """A `JudgeServer` in a process of its own, so that it takes no time from the one that asks."""
-
-    def __init__(self, url: str, pipe: Connection) -> None:
-        """Hold the ends."""
-        self.url, self._pipe = url, pipe
-
-    def counts(self) -> Counter[str]:
-        """Return requests by path and faults by name, up to now."""
-        self._pipe.send("counts")
-        counted: Counter[str] = self._pipe.recv()
-        return counted
-
-
-@contextmanager
-def serve_apart(behaviour: Behaviour) -> Iterator[RemoteServer]:
-    """Run a server in a process of its own, which ends with this context or with this process."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, behaviour), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        yield RemoteServer(ours.recv(), ours)
-    finally:
-        ours.close()
-        process.join(5)
-        process.kill()
-
-
-def _serve(pipe: Connection, behaviour: Behaviour) -> None:
-    with JudgeServer(behaviour) as server:
-        pipe.send(server.url)
-        try:
-            while pipe.recv():
-                pipe.send(server.counts)
-        except EOFError:  # whoever started this has gone
-            return
