@@ -16,10 +16,10 @@ from slmsearch.corpus.store import build_corpus
 from slmsearch.errors import ConfigError, GenerationError
 from slmsearch.evaluate import ground
 from slmsearch.evaluate.ground import Ground
-from slmsearch.evaluate.policies import PLAN_CONTROLS, UNTRAINED, PolicySpec, make_policy_writer, parse_policy
+from slmsearch.evaluate.policies import PLAN_CONTROLS, UNTRAINED, PolicySpec, make_policy_sampler, parse_policy
 from slmsearch.evaluate.systems import NO_TOKEN_LIMIT
 from slmsearch.foreign import one_line
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.sampler import Sampling
 from slmsearch.models.known import path_of
 from slmsearch.searcher.episode import CallMade, Episode, StopReason, Turn
 from slmsearch.searcher.evidence import read_sections
@@ -85,13 +85,13 @@ def ask(text: str, spec: PolicySpec, ground: Ground, session: Session) -> Episod
     sampling = Sampling(0.0, config.evaluate.seed, searcher.max_turn_tokens)
     if spec.policy is not None and not spec.policy.base_url:
         require_model(spec.policy.model, "policy.model", config)
-    writer = make_policy_writer(spec, ground.toolbox, config)
+    sampler = make_policy_sampler(spec, ground.toolbox, config)
     question = Question("asked", text, "")
 
     def show(_: Question, turn: Turn) -> None:
         session.say(render_turn(turn, ground.toolbox.library))
 
-    (episode,) = play_episodes([question], writer, ground.toolbox, searcher, sampling, on_turn=show)
+    (episode,) = play_episodes([question], sampler, ground.toolbox, searcher, sampling, on_turn=show)
     if episode.stop_reason is StopReason.FAILED:
         raise GenerationError(f"the question was not answered: {episode.failure}")
     return episode

@@ -7,7 +7,7 @@ from pathlib import Path
 from slmsearch.config import RunConfig
 from slmsearch.questions.filters import Filters
 from slmsearch.questions.make import Made, Row, make_questions
-from slmsearch.questions.written import FORM, QuestionWriter
+from slmsearch.questions.written import FORM, QuestionGenerator
 from slmsearch.staging import replace_text
 from tasks.progress import Progress
 
@@ -22,13 +22,13 @@ def made_questions(config: RunConfig, limit: int, seed: int) -> Made:
     from flows.asking import open_ground
     from slmsearch.judge.clients import make_client
 
-    writer = QuestionWriter(make_client(config.judge, FORM), config.judge) if config.judge.kind != "exact" else None
-    if writer is not None:
-        writer.check()
+    generator = QuestionGenerator(make_client(config.judge, FORM), config.judge) if config.judge.kind != "exact" else None
+    if generator is not None:
+        generator.check()
     toolbox = open_ground(config).toolbox
     filters = Filters(toolbox.library, toolbox.index, config.retrieval.top_k)
     with Progress("questions", "pages") as progress:
-        return make_questions(toolbox.library, filters, limit, seed, writer, progress)
+        return make_questions(toolbox.library, filters, limit, seed, generator, progress)
 
 
 def write_rows(out: Path, rows: Sequence[Row]) -> None:

@@ -118,8 +118,8 @@ from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
 from slmsearch.evaluate.grade import grade_episodes
 from slmsearch.evaluate.store import episode_from_dict, episode_to_dict
-from slmsearch.generate.scripted import ScriptedWriter
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.scripted import ScriptedSampler
+from slmsearch.generate.sampler import Sampling
 from slmsearch.judge import make_judge
 from slmsearch.searcher.episode import ToolResult
 from slmsearch.searcher.rollout import play_episodes
@@ -144,7 +144,7 @@ library = Library([Page("1", "A", "# A\\n\\ntext\\n")])
 toolbox = Toolbox(library, Index(), 3, 1500, Runner())
 for programs in (False, True):
     questions = [Question(str(i), f"{i}", MARK) for i in range(len(texts))]
-    writer = ScriptedWriter(lambda question, results: texts[int(question)] if not results else texts[3])
+    writer = ScriptedSampler(lambda question, results: texts[int(question)] if not results else texts[3])
     episodes = play_episodes(questions, writer, toolbox, SearcherConfig(programs=programs, malformed="end"), Sampling())
     rows = grade_episodes(questions, episodes, make_judge(JudgeConfig()), RewardConfig())
     [episode_from_dict(json.loads(json.dumps(episode_to_dict(episode)))) for episode in episodes]

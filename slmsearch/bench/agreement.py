@@ -1,6 +1,6 @@
 """`slmsearch bench agreement`: do backends play the same greedy episodes?
 
-Episodes of the torch writer, which keeps its cache across turns, are compared with those of transformers' own `generate`, which
+Episodes of the torch sampler, which keeps its cache across turns, are compared with those of transformers' own `generate`, which
 computes every turn from nothing, and with those of a server where one is named. Where two part, the report says in which turn, and
 how much likelier the one's token was than the other's: near 0 is a tie that rounding decides, more is a fault.
 """
@@ -14,11 +14,11 @@ import torch
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.evaluate.ground import make_ground
-from slmsearch.generate.engine_writer import Completion, EngineWriter, Request
+from slmsearch.generate.engine_sampler import Completion, EngineSampler, Request
 from slmsearch.generate.load import load_model
-from slmsearch.generate.openai_writer import OpenAIWriter
-from slmsearch.generate.torch_writer import TorchWriter
-from slmsearch.generate.writer import Sampling, Writer
+from slmsearch.generate.openai_sampler import OpenAISampler
+from slmsearch.generate.sampler import Sampler, Sampling
+from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.searcher.episode import Episode
 from slmsearch.searcher.rollout import play_episodes
 from slmsearch.searcher.tools import Toolbox
@@ -50,9 +50,9 @@ class GenerateEngine:
             "output_logits": True,
         }
         output = self._model.generate(ids, **settings)
-        written = output.sequences[0, ids.shape[1] :].tolist()
-        logprobs = [float(scores[0].float().log_softmax(-1)[i]) for scores, i in zip(output.logits, written, strict=True)]
-        return Completion(tuple(written), tuple(logprobs))
+        sampled = output.sequences[0, ids.shape[1] :].tolist()
+        logprobs = [float(scores[0].float().log_softmax(-1)[i]) for scores, i in zip(output.logits, sampled, strict=True)]
+        return Completion(tuple(sampled), tuple(logprobs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Parting:
     turn: int
     """Counted from 0."""
     ours: str
-    """What the torch writer wrote in that turn."""
+    """What the torch sampler wrote in that turn."""
     theirs: str
     gap: float | None
     """Log-probability of the token where they part, ours minus theirs, each under its own backend; None where ids are unknown."""
@@ -71,7 +71,7 @@ class Parting:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The torch writer beside another backend."""
+    """The torch sampler beside another backend."""
 
     backend: str
     episodes: int
@@ -94,20 +94,20 @@ def run_agreement(config: RunConfig, limit: int, served: str | None, say: Callab
     questions = ground.questions[config.evaluate.split if config.evaluate.split != "all" else "test"][:limit]
     model, tokenizer = load_model(config.policy)
     role = config.searcher.tool_role
-    others: dict[str, Writer] = {"generate, no cache across turns": EngineWriter(GenerateEngine(model.eval()), tokenizer, role)}
+    others: dict[str, Sampler] = {"generate, no cache across turns": EngineSampler(GenerateEngine(model.eval()), tokenizer, role)}
     if served:
-        others[f"served at {served}"] = OpenAIWriter(config.policy.model, served, tool_role=role)
-    say(f"torch writer: {len(questions)} questions")
-    ours = _play(questions, TorchWriter(model.eval(), tokenizer, role), ground.toolbox, config)
+        others[f"served at {served}"] = OpenAISampler(config.policy.model, served, tool_role=role)
+    say(f"torch sampler: {len(questions)} questions")
+    ours = _play(questions, TorchSampler(model.eval(), tokenizer, role), ground.toolbox, config)
     found = []
-    for name, writer in others.items():
+    for name, sampler in others.items():
         say(f"{name}: {len(questions)} questions")
-        found.append(compare_episodes(name, questions, ours, _play(questions, writer, ground.toolbox, config)))
+        found.append(compare_episodes(name, questions, ours, _play(questions, sampler, ground.toolbox, config)))
     return {"model": config.policy.model, "backends": [asdict(agreement) for agreement in found]}
 
 
-def _play(questions: Sequence[Question], writer: Writer, toolbox: Toolbox, config: RunConfig) -> list[Episode]:
-    return play_episodes(questions, writer, toolbox, config.searcher, Sampling(max_new_tokens=config.searcher.max_turn_tokens))
+def _play(questions: Sequence[Question], sampler: Sampler, toolbox: Toolbox, config: RunConfig) -> list[Episode]:
+    return play_episodes(questions, sampler, toolbox, config.searcher, Sampling(max_new_tokens=config.searcher.max_turn_tokens))
 
 
 def compare_episodes(backend: str, questions: Sequence[Question], ours: Sequence[Episode], theirs: Sequence[Episode]) -> Agreement:
@@ -135,7 +135,7 @@ def _gap(mine: Any, other: Any) -> float | None:
 
 def render_agreement(result: dict[str, Any]) -> str:
     """Render the result as Markdown."""
-    lines = ["| backend | episodes | same as the torch writer's | largest gap of log-probabilities |", "|---|---|---|---|"]
+    lines = ["| backend | episodes | same as the torch sampler's | largest gap of log-probabilities |", "|---|---|---|---|"]
     for row in result["backends"]:
         gap = "not known" if row["logprob_gap"] is None else f"{row['logprob_gap']:.1e}"
         lines.append(f"| {row['backend']} | {row['episodes']} | {row['same']} | {gap} |")

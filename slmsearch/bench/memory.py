@@ -19,10 +19,10 @@ from transformers import TrainerCallback
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.evaluate.systems import SearcherSystem
+from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.context import longest_prompt
-from slmsearch.generate.dialogue import Dialogue
-from slmsearch.generate.load import load_tokenizer, make_writer
-from slmsearch.generate.writer import Sampling, Writer, Written
+from slmsearch.generate.load import load_tokenizer, make_sampler
+from slmsearch.generate.sampler import SampledTurn, Sampler, Sampling
 from slmsearch.judge import make_judge
 from slmsearch.learn.child import Child, release_memory
 from slmsearch.learn.grpo import make_arguments, make_trainer
@@ -43,29 +43,29 @@ WORDS = ("mill", "river", "tower", "of", "the", "old", "north", "gate", "stone",
 
 
 class LongTurns:
-    """A writer whose turns all reach their limit and call a tool."""
+    """A sampler whose turns all reach their limit and call a tool."""
 
-    def __init__(self, writer: Any) -> None:
-        """Wrap a torch writer; nothing that it samples ends its turns."""
-        self._writer = writer
-        writer._ends = lambda sampled: False
+    def __init__(self, sampler: Any) -> None:
+        """Wrap a torch sampler; nothing that it samples ends its turns."""
+        self._sampler = sampler
+        sampler._ends = lambda sampled: False
         self._limit = 0
 
     def open(self, prompts: Sequence[Any], sampling: Sampling) -> list[tuple[int, ...]]:
-        """See `Writer.open`."""
+        """See `Sampler.open`."""
         self._limit = sampling.max_new_tokens
-        ids: list[tuple[int, ...]] = self._writer.open(prompts, sampling)
+        ids: list[tuple[int, ...]] = self._sampler.open(prompts, sampling)
         return ids
 
-    def write(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[Written]:
-        """See `Writer.write`."""
-        written = self._writer.write(rows, results, room)
+    def sample(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[SampledTurn]:
+        """See `Sampler.sample`."""
+        turns = self._sampler.sample(rows, results, room)
         call = render_call(ToolCall(READ, "mill:gate"))
-        return [replace(turn, text=call, ended=len(turn.sampled_ids) == self._limit) for turn in written]
+        return [replace(turn, text=call, ended=len(turn.sampled_ids) == self._limit) for turn in turns]
 
     def close(self) -> None:
-        """See `Writer.close`."""
-        self._writer.close()
+        """See `Sampler.close`."""
+        self._sampler.close()
 
 
 class LongResults:
@@ -158,8 +158,8 @@ def run_memory(config: RunConfig, say: Callable[[str], None]) -> dict[str, Any]:
     Returns:
         `device`, and by phase the GiB planned and measured and their ratio.
     """
-    dialogue = Dialogue(load_tokenizer(config.policy), config.searcher.tool_role)
-    prompt_tokens = longest_prompt((make_prompt(question.question, config.searcher) for question in make_questions(99)), dialogue)
+    renderer = ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role)
+    prompt_tokens = longest_prompt((make_prompt(question.question, config.searcher) for question in make_questions(99)), renderer)
     plan = plan_memory(config, measure_shape(config), measure_available(), prompt_tokens)
     peaks: dict[str, float] = {}
     for measure in (measure_evaluation, measure_training):
@@ -200,9 +200,9 @@ def measure_training(config: RunConfig, say: Callable[[str], None]) -> dict[str,
     torch_lend = lend_torch(tokenizer, config.searcher.tool_role)
 
     @contextmanager
-    def lend(trainer: Any) -> Iterator[Writer]:
-        with torch_lend(trainer) as writer:
-            yield LongTurns(writer)
+    def lend(trainer: Any) -> Iterator[Sampler]:
+        with torch_lend(trainer) as sampler:
+            yield LongTurns(sampler)
 
     bridge = RolloutBridge(questions, system, config, lend, tokenizer.eos_token_id, _Watched(scales))
     with TemporaryDirectory() as folder:
@@ -210,8 +210,8 @@ def measure_training(config: RunConfig, say: Callable[[str], None]) -> dict[str,
     trainer = make_trainer(model, tokenizer, questions, system, bridge, arguments, config, _AtStepEnd(scales))
     rows, size = config.evaluate.batch_size, config.train.group_size
     group = [question for question in questions[: -(-rows // size)] for _ in range(size)][:rows]
-    with scales.on(PREFLIGHT), lend(trainer) as writer:
-        play_in_batches(group, system, writer, Sampling(config.train.temperature, 0, system.limits.max_turn_tokens), rows)
+    with scales.on(PREFLIGHT), lend(trainer) as sampler:
+        play_in_batches(group, system, sampler, Sampling(config.train.temperature, 0, system.limits.max_turn_tokens), rows)
     say(f"{PREFLIGHT}: {scales.peaks[PREFLIGHT] / GIB:.2f} GiB")
     keeper = Keeper(trainer.accelerator.unwrap_model(trainer.model), list)
     bridge.score(questions[:rows], trainer)
@@ -229,10 +229,10 @@ def measure_evaluation(config: RunConfig, say: Callable[[str], None]) -> dict[st
     system = SearcherSystem(toolbox, make_judge(config.judge, config.paths.data_dir), config)
     on_cpu = config.policy.device == "cpu" or not torch.cuda.is_available()
     scales = Scales("cpu" if on_cpu else "cuda")
-    writer = LongTurns(make_writer(config.policy, config.searcher.tool_role))
+    sampler = LongTurns(make_sampler(config.policy, config.searcher.tool_role))
     with scales.on(EVALUATION):
         questions = make_questions(config.evaluate.batch_size)
-        system.play(questions, writer, Sampling(0.0, 0, system.limits.max_turn_tokens))
+        system.play(questions, sampler, Sampling(0.0, 0, system.limits.max_turn_tokens))
     say(f"{EVALUATION}: {scales.peaks[EVALUATION] / GIB:.2f} GiB")
     return scales.peaks
 

@@ -27,7 +27,7 @@ from slmsearch.bench.result import describe_machine, render_machine, render_spre
 from slmsearch.bench.shapes import Shape, demo_shape, long_shape
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.systems import SearcherSystem
-from slmsearch.generate.writer import Writer
+from slmsearch.generate.sampler import Sampler
 from slmsearch.judge import Judge, make_judge
 from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.grpo import make_arguments, make_trainer
@@ -183,7 +183,7 @@ def render_rollout(result: dict[str, Any]) -> str:
 
 
 def make_ours(
-    shape: Shape, directory: Path, watch: Stopwatch, judge: Judge, wrap: Callable[[Writer], Writer] = lambda writer: writer
+    shape: Shape, directory: Path, watch: Stopwatch, judge: Judge, wrap: Callable[[Sampler], Sampler] = lambda sampler: sampler
 ) -> tuple[Any, RolloutBridge]:
     """Make a trainer whose every `train` takes one step, at a learning rate that changes nothing.
 
@@ -192,16 +192,16 @@ def make_ours(
         directory: where the trainer may write.
         watch: takes the times.
         judge: decides which answers are right.
-        wrap: put around the writer of each step.
+        wrap: put around the sampler of each step.
     """
     config = _still(shape.config)
     model, tokenizer = load_trainable(config)
     lend_plain, spent = lend_torch(tokenizer, config.searcher.tool_role), Spent()
 
     @contextmanager
-    def lend(trainer: Any) -> Iterator[Writer]:
-        with lend_plain(trainer) as writer:
-            yield wrap(writer)
+    def lend(trainer: Any) -> Iterator[Sampler]:
+        with lend_plain(trainer) as sampler:
+            yield wrap(sampler)
 
     system = SearcherSystem(shape.toolbox, judge, config)
     bridge = RolloutBridge(shape.questions, system, config, lend, tokenizer.eos_token_id, spent)

@@ -111,11 +111,11 @@ def _summarise(updates: Sequence[dict[str, float]], tokens: int, end: dict[str, 
 def _write_task(config: RunConfig, runs: int, path: Path) -> list[tuple[list[int], list[int]]]:
     from transformers import AutoTokenizer
 
-    from slmsearch.generate.dialogue import Dialogue
+    from slmsearch.generate.chat_renderer import ChatRenderer
     from slmsearch.learn.sft import demonstrated
 
-    dialogue = Dialogue(AutoTokenizer.from_pretrained(config.policy.model), config.searcher.tool_role)
-    stream = demonstrated(dialogue, SftConfig(recipe="careful", seed=config.sft.seed), config.retrieval.top_k, config.searcher)
+    renderer = ChatRenderer(AutoTokenizer.from_pretrained(config.policy.model), config.searcher.tool_role)
+    stream = demonstrated(renderer, SftConfig(recipe="careful", seed=config.sft.seed), config.retrieval.top_k, config.searcher)
     episodes = [(encoded.ids, encoded.labels) for encoded in islice(stream, EPISODES)]
     settings = config.model_dump(mode="json", include={"policy", "train", "sft"})
     path.write_text(json.dumps({"episodes": episodes, "config": settings, "updates": runs + 1}))

@@ -112,11 +112,11 @@ def _make_long_model() -> tuple[Any, Any]:
 
 def _imitate_calls(model: Any, tokenizer: Any, questions: Sequence[Question]) -> None:
     """Teach the model to answer everything it sees, near and far, with a call for a random page."""
-    from slmsearch.generate.dialogue import Dialogue
+    from slmsearch.generate.chat_renderer import ChatRenderer
     from slmsearch.learn.demonstrations import Demonstration
     from slmsearch.learn.encoding import encode_demonstration
 
-    chance, dialogue = random.Random(0), Dialogue(tokenizer)
+    chance, renderer = random.Random(0), ChatRenderer(tokenizer)
     optimiser = torch.optim.AdamW(model.parameters(), IMITATION_RATE)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: min(1, (step + 1) / 10) * (1 - step / IMITATION_STEPS))
 
@@ -131,7 +131,7 @@ def _imitate_calls(model: Any, tokenizer: Any, questions: Sequence[Question]) ->
                 (call(), _filler(str(chance.random()), RESULT_WORDS if far else chance.choice((8, 60)))) for _ in range(3 if far else 2)
             ]
             rows.append(
-                encode_demonstration(Demonstration(chance.choice(questions).question, (*turns, (call(), ""))), dialogue, SearcherConfig())
+                encode_demonstration(Demonstration(chance.choice(questions).question, (*turns, (call(), ""))), renderer, SearcherConfig())
             )
         width = max(len(row.ids) for row in rows)
         ids = torch.tensor([row.ids + [0] * (width - len(row.ids)) for row in rows])

@@ -14,8 +14,8 @@ from slmsearch.corpus.questions import Question
 from slmsearch.environments.taskset import EPISODE, SearcherTaskset, Stage
 from slmsearch.errors import ConfigError, SlmSearchError
 from slmsearch.evaluate.store import episode_to_dict
-from slmsearch.generate.openai_writer import OpenAIWriter
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.openai_sampler import OpenAISampler
+from slmsearch.generate.sampler import Sampling
 from slmsearch.searcher.episode import Episode, StopReason
 from slmsearch.searcher.rollout import play_episodes
 
@@ -62,9 +62,9 @@ class SearcherHarness(vf.Harness[vf.HarnessConfig]):
         system, prompt = self.resolve_text_prompt(data)
         limits = stage.searcher.model_copy(update={"system_prompt": system or ""})
         stage = replace(stage, searcher=limits)
-        writer = OpenAIWriter(ctx.model, endpoint, secret, limits.tool_role, concurrency=1)
+        sampler = OpenAISampler(ctx.model, endpoint, secret, limits.tool_role, concurrency=1)
         question = replace(trace.task.data.to_question(), question=prompt)
-        played = await asyncio.get_running_loop().run_in_executor(_THREADS, _play, question, writer, stage, _sampling(ctx, trace, stage))
+        played = await asyncio.get_running_loop().run_in_executor(_THREADS, _play, question, sampler, stage, _sampling(ctx, trace, stage))
         episode = _finish(played, trace.stop_condition)
         trace.info[EPISODE] = episode_to_dict(episode)
         trace.stop(STOPS[episode.stop_reason])
@@ -82,8 +82,8 @@ class SearcherEnv(vf.SingleAgentEnv, vf.Env[SearcherEnvConfig]):
     """One searcher, one question."""
 
 
-def _play(question: Question, writer: OpenAIWriter, stage: Stage, sampling: Sampling) -> Episode:
-    (episode,) = play_episodes([question], writer, stage.toolbox, stage.searcher, sampling)
+def _play(question: Question, sampler: OpenAISampler, stage: Stage, sampling: Sampling) -> Episode:
+    (episode,) = play_episodes([question], sampler, stage.toolbox, stage.searcher, sampling)
     return episode
 
 

@@ -12,7 +12,7 @@ from math import log
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import UNKNOWN_ANSWER
 from slmsearch.evaluate.spans import find_stems, overlap, pick_answer
-from slmsearch.generate.scripted import ScriptedWriter
+from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.searcher.episode import ToolCall
 from slmsearch.searcher.parsing import render_answer, render_call
 from slmsearch.searcher.tools import READ, SEARCH, Toolbox
@@ -81,9 +81,9 @@ class RetrieveThenAnswer:
         return self._plans[question, page_id]
 
 
-def make_retrieve_then_answer(toolbox: Toolbox, max_turns: int) -> ScriptedWriter:
-    """Make the baseline as a writer that plays in the one rollout loop."""
-    return ScriptedWriter(RetrieveThenAnswer(toolbox, max_turns))
+def make_retrieve_then_answer(toolbox: Toolbox, max_turns: int) -> ScriptedSampler:
+    """Make the baseline as a sampler that plays in the one rollout loop."""
+    return ScriptedSampler(RetrieveThenAnswer(toolbox, max_turns))
 
 
 def _count_words(library: Library) -> tuple[Counter[str], int]:

@@ -8,8 +8,8 @@ from slmsearch.corpus.questions import Question
 from slmsearch.errors import GenerationError
 from slmsearch.evaluate.ground import make_system
 from slmsearch.evaluate.systems import System, make_planner
-from slmsearch.generate.openai_writer import OpenAIWriter
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.openai_sampler import OpenAISampler
+from slmsearch.generate.sampler import Sampling
 from slmsearch.searcher.episode import Episode
 
 
@@ -62,9 +62,9 @@ def ask(
         config = config.model_copy(update={"planner": planner, "searcher": searcher})
     system: System = make_planner(config) if config.system == "planner" else make_system(config)[0]
     asked = [Question(f"q{i}", text, "") for i, text in enumerate(questions)]
-    writer = OpenAIWriter(model, base_url, api_key, config.searcher.tool_role, template_kwargs=config.policy.chat_template_kwargs)
+    sampler = OpenAISampler(model, base_url, api_key, config.searcher.tool_role, template_kwargs=config.policy.chat_template_kwargs)
     sampling = Sampling(temperature, config.evaluate.seed, system.limits.max_turn_tokens)
-    episodes = system.complete(asked, system.play(asked, writer, sampling))
+    episodes = system.complete(asked, system.play(asked, sampler, sampling))
     broken = next((episode.failure for episode in episodes if episode.failure), "")
     if broken:
         raise GenerationError(f"{broken}; check --base-url and --model")

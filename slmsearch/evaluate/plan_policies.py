@@ -1,4 +1,4 @@
-"""Evaluating planners: policies and controls as writers, and the worker that goes with them."""
+"""Evaluating planners: policies and controls as samplers, and the worker that goes with them."""
 
 import random
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from slmsearch.evaluate.policies import PLAN_IS_QUESTION, PLANS_SHUFFLED, WORKER
 from slmsearch.evaluate.run import Progress, evaluate_system
 from slmsearch.evaluate.store import Evaluation, load_evaluation
 from slmsearch.evaluate.systems import PlannerSystem, make_planner
-from slmsearch.generate.scripted import ScriptedWriter
-from slmsearch.generate.writer import Writer
+from slmsearch.generate.sampler import Sampler
+from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.planner.model_worker import ModelWorker
 from slmsearch.planner.plan import DIRECT, MAX_QUESTION_CHARS, Plan, Subproblem, render_plan
 
@@ -39,13 +39,13 @@ def evaluate_plans(
         ModelError, EvaluationError: as for `evaluate_policy`.
     """
     system = make_planner(config)
-    writer = _make_writer(spec, system, config)
-    if writer is None:
-        writer = make_control(spec, questions, config, evals_dir)
-    return evaluate_system(questions, system, writer, spec, config, progress, total)
+    sampler = _make_sampler(spec, system, config)
+    if sampler is None:
+        sampler = make_control(spec, questions, config, evals_dir)
+    return evaluate_system(questions, system, sampler, spec, config, progress, total)
 
 
-def _make_writer(spec: PolicySpec, system: PlannerSystem, config: RunConfig) -> Writer | None:
+def _make_sampler(spec: PolicySpec, system: PlannerSystem, config: RunConfig) -> Sampler | None:
     """Load the policy, if there is one, and seat the worker where it shares the policy's weights."""
     policy = spec.policy
     if isinstance(system.worker, ModelWorker):
@@ -55,29 +55,29 @@ def _make_writer(spec: PolicySpec, system: PlannerSystem, config: RunConfig) -> 
             raise ConfigError("planner.worker.kind base needs the policy's model here: choose another worker for a served policy")
         # A control writes without a model, but its worker is still the configured one's base.
         seat = policy or config.policy.model_copy(update={"adapter": None})
-        writer, borrow = make_seats(seat, config.searcher.tool_role)
+        sampler, borrow = make_seats(seat, config.searcher.tool_role)
         system.worker.serve_from(borrow)
-        return writer if policy is not None else None
+        return sampler if policy is not None else None
     if policy is None:
         return None
-    from slmsearch.generate.load import make_writer
+    from slmsearch.generate.load import make_sampler
 
-    return make_writer(policy, config.searcher.tool_role)
+    return make_sampler(policy, config.searcher.tool_role)
 
 
-def make_control(spec: PolicySpec, questions: Sequence[Question], config: RunConfig, evals_dir: Path) -> Writer:
+def make_control(spec: PolicySpec, questions: Sequence[Question], config: RunConfig, evals_dir: Path) -> Sampler:
     """Make a control of the planner.
 
     Raises:
         ConfigError: the planner has no baseline of that name.
     """
     if spec.name == WORKER_ALONE:
-        return ScriptedWriter(lambda problem, results: render_plan(DIRECT))
+        return ScriptedSampler(lambda problem, results: render_plan(DIRECT))
     if spec.name == PLAN_IS_QUESTION:
-        return ScriptedWriter(lambda problem, results: render_plan(restate(problem)))
+        return ScriptedSampler(lambda problem, results: render_plan(restate(problem)))
     if spec.name == PLANS_SHUFFLED:
         plans = shuffled_plans(questions, evals_dir, spec.plans_of, config.evaluate.seed)
-        return ScriptedWriter(lambda problem, results: plans[problem])
+        return ScriptedSampler(lambda problem, results: plans[problem])
     raise ConfigError(f"the planner has no baseline {spec.name!r}; use {WORKER_ALONE} or {PLAN_IS_QUESTION}")
 
 

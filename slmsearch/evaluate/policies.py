@@ -19,7 +19,7 @@ from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.errors import ConfigError
 from slmsearch.evaluate.baselines import make_retrieve_then_answer
 from slmsearch.foreign import without_credentials
-from slmsearch.generate.writer import Writer
+from slmsearch.generate.sampler import Sampler
 from slmsearch.learn.models import model_hash, trained_policy
 from slmsearch.searcher.tools import Toolbox
 
@@ -82,21 +82,21 @@ def describe_policy(spec: PolicySpec, config: RunConfig) -> dict[str, Any]:
     return {"model": model_hash(policy.model, policy.revision), "adapter": adapter, "dtype": precision, **template}
 
 
-def make_policy_writer(spec: PolicySpec, toolbox: Toolbox, config: RunConfig) -> Writer:
-    """Load the policy, or make the baseline, as the writer that plays it.
+def make_policy_sampler(spec: PolicySpec, toolbox: Toolbox, config: RunConfig) -> Sampler:
+    """Load the policy, or make the baseline, as the sampler that plays it.
 
     Raises:
         ModelError: the model or adapter cannot be loaded.
     """
     if spec.policy is not None:
-        from slmsearch.generate.load import make_writer
+        from slmsearch.generate.load import make_sampler
 
-        return make_writer(spec.policy, config.searcher.tool_role)
+        return make_sampler(spec.policy, config.searcher.tool_role)
     if spec.name == RETRIEVE_THEN_ANSWER:
         return make_retrieve_then_answer(toolbox, config.searcher.max_turns)
-    from slmsearch.generate.scripted import RandomWriter
+    from slmsearch.generate.scripted import RandomSampler
 
-    return RandomWriter(config.evaluate.seed)
+    return RandomSampler(config.evaluate.seed)
 
 
 def _parse_served(spec: str, config: PolicyConfig) -> PolicySpec:

@@ -13,11 +13,11 @@ from slmsearch.config import EvaluateConfig, JudgeConfig, RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import CorpusError, EvaluationError
 from slmsearch.evaluate.metrics import summarise, summarise_slices
-from slmsearch.evaluate.policies import PolicySpec, describe_policy, make_policy_writer
+from slmsearch.evaluate.policies import PolicySpec, describe_policy, make_policy_sampler
 from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.evaluate.systems import SearcherSystem, System, planner_sources
-from slmsearch.generate.writer import Sampling, Writer
+from slmsearch.generate.sampler import Sampler, Sampling
 from slmsearch.judge import make_judge
 from slmsearch.keys import content_key
 from slmsearch.retrieval.search import describe_ranking
@@ -108,15 +108,15 @@ def evaluate_policy(
         EvaluationError: more episodes failed than `decision.max_failed_frac` allows; the message names a cause. Raised as soon as
             that is certain, so that a service that is down costs one batch and its result is never stored.
     """
-    writer = make_policy_writer(spec, toolbox, config)
+    sampler = make_policy_sampler(spec, toolbox, config)
     system = SearcherSystem(toolbox, make_judge(config.judge, config.paths.data_dir), config)
-    return evaluate_system(questions, system, writer, spec, config, progress, total)
+    return evaluate_system(questions, system, sampler, spec, config, progress, total)
 
 
 def evaluate_system(
     questions: Sequence[Question],
     system: System,
-    writer: Writer,
+    sampler: Sampler,
     spec: PolicySpec,
     config: RunConfig,
     progress: Progress | None = None,
@@ -127,7 +127,7 @@ def evaluate_system(
     Args:
         questions: questions, in the order of the rows.
         system: plays and grades.
-        writer: the policy.
+        sampler: the policy.
         spec: what the policy is.
         config: batch size and tolerated failures.
         progress: told after each batch.
@@ -145,7 +145,7 @@ def evaluate_system(
     rows: list[EpisodeRow] = []
     for start in range(0, len(questions), config.evaluate.batch_size):
         batch = questions[start : start + config.evaluate.batch_size]
-        played = system.complete(batch, system.play(batch, writer, sampling))
+        played = system.complete(batch, system.play(batch, sampler, sampling))
         if spec.policy is None:
             played = [_without_tokens(episode) for episode in played]
         episodes += played

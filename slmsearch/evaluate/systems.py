@@ -1,6 +1,6 @@
 """The two systems that can be trained and evaluated, behind one interface.
 
-Trainer, evaluation, statistics and tracking know only this: messages that open an episode, episodes played with a writer, and a graded
+Trainer, evaluation, statistics and tracking know only this: messages that open an episode, episodes played with a sampler, and a graded
 row for each. The searcher plays through tools, the planner through a worker.
 """
 
@@ -13,7 +13,7 @@ from slmsearch.corpus.questions import Question
 from slmsearch.errors import GenerationError
 from slmsearch.evaluate.grade import judge_episodes, judging_ahead, make_rows
 from slmsearch.evaluate.rows import EpisodeRow, make_row
-from slmsearch.generate.writer import Message, Sampling, Writer
+from slmsearch.generate.sampler import Message, Sampler, Sampling
 from slmsearch.judge import Judge, Verdict
 from slmsearch.planner.independence import EmbeddingIndependence, Independence, WordIndependence
 from slmsearch.planner.judge import make_number_judge
@@ -49,7 +49,7 @@ class System(Protocol):
         """Return the messages that open an episode, the question's text last."""
         ...
 
-    def play(self, questions: Sequence[Question], writer: Writer, sampling: Sampling) -> list[Episode]:
+    def play(self, questions: Sequence[Question], sampler: Sampler, sampling: Sampling) -> list[Episode]:
         """Let the policy play every question once, as far as it goes by itself."""
         ...
 
@@ -102,10 +102,10 @@ class SearcherSystem:
         """See `System.prompt`."""
         return make_prompt(question.question, self.config.searcher)
 
-    def play(self, questions: Sequence[Question], writer: Writer, sampling: Sampling) -> list[Episode]:
+    def play(self, questions: Sequence[Question], sampler: Sampler, sampling: Sampling) -> list[Episode]:
         """See `System.play`."""
         with judging_ahead(self.judge) as on_end:
-            return play_episodes(questions, writer, self.toolbox, self.config.searcher, sampling, on_end)
+            return play_episodes(questions, sampler, self.toolbox, self.config.searcher, sampling, on_end)
 
     def complete(self, questions: Sequence[Question], episodes: Sequence[Episode]) -> list[Episode]:
         """See `System.complete`: nothing is left."""
@@ -148,9 +148,9 @@ class PlannerSystem:
         """See `System.prompt`."""
         return make_plan_prompt(question.question, self.config.planner)
 
-    def play(self, questions: Sequence[Question], writer: Writer, sampling: Sampling) -> list[Episode]:
+    def play(self, questions: Sequence[Question], sampler: Sampler, sampling: Sampling) -> list[Episode]:
         """See `System.play`: the plans."""
-        return write_plans(questions, writer, self.config.planner, sampling)
+        return write_plans(questions, sampler, self.config.planner, sampling)
 
     def complete(self, questions: Sequence[Question], episodes: Sequence[Episode]) -> list[Episode]:
         """See `System.complete`: the worker carries them out."""

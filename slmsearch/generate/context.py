@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from slmsearch.errors import ModelError
-from slmsearch.generate.dialogue import Dialogue
-from slmsearch.generate.writer import Message
+from slmsearch.generate.chat_renderer import ChatRenderer
+from slmsearch.generate.sampler import Message
 
 
-def longest_prompt(prompts: Iterable[Sequence[Message]], dialogue: Dialogue) -> int:
+def longest_prompt(prompts: Iterable[Sequence[Message]], renderer: ChatRenderer) -> int:
     """Count the tokens of the longest opening; 0 where there is none."""
-    return max((len(dialogue.encode_prompt(prompt)) for prompt in prompts), default=0)
+    return max((len(renderer.encode_prompt(prompt)) for prompt in prompts), default=0)
 
 
 def require_context(model: Any, tokens: int, what: str, remedy: str) -> None:

@@ -1,4 +1,4 @@
-"""A policy's settings to a writer, and a model's directory to a loaded model."""
+"""A policy's settings to a sampler, and a model's directory to a loaded model."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -8,43 +8,43 @@ from typing import Any
 
 from slmsearch.config import PolicyConfig
 from slmsearch.errors import ModelError
-from slmsearch.generate.writer import Writer
+from slmsearch.generate.sampler import Sampler
 
 
-def make_writer(policy: PolicyConfig, tool_role: str = "tool") -> Writer:
+def make_sampler(policy: PolicyConfig, tool_role: str = "tool") -> Sampler:
     """Load a policy here, or connect to the server that has it.
 
     Raises:
         ModelError: the model or adapter cannot be loaded.
     """
     if policy.base_url:
-        from slmsearch.generate.openai_writer import OpenAIWriter
+        from slmsearch.generate.openai_sampler import OpenAISampler
 
         key = policy.api_key.get_secret_value() if policy.api_key else "none"
-        return OpenAIWriter(policy.model, policy.base_url, key, tool_role, template_kwargs=policy.chat_template_kwargs)
-    from slmsearch.generate.torch_writer import TorchWriter
+        return OpenAISampler(policy.model, policy.base_url, key, tool_role, template_kwargs=policy.chat_template_kwargs)
+    from slmsearch.generate.torch_sampler import TorchSampler
 
     model, tokenizer = load_model(policy)
-    return TorchWriter(model.eval(), tokenizer, tool_role)
+    return TorchSampler(model.eval(), tokenizer, tool_role)
 
 
-def make_seats(policy: PolicyConfig, tool_role: str = "tool") -> tuple[Writer, Callable[[], AbstractContextManager[Writer]]]:
-    """Load a policy once for two seats: a writer of it, and what lends a writer of its base with the adapter off.
+def make_seats(policy: PolicyConfig, tool_role: str = "tool") -> tuple[Sampler, Callable[[], AbstractContextManager[Sampler]]]:
+    """Load a policy once for two seats: a sampler of it, and what lends a sampler of its base with the adapter off.
 
     Raises:
         ModelError: the model or adapter cannot be loaded.
     """
-    from slmsearch.generate.torch_writer import TorchWriter
+    from slmsearch.generate.torch_sampler import TorchSampler
 
     model, tokenizer = load_model(policy, keep_adapter=True)
     model.eval()
 
     @contextmanager
-    def borrow() -> Iterator[Writer]:
+    def borrow() -> Iterator[Sampler]:
         with model.disable_adapter() if policy.adapter else nullcontext():
-            yield TorchWriter(model, tokenizer, tool_role)
+            yield TorchSampler(model, tokenizer, tool_role)
 
-    return TorchWriter(model, tokenizer, tool_role), borrow
+    return TorchSampler(model, tokenizer, tool_role), borrow
 
 
 def load_model(policy: PolicyConfig, keep_adapter: bool = False) -> tuple[Any, Any]:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER
-from slmsearch.generate.writer import Message, Sampling, Written
+from slmsearch.generate.sampler import Message, SampledTurn, Sampling
 from slmsearch.searcher.episode import ToolCall
 from slmsearch.searcher.parsing import render_answer, render_call
 
@@ -13,7 +13,7 @@ Script = Callable[[str, list[str]], str]
 """Question and the tool results so far -> the next message."""
 
 
-class ScriptedWriter:
+class ScriptedSampler:
     """Writes what a function of the question and the results so far says; its ids are the UTF-8 bytes of the text."""
 
     def __init__(self, script: Script) -> None:
@@ -23,32 +23,32 @@ class ScriptedWriter:
         self._results: list[list[str]] = []
 
     def open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
-        """See `Writer.open`."""
+        """See `Sampler.open`."""
         self._questions = [prompt[-1]["content"] for prompt in prompts]
         self._results = [[] for _ in prompts]
         return [tuple(question.encode()) for question in self._questions]
 
-    def write(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[Written]:
-        """See `Writer.write`."""
+    def sample(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[SampledTurn]:
+        """See `Sampler.sample`."""
         return [self._write(row, result, left) for row, result, left in zip(rows, results, room, strict=True)]
 
     def close(self) -> None:
-        """See `Writer.close`."""
+        """See `Sampler.close`."""
         self._questions, self._results = [], []
 
-    def _write(self, row: int, result: str | None, room: int) -> Written:
+    def _write(self, row: int, result: str | None, room: int) -> SampledTurn:
         context = () if result is None else tuple(result.encode())
         if result is not None:
             self._results[row].append(result)
         if len(context) >= room:
-            return Written("", ended=False)
+            return SampledTurn("", ended=False)
         text = self._script(self._questions[row], self._results[row])
         ids = tuple(text.encode())[: room - len(context)]
         ended = len(ids) == len(text.encode())
-        return Written(bytes(ids).decode(errors="replace"), ended, context, ids, (0.0,) * len(ids), len(ids))
+        return SampledTurn(bytes(ids).decode(errors="replace"), ended, context, ids, (0.0,) * len(ids), len(ids))
 
 
-class RandomWriter(ScriptedWriter):
+class RandomSampler(ScriptedSampler):
     """Plays valid moves at random: searches words of the question, opens what it was shown, answers with words it read."""
 
     def __init__(self, seed: int = 0) -> None:

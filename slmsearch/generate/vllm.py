@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from slmsearch.errors import ServiceError
-from slmsearch.generate.engine_writer import Completion, Request
+from slmsearch.generate.engine_sampler import Completion, Request
 
 SERVE_LORA = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve MODEL --enable-lora --max-lora-rank R"
 """How a server is started that takes adapters from training."""

@@ -12,7 +12,7 @@ import torch
 from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM, set_seed
 
 from slmsearch.config import SearcherConfig, SftConfig
-from slmsearch.generate.dialogue import Dialogue
+from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.learn.demonstrations import make_demonstrations
 from slmsearch.learn.encoding import Encoded
 from slmsearch.learn.sft import demonstrated, train_sft
@@ -79,8 +79,8 @@ def bootstrap(
         What `bootstrap.json` in the directory says: recipe, steps, seconds, parameters.
     """
 
-    def stream(dialogue: Dialogue) -> Iterator[Encoded]:
-        return demonstrated(dialogue, config, top_k, searcher or SearcherConfig())
+    def stream(renderer: ChatRenderer) -> Iterator[Encoded]:
+        return demonstrated(renderer, config, top_k, searcher or SearcherConfig())
 
     tokenizer = build_tokenizer(_texts(config, top_k))
     return make_start(config, out, tokenizer, stream, _card, on_log)
@@ -90,7 +90,7 @@ def make_start(
     config: SftConfig,
     out: Path,
     tokenizer: PreTrainedTokenizerBase,
-    stream: Callable[[Dialogue], Iterator[Encoded]],
+    stream: Callable[[ChatRenderer], Iterator[Encoded]],
     card: Callable[[SftConfig, dict[str, Any]], str],
     on_log: Callable[[int, dict[str, float]], None] | None = None,
     even: bool = False,
@@ -109,9 +109,9 @@ def make_start(
     started = time.perf_counter()
     set_seed(config.seed)
     model = make_model(tokenizer)
-    dialogue = Dialogue(tokenizer)
+    renderer = ChatRenderer(tokenizer)
     with model_directory(out) as temporary:
-        train_sft(model, tokenizer, config, temporary / "scratch", lambda: stream(dialogue), on_log, even)
+        train_sft(model, tokenizer, config, temporary / "scratch", lambda: stream(renderer), on_log, even)
         shutil.rmtree(temporary / "scratch", ignore_errors=True)
         model.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)

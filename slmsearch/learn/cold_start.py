@@ -15,9 +15,9 @@ from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import TrainingError
 from slmsearch.evaluate.grade import grade_episodes, judging_ahead
-from slmsearch.generate.dialogue import Dialogue
-from slmsearch.generate.torch_writer import TorchWriter
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.chat_renderer import ChatRenderer
+from slmsearch.generate.sampler import Sampling
+from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.judge import Judge, make_judge
 from slmsearch.judge.qualify import require_qualified
 from slmsearch.learn.encoding import Encoded, encode_demonstration, encode_episode, fits
@@ -59,7 +59,7 @@ def start_cold(
     if source == "own":
         require_qualified(config.judge, config.paths.data_dir)
     model, tokenizer = load_student(config)
-    dialogue = Dialogue(tokenizer, config.searcher.tool_role)
+    renderer = ChatRenderer(tokenizer, config.searcher.tool_role)
     facts: dict[str, Any] = {"source": source, "episodes": None}
     if source == "demonstrations":
         top_k = config.retrieval.top_k
@@ -67,30 +67,30 @@ def start_cold(
             config,
             config.sft,
             (model, tokenizer),
-            lambda: demonstrated(dialogue, config.sft, top_k, config.searcher),
+            lambda: demonstrated(renderer, config.sft, top_k, config.searcher),
             out,
             FACTS,
             facts,
             on_log,
         )
     if source == "gold":
-        found, left_out = _gold_episodes(config, dialogue, say)
+        found, left_out = _gold_episodes(config, renderer, say)
         facts["left_out"] = dict(left_out)
     else:
-        found = _own_episodes(config, TorchWriter(model.eval(), tokenizer, config.searcher.tool_role), say)
+        found = _own_episodes(config, TorchSampler(model.eval(), tokenizer, config.searcher.tool_role), say)
     found = list(within_context(model, found))
     facts["episodes"] = len(found)
     return teach(config, config.sft, (model, tokenizer), lambda: repeated(found, config.sft.seed), out, FACTS, facts, on_log)
 
 
-def _gold_episodes(config: RunConfig, dialogue: Dialogue, say: Callable[[str], None]) -> tuple[list[Encoded], Counter[str]]:
+def _gold_episodes(config: RunConfig, renderer: ChatRenderer, say: Callable[[str], None]) -> tuple[list[Encoded], Counter[str]]:
     from slmsearch.evaluate.ground import make_ground
     from slmsearch.learn.asked import select_questions
 
     ground = make_ground(config)
     questions = select_questions(ground.questions.get(config.train.split, []), config.train.limit)
     played, left_out = demonstrate_gold(questions, ground.toolbox)
-    encoded = [encode_demonstration(demonstration, dialogue, config.searcher) for _, demonstration in played]
+    encoded = [encode_demonstration(demonstration, renderer, config.searcher) for _, demonstration in played]
     kept = [episode for episode in encoded if fits(episode, config.searcher)]
     left_out["too long"] = len(encoded) - len(kept)
     reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.most_common() if count) or "none"
@@ -103,20 +103,20 @@ def _gold_episodes(config: RunConfig, dialogue: Dialogue, say: Callable[[str], N
     return kept, +left_out
 
 
-def _own_episodes(config: RunConfig, writer: TorchWriter, say: Callable[[str], None]) -> list[Encoded]:
+def _own_episodes(config: RunConfig, sampler: TorchSampler, say: Callable[[str], None]) -> list[Encoded]:
     from slmsearch.evaluate.ground import make_ground
     from slmsearch.learn.asked import select_questions
 
     ground = make_ground(config)
     questions = select_questions(ground.questions.get(config.train.split, []), config.train.limit or config.sft.own_questions)
-    kept = sample_own(questions, ground.toolbox, make_judge(config.judge, config.paths.data_dir), config, writer)
+    kept = sample_own(questions, ground.toolbox, make_judge(config.judge, config.paths.data_dir), config, sampler)
     say(f"{len(kept)} right episodes on {len({episode.question_id for episode in kept})} of {len(questions)} questions")
     if not kept:
         raise TrainingError("no episode of the model's own was right: begin with `slmsearch sft --from demonstrations`")
-    return [encode_episode(episode, writer.dialogue.end_id) for episode in kept]
+    return [encode_episode(episode, sampler.renderer.end_id) for episode in kept]
 
 
-def sample_own(questions: Sequence[Question], toolbox: Toolbox, judge: Judge, config: RunConfig, writer: TorchWriter) -> list[Episode]:
+def sample_own(questions: Sequence[Question], toolbox: Toolbox, judge: Judge, config: RunConfig, sampler: TorchSampler) -> list[Episode]:
     """Play questions several times and keep the right episodes, by reward.
 
     Args:
@@ -124,7 +124,7 @@ def sample_own(questions: Sequence[Question], toolbox: Toolbox, judge: Judge, co
         toolbox: tools over their corpus.
         judge: decides what is right.
         config: `sft.own_tries` episodes a question, of which at most `sft.own_kept` different ones are kept; the rest as in training.
-        writer: the policy.
+        sampler: the policy.
 
     Returns:
         Kept episodes, question by question, best reward first.
@@ -136,7 +136,7 @@ def sample_own(questions: Sequence[Question], toolbox: Toolbox, judge: Judge, co
         batch = [question for question in questions[start : start + per_batch] for _ in range(tries)]
         sampling = Sampling(config.train.temperature, config.sft.seed + start, config.searcher.max_turn_tokens)
         with judging_ahead(judge) as on_end:
-            episodes = play_episodes(batch, writer, toolbox, config.searcher, sampling, on_end)
+            episodes = play_episodes(batch, sampler, toolbox, config.searcher, sampling, on_end)
         rows = grade_episodes(batch, episodes, judge, config.reward)
         for first in range(0, len(batch), tries):
             right = [k for k in range(first, first + tries) if not rows[k].failed and rows[k].correct]

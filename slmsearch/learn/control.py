@@ -47,17 +47,17 @@ def train_control(config: RunConfig, out: Path, on_log: Callable[[int, dict[str,
     if record.is_file():
         facts: dict[str, Any] = json.loads(record.read_text())
         return facts
-    from slmsearch.generate.dialogue import Dialogue
+    from slmsearch.generate.chat_renderer import ChatRenderer
     from slmsearch.learn.sft import demonstrated, train_sft
     from slmsearch.learn.teach import model_directory
 
     model, tokenizer = load_model(config.policy.model_copy(update={"adapter": None, "dtype": "float32", "load_in_4bit": False}))
     started = time.perf_counter()
-    dialogue, settings = Dialogue(tokenizer, config.searcher.tool_role), _sft(config)
+    renderer, settings = ChatRenderer(tokenizer, config.searcher.tool_role), _sft(config)
     top_k = config.retrieval.top_k
     with model_directory(out) as temporary:
         scratch = temporary / "scratch"
-        train_sft(model, tokenizer, settings, scratch, lambda: demonstrated(dialogue, settings, top_k, config.searcher), on_log)
+        train_sft(model, tokenizer, settings, scratch, lambda: demonstrated(renderer, settings, top_k, config.searcher), on_log)
         facts = {"steps": config.control.steps, "seconds": round(time.perf_counter() - started, 1)}
         shutil.rmtree(scratch, ignore_errors=True)
         model.save_pretrained(temporary)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slmsearch.config import SearcherConfig
-from slmsearch.generate.dialogue import Dialogue
-from slmsearch.generate.writer import Message
+from slmsearch.generate.chat_renderer import ChatRenderer
+from slmsearch.generate.sampler import Message
 from slmsearch.learn.demonstrations import Demonstration
 from slmsearch.searcher.episode import Episode
 from slmsearch.searcher.prompt import make_prompt
@@ -29,30 +29,30 @@ class Encoded:
         return len(self.ids) - self.prompt_tokens
 
 
-def encode_turns(prompt: Sequence[Message], turns: Sequence[tuple[str, str]], dialogue: Dialogue) -> Encoded:
+def encode_turns(prompt: Sequence[Message], turns: Sequence[tuple[str, str]], renderer: ChatRenderer) -> Encoded:
     """Encode an episode exactly as the rollout would have laid it out.
 
     Args:
         prompt: the opening messages, from `make_prompt` or `make_plan_prompt`.
         turns: messages and the results that answer them; an empty result ends the episode.
-        dialogue: the model's.
+        renderer: the model's.
     """
-    ids = list(dialogue.encode_prompt(prompt))
+    ids = list(renderer.encode_prompt(prompt))
     prompt_tokens, labels = len(ids), [IGNORED] * len(ids)
     for message, result in turns:
-        written = [*dialogue.content_ids(message), dialogue.end_id]
-        ids += written
-        labels += written
+        sampled = [*renderer.content_ids(message), renderer.end_id]
+        ids += sampled
+        labels += sampled
         if result:
-            context = dialogue.encode_result(result)
+            context = renderer.encode_result(result)
             ids += context
             labels += [IGNORED] * len(context)
     return Encoded(ids, labels, prompt_tokens)
 
 
-def encode_demonstration(demonstration: Demonstration, dialogue: Dialogue, config: SearcherConfig) -> Encoded:
+def encode_demonstration(demonstration: Demonstration, renderer: ChatRenderer, config: SearcherConfig) -> Encoded:
     """Encode a searcher's demonstration under the prompt that training by reward, evaluation and serving use."""
-    return encode_turns(make_prompt(demonstration.question, config), demonstration.turns, dialogue)
+    return encode_turns(make_prompt(demonstration.question, config), demonstration.turns, renderer)
 
 
 def encode_episode(episode: Episode, end_id: int) -> Encoded:
@@ -66,9 +66,9 @@ def encode_episode(episode: Episode, end_id: int) -> Encoded:
     for turn in episode.turns:
         context = turn.context_ids[closed:]
         closed = bool(turn.sampled_ids) and turn.sampled_ids[-1] != end_id and not turn.told
-        written = [*turn.sampled_ids, end_id] if closed else list(turn.sampled_ids)
-        ids += [*context, *written]
-        labels += [IGNORED] * len(context) + written
+        sampled = [*turn.sampled_ids, end_id] if closed else list(turn.sampled_ids)
+        ids += [*context, *sampled]
+        labels += [IGNORED] * len(context) + sampled
     prompt_tokens = len(episode.prompt_ids)
     return Encoded([*episode.prompt_ids, *ids], [IGNORED] * prompt_tokens + labels, prompt_tokens)
 

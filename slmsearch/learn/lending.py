@@ -18,39 +18,39 @@ from trl.models import unwrap_model_for_generation
 
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
-from slmsearch.generate.engine_writer import Engine, EngineWriter
-from slmsearch.generate.torch_writer import TorchWriter
+from slmsearch.generate.engine_sampler import Engine, EngineSampler
+from slmsearch.generate.sampler import Sampler
+from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.generate.vllm import ColocatedEngine, ServedEngine, served_adapter
-from slmsearch.generate.writer import Writer
 from slmsearch.serve.vllm import LORA_RANKS
 
 FOLD_UP_TO = 50_000_000
 """Weights a model may have for its adapter to be folded in while episodes are played: it costs a copy of the adapted layers."""
 
-Lend = Callable[[Any], AbstractContextManager[Writer]]
-"""Trainer -> writer that samples from its weights, for as long as the context lasts."""
+Lend = Callable[[Any], AbstractContextManager[Sampler]]
+"""Trainer -> sampler that samples from its weights, for as long as the context lasts."""
 
 
 def lend_torch(tokenizer: Any, tool_role: str) -> Lend:
-    """Lend to a torch writer over the very weights that are trained."""
+    """Lend to a torch sampler over the very weights that are trained."""
 
     @contextmanager
-    def lend(trainer: Any) -> Iterator[Writer]:
+    def lend(trainer: Any) -> Iterator[Sampler]:
         with playable(trainer) as model:
-            yield TorchWriter(model, tokenizer, tool_role)
+            yield TorchSampler(model, tokenizer, tool_role)
 
     return lend
 
 
 def lend_base(tokenizer: Any, tool_role: str) -> Lend:
-    """Lend to a torch writer over the weights that training began from: the adapter is off while it writes.
+    """Lend to a torch sampler over the weights that training began from: the adapter is off while it writes.
 
     Raises:
         ConfigError: all weights are trained, so that nothing is frozen.
     """
 
     @contextmanager
-    def lend(trainer: Any) -> Iterator[Writer]:
+    def lend(trainer: Any) -> Iterator[Sampler]:
         model = trainer.accelerator.unwrap_model(trainer.model)
         if not isinstance(model, PeftModel):
             raise ConfigError("planner.worker.kind base needs an adapter to switch off: set train.method to lora, or choose another worker")
@@ -58,7 +58,7 @@ def lend_base(tokenizer: Any, tool_role: str) -> Lend:
         trainer.model.eval()
         try:
             with torch.no_grad(), trainer.accelerator.autocast(), model.disable_adapter():
-                yield TorchWriter(model.get_base_model(), tokenizer, tool_role)
+                yield TorchSampler(model.get_base_model(), tokenizer, tool_role)
         finally:
             trainer.model.train(was_training)
 
@@ -118,7 +118,7 @@ def lend_vllm(tokenizer: Any, tool_role: str) -> Lend:
     numbers = itertools.count(1)
 
     @contextmanager
-    def lend(trainer: Any) -> Iterator[Writer]:
+    def lend(trainer: Any) -> Iterator[Sampler]:
         generation = trainer.vllm_generation
         model = trainer.accelerator.unwrap_model(trainer.model)
         colocated = generation.mode == "colocate"
@@ -141,7 +141,7 @@ def lend_vllm(tokenizer: Any, tool_role: str) -> Lend:
                 else:
                     generation.sync_weights()
                     engine = ColocatedEngine(generation.llm) if colocated else ServedEngine(generation.vllm_client)
-                yield EngineWriter(engine, tokenizer, tool_role)
+                yield EngineSampler(engine, tokenizer, tool_role)
         finally:
             if sleeps:
                 generation.llm.sleep(level=1)

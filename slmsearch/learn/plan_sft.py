@@ -14,9 +14,9 @@ from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sources import read_rows
 from slmsearch.errors import CorpusError, TrainingError
 from slmsearch.evaluate.systems import PlannerSystem, make_planner
-from slmsearch.generate.dialogue import Dialogue
-from slmsearch.generate.torch_writer import TorchWriter
-from slmsearch.generate.writer import Message, Sampling, Writer
+from slmsearch.generate.chat_renderer import ChatRenderer
+from slmsearch.generate.sampler import Message, Sampler, Sampling
+from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.learn.encoding import Encoded, encode_episode, encode_turns
 from slmsearch.learn.planner_start import planned
 from slmsearch.learn.sft import repeated
@@ -53,8 +53,8 @@ def train_plan_sft(
         facts: dict[str, Any] = json.loads((out / FACTS).read_text())
         return facts
     model, tokenizer = load_student(config.model_copy(update={"policy": config.policy.model_copy(update={"adapter": None})}))
-    dialogue, source = Dialogue(tokenizer, config.searcher.tool_role), config.planner.sft.source
-    stream, examples, left_out = _plans(config, questions, dialogue, TorchWriter(model.eval(), tokenizer, config.searcher.tool_role))
+    renderer, source = ChatRenderer(tokenizer, config.searcher.tool_role), config.planner.sft.source
+    stream, examples, left_out = _plans(config, questions, renderer, TorchSampler(model.eval(), tokenizer, config.searcher.tool_role))
     say(f"{examples or 'endless'} examples, {left_out} too long and left out")
     settings = _settings(config, examples)
     facts = {"source": source, "examples": examples, "left_out": left_out}
@@ -70,30 +70,30 @@ def _settings(config: RunConfig, examples: int) -> SftConfig:
 
 
 def _plans(
-    config: RunConfig, questions: Sequence[Question], dialogue: Dialogue, writer: Writer
+    config: RunConfig, questions: Sequence[Question], renderer: ChatRenderer, sampler: Sampler
 ) -> tuple[Callable[[], Iterator[Encoded]], int, int]:
     """Return what begins an endless stream of plans, how many there are (0: no end), and how many were too long."""
     source, limit = config.planner.sft.source, config.planner.sft.max_tokens
     if source == "generated":
-        return (lambda: planned(dialogue, config.sft.recipe, config.sft.seed + 100, config.planner)), 0, 0
+        return (lambda: planned(renderer, config.sft.recipe, config.sft.seed + 100, config.planner)), 0, 0
     if source == "own":
         system = make_planner(config)
         if hasattr(system.worker, "serve_from"):
             from contextlib import nullcontext
 
-            system.worker.serve_from(lambda: nullcontext(writer))
-        found = [encode_episode(episode, dialogue.end_id) for episode in sample_own_plans(questions, system, config, writer)]
+            system.worker.serve_from(lambda: nullcontext(sampler))
+        found = [encode_episode(episode, renderer.end_id) for episode in sample_own_plans(questions, system, config, sampler)]
         if not found:
             raise TrainingError("no plan of the model's own was right: begin with planner.sft.source generated")
     else:
-        found = list(read_plans(config, dialogue))
+        found = list(read_plans(config, renderer))
     kept = [encoded for encoded in found if len(encoded.ids) <= limit]
     if not kept:
         raise TrainingError(f"all {len(found)} examples are longer than {limit} tokens: raise planner.sft.max_tokens")
     return (lambda: repeated(kept, config.sft.seed)), len(kept), len(found) - len(kept)
 
 
-def read_plans(config: RunConfig, dialogue: Dialogue) -> Iterator[Encoded]:
+def read_plans(config: RunConfig, renderer: ChatRenderer) -> Iterator[Encoded]:
     """Read prompts and plans from a file or the Hub.
 
     Raises:
@@ -108,17 +108,17 @@ def read_plans(config: RunConfig, dialogue: Dialogue) -> Iterator[Encoded]:
         prompt: list[Message] = [{"role": "user", "content": row[plans.prompt_column]}]
         if isinstance(system := row.get(plans.system_column), str) and system:
             prompt.insert(0, {"role": "system", "content": system})
-        yield encode_turns(prompt, [(row[plans.completion_column], "")], dialogue)
+        yield encode_turns(prompt, [(row[plans.completion_column], "")], renderer)
 
 
-def sample_own_plans(questions: Sequence[Question], system: PlannerSystem, config: RunConfig, writer: Writer) -> list[Episode]:
+def sample_own_plans(questions: Sequence[Question], system: PlannerSystem, config: RunConfig, sampler: Sampler) -> list[Episode]:
     """Plan problems several times and keep right plans that no guard refuses and that gain, best reward first.
 
     Args:
         questions: problems.
         system: plays and grades.
         config: `sft.own_questions`, `sft.own_tries` and `sft.own_kept`.
-        writer: the policy.
+        sampler: the policy.
     """
     kept: list[Episode] = []
     tries = config.sft.own_tries
@@ -127,7 +127,7 @@ def sample_own_plans(questions: Sequence[Question], system: PlannerSystem, confi
     for start in range(0, len(chosen), per_batch):
         batch = [question for question in chosen[start : start + per_batch] for _ in range(tries)]
         sampling = Sampling(config.train.temperature, config.sft.seed + start, system.limits.max_turn_tokens)
-        episodes = system.complete(batch, system.play(batch, writer, sampling))
+        episodes = system.complete(batch, system.play(batch, sampler, sampling))
         rows = system.grade(batch, episodes)
         for first in range(0, len(batch), tries):
             right = [k for k in range(first, first + tries) if not rows[k].failed and rows[k].reward_parts["correct"] > 0]

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, Literal
 
 from slmsearch.config import PlannerConfig, SftConfig
-from slmsearch.generate.dialogue import Dialogue
+from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.learn.bootstrap import TOKENIZER_EPISODES, make_start
 from slmsearch.learn.demonstrations import Demonstration
 from slmsearch.learn.encoding import Encoded, encode_turns
@@ -71,10 +71,10 @@ def make_plan_demonstrations(recipe: Literal["hasty", "careful"], seed: int) -> 
         yield Demonstration(problem.text, ((demonstrate_plan(problem, recipe, chance), ""),))
 
 
-def planned(dialogue: Dialogue, recipe: Literal["hasty", "careful"], seed: int, planner: PlannerConfig) -> Iterator[Encoded]:
+def planned(renderer: ChatRenderer, recipe: Literal["hasty", "careful"], seed: int, planner: PlannerConfig) -> Iterator[Encoded]:
     """Encode demonstrations under the planner's prompt, without end; those longer than `planner.sft.max_tokens` are left out."""
     for demonstration in make_plan_demonstrations(recipe, seed):
-        encoded = encode_turns(make_plan_prompt(demonstration.question, planner), demonstration.turns, dialogue)
+        encoded = encode_turns(make_plan_prompt(demonstration.question, planner), demonstration.turns, renderer)
         if len(encoded.ids) <= planner.sft.max_tokens:
             yield encoded
 
@@ -96,8 +96,8 @@ def bootstrap_planner(
     episodes = islice(make_plan_demonstrations("careful", config.seed + 500), TOKENIZER_EPISODES)
     texts = ("\n".join([episode.question, episode.turns[0][0]]) for episode in episodes)
 
-    def stream(dialogue: Dialogue) -> Iterator[Encoded]:
-        return planned(dialogue, config.recipe, config.seed, planner)
+    def stream(renderer: ChatRenderer) -> Iterator[Encoded]:
+        return planned(renderer, config.recipe, config.seed, planner)
 
     return make_start(config, out, build_tokenizer(texts, WHOLE, VOCABULARY), stream, _card, on_log, even=True)
 

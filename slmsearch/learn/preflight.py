@@ -17,9 +17,9 @@ from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import PreflightError
 from slmsearch.evaluate.systems import System
+from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.context import longest_prompt
-from slmsearch.generate.dialogue import Dialogue
-from slmsearch.generate.writer import Sampling, Writer
+from slmsearch.generate.sampler import Sampler, Sampling
 from slmsearch.learn.memory import GIB, count_trained, measure_available, plan_memory
 from slmsearch.learn.probe import (
     Check,
@@ -87,8 +87,8 @@ def check_learning(
     questions: Sequence[Question],
     system: System,
     config: RunConfig,
-    lend: Callable[[], AbstractContextManager[Writer]],
-    dialogue: Dialogue,
+    lend: Callable[[], AbstractContextManager[Sampler]],
+    renderer: ChatRenderer,
     show: Callable[[str], None] = lambda text: None,
     paint: Callable[[str, bool], str] = lambda text, trained: text,
 ) -> Iterator[Check]:
@@ -99,24 +99,24 @@ def check_learning(
         system: plays and grades.
         config: the run.
         lend: lends the policy before training.
-        dialogue: encodes for its model.
+        renderer: encodes for its model.
         show: takes one episode, printed token by token.
         paint: see `colour_episode`.
     """
-    yield from check_system(system, questions, dialogue)
+    yield from check_system(system, questions, renderer)
     yield from check_qualified(config)
     chosen = questions[:: max(1, len(questions) // config.train.probe_questions)][: config.train.probe_questions]
     group = [question for question in chosen for _ in range(config.train.group_size)]
     sampling = Sampling(config.train.temperature, config.train.seed, system.limits.max_turn_tokens)
     started = time.perf_counter()
-    with lend() as writer:
-        episodes = play_in_batches(group, system, writer, sampling, config.evaluate.batch_size)
+    with lend() as sampler:
+        episodes = play_in_batches(group, system, sampler, sampling, config.evaluate.batch_size)
     episodes = system.complete(group, episodes)
     seconds = time.perf_counter() - started
-    layout = to_tokens(episodes, dialogue.end_id)
-    yield check_mask(episodes, layout["completion_ids"], layout["env_mask"], dialogue)
+    layout = to_tokens(episodes, renderer.end_id)
+    yield check_mask(episodes, layout["completion_ids"], layout["env_mask"], renderer)
     if longest := max(episodes, key=lambda episode: len(episode.turns), default=None):
-        show(colour_episode(longest, dialogue, paint))
+        show(colour_episode(longest, renderer, paint))
     rows = system.grade(group, episodes, None, [i % 7 / 7 for i in range(len(group))])
     yield from check_episodes(rows, [None if row.failed else row.reward for row in rows], config)
     per_step = seconds / len(group) * config.train.questions_per_step * config.train.group_size * UPDATE_FACTOR
@@ -125,12 +125,12 @@ def check_learning(
     yield Check("time", True, found)
 
 
-def play_in_batches(questions: Sequence[Question], system: System, writer: Writer, sampling: Sampling, batch_size: int) -> list[Episode]:
+def play_in_batches(questions: Sequence[Question], system: System, sampler: Sampler, sampling: Sampling, batch_size: int) -> list[Episode]:
     """Play questions, so many at a time, each with the draws that it would have if all were played together."""
     episodes: list[Episode] = []
     for first in range(0, len(questions), batch_size):
         own = replace(sampling, first_row=sampling.first_row + first)
-        episodes += system.play(questions[first : first + batch_size], writer, own)
+        episodes += system.play(questions[first : first + batch_size], sampler, own)
     return episodes
 
 
@@ -175,12 +175,12 @@ def preflight_here(config: RunConfig, tell: Callable[[Check], None], show: Calla
     system, found = make_system(config)
     questions = select_questions(found.get(config.train.split, []), config.train.limit)
     asked = [*questions, *found.get("validation", [])]
-    opening = longest_prompt(map(system.prompt, asked), Dialogue(load_tokenizer(config.policy), config.searcher.tool_role))
+    opening = longest_prompt(map(system.prompt, asked), ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role))
     if not told(check_resources(config, opening)):
         return checks
-    writer, borrow = make_seats(config.policy, config.searcher.tool_role)
+    sampler, borrow = make_seats(config.policy, config.searcher.tool_role)
     if isinstance(system, PlannerSystem) and isinstance(system.worker, ModelWorker):
         system.worker.serve_from(borrow)
-    dialogue = writer.dialogue  # type: ignore[attr-defined]
-    told(check_learning(questions, system, config, lambda: nullcontext(writer), dialogue, show, paint))
+    renderer = sampler.renderer  # type: ignore[attr-defined]
+    told(check_learning(questions, system, config, lambda: nullcontext(sampler), renderer, show, paint))
     return checks

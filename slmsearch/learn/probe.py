@@ -15,7 +15,7 @@ from slmsearch.corpus.questions import Question
 from slmsearch.errors import JudgeError, SandboxError
 from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.systems import PlannerSystem, SearcherSystem, System
-from slmsearch.generate.dialogue import Dialogue
+from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.judge import Judge
 from slmsearch.judge.qualify import REMEDY, read_state
 from slmsearch.planner.plan import Plan, Subproblem, parse_plan, render_plan
@@ -49,26 +49,26 @@ class Check:
     """What to do where it has not passed."""
 
 
-def check_system(system: System, questions: Sequence[Question], dialogue: Dialogue) -> Iterator[Check]:
+def check_system(system: System, questions: Sequence[Question], renderer: ChatRenderer) -> Iterator[Check]:
     """Check what is particular to a system, before anything is played."""
     if isinstance(system, PlannerSystem):
-        yield check_plan(dialogue)
+        yield check_plan(renderer)
         yield check_judge(system.judge, questions)
         yield check_worker(system.worker)
     elif isinstance(system, SearcherSystem):
-        yield check_tool_calls(dialogue)
-        yield check_template(dialogue)
+        yield check_tool_calls(renderer)
+        yield check_template(renderer)
         yield check_judge(system.judge, questions)
         yield check_index(system.toolbox)
         if system.config.searcher.programs:
             yield check_sandbox(system.toolbox)
 
 
-def check_plan(dialogue: Dialogue) -> Check:
+def check_plan(renderer: ChatRenderer) -> Check:
     """Send a plan through the tokenizer and the parser: what was meant must come back."""
     part = Subproblem(id="1", question="Mira: 48 divided by 2?", depends_on=())
     plan = Plan(should_decompose=True, subproblems=(part,), combine="48 plus #1")
-    same = parse_plan(_through(dialogue, render_plan(plan))).plan == plan
+    same = parse_plan(_through(renderer, render_plan(plan))).plan == plan
     found = "a plan survives tokenizer and parser" if same else "a plan does not survive tokenizer and parser"
     return Check("plan", same, found, "the model's tokenizer drops part of it: take another model")
 
@@ -80,33 +80,33 @@ def check_worker(worker: Worker) -> Check:
     return Check("worker", not solution.failure, found, "start the worker's server, or set planner.worker")
 
 
-def check_tool_calls(dialogue: Dialogue) -> Check:
+def check_tool_calls(renderer: ChatRenderer) -> Check:
     """Send a call of every tool, and an answer, through the tokenizer and the parser: what was meant must come back."""
     calls = [ToolCall(SEARCH, 'the "Old" Mill'), ToolCall(VIEW, "4821"), ToolCall(READ, "4821:early_life")]
     messages = [render_call(call) for call in calls]
-    lost = [call.name for call, text in zip(calls, messages, strict=True) if parse_turn(_through(dialogue, text)).call != call]
-    if parse_turn(_through(dialogue, render_answer("Mount Selund"))).answer != "Mount Selund":
+    lost = [call.name for call, text in zip(calls, messages, strict=True) if parse_turn(_through(renderer, text)).call != call]
+    if parse_turn(_through(renderer, render_answer("Mount Selund"))).answer != "Mount Selund":
         lost.append("answer")
     found = f"do not survive tokenizer and parser: {', '.join(lost)}" if lost else "3 tools and an answer survive tokenizer and parser"
     return Check("tool calls", not lost, found, "the model's tokenizer or the parser drops part of a call: take another model")
 
 
-def _through(dialogue: Dialogue, text: str) -> str:
-    return dialogue.decode([*dialogue.content_ids(text), dialogue.end_id])
+def _through(renderer: ChatRenderer, text: str) -> str:
+    return renderer.decode([*renderer.content_ids(text), renderer.end_id])
 
 
-def check_template(dialogue: Dialogue) -> Check:
+def check_template(renderer: ChatRenderer) -> Check:
     """Compare the ids that episodes are made of with the model's own rendering of the same dialogue."""
     call, result = render_call(ToolCall(SEARCH, "Norwick")), "4821: Norwick"
     opening = [{"role": "user", "content": "Where is Norwick?"}]
-    whole = [*opening, {"role": "assistant", "content": call}, {"role": dialogue.tool_role, "content": result}]
-    ids = (*dialogue.encode_prompt(opening), *dialogue.content_ids(call), dialogue.end_id, *dialogue.encode_result(result))
-    rendered = dialogue.tokenizer.apply_chat_template(whole, tokenize=False, add_generation_prompt=True)
-    prefix = dialogue.tokenizer.apply_chat_template(opening, tokenize=False, add_generation_prompt=True)
+    whole = [*opening, {"role": "assistant", "content": call}, {"role": renderer.tool_role, "content": result}]
+    ids = (*renderer.encode_prompt(opening), *renderer.content_ids(call), renderer.end_id, *renderer.encode_result(result))
+    rendered = renderer.tokenizer.apply_chat_template(whole, tokenize=False, add_generation_prompt=True)
+    prefix = renderer.tokenizer.apply_chat_template(opening, tokenize=False, add_generation_prompt=True)
     # Templates of thinking models that do not think print an empty thought, and only in front of the newest turn.
-    laid_out, rendered, prefix = (NO_THOUGHT.sub("", text) for text in (dialogue.tokenizer.decode(ids), rendered, prefix))
+    laid_out, rendered, prefix = (NO_THOUGHT.sub("", text) for text in (renderer.tokenizer.decode(ids), rendered, prefix))
     same = laid_out == rendered and rendered.startswith(prefix)
-    found = "a dialogue only grows at its end" if same else "the chat template rewrites earlier turns when a dialogue grows"
+    found = "a conversation only grows at its end" if same else "the chat template rewrites earlier turns when a conversation grows"
     return Check("template", same, found, "use a template without that (an instruct, not a thinking model), or searcher.tool_role=user")
 
 
@@ -159,14 +159,14 @@ def check_sandbox(toolbox: Toolbox) -> Check:
     return Check("sandbox", passed, figures, "slmsearch sandbox up, or searcher.programs=false")
 
 
-def check_mask(episodes: Sequence[Episode], ids: Sequence[Sequence[int]], masks: Sequence[Sequence[int]], dialogue: Dialogue) -> Check:
+def check_mask(episodes: Sequence[Episode], ids: Sequence[Sequence[int]], masks: Sequence[Sequence[int]], renderer: ChatRenderer) -> Check:
     """Decode what will be trained on: it must be what the policy wrote, and nothing else.
 
     Args:
         episodes: played episodes.
         ids: completion ids of each, as the trainer gets them.
         masks: 1 where a completion id is trained on.
-        dialogue: decodes.
+        renderer: decodes.
     """
     sampled = context = wrong = 0
     for episode, completion, mask in zip(episodes, ids, masks, strict=True):
@@ -174,9 +174,9 @@ def check_mask(episodes: Sequence[Episode], ids: Sequence[Sequence[int]], masks:
             continue
         runs = groupby(zip(completion, mask, strict=True), key=lambda pair: pair[1])
         # Turn by turn: some tokenizers drop the space that a text begins with.
-        written = "".join(dialogue.decode([i for i, _ in run]) for trained, run in runs if trained)
+        sampled_text = "".join(renderer.decode([i for i, _ in run]) for trained, run in runs if trained)
         # A turn that was cut off in the middle of a character decodes otherwise alone than with what follows.
-        wrong += written.replace("\ufffd", "") != "".join(turn.text for turn in episode.turns).replace("\ufffd", "")
+        wrong += sampled_text.replace("\ufffd", "") != "".join(turn.text for turn in episode.turns).replace("\ufffd", "")
         sampled += sum(mask)
         context += len(mask) - sum(mask)
     found = f"{sampled} tokens written, {context} tokens shown"
@@ -230,15 +230,15 @@ def check_episodes(rows: Sequence[EpisodeRow], rewards: Sequence[float | None], 
     ]
 
 
-def colour_episode(episode: Episode, dialogue: Dialogue, paint: Callable[[str, bool], str]) -> str:
+def colour_episode(episode: Episode, renderer: ChatRenderer, paint: Callable[[str, bool], str]) -> str:
     """Print an episode token by token as training sees it.
 
     Args:
         episode: a played episode.
-        dialogue: decodes.
+        renderer: decodes.
         paint: takes a text and whether it is trained on.
     """
     parts = []
     for token, mask in zip(episode.completion_ids, episode.sampled_mask, strict=True):
-        parts.append(paint(dialogue.tokenizer.decode([token]), bool(mask)))
+        parts.append(paint(renderer.tokenizer.decode([token]), bool(mask)))
     return "".join(parts)

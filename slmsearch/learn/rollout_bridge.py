@@ -25,7 +25,7 @@ from slmsearch.evaluate.grade import judge_episodes
 from slmsearch.evaluate.metrics import summarise
 from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.systems import System
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.sampler import Sampling
 from slmsearch.judge import EagerJudge, Verdict
 from slmsearch.learn.held_out import Scores
 from slmsearch.learn.lending import Lend
@@ -52,7 +52,7 @@ class RolloutBridge:
             questions: all questions that may be asked for; no two with the same text, for the text is all that TRL passes on.
             system: plays and grades.
             config: seed, tolerated failures.
-            lend: lends a writer that samples from the weights being trained; called once per batch.
+            lend: lends a sampler that samples from the weights being trained; called once per batch.
             end_id: token that stands in for an episode that failed.
             spent: counts the time.
         """
@@ -95,8 +95,8 @@ class RolloutBridge:
             max_new_tokens=self._system.limits.max_turn_tokens,
         )
         started = time.perf_counter()
-        with self._lend(trainer) as writer:
-            episodes = self._system.play(questions, writer, sampling)
+        with self._lend(trainer) as sampler:
+            episodes = self._system.play(questions, sampler, sampling)
         episodes = self._system.complete(questions, episodes)
         seconds = {"time/rollout_s": time.perf_counter() - started}
         self.episodes = episodes
@@ -137,8 +137,8 @@ class RolloutBridge:
         own, size, system = questions[first::processes], self._config.evaluate.batch_size, self._system.as_task()
         batches = [own[start : start + size] for start in range(0, len(own), size)]
         with self._spent.on(HELD_OUT):
-            with self._lend(trainer) as writer:
-                played = [self._system.play(batch, writer, sampling) for batch in batches]
+            with self._lend(trainer) as sampler:
+                played = [self._system.play(batch, sampler, sampling) for batch in batches]
             pairs = list(zip(batches, played, strict=True))
             rows = [row for batch, episodes in pairs for row in system.grade(batch, system.complete(batch, episodes))]
             if isinstance(system.judge, EagerJudge):

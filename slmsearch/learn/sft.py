@@ -24,8 +24,8 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from slmsearch.config import SearcherConfig, SftConfig
 from slmsearch.errors import TrainingError
+from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.context import require_context
-from slmsearch.generate.dialogue import Dialogue
 from slmsearch.learn.demonstrations import make_demonstrations
 from slmsearch.learn.encoding import IGNORED, Encoded, encode_demonstration
 from slmsearch.learn.fused_lora import fused_lora
@@ -39,7 +39,7 @@ WIDTH_STEP, WIDE, WIDE_STEP = 16, 512, 64
 keeps it. With a new shape in every step the process grew to 5.6 GB instead of 1.4."""
 
 
-def demonstrated(dialogue: Dialogue, config: SftConfig, top_k: int, searcher: SearcherConfig) -> Iterator[Encoded]:
+def demonstrated(renderer: ChatRenderer, config: SftConfig, top_k: int, searcher: SearcherConfig) -> Iterator[Encoded]:
     """Encode demonstrations of fresh random worlds, without end; those longer than an episode may be are left out.
 
     Raises:
@@ -47,7 +47,7 @@ def demonstrated(dialogue: Dialogue, config: SftConfig, top_k: int, searcher: Se
     """
     limit, fitting = searcher.max_episode_tokens, 0
     for number, demonstration in enumerate(make_demonstrations(config, top_k, config.seed)):
-        encoded = encode_demonstration(demonstration, dialogue, searcher)
+        encoded = encode_demonstration(demonstration, renderer, searcher)
         if encoded.completion_tokens <= limit:
             fitting += 1
             yield encoded

@@ -24,8 +24,8 @@ from slmsearch.corpus.questions import Question
 from slmsearch.errors import ConfigError, ModelError, TrainingError
 from slmsearch.evaluate.ground import open_system
 from slmsearch.evaluate.systems import PlannerSystem, SearcherSystem, System
+from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.context import longest_prompt, require_context
-from slmsearch.generate.dialogue import Dialogue
 from slmsearch.generate.load import check_local, load_model, load_tokenizer
 from slmsearch.judge import make_judge
 from slmsearch.judge.qualify import require_qualified
@@ -94,8 +94,8 @@ def train_system(
     pass_on = require if config.train.preflight == "require" else list
     earlier = sum(report.metrics.get("time/step_s", 0.0) for report in read_reports(job.directory / STEPS))
     questions = select_questions(questions, config.train.limit)
-    dialogue = Dialogue(load_tokenizer(config.policy), config.searcher.tool_role)
-    opening = longest_prompt((system.prompt(question) for question in [*questions, *held_out]), dialogue)
+    renderer = ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role)
+    opening = longest_prompt((system.prompt(question) for question in [*questions, *held_out]), renderer)
     checks = [] if checkpoint else pass_on(check_resources(config, opening))
     max_steps = num_steps(config.train, len(questions))
     use_cpu = config.policy.device == "cpu" or not torch.cuda.is_available()
@@ -133,7 +133,7 @@ def train_system(
         write_json(job.directory / JUDGE, asdict(judge_state))
     if not checkpoint and trainer.is_world_process_zero():
         with spent.on(PROBE):
-            checks += pass_on(check_learning(questions, system, config, lambda: lend(trainer), dialogue))
+            checks += pass_on(check_learning(questions, system, config, lambda: lend(trainer), renderer))
         write_json(job.directory / PREFLIGHT, [asdict(check) for check in checks])
     if config.train.sentinel.enabled and held_out:
         spread = held_out[:: max(1, len(held_out) // config.train.sentinel.held_out)][: config.train.sentinel.held_out]

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from slmsearch.config import WorkerConfig
 from slmsearch.errors import ConfigError
 from slmsearch.foreign import without_credentials
-from slmsearch.generate.writer import Sampling, Writer
+from slmsearch.generate.sampler import Sampler, Sampling
 from slmsearch.planner.numbers import format_number, last_number
 from slmsearch.planner.prompt import make_worker_prompt
 from slmsearch.planner.worker import ConcurrentWorker, Solution, Task
@@ -15,20 +15,20 @@ DEFAULT_URLS = {"ollama": "http://localhost:11434/v1", "openai": "http://localho
 
 
 class ModelWorker:
-    """Solves tasks with a writer, greedily, a batch at a time."""
+    """Solves tasks with a sampler, greedily, a batch at a time."""
 
-    def __init__(self, name: str, borrow: Callable[[], AbstractContextManager[Writer]] | None, max_new_tokens: int) -> None:
+    def __init__(self, name: str, borrow: Callable[[], AbstractContextManager[Sampler]] | None, max_new_tokens: int) -> None:
         """Set up.
 
         Args:
             name: see `Worker.name`.
-            borrow: lends a writer over the frozen weights for as long as its context lasts; None until `serve_from` names one.
+            borrow: lends a sampler over the frozen weights for as long as its context lasts; None until `serve_from` names one.
             max_new_tokens: tokens of one solution.
         """
         self.name = name
         self._borrow, self._max_new_tokens = borrow, max_new_tokens
 
-    def serve_from(self, borrow: Callable[[], AbstractContextManager[Writer]]) -> None:
+    def serve_from(self, borrow: Callable[[], AbstractContextManager[Sampler]]) -> None:
         """Say whose weights are used from now on."""
         self._borrow = borrow
 
@@ -39,13 +39,13 @@ class ModelWorker:
         if self._borrow is None:
             raise ConfigError("the worker `base` needs the policy's model here: it cannot work beside a served policy")
         count = len(tasks)
-        with self._borrow() as writer:
+        with self._borrow() as sampler:
             try:
-                prompts = writer.open([make_worker_prompt(task) for task in tasks], Sampling(0.0, 0, self._max_new_tokens))
-                written = writer.write(range(count), [None] * count, [self._max_new_tokens] * count)
+                prompts = sampler.open([make_worker_prompt(task) for task in tasks], Sampling(0.0, 0, self._max_new_tokens))
+                turns = sampler.sample(range(count), [None] * count, [self._max_new_tokens] * count)
             finally:
-                writer.close()
-        return [_read(turn.text, len(prompt) + turn.num_tokens, turn.failure) for prompt, turn in zip(prompts, written, strict=True)]
+                sampler.close()
+        return [_read(turn.text, len(prompt) + turn.num_tokens, turn.failure) for prompt, turn in zip(prompts, turns, strict=True)]
 
 
 def _read(text: str, tokens: int, failure: str) -> Solution:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from slmsearch.config import PlannerConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.generate.writer import Sampling, Writer, Written
+from slmsearch.generate.sampler import SampledTurn, Sampler, Sampling
 from slmsearch.planner.executor import Execution, execute_plans
 from slmsearch.planner.plan import parse_plan
 from slmsearch.planner.prompt import make_plan_prompt
@@ -18,27 +18,27 @@ from slmsearch.planner.worker import Worker
 from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult, Turn
 
 
-def write_plans(questions: Sequence[Question], writer: Writer, config: PlannerConfig, sampling: Sampling) -> list[Episode]:
+def write_plans(questions: Sequence[Question], sampler: Sampler, config: PlannerConfig, sampling: Sampling) -> list[Episode]:
     """Let the policy write a plan for each problem; the episodes still lack what becomes of the plans.
 
     Args:
         questions: problems, repeated for a group.
-        writer: policy; its rows are closed again before this returns.
+        sampler: policy; its rows are closed again before this returns.
         config: prompt and limit.
         sampling: temperature, seed and turn limit.
     """
     started, count = time.perf_counter(), len(questions)
     try:
-        prompts = writer.open([make_plan_prompt(question.question, config) for question in questions], sampling)
-        written = writer.write(range(count), [None] * count, [max(config.max_plan_tokens, sampling.max_new_tokens)] * count)
+        prompts = sampler.open([make_plan_prompt(question.question, config) for question in questions], sampling)
+        turns = sampler.sample(range(count), [None] * count, [max(config.max_plan_tokens, sampling.max_new_tokens)] * count)
     finally:
-        writer.close()
+        sampler.close()
     seconds = time.perf_counter() - started
-    rows = zip(questions, prompts, written, strict=True)
+    rows = zip(questions, prompts, turns, strict=True)
     return [_planned(question, prompt, turn, seconds) for question, prompt, turn in rows]
 
 
-def _planned(question: Question, prompt: tuple[int, ...], turn: Written, seconds: float) -> Episode:
+def _planned(question: Question, prompt: tuple[int, ...], turn: SampledTurn, seconds: float) -> Episode:
     reason = StopReason.ANSWERED
     if turn.failure:
         reason = StopReason.FAILED

@@ -1,7 +1,7 @@
 """What a planner and a worker are told. tiny-planner's chat template leaves the system message out."""
 
 from slmsearch.config import PlannerConfig
-from slmsearch.generate.writer import Message
+from slmsearch.generate.sampler import Message
 from slmsearch.planner.worker import COMBINE, SUBPROBLEM, Task
 
 PLAN_PROMPT_VERSION = 1

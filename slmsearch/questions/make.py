@@ -17,7 +17,7 @@ from slmsearch.questions.cloze import make_clozes
 from slmsearch.questions.filters import Filters
 from slmsearch.questions.sentences import Sentence, is_usable, plain_paragraphs, split_sentences
 from slmsearch.questions.templates import Draft, make_drafts
-from slmsearch.questions.written import MIN_SECTION_CHARS, QuestionWriter, SectionText
+from slmsearch.questions.written import MIN_SECTION_CHARS, QuestionGenerator, SectionText
 
 BATCH = 64
 """Questions searched for together."""
@@ -47,7 +47,7 @@ class Made:
 
 
 def make_questions(
-    library: Library, filters: Filters, limit: int, seed: int, writer: QuestionWriter | None = None, progress: Progress | None = None
+    library: Library, filters: Filters, limit: int, seed: int, generator: QuestionGenerator | None = None, progress: Progress | None = None
 ) -> Made:
     """Make questions about the pages of a library.
 
@@ -56,7 +56,7 @@ def make_questions(
         filters: over the same pages and their index.
         limit: questions at most; 0 sets no limit.
         seed: another seed takes other sentences and gaps.
-        writer: a language model that writes some, too.
+        generator: a language model that writes some, too.
         progress: told of pages.
 
     Raises:
@@ -66,7 +66,7 @@ def make_questions(
     pages = list(library.pages())
     Random(f"questions/{seed}").shuffle(pages)
     maker = _Maker(filters, limit)
-    for drafts in writer.write(_sections(pages, library)) if writer else ():
+    for drafts in generator.write(_sections(pages, library)) if generator else ():
         maker.add(drafts)
         # Half of a limit is left for questions that need no model: one model's habits are not to be all there is.
         if limit and maker.kept["written"] >= limit / 2:
@@ -82,7 +82,7 @@ def make_questions(
     maker.settle()
     order = {page.id: number for number, page in enumerate(library.pages())}
     rows = tuple(map(_row, sorted(maker.taken, key=lambda draft: order[draft.sentence.page_id])))
-    faults = dict(writer.faults) if writer else {}
+    faults = dict(generator.faults) if generator else {}
     return Made(rows, _ordered(maker.made), _ordered(maker.kept), dict(maker.dropped.most_common()), faults)
 
 

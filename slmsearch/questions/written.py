@@ -70,7 +70,7 @@ class SectionText:
     text: str
 
 
-def parse_written(reply: str) -> list[tuple[str, str]]:
+def parse_generated(reply: str) -> list[tuple[str, str]]:
     """Read questions and answers.
 
     Raises:
@@ -96,7 +96,7 @@ def parse_written(reply: str) -> list[tuple[str, str]]:
     return pairs[:PER_SECTION]
 
 
-class QuestionWriter:
+class QuestionGenerator:
     """Asks one model for questions, several sections at a time."""
 
     def __init__(self, client: JudgeClient, config: JudgeConfig) -> None:
@@ -135,7 +135,7 @@ class QuestionWriter:
         )
         prompt = PROMPT.format(count=PER_SECTION, section=shown.encode("utf-8", "replace").decode())
         try:
-            pairs = parse_written(self._retry(lambda: self._client.ask(prompt)))
+            pairs = parse_generated(self._retry(lambda: self._client.ask(prompt)))
         except BadReplyError as error:
             self.faults[f"reply: {error}"] += 1
             return []

@@ -1,13 +1,13 @@
 """What a policy is told: the messages before its first turn, and what of the settings decides how it plays.
 
-How messages become token ids is the writer's business. tiny-searcher's chat template leaves the system message out.
+How messages become token ids is the sampler's business. tiny-searcher's chat template leaves the system message out.
 """
 
 from typing import Any
 
 from slmsearch.config import ProgramLimits, SearcherConfig
 from slmsearch.corpus.questions import UNKNOWN_ANSWER
-from slmsearch.generate.writer import Message
+from slmsearch.generate.sampler import Message
 
 PROMPT_VERSION = 1
 """Part of every evaluation and training key; raise it when the text below changes."""

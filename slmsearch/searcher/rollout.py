@@ -1,6 +1,6 @@
 """The one loop that plays questions, for training and evaluation alike.
 
-It knows neither torch nor rewards: a `Writer` writes turns, a `Toolbox` answers them, and what happened comes back as
+It knows neither torch nor rewards: a `Sampler` writes turns, a `Toolbox` answers them, and what happened comes back as
 `Episode`s. A badly played episode is data; a broken service ends the episodes it touched as `failed`.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from slmsearch.config import SearcherConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import SandboxError, SlmSearchError
-from slmsearch.generate.writer import Sampling, Writer, Written
+from slmsearch.generate.sampler import SampledTurn, Sampler, Sampling
 from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult, Turn
 from slmsearch.searcher.parsing import CUT_OFF, PROGRAM_STOP, TOOL_STOPS, ParsedTurn, parse_turn
 from slmsearch.searcher.prompt import make_prompt
@@ -40,7 +40,7 @@ class _Row:
 
 def play_episodes(
     questions: Sequence[Question],
-    writer: Writer,
+    sampler: Sampler,
     toolbox: Toolbox,
     config: SearcherConfig,
     sampling: Sampling,
@@ -51,7 +51,7 @@ def play_episodes(
 
     Args:
         questions: questions in the order in which episodes come back.
-        writer: policy; its rows are closed again before this returns.
+        sampler: policy; its rows are closed again before this returns.
         toolbox: tools over the corpus.
         config: limits.
         sampling: temperature, seed and turn limit; where turns stop is decided here.
@@ -67,12 +67,12 @@ def play_episodes(
     prompts = [make_prompt(question.question, config) for question in questions]
     sampling = replace(sampling, stop=(*TOOL_STOPS, PROGRAM_STOP) if config.programs else TOOL_STOPS)
     try:
-        rows = [_Row(question, ids) for question, ids in zip(questions, writer.open(prompts, sampling), strict=True)]
+        rows = [_Row(question, ids) for question, ids in zip(questions, sampler.open(prompts, sampling), strict=True)]
         for number in range(1, config.max_turns + 1):
             active = [i for i, row in enumerate(rows) if row.stop_reason is None]
             if not active:
                 break
-            _play_turn(rows, active, writer, toolbox, config, last=number == config.max_turns)
+            _play_turn(rows, active, sampler, toolbox, config, last=number == config.max_turns)
             elapsed = time.perf_counter() - started
             for i in active:
                 rows[i].seconds = elapsed
@@ -83,17 +83,17 @@ def play_episodes(
                 if on_end is not None and rows[i].stop_reason is not None:
                     on_end(rows[i].question, _finish(rows[i]))
     finally:
-        writer.close()
+        sampler.close()
     return [_finish(row) for row in rows]
 
 
-def _play_turn(rows: list[_Row], active: list[int], writer: Writer, toolbox: Toolbox, config: SearcherConfig, last: bool) -> None:
+def _play_turn(rows: list[_Row], active: list[int], sampler: Sampler, toolbox: Toolbox, config: SearcherConfig, last: bool) -> None:
     """Let the policy write one turn in every open row, then serve all calls together, and all programs."""
     results = [rows[i].turns[-1].result if rows[i].turns else None for i in active]
     room = [config.max_episode_tokens - rows[i].tokens for i in active]
-    written = writer.write(active, [result.text if result else None for result in results], room)
-    waiting: list[tuple[_Row, Written, ParsedTurn]] = []
-    for i, turn in zip(active, written, strict=True):
+    turns = sampler.sample(active, [result.text if result else None for result in results], room)
+    waiting: list[tuple[_Row, SampledTurn, ParsedTurn]] = []
+    for i, turn in zip(active, turns, strict=True):
         row = rows[i]
         if turn.shown is not None and row.turns:
             row.turns[-1] = _with_result(row.turns[-1], turn.shown)
@@ -110,7 +110,7 @@ def _play_turn(rows: list[_Row], active: list[int], writer: Writer, toolbox: Too
     _serve(waiting, toolbox)
 
 
-def _serve(waiting: list[tuple[_Row, Written, ParsedTurn]], toolbox: Toolbox) -> None:
+def _serve(waiting: list[tuple[_Row, SampledTurn, ParsedTurn]], toolbox: Toolbox) -> None:
     served = iter(_serve_calls([parsed.call for _, _, parsed in waiting if parsed.call is not None], toolbox))
     ran = iter(_run_programs([parsed.program for _, _, parsed in waiting if parsed.program is not None], toolbox))
     for row, turn, parsed in waiting:
@@ -135,7 +135,7 @@ def _run_programs(programs: list[str], toolbox: Toolbox) -> Sequence[ToolResult 
     return toolbox.programs.run(programs) if programs and toolbox.programs is not None else []
 
 
-def _stop_reason(turn: Written, parsed: ParsedTurn, last: bool, end_malformed: bool) -> StopReason | None:
+def _stop_reason(turn: SampledTurn, parsed: ParsedTurn, last: bool, end_malformed: bool) -> StopReason | None:
     """Say why an episode ends with this turn; a turn that was cut off and holds a complete call is that call."""
     if turn.failure:
         return StopReason.FAILED
@@ -150,7 +150,7 @@ def _stop_reason(turn: Written, parsed: ParsedTurn, last: bool, end_malformed: b
     return None
 
 
-def _make_turn(turn: Written, parsed: ParsedTurn, result: ToolResult | None) -> Turn:
+def _make_turn(turn: SampledTurn, parsed: ParsedTurn, result: ToolResult | None) -> Turn:
     ids = (turn.context_ids, turn.sampled_ids, turn.sampled_logprobs)
     return Turn(turn.text, parsed.call, parsed.answer, result, *ids, program=parsed.program)
 

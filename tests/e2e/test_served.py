@@ -13,11 +13,11 @@ from slmsearch.bench.agreement import GenerateEngine, compare_episodes
 from slmsearch.config import PolicyConfig, SearcherConfig, WorldConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.world import generate_world
-from slmsearch.generate.engine_writer import EngineWriter
+from slmsearch.generate.engine_sampler import EngineSampler
 from slmsearch.generate.load import load_model
-from slmsearch.generate.openai_writer import OpenAIWriter
-from slmsearch.generate.torch_writer import TorchWriter
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.openai_sampler import OpenAISampler
+from slmsearch.generate.sampler import Sampling
+from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.learn.demonstrations import TitleIndex
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.rollout import play_episodes
@@ -51,12 +51,12 @@ def test_greedy_episodes_are_the_same_cached_uncached_and_served(server: str) ->
     library, questions = Library(world.pages), list(world.questions)[:8]
     toolbox, searcher = Toolbox(library, TitleIndex(library), 3, 1500), SearcherConfig()
     model, tokenizer = load_model(PolicyConfig(model=str(MODEL), device="cpu"))
-    writers = {
-        "cached": TorchWriter(model.eval(), tokenizer),
-        "uncached": EngineWriter(GenerateEngine(model), tokenizer),
-        "served": OpenAIWriter(str(MODEL), server),
+    samplers = {
+        "cached": TorchSampler(model.eval(), tokenizer),
+        "uncached": EngineSampler(GenerateEngine(model), tokenizer),
+        "served": OpenAISampler(str(MODEL), server),
     }
-    played = {name: play_episodes(questions, writer, toolbox, searcher, Sampling(max_new_tokens=48)) for name, writer in writers.items()}
+    played = {name: play_episodes(questions, sampler, toolbox, searcher, Sampling(max_new_tokens=48)) for name, sampler in samplers.items()}
     assert any(len(episode.turns) > 3 and episode.stop_reason is StopReason.ANSWERED for episode in played["served"])
     for name in ("uncached", "served"):
         found = compare_episodes(name, questions, played["cached"], played[name])
@@ -70,8 +70,8 @@ def test_a_difference_is_reported_with_its_place(server: str) -> None:
     library, questions = Library(world.pages), [q for q in world.questions if q.hops == 2][:2]
     toolbox, searcher = Toolbox(library, TitleIndex(library), 3, 1500), SearcherConfig()
     other, tokenizer = load_model(PolicyConfig(model=f"{MODEL}-clean", device="cpu"))
-    ours = play_episodes(questions, TorchWriter(other.eval(), tokenizer), toolbox, searcher, Sampling(max_new_tokens=48))
-    theirs = play_episodes(questions, OpenAIWriter(str(MODEL), server), toolbox, searcher, Sampling(max_new_tokens=48))
+    ours = play_episodes(questions, TorchSampler(other.eval(), tokenizer), toolbox, searcher, Sampling(max_new_tokens=48))
+    theirs = play_episodes(questions, OpenAISampler(str(MODEL), server), toolbox, searcher, Sampling(max_new_tokens=48))
     found = compare_episodes("served", questions, ours, theirs)
     assert found.same < 2
     assert found.partings[0].ours != found.partings[0].theirs

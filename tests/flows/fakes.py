@@ -15,7 +15,7 @@ import pytest
 
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.baselines import make_retrieve_then_answer
-from slmsearch.generate.scripted import ScriptedWriter
+from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.learn.files import ADAPTER, JOB, STEPS
 from slmsearch.learn.job import TrainJob
 from slmsearch.learn.launch import TrainResult
@@ -149,17 +149,17 @@ def replace_heavy_parts(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     """Put stand-ins where models would be loaded: the untrained policy knows nothing, the trained one searches and reads."""
     from slmsearch.evaluate import run
 
-    make_real = run.make_policy_writer
+    make_real = run.make_policy_sampler
 
-    def make_writer(spec: Any, toolbox: Any, config: RunConfig) -> Any:
+    def make_sampler(spec: Any, toolbox: Any, config: RunConfig) -> Any:
         if spec.policy is None:
             return make_real(spec, toolbox, config)
         if spec.policy.adapter:
             return make_retrieve_then_answer(toolbox, config.searcher.max_turns)
-        return ScriptedWriter(lambda question, results: "<answer>I don't know</answer>")
+        return ScriptedSampler(lambda question, results: "<answer>I don't know</answer>")
 
     training, embedder = FakeTraining(), WordEmbedder()
-    monkeypatch.setattr(run, "make_policy_writer", make_writer)
+    monkeypatch.setattr(run, "make_policy_sampler", make_sampler)
     for module in ("slmsearch.retrieval.build", "slmsearch.retrieval.open"):
         monkeypatch.setattr(f"{module}.load_embedder", lambda config: embedder)
     monkeypatch.setattr("tasks.child.Child", ChildHere)

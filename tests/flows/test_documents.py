@@ -12,7 +12,7 @@ from flows.evaluate import choose_policy
 from slmsearch.config import PolicyConfig
 from slmsearch.errors import ModelError
 from slmsearch.evaluate.policies import PolicySpec
-from slmsearch.generate.scripted import ScriptedWriter
+from slmsearch.generate.scripted import ScriptedSampler
 from tests.flows.test_commands import Invoke, invoke
 
 __all__ = ["invoke"]
@@ -74,8 +74,8 @@ def test_ask_shows_turns_answer_and_sources(invoke: Invoke, folder: Path) -> Non
 
 
 def scripted(monkeypatch: pytest.MonkeyPatch, *texts: str) -> None:
-    writer = ScriptedWriter(lambda question, results: texts[min(len(results), len(texts) - 1)])
-    monkeypatch.setattr(asking, "make_policy_writer", lambda spec, toolbox, config: writer)
+    sampler = ScriptedSampler(lambda question, results: texts[min(len(results), len(texts) - 1)])
+    monkeypatch.setattr(asking, "make_policy_sampler", lambda spec, toolbox, config: sampler)
 
 
 def test_ask_without_an_answer_is_exit_1_and_escapes_what_was_written(

@@ -22,7 +22,7 @@ from slmsearch.config import RunConfig
 from slmsearch.errors import EvaluationError, ModelError
 from slmsearch.evaluate import run as playing
 from slmsearch.evaluate.nights import load_nights
-from slmsearch.generate.scripted import ScriptedWriter
+from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.retrieval.versions import current_key
 from tasks import nights as judging
 from tasks.alarm import ENDED, REGRESSED, post_alarm
@@ -112,7 +112,7 @@ def play(config: RunConfig, number: int, monkeypatch: pytest.MonkeyPatch) -> dic
 
 
 def break_the_champion(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(playing, "make_policy_writer", lambda *_: ScriptedWriter(lambda *_: "<answer>I don't know</answer>"))
+    monkeypatch.setattr(playing, "make_policy_sampler", lambda *_: ScriptedSampler(lambda *_: "<answer>I don't know</answer>"))
 
 
 def other_packages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,8 @@ from flows.settings import load_config
 from slmsearch.config import RunConfig, SandboxConfig
 from slmsearch.errors import SandboxError, ServiceError
 from slmsearch.evaluate.ground import Ground, make_ground
-from slmsearch.generate.scripted import ScriptedWriter
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.sampler import Sampling
+from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.learn.probe import check_sandbox
 from slmsearch.sandbox import sessions
 from slmsearch.sandbox.bubblewrap import find_bwrap
@@ -92,9 +92,9 @@ def test_an_episode_runs_its_programs_in_the_sandbox(config: RunConfig, ground: 
     question = ground.questions["train"][0]
     loop = f"for page_id, title in search_pages({question.question!r}):"
     program = f"<code>\n{loop}\n    print(page_id, len(view_sections(page_id)))\n</code>"
-    writer = ScriptedWriter(lambda _, results: program if not results else f"<answer>{question.answer}</answer>")
+    sampler = ScriptedSampler(lambda _, results: program if not results else f"<answer>{question.answer}</answer>")
     limits = config.searcher.model_copy(update={"max_episode_tokens": 10_000})
-    episodes = play_episodes([question] * 4, writer, ground.toolbox, limits, Sampling())
+    episodes = play_episodes([question] * 4, sampler, ground.toolbox, limits, Sampling())
     assert [episode.stop_reason for episode in episodes] == [StopReason.ANSWERED] * 4
     assert len({episode.turns[0].result for episode in episodes}) == 1
     result = episodes[0].turns[0].result
@@ -121,13 +121,13 @@ def test_a_killed_server_leaves_no_program_and_makes_episodes_fail(config: RunCo
     assert find_sandbox(config) is None
     question = ground.questions["train"][0]
     limits = config.searcher.model_copy(update={"max_episode_tokens": 10_000})
-    (episode,) = play_episodes([question], ScriptedWriter(lambda *_: "<code>print(1)</code>"), ground.toolbox, limits, Sampling())
+    (episode,) = play_episodes([question], ScriptedSampler(lambda *_: "<code>print(1)</code>"), ground.toolbox, limits, Sampling())
     assert episode.stop_reason is StopReason.FAILED
     assert episode.failure.startswith("sandbox: no sandbox answers at http://127.0.0.1:")
     assert not check_sandbox(ground.toolbox).passed
     again = start_sandbox(config, print)
     assert again.address == record.address
-    (episode,) = play_episodes([question], ScriptedWriter(lambda *_: "<code>print(1)</code>"), ground.toolbox, limits, Sampling())
+    (episode,) = play_episodes([question], ScriptedSampler(lambda *_: "<code>print(1)</code>"), ground.toolbox, limits, Sampling())
     assert episode.stop_reason is not StopReason.FAILED
 
 

@@ -12,7 +12,7 @@ from flows.train_and_eval import train_and_eval
 from flows.train_planner import train_planner
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
-from slmsearch.generate.scripted import ScriptedWriter
+from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.learn.job import TrainJob
 from slmsearch.planner.plan import DIRECT, render_plan
 from slmsearch.planner.problems import generate_problems, gold_plan
@@ -30,15 +30,15 @@ GOLD = {problem.text: render_plan(gold_plan(problem)) for problem in generate_pr
 def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     """The untrained planner leaves everything to the worker; the trained one writes gold plans."""
 
-    def make_writer(policy: Any, tool_role: str) -> ScriptedWriter:
-        return ScriptedWriter(lambda problem, results: GOLD[problem] if policy.adapter else render_plan(DIRECT))
+    def make_sampler(policy: Any, tool_role: str) -> ScriptedSampler:
+        return ScriptedSampler(lambda problem, results: GOLD[problem] if policy.adapter else render_plan(DIRECT))
 
     def lay_out(job: TrainJob, out: Path) -> Path:
         out.mkdir(parents=True, exist_ok=True)
         return out
 
     training = replace_heavy_parts(monkeypatch)
-    monkeypatch.setattr("slmsearch.generate.load.make_writer", make_writer)
+    monkeypatch.setattr("slmsearch.generate.load.make_sampler", make_sampler)
     monkeypatch.setattr("slmsearch.learn.layout.lay_out", lay_out)
     return training
 

@@ -15,8 +15,8 @@ from slmsearch import http_client
 from slmsearch.config import EmbedderConfig, JudgeConfig, WorkerConfig
 from slmsearch.errors import SlmSearchError
 from slmsearch.evaluate.infer import find_model
-from slmsearch.generate.openai_writer import OpenAIWriter
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.openai_sampler import OpenAISampler
+from slmsearch.generate.sampler import Sampling
 from slmsearch.judge.clients import make_client
 from slmsearch.planner.model_worker import make_served_worker
 from slmsearch.planner.worker import solve_directly
@@ -96,10 +96,10 @@ def judge(kind: Any) -> Callable[[str], object]:
 
 
 def write(url: str) -> object:
-    writer = OpenAIWriter("m", f"{url}/v1", KEY)
-    writer._client = writer._client.with_options(max_retries=0)
-    writer.open([[{"role": "user", "content": "hello"}]], Sampling())
-    return refuse(writer.write([0], [None], [8])[0].failure)
+    sampler = OpenAISampler("m", f"{url}/v1", KEY)
+    sampler._client = sampler._client.with_options(max_retries=0)
+    sampler.open([[{"role": "user", "content": "hello"}]], Sampling())
+    return refuse(sampler.sample([0], [None], [8])[0].failure)
 
 
 def embed(url: str) -> object:

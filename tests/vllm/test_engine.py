@@ -9,10 +9,10 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from slmsearch.generate.engine_writer import EngineWriter, Request
-from slmsearch.generate.torch_writer import TorchWriter
+from slmsearch.generate.engine_sampler import EngineSampler, Request
+from slmsearch.generate.sampler import Sampling
+from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.generate.vllm import ColocatedEngine
-from slmsearch.generate.writer import Sampling
 
 TEMPERATURE = 0.7
 PROMPTS = [[{"role": "user", "content": f"Where is {name}?"}] for name in ("Mira", "Dunmar")]
@@ -69,12 +69,12 @@ def logprobs_of(model: Any, prompt: tuple[int, ...], ids: tuple[int, ...]) -> li
     return [float(scores[place, token]) for place, token in enumerate(ids)]
 
 
-def largest_gap(model: Any, writer: EngineWriter) -> float:
+def largest_gap(model: Any, sampler: EngineSampler) -> float:
     """The largest difference between the log-probabilities of two turns as sampled, and those that the torch model gives them."""
-    histories, gaps = writer.open(PROMPTS, Sampling(TEMPERATURE, seed=3, max_new_tokens=24)), []
+    histories, gaps = sampler.open(PROMPTS, Sampling(TEMPERATURE, seed=3, max_new_tokens=24)), []
     rows = range(len(PROMPTS))
     for results in ([None] * len(PROMPTS), ["Mira is a town."] * len(PROMPTS)):
-        written = writer.write(rows, results, [200] * len(PROMPTS))
+        written = sampler.sample(rows, results, [200] * len(PROMPTS))
         for row, turn in zip(rows, written, strict=True):
             assert len(turn.sampled_ids) > 1
             before = (*histories[row], *turn.context_ids)
@@ -86,13 +86,13 @@ def largest_gap(model: Any, writer: EngineWriter) -> float:
 
 def test_logprobs_are_those_of_the_torch_model(llm: Any, tokenizer: Any, adapted: Any) -> None:
     with adapted.disable_adapter():
-        assert largest_gap(adapted, EngineWriter(ColocatedEngine(llm), tokenizer)) < 1e-4
+        assert largest_gap(adapted, EngineSampler(ColocatedEngine(llm), tokenizer)) < 1e-4
 
 
 def test_logprobs_with_an_adapter_are_those_of_the_torch_model_with_it(llm: Any, tokenizer: Any, adapted: Any, adapter: Path) -> None:
-    assert largest_gap(adapted, EngineWriter(ColocatedEngine(llm, adapter, 1), tokenizer)) < 1e-4
+    assert largest_gap(adapted, EngineSampler(ColocatedEngine(llm, adapter, 1), tokenizer)) < 1e-4
     with adapted.disable_adapter():
-        assert largest_gap(adapted, EngineWriter(ColocatedEngine(llm, adapter, 1), tokenizer)) > 1e-2, "the adapter must matter"
+        assert largest_gap(adapted, EngineSampler(ColocatedEngine(llm, adapter, 1), tokenizer)) > 1e-2, "the adapter must matter"
 
 
 def test_an_adapter_under_a_new_number_is_read_anew(llm: Any, tokenizer: Any, adapted: Any, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_an_adapter_under_a_new_number_is_read_anew(llm: Any, tokenizer: Any, ad
         weight.data.mul_(-1)
     try:
         adapted.save_pretrained(str(tmp_path))
-        assert largest_gap(adapted, EngineWriter(ColocatedEngine(llm, tmp_path, 2), tokenizer)) < 1e-4
+        assert largest_gap(adapted, EngineSampler(ColocatedEngine(llm, tmp_path, 2), tokenizer)) < 1e-4
     finally:
         for weight in changed:
             weight.data.mul_(-1)
@@ -110,9 +110,9 @@ def test_an_adapter_under_a_new_number_is_read_anew(llm: Any, tokenizer: Any, ad
 def test_greedy_turns_are_those_of_the_torch_sampler(llm: Any, tokenizer: Any, adapted: Any) -> None:
     texts = []
     with adapted.disable_adapter():
-        for writer in (EngineWriter(ColocatedEngine(llm), tokenizer), TorchWriter(adapted.get_base_model(), tokenizer)):
-            writer.open(PROMPTS, Sampling(temperature=0.0, max_new_tokens=24))
-            texts.append([turn.sampled_ids for turn in writer.write([0, 1], [None, None], [100, 100])])
+        for sampler in (EngineSampler(ColocatedEngine(llm), tokenizer), TorchSampler(adapted.get_base_model(), tokenizer)):
+            sampler.open(PROMPTS, Sampling(temperature=0.0, max_new_tokens=24))
+            texts.append([turn.sampled_ids for turn in sampler.sample([0, 1], [None, None], [100, 100])])
     assert texts[0] == texts[1]
 
 

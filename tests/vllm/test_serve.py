@@ -12,9 +12,9 @@ import pytest
 
 from slmsearch.config import PolicyConfig
 from slmsearch.generate.load import load_model
-from slmsearch.generate.openai_writer import OpenAIWriter
-from slmsearch.generate.torch_writer import TorchWriter
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.openai_sampler import OpenAISampler
+from slmsearch.generate.sampler import Sampling
+from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.serve.ports import free_port
 from tests.e2e.conftest import MODEL
 
@@ -37,11 +37,14 @@ def test_a_served_policy_writes_what_the_torch_sampler_writes(tmp_path: Path) ->
         client = openai.OpenAI(base_url=told["base_url"], api_key="none")
         assert told["model"] in [model.id for model in client.models.list()]
         prompts = [[{"role": "user", "content": question}] for question in QUESTIONS]
-        served, here = OpenAIWriter(told["model"], told["base_url"]), TorchWriter(*load_model(PolicyConfig(model=str(MODEL), device="cpu")))
+        served, here = (
+            OpenAISampler(told["model"], told["base_url"]),
+            TorchSampler(*load_model(PolicyConfig(model=str(MODEL), device="cpu"))),
+        )
         texts = []
-        for writer in (served, here):
-            writer.open(prompts, Sampling(temperature=0.0, max_new_tokens=48))
-            texts.append([turn.text for turn in writer.write(range(len(prompts)), [None] * len(prompts), [200] * len(prompts))])
+        for sampler in (served, here):
+            sampler.open(prompts, Sampling(temperature=0.0, max_new_tokens=48))
+            texts.append([turn.text for turn in sampler.sample(range(len(prompts)), [None] * len(prompts), [200] * len(prompts))])
         assert texts[0] == texts[1]
         assert texts[0][0] == '<tool>search_pages("Lower Kelvinen")</tool>'
     finally:

@@ -10,7 +10,7 @@ from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
 from slmsearch.evaluate.baselines import make_retrieve_then_answer
 from slmsearch.evaluate.spans import find_stems, overlap, pick_answer
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.sampler import Sampling
 from slmsearch.retrieval.hits import Hit
 from slmsearch.searcher.episode import Episode, StopReason
 from slmsearch.searcher.rollout import play_episodes

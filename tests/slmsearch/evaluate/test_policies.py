@@ -8,8 +8,8 @@ from pydantic import SecretStr
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.errors import ConfigError
 from slmsearch.evaluate.baselines import RetrieveThenAnswer
-from slmsearch.evaluate.policies import PolicySpec, describe_policy, make_policy_writer, parse_policy
-from slmsearch.generate.scripted import RandomWriter, ScriptedWriter
+from slmsearch.evaluate.policies import PolicySpec, describe_policy, make_policy_sampler, parse_policy
+from slmsearch.generate.scripted import RandomSampler, ScriptedSampler
 from tests.slmsearch.evaluate.corpus import make_toolbox
 
 CONFIG = PolicyConfig(model="base", adapter="adapters/a", revision="abc", dtype="bfloat16", api_key=SecretStr("secret"))
@@ -80,10 +80,10 @@ def test_descriptions_follow_content_not_names(tmp_path: Path) -> None:
 
 
 def test_writers_of_baselines() -> None:
-    random = make_policy_writer(parse_policy("random", CONFIG), make_toolbox(), RunConfig())
-    assert isinstance(random, RandomWriter)
-    retrieve = make_policy_writer(parse_policy("retrieve-then-answer", CONFIG), make_toolbox(), RunConfig())
-    assert type(retrieve) is ScriptedWriter
+    random = make_policy_sampler(parse_policy("random", CONFIG), make_toolbox(), RunConfig())
+    assert isinstance(random, RandomSampler)
+    retrieve = make_policy_sampler(parse_policy("retrieve-then-answer", CONFIG), make_toolbox(), RunConfig())
+    assert type(retrieve) is ScriptedSampler
     assert isinstance(retrieve._script, RetrieveThenAnswer)
 
 

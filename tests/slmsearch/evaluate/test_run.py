@@ -11,7 +11,7 @@ from slmsearch.evaluate.metrics import is_metric
 from slmsearch.evaluate.policies import PolicySpec, parse_policy
 from slmsearch.evaluate.run import eval_key, evaluate_policy, select_questions
 from slmsearch.evaluate.store import load_evaluation, write_evaluation
-from slmsearch.generate.scripted import ScriptedWriter
+from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.judge import ExactJudge, Verdict
 from slmsearch.judge.cache import FILE, VerdictCache
 from slmsearch.searcher.episode import StopReason
@@ -49,7 +49,7 @@ def test_a_policy_without_a_model_has_no_tokens_and_no_token_limit() -> None:
 
 
 def test_a_model_policy_keeps_its_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "make_policy_writer", lambda *args: ScriptedWriter(lambda question, results: "<answer>1823</answer>"))
+    monkeypatch.setattr(run, "make_policy_sampler", lambda *args: ScriptedSampler(lambda question, results: "<answer>1823</answer>"))
     found = evaluate_policy(QUESTIONS[:1], make_toolbox(), parse_policy("untrained", PolicyConfig()), CONFIG)
     assert found.rows[0].sampled_tokens == len("<answer>1823</answer>")
     assert found.rows[0].correct == 1.0

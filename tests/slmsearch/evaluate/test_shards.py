@@ -15,7 +15,7 @@ from slmsearch.evaluate.policies import parse_policy
 from slmsearch.evaluate.run import evaluate_policy
 from slmsearch.evaluate.shards import Shard, has_shard, merge_shards, remove_shards, shards_dir, split_shards, write_shard
 from slmsearch.evaluate.store import EPISODES, METRICS_FILE, ROWS, Evaluation, write_evaluation
-from slmsearch.generate.scripted import ScriptedWriter, random_turn
+from slmsearch.generate.scripted import ScriptedSampler, random_turn
 from tests.slmsearch.evaluate.corpus import QUESTIONS, FlakyIndex, make_toolbox
 
 CONFIG = RunConfig(evaluate=EvaluateConfig(batch_size=2))
@@ -48,7 +48,7 @@ def without_clocks(folder: Path) -> dict[str, object]:
 
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "make_policy_writer", lambda *_: ScriptedWriter(lambda question, results: random_turn(question, results, 3)))
+    monkeypatch.setattr(run, "make_policy_sampler", lambda *_: ScriptedSampler(lambda question, results: random_turn(question, results, 3)))
 
 
 @pytest.mark.usefixtures("model")
@@ -85,7 +85,7 @@ def test_what_is_missing_damaged_or_of_other_questions_is_not_merged(tmp_path: P
 
 def test_failures_count_over_the_whole_as_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        run, "make_policy_writer", lambda *_: ScriptedWriter(lambda question, _: f'<tool>search_pages("{question}")</tool>')
+        run, "make_policy_sampler", lambda *_: ScriptedSampler(lambda question, _: f'<tool>search_pages("{question}")</tool>')
     )
     flaky = FlakyIndex("Mira")
     tolerant = CONFIG.model_copy(update={"decision": CONFIG.decision.model_copy(update={"max_failed_frac": 0.4})})

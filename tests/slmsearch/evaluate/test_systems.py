@@ -12,7 +12,7 @@ from slmsearch.evaluate.rows import row_from_dict, row_to_dict
 from slmsearch.evaluate.run import eval_key, eval_sources, evaluate_system
 from slmsearch.evaluate.store import load_evaluation, write_evaluation
 from slmsearch.evaluate.systems import PlannerSystem, make_planner
-from slmsearch.generate.scripted import ScriptedWriter
+from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.planner.judge import NumberJudge
 from slmsearch.planner.plan import render_plan
 from slmsearch.planner.problems import generate_problems, gold_plan
@@ -31,7 +31,7 @@ def config(tmp_path):
 
 def play(script, config, system=None):
     spec = PolicySpec("scripted", None)
-    return evaluate_system(QUESTIONS, system or make_planner(config), ScriptedWriter(script), spec, config)
+    return evaluate_system(QUESTIONS, system or make_planner(config), ScriptedSampler(script), spec, config)
 
 
 def test_gold_plans_solve_everything_and_gain_over_the_worker(config):

@@ -46,14 +46,14 @@ def modules():
 def continue_text(model, ids, params):
     """Ids and log-probabilities of a continuation, computed without a cache."""
     chance = torch.Generator().manual_seed(params.seed or 0)
-    written, logprobs = [], []
-    while len(written) < params.max_tokens and (not written or written[-1] not in params.stop_token_ids):
-        scores = model(torch.tensor([[*ids, *written]])).logits[0, -1].float()
+    sampled, logprobs = [], []
+    while len(sampled) < params.max_tokens and (not sampled or sampled[-1] not in params.stop_token_ids):
+        scores = model(torch.tensor([[*ids, *sampled]])).logits[0, -1].float()
         scores = (scores / params.temperature if params.temperature else scores).log_softmax(-1)
         drawn = torch.multinomial(scores.exp(), 1, generator=chance) if params.temperature else scores.argmax()
-        written.append(int(drawn))
-        logprobs.append(float(scores[written[-1]]))
-    return written, logprobs
+        sampled.append(int(drawn))
+        logprobs.append(float(scores[sampled[-1]]))
+    return sampled, logprobs
 
 
 class Llm:

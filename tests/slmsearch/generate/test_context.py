@@ -4,10 +4,10 @@ import pytest
 from transformers import set_seed
 
 from slmsearch.errors import ModelError
+from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.context import longest_prompt
-from slmsearch.generate.dialogue import Dialogue
-from slmsearch.generate.torch_writer import TorchWriter
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.sampler import Sampling
+from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.learn.bootstrap import make_model
 from slmsearch.learn.tokenizer import build_tokenizer
 
@@ -20,12 +20,12 @@ def test_a_prompt_longer_than_the_context_is_refused() -> None:
     tokenizer = build_tokenizer(["When was Mira founded? In 1823, Dunmar said."] * 9)
     set_seed(0)
     model = make_model(tokenizer).eval()
-    dialogue = Dialogue(tokenizer)
-    room = longest_prompt([prompt(3), prompt(9), prompt(1)], dialogue)
-    assert room == len(dialogue.encode_prompt(prompt(9)))
+    renderer = ChatRenderer(tokenizer)
+    room = longest_prompt([prompt(3), prompt(9), prompt(1)], renderer)
+    assert room == len(renderer.encode_prompt(prompt(9)))
     model.config.max_position_embeddings = room + 1
-    writer = TorchWriter(model, tokenizer)
-    assert writer.open([prompt(9)], Sampling())
+    sampler = TorchSampler(model, tokenizer)
+    assert sampler.open([prompt(9)], Sampling())
     with pytest.raises(ModelError, match=rf"has \d+ tokens, and the model's context ends at {room + 1}: .* policy\.model") as refused:
-        writer.open([prompt(1), prompt(10)], Sampling())
+        sampler.open([prompt(1), prompt(10)], Sampling())
     assert "\n" not in str(refused.value)

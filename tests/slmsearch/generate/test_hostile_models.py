@@ -12,7 +12,7 @@ import pytest
 
 from slmsearch.config import PolicyConfig
 from slmsearch.errors import ModelError
-from slmsearch.generate.dialogue import Dialogue
+from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.load import load_model, load_tokenizer
 
 TINY = Path(__file__).parents[3] / "data" / "models" / "tiny-searcher"
@@ -94,7 +94,7 @@ def test_a_chat_template_reaches_nothing_but_its_messages(model: Path, marker: P
         tokenizer.apply_chat_template([{"role": "user", "content": "x"}], tokenize=False)
     assert not marker.exists()
     with pytest.raises(ModelError) as raised:
-        Dialogue(tokenizer)
+        ChatRenderer(tokenizer)
     assert "\n" not in str(raised.value)
 
 

@@ -8,10 +8,10 @@ import torch
 
 from slmsearch.config import SearcherConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.generate.dialogue import CUT, Dialogue
-from slmsearch.generate.engine_writer import Completion, EngineWriter
-from slmsearch.generate.torch_writer import TorchWriter
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.chat_renderer import CUT, ChatRenderer
+from slmsearch.generate.engine_sampler import Completion, EngineSampler
+from slmsearch.generate.sampler import Sampling
+from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.learn.probe import check_mask, check_template, check_tool_calls
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.parsing import TOOL_STOPS
@@ -29,8 +29,8 @@ class Script:
 
     def __init__(self, tokenizer, turns):
         self.device, self.size = torch.device("cpu"), len(tokenizer)
-        self.dialogue = Dialogue(tokenizer)
-        self.turns = [[*self.dialogue.content_ids(turn), self.dialogue.end_id] for turn in turns]
+        self.renderer = ChatRenderer(tokenizer)
+        self.turns = [[*self.renderer.content_ids(turn), self.renderer.end_id] for turn in turns]
         self.turn = self.place = 0
         self.fed = []
 
@@ -50,8 +50,8 @@ class ScriptEngine:
     """The same script as an engine that stops where vLLM does: with the first stop text, wherever that stands."""
 
     def __init__(self, tokenizer, turns, stops=True):
-        self.dialogue, self.stops = Dialogue(tokenizer), stops
-        self.turns = [[*self.dialogue.content_ids(turn), self.dialogue.end_id] for turn in turns]
+        self.renderer, self.stops = ChatRenderer(tokenizer), stops
+        self.turns = [[*self.renderer.content_ids(turn), self.renderer.end_id] for turn in turns]
         self.history, self.turn, self.left = (), -1, []
 
     def complete(self, requests, temperature, end_id):
@@ -62,20 +62,20 @@ class ScriptEngine:
         ids = []
         while self.left and len(ids) < request.max_tokens:
             ids.append(self.left.pop(0))
-            if ids[-1] == end_id or (self.stops and any(stop in self.dialogue.decode(ids) for stop in request.stop)):
+            if ids[-1] == end_id or (self.stops and any(stop in self.renderer.decode(ids) for stop in request.stop)):
                 break
         self.history = (*request.history, *ids)
         return [Completion(tuple(ids), (0.0,) * len(ids))]
 
 
-def play(writer, room=2000, turn_tokens=400, results=("4821: Mira",)):
+def play(sampler, room=2000, turn_tokens=400, results=("4821: Mira",)):
     """Play one turn per result and one more; return the prompt and the turns."""
-    (prompt,) = writer.open([[{"role": "user", "content": "Who?"}]], Sampling(0.0, 0, turn_tokens, stop=TOOL_STOPS))
+    (prompt,) = sampler.open([[{"role": "user", "content": "Who?"}]], Sampling(0.0, 0, turn_tokens, stop=TOOL_STOPS))
     turns = []
     for result in (None, *results):
-        (turn,) = writer.write([0], [result], [room - sum(len(t.context_ids) + len(t.sampled_ids) for t in turns)])
+        (turn,) = sampler.sample([0], [result], [room - sum(len(t.context_ids) + len(t.sampled_ids) for t in turns)])
         turns.append(turn)
-    writer.close()
+    sampler.close()
     return prompt, turns
 
 
@@ -87,18 +87,18 @@ def tokenizer(request, real_tokenizers):
 @pytest.mark.parametrize("after", ["", "\n", "\n\nI hope it is there.", " and then", ">>", "</s>", ".</tool>"])
 def test_a_turn_stops_with_the_token_that_completes_a_closing_tag(tokenizer, after):
     turns = (f"I look.\n{CALL}{after}", f"<answer>1823</answer>{after}")
-    dialogue = Dialogue(tokenizer)
-    for writer in (TorchWriter(Script(tokenizer, turns), tokenizer), EngineWriter(ScriptEngine(tokenizer, turns), tokenizer)):
-        prompt, (first, second) = play(writer)
+    renderer = ChatRenderer(tokenizer)
+    for sampler in (TorchSampler(Script(tokenizer, turns), tokenizer), EngineSampler(ScriptEngine(tokenizer, turns), tokenizer)):
+        prompt, (first, second) = play(sampler)
         for turn, text, tag in ((first, turns[0], "</tool>"), (second, turns[1], "</answer>")):
-            whole = dialogue.content_ids(text)
+            whole = renderer.content_ids(text)
             assert turn.ended
             assert list(turn.sampled_ids) == whole[: len(turn.sampled_ids)], "what was sampled is kept as it is"
             assert tag in turn.text
-            assert tag not in dialogue.decode(turn.sampled_ids[:-1]), "not one token more"
+            assert tag not in renderer.decode(turn.sampled_ids[:-1]), "not one token more"
             assert len(turn.sampled_logprobs) == len(turn.sampled_ids)
         assert first.context_ids == ()
-        assert second.context_ids == (dialogue.end_id, *dialogue.encode_result("4821: Mira"))
+        assert second.context_ids == (renderer.end_id, *renderer.encode_result("4821: Mira"))
         assert tokenizer.decode((*prompt, *first.sampled_ids, *second.context_ids)) == tokenizer.apply_chat_template(
             [
                 {"role": "user", "content": "Who?"},
@@ -112,23 +112,23 @@ def test_a_turn_stops_with_the_token_that_completes_a_closing_tag(tokenizer, aft
 
 def test_closing_tags_straddle_tokens(real_tokenizers):
     """Otherwise the tests above would show nothing."""
-    dialogue = Dialogue(real_tokenizers["qwen2.5"])
-    ids = dialogue.content_ids(f"{CALL}\n\nI hope")
-    length = dialogue.stop_length(ids, TOOL_STOPS)
-    assert dialogue.decode(ids[:length]) == f"{CALL}\n\n"
-    assert dialogue.decode(ids[length - 3 : length]) == "</tool>\n\n"
+    renderer = ChatRenderer(real_tokenizers["qwen2.5"])
+    ids = renderer.content_ids(f"{CALL}\n\nI hope")
+    length = renderer.stop_length(ids, TOOL_STOPS)
+    assert renderer.decode(ids[:length]) == f"{CALL}\n\n"
+    assert renderer.decode(ids[length - 3 : length]) == "</tool>\n\n"
 
 
 def test_a_turn_that_the_policy_ended_itself_needs_no_closing(tokenizer):
-    dialogue = Dialogue(tokenizer)
-    _, (first, second) = play(TorchWriter(Script(tokenizer, ("no call", "<answer>x</answer>")), tokenizer))
-    assert first.sampled_ids[-1] == dialogue.end_id
-    assert second.context_ids == dialogue.encode_result("4821: Mira")
+    renderer = ChatRenderer(tokenizer)
+    _, (first, second) = play(TorchSampler(Script(tokenizer, ("no call", "<answer>x</answer>")), tokenizer))
+    assert first.sampled_ids[-1] == renderer.end_id
+    assert second.context_ids == renderer.encode_result("4821: Mira")
 
 
 def test_an_engine_that_knows_no_stop_texts_comes_to_the_same(tokenizer):
     turns = (f"{CALL}\nI hope it is there.", "<answer>1823</answer> or so")
-    knowing, other = (play(EngineWriter(ScriptEngine(tokenizer, turns, stops), tokenizer)) for stops in (True, False))
+    knowing, other = (play(EngineSampler(ScriptEngine(tokenizer, turns, stops), tokenizer)) for stops in (True, False))
     assert knowing == other
 
 
@@ -137,8 +137,8 @@ def test_what_is_thought_stops_nothing(real_tokenizers, backend):
     tokenizer = real_tokenizers["qwen3"]
     turns = (f"<think>I could write {CALL}, or <answer>1</answer>?</think>{CALL} and", "<answer>1823</answer>")
     model = Script(tokenizer, turns)
-    writer = TorchWriter(model, tokenizer) if backend == "torch" else EngineWriter(ScriptEngine(tokenizer, turns), tokenizer)
-    _, (first, second) = play(writer)
+    sampler = TorchSampler(model, tokenizer) if backend == "torch" else EngineSampler(ScriptEngine(tokenizer, turns), tokenizer)
+    _, (first, second) = play(sampler)
     assert first.text == f"<think>I could write {CALL}, or <answer>1</answer>?</think>{CALL}"
     assert first.ended and second.text == "<answer>1823</answer>"
 
@@ -146,35 +146,35 @@ def test_what_is_thought_stops_nothing(real_tokenizers, backend):
 def test_a_result_that_does_not_fit_is_shortened_and_says_so(tokenizer):
     result = "It rains in Norwick. " * 60
     turns = (CALL, "<answer>1823</answer>")
-    for writer in (TorchWriter(Script(tokenizer, turns), tokenizer), EngineWriter(ScriptEngine(tokenizer, turns), tokenizer)):
-        _, (first, second) = play(writer, room=160, results=(result,))
+    for sampler in (TorchSampler(Script(tokenizer, turns), tokenizer), EngineSampler(ScriptEngine(tokenizer, turns), tokenizer)):
+        _, (first, second) = play(sampler, room=160, results=(result,))
         assert second.shown.endswith(CUT)
         assert result.startswith(second.shown.removesuffix(CUT))
         assert second.text == "<answer>1823</answer>"
         assert len(first.sampled_ids) + len(second.context_ids) + len(second.sampled_ids) <= 160
         assert second.shown in tokenizer.decode(second.context_ids)
-    _, (_, second) = play(TorchWriter(Script(tokenizer, turns), tokenizer), room=40, results=(result,))
+    _, (_, second) = play(TorchSampler(Script(tokenizer, turns), tokenizer), room=40, results=(result,))
     assert (second.sampled_ids, second.ended, second.shown) == ((), False, None)
 
 
 def test_episodes_with_real_templates_are_token_exact(tokenizer):
     """Prose, told; a call with prose after it; an answer: mask, ids and texts belong together, and the last token is the policy's."""
     turns = ("I think so.", f"{CALL}\n\nI hope.", "<answer>1823</answer>")
-    writer = TorchWriter(Script(tokenizer, turns), tokenizer)
+    sampler = TorchSampler(Script(tokenizer, turns), tokenizer)
     toolbox = Toolbox(LIBRARY, DictIndex(), top_k=3, max_section_chars=200)
     limits = SearcherConfig(max_turn_tokens=100, max_episode_tokens=2000)
-    (episode,) = play_episodes([QUESTION], writer, toolbox, limits, Sampling(max_new_tokens=100))
+    (episode,) = play_episodes([QUESTION], sampler, toolbox, limits, Sampling(max_new_tokens=100))
     assert (episode.stop_reason, episode.answer, episode.num_told) == (StopReason.ANSWERED, "1823", 1)
     assert episode.sampled_mask[-1] == 1
-    assert writer.model.fed == [*episode.prompt_ids, *episode.completion_ids][: len(writer.model.fed)]
-    dialogue = writer.dialogue
-    assert check_mask([episode], [episode.completion_ids], [episode.sampled_mask], dialogue).passed
+    assert sampler.model.fed == [*episode.prompt_ids, *episode.completion_ids][: len(sampler.model.fed)]
+    renderer = sampler.renderer
+    assert check_mask([episode], [episode.completion_ids], [episode.sampled_mask], renderer).passed
     shifted = replace(episode, turns=(*episode.turns[:-1], replace(episode.turns[-1], text="<answer>1</answer>")))
-    assert not check_mask([shifted], [episode.completion_ids], [episode.sampled_mask], dialogue).passed
+    assert not check_mask([shifted], [episode.completion_ids], [episode.sampled_mask], renderer).passed
 
 
 @pytest.mark.parametrize("role", ["tool", "user"])
 def test_preflight_accepts_the_real_tokenizers(tokenizer, role):
-    dialogue = Dialogue(tokenizer, role)
-    assert check_tool_calls(dialogue).passed
-    assert check_template(dialogue).passed
+    renderer = ChatRenderer(tokenizer, role)
+    assert check_tool_calls(renderer).passed
+    assert check_template(renderer).passed

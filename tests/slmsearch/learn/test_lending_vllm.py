@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl.generation import vllm_generation
 
 from slmsearch.errors import ServiceError
-from slmsearch.generate.dialogue import Dialogue
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.chat_renderer import ChatRenderer
+from slmsearch.generate.sampler import Sampling
 from slmsearch.learn.files import STEPS
 from slmsearch.learn.lending import AdapterClient, engine_settings, lend_vllm, vllm_takes
 from slmsearch.learn.reports import read_reports
@@ -68,13 +68,13 @@ def make_trainer(model, generation, device="cuda"):
     return SimpleNamespace(model=model, vllm_generation=generation, accelerator=accelerator, state=SimpleNamespace(global_step=0))
 
 
-def continue_with(model, tokenizer, writer):
-    """What a writer wrote to one prompt, and what the model gives each token of it."""
-    (prompt,) = writer.open(PROMPTS, Sampling(max_new_tokens=8))
-    (written,) = writer.write([0], [None], [50])
+def continue_with(model, tokenizer, sampler):
+    """What a sampler wrote to one prompt, and what the model gives each token of it."""
+    (prompt,) = sampler.open(PROMPTS, Sampling(max_new_tokens=8))
+    (turn,) = sampler.sample([0], [None], [50])
     with torch.no_grad():
-        scores = model(torch.tensor([[*prompt, *written.sampled_ids]])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
-    return written, [float(scores[n, i]) for n, i in enumerate(written.sampled_ids)]
+        scores = model(torch.tensor([[*prompt, *turn.sampled_ids]])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+    return turn, [float(scores[n, i]) for n, i in enumerate(turn.sampled_ids)]
 
 
 def test_a_colocated_engine_gets_each_adapter_anew_and_is_awake_only_while_it_is_lent(make_model, tokenizer):
@@ -86,11 +86,11 @@ def test_a_colocated_engine_gets_each_adapter_anew_and_is_awake_only_while_it_is
         with_adapter_weights = [weight for name, weight in model.named_parameters() if "lora_B" in name]
         for weight in with_adapter_weights:
             weight.data.mul_(strength)
-        with lend(trainer) as writer:
-            written, expected = continue_with(model, tokenizer, writer)
+        with lend(trainer) as sampler:
+            turn, expected = continue_with(model, tokenizer, sampler)
             directories.append(Path(llm.requests[-1].lora_path))
             assert (directories[-1] / "adapter_model.safetensors").is_file()
-        assert written.sampled_logprobs == pytest.approx(expected, abs=1e-4)
+        assert turn.sampled_logprobs == pytest.approx(expected, abs=1e-4)
     assert len({(request.lora_int_id, request.lora_name) for request in llm.requests}) == 2 and directories[0] != directories[1]
     assert not any(directory.exists() for directory in directories)
     with pytest.raises(RuntimeError, match="broken"), lend(trainer):
@@ -109,9 +109,9 @@ def test_weights_without_an_adapter_are_carried_over_each_time(make_model, token
     synced, llm = [], fake_vllm.Llm(make_model)
     generation = SimpleNamespace(mode="colocate", llm=llm, sync_weights=lambda: synced.append(llm.asleep))
     for _ in range(2):
-        with lend_vllm(tokenizer, "tool")(make_trainer(make_model(), generation)) as writer:
-            writer.open(PROMPTS, Sampling())
-            assert writer.write([0], [None], [50]) and llm.requests[-1] is None
+        with lend_vllm(tokenizer, "tool")(make_trainer(make_model(), generation)) as sampler:
+            sampler.open(PROMPTS, Sampling())
+            assert sampler.sample([0], [None], [50]) and llm.requests[-1] is None
     assert synced == [False, False]
 
 
@@ -120,9 +120,9 @@ def test_a_server_gets_the_adapter_and_drops_it_again(make_model, tokenizer):
     model = with_adapter(make_model(), 0.3)
     trainer, lend = make_trainer(model, SimpleNamespace(mode="server", vllm_client=client)), lend_vllm(tokenizer, "tool")
     for _ in range(2):
-        with lend(trainer) as writer:
-            written, expected = continue_with(model, tokenizer, writer)
-        assert written.sampled_logprobs == pytest.approx(expected, abs=1e-4)
+        with lend(trainer) as sampler:
+            turn, expected = continue_with(model, tokenizer, sampler)
+        assert turn.sampled_logprobs == pytest.approx(expected, abs=1e-4)
     assert list(client.models) == ["base"]
     loaded = [body["lora_name"] for path, body in client.asked if path == "/v1/load_lora_adapter"]
     assert len(set(loaded)) == 2
@@ -149,8 +149,8 @@ def test_a_process_that_trl_gave_no_client_makes_its_own(make_model, tokenizer, 
     generation = SimpleNamespace(mode="server", server_base_url="http://server", server_timeout=240.0)
     trainer, lend = make_trainer(with_adapter(make_model(), 0.3), generation), lend_vllm(tokenizer, "tool")
     for _ in range(2):
-        with lend(trainer) as writer:
-            assert continue_with(trainer.model, tokenizer, writer)[0].sampled_ids
+        with lend(trainer) as sampler:
+            assert continue_with(trainer.model, tokenizer, sampler)[0].sampled_ids
     assert made == [("http://server", 240.0)]
 
 
@@ -180,7 +180,7 @@ def test_training_through_trl_samples_from_the_adapter_of_each_step(make_job, to
     train_through(toolbox, questions, job, held_out=[replace(questions[0], question="When was Mira " + "0" * 40 + " born?")])
     (llm,) = engines
     prompts = [make_prompt(text, job.config.searcher) for text in (questions[0].question, "When was Mira " + "0" * 40 + " born?")]
-    short, longest = (len(Dialogue(tokenizer).encode_prompt(prompt)) for prompt in prompts)
+    short, longest = (len(ChatRenderer(tokenizer).encode_prompt(prompt)) for prompt in prompts)
     assert longest > short and llm.settings["max_model_len"] == longest + job.config.searcher.max_episode_tokens
     assert llm.settings["enable_lora"] and llm.settings["max_lora_rank"] >= 16 and not llm.settings["enable_sleep_mode"]
     assert all(request is not None for request in llm.requests)

@@ -7,7 +7,7 @@ import pytest
 from flows.settings import load_config
 from slmsearch.config import EvaluateConfig, JudgeConfig, LoraSection, PolicyConfig, RunConfig, SearcherConfig, TrainConfig, VllmConfig
 from slmsearch.errors import ModelError
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.sampler import Sampling
 from slmsearch.learn.memory import EVALUATION, GIB, HELD_OUT, PREFLIGHT, SAMPLING, UPDATE, count_trained, plan_memory
 from slmsearch.learn.preflight import play_in_batches
 from slmsearch.learn.shape import Shape, measure_shape
@@ -150,12 +150,12 @@ def of_model(model, method="lora"):
 
 
 class Batches:
-    """A system and a writer that only note what they are asked."""
+    """A system and a sampler that only note what they are asked."""
 
     def __init__(self):
         self.seen = []
 
-    def play(self, questions, writer, sampling):
+    def play(self, questions, sampler, sampling):
         self.seen.append((list(questions), sampling.first_row))
         return list(questions)
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from slmsearch.config import PolicyConfig, SentinelConfig
 from slmsearch.errors import CheckpointError, TrainingError
-from slmsearch.generate.load import make_writer
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.load import make_sampler
+from slmsearch.generate.sampler import Sampling
 from slmsearch.judge import ExactJudge
 from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, STEPS
@@ -355,6 +355,6 @@ def share_right(job, toolbox, questions, base=None):
     config = (job or base).config
     policy = PolicyConfig(model=config.policy.model, adapter=str(job.directory / ADAPTER) if job else None, device="cpu")
     questions = [question for question in questions for _ in range(16)]
-    episodes = play_episodes(questions, make_writer(policy), toolbox, config.searcher, Sampling(1.0, 0, 16))
+    episodes = play_episodes(questions, make_sampler(policy), toolbox, config.searcher, Sampling(1.0, 0, 16))
     verdicts = ExactJudge().judge([(q, e.answer) for q, e in zip(questions, episodes, strict=True)])
     return sum(bool(verdict.correct) for verdict in verdicts) / len(questions)

@@ -10,9 +10,9 @@ from slmsearch.config import PlannerConfig, PlanRewardConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.evaluate.metrics import is_metric
 from slmsearch.evaluate.systems import make_planner
-from slmsearch.generate.dialogue import Dialogue
+from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.load import make_seats
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.sampler import Sampling
 from slmsearch.learn.checkpoints import latest_complete_checkpoint
 from slmsearch.learn.demonstrations import Demonstration
 from slmsearch.learn.encoding import IGNORED, encode_turns
@@ -70,7 +70,7 @@ def planner_dir(one_thread, tmp_path_factory):
     pairs = zip(QUESTIONS, plans, strict=True)
     seen = [Demonstration(question.question, ((plan, ""),)) for question, gold in pairs for plan in (gold, direct, direct)]
     encoded = [
-        encode_turns(make_plan_prompt(demonstration.question, PlannerConfig()), demonstration.turns, Dialogue(tokenizer))
+        encode_turns(make_plan_prompt(demonstration.question, PlannerConfig()), demonstration.turns, ChatRenderer(tokenizer))
         for demonstration in seen
     ]
     width = max(len(episode.ids) for episode in encoded)
@@ -189,16 +189,16 @@ def test_the_base_is_the_worker_and_learns_nothing(make_plan_job):
     assert len(answers) > 3
 
     policy = job.config.policy.model_copy(update={"adapter": str(job.directory / ADAPTER)})
-    writer, borrow = make_seats(policy)
+    sampler, borrow = make_seats(policy)
     frozen = ModelWorker("base", borrow, 8)
     problem = QUESTIONS[0]
     assert frozen.solve([solve_directly(problem.question)])[0].tokens == answers[problem.question][1]
     plain, _ = make_seats(job.config.policy)
     prompt, sampling = [[{"role": "user", "content": problem.question}]], Sampling(0.0, 0, 60)
     lines = []
-    for seat in (writer, plain):
+    for seat in (sampler, plain):
         seat.open(prompt, sampling)
-        lines.append(seat.write([0], [None], [60])[0].sampled_logprobs)
+        lines.append(seat.sample([0], [None], [60])[0].sampled_logprobs)
         seat.close()
     assert lines[0] != lines[1], "the adapter is on where the policy writes"
 
@@ -206,8 +206,8 @@ def test_the_base_is_the_worker_and_learns_nothing(make_plan_job):
 def test_own_right_plans_and_a_set_of_plans_teach(make_plan_job, planner_dir, tmp_path):
     job = make_plan_job()
     config = job.config.model_copy(update={"sft": job.config.sft.model_copy(update={"steps": 2, "own_tries": 6, "tokens_per_batch": 256})})
-    writer, _ = make_seats(config.policy)
-    own = sample_own_plans(QUESTIONS, make_planner(config), config, writer)
+    sampler, _ = make_seats(config.policy)
+    own = sample_own_plans(QUESTIONS, make_planner(config), config, sampler)
     assert own and all(parse_plan(episode.turns[0].text).plan.should_decompose for episode in own)
 
     rows = [{"SystemPrompt": "Plan.", "UserPrompt": q.question, "ExpectedOutput": render_plan(split(2))} for q in QUESTIONS]
@@ -215,9 +215,9 @@ def test_own_right_plans_and_a_set_of_plans_teach(make_plan_job, planner_dir, tm
     plans = config.planner.sft.model_copy(update={"source": str(tmp_path / "plans.jsonl"), "epochs": 1.0})
     four = config.sft.model_copy(update={"batch_size": 4})
     config = config.model_copy(update={"sft": four, "planner": config.planner.model_copy(update={"sft": plans})})
-    encoded = list(read_plans(config, writer.dialogue))
+    encoded = list(read_plans(config, sampler.renderer))
     written = [label for label in encoded[0].labels if label != IGNORED]
-    assert written == [*writer.dialogue.content_ids(render_plan(split(2))), writer.dialogue.end_id]
+    assert written == [*sampler.renderer.content_ids(render_plan(split(2))), sampler.renderer.end_id]
     facts = train_plan_sft(config, [], tmp_path / "start")
     assert facts["examples"] == 7 and facts["steps"] == 2  # 7 examples by 4
     assert (tmp_path / "start" / FACTS).is_file()
@@ -246,9 +246,9 @@ def test_settings_of_the_start_are_its_own_unless_chosen(make_plan_job):
 
 def test_examples_show_a_right_and_a_wrong_plan(make_plan_job, tmp_path):
     job = make_plan_job()
-    system, (writer, _) = make_planner(job.config), make_seats(job.config.policy)
+    system, (sampler, _) = make_planner(job.config), make_seats(job.config.policy)
     group = [question for question in QUESTIONS for _ in range(4)]
-    episodes = system.complete(group, system.play(group, writer, Sampling(1.0, 0, 60)))
+    episodes = system.complete(group, system.play(group, sampler, Sampling(1.0, 0, 60)))
     rows = system.grade(group, episodes)
     append_examples(tmp_path / EXAMPLES, 1, rows, episodes)
     assert len({example["reward"] > 0 for example in read_examples(tmp_path / EXAMPLES)}) == 2

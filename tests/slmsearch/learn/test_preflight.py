@@ -11,8 +11,8 @@ from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.errors import PreflightError
 from slmsearch.evaluate.systems import SearcherSystem
+from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.context import longest_prompt
-from slmsearch.generate.dialogue import Dialogue
 from slmsearch.generate.load import load_tokenizer
 from slmsearch.judge import make_judge
 from slmsearch.judge.cache import FILE, VerdictCache
@@ -197,5 +197,5 @@ def test_the_command_plans_with_the_longest_opening(monkeypatch, model_dir, ques
 
     monkeypatch.setattr("slmsearch.learn.preflight.check_resources", too_much)
     assert [check.name for check in preflight_here(config, lambda check: None, print, None)] == ["memory"]
-    dialogue = Dialogue(load_tokenizer(config.policy), config.searcher.tool_role)
-    assert planned == [longest_prompt(map(system.prompt, questions), dialogue)]
+    renderer = ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role)
+    assert planned == [longest_prompt(map(system.prompt, questions), renderer)]

@@ -10,7 +10,7 @@ import torch
 from slmsearch.config import EvaluateConfig, JudgeConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig
 from slmsearch.errors import TrainingError
 from slmsearch.evaluate.systems import SearcherSystem
-from slmsearch.generate.scripted import ScriptedWriter
+from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.judge import ExactJudge, Verdict, make_judge
 from slmsearch.learn.lending import folded, playable
 from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward, mean_surprise, step_seed, summarise_groups
@@ -45,7 +45,7 @@ def make_bridge(questions, toolbox, script, config=CONFIG, judge=None):
     def lend(trainer):
         with playable(trainer) as model:
             seen.append((model.training, torch.is_grad_enabled()))
-            yield ScriptedWriter(script)
+            yield ScriptedSampler(script)
 
     system = SearcherSystem(toolbox, judge or ExactJudge(), config)
     bridge = RolloutBridge(questions, system, config, lend, END, Spent())
@@ -106,7 +106,7 @@ def test_held_out_questions_are_played_in_batches_as_evaluations_do(questions, t
     config = CONFIG.model_copy(update={"evaluate": EvaluateConfig(batch_size=2)})
     bridge, played = make_bridge(questions, toolbox, script, config), []
     play = bridge._system.play
-    bridge._system.play = lambda batch, writer, sampling: played.append(len(batch)) or play(batch, writer, sampling)
+    bridge._system.play = lambda batch, sampler, sampling: played.append(len(batch)) or play(batch, sampler, sampling)
     # Question 2 breaks the index for the batch that searches with it: no reward, which is not a reward of 0.
     assert bridge.score(questions[:5], OneTrainer()) == pytest.approx([1.0, 0.9, None, None, 0.9])
     assert played == [2, 2, 1]

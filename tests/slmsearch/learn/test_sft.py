@@ -11,10 +11,10 @@ from slmsearch.config import PolicyConfig, RunConfig, SearcherConfig, SftConfig,
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.world import generate_world
 from slmsearch.errors import TrainingError
-from slmsearch.generate.dialogue import Dialogue
-from slmsearch.generate.load import make_writer
-from slmsearch.generate.scripted import ScriptedWriter
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.chat_renderer import ChatRenderer
+from slmsearch.generate.load import make_sampler
+from slmsearch.generate.sampler import Sampling
+from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.judge import ExactJudge
 from slmsearch.judge.exact import exact_match
 from slmsearch.learn.bootstrap import bootstrap
@@ -63,18 +63,18 @@ def test_the_hasty_reader_has_its_two_habits():
 
 
 def test_a_demonstration_is_what_the_rollout_would_have_played(tokenizer):
-    dialogue = Dialogue(tokenizer)
+    renderer = ChatRenderer(tokenizer)
     question = next(q for q in WORLD.questions if q.kind == "two_hop")
     demonstration = demonstrate(question, TOOLBOX, "careful", random.Random(0))
-    writer = ScriptedWriter(lambda _question, results: demonstration.turns[len(results)][0])
+    sampler = ScriptedSampler(lambda _question, results: demonstration.turns[len(results)][0])
     limits = SearcherConfig(max_episode_tokens=5000, max_turn_tokens=5000)
-    (episode,) = play_episodes([question], writer, TOOLBOX, limits, Sampling())
+    (episode,) = play_episodes([question], sampler, TOOLBOX, limits, Sampling())
     assert episode.stop_reason is StopReason.ANSWERED
     assert [(t.text, t.result.text if t.result else "") for t in episode.turns] == list(demonstration.turns)
-    encoded = encode_demonstration(demonstration, dialogue, limits)
+    encoded = encode_demonstration(demonstration, renderer, limits)
     written = [i for i, label in zip(encoded.ids, encoded.labels, strict=True) if label != IGNORED]
     assert tokenizer.decode(written, skip_special_tokens=True) == "".join(message for message, _ in demonstration.turns)
-    assert written.count(dialogue.end_id) == len(demonstration.turns)
+    assert written.count(renderer.end_id) == len(demonstration.turns)
 
 
 def test_tool_prefixes_are_single_tokens(tokenizer):
@@ -97,7 +97,7 @@ def test_batches_repeat_with_the_seed_and_keep_their_size(tokenizer):
 
     def first(seed):
         settings = config.model_copy(update={"seed": seed})
-        stream = EpisodeBatches(lambda: demonstrated(Dialogue(tokenizer), settings, 3, SearcherConfig()), 0, settings)
+        stream = EpisodeBatches(lambda: demonstrated(ChatRenderer(tokenizer), settings, 3, SearcherConfig()), 0, settings)
         return [batch["parts"][0]["input_ids"].tolist() for batch in islice(stream, 5)]
 
     assert first(0) == first(0) != first(1)
@@ -108,7 +108,7 @@ def test_batches_repeat_with_the_seed_and_keep_their_size(tokenizer):
 def test_demonstrations_that_are_all_too_long_are_an_error_not_a_search_without_end(tokenizer):
     settings = SftConfig(episodes_per_world=20, pages_per_world=40)
     with pytest.raises(TrainingError, match=r"searcher\.max_episode_tokens \(20\): raise it"):
-        next(demonstrated(Dialogue(tokenizer), settings, 3, SearcherConfig(max_episode_tokens=20)))
+        next(demonstrated(ChatRenderer(tokenizer), settings, 3, SearcherConfig(max_episode_tokens=20)))
 
 
 def test_bootstrap_leaves_a_model_that_plays(tmp_path):
@@ -121,7 +121,7 @@ def test_bootstrap_leaves_a_model_that_plays(tmp_path):
     assert "hasty" in (out / "README.md").read_text()
     assert json.loads((out / "bootstrap.json").read_text())["config"]["steps"] == 3
     assert [path.name for path in out.parent.iterdir()] == ["tiny"]
-    episodes = play_episodes(WORLD.questions[:4], make_writer(PolicyConfig(model=str(out))), TOOLBOX, SearcherConfig(), Sampling())
+    episodes = play_episodes(WORLD.questions[:4], make_sampler(PolicyConfig(model=str(out))), TOOLBOX, SearcherConfig(), Sampling())
     assert all(episode.sampled_tokens for episode in episodes)
 
 
@@ -132,12 +132,12 @@ def test_own_right_episodes_are_kept_and_learnt_from(model_dir, toolbox, questio
         searcher=SearcherConfig(max_turn_tokens=16, max_episode_tokens=80, max_turns=3),
         sft=SftConfig(own_tries=8, own_kept=2),
     )
-    writer = make_writer(config.policy)
-    kept = sample_own(questions, toolbox, ExactJudge(), config, writer)
+    sampler = make_sampler(config.policy)
+    kept = sample_own(questions, toolbox, ExactJudge(), config, sampler)
     assert kept and all(episode.answer == "1823" for episode in kept)
     counts = Counter(episode.question_id for episode in kept)
     assert max(counts.values()) <= 2
-    end_id = writer.dialogue.end_id
+    end_id = sampler.renderer.end_id
     encoded = encode_episode(kept[0], end_id)
     played = [*kept[0].prompt_ids, *kept[0].completion_ids]
     assert encoded.ids in (played, [*played, end_id])
@@ -156,5 +156,5 @@ def test_sft_command_from_demonstrations(model_dir, tmp_path, lora):
     facts = start_cold(config, "demonstrations", tmp_path / "out", print)
     assert facts["steps"] == 2
     assert json.loads((tmp_path / "out" / "sft.json").read_text())["source"] == "demonstrations"
-    make_writer(PolicyConfig(model=str(tmp_path / "out"), device="cpu"))
+    make_sampler(PolicyConfig(model=str(tmp_path / "out"), device="cpu"))
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -9,10 +9,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from slmsearch.config import LoraSection, PlannerConfig, PolicyConfig, RunConfig, SearcherConfig, SftConfig
 from slmsearch.errors import ModelError
-from slmsearch.generate.dialogue import Dialogue
+from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.load import load_model
-from slmsearch.generate.torch_writer import TorchWriter
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.sampler import Sampling
+from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.learn import sft, teach
 from slmsearch.learn.demonstrations import Demonstration, make_demonstrations
 from slmsearch.learn.encoding import IGNORED, encode_demonstration
@@ -55,7 +55,7 @@ def make_llama(one_thread, tokenizer):
 
 @pytest.fixture
 def episodes(tokenizer):
-    return list(islice(demonstrated(Dialogue(tokenizer), SftConfig(**WORLDS), 3, SearcherConfig()), 8))
+    return list(islice(demonstrated(ChatRenderer(tokenizer), SftConfig(**WORLDS), 3, SearcherConfig()), 8))
 
 
 def train(model, tokenizer, episodes, tmp_path, monkeypatch, exact=True, **settings):
@@ -154,21 +154,21 @@ def test_a_demonstration_has_the_prompt_that_the_rollout_opens_with(make_llama, 
     told.chat_template = CHATML
     question, config = "When was Mira born?", SearcherConfig()
     turns = (('<tool>search_pages("Mira")</tool>', "mira: Mira"), ("<answer>1823</answer>", ""))
-    encoded = encode_demonstration(Demonstration(question, turns), Dialogue(told), config)
-    (opened,) = TorchWriter(make_llama(), told).open([make_prompt(question, config)], Sampling())
+    encoded = encode_demonstration(Demonstration(question, turns), ChatRenderer(told), config)
+    (opened,) = TorchSampler(make_llama(), told).open([make_prompt(question, config)], Sampling())
     assert tuple(encoded.ids[: encoded.prompt_tokens]) == opened
     assert "search_pages" in told.decode(opened)
-    plan = next(planned(Dialogue(told), "careful", 0, PlannerConfig(sft={"max_tokens": 4000})))
+    plan = next(planned(ChatRenderer(told), "careful", 0, PlannerConfig(sft={"max_tokens": 4000})))
     assert "You plan how a worker" in told.decode(plan.ids[: plan.prompt_tokens])
     assert [label for label in plan.labels if label != IGNORED] == plan.ids[plan.prompt_tokens :]
 
 
 def test_tiny_models_prompts_are_what_they_were(tokenizer):
     """Their templates leave the system message out."""
-    dialogue = Dialogue(tokenizer)
-    alone = dialogue.encode_prompt([{"role": "user", "content": "Who?"}])
-    assert dialogue.encode_prompt(make_prompt("Who?", SearcherConfig())) == alone
-    assert dialogue.encode_prompt(make_plan_prompt("Who?", PlannerConfig())) == alone
+    renderer = ChatRenderer(tokenizer)
+    alone = renderer.encode_prompt([{"role": "user", "content": "Who?"}])
+    assert renderer.encode_prompt(make_prompt("Who?", SearcherConfig())) == alone
+    assert renderer.encode_prompt(make_plan_prompt("Who?", PlannerConfig())) == alone
 
 
 @pytest.mark.parametrize(("lora", "wanted"), [(True, torch.bfloat16), (False, torch.float32)])

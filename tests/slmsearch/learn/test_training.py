@@ -14,8 +14,8 @@ from slmsearch.config import PolicyConfig
 from slmsearch.errors import ConfigError, ModelError, TrainingError
 from slmsearch.evaluate.metrics import is_metric
 from slmsearch.evaluate.systems import SearcherSystem
-from slmsearch.generate.load import load_model, make_writer
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.load import load_model, make_sampler
+from slmsearch.generate.sampler import Sampling
 from slmsearch.judge import ExactJudge
 from slmsearch.learn import training
 from slmsearch.learn.asked import select_questions
@@ -228,12 +228,12 @@ def test_an_adapter_is_measured_as_it_was_trained(make_job, toolbox, questions, 
     job = replace(job, config=job.config.model_copy(update={"policy": policy}))
     trainers = kept(monkeypatch, "make_trainer")
     train_through(toolbox, questions, job)
-    writer = make_writer(trained_policy(policy, str(job.directory / ADAPTER)))
+    sampler = make_sampler(trained_policy(policy, str(job.directory / ADAPTER)))
     system = SearcherSystem(toolbox, ExactJudge(), job.config)
-    episodes = system.play(list(questions) * 4, writer, Sampling(temperature=1.0, seed=3, max_new_tokens=16))
+    episodes = system.play(list(questions) * 4, sampler, Sampling(temperature=1.0, seed=3, max_new_tokens=16))
     trainer = trainers[0]
     model, found, apart = trainer.model.eval(), [], []
-    bodies = [getattr(m, "get_base_model", lambda m=m: m)().base_model for m in (model, writer.model)]
+    bodies = [getattr(m, "get_base_model", lambda m=m: m)().base_model for m in (model, sampler.model)]
     for episode in episodes:
         sampled = torch.tensor([episode.sampled_mask]) == 1
         batch = {"prompt_ids": torch.tensor([episode.prompt_ids]), "completion_ids": torch.tensor([episode.completion_ids])}

@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 from transformers import TrainerCallback
 
-from slmsearch.generate.dialogue import Dialogue
-from slmsearch.generate.scripted import ScriptedWriter
+from slmsearch.generate.chat_renderer import ChatRenderer
+from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.learn import training
 from slmsearch.learn.guard import ENV_STARTER, die_with_parent, wait_for_begin
 from slmsearch.learn.job import TrainJob
@@ -24,17 +24,17 @@ PATIENCE_S = 240
 """Processes that wait for each other in vain are ended after this."""
 
 
-class RowWriter(ScriptedWriter):
+class RowWriter(ScriptedSampler):
     """Writes answers that depend on the row's number among those of all processes."""
 
     def __init__(self, tokenizer):
         super().__init__(lambda question, results: "")
-        self.dialogue = Dialogue(tokenizer)
+        self.renderer = ChatRenderer(tokenizer)
 
     def open(self, prompts, sampling):
         super().open(prompts, sampling)
         self._first = sampling.first_row
-        return [self.dialogue.encode_prompt(prompt) for prompt in prompts]
+        return [self.renderer.encode_prompt(prompt) for prompt in prompts]
 
     def _write(self, row, result, room):
         number = self._first + row

@@ -11,8 +11,8 @@ from slmsearch.config import PlanRewardConfig, RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.evaluate.plan_policies import restate
 from slmsearch.evaluate.systems import PlannerSystem
-from slmsearch.generate.scripted import ScriptedWriter
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.sampler import Sampling
+from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.planner.guards import Hack, find_hacks
 from slmsearch.planner.independence import WordIndependence
 from slmsearch.planner.judge import NumberJudge
@@ -35,8 +35,8 @@ def make_system(**reward):
 def play(question, text, system=None):
     """Play one plan and return its row."""
     system = system or make_system()
-    writer = ScriptedWriter(lambda problem, results: text)
-    episodes = system.complete([question], system.play([question], writer, LONG))
+    sampler = ScriptedSampler(lambda problem, results: text)
+    episodes = system.complete([question], system.play([question], sampler, LONG))
     return system.grade([question], episodes)[0]
 
 

@@ -19,7 +19,7 @@ from slmsearch.questions.filters import Filters
 from slmsearch.questions.make import Made, make_questions
 from slmsearch.questions.sentences import Sentence
 from slmsearch.questions.templates import Draft
-from slmsearch.questions.written import FORM, BadReplyError, QuestionWriter, parse_written
+from slmsearch.questions.written import FORM, BadReplyError, QuestionGenerator, parse_generated
 from slmsearch.retrieval.hits import Hit
 from tests.judge_server import Behaviour, JudgeServer, always_no
 from tests.slmsearch.judge.stubs import StubClient
@@ -56,9 +56,9 @@ class WordIndex:
         return sorted(hits, key=lambda hit: (-hit.score, hit.page_id))[:top_k]
 
 
-def make(limit: int = 0, seed: int = 0, writer: QuestionWriter | None = None, pages: Sequence[Page] = PAGES) -> Made:
+def make(limit: int = 0, seed: int = 0, sampler: QuestionGenerator | None = None, pages: Sequence[Page] = PAGES) -> Made:
     library = Library(pages)
-    return make_questions(library, Filters(library, WordIndex(library), 3), limit, seed, writer)
+    return make_questions(library, Filters(library, WordIndex(library), 3), limit, seed, sampler)
 
 
 def test_questions_are_made_kept_and_counted():
@@ -116,12 +116,12 @@ def reply(*pairs: tuple[str, str]) -> str:
     return json.dumps({"questions": [{"question": question, "answer": answer} for question, answer in pairs]})
 
 
-def writer_of(answer: Callable[[str], str], **settings: object) -> tuple[QuestionWriter, StubClient]:
+def writer_of(answer: Callable[[str], str], **settings: object) -> tuple[QuestionGenerator, StubClient]:
     client = StubClient(answer)
     config = JudgeConfig.model_validate(
         {"kind": "ollama", "concurrency": 2, "retries": 1, "backoff_s": 0.0, "max_backoff_s": 0.0, **settings}
     )
-    return QuestionWriter(client, config), client
+    return QuestionGenerator(client, config), client
 
 
 def long_pages() -> list[Page]:
@@ -138,14 +138,14 @@ def test_a_model_writes_about_sections_and_its_faults_are_counted():
             return "Sure! Here are some questions."
         return reply((f"To whom did {title} sell amber?", f"Queen {title}issa"), (f"What did {title} sell?", "copper"))
 
-    writer, client = writer_of(answer)
-    made = make(writer=writer, pages=long_pages())
+    sampler, client = writer_of(answer)
+    made = make(sampler=sampler, pages=long_pages())
     written = [row for row in made.rows if row["kind"] == "written"]
     assert [row["answer"] for row in written] == ["Queen Albaissa", "Queen Cortonaissa", "Queen Delosissa"]
     assert made.faults == {"reply: no JSON": 1}
     assert made.dropped["answer not in its section"] == 3
     assert made.made["written"] == 6 and len(client.asked) == 4, "only sections with enough text"
-    assert make(limit=2, writer=writer_of(answer)[0], pages=long_pages()).kept["written"] <= 2
+    assert make(limit=2, sampler=writer_of(answer)[0], pages=long_pages()).kept["written"] <= 2
 
 
 def test_a_server_that_is_down_is_an_error_and_one_lost_reply_is_not():
@@ -153,14 +153,14 @@ def test_a_server_that_is_down_is_an_error_and_one_lost_reply_is_not():
         raise ServerError("no server; start it", passing=True)
 
     with pytest.raises(JudgeError, match="start it"):
-        make(writer=writer_of(down)[0], pages=long_pages())
+        make(sampler=writer_of(down)[0], pages=long_pages())
 
     def lost(prompt: str) -> str:
         if '"Alba"' in prompt:
             raise ServerError("lost", passing=False)
         return reply(("Who?", "x"))
 
-    assert make(writer=writer_of(lost)[0], pages=long_pages()).faults == {"no reply": 1}
+    assert make(sampler=writer_of(lost)[0], pages=long_pages()).faults == {"no reply": 1}
 
 
 @pytest.mark.parametrize("kind", ["ollama", "openai"])
@@ -177,9 +177,9 @@ def test_servers_are_told_the_form_of_questions(kind: str):
 
 
 def test_replies_are_read_strictly():
-    assert parse_written(reply(("A?", "b."))) == [("A?", "b")]
-    assert parse_written(f"```json\n{reply(('A?', 'b'))}\n```") == [("A?", "b")]
-    assert parse_written('{"questions": []}') == []
+    assert parse_generated(reply(("A?", "b."))) == [("A?", "b")]
+    assert parse_generated(f"```json\n{reply(('A?', 'b'))}\n```") == [("A?", "b")]
+    assert parse_generated('{"questions": []}') == []
     for text in (
         "",
         "[]",
@@ -190,7 +190,7 @@ def test_replies_are_read_strictly():
         "[" * 9999,
     ):
         with pytest.raises(BadReplyError):
-            parse_written(text)
+            parse_generated(text)
 
 
 json_values = st.recursive(
@@ -206,7 +206,7 @@ json_values = st.recursive(
 @settings(max_examples=300, deadline=None)
 def test_any_reply_is_read_or_refused(text: str):
     try:
-        pairs = parse_written(text)
+        pairs = parse_generated(text)
     except BadReplyError:
         return
     assert all(question and answer for question, answer in pairs)

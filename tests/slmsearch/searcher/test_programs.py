@@ -12,8 +12,8 @@ from slmsearch.evaluate.breakage import Breakage, find_breakage
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_key
 from slmsearch.evaluate.store import episode_from_dict, episode_to_dict
-from slmsearch.generate.scripted import ScriptedWriter
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.sampler import Sampling
+from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.keys import content_key
 from slmsearch.learn import job
 from slmsearch.searcher.episode import CallMade, Episode, StopReason, ToolCall, ToolResult, Turn
@@ -52,9 +52,9 @@ def play(
 ) -> list[Episode]:
     """Play one question per script; a script holds the messages in order."""
     questions = [Question(f"q{i}", f"{i}", "1823") for i in range(len(scripts))]
-    writer = ScriptedWriter(lambda question, results: scripts[int(question)][len(results)])
+    sampler = ScriptedSampler(lambda question, results: scripts[int(question)][len(results)])
     toolbox = Toolbox(LIBRARY, index or DictIndex(), 3, 200, runner)
-    return play_episodes(questions, writer, toolbox, config, Sampling())
+    return play_episodes(questions, sampler, toolbox, config, Sampling())
 
 
 def test_a_program_is_run_and_its_output_comes_back() -> None:

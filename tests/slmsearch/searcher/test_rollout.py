@@ -9,8 +9,8 @@ from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import IndexUnusableError
-from slmsearch.generate.scripted import RandomWriter, ScriptedWriter
-from slmsearch.generate.writer import Sampling
+from slmsearch.generate.sampler import Sampling
+from slmsearch.generate.scripted import RandomSampler, ScriptedSampler
 from slmsearch.retrieval.hits import Hit
 from slmsearch.searcher.episode import StopReason, Turn
 from slmsearch.searcher.rollout import play_episodes
@@ -44,9 +44,9 @@ class BrokenIndex(DictIndex):
 
 def play(*messages, index=None, config=None, questions=(QUESTION,)):
     """Play questions with a policy that writes the given messages, one a turn."""
-    writer = ScriptedWriter(lambda question, results: messages[min(len(results), len(messages) - 1)])
+    sampler = ScriptedSampler(lambda question, results: messages[min(len(results), len(messages) - 1)])
     toolbox = Toolbox(LIBRARY, index or DictIndex(), top_k=3, max_section_chars=200)
-    return play_episodes(questions, writer, toolbox, config or SearcherConfig(), Sampling())
+    return play_episodes(questions, sampler, toolbox, config or SearcherConfig(), Sampling())
 
 
 FULL = (
@@ -135,26 +135,26 @@ def test_long_sections_are_read_in_pages():
 def test_random_policy_is_valid_and_repeatable():
     toolbox = Toolbox(LIBRARY, DictIndex(), top_k=3, max_section_chars=200)
     questions = [Question(f"q{i}", f"When was Mira Talvoren number {i} born?", "1823") for i in range(30)]
-    together = play_episodes(questions, RandomWriter(1), toolbox, SearcherConfig(), Sampling())
-    alone = [play_episodes([q], RandomWriter(1), toolbox, SearcherConfig(), Sampling())[0] for q in questions]
+    together = play_episodes(questions, RandomSampler(1), toolbox, SearcherConfig(), Sampling())
+    alone = [play_episodes([q], RandomSampler(1), toolbox, SearcherConfig(), Sampling())[0] for q in questions]
     assert [e.turns for e in together] == [e.turns for e in alone]
     assert {e.stop_reason for e in together} <= {StopReason.ANSWERED, StopReason.MAX_TURNS, StopReason.MAX_TOKENS}
     assert any(e.calls for e in together)
 
 
 def test_each_episode_is_told_of_as_soon_as_it_has_ended():
-    """Question i answers in its turn i; the writer notes what had been told before each turn was written."""
+    """Question i answers in its turn i; the sampler notes what had been told before each turn was written."""
     questions = [Question(f"q{i}", f"Question {i}", "x") for i in range(3)]
     told, told_before_turn = [], []
 
-    class Watched(ScriptedWriter):
-        def write(self, rows, results, room):
+    class Watched(ScriptedSampler):
+        def sample(self, rows, results, room):
             told_before_turn.append([episode.question_id for _, episode in told])
-            return super().write(rows, results, room)
+            return super().sample(rows, results, room)
 
-    writer = Watched(lambda question, results: "<answer>x</answer>" if len(results) == int(question[-1]) else FULL[0])
+    sampler = Watched(lambda question, results: "<answer>x</answer>" if len(results) == int(question[-1]) else FULL[0])
     toolbox = Toolbox(LIBRARY, DictIndex(), top_k=3, max_section_chars=200)
-    played = play_episodes(questions, writer, toolbox, SearcherConfig(), Sampling(), lambda *ended: told.append(ended))
+    played = play_episodes(questions, sampler, toolbox, SearcherConfig(), Sampling(), lambda *ended: told.append(ended))
     assert told_before_turn == [[], ["q0"], ["q0", "q1"]]
     assert [question for question, _ in told] == questions
     assert [episode for _, episode in told] == played
@@ -163,20 +163,20 @@ def test_each_episode_is_told_of_as_soon_as_it_has_ended():
 @pytest.mark.parametrize(("index", "reason"), [(BrokenIndex(), StopReason.FAILED), (DictIndex(), StopReason.MAX_TURNS)])
 def test_episodes_that_end_without_an_answer_are_told_of_too(index, reason):
     told = []
-    writer = ScriptedWriter(lambda question, results: FULL[0])
+    sampler = ScriptedSampler(lambda question, results: FULL[0])
     toolbox = Toolbox(LIBRARY, index, top_k=3, max_section_chars=200)
-    play_episodes([QUESTION], writer, toolbox, SearcherConfig(max_turns=2), Sampling(), lambda *ended: told.append(ended))
+    play_episodes([QUESTION], sampler, toolbox, SearcherConfig(max_turns=2), Sampling(), lambda *ended: told.append(ended))
     assert [episode.stop_reason for _, episode in told] == [reason]
 
 
 def test_each_turn_is_told_once_when_its_result_is_there():
     told: list[tuple[str, str | None]] = []
-    writer = ScriptedWriter(lambda question, results: FULL[min(len(results), len(FULL) - 1)])
+    sampler = ScriptedSampler(lambda question, results: FULL[min(len(results), len(FULL) - 1)])
     toolbox = Toolbox(LIBRARY, DictIndex(), top_k=3, max_section_chars=200)
 
     def note(question: Question, turn: Turn) -> None:
         told.append((turn.text, turn.result.text if turn.result else None))
 
-    (episode,) = play_episodes([QUESTION], writer, toolbox, SearcherConfig(), Sampling(), on_turn=note)
+    (episode,) = play_episodes([QUESTION], sampler, toolbox, SearcherConfig(), Sampling(), on_turn=note)
     assert told == [(turn.text, turn.result.text if turn.result else None) for turn in episode.turns]
     assert len(told) == 4

@@ -6,8 +6,8 @@ from slmsearch.config import SearcherConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
-from slmsearch.generate.scripted import ScriptedWriter
-from slmsearch.generate.writer import Sampling, Written
+from slmsearch.generate.sampler import SampledTurn, Sampling
+from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.sandbox.execution import as_value
 from slmsearch.searcher.episode import Episode, StopReason, ToolCall
 from slmsearch.searcher.parsing import CUT_OFF, NOTHING
@@ -20,27 +20,27 @@ QUESTION = Question("q1", "When was Mira Talvoren born?", "1823")
 LONG = SearcherConfig(max_episode_tokens=2000)
 
 
-class CutWriter(ScriptedWriter):
+class CutWriter(ScriptedSampler):
     """Cuts every turn off at so many characters."""
 
     def __init__(self, limit: int, *messages: str) -> None:
         super().__init__(lambda question, results: messages[len(results)])
         self._limit = limit
 
-    def write(self, rows, results, room):
-        written = super().write(rows, results, room)
+    def sample(self, rows, results, room):
+        turns = super().sample(rows, results, room)
         return [
-            Written(
+            SampledTurn(
                 turn.text[: self._limit], False, turn.context_ids, turn.sampled_ids[: self._limit], turn.sampled_logprobs[: self._limit]
             )
-            for turn in written
+            for turn in turns
         ]
 
 
-def play(*messages: str, config: SearcherConfig = LONG, writer: ScriptedWriter | None = None) -> Episode:
-    writer = writer or ScriptedWriter(lambda question, results: messages[len(results)])
+def play(*messages: str, config: SearcherConfig = LONG, sampler: ScriptedSampler | None = None) -> Episode:
+    sampler = sampler or ScriptedSampler(lambda question, results: messages[len(results)])
     toolbox = Toolbox(LIBRARY, DictIndex(), top_k=3, max_section_chars=200)
-    return play_episodes([QUESTION], writer, toolbox, config, Sampling())[0]
+    return play_episodes([QUESTION], sampler, toolbox, config, Sampling())[0]
 
 
 @pytest.mark.parametrize(
@@ -75,14 +75,14 @@ def test_the_last_turn_is_not_told():
 
 
 def test_a_turn_that_was_cut_off_and_holds_a_complete_call_is_that_call():
-    episode = play(writer=CutWriter(45, CALL + " I hope that this brings up a page.", ANSWER))
+    episode = play(sampler=CutWriter(45, CALL + " I hope that this brings up a page.", ANSWER))
     assert episode.turns[0].call == ToolCall("search_pages", "Mira")
     assert episode.turns[0].result.text == "4821: Mira Talvoren"
     assert (episode.stop_reason, episode.answer) == (StopReason.ANSWERED, "1823")
 
 
 def test_a_turn_that_was_cut_off_without_one_is_told_and_then_ends_the_episode():
-    episode = play(writer=CutWriter(30, "Well, " * 20, "Well, " * 20))
+    episode = play(sampler=CutWriter(30, "Well, " * 20, "Well, " * 20))
     assert episode.turns[0].result.text == f"error: {CUT_OFF}"
     assert (episode.stop_reason, len(episode.turns)) == (StopReason.MAX_TOKENS, 2)
 

@@ -1,4 +1,4 @@
-"""Turns written by an engine that takes token ids and gives token ids, and keeps nothing of an episode.
+"""Turns sampled by an engine that takes token ids, returns token ids and keeps nothing of an episode.
 
 Every turn sends the whole history of its episode again; prefix caching, where the engine has it, keeps that from being computed again.
 """
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from slmsearch.generate.dialogue import Dialogue
-from slmsearch.generate.writer import Message, Sampling, Written
+from slmsearch.generate.chat_renderer import ChatRenderer
+from slmsearch.generate.sampler import Message, SampledTurn, Sampling
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One turn to be written."""
+    """One turn to be sampled."""
 
     history: tuple[int, ...]
     """All ids so far."""
@@ -47,44 +47,44 @@ def _go_on(request: Request, turn: Completion) -> Request:
     return Request((*request.history, *turn.ids), request.max_tokens - len(turn.ids), request.seed + len(turn.ids), request.stop)
 
 
-class EngineWriter:
-    """Writes turns with an engine."""
+class EngineSampler:
+    """Samples turns with an engine."""
 
     def __init__(self, engine: Engine, tokenizer: Any, tool_role: str = "tool") -> None:
         """Bind an engine that serves the model of this tokenizer."""
-        self.dialogue = Dialogue(tokenizer, tool_role)
+        self.renderer = ChatRenderer(tokenizer, tool_role)
         self._engine = engine
         self._sampling = Sampling()
         self._histories: list[tuple[int, ...]] = []
         self._turns: list[int] = []
 
     def open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
-        """See `Writer.open`."""
+        """See `Sampler.open`."""
         self._sampling = sampling
-        self._histories = [self.dialogue.encode_prompt(prompt) for prompt in prompts]
+        self._histories = [self.renderer.encode_prompt(prompt) for prompt in prompts]
         self._turns = [0] * len(prompts)
         return list(self._histories)
 
-    def write(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[Written]:
-        """See `Writer.write`."""
+    def sample(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[SampledTurn]:
+        """See `Sampler.sample`."""
         fed = [
-            self.dialogue.encode_context(self._histories[row][-1], result, left)
+            self.renderer.encode_context(self._histories[row][-1], result, left)
             for row, result, left in zip(rows, results, room, strict=True)
         ]
         contexts = [context for context, _ in fed]
         limits = [min(self._sampling.max_new_tokens, left - len(context)) for context, left in zip(contexts, room, strict=True)]
         going = [k for k, limit in enumerate(limits) if limit > 0]
-        written = [Written("", ended=False) for _ in rows]
+        turns = [SampledTurn("", ended=False) for _ in rows]
         if not going:
-            return written
+            return turns
         stop = self._sampling.stop
         requests = [Request((*self._histories[rows[k]], *contexts[k]), limits[k], self._seed(rows[k]), stop) for k in going]
         for k, request, (completion, ended) in zip(going, requests, self._complete(requests), strict=True):
-            text = self.dialogue.decode(completion.ids)
-            written[k] = Written(text, ended, contexts[k], completion.ids, completion.logprobs, len(completion.ids), fed[k][1])
+            text = self.renderer.decode(completion.ids)
+            turns[k] = SampledTurn(text, ended, contexts[k], completion.ids, completion.logprobs, len(completion.ids), fed[k][1])
             self._histories[rows[k]] = (*request.history, *completion.ids)
             self._turns[rows[k]] += 1
-        return written
+        return turns
 
     def _complete(self, requests: Sequence[Request]) -> list[tuple[Completion, bool]]:
         """Let the engine write; return each turn, and whether it was ended.
@@ -96,21 +96,21 @@ class EngineWriter:
         waiting = list(range(len(requests)))
         while waiting:
             sent = [_go_on(requests[n], turns[n]) for n in waiting]
-            found = self._engine.complete(sent, self._sampling.temperature, self.dialogue.end_id)
+            found = self._engine.complete(sent, self._sampling.temperature, self.renderer.end_id)
             unfinished = []
             for n, request, new in zip(waiting, sent, found, strict=True):
                 ids, logprobs = (*turns[n].ids, *new.ids), (*turns[n].logprobs, *new.logprobs)
-                length = self.dialogue.stop_length(ids, request.stop)
+                length = self.renderer.stop_length(ids, request.stop)
                 turns[n] = Completion(ids[:length], logprobs[:length])
-                stopped = 0 < len(new.ids) < request.max_tokens or ids[-1:] == (self.dialogue.end_id,)
-                if length is None and stopped and self.dialogue.completes(new.ids, request.stop):
+                stopped = 0 < len(new.ids) < request.max_tokens or ids[-1:] == (self.renderer.end_id,)
+                if length is None and stopped and self.renderer.completes(new.ids, request.stop):
                     unfinished.append(n)
                 ended[n] = length is not None or stopped
             waiting = unfinished
         return list(zip(turns, ended, strict=True))
 
     def close(self) -> None:
-        """See `Writer.close`."""
+        """See `Sampler.close`."""
         self._histories, self._turns = [], []
 
     def _seed(self, row: int) -> int:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from slmsearch.foreign import without_credentials
-from slmsearch.generate.writer import Message, Sampling, Written
+from slmsearch.generate.sampler import Message, SampledTurn, Sampling
 from slmsearch.searcher.thinking import THINK, THOUGHT
 
 _MARKUP = re.compile(r"<(?=[^<>\s]{1,60}>)|\[(?=/?[A-Z_]{2,40}\])")
@@ -19,7 +19,7 @@ VLLM_SAMPLING = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 """What vLLM would otherwise take from the model's generation config (Qwen2.5 has a repetition penalty of 1.05)."""
 
 
-class OpenAIWriter:
+class OpenAISampler:
     """Writes turns by chat completions, several at a time."""
 
     def __init__(
@@ -48,22 +48,22 @@ class OpenAIWriter:
         self._extra: dict[str, Any] = {"chat_template_kwargs": dict(template_kwargs)} if template_kwargs else {}
         self._known: dict[str, Any] | None = None
         """Further sampling parameters that the server knows; None until it was asked."""
-        self._dialogues: list[list[Message]] = []
+        self._renderers: list[list[Message]] = []
         self._sampling = Sampling()
 
     def open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
-        """See `Writer.open`; ids are unknown."""
-        self._dialogues = [[*prompt[:-1], {**prompt[-1], "content": disarm(prompt[-1]["content"])}] for prompt in prompts]
+        """See `Sampler.open`; ids are unknown."""
+        self._renderers = [[*prompt[:-1], {**prompt[-1], "content": disarm(prompt[-1]["content"])}] for prompt in prompts]
         self._sampling = sampling
         if self._known is None:
             self._known = VLLM_SAMPLING if self._is_vllm() else {}
         return [() for _ in prompts]
 
-    def write(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[Written]:
-        """See `Writer.write`; a request that fails after its retries makes its row `failed`."""
+    def sample(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[SampledTurn]:
+        """See `Sampler.sample`; a request that fails after its retries makes its row `failed`."""
         for row, result in zip(rows, results, strict=True):
             if result is not None:
-                self._dialogues[row].append(self._tool_message(disarm(result)))
+                self._renderers[row].append(self._tool_message(disarm(result)))
         with ThreadPoolExecutor(self._concurrency) as pool:
             return list(pool.map(self._write, rows, room))
 
@@ -83,16 +83,16 @@ class OpenAIWriter:
         return any(model.owned_by == "vllm" for model in models)
 
     def close(self) -> None:
-        """See `Writer.close`."""
-        self._dialogues = []
+        """See `Sampler.close`."""
+        self._renderers = []
 
-    def _write(self, row: int, room: int) -> Written:
+    def _write(self, row: int, room: int) -> SampledTurn:
         from openai import OpenAIError
 
         limit = min(self._sampling.max_new_tokens, room)
         if limit <= 0:
-            return Written("", ended=False)
-        messages: Any = self._dialogues[row]
+            return SampledTurn("", ended=False)
+        messages: Any = self._renderers[row]
         settings: dict[str, Any] = {"stop": list(self._sampling.stop)} if self._sampling.stop else {}
         try:
             reply = self._client.chat.completions.create(
@@ -108,17 +108,17 @@ class OpenAIWriter:
             )
         except OpenAIError as error:
             cause = f"generation: {type(error).__name__} from {self._client.base_url}: {error}"
-            return Written("", ended=False, failure=without_credentials(cause, self._client.api_key)[:300])
+            return SampledTurn("", ended=False, failure=without_credentials(cause, self._client.api_key)[:300])
         if not reply.choices:
-            return Written(
+            return SampledTurn(
                 "", ended=False, failure=without_credentials(f"generation: {self._client.base_url} sent a reply without choices")
             )
         choice = reply.choices[0]
         ended = choice.finish_reason != "length"
         text = close_stopped(choice.message.content or "", self._sampling.stop) if ended else choice.message.content or ""
-        self._dialogues[row].append({"role": "assistant", "content": text})
+        self._renderers[row].append({"role": "assistant", "content": text})
         tokens = reply.usage.completion_tokens if reply.usage else 0
-        return Written(text, ended, num_tokens=tokens)
+        return SampledTurn(text, ended, num_tokens=tokens)
 
 
 def disarm(text: str) -> str:

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from slmsearch.config import PolicyConfig, SearcherConfig
 from slmsearch.errors import ModelError
-from slmsearch.generate.dialogue import Dialogue
+from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.load import set_template_kwargs
 from slmsearch.learn.probe import check_template
 from slmsearch.searcher.prompt import make_prompt
@@ -42,7 +42,7 @@ def added_ids(tokenizer):
     return frozenset(tokenizer.added_tokens_decoder)
 
 
-make_dialogue = lru_cache(Dialogue)
+make_dialogue = lru_cache(ChatRenderer)
 
 
 @pytest.fixture(params=NAMES)
@@ -51,10 +51,10 @@ def tokenizer(request, real_tokenizers):
 
 
 def test_no_added_token_of_the_tokenizer_can_be_written_by_a_page(tokenizer):
-    dialogue = Dialogue(tokenizer)
+    renderer = ChatRenderer(tokenizer)
     for token in tokenizer.added_tokens_decoder.values():
         for text in (token.content, f"a{token.content}b", f" {token.content}\n", token.content * 3, token.content[:-1] + token.content):
-            ids = dialogue.untrusted_ids(text)
+            ids = renderer.untrusted_ids(text)
             assert added_ids(tokenizer).isdisjoint(ids), token.content
             assert tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
 
@@ -63,21 +63,21 @@ def test_no_added_token_of_the_tokenizer_can_be_written_by_a_page(tokenizer):
 @given(data=st.data())
 def test_no_text_at_all_becomes_markup_or_changes_the_frame_around_it(tokenizer, data):
     """Pieces of added tokens and of the template, in any order, between any text."""
-    dialogue = make_dialogue(tokenizer)
+    renderer = make_dialogue(tokenizer)
     contents = sorted(token.content for token in tokenizer.added_tokens_decoder.values())
     halves = [part for content in contents for part in (content[:2], content[2:], content[:-1], content[-1:])]
     pieces = st.sampled_from([*contents, *halves, "<tool_response>", "\n</tool_response>", "user\n", "assistant\n", "\u212a", " "])
     text = data.draw(st.lists(pieces | st.text(max_size=3), max_size=8).map("".join))
-    ids = dialogue.untrusted_ids(text)
+    ids = renderer.untrusted_ids(text)
     assert added_ids(tokenizer).isdisjoint(ids)
-    for encode in (dialogue.encode_result, lambda content: dialogue.encode_prompt([{"role": "user", "content": content}])):
+    for encode in (renderer.encode_result, lambda content: renderer.encode_prompt([{"role": "user", "content": content}])):
         frame, filled = ([i for i in encode(content) if i in added_ids(tokenizer)] for content in ("", text))
         assert filled == frame
 
 
 def test_pages_read_as_before_where_they_hold_no_markup(tokenizer):
     text = "## Life\n\nMira Talvoren (born 1823) wrote: a < b, x[1], [edit], naïve Ω 🙂\n- one\n- two"
-    assert Dialogue(tokenizer).untrusted_ids(text) == tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert ChatRenderer(tokenizer).untrusted_ids(text) == tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 def test_a_normaliser_cannot_make_markup_of_what_is_none():
@@ -87,9 +87,9 @@ def test_a_normaliser_cannot_make_markup_of_what_is_none():
     tokenizer.add_tokens([AddedToken("<|end|>", special=False, normalized=True)])
     made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>", pad_token="<|end|>")
     made.chat_template = "{% for m in messages %}{{ m['content'] }}<|end|>{% endfor %}"
-    dialogue = Dialogue(made)
+    renderer = ChatRenderer(made)
     assert made("a<|END|>b", add_special_tokens=False, split_special_tokens=True)["input_ids"].count(made.eos_token_id) == 1
-    assert made.eos_token_id not in dialogue.untrusted_ids("a<|END|>b")
+    assert made.eos_token_id not in renderer.untrusted_ids("a<|END|>b")
 
 
 @pytest.mark.parametrize("role", ["tool", "user"])
@@ -97,9 +97,9 @@ def test_a_normaliser_cannot_make_markup_of_what_is_none():
 def test_every_template_is_used_or_refused_in_one_line(real_tokenizers, name, role):
     tokenizer = copy_of(real_tokenizers["tiny-searcher"], chat_template=template(name), bos_token="<|pad|>")
     try:
-        dialogue = Dialogue(tokenizer, role)
-        prompt = dialogue.encode_prompt(make_prompt("Who?", SearcherConfig()))
-        dialogue.encode_result("4821: Mira")
+        renderer = ChatRenderer(tokenizer, role)
+        prompt = renderer.encode_prompt(make_prompt("Who?", SearcherConfig()))
+        renderer.encode_result("4821: Mira")
         assert prompt
     except ModelError as error:
         assert len(str(error).splitlines()) == 1
@@ -119,7 +119,7 @@ def test_every_template_is_used_or_refused_in_one_line(real_tokenizers, name, ro
 def test_templates_that_refuse_a_role_or_begin_with_a_thought_name_the_remedy(real_tokenizers, name, role, remedy):
     tokenizer = copy_of(real_tokenizers["tiny-searcher"], chat_template=template(name), bos_token="<|pad|>")
     with pytest.raises(ModelError) as raised:
-        Dialogue(tokenizer, role).encode_prompt(make_prompt("Who?", SearcherConfig()))
+        ChatRenderer(tokenizer, role).encode_prompt(make_prompt("Who?", SearcherConfig()))
     assert remedy in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -136,7 +136,7 @@ def test_templates_that_refuse_a_role_or_begin_with_a_thought_name_the_remedy(re
 )
 def test_tokenizers_that_cannot_be_used_are_refused(real_tokenizers, changes, cause):
     with pytest.raises(ModelError, match=cause):
-        Dialogue(copy_of(real_tokenizers["tiny-searcher"], **changes))
+        ChatRenderer(copy_of(real_tokenizers["tiny-searcher"], **changes))
 
 
 def test_a_model_that_would_think_does_not_where_its_template_is_told_so(real_tokenizers):
@@ -146,11 +146,11 @@ def test_a_model_that_would_think_does_not_where_its_template_is_told_so(real_to
     question = [{"role": "user", "content": "Who?"}]
     expected = plain.apply_chat_template(question, tokenize=False, add_generation_prompt=True, enable_thinking=False)
     assert expected.endswith("<think>\n\n</think>\n\n")
-    dialogue = Dialogue(told)
-    assert told.decode(dialogue.encode_prompt(question)) == expected
-    assert told.decode(dialogue.encode_result("4821: Mira")).endswith("<think>\n\n</think>\n\n")
-    assert check_template(dialogue).passed
-    assert "<think>" not in plain.decode(Dialogue(plain).encode_prompt(question))
+    renderer = ChatRenderer(told)
+    assert told.decode(renderer.encode_prompt(question)) == expected
+    assert told.decode(renderer.encode_result("4821: Mira")).endswith("<think>\n\n</think>\n\n")
+    assert check_template(renderer).passed
+    assert "<think>" not in plain.decode(ChatRenderer(plain).encode_prompt(question))
     thinking = told.apply_chat_template(question, tokenize=False, add_generation_prompt=True, enable_thinking=True)
     assert thinking == plain.apply_chat_template(question, tokenize=False, add_generation_prompt=True), "what a caller says wins"
     once = told.chat_template

@@ -2,7 +2,7 @@
 
 Template text and contents are tokenised apart: special and added tokens written inside a question or a tool result stay plain text,
 and the ids between two turns depend on nothing the policy sampled. Works with every template that prints contents
-unchanged; `Dialogue` checks that when it is made.
+unchanged; `ChatRenderer` checks that when it is made.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Any
 from jinja2 import TemplateError
 
 from slmsearch.errors import ModelError
-from slmsearch.generate.writer import Message
+from slmsearch.generate.sampler import Message
 from slmsearch.searcher.thinking import THINK, after_thinking
 
 _MARK = "\u2063{}\u2063"
@@ -29,7 +29,7 @@ RESERVED = 16
 """Tokens that a shortened tool result leaves for the turn: enough for an answer."""
 
 
-class Dialogue:
+class ChatRenderer:
     """Encodes prompts and the context between turns with one tokenizer's chat template."""
 
     def __init__(self, tokenizer: Any, tool_role: str = "tool") -> None:

@@ -1,6 +1,6 @@
-"""The interface of whatever writes the next turn of an episode.
+"""The interface of whatever samples the next turn of an episode.
 
-A writer holds one row per open episode. It renders prompt and tool results itself, so that the ids it fed and sampled
+A sampler holds one row per open episode. It renders prompt and tool results itself, so that the ids it fed and sampled
 are exactly the ids it reports: nothing is decoded and tokenised again between turns.
 """
 
@@ -29,8 +29,8 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """One turn, as written."""
+class SampledTurn:
+    """One turn, as sampled."""
 
     text: str
     """Decoded text without the end-of-turn token."""
@@ -39,25 +39,25 @@ class Written:
     context_ids: tuple[int, ...] = ()
     """Ids fed before sampling (template and tool result), mask 0. They begin with the end-of-turn token where the last turn lacks it."""
     sampled_ids: tuple[int, ...] = ()
-    """Ids sampled, mask 1; the end-of-turn token is among them where the policy wrote it."""
+    """Ids sampled, mask 1; the end-of-turn token is among them where the policy sampled it."""
     sampled_logprobs: tuple[float, ...] = ()
     num_tokens: int = 0
-    """Tokens written; differs from `len(sampled_ids)` only for servers that report a count but no ids."""
+    """Tokens sampled; differs from `len(sampled_ids)` only for servers that report a count but no ids."""
     shown: str | None = None
     """The tool result as it was fed, where too little room was left for all of it."""
     failure: str = ""
     """Not empty when the service behind this row broke; the episode ends as `failed`."""
 
 
-class Writer(Protocol):
-    """Writes turns for a batch of episodes."""
+class Sampler(Protocol):
+    """Samples turns for a batch of episodes."""
 
     def open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
         """Start one row per prompt; return each prompt's ids (empty tuples where ids are unknown)."""
         ...
 
-    def write(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[Written]:
-        """Write the next turn of the given rows (indices into `open`'s prompts).
+    def sample(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[SampledTurn]:
+        """Sample the next turn of the given rows (indices into `open`'s prompts).
 
         Args:
             rows: rows still open; rows left out are never asked for again.

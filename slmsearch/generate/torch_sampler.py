@@ -1,4 +1,4 @@
-"""Turns written by a torch model here, with a key-value cache kept across the turns of an episode.
+"""Turns sampled by a torch model in this process, with a key-value cache kept across the turns of an episode.
 
 No token is computed twice. Episodes with the same history share one line of the cache: a group's prompt is prefilled once, and
 a line is forked only where its episodes write different tokens; between turns only the end-of-turn token and the tool result are
@@ -14,19 +14,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.context import require_context
-from slmsearch.generate.dialogue import Dialogue
 from slmsearch.generate.line_cache import LineCache
-from slmsearch.generate.writer import Message, Sampling, Written
+from slmsearch.generate.sampler import Message, SampledTurn, Sampling
 
 
-class TorchWriter:
-    """Writes turns with a causal language model of transformers."""
+class TorchSampler:
+    """Samples turns with a causal language model of transformers."""
 
     def __init__(self, model: Any, tokenizer: Any, tool_role: str = "tool") -> None:
         """Wrap a loaded model; it is used as it is (dropout, dtype, device and adapters are the caller's)."""
         self.model = model
-        self.dialogue = Dialogue(tokenizer, tool_role)
+        self.renderer = ChatRenderer(tokenizer, tool_role)
         self._sampling = Sampling()
         self._lines: dict[int, int] = {}
         """The line of the cache that holds each open row's history."""
@@ -39,8 +39,8 @@ class TorchWriter:
         self.close()
 
     def open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
-        """See `Writer.open`; equal prompts are prefilled once."""
-        ids = [self.dialogue.encode_prompt(prompt) for prompt in prompts]
+        """See `Sampler.open`; equal prompts are prefilled once."""
+        ids = [self.renderer.encode_prompt(prompt) for prompt in prompts]
         require_context(self.model, max(map(len, ids), default=0) + 1, "the longest prompt with a first token", "shorten the system prompt")
         self._sampling = sampling
         if not ids:
@@ -51,34 +51,34 @@ class TorchWriter:
         self._logits = self._feed(unique)
         self._lines = {row: line_of[prompt] for row, prompt in enumerate(ids)}
         self._pending = dict.fromkeys(self._lines)
-        self._completing = self.dialogue.completing_ids(sampling.stop)
+        self._completing = self.renderer.completing_ids(sampling.stop)
         self._chance = {row: np.random.default_rng([sampling.seed, sampling.first_row + row]) for row in self._lines}
         return ids
 
     @torch.no_grad()
-    def write(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[Written]:
-        """See `Writer.write`."""
+    def sample(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[SampledTurn]:
+        """See `Sampler.sample`."""
         fed = [
-            self.dialogue.encode_context(self._pending[row], result, left) for row, result, left in zip(rows, results, room, strict=True)
+            self.renderer.encode_context(self._pending[row], result, left) for row, result, left in zip(rows, results, room, strict=True)
         ]
         contexts = [context for context, _ in fed]
         limits = [min(self._sampling.max_new_tokens, left - len(context)) for context, left in zip(contexts, room, strict=True)]
         going = [k for k, limit in enumerate(limits) if limit > 0]
-        written = [Written("", ended=False) for _ in rows]
+        turns = [SampledTurn("", ended=False) for _ in rows]
         if not going:
-            return written
+            return turns
         if any(contexts[k] for k in going):
             self._feed_results([rows[k] for k in going], [contexts[k] for k in going])
         sampled, logprobs = self._sample([rows[k] for k in going], [limits[k] for k in going])
         for n, k in enumerate(going):
             ended = self._ends(sampled[n])
-            text = self.dialogue.decode(sampled[n])
-            written[k] = Written(text, ended, contexts[k], tuple(sampled[n]), tuple(logprobs[n]), len(sampled[n]), fed[k][1])
+            text = self.renderer.decode(sampled[n])
+            turns[k] = SampledTurn(text, ended, contexts[k], tuple(sampled[n]), tuple(logprobs[n]), len(sampled[n]), fed[k][1])
             self._pending[rows[k]] = sampled[n][-1]
-        return written
+        return turns
 
     def close(self) -> None:
-        """See `Writer.close`."""
+        """See `Sampler.close`."""
         self._cache = LineCache(0, self.model.device, 0)
         self._logits = torch.empty(0)
         """What follows each line's last token (lines x vocabulary)."""
@@ -144,9 +144,9 @@ class TorchWriter:
 
     def _ends(self, sampled: list[int]) -> bool:
         """Say whether the policy ended the turn with its last token, or completed a stop text with it."""
-        if sampled[-1] in self.dialogue.end_ids:
+        if sampled[-1] in self.renderer.end_ids:
             return True
-        return sampled[-1] in self._completing and self.dialogue.stop_length(sampled, self._sampling.stop) is not None
+        return sampled[-1] in self._completing and self.renderer.stop_length(sampled, self._sampling.stop) is not None
 
     def _decode(self, rows: list[int], tokens: list[int], finished: set[int]) -> None:
         """Feed one token per row; a line whose rows want different tokens, or one of which has finished, is forked."""

@@ -1,6 +1,6 @@
 """Against stand-ins that take vLLM's and TRL's arguments and return their results; a real engine needs a GPU.
 
-The stand-ins play a real tiny model greedily, so that what the writer makes of them can be compared with the torch writer's.
+The stand-ins play a real tiny model greedily, so that what the sampler makes of them can be compared with the torch sampler's.
 """
 
 import sys
@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from transformers import set_seed
 
-from slmsearch.generate.engine_writer import EngineWriter
-from slmsearch.generate.torch_writer import TorchWriter
+from slmsearch.generate.engine_sampler import EngineSampler
+from slmsearch.generate.sampler import Sampling
+from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.generate.vllm import ColocatedEngine, ServedEngine
-from slmsearch.generate.writer import Sampling
 from slmsearch.learn.bootstrap import make_model
 from slmsearch.learn.tokenizer import build_tokenizer
 from tests.slmsearch.generate import fake_vllm
@@ -33,12 +33,12 @@ def vllm_module(monkeypatch):
         monkeypatch.setitem(sys.modules, name, module)
 
 
-def play(writer):
+def play(sampler):
     """Two turns, rows dropping out, rooms of different size."""
-    opened = writer.open(PROMPTS, Sampling(max_new_tokens=12))
-    first = writer.write([0, 1, 2], [None] * 3, [200, 200, 5])
-    second = writer.write([0, 1], ["a: Mira", "In 1823"], [150, 150])
-    full = writer.write([0], ["a long result " * 9], [4])
+    opened = sampler.open(PROMPTS, Sampling(max_new_tokens=12))
+    first = sampler.sample([0, 1, 2], [None] * 3, [200, 200, 5])
+    second = sampler.sample([0, 1], ["a: Mira", "In 1823"], [150, 150])
+    full = sampler.sample([0], ["a long result " * 9], [4])
     return opened, first, second, full
 
 
@@ -47,7 +47,7 @@ def play(writer):
 )
 def test_turns_are_those_of_the_torch_writer(policy, engine):
     model, tokenizer = policy
-    expected, found = play(TorchWriter(model, tokenizer)), play(EngineWriter(engine(model), tokenizer))
+    expected, found = play(TorchSampler(model, tokenizer)), play(EngineSampler(engine(model), tokenizer))
     assert found[0] == expected[0]
     for theirs, ours in zip(expected[1:], found[1:], strict=True):
         for a, b in zip(theirs, ours, strict=True):
@@ -62,9 +62,9 @@ def test_equal_prompts_draw_differently_and_the_same_again(policy):
     seeds = []
     for _ in range(2):
         llm = fake_vllm.Llm(lambda: model)
-        writer = EngineWriter(ColocatedEngine(llm), tokenizer)
-        writer.open(PROMPTS, Sampling(temperature=1.0, seed=7, max_new_tokens=4, first_row=8))
+        sampler = EngineSampler(ColocatedEngine(llm), tokenizer)
+        sampler.open(PROMPTS, Sampling(temperature=1.0, seed=7, max_new_tokens=4, first_row=8))
         for result in (None, "more"):
-            writer.write([0, 1, 2], [result] * 3, [99] * 3)
+            sampler.sample([0, 1, 2], [result] * 3, [99] * 3)
         seeds.append([params.seed for _, batch in llm.calls for params in batch])
     assert seeds[0] == seeds[1] and len(set(seeds[0])) == 6
