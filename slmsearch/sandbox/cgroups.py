@@ -33,8 +33,8 @@ class Group:
         return [str(directory / "cgroup.procs") for directory in self.directories]
 
     def pids(self) -> set[int]:
-        """Return the processes in it."""
-        return {int(line) for directory in self.directories for line in (directory / "cgroup.procs").read_text().split()}
+        """Return the processes in it; the kernel lists one of a foreign process namespace as 0, which no signal may be sent to."""
+        return {int(line) for directory in self.directories for line in (directory / "cgroup.procs").read_text().split()} - {0}
 
     def remove(self) -> bool:
         """Kill what is left in it and remove it; False if something would not die."""

@@ -134,14 +134,21 @@ def test_time_is_limited_whatever_is_written(daemon: Daemon, engine: Docker, pro
     check_clean(daemon)
 
 
+def list_pids(daemon: Daemon) -> list[int]:
+    found = [daemon.ask("inspect", "--format", "{{.State.Pid}}", name) for name in daemon.containers()]
+    return [int(answer.stdout) for answer in found if answer.returncode == 0]  # others have ended meanwhile
+
+
 def test_a_killed_container_leaves_nothing(daemon: Daemon, engine: Docker) -> None:
     service = Service(SandboxConfig(limits=LIMITS, warm=2, concurrency=2), engine, lambda ground: ScriptedTools())
     with live_server(service) as address:
         client = SandboxClient(SandboxConfig(base_url=address, limits=LIMITS), SCRIPTED_GROUND)
         assert client.execute("print(1)")["stdout"] == "1\n"
-        assert wait_for(lambda: len(daemon.containers()) == 2, GONE_SECONDS)
-        for name in daemon.containers():
-            os.kill(daemon.inspect(name)["State"]["Pid"], signal.SIGKILL)
+        # One that is only created has the process id 0, which to `kill` is everybody in this process's group.
+        assert wait_for(lambda: len(pids := list_pids(daemon)) == 2 and min(pids) > 0, GONE_SECONDS)
+        for pid in list_pids(daemon):
+            assert pid > 0
+            os.kill(pid, signal.SIGKILL)
         assert wait_for(lambda: client.execute("print(2)")["stdout"] == "2\n", GONE_SECONDS), "new ones take their place"
         health = service.health()
         assert (health["status"], health["lost"], health["sessions"]) == ("ok", 0, 1)
