@@ -1,6 +1,7 @@
 """A policy's settings to a sampler, and a model's directory to a loaded model."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -134,26 +135,58 @@ def keep_packing(model: Any) -> None:
             module.support_avx512bf16_for_cpu = False
 
 
-def merge_adapter(model: Any, adapter: str, keep: bool = False) -> Any:
-    """Merge a LoRA adapter of safetensors into a model.
+def load_adapter(model: Any, adapter: str, trainable: bool = False) -> Any:
+    """Lay a LoRA adapter of safetensors over a model; returns PEFT's model.
 
     Args:
         model: its base.
         adapter: its directory.
-        keep: lay it over the weights instead, which is slower and rounds nothing.
+        trainable: it is to be trained further.
 
     Raises:
-        ModelError: the adapter is missing, damaged, or does not fit.
+        ModelError: the adapter is missing, damaged, no LoRA, or does not fit.
     """
     from peft import PeftModel
     from safetensors import SafetensorError
 
     check_local(adapter, "policy.adapter", "adapter_model.safetensors")
+    _check_adapter_config(adapter)
     try:
-        adapted = PeftModel.from_pretrained(model, adapter)
-        return adapted if keep else adapted.merge_and_unload()
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        return PeftModel.from_pretrained(model, adapter, is_trainable=trainable)
+    except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"cannot load adapter {adapter!r}: {first_line(error)}; was it trained on this base model?") from error
+
+
+def _check_adapter_config(adapter: str) -> None:
+    """Refuse an adapter that is no LoRA, and one whose settings hold regular expressions: PEFT matches them with the name of every module,
+    and a hostile one takes years and cannot be interrupted."""
+    path = Path(adapter) / "adapter_config.json"
+    if not path.is_file():
+        return  # a name on the Hub, or PEFT says that it is missing
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        patterns = [*dict(config.get("rank_pattern") or {}), *dict(config.get("alpha_pattern") or {})]
+        for name in ("target_modules", "exclude_modules", "layers_pattern", "target_parameters"):
+            value = config.get(name) or []
+            patterns += [value] if isinstance(value, str) else [str(one) for one in value]
+        kind = config["peft_type"]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ModelError(f"cannot load adapter {adapter!r}: {path.name} is not what PEFT writes ({first_line(error)})") from error
+    if kind != "LORA":
+        raise ModelError(f"cannot load adapter {adapter!r}: {str(kind)[:40]!r} is not LoRA, the one kind that is played and trained here")
+    odd = next((pattern for pattern in patterns if not re.fullmatch(r"[\w.-]+", pattern)), None)
+    if odd is not None:
+        raise ModelError(f"cannot load adapter {adapter!r}: list its modules by name in {path.name} instead of the pattern {odd[:60]!r}")
+
+
+def merge_adapter(model: Any, adapter: str, keep: bool = False) -> Any:
+    """Merge a LoRA adapter into a model; `keep` lays it over the weights instead, which is slower and rounds nothing.
+
+    Raises:
+        ModelError: as `load_adapter`.
+    """
+    adapted = load_adapter(model, adapter)
+    return adapted if keep else adapted.merge_and_unload()
 
 
 def check_local(name: str, setting: str, file: str) -> None:
@@ -165,7 +198,7 @@ def check_local(name: str, setting: str, file: str) -> None:
     path = Path(name)
     looks_local = path.is_absolute() or name.startswith((".", "data/")) or path.exists() or name.count("/") > 1
     if looks_local and not (path / file).is_file():
-        raise ModelError(f"no model at {name!r} ({file} is missing): mend {setting}, or make tiny-searcher with `slmsearch bootstrap`")
+        raise ModelError(f"no model at {name!r} ({file} is missing): correct {setting}, or make tiny-searcher with `slmsearch bootstrap`")
 
 
 def first_line(error: Exception) -> str:

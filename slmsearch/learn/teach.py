@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slmsearch.config import RunConfig, SftConfig
-from slmsearch.generate.load import load_model
+from slmsearch.generate.load import load_model, merge_adapter
 from slmsearch.learn.child import release_memory
 from slmsearch.learn.encoding import Encoded
 from slmsearch.learn.sft import train_sft
@@ -101,7 +101,5 @@ def teach(
 
 
 def _merge(config: RunConfig, adapter: Path) -> Any:
-    from peft import PeftModel
-
     base, _ = load_model(config.policy.model_copy(update={"dtype": "float32", "load_in_4bit": False, "device": "cpu"}))
-    return PeftModel.from_pretrained(base, str(adapter)).merge_and_unload()
+    return merge_adapter(base, str(adapter))

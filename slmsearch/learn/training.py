@@ -17,16 +17,15 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
 from peft import PeftModel
-from safetensors import SafetensorError
 
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.errors import ConfigError, ModelError, TrainingError
+from slmsearch.errors import ConfigError, TrainingError
 from slmsearch.evaluate.ground import open_system
 from slmsearch.evaluate.systems import PlannerSystem, SearcherSystem, System
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.context import longest_prompt, require_context
-from slmsearch.generate.load import check_local, load_model, load_tokenizer
+from slmsearch.generate.load import load_adapter, load_model, load_tokenizer
 from slmsearch.judge import make_judge
 from slmsearch.judge.qualify import require_qualified
 from slmsearch.learn.asked import select_questions
@@ -167,14 +166,9 @@ def load_trainable(config: RunConfig) -> tuple[Any, Any]:
     # On the CPU, whence the trainer moves it to the device of its process; 4-bit weights are made where they stay.
     on_device = config.policy.load_in_4bit and PartialState().device.type == "cuda"
     model, tokenizer = load_model(config.policy.model_copy(update={"adapter": None, "device": "cuda" if on_device else "cpu"}))
-    if not config.policy.adapter:
-        return model, tokenizer
-    check_local(config.policy.adapter, "policy.adapter", "adapter_model.safetensors")
-    try:
-        return PeftModel.from_pretrained(model, config.policy.adapter, is_trainable=True), tokenizer
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        cause = " ".join(str(error).split())[:200]
-        raise ModelError(f"cannot load adapter {config.policy.adapter!r}: {cause}; was it trained on this base model?") from error
+    if config.policy.adapter:
+        model = load_adapter(model, config.policy.adapter, trainable=True)
+    return model, tokenizer
 
 
 def agree_on(ask: Callable[[], bool]) -> Callable[[], bool]:

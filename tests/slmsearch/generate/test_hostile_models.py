@@ -4,16 +4,18 @@ import json
 import pickle
 import shutil
 import struct
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
+from peft import LoraConfig, get_peft_model
 
 from slmsearch.config import PolicyConfig
 from slmsearch.errors import ModelError
 from slmsearch.generate.chat_renderer import ChatRenderer
-from slmsearch.generate.load import load_model, load_tokenizer
+from slmsearch.generate.load import load_adapter, load_model, load_tokenizer
 
 TINY = Path(__file__).parents[3] / "data" / "models" / "tiny-searcher"
 CODE = """
@@ -125,3 +127,59 @@ def test_a_tokenizer_of_an_absolute_path_is_not_followed(model: Path, tmp_path: 
     change(model / "tokenizer_config.json", tokenizer_file=str(secret), auto_map={"AutoTokenizer": [str(secret), None]})
     tokenizer = load_tokenizer(PolicyConfig(model=str(model), device="cpu"))
     assert "SECRET" not in str(tokenizer.chat_template)
+
+
+# Adapters
+
+
+@pytest.fixture(scope="module")
+def base() -> Any:
+    return load_model(PolicyConfig(model=str(TINY), device="cpu"))[0]
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("honest")
+    base, _ = load_model(PolicyConfig(model=str(TINY), device="cpu"))
+    get_peft_model(base, LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")).save_pretrained(str(folder))
+    return folder
+
+
+EXPONENTIAL = "([a-z_.0-9]+)+!"
+"""Takes years to find out that it does not match the name of a module, and no signal interrupts it."""
+
+
+@pytest.mark.parametrize("trainable", [False, True])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"target_modules": EXPONENTIAL},
+        {"target_modules": ["q_proj"], "exclude_modules": EXPONENTIAL},
+        {"rank_pattern": {EXPONENTIAL: 4}},
+        {"alpha_pattern": {EXPONENTIAL: 4}},
+        {"layers_to_transform": [0], "layers_pattern": EXPONENTIAL},
+        {"peft_type": "PROMPT_TUNING", "tokenizer_kwargs": {"trust_remote_code": True}},
+        {"peft_type": ["LORA"]},
+        {"target_modules": 7},
+        {"rank_pattern": ["x"]},
+        {"r": "many"},
+        {"megatron_config": {"x": 1}, "megatron_core": "antigravity"},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_an_adapter_is_refused_before_its_settings_do_anything(
+    base: Any, honest: Path, tmp_path: Path, fields: dict[str, Any], trainable: bool
+) -> None:
+    adapter = Path(shutil.copytree(honest, tmp_path / "adapter"))
+    change(adapter / "adapter_config.json", **fields)
+    with pytest.raises(ModelError, match="cannot load adapter") as raised:
+        load_adapter(base, str(adapter), trainable)
+    assert "\n" not in str(raised.value) and "antigravity" not in sys.modules
+
+
+def test_an_adapter_that_is_no_json_is_refused(base: Any, honest: Path, tmp_path: Path) -> None:
+    adapter = Path(shutil.copytree(honest, tmp_path / "adapter"))
+    for text in ("", "[]", "null", "{", '{"peft_type": "LORA", "target_modules": {"a": 1}}'):
+        (adapter / "adapter_config.json").write_text(text)
+        with pytest.raises(ModelError, match="cannot load adapter"):
+            load_adapter(base, str(adapter))
