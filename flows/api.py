@@ -95,9 +95,14 @@ def write_record(config: RunConfig, record: UpRecord, password: str) -> None:
     replace_text(record_path(config), json.dumps(asdict(record)) + "\n")
 
 
+def record_files(config: RunConfig) -> list[Path]:
+    """Return what of `write_record` is there."""
+    return [path for path in (record_path(config), password_path(config), page_path(config)) if path.is_file()]
+
+
 def remove_record(config: RunConfig) -> None:
     """Remove what `write_record` wrote."""
-    for path in (record_path(config), password_path(config), page_path(config)):
+    for path in record_files(config):
         path.unlink(missing_ok=True)
 
 

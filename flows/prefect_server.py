@@ -13,10 +13,13 @@ Prefect's pages take the password from the browser's local storage, which belong
 and the link to it is in a file that only its user can read (`flows/api.py`).
 """
 
+import asyncio
 import base64
 import hashlib
+import os
 import sys
 
+from filelock import FileLock
 from starlette.datastructures import Headers
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import HTMLResponse, PlainTextResponse
@@ -73,13 +76,18 @@ def close(app: ASGIApp) -> ASGIApp:
 
 def main(port: int) -> None:
     """Serve until told to stop, as `prefect server start` does."""
+    os.environ["PREFECT_SERVER_DATABASE_MIGRATE_ON_START"] = "false"
     import uvicorn
     from prefect.server.api.server import create_app
+    from prefect.server.database import provide_database_interface
     from prefect.settings import get_current_settings
 
-    server = get_current_settings().server
+    settings = get_current_settings()
+    server = settings.server
     if not server.api.auth_string:
         raise SystemExit("PREFECT_SERVER_API_AUTH_STRING is not set: the server would take orders from everybody")
+    with FileLock(settings.home / "prefect.db.lock"):  # of two servers that make the tables at a time one fails
+        asyncio.run(provide_database_interface().create_db())
     bound = bind_reserved(port)
     config = uvicorn.Config(
         close(create_app(final=True)),  # around it: Prefect calls its own application by another name

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 POINTER = "prefect.toml"
 POINTER_MARK = "# Written by `slmsearch up`, removed when it ends."
+MLFLOW = "tasks.tracking.server"
+"""MLflow's server, which makes its store whole or not at all."""
 WORKER_SECONDS = 90.0
 """Time a worker may take to report to the pool."""
 WATCH_SECONDS = 2.0
@@ -101,7 +103,7 @@ def _start_servers(config: RunConfig, port: int, mlflow_port: int, password: str
 def _start_mlflow(config: RunConfig, port: int) -> Service:
     mlruns = Path(config.paths.mlruns_dir)
     mlruns.mkdir(parents=True, exist_ok=True)
-    arguments = ["mlflow", "server", "--backend-store-uri", f"sqlite:///{mlruns}/mlflow.db", "--host", HOST, "--port", str(port)]
+    arguments = [MLFLOW, "--backend-store-uri", f"sqlite:///{mlruns}/mlflow.db", "--host", HOST, "--port", str(port)]
     arguments += ["--default-artifact-root", str(mlruns / "artifacts"), "--workers", "1", "--no-serve-artifacts"]
     return start_service("the MLflow server", arguments, prefect_home(config) / "logs" / "mlflow.log")
 

@@ -18,6 +18,19 @@ ALL_BUT_TRACKING = tuple(f"{section}." for section in RunConfig.model_fields if 
 """What a flow that only looks after things does not read."""
 
 
+def idle_settings(config: RunConfig) -> tuple[str, ...]:
+    """Return the beginnings of settings that no flow reads with a configuration: what they are of is not chosen in it."""
+    searches, worker = config.system == "searcher", config.planner.worker.kind
+    idle = {
+        "judge.": config.judge.kind == "exact",
+        "planner.": searches or worker in ("arithmetic", "base"),
+        "retrieval.chroma": not searches,
+        "retrieval.embedder.": not searches or config.retrieval.embedder.kind != "openai",
+        "sandbox.": not searches or not config.searcher.programs,
+    }
+    return tuple(beginning for beginning, is_idle in idle.items() if is_idle)
+
+
 def submitted(config: RunConfig) -> dict[str, Any]:
     """Return a configuration as a flow run stores it: what differs from the defaults, with stars for secrets."""
     stored = recordable(config, only_changed=True)
@@ -26,14 +39,14 @@ def submitted(config: RunConfig) -> dict[str, Any]:
 
 
 def with_own_secrets(config: RunConfig, unused: tuple[str, ...] = ()) -> RunConfig:
-    """Fill in the secrets that a configuration lacks and this machine has, for the same addresses.
+    """Fill in the secrets that a configuration lacks and this machine has, for the same addresses; those of idle settings may stay away.
 
     Args:
         config: of a flow run.
         unused: beginnings of settings that the flow does not read.
 
     Raises:
-        ConfigError: a secret was withheld that this machine does not have.
+        ConfigError: a secret was withheld that is read and that this machine does not have.
     """
     plain, given = split_secrets(config)
     own_plain, own = split_secrets(load_config())
@@ -42,7 +55,7 @@ def with_own_secrets(config: RunConfig, unused: tuple[str, ...] = ()) -> RunConf
             given[name] = secret
     unfilled = [name for name, secret in given.items() if MASK in secret]
     for name in unfilled:
-        if not name.startswith(unused):
+        if not name.startswith((*unused, *idle_settings(config))):
             variable = ENV_PREFIX + name.upper().replace(".", "__")
             raise ConfigError(
                 f"{name} was withheld from this flow run, as secrets are, and this machine has none for the same address: set {variable} "
@@ -50,14 +63,19 @@ def with_own_secrets(config: RunConfig, unused: tuple[str, ...] = ()) -> RunConf
             )
     # What was named stays known: `flows/preflight.py` asks for it.
     named = config.model_dump(mode="json", exclude_unset=True)
-    filled = join_secrets(named, {**given, **dict.fromkeys(unfilled)})
+    without = {name: _value(name, plain) for name in unfilled}  # no key, and an address as it is
+    filled = join_secrets(named, {**given, **without})
     return config if filled == config else filled
 
 
 def _is_for_the_same_place(name: str, plain: dict[str, Any], own: dict[str, Any]) -> bool:
     """Say whether a secret of this machine's would go where it is configured for; both configurations are without secrets."""
-    *path, leaf = name.split(".")
-    there, here = (functools.reduce(dict.__getitem__, path, values) for values in (plain, own))
+    path, _, leaf = name.rpartition(".")
+    there, here = (_value(path, values) for values in (plain, own))
     # Without an address of its own the policy's key goes to any that `evaluate.policy` names.
     has_place = name != "policy.api_key" or here["base_url"] is not None
     return has_place and all(there[setting] == here[setting] for setting in {leaf, *ADDRESSES} & here.keys())
+
+
+def _value(name: str, values: dict[str, Any]) -> Any:
+    return functools.reduce(dict.__getitem__, name.split("."), values)

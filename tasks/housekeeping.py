@@ -1,7 +1,8 @@
 """Taking away what nothing needs: checkpoints, index versions, evaluations, trainings, corpora, verdicts, results, pages, traces, runs.
 
 First a plan, then, only where it is asked for, the deed; what is in use (`retention.py`) or young stays. Before something goes, its
-manifest is written to `pruned.jsonl`, so that a lineage can still name it.
+manifest is written to `pruned.jsonl`, so that a lineage can still name it. A run goes in two steps: it is marked as deleted, as in MLflow's
+UI, where it can be restored, and is removed as many days later.
 """
 
 import os
@@ -47,7 +48,7 @@ class Item:
 
     kind: str
     """`corpora`, `indexes`, `evals`, `trainings`, `checkpoints`, `shards`, `models`, `half-written`, `verdicts`, `results`, `pages`,
-    `traces`, `runs`."""
+    `traces`, `runs`, `deleted runs`."""
     key: str
     age_days: float
     num_bytes: int = 0
@@ -86,6 +87,7 @@ def plan(config: RunConfig, rules: Rules, now: float | None = None) -> Plan:
         items += [*_copies(config, limit, now), *_collections(config, limit, now)]
     if ledger is not None:
         items += [*_traces(ledger, used, limit, now), *_runs(ledger, used, limit, now)]
+        items += [Item("deleted runs", run, (now - at) / DAY_S) for run, at in ledger.deleted() if at < limit]
     return Plan(tuple(items), used)
 
 
@@ -185,11 +187,13 @@ def carry_out(config: RunConfig, rules: Rules, now: float | None = None) -> tupl
 
 
 def _take_away(item: Item, config: RunConfig) -> None:
-    if item.kind in ("runs", "traces"):
+    if item.kind in ("runs", "deleted runs", "traces"):
         ledger = open_ledger(config)
         assert ledger is not None
         if item.kind == "runs":
             ledger.delete_run(item.key)
+        elif item.kind == "deleted runs":
+            ledger.purge(item.key)
         else:
             ledger.delete_traces(item.experiment, [item.key])
         return

@@ -31,7 +31,7 @@ def check_leftovers(facts: Facts) -> list[Finding]:
         message = f"{len(facts.abandoned)} half-written things whose writers are gone, such as {facts.abandoned[0]}"
         found.append(Finding("leftovers", "warning", message, "slmsearch doctor --fix removes them", fix="remove half-written things"))
     for path in facts.dead_records:
-        message = f"{path} says that a server runs, and its process is gone"
+        message = f"{path} is left of `slmsearch up`, and its process is gone"
         found.append(Finding("locks", "warning", message, "slmsearch doctor --fix removes it", fix="remove dead records"))
     for path in facts.dead_locks:
         message = f"training {path.name} was broken off; its lock is free and its checkpoints are kept"

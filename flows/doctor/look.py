@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 from packaging.utils import canonicalize_name
 
-from flows.api import SERVER, client_of, find_up, record_path
+from flows.api import SERVER, client_of, find_up, record_files
 from flows.doctor.facts import Facts, LastNight, Limit, Listener, Pool, PrefectFacts, Watch
 from flows.servers import answers
 from flows.settings import find_project_root, read_environment
@@ -171,10 +171,10 @@ def _staging_homes(config: RunConfig) -> list[Path]:
 
 
 def _dead_records(config: RunConfig) -> Iterator[Path]:
-    """Find records of `slmsearch up` whose server is gone."""
-    record, pointer = record_path(config), find_project_root() / POINTER
-    if record.is_file() and find_up(config) is None:
-        yield record
+    """Find records and passwords of `slmsearch up` whose server is gone."""
+    pointer = find_project_root() / POINTER
+    if find_up(config) is None:
+        yield from record_files(config)
     if pointer.is_file() and pointer.read_text(encoding="utf-8", errors="replace").startswith(POINTER_MARK):
         address = pointer.read_text(encoding="utf-8").partition('url = "')[2].partition('"')[0]
         if not answers(f"{address}/health"):

@@ -16,7 +16,7 @@ from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.learn.demonstrations import make_demonstrations
 from slmsearch.learn.encoding import Encoded
 from slmsearch.learn.sft import demonstrated, train_sft
-from slmsearch.learn.teach import model_directory
+from slmsearch.learn.teach import model_directory, writing_alone
 from slmsearch.learn.tokenizer import build_tokenizer
 
 TOKENIZER_EPISODES = 4000
@@ -110,7 +110,7 @@ def make_start(
     set_seed(config.seed)
     model = make_model(tokenizer)
     renderer = ChatRenderer(tokenizer)
-    with model_directory(out) as temporary:
+    with writing_alone(out), model_directory(out) as temporary:
         train_sft(model, tokenizer, config, temporary / "scratch", lambda: stream(renderer), on_log, even)
         shutil.rmtree(temporary / "scratch", ignore_errors=True)
         model.save_pretrained(temporary)

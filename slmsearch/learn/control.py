@@ -16,6 +16,7 @@ from slmsearch.generate.load import load_model
 from slmsearch.keys import content_key
 from slmsearch.searcher.prompt import make_prompt
 
+RECORD = "control.json"
 CONTROL_VERSION = 3
 """Raise when the same inputs would give another control."""
 
@@ -43,10 +44,17 @@ def train_control(config: RunConfig, out: Path, on_log: Callable[[int, dict[str,
     Returns:
         What `control.json` in the directory says: steps and seconds of training.
     """
-    record = out / "control.json"
-    if record.is_file():
-        facts: dict[str, Any] = json.loads(record.read_text())
-        return facts
+    from slmsearch.learn.teach import writing_alone
+
+    with writing_alone(out, waits=True):
+        try:
+            facts: dict[str, Any] = json.loads((out / RECORD).read_text())
+            return facts
+        except FileNotFoundError:
+            return _train(config, out, on_log)
+
+
+def _train(config: RunConfig, out: Path, on_log: Callable[[int, dict[str, float]], None] | None) -> dict[str, Any]:
     from slmsearch.generate.chat_renderer import ChatRenderer
     from slmsearch.learn.sft import demonstrated, train_sft
     from slmsearch.learn.teach import model_directory
@@ -62,7 +70,7 @@ def train_control(config: RunConfig, out: Path, on_log: Callable[[int, dict[str,
         shutil.rmtree(scratch, ignore_errors=True)
         model.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
-        (temporary / "control.json").write_text(json.dumps(facts) + "\n")
+        (temporary / RECORD).write_text(json.dumps(facts) + "\n")
     return facts
 
 

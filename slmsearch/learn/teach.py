@@ -9,29 +9,55 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from slmsearch.config import RunConfig, SftConfig
+from slmsearch.errors import TrainingError
 from slmsearch.generate.load import load_model, merge_adapter
 from slmsearch.learn.child import release_memory
 from slmsearch.learn.encoding import Encoded
 from slmsearch.learn.sft import train_sft
-from slmsearch.staging import seal
+from slmsearch.staging import STAGING_PREFIX, find_abandoned, seal
 
 OnLog = Callable[[int, dict[str, float]], None]
 
 
 @contextmanager
+def writing_alone(out: Path, waits: bool = False) -> Iterator[None]:
+    """Be the only process that writes a model directory.
+
+    Raises:
+        TrainingError: another one writes it, and this one does not wait.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(out.with_name(f".{out.name}.lock"))
+    try:
+        lock.acquire(timeout=-1 if waits else 0)
+    except Timeout as error:
+        raise TrainingError(f"another process is writing {out}; wait for its end, or write to another directory") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
 def model_directory(out: Path) -> Iterator[Path]:
     """Give a directory to fill; at the end it is sealed and takes the place of `out`. Nothing stays of one that was not finished."""
-    temporary = out.with_name(f".{out.name}-{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
+    for left in find_abandoned(out.parent):
+        if left.name.startswith(f"{STAGING_PREFIX}{out.name}-"):
+            shutil.rmtree(left, ignore_errors=True)
+    temporary, before = (out.with_name(f"{STAGING_PREFIX}{out.name}-{what}{os.getpid()}") for what in ("", "before-"))
     temporary.mkdir(parents=True)
     try:
         yield temporary
         seal(temporary)
-        shutil.rmtree(out, ignore_errors=True)
-        os.replace(temporary, out)
+        if out.exists():
+            out.replace(before)
+        temporary.replace(out)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        for left in (temporary, before):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def load_student(config: RunConfig) -> tuple[Any, Any]:
@@ -85,7 +111,7 @@ def teach(
         from slmsearch.learn.grpo import make_adapter_config
 
         model = get_peft_model(model, make_adapter_config(config.train.lora))
-    with model_directory(out) as temporary:
+    with writing_alone(out), model_directory(out) as temporary:
         scratch = temporary / "scratch"
         train_sft(model.train(), tokenizer, settings, scratch, stream, on_log, even, config.train.gradient_checkpointing)
         if settings.lora:

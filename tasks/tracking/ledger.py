@@ -4,6 +4,8 @@ Reading creates nothing: a store that is not there is an empty one.
 """
 
 import json
+import shutil
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,12 +13,14 @@ from typing import Any
 
 import mlflow
 from mlflow import MlflowClient
+from mlflow.entities import ViewType
 from mlflow.exceptions import MlflowException
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
 from slmsearch.config import RunConfig
 from slmsearch.errors import ModelError
 from tasks.owners import is_orphan, one_line, require_reachable
-from tasks.tracking.service import ENDED, KEY, NO_SUCH_THING, OWNER, STAGE, as_service, tracking_uri
+from tasks.tracking.service import DELETED, ENDED, KEY, NO_SUCH_THING, OWNER, SQLITE, STAGE, as_service, tracking_uri
 
 PARENT = "mlflow.parentRunId"
 PAGE = 1000
@@ -112,10 +116,11 @@ class Ledger:
         self.client.set_terminated(run_id, status=status)
         return True
 
-    def _pages(self, experiments: list[str], wanted: str = "") -> Iterator[Any]:
+    def _pages(self, experiments: list[str], wanted: str = "", view: int = ViewType.ACTIVE_ONLY) -> Iterator[Any]:
         token: str | None = None
+        newest = ["attributes.start_time DESC"]
         while experiments:
-            page = self.client.search_runs(experiments, wanted, order_by=["attributes.start_time DESC"], max_results=PAGE, page_token=token)
+            page = self.client.search_runs(experiments, wanted, view, max_results=PAGE, order_by=newest, page_token=token)
             yield from page
             token = page.token
             if not token:
@@ -169,12 +174,28 @@ class Ledger:
 
     @as_service
     def delete_run(self, run_id: str) -> None:
-        """Mark a run as deleted, as MLflow's UI does; `mlflow gc` frees its space. One that is gone already is no error."""
+        """Mark a run as deleted, as MLflow's UI does, and note when. One that is gone already is no error."""
         try:
+            self.client.set_tag(run_id, DELETED, str(int(time.time())))
             self.client.delete_run(run_id)
         except MlflowException as error:
             if error.error_code not in NO_SUCH_THING:
                 raise
+
+    @as_service
+    def deleted(self) -> list[tuple[str, float]]:
+        """Return the runs that `delete_run` has deleted and `purge` can remove, and when. On a server that is for its own `mlflow gc`."""
+        experiments = [found.experiment_id for found in self.client.search_experiments()] if self.uri.startswith(SQLITE) else []
+        runs = self._pages(experiments, f"tags.`{DELETED}` != ''", ViewType.DELETED_ONLY)
+        return [(str(run.info.run_id), float(run.data.tags[DELETED])) for run in runs]
+
+    @as_service
+    def purge(self, run_id: str) -> None:
+        """Remove a deleted run and its artifacts for good; `mlflow gc` would take with it whatever else a user has deleted."""
+        home = Path(self.client.get_run(run_id).info.artifact_uri.removeprefix("file://")).parent
+        if home.name == run_id:
+            shutil.rmtree(home, ignore_errors=True)
+        SqlAlchemyStore(self.uri, str(home.parent))._hard_delete_run(run_id)
 
     @as_service
     def traces(self, before_s: float) -> dict[str, list[tuple[str, str, float]]]:

@@ -11,12 +11,15 @@ from typing import Any, ParamSpec, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import mlflow
+from filelock import FileLock
 from mlflow.exceptions import MlflowException
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from sqlalchemy.exc import SQLAlchemyError
 
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.foreign import without_credentials
+from slmsearch.staging import staging_directory
 from tasks.owners import one_line
 
 P = ParamSpec("P")
@@ -29,8 +32,12 @@ PREFIX = "slmsearch."
 """Of all our tags."""
 KEY, STAGE, OWNER, ADAPTER_HASH, BASE_MODEL = (f"{PREFIX}{name}" for name in ("key", "stage", "owner", "adapter_hash", "base_model"))
 """Tags of runs and model versions."""
+SQLITE = "sqlite:///"
+"""How the address of a local store begins."""
 ENDED = f"{PREFIX}ended"
 """Tag of a run that did not finish: why."""
+DELETED = f"{PREFIX}deleted"
+"""Tag of a run that housekeeping has deleted: when, in seconds since the epoch."""
 FLOW_RUN = "prefect.flow_run_id"
 """Tag of a run: the flow run it records."""
 
@@ -84,4 +91,26 @@ def tracking_uri(config: RunConfig) -> str:
             unquote(parts.password or ""),
         )
         return plain
-    return uri or f"sqlite:///{Path(config.paths.mlruns_dir).resolve()}/mlflow.db"
+    return uri or f"{SQLITE}{Path(config.paths.mlruns_dir).resolve()}/mlflow.db"
+
+
+def make_store(uri: str) -> None:
+    """Make a local store where there is none, private to the user: its tables appear all at once.
+
+    MLflow makes them in hundreds of steps. A kill between two leaves what it can neither use nor mend, and two that do it at a time
+    stumble over each other.
+    """
+    path = Path(uri.removeprefix(SQLITE))
+    if not uri.startswith(SQLITE) or _is_made(path):
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{path}.lock"), staging_directory(path.parent, path.name) as staging:
+        if not _is_made(path):
+            made = staging / path.name
+            made.touch(mode=0o600)
+            SqlAlchemyStore(f"{SQLITE}{made}", str(path.parent / "artifacts")).engine.dispose()
+            made.replace(path)
+
+
+def _is_made(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0

@@ -25,13 +25,15 @@ from slmsearch.config import RunConfig
 from slmsearch.errors import ModelError, ServiceError
 from tasks.owners import is_orphan, one_line, owner_tag, require_reachable
 from tasks.traces import Span
-from tasks.tracking.service import ADAPTER_HASH, CHAMPION, ENDED, KEY, NO_SUCH_THING, OWNER, STAGE, as_service, tracking_uri
+from tasks.tracking.service import ADAPTER_HASH, CHAMPION, ENDED, KEY, NO_SUCH_THING, OWNER, STAGE, as_service, make_store, tracking_uri
 
 MAX_PARAM_CHARS = 6000
 MAX_TAG_CHARS = 5000
 PARAMS_PER_BATCH = 100
 METRICS_PER_BATCH = 1000
 TRACES_PER_LINK = 100
+TABLES = "mlflow.loggedArtifacts"
+"""Tag of a run that names its tables to MLflow's UI."""
 
 
 @functools.lru_cache(maxsize=8)
@@ -55,8 +57,7 @@ class Tracker:
             ServiceError: the store cannot be reached or read.
         """
         mlruns_dir.mkdir(parents=True, exist_ok=True)
-        if uri.startswith("sqlite:///"):
-            Path(uri.removeprefix("sqlite:///")).touch(mode=0o600)
+        make_store(uri)
         require_reachable(uri)
         mlflow.set_tracking_uri(uri)
         self.uri = uri
@@ -240,29 +241,42 @@ class Tracker:
     @as_service
     def record_table(self, run_id: str, rows: Sequence[Mapping[str, Any]], name: str) -> None:
         """Store rows as a table that MLflow's UI shows; a table of that name is left alone, for MLflow would append to it."""
-        folder = name.rpartition("/")[0]
-        if not rows or name in {item.path for item in self.client.list_artifacts(run_id, folder)}:
+        folder, told = name.rpartition("/")[0], json.loads(self.client.get_run(run_id).data.tags.get(TABLES, "[]"))
+        if not rows or any(table["path"] == name for table in told):
+            return
+        if name in {item.path for item in self.client.list_artifacts(run_id, folder)}:  # a kill came before MLflow's UI was told of it
+            self.client.set_tag(run_id, TABLES, json.dumps([*told, {"path": name, "type": "table"}]))
             return
         columns = {column: [_cell(row[column]) for row in rows] for column in rows[0]}
         self.client.log_table(run_id, columns, name)
 
     @as_service
     def record_traces(self, run_id: str, key: str, traces: Sequence[tuple[Span, Mapping[str, str]]]) -> None:
-        """Record traces and link them to the run; traces recorded before under the same key are only linked.
+        """Record traces and link them to the run; those recorded before under the same key are only linked.
 
         Args:
             run_id: run they belong to.
             key: content key of the evaluation they are a sample of.
-            traces: root span and tags of each.
+            traces: root span and tags of each; `question_id` must be among them.
         """
-        same = f"tags.eval_key = '{key}'"
-        known = self.client.search_traces(locations=[self.experiment_id], filter_string=same, include_spans=False)
-        trace_ids = [trace.info.trace_id for trace in known]
-        trace_ids = trace_ids or [self._write_trace(root, {**tags, "eval_key": key}) for root, tags in traces]
+        with self.lock:  # two runs of the same at a time must not both write them
+            known = self._traces_of(key)
+            trace_ids = [known.get(tags["question_id"]) or self._write_trace(root, {**tags, "eval_key": key}) for root, tags in traces]
         if MLFLOW_ENABLE_ASYNC_TRACE_LOGGING.get():
             mlflow.flush_trace_async_logging()
         for i in range(0, len(trace_ids), TRACES_PER_LINK):
             self.client.link_traces_to_run(trace_ids[i : i + TRACES_PER_LINK], run_id)
+
+    def _traces_of(self, key: str) -> dict[str, str]:
+        """Return the traces of an evaluation, by question."""
+        found, token = dict[str, str](), None
+        while True:
+            page = self.client.search_traces(
+                locations=[self.experiment_id], filter_string=f"tags.eval_key = '{key}'", include_spans=False, page_token=token
+            )
+            found |= {trace.info.tags.get("question_id", ""): trace.info.trace_id for trace in page}
+            if not (token := page.token):
+                return found
 
     def _write_trace(self, root: Span, tags: dict[str, str]) -> str:
         started = time.time() - root.end_s

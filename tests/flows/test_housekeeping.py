@@ -126,7 +126,11 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
     assert failed == [] and {(item.kind, item.key) for item in gone} == {(item.kind, item.key) for item in planned.items}
     assert not shard.exists() and not model.exists()
     assert not half.exists() and not (index_dir(config) / other["lineage"]["index_key"]).exists()
-    assert plan(config, RULES, LATER).items == ()
+    artifacts = Path(config.paths.mlruns_dir) / "artifacts" / evaluated["mlflow_run_id"]
+    assert artifacts.is_dir() and not named(plan(config, RULES), "deleted runs"), "they can be restored"
+    gone, failed = carry_out(config, RULES, LATER)
+    assert failed == [] and {item.kind for item in gone} == {"deleted runs"} and named(gone, "deleted runs") == named(planned, "runs")
+    assert not artifacts.exists() and plan(config, RULES, LATER).items == ()
     for kept in (champion, current):
         found = trace(config, kept["lineage"]["train_key"], again=True)
         assert found.verified is not None and found.gaps == []
@@ -193,7 +197,7 @@ def test_traces_of_evaluations_in_use_stay(history: tuple[RunConfig, list[dict[s
     root = Span("episode", "AGENT", {"question": "?"}, {"answer": "!"}, 0.0, 1.0)
     with tracker.run("traced", "key") as run_id:
         for key in (evaluated["key"], champion["lineage"]["eval_key_after"]):
-            tracker.record_traces(run_id, key, [(root, {})])
+            tracker.record_traces(run_id, key, [(root, {"question_id": "q"})])
     assert len(named(plan(config, RULES, LATER), "traces")) == 1
     carry_out(config, RULES, LATER)
     left = tracker.client.search_traces(locations=[tracker.experiment_id])

@@ -47,6 +47,9 @@ PLACES = {"judge.api_key": "judge.base_url", "policy.api_key": "policy.base_url"
           "retrieval.embedder.api_key": "retrieval.embedder.base_url", "retrieval.chroma_token": "retrieval.chroma_url",
           "sandbox.token": "sandbox.base_url"}  # fmt: skip
 """Keys, and where each is sent."""
+CHOSEN = {"judge.": ["--judge.kind=openai"], "retrieval.embedder.": ["--retrieval.embedder.kind=openai"],
+          "planner.": ["--system=planner", "--planner.worker.kind=openai"], "sandbox.": ["--searcher.programs=true"]}  # fmt: skip
+"""Beginnings of settings, and what a configuration says that reads them."""
 ADDRESSES = ("evaluate.shard_url", "tracking.uri", *PLACES.values())
 
 
@@ -59,6 +62,12 @@ def settings(name: str, password: str = MARKER) -> dict[str, str]:
 
 def given(name: str, password: str = MARKER) -> RunConfig:
     return load_config(overrides=[f"--{dotted}={value}" for dotted, value in settings(name, password).items()], environment={})
+
+
+def used(name: str, **more: str) -> RunConfig:
+    """Return a configuration that reads what is given in it."""
+    flags = [flag for beginning, flags in CHOSEN.items() if name.startswith(beginning) for flag in flags]
+    return load_config(overrides=[*flags, *(f"--{dotted}={value}" for dotted, value in (settings(name) | more).items())], environment={})
 
 
 def set_here(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
@@ -74,7 +83,7 @@ def leaf(config: RunConfig, name: str) -> Any:
 
 @pytest.mark.parametrize("name", [*sorted(secret_settings()), *ADDRESSES])
 def test_a_worker_gets_every_secret_that_was_withheld_or_refuses(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    sent = given(name)
+    sent = used(name)
     stored = json.loads(json.dumps(submitted(sent)))
     assert MARKER not in str(stored) and MASK in str(stored), "it is withheld, and that it was is said"
     received = RunConfig.model_validate(stored)
@@ -83,6 +92,13 @@ def test_a_worker_gets_every_secret_that_was_withheld_or_refuses(monkeypatch: py
     for dotted, value in settings(name).items():
         set_here(monkeypatch, dotted, value)
     assert leaf(with_own_secrets(received), name) == leaf(sent, name)
+
+
+@pytest.mark.parametrize("name", [name for name in (*sorted(secret_settings()), *ADDRESSES) if name.startswith(tuple(CHOSEN))])
+def test_a_worker_runs_without_a_secret_that_nothing_in_the_run_reads(name: str) -> None:
+    received = RunConfig.model_validate(json.loads(json.dumps(submitted(given(name)))))
+    filled = with_own_secrets(received)
+    assert leaf(filled, name) == ("http://host.example/v1" if name in ADDRESSES else None)
 
 
 @pytest.mark.parametrize("key", [f"https://host.example/{MARKER}", f"https://user:{MARKER}@host.example/{MARKER}"])
@@ -97,11 +113,7 @@ def test_no_key_is_sent_to_another_address(monkeypatch: pytest.MonkeyPatch, name
     elsewhere = load_config(overrides=[f"--{PLACES[name]}=http://evil.example/v1"], environment={})
     assert leaf(with_own_secrets(elsewhere), name) is None
     with pytest.raises(ConfigError, match="this machine has none for the same address"):
-        with_own_secrets(
-            RunConfig.model_validate(
-                submitted(load_config(overrides=[f"--{PLACES[name]}=http://evil.example/v1", f"--{name}=x"], environment={}))
-            )
-        )
+        with_own_secrets(RunConfig.model_validate(submitted(used(name, **{PLACES[name]: "http://evil.example/v1", name: "x"}))))
 
 
 def test_a_key_without_an_address_does_not_go_where_the_name_of_a_policy_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,11 @@
 """Against a real SQLite store in a temporary folder."""
 
+import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,12 +17,14 @@ import mlflow
 import pytest
 
 from flows.look import mlflow_run_url
+from flows.settings import find_project_root
 from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
 from slmsearch.errors import ServiceError
 from tasks import owners, tracking
 from tasks.owners import RUN_VARIABLE, require_reachable
 from tasks.traces import Span
 from tasks.tracking import ADAPTER_HASH, OWNER, Tracker
+from tasks.tracking.tracker import TABLES
 
 MODEL = "searcher"
 
@@ -214,7 +219,7 @@ def test_traces_hold_turns_and_tools_and_are_linked_not_repeated(tracker: Tracke
     root = Span("episode", "AGENT", {"question": "?"}, {"answer": "!"}, 0.0, 1.0, {"reward": 1.0}, (turn,))
     with tracker.run("first", "key") as first, tracker.run("second", "key") as second:
         for run_id in (first, second):
-            tracker.record_traces(run_id, "evalkey", [(root, {"outcome": "right"})])
+            tracker.record_traces(run_id, "evalkey", [(root, {"outcome": "right", "question_id": "q1"})])
     found = tracker.client.search_traces(locations=[tracker.experiment_id])
     assert len(found) == 1
     assert [(span.name, span.span_type) for span in found[0].data.spans] == [
@@ -225,6 +230,50 @@ def test_traces_hold_turns_and_tools_and_are_linked_not_repeated(tracker: Tracke
     assert found[0].info.tags["outcome"] == "right"
     for run_id in (first, second):
         assert len(tracker.client.search_traces(locations=[tracker.experiment_id], run_id=run_id)) == 1
+
+
+def test_what_a_kill_left_of_a_table_and_of_traces_is_completed(tracker: Tracker) -> None:
+    roots = [(Span("episode", "AGENT", {}, {}, 0.0, 1.0), {"question_id": f"q{number}"}) for number in range(3)]
+    with tracker.run("evaluate", "key") as run_id:
+        tracker.record_traces(run_id, "evalkey", roots[:1])
+        tracker.record_table(run_id, [{"question": "Who?"}], "eval/abc.json")
+        tracker.client.delete_tag(run_id, TABLES)
+        tracker.record_traces(run_id, "evalkey", roots)
+        tracker.record_table(run_id, [{"question": "Who?"}], "eval/abc.json")
+    found = tracker.client.search_traces(locations=[tracker.experiment_id], run_id=run_id)
+    assert sorted(trace.info.tags["question_id"] for trace in found) == ["q0", "q1", "q2"]
+    assert json.loads(tracker.client.get_run(run_id).data.tags[TABLES]) == [{"path": "eval/abc.json", "type": "table"}]
+    assert len(tracker.client.load_table(tracker.experiment_id, "eval/abc.json", [run_id])) == 1
+
+
+MAKER = """
+import sys
+from tasks.tracking import Tracker
+if len(sys.argv) > 2:
+    import os, sqlalchemy
+    left = int(sys.argv[2])
+    def kill(*_):
+        global left
+        if not (left := left - 1):
+            os.kill(os.getpid(), 9)
+    sqlalchemy.event.listen(sqlalchemy.engine.Engine, "after_cursor_execute", kill)
+Tracker("sqlite:///mlflow.db", "experiment", __import__("pathlib").Path.cwd())
+"""
+
+
+@pytest.mark.slow
+def test_a_store_is_made_whole_whoever_else_makes_it_and_whenever_its_maker_was_killed(tmp_path: Path) -> None:
+    """A kill after the 88th statement left MLflow a table too many, and of two that made the tables one failed."""
+
+    def start(*kill_after: str) -> "subprocess.Popen[bytes]":
+        environment = {**os.environ, "PYTHONPATH": str(find_project_root())}
+        return subprocess.Popen([sys.executable, "-c", MAKER, *kill_after], cwd=tmp_path, env=environment)
+
+    assert start(".", "88").wait() == -signal.SIGKILL
+    assert len(list(tmp_path.glob(".tmp-mlflow.db-*/mlflow.db"))) == 1
+    assert [process.wait() for process in [start(), start()]] == [0, 0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mlflow.db", "mlflow.db.lock"]
+    assert (tmp_path / "mlflow.db").stat().st_mode & 0o077 == 0
 
 
 def test_an_adapter_is_registered_once_under_its_hash(tracker: Tracker, tmp_path: Path) -> None:

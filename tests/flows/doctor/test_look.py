@@ -1,6 +1,5 @@
 """Looking at a real directory and a real server on a port, and mending what is safe."""
 
-import json
 import os
 import socket
 import subprocess
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.api import record_path
+from flows.api import UpRecord, page_path, password_path, record_path, write_record
 from flows.doctor import look as looking
 from flows.doctor.examine import examine
 from flows.doctor.look import look
@@ -42,17 +41,16 @@ def test_what_killed_processes_left_is_found_and_mended(config: RunConfig, isola
     broken = trainings_dir(config) / "abc"
     broken.mkdir(parents=True)
     (broken / "lock").write_text(str(pid))
-    record = record_path(config)
-    record.parent.mkdir(parents=True)
-    record.write_text(json.dumps({"pid": pid, "api": "http://127.0.0.1:9/api", "ui": "", "mlflow": ""}))
+    write_record(config, UpRecord(pid, "http://127.0.0.1:9/api", "", ""), "user:password")
+    records = (record_path(config), password_path(config), page_path(config))
     tracker = open_tracker(config)
     run = tracker.start_run("train", "key")
     tracker.set_tags(run, {OWNER: f"{socket.gethostname()} {pid} 12345"})
 
     facts = look(config)
-    assert (facts.abandoned, facts.dead_records, facts.dead_locks, facts.orphans) == ((half,), (record,), (broken,), 1)
+    assert (facts.abandoned, facts.dead_records, facts.dead_locks, facts.orphans) == ((half,), records, (broken,), 1)
     done = mend(examine(facts), facts, config)
-    assert len(done) == 3
+    assert len(done) == 5 and not any(path.exists() for path in records)
     again = look(config)
     assert (again.abandoned, again.dead_records, again.orphans) == ((), (), 0)
     assert again.dead_locks == (broken,), "a training that can go on is left alone"

@@ -2,6 +2,8 @@
 
 import json
 import random
+import subprocess
+import sys
 from collections import Counter
 from itertools import islice
 
@@ -22,6 +24,7 @@ from slmsearch.learn.cold_start import sample_own, start_cold
 from slmsearch.learn.demonstrations import TitleIndex, demonstrate, make_demonstrations
 from slmsearch.learn.encoding import IGNORED, encode_demonstration, encode_episode
 from slmsearch.learn.sft import EpisodeBatches, demonstrated, repeated
+from slmsearch.learn.teach import model_directory, writing_alone
 from slmsearch.learn.tokenizer import WHOLE, build_tokenizer
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.parsing import parse_turn
@@ -157,4 +160,26 @@ def test_sft_command_from_demonstrations(model_dir, tmp_path, lora):
     assert facts["steps"] == 2
     assert json.loads((tmp_path / "out" / "sft.json").read_text())["source"] == "demonstrations"
     make_sampler(PolicyConfig(model=str(tmp_path / "out"), device="cpu"))
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".out.lock", "out"]
+
+
+def test_of_two_that_write_one_model_the_second_is_refused(tmp_path):
+    refused = pytest.raises(TrainingError, match=r"another process is writing .*out; wait for its end")
+    with writing_alone(tmp_path / "out"), refused, writing_alone(tmp_path / "out"):
+        raise AssertionError("it is written by another")
+
+
+def test_a_model_takes_the_place_of_one_as_a_whole_and_what_was_killed_is_removed(tmp_path):
+    gone = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    for name in ("out", f".tmp-out-{gone}", f".tmp-out-before-{gone}", f".tmp-another-{gone}"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "old").touch()
+    with pytest.raises(ValueError), model_directory(tmp_path / "out"):
+        raise ValueError
+    assert (tmp_path / "out" / "old").exists()
+    with model_directory(tmp_path / "out") as directory:
+        (directory / "new").touch()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f".tmp-another-{gone}", "out"], "in a folder of the user's"
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["new", "seal.json"]
