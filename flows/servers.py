@@ -7,6 +7,7 @@ dies, so that nothing is left running after a crash. What they are for is the bu
 import base64
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ HOST = "127.0.0.1"
 WORKER = "flows.pool_worker"
 """Prefect's command with a worker that can be closed."""
 LOG_BYTES = 20_000_000
-"""A longer log is put aside when its service starts, in the place of the one before."""
+"""A longer log is put aside, in the place of the one before."""
 PR_SET_PDEATHSIG = 1
 """Option of Linux's prctl: the signal a process gets when its parent dies."""
 
@@ -49,8 +50,7 @@ def start_service(name: str, arguments: Sequence[str], log: Path, environment: M
     Call it from the main thread: the kernel ties the child to the thread that started it.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    if log.exists() and log.stat().st_size > LOG_BYTES:
-        log.replace(log.with_suffix(".old.log"))
+    put_aside(log)
     with os.fdopen(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", *arguments],
@@ -64,6 +64,15 @@ def start_service(name: str, arguments: Sequence[str], log: Path, environment: M
             umask=-1 if WORKER in arguments else 0o077,
         )
     return Service(name, process, log)
+
+
+def put_aside(log: Path) -> None:
+    """Put a long log aside and go on with an empty one; its service, which only appends, may have it open."""
+    if log.exists() and log.stat().st_size > LOG_BYTES:
+        aside = log.with_suffix(".old.log")
+        aside.touch(mode=0o600)
+        shutil.copyfile(log, aside)
+        os.truncate(log, 0)
 
 
 def _end_with_parent() -> None:

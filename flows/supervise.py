@@ -4,7 +4,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from flows.servers import Service, last_line, stop_service
+from flows.servers import Service, last_line, put_aside, stop_service
 from slmsearch.errors import ServiceError
 
 MAX_ENDS = 5
@@ -39,12 +39,13 @@ class Supervised:
         stop_service(self.service, first=first)
 
     def mend(self, say: Say) -> bool:
-        """Start it again if it has ended; return whether it had.
+        """Start it again if it has ended; return whether it had. The log of one that runs is kept short.
 
         Raises:
             ServiceError: it has ended too often, or does not start.
         """
         if self.service.is_alive:
+            put_aside(self.service.log)
             return False
         ended = f"{self.service.name} ended by itself (exit code {self.service.process.returncode})"
         self._ends = [at for at in self._ends if time.monotonic() - at < WINDOW_S] + [time.monotonic()]

@@ -13,6 +13,7 @@ import pytest
 from flows import servers
 from flows.api import UpRecord, find_up, page_path, password_for, password_path, record_path, write_record
 from flows.servers import Service, answers, start_service, stop_service, wait_until_ready
+from flows.supervise import Supervised
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.serve.ports import free_port, require_free_port
@@ -106,5 +107,19 @@ def test_a_log_is_private_and_a_long_one_is_put_aside(tmp_path: Path, monkeypatc
     for _ in range(3):
         service = start_service("a server", ["this"], log)
         service.process.wait(60)
-    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    aside = log.with_suffix(".old.log")
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (log, aside)] == [0o600] * 2
     assert sorted(path.name for path in log.parent.iterdir()) == ["server.log", "server.old.log"]
+
+
+def test_the_log_of_a_service_that_runs_for_months_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "LOG_BYTES", 100)
+    port, log = free_port(), tmp_path / "server.log"
+    service = Supervised(lambda: start_service("a server", ["http.server", str(port), "--bind", "127.0.0.1"], log))
+    wait_until_ready(service.service, f"http://127.0.0.1:{port}/", timeout_s=30)
+    while log.stat().st_size <= 100:
+        assert answers(f"http://127.0.0.1:{port}/")
+    assert not service.mend(print) and log.stat().st_size == 0 and log.with_suffix(".old.log").stat().st_size > 100
+    assert answers(f"http://127.0.0.1:{port}/")
+    service.stop()
+    assert b"\0" not in log.read_bytes() and log.read_bytes(), "it goes on at the beginning"
