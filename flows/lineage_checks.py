@@ -6,9 +6,10 @@ from pydantic import ValidationError
 
 from flows.api import client_of, find_up
 from flows.servers import answers
-from flows.settings import config_hash, loggable, read_environment
+from flows.settings import loggable, read_environment
 from slmsearch.config import RunConfig
 from slmsearch.errors import SlmSearchError
+from slmsearch.keys import content_key
 from slmsearch.lineage.graph import Step
 from slmsearch.lineage.stages import INDEX, TRAIN, following, setting_stages
 from slmsearch.lineage.verify import Change
@@ -22,11 +23,15 @@ OTHER = ("paths.", "tracking.")
 
 def recorded_config(tracked: Tracked, run: RunRecord | None) -> RunConfig | None:
     """Return the settings that a run recorded; None where it has none that can be read."""
-    values = tracked.ledger.read_json(run.id, "config.json") if run and tracked.ledger else None
+    values = _recorded_values(tracked, run)
     try:
-        return RunConfig.model_validate(values) if values else None
+        return RunConfig.read_record(values) if values else None
     except ValidationError:
         return None
+
+
+def _recorded_values(tracked: Tracked, run: RunRecord | None) -> dict[str, Any] | None:
+    return tracked.ledger.read_json(run.id, "config.json") if run and tracked.ledger else None
 
 
 def compare_settings(recorded: RunConfig, given: RunConfig) -> dict[str, Any]:
@@ -44,8 +49,8 @@ def check_settings(tracked: Tracked, run: RunRecord | None) -> list[Change]:
     recorded = run.tags.get(f"{PREFIX}config_hash") if run else None
     if not recorded:
         return []
-    config = recorded_config(tracked, run)
-    now = config_hash(config) if config else "unreadable"
+    values = _recorded_values(tracked, run)
+    now = content_key(config=values) if values else "unreadable"
     if now == recorded:
         return []
     return [Change("config", recorded, "config.json", f"is {now} now: a run of it would be another run", following("validate"))]

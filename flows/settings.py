@@ -50,6 +50,21 @@ DEV_PAGES = 10
 """Pages that `DEV=1` keeps."""
 ALLOWING = ("train.split", "evaluate.split", "train.sentinel.held_out")
 """Settings that allow something when they are named, be it with the default (`flows/preflight.py:check_splits`)."""
+GONE = {
+    "corpus.documents": "a document of more than 50 MB, or one that takes 120 s, is left out",
+    "corpus.revision": "write the commit behind the name, hub:owner/name@commit",
+    "corpus.split_seed": "it is always 0",
+    "corpus.max_question_chars": "it is always 600",
+    "corpus.max_page_chars": "it is always 400,000",
+    "retrieval.embedder.revision": "write the commit behind the name, owner/name@commit",
+    "retrieval.embedder.batch_size": "it is always 64",
+    "retrieval.hnsw_ef_construction": "it is always 100",
+    "retrieval.hnsw_max_neighbors": "it is always 16",
+    "planner.subset": "write it behind the name, hub:owner/name/subset; GSM8K's is main",
+    "planner.revision": "write the commit behind the name, hub:owner/name@commit",
+    "planner.split_seed": "it is always 0",
+}
+"""Names of settings that were, or of whole sections, and what holds instead."""
 
 
 def find_project_root() -> Path:
@@ -216,6 +231,9 @@ def _check_name(dotted: str, where: str) -> None:
     known = known_settings()
     if dotted in known:
         return
+    gone = next((GONE[name] for name in (dotted, dotted.rpartition(".")[0]) if name in GONE), None)
+    if gone:
+        raise ConfigError(f"{dotted!r} {where} is no setting any more: {gone}")
     leaf = dotted.rsplit(".", 1)[-1]
     near = difflib.get_close_matches(dotted, known, n=3, cutoff=0.75) or [name for name in known if name.rsplit(".", 1)[-1] == leaf]
     hint = f"did you mean {' or '.join(near[:3])}?" if near else "`slmsearch config` lists them all"

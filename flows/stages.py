@@ -13,7 +13,7 @@ from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.store import has_evaluation
 from slmsearch.learn.control import control_key
 from tasks.caching import fresh, retried, touches_network
-from tasks.corpus import ValidationFailed, is_remote, load_corpus_task, validate_task, validation_limits
+from tasks.corpus import ValidationFailed, is_remote, load_corpus_task, validate_task
 from tasks.environment import code_digest
 from tasks.evaluate import compare_task, evaluate_task, name_evaluation
 from tasks.index import build_index_task
@@ -50,7 +50,7 @@ def validated_corpus(run: Pipeline) -> str:
         corpus = load_corpus_task.with_options(**retried(is_remote(config.corpus)))(config)
         digest = str(corpus["digest"])
         run.know(data_digest=digest)
-        report = validate_task(digest, validation_limits(config.corpus), config.paths.data_dir, code_digest(*CORPUS_CODE), config)
+        report = validate_task(digest, config.paths.data_dir, code_digest(*CORPUS_CODE), config)
         report = {**report, "findings": [*report["findings"], *corpus["findings"]]}
         record_input(run.run_id, digest, "corpus", config)
         record_report(run_id, digest, report, config)

@@ -11,7 +11,6 @@ from slmsearch.corpus.documents.skipped import Skipped
 from slmsearch.corpus.expectations import find_skipped
 from slmsearch.corpus.store import build_corpus, read_manifest
 from slmsearch.errors import CorpusError
-from slmsearch.keys import content_key
 from tasks.caching import cached
 from tasks.places import corpora_dir
 
@@ -31,25 +30,19 @@ def load_corpus_task(config: RunConfig) -> dict[str, Any]:
 
 
 @task(name="validate", **cached("config"))
-def validate_task(digest: str, limits: str, data_dir: str, code: str, config: RunConfig) -> dict[str, Any]:
+def validate_task(digest: str, data_dir: str, code: str, config: RunConfig) -> dict[str, Any]:
     """Check a corpus with Great Expectations and return what was found.
 
     Args:
         digest: corpus.
-        limits: key of the settings that decide what is reported, as `validation_limits` gives it.
         data_dir: where the corpus lies.
         code: digest of the code that checks.
         config: run.
     """
     from slmsearch.corpus.expectations import validate_corpus
 
-    report = validate_corpus(corpora_dir(config) / digest, config.corpus)
+    report = validate_corpus(corpora_dir(config) / digest)
     return asdict(report)
-
-
-def validation_limits(config: CorpusConfig) -> str:
-    """Name the settings that decide what validation reports beside the data."""
-    return content_key(question=config.max_question_chars, page=config.max_page_chars)
 
 
 def is_remote(config: CorpusConfig) -> bool:

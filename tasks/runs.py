@@ -84,7 +84,7 @@ def load_results(run: RunFacts, config: RunConfig) -> RunResults:
     tracker, warnings = open_tracker(config), list[str]()
     summary = tracker.read_json(run.run_id, "summary.json") or {}
     settings = tracker.read_json(run.run_id, "config.json") or {}
-    decision = DecisionConfig.model_validate(settings.get("decision", {}))
+    decision = DecisionConfig.read_record(settings.get("decision", {}))
     lineage = summary.get("lineage") or {name.removeprefix(TAG): value for name, value in run.tags.items() if name.startswith(TAG)}
     directory = training_dir(config, lineage["train_key"]) if "train_key" in lineage else None
     evaluations = _load_evaluations(summary.get("evaluations") or _keys(lineage), config, warnings)

@@ -148,7 +148,7 @@ def checked_corpus(config: "RunConfig") -> tuple[str, dict[str, Any]]:
 
     skipped: list[Skipped] = []
     digest = build_corpus(config.corpus, corpora_dir(config), skipped.append)
-    report = asdict(validate_corpus(corpora_dir(config) / digest, config.corpus))
+    report = asdict(validate_corpus(corpora_dir(config) / digest))
     report["findings"] = [*report["findings"], *(asdict(finding) for finding in find_skipped(skipped))]
     return digest, {**report, "skipped": [asdict(item) for item in skipped]}
 

@@ -143,7 +143,7 @@ def build_ours(embedder: Embedder, passages: Sequence[Passage], config: Retrieva
         started, cpu = time.perf_counter(), time.process_time()
         vectors = embedder.encode([passage.text for passage in passages])
         encoded = time.perf_counter()
-        fill_collection(Path(directory) / "chroma", vector_keys(vectors), vectors, config)
+        fill_collection(Path(directory) / "chroma", vector_keys(vectors), vectors)
         build_lexical((passage.text for passage in passages), Path(directory) / "lexical")
         return Built(time.perf_counter() - started, encoded - started, time.process_time() - cpu, vectors)
 
@@ -157,7 +157,7 @@ def make_peer(config: RetrievalConfig) -> Any:
     from chromadb.utils.embedding_functions import SentenceTransformerEmbeddingFunction
 
     device = "cpu" if config.embedder.device == "auto" else config.embedder.device
-    return SentenceTransformerEmbeddingFunction(model_name=str(find_model(config.embedder.model, config.embedder.revision)), device=device)
+    return SentenceTransformerEmbeddingFunction(model_name=str(find_model(config.embedder.model)), device=device)
 
 
 def build_peer(function: Any, texts: Sequence[str]) -> Built:

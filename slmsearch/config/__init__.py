@@ -4,7 +4,7 @@ Sections are frozen; `RunConfig` holds them all and is what flows take as their 
 environment: `flows/settings.py` does.
 """
 
-from slmsearch.config.data import CorpusConfig, DocumentsConfig, EmbedderConfig, PathsConfig, RetrievalConfig, WorldConfig
+from slmsearch.config.data import CorpusConfig, EmbedderConfig, PathsConfig, RetrievalConfig, WorldConfig
 from slmsearch.config.learning import ControlConfig, LoraSection, SentinelConfig, SftConfig, TrainConfig, VllmConfig
 from slmsearch.config.measuring import DecisionConfig, EvaluateConfig, NightlyConfig, TrackingConfig
 from slmsearch.config.planning import PlannerConfig, PlanRewardConfig, PlanSftConfig, WorkerConfig
@@ -16,7 +16,6 @@ __all__ = [
     "ControlConfig",
     "CorpusConfig",
     "DecisionConfig",
-    "DocumentsConfig",
     "EmbedderConfig",
     "EvaluateConfig",
     "Fraction",

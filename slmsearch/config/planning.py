@@ -71,19 +71,14 @@ class PlannerConfig(Section):
     """The planner: its problems, its worker, its limits."""
 
     problems: str | None = None
-    """A `.jsonl` or `.parquet` file or `hub:owner/name` in GSM8K's form (`question`, `answer` with `####`); None generates some."""
-    subset: str | None = "main"
-    """Configuration of a Hub set; GSM8K's is `main`."""
-    revision: str | None = None
-    """Commit of a Hub set; None takes the newest."""
+    """A `.jsonl` or `.parquet` file or `hub:owner/name` in GSM8K's form (`question`, `answer` with `####`); None generates some.
+    `hub:owner/name/subset@commit` names a configuration of the set, and another commit than the newest."""
     generated: int = Field(default=6000, ge=60)
     """Problems generated, over all splits."""
     seed: int = 21
     """Seeds them."""
     limit: int = Field(default=0, ge=0)
     """Keep only the first problems of a source; 0 keeps all."""
-    split_seed: int = 0
-    """Seeds the 80/10/10 split."""
     max_plan_tokens: int = Field(default=200, ge=16)
     """Tokens a plan may have."""
     system_prompt: str | None = None

@@ -1,6 +1,7 @@
 """What every section is."""
 
-from typing import Annotated
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
@@ -16,3 +17,31 @@ class Section(BaseModel):
     """Base of every section: frozen, no unknown keys, docstrings of fields as their descriptions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    def key_parts(self, exclude: Collection[str] = ()) -> dict[str, Any]:
+        """Return settings and constants (`ClassVar`) as JSON values, for a content key: a setting that becomes a constant changes no key.
+
+        Args:
+            exclude: names left out.
+        """
+        parts = self.model_dump(mode="json") | {name: getattr(self, name) for name in type(self).__class_vars__}
+        parts |= {name: section.key_parts() for name in type(self).model_fields if isinstance(section := getattr(self, name), Section)}
+        return {name: value for name, value in parts.items() if name not in exclude}
+
+    @classmethod
+    def read_record(cls, values: Mapping[str, Any]) -> Self:
+        """Read what an earlier version recorded: what is no setting any more is left out.
+
+        Raises:
+            ValidationError: a value does not fit.
+        """
+        return cls.model_validate(_known(cls, values))
+
+
+def _known(section: type[Section], values: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in values.items() if name in section.model_fields}
+    for name, value in kept.items():
+        inner = section.model_fields[name].annotation
+        if isinstance(value, Mapping) and isinstance(inner, type) and issubclass(inner, Section):
+            kept[name] = _known(inner, value)
+    return kept

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from slmsearch.config import CorpusConfig
 from slmsearch.corpus.documents.skipped import ORDINARY, Skipped
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.store import read_manifest, read_pages, read_questions
@@ -20,6 +19,10 @@ from slmsearch.errors import CorpusError
 if TYPE_CHECKING:
     import pandas as pd
 
+MAX_QUESTION_CHARS = 600
+"""Longer questions are reported; the longest of a hand-written set have some 300."""
+MAX_PAGE_CHARS = 400_000
+"""Longer pages are reported: they are several documents in one, which a search cannot tell apart."""
 SAMPLE_IDS = 50
 """Failing ids kept per finding."""
 WELL_FORMED_ID = r"^[^\s\x00-\x1f\x7f]+$"
@@ -70,7 +73,7 @@ class ValidationReport:
     """Critical ones first."""
 
 
-def page_checks(config: CorpusConfig) -> tuple[Check, ...]:
+def page_checks() -> tuple[Check, ...]:
     """Return the checks on pages."""
     return (
         Check("id", "unique", "critical", "page ids occur more than once; give every page its own"),
@@ -89,11 +92,11 @@ def page_checks(config: CorpusConfig) -> tuple[Check, ...]:
         Check(
             "shared_section_ids", "at_most", "warning", "section ids equal those of another page; a `:` in page ids or headings does that"
         ),
-        Check("content_chars", "at_most", "warning", "pages are longer than corpus.max_page_chars", config.max_page_chars),
+        Check("content_chars", "at_most", "warning", f"pages are longer than {MAX_PAGE_CHARS:,} characters", MAX_PAGE_CHARS),
     )
 
 
-def question_checks(config: CorpusConfig) -> tuple[Check, ...]:
+def question_checks() -> tuple[Check, ...]:
     """Return the checks on questions."""
     return (
         Check("id", "unique", "critical", "question ids occur more than once; give every question its own"),
@@ -104,11 +107,11 @@ def question_checks(config: CorpusConfig) -> tuple[Check, ...]:
         Check("answer_missing", "at_most", "critical", "the answer does not stand in the gold section; correct section or answer"),
         Check("leaking", "at_most", "critical", "a gold page or entity is also gold in another split; build the corpus again"),
         Check("near_duplicate", "at_most", "warning", "questions use the same words as another one"),
-        Check("question_chars", "at_most", "warning", "questions are longer than corpus.max_question_chars", config.max_question_chars),
+        Check("question_chars", "at_most", "warning", f"questions are longer than {MAX_QUESTION_CHARS} characters", MAX_QUESTION_CHARS),
     )
 
 
-def validate_corpus(corpus_dir: Path, config: CorpusConfig) -> ValidationReport:
+def validate_corpus(corpus_dir: Path) -> ValidationReport:
     """Check a materialised corpus.
 
     Raises:
@@ -119,8 +122,8 @@ def validate_corpus(corpus_dir: Path, config: CorpusConfig) -> ValidationReport:
     # Double ids are a finding; a library holds the first of each.
     library = Library({page.id: page for page in reversed(pages)}.values())
     tables: dict[str, tuple[list[Row], tuple[Check, ...]]] = {
-        "pages": (page_rows(pages, library), page_checks(config)),
-        "questions": (question_rows(questions, library), question_checks(config)),
+        "pages": (page_rows(pages, library), page_checks()),
+        "questions": (question_rows(questions, library), question_checks()),
     }
     findings = [finding for table, (rows, checks) in tables.items() if rows for finding in _failed(table, rows, checks)]
     if manifest.dropped_questions:

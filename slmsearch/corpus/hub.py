@@ -5,21 +5,49 @@ Known schemas: `willcb/rare-wiki-pages` (`id, title, content`) and `willcb/wiki-
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from slmsearch.corpus.records import Row
 from slmsearch.errors import CorpusError
 
+HUB_PREFIX = "hub:"
 HUB_TIMEOUT_S = 10.0
+SUBSETS = {"openai/gsm8k": "main"}
+"""Configuration that is read of a set that has several, where its name gives none."""
 
 
-def load_hub_rows(name: str, revision: str | None, subset: str | None = None) -> Iterator[tuple[Row, str]]:
-    """Yield the rows of a data set's `train` split, and where they stand.
+@dataclass(frozen=True, slots=True)
+class HubName:
+    """Which data set, and what of it."""
+
+    name: str
+    """`owner/name`, or the path of a local folder."""
+    subset: str | None = None
+    commit: str | None = None
+
+    def find_commit(self) -> str | None:
+        """Return the commit, the newest where none was given; None where that cannot be known."""
+        return self.commit or hub_commit(self.name)
+
+
+def parse_hub_name(source: str) -> HubName:
+    """Read `hub:owner/name`, `hub:owner/name/subset`, either with `@commit`; a local folder may stand in for the name."""
+    text = source.removeprefix(HUB_PREFIX)
+    if Path(text).is_dir():
+        return HubName(text)
+    text, _, commit = text.partition("@")
+    owner, _, rest = text.partition("/")
+    name, _, subset = rest.partition("/")
+    name = f"{owner}/{name}" if rest else owner
+    return HubName(name, subset or SUBSETS.get(name), commit or None)
+
+
+def load_hub_rows(source: str) -> Iterator[tuple[Row, str]]:
+    """Yield the rows of a data set's `train` split, and where they stand; of its newest commit, or what the cache holds without a network.
 
     Args:
-        name: `owner/name`, or the path of a local folder.
-        revision: commit; None takes the newest, or what the cache holds where there is no network.
-        subset: configuration of a set that has several.
+        source: as `parse_hub_name` reads it.
 
     Raises:
         CorpusError: the set is not there, or cannot be fetched or read.
@@ -28,9 +56,10 @@ def load_hub_rows(name: str, revision: str | None, subset: str | None = None) ->
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
 
-    is_local = Path(name).is_dir()
+    hub = parse_hub_name(source)
+    name = hub.name
     try:
-        rows = load_dataset(name, None if is_local else subset, revision=None if is_local else revision or hub_commit(name), split="train")
+        rows = load_dataset(name, hub.subset, revision=hub.find_commit(), split="train")
     except (OSError, ValueError, DatasetsError, pa.ArrowException) as error:
         cause = " ".join(str(error).split())[:200]
         raise CorpusError(f"hub:{name} cannot be loaded ({cause}); check the name, go online once, or give local files") from error

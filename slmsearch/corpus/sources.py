@@ -11,7 +11,7 @@ from pathlib import Path
 
 from slmsearch.config import CorpusConfig
 from slmsearch.corpus.documents.skipped import ORDINARY, OnSkip, Skipped
-from slmsearch.corpus.hub import load_hub_rows
+from slmsearch.corpus.hub import HUB_PREFIX, load_hub_rows
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.paragraphs import place_questions, split_paragraphs
@@ -20,7 +20,6 @@ from slmsearch.corpus.records import Row, parse_page, parse_question
 from slmsearch.corpus.world import generate_world
 from slmsearch.errors import CorpusError
 
-HUB_PREFIX = "hub:"
 PARQUET_ROWS = 64
 """Read at a time: a few bytes of a Parquet file may stand for many long texts."""
 EXPANSION, LEAST_EXPANDED = 1000, 1 << 30
@@ -60,9 +59,9 @@ def _all_pages(config: CorpusConfig, on_skip: OnSkip) -> list[Page]:
     if not config.pages.startswith(HUB_PREFIX) and folder.is_dir():
         from slmsearch.corpus.documents.folder import read_folder
 
-        pages = read_folder(folder, config.documents, skipped.append)
+        pages = read_folder(folder, skipped.append)
     else:
-        pages = [parse_page(row, where) for row, where in read_rows(config.pages, config.revision)]
+        pages = [parse_page(row, where) for row, where in read_rows(config.pages)]
     if not pages:
         raise CorpusError(_say_empty(config.pages, skipped))
     for item in skipped:
@@ -83,7 +82,7 @@ def _all_questions(config: CorpusConfig, pages: list[Page]) -> list[Question]:
     if config.questions is None:
         return generate_world(config.world).questions if config.pages is None else []
     library = Library(pages)
-    rows = read_rows(config.questions, config.revision)
+    rows = read_rows(config.questions)
     questions = _numbered([(parse_question(row, where, library.sections), row.get("id") is None) for row, where in rows])
     if not questions:
         raise CorpusError(f"{config.questions} holds no questions; give rows of id, question, answer, or leave corpus.questions out")
@@ -113,19 +112,17 @@ def _limited(pages: list[Page], questions: list[Question], limit: int) -> tuple[
     return pages, [question for question in questions if question.page_ids and kept.issuperset(question.page_ids)]
 
 
-def read_rows(source: str, revision: str | None, subset: str | None = None) -> Iterator[tuple[Row, str]]:
+def read_rows(source: str) -> Iterator[tuple[Row, str]]:
     """Yield the rows of a file or a Hub data set, and where they stand.
 
     Args:
-        source: a `.jsonl` or `.parquet` file, or `hub:owner/name`.
-        revision: commit of a Hub data set; None takes the newest.
-        subset: configuration of a Hub data set that has several.
+        source: a `.jsonl` or `.parquet` file, or `hub:owner/name[/subset][@commit]`.
 
     Raises:
         CorpusError: it is missing or broken.
     """
     if source.startswith(HUB_PREFIX):
-        yield from load_hub_rows(source.removeprefix(HUB_PREFIX), revision, subset)
+        yield from load_hub_rows(source)
         return
     path = Path(source)
     if path.is_dir():

@@ -12,6 +12,8 @@ from random import Random
 from slmsearch.corpus.questions import Question
 
 SPLITS = ("train", "validation", "test")
+SPLIT_SEED = 0
+"""Seeds the splits. One for all: with another, what is compared would have been trained on what the other is tested on."""
 SHARES = {"train": 0.8, "validation": 0.1, "test": 0.1}
 GIANT_FRAC = 0.5
 """A component with more than this share of all questions is cut."""
@@ -19,7 +21,7 @@ LARGE_FRAC = 0.1
 """A component with more than this share fits only into `train`."""
 
 
-def assign_splits(questions: Sequence[Question], seed: int) -> dict[str, str]:
+def assign_splits(questions: Sequence[Question], seed: int = SPLIT_SEED) -> dict[str, str]:
     """Map question ids to `train`, `validation` or `test`, 80/10/10.
 
     Args:

@@ -20,7 +20,7 @@ from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sources import ignore, load_source
-from slmsearch.corpus.splits import SPLITS, assign_splits
+from slmsearch.corpus.splits import SPLIT_SEED, SPLITS, assign_splits
 from slmsearch.errors import CorpusError
 from slmsearch.keys import content_key, file_key
 from slmsearch.staging import publish, replace_text, staging_directory
@@ -91,7 +91,7 @@ def store_corpus(
     """Materialise pages and questions from any source and return their digest.
 
     Args:
-        config: seed of the splits, and what the manifest says of the source.
+        config: what the manifest says of the source.
         corpora_dir: parent of materialised corpora.
         load: loads them; not called where the key of `parts` is remembered and the corpus it gave is still whole.
         parts: everything that decides what `load` would give; None where that cannot be known.
@@ -106,7 +106,7 @@ def store_corpus(
         skipped += known[1]
         return known[0]
     pages, questions = load()
-    split_of = assign_splits(questions, config.split_seed)
+    split_of = assign_splits(questions)
     try:
         digest = _write(config, corpora_dir, pages, questions, split_of)
         if key:
@@ -188,13 +188,13 @@ def _write(config: CorpusConfig, corpora_dir: Path, pages: list[Page], questions
         pages_digest, questions_digest = file_key(staging / PAGES), file_key(staging / QUESTIONS)
         counts = Counter(split_of.values())
         manifest = CorpusManifest(
-            digest=_digest(pages_digest, questions_digest, config.split_seed),
+            digest=_digest(pages_digest, questions_digest, SPLIT_SEED),
             pages_digest=pages_digest,
             questions_digest=questions_digest,
             pages=len(pages),
             questions={split: counts[split] for split in SPLITS},
             dropped_questions=len(questions) - len(kept),
-            split_seed=config.split_seed,
+            split_seed=SPLIT_SEED,
             source=config.model_dump(mode="json"),
         )
         (staging / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1) + "\n", encoding="utf-8")

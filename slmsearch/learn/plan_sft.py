@@ -100,7 +100,7 @@ def read_plans(config: RunConfig, renderer: ChatRenderer) -> Iterator[Encoded]:
         CorpusError: a row lacks a configured column.
     """
     plans = config.planner.sft
-    for row, where in read_rows(plans.source, config.planner.revision):
+    for row, where in read_rows(plans.source):
         wanted = (plans.prompt_column, plans.completion_column)
         if any(not isinstance(row.get(column), str) for column in wanted):
             has = ", ".join(sorted(map(str, row)))

@@ -71,8 +71,8 @@ def _parts(config: RunConfig) -> dict[str, Any]:
     evaluated = {"split", "limit", "seed", "baselines", "policy"}
     planner = config.system == "planner"
     return {
-        VALIDATE: (_source(config), None if planner else (config.corpus.max_question_chars, config.corpus.max_page_chars)),
-        INDEX: None if planner else config.retrieval.model_dump(mode="json", exclude={"top_k": True, "embedder": {"device", "batch_size"}}),
+        VALIDATE: _source(config),
+        INDEX: None if planner else config.retrieval.model_dump(mode="json", exclude={"top_k": True, "embedder": {"device"}}),
         EVALUATE: (
             eval_sources([], "", PolicySpec("trained", config.policy), config),
             config.evaluate.model_dump(mode="json", include=evaluated),

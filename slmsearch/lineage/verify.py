@@ -108,15 +108,13 @@ def _source(graph: Graph, node: Node) -> Found:
 
 def _source_now(source: dict[str, Any], recorded: dict[str, Any]) -> dict[str, Any] | None:
     """Collect again what a source was hashed from."""
-    config = CorpusConfig.model_validate(source)
+    config = CorpusConfig.read_record(source)
     if "kind" not in recorded:
         # Another configuration may have given the same corpus: what the key holds is compared, whoever named it first.
-        return source_parts(config.model_copy(update={"split_seed": recorded["split_seed"], "limit_pages": recorded["limit_pages"]}))
-    shared = {"limit": recorded["limit"], "split_seed": recorded["split_seed"]}
+        return source_parts(config.model_copy(update={"limit_pages": recorded["limit_pages"]}))
     if config.questions is None:
-        return problems_parts(PlannerConfig(generated=recorded["count"], seed=recorded["seed"], **shared))
-    subset = {"subset": recorded["subset"]} if "subset" in recorded else {}
-    return problems_parts(PlannerConfig(problems=config.questions, revision=config.revision, **subset, **shared))
+        return problems_parts(PlannerConfig(generated=recorded["count"], seed=recorded["seed"], limit=recorded["limit"]))
+    return problems_parts(PlannerConfig(problems=config.questions, limit=recorded["limit"]))
 
 
 def _corpus(_: Graph, node: Node) -> Found:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from slmsearch.config import CorpusConfig, PlannerConfig
-from slmsearch.corpus.hub import hub_commit
+from slmsearch.corpus.hub import HUB_PREFIX, parse_hub_name
 from slmsearch.corpus.questions import Question
-from slmsearch.corpus.sources import HUB_PREFIX, read_rows
+from slmsearch.corpus.sources import read_rows
+from slmsearch.corpus.splits import SPLIT_SEED
 from slmsearch.corpus.store import store_corpus
 from slmsearch.errors import CorpusError
 from slmsearch.keys import content_key, file_key
@@ -28,7 +29,7 @@ def build_problems(config: PlannerConfig, corpora_dir: Path) -> str:
     Raises:
         CorpusError: the source is missing or broken, or the problems cannot be written.
     """
-    source = CorpusConfig(questions=config.problems, revision=config.revision, split_seed=config.split_seed)
+    source = CorpusConfig(questions=config.problems)
     return store_corpus(source, corpora_dir, lambda: ([], load_problems(config)), problems_parts(config))
 
 
@@ -40,14 +41,14 @@ def problems_key(config: PlannerConfig) -> str | None:
 
 def problems_parts(config: PlannerConfig) -> dict[str, Any] | None:
     """Collect everything that decides what a source gives; None where that cannot be known."""
-    shared = {"version": PROBLEMS_VERSION, "limit": config.limit, "split_seed": config.split_seed}
+    shared = {"version": PROBLEMS_VERSION, "limit": config.limit, "split_seed": SPLIT_SEED}
     if config.problems is None:
         return {"kind": "generated problems", "count": config.generated, "seed": config.seed, **shared}
-    name = config.problems.removeprefix(HUB_PREFIX)
-    if name != config.problems:
-        commit = config.revision or hub_commit(name)
-        return {"kind": "problems", "hub": name, "subset": config.subset, "commit": commit, **shared} if commit else None
-    path = Path(name)
+    if config.problems.startswith(HUB_PREFIX):
+        hub = parse_hub_name(config.problems)
+        commit = hub.find_commit()
+        return {"kind": "problems", "hub": hub.name, "subset": hub.subset, "commit": commit, **shared} if commit else None
+    path = Path(config.problems)
     return {"kind": "problems", "file": file_key(path), "suffix": path.suffix, **shared} if path.is_file() else None
 
 
@@ -60,7 +61,7 @@ def load_problems(config: PlannerConfig) -> list[Question]:
     if config.problems is None:
         found = list(_generated(config.seed, config.generated))
     else:
-        rows = read_rows(config.problems, config.revision, config.subset)
+        rows = read_rows(config.problems)
         found = [parse_problem(row, where, number) for number, (row, where) in enumerate(rows)]
     if not found:
         raise CorpusError(f"{config.problems} holds no problem; give rows of question and answer (ending in `#### N`)")

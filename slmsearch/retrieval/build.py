@@ -20,7 +20,15 @@ from slmsearch.corpus.store import read_manifest, read_pages
 from slmsearch.errors import IndexUnusableError
 from slmsearch.foreign import without_credentials
 from slmsearch.retrieval import versions
-from slmsearch.retrieval.chroma import Place, Server, fill_collection, update_collection, verify_collection
+from slmsearch.retrieval.chroma import (
+    HNSW_EF_CONSTRUCTION,
+    HNSW_MAX_NEIGHBORS,
+    Place,
+    Server,
+    fill_collection,
+    update_collection,
+    verify_collection,
+)
 from slmsearch.retrieval.embed import Embedder, Progress, Vectors
 from slmsearch.retrieval.embedders import load_embedder
 from slmsearch.retrieval.lexical import LEXICAL_VERSION, build_lexical
@@ -52,7 +60,7 @@ def index_key(pages_digest: str, config: RetrievalConfig, embedder: Embedder | N
     """
     embedder = embedder or load_embedder(config.embedder)
     made_by = {"chunker": CHUNKER_VERSION, "max_chars": config.max_passage_chars, "lexical": LEXICAL_VERSION}
-    hnsw = {"ef_construction": config.hnsw_ef_construction, "max_neighbors": config.hnsw_max_neighbors}
+    hnsw = {"ef_construction": HNSW_EF_CONSTRUCTION, "max_neighbors": HNSW_MAX_NEIGHBORS}
     return versions.version_key(pages_digest, embedder.id, embedder.revision, made_by, hnsw)
 
 
@@ -130,8 +138,8 @@ def _build_version(
             pages=len(library),
             passages=len(passages),
             max_passage_chars=config.max_passage_chars,
-            hnsw_ef_construction=config.hnsw_ef_construction,
-            hnsw_max_neighbors=config.hnsw_max_neighbors,
+            hnsw_ef_construction=HNSW_EF_CONSTRUCTION,
+            hnsw_max_neighbors=HNSW_MAX_NEIGHBORS,
             chunker_version=CHUNKER_VERSION,
             lexical_version=LEXICAL_VERSION,
             embedded=embedded,
@@ -167,7 +175,7 @@ def _store_vectors(
     for version in earlier if len(held) >= UPDATE_FROM else ():
         kept = np.unique(versions.read_keys(target.parent / version.key)[1])
         gone, new = np.setdiff1d(kept, held, assume_unique=True), np.setdiff1d(held, kept, assume_unique=True)
-        same_graph = (version.hnsw_ef_construction, version.hnsw_max_neighbors) == (config.hnsw_ef_construction, config.hnsw_max_neighbors)
+        same_graph = (version.hnsw_ef_construction, version.hnsw_max_neighbors) == (HNSW_EF_CONSTRUCTION, HNSW_MAX_NEIGHBORS)
         stale = version.stale + len(gone)
         close = len(gone) + len(new) <= MAX_CHANGED * len(held) and stale <= MAX_STALE * len(held)
         whole = versions.find_graph_damage(target.parent / version.key) is None
@@ -175,7 +183,7 @@ def _store_vectors(
             shutil.copytree(target.parent / version.key / versions.CHROMA, place)
             update_collection(place, keys, vectors, kept)
             return version.key, stale
-    fill_collection(place, keys, vectors, config)
+    fill_collection(place, keys, vectors)
     return None, 0
 
 

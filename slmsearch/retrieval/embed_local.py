@@ -37,7 +37,7 @@ class LocalEmbedder(RememberingEmbedder):
     def __init__(self, config: EmbedderConfig) -> None:
         super().__init__()
         self._config = config
-        self._path = find_model(config.model, config.revision)
+        self._path = find_model(config.model)
         self.id = hub_name(config.model)
         self.precision = choose_precision(config)
         self.revision = mark_revision(weights_digest(self._path), self.precision)
@@ -60,7 +60,7 @@ class LocalEmbedder(RememberingEmbedder):
         if self._passages is None:
             from slmsearch.retrieval.embed_passages import PassageEncoder
 
-            self._passages = PassageEncoder(self._loaded(), self.precision, self._config.batch_size)
+            self._passages = PassageEncoder(self._loaded(), self.precision)
         self._passages.encode([valid_text(text) for text in texts], out, progress)
 
     def _encode_new_queries(self, texts: Sequence[str]) -> Vectors:
@@ -107,11 +107,14 @@ class LocalEmbedder(RememberingEmbedder):
 
 
 def hub_name(model: str) -> str:
-    """Return the full name of a Hub model: one without an owner belongs to sentence-transformers."""
-    return model if "/" in model or Path(model).is_dir() else f"sentence-transformers/{model}"
+    """Return the full name of a Hub model without a commit: one without an owner belongs to sentence-transformers."""
+    if Path(model).is_dir():
+        return model
+    model = model.partition("@")[0]
+    return model if "/" in model else f"sentence-transformers/{model}"
 
 
-def find_model(model: str, revision: str | None) -> Path:
+def find_model(model: str) -> Path:
     """Return the directory of a model, downloading it only if it is nowhere on this machine.
 
     Raises:
@@ -119,7 +122,8 @@ def find_model(model: str, revision: str | None) -> Path:
     """
     if Path(model).is_dir():
         return Path(model)
-    name = hub_name(model)
+    model, _, commit = model.partition("@")
+    name, revision = hub_name(model), commit or None
     if cached := _cached(name, revision):
         return cached
     if name == MINILM and revision is None and (packaged := _packaged()):

@@ -14,6 +14,8 @@ from slmsearch.foreign import without_credentials
 from slmsearch.retrieval.embed import Progress, RememberingEmbedder, Vectors, valid_text
 
 TIMEOUT_S = 60.0
+TEXTS_TOGETHER = 64
+"""Texts of a request while an index is built; enough to keep a server busy, and few enough for its time limit."""
 
 
 class ServedEmbedder(RememberingEmbedder):
@@ -27,7 +29,7 @@ class ServedEmbedder(RememberingEmbedder):
         self._url = embeddings_url(config.base_url)
         self._dimension = 0
         self.id = f"openai:{config.model}"
-        self.revision = config.revision or "unversioned"
+        self.revision = "unversioned"
 
     @property
     def dimension(self) -> int:
@@ -37,11 +39,11 @@ class ServedEmbedder(RememberingEmbedder):
         return self._dimension
 
     def encode(self, texts: Sequence[str], progress: Progress | None = None) -> Vectors:
-        """Encode passages, `batch_size` a request."""
+        """Encode passages, `TEXTS_TOGETHER` a request."""
         texts = [valid_text(text) for text in texts]
         parts: list[Vectors] = [np.zeros((0, self.dimension), dtype=np.float32)]
-        for start in range(0, len(texts), self._config.batch_size):
-            batch = texts[start : start + self._config.batch_size]
+        for start in range(0, len(texts), TEXTS_TOGETHER):
+            batch = texts[start : start + TEXTS_TOGETHER]
             parts.append(self._request(batch))
             if progress:
                 progress(start + len(batch), len(texts))

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from flows.settings import find_project_root, load_config, loggable, masked, read_environment, recordable
+from flows.settings import GONE, find_project_root, known_settings, load_config, loggable, masked, read_environment, recordable
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
 
@@ -64,6 +64,9 @@ def test_dotenv_is_read_and_the_environment_wins(tmp_path: Path, monkeypatch: py
         ([], {"SLMSEARCH_TRAIN__STEPZ": "3"}, "SLMSEARCH_TRAIN__STEPZ"),
         ([], {"SLMSEARCH_NONSENSE": "3"}, "slmsearch config"),
         (["--train.steps", "many"], {}, "train.steps"),
+        (["--corpus.split_seed", "3"], {}, "no setting any more: it is always 0"),
+        (["--corpus.documents.timeout_s", "3"], {}, "50 MB"),
+        ([], {"SLMSEARCH_PLANNER__SUBSET": "main"}, "hub:owner/name/subset"),
         (["--train.steps", "-1"], {}, "greater than or equal to 0"),
     ],
 )
@@ -84,6 +87,7 @@ def test_what_is_unknown_or_does_not_fit_is_named_in_one_line(overrides: list[st
         ("train: !!python/object/apply:os.system [true]", "could not determine a constructor"),
         ("- 1", "sections"),
         ("trian: {steps: 1}", "trian"),
+        ("corpus: {documents: {timeout_s: 3}}", "120 s"),
     ],
 )
 def test_a_broken_file_is_named(tmp_path: Path, text: str, named: str) -> None:
@@ -141,6 +145,13 @@ def test_what_was_recorded_can_be_read_back(tmp_path: Path) -> None:
     config = load_config(overrides=["--train.steps", "3", "--evaluate.baselines", "random"], environment={}, root=tmp_path)
     file = write(tmp_path / "recorded.yaml", json.dumps(recordable(config)))
     assert load_config([file], environment={}, root=tmp_path) == config
+
+
+def test_what_is_no_setting_any_more_is_none_and_an_old_record_is_read_without_it() -> None:
+    assert not GONE.keys() & known_settings().keys()
+    old = {"corpus": {"split_seed": 0, "documents": {"timeout_s": 120.0}, "limit_pages": 3}, "train": {"steps": 7, "lora": {"r": 4}}}
+    config = RunConfig.read_record(old)
+    assert (config.corpus.limit_pages, config.train.steps, config.train.lora.r) == (3, 7, 4)
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)

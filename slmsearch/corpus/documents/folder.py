@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from slmsearch.config import DocumentsConfig
 from slmsearch.corpus.documents.processes import ReadingProcess
 from slmsearch.corpus.documents.reader import HTML, MARKDOWN, MAX_CHARS, PDF, SUFFIXES, Document, convert_text, read_inside
 from slmsearch.corpus.documents.skipped import NotTakenError, OnSkip, Reason, Skipped, printable
@@ -21,6 +20,10 @@ from slmsearch.corpus.pages import Page
 from slmsearch.corpus.sections import split_sections
 from slmsearch.errors import CorpusError
 
+MAX_FILE_MB = 50.0
+"""Larger files are not opened; in millions of bytes. No document read so far came near it."""
+TIMEOUT_S = 120.0
+"""Time one document may take; a PDF of a thousand pages takes about a minute."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 
 
@@ -36,13 +39,13 @@ class Entry:
     detail: str = ""
 
 
-def list_folder(folder: Path, config: DocumentsConfig) -> list[Entry]:
+def list_folder(folder: Path) -> list[Entry]:
     """List everything in a folder by path; links to folders and hidden folders are entries, but not entered."""
-    found = list(_walk(folder, folder, config.max_file_mb * 1_000_000))
+    found = list(_walk(folder, folder))
     return sorted(found, key=lambda entry: entry.place)
 
 
-def _walk(folder: Path, root: Path, max_bytes: float) -> Iterator[Entry]:
+def _walk(folder: Path, root: Path) -> Iterator[Entry]:
     waiting = [folder]
     while waiting:
         here = waiting.pop()
@@ -56,14 +59,14 @@ def _walk(folder: Path, root: Path, max_bytes: float) -> Iterator[Entry]:
             continue
         for name in names:
             path = here / name
-            entry = _entry(path, root, max_bytes)
+            entry = _entry(path, root)
             if entry is None:
                 waiting.append(path)
             else:
                 yield entry
 
 
-def _entry(path: Path, root: Path, max_bytes: float) -> Entry | None:
+def _entry(path: Path, root: Path) -> Entry | None:
     """Look at a path; None for a folder to enter."""
     place = path.relative_to(root).as_posix()
     if path.name.startswith("."):
@@ -83,7 +86,7 @@ def _entry(path: Path, root: Path, max_bytes: float) -> Entry | None:
         return Entry(path, place, Reason.SPECIAL)
     if not status.st_size:
         return Entry(path, place, Reason.EMPTY)
-    if status.st_size > max_bytes:
+    if status.st_size > MAX_FILE_MB * 1_000_000:
         return Entry(path, place, Reason.LARGE, f"{status.st_size / 1_000_000:.1f} MB")
     return Entry(path, place)
 
@@ -94,21 +97,20 @@ def _leads_inside(link: Path, root: Path) -> bool:
     return target.is_relative_to(inside) and not any(part.startswith(".") for part in target.relative_to(inside).parts)
 
 
-def read_folder(folder: Path, config: DocumentsConfig, on_skip: OnSkip) -> list[Page]:
+def read_folder(folder: Path, on_skip: OnSkip) -> list[Page]:
     """Read the documents of a folder.
 
     Args:
         folder: its hidden files and folders are left out.
-        config: limits.
         on_skip: told of everything that is not taken, in the order of paths.
 
     Raises:
         CorpusError: the folder itself cannot be read.
     """
-    entries = list_folder(folder, config)
+    entries = list_folder(folder)
     ids = make_ids([entry.place for entry in entries if entry.reason is None])
     pages = []
-    with ReadingProcess(config.timeout_s) as process:
+    with ReadingProcess(TIMEOUT_S) as process:
         for entry in entries:
             try:
                 if entry.reason is not None:

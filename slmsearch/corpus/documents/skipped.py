@@ -15,7 +15,7 @@ class Reason(StrEnum):
     BROKEN_LINK = "a broken link"
     SPECIAL = "neither file nor folder"
     UNREADABLE = "unreadable; check permissions"
-    LARGE = "larger than corpus.documents.max_file_mb"
+    LARGE = "larger than 50 MB"
     LONG = "too much text for one page; split it"
     EMPTY = "empty"
     BINARY = "not what the suffix says"
@@ -23,7 +23,7 @@ class Reason(StrEnum):
     ENCRYPTED = "encrypted; save it without a password"
     BROKEN = "broken"
     NESTED = "nested too deeply"
-    SLOW = "not read within corpus.documents.timeout_s"
+    SLOW = "not read within 120 s"
     MEMORY = "needs too much memory to read"
     CRASHED = "crashed its reader"
 

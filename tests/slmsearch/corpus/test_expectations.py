@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from slmsearch.config import CorpusConfig, WorldConfig
+from slmsearch.corpus import expectations
 from slmsearch.corpus.expectations import Finding, ValidationReport, validate_corpus
 from slmsearch.corpus.store import build_corpus
 from slmsearch.corpus.tables import holds_answer
@@ -44,11 +45,11 @@ def validate(directory: Path, pages: list[dict[str, Any]], questions: list[dict[
         "source": {},
     }
     (directory / "manifest.json").write_text(json.dumps(manifest))
-    return validate_corpus(directory, CorpusConfig(**config))
+    return validate_corpus(directory)
 
 
 def test_a_generated_world_has_no_findings_that_stop(sound: Path):
-    report = validate_corpus(sound, CorpusConfig())
+    report = validate_corpus(sound)
     assert report.ok
     assert [finding for finding in report.findings if finding.severity == "critical"] == []
     assert report.counts["pages"] == 60 and report.counts["sections"] > 180 and report.counts["questions"] == 240
@@ -149,8 +150,10 @@ def test_the_rows_the_faults_are_sown_into_are_sound(tmp_path: Path):
     assert validate(tmp_path / "c", PAGES, []).ok
 
 
-def test_length_bounds_are_settings(tmp_path: Path):
-    report = validate(tmp_path / "c", PAGES, QUESTIONS, max_page_chars=20, max_question_chars=10)
+def test_long_pages_and_questions_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(expectations, "MAX_PAGE_CHARS", 20)
+    monkeypatch.setattr(expectations, "MAX_QUESTION_CHARS", 10)
+    report = validate(tmp_path / "c", PAGES, QUESTIONS)
     assert {(f.table, f.column, f.severity, f.failed) for f in report.findings} == {
         ("pages", "content_chars", "warning", 3),
         ("questions", "question_chars", "warning", 3),
@@ -190,7 +193,7 @@ def test_questions_left_out_by_the_split_are_reported(tmp_path: Path):
     asked = [{"id": f"q{n}", "question": f"Which {n}?", "answer": "x", "page_ids": [f"p{n}", f"p{n + 1}"]} for n in range(60)]
     write(tmp_path / "q.jsonl", asked)
     config = CorpusConfig(pages=str(tmp_path / "p.jsonl"), questions=str(tmp_path / "q.jsonl"))
-    report = validate_corpus(tmp_path / build_corpus(config, tmp_path), config)
+    report = validate_corpus(tmp_path / build_corpus(config, tmp_path))
     (finding,) = report.findings
     assert (finding.severity, finding.expectation) == ("warning", "split_by_page")
     assert 0 < finding.failed < 20
@@ -198,7 +201,7 @@ def test_questions_left_out_by_the_split_are_reported(tmp_path: Path):
 
 def test_a_corpus_that_is_not_there_is_an_error(tmp_path: Path):
     with pytest.raises(CorpusError, match="holds no complete corpus"):
-        validate_corpus(tmp_path / "absent", CorpusConfig())
+        validate_corpus(tmp_path / "absent")
 
 
 @pytest.mark.parametrize(

@@ -35,25 +35,20 @@ def test_the_second_time_nothing_is_generated(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(store, "load_source", refuse)
     assert build_corpus(SMALL, tmp_path) == digest
-    # Limits of validation do not change the corpus.
-    assert build_corpus(SMALL.model_copy(update={"max_page_chars": 10}), tmp_path) == digest
     with pytest.raises(AssertionError):
-        build_corpus(SMALL.model_copy(update={"split_seed": 1}), tmp_path)
+        build_corpus(SMALL.model_copy(update={"limit_pages": 50}), tmp_path)
 
 
-def test_the_digest_follows_content_split_and_limit(tmp_path: Path):
+def test_the_digest_follows_content_and_limit(tmp_path: Path):
     digests = {
         build_corpus(config, tmp_path)
         for config in (
             SMALL,
-            SMALL.model_copy(update={"split_seed": 1}),
             SMALL.model_copy(update={"limit_pages": 10}),
             SMALL.model_copy(update={"world": WorldConfig(pages=60, seed=4)}),
         )
     }
-    assert len(digests) == 4
-    pages_digests = {read_manifest(tmp_path / digest).pages_digest for digest in digests}
-    assert len(pages_digests) == 3, "another split leaves the pages as they are"
+    assert len(digests) == 3
 
 
 def test_a_changed_file_gives_another_corpus(tmp_path: Path):

@@ -64,18 +64,16 @@ def test_a_complete_version_is_not_built_again(corpus_dir: Path, index_dir: Path
     assert current_key(index_dir) == key
 
 
-def test_the_key_follows_pages_chunking_hnsw_and_embedder(config: RetrievalConfig, embedder: Any):
+def test_the_key_follows_pages_chunking_and_embedder(config: RetrievalConfig, embedder: Any):
     other = type(embedder)(dimension=16)
     keys = {
         index_key("pages", config, embedder),
         index_key("other pages", config, embedder),
         index_key("pages", config.model_copy(update={"max_passage_chars": 500}), embedder),
-        index_key("pages", config.model_copy(update={"hnsw_ef_construction": 150}), embedder),
-        index_key("pages", config.model_copy(update={"hnsw_max_neighbors": 8}), embedder),
         index_key("pages", config, other),
         index_key("pages", config, type(embedder)(name="another")),
     }
-    assert len(keys) == 7
+    assert len(keys) == 5
     # How many pages a search returns changes nothing in the index.
     assert index_key("pages", config.model_copy(update={"top_k": 9}), embedder) in keys
 

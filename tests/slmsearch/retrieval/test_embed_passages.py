@@ -1,5 +1,6 @@
 """Passages are encoded together by their number of tokens, and come out the same whatever is beside them."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,9 +22,11 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])
-def minilm(request: pytest.FixtureRequest) -> LocalEmbedder:
+def minilm(request: pytest.FixtureRequest) -> Iterator[LocalEmbedder]:
     # 256 tokens together: the same code in shapes that take a test less time.
-    return LocalEmbedder(EmbedderConfig(device="cpu", precision=request.param, batch_size=8))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(embed_passages, "TOKENS_TOGETHER", 256)
+        yield LocalEmbedder(EmbedderConfig(device="cpu", precision=request.param))
 
 
 def test_a_passage_is_encoded_to_the_same_bits_in_any_company(minilm: LocalEmbedder, monkeypatch: pytest.MonkeyPatch):
@@ -57,7 +60,8 @@ def test_vectors_go_where_the_caller_wants_them(minilm: LocalEmbedder, tmp_path:
     assert minilm.encode([]).shape == (0, 384)
 
 
-def test_a_model_with_prompts_is_left_to_the_library():
+def test_a_model_with_prompts_is_left_to_the_library(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(embed_passages, "TEXTS_TOGETHER", 2)
     asked: list[Any] = []
 
     def encode_document(texts: list[str], **settings: Any) -> Any:
@@ -68,7 +72,7 @@ def test_a_model_with_prompts_is_left_to_the_library():
         prompts={"query": "", "document": "passage: "}, tokenizer=None, device=SimpleNamespace(type="cpu"), encode_document=encode_document
     )
     out = np.zeros((3, 2), dtype=np.float32)
-    PassageEncoder(model, "float32", 2).encode(["a", "ccc", "bb"], out)
+    PassageEncoder(model, "float32").encode(["a", "ccc", "bb"], out)
     assert asked == [["ccc", "bb"], ["a"]]
     assert out[:, 0].tolist() == [1, 3, 2]
 

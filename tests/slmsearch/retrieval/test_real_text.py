@@ -21,7 +21,7 @@ def pack(limit_pages: int = 0) -> CorpusConfig:
 
 def test_the_whole_pack_validates(tmp_path: Path):
     directory = tmp_path / build_corpus(pack(), tmp_path)
-    report = validate_corpus(directory, pack())
+    report = validate_corpus(directory)
     assert [finding for finding in report.findings if finding.severity == "critical"] == []
     assert (report.counts["pages"], report.counts["questions"]) == (44, 3000)
     counts = read_manifest(directory).questions

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slmsearch.config import RetrievalConfig
 from slmsearch.retrieval.chroma import fill_collection, opened_collection
 
 
@@ -19,7 +18,7 @@ def test_the_client_is_opened_without_telemetry(tmp_path: Path, monkeypatch: pyt
     opened: list[Any] = []
     make = chromadb.PersistentClient
     monkeypatch.setattr(chromadb, "PersistentClient", lambda **options: opened.append(make(**options)) or opened[-1])
-    fill_collection(tmp_path, np.ones(1, dtype=np.uint64), np.ones((1, 4), dtype=np.float32), RetrievalConfig())
+    fill_collection(tmp_path, np.ones(1, dtype=np.uint64), np.ones((1, 4), dtype=np.float32))
     with opened_collection(tmp_path):
         pass
     assert len(opened) == 2

@@ -7,7 +7,6 @@ from pathlib import Path
 from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
-from slmsearch.config import DocumentsConfig
 from slmsearch.corpus.documents.folder import read_folder
 from slmsearch.corpus.documents.skipped import Skipped
 from slmsearch.corpus.pages import Page
@@ -36,9 +35,9 @@ def make_pdf(pages: Sequence[str], outline: Sequence[tuple[str, int]] = (), titl
     return out.getvalue()
 
 
-def read(folder: Path, **limits: float) -> tuple[dict[str, Page], list[Skipped]]:
+def read(folder: Path) -> tuple[dict[str, Page], list[Skipped]]:
     """Read a folder; pages by id, and what was skipped."""
     skipped: list[Skipped] = []
-    pages = read_folder(folder, DocumentsConfig(**limits), skipped.append)
+    pages = read_folder(folder, skipped.append)
     assert len({page.id for page in pages}) == len(pages)
     return {page.id: page for page in pages}, skipped

@@ -37,7 +37,7 @@ def test_all_formats_together(tmp_path: Path):
     assert skipped == []
 
 
-def test_everything_not_taken_is_named_with_its_reason(tmp_path: Path):
+def test_everything_not_taken_is_named_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "good.md").write_text("# Good")
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "x.md").write_text("x")
@@ -52,7 +52,8 @@ def test_everything_not_taken_is_named_with_its_reason(tmp_path: Path):
     (tmp_path / "gone.md").symlink_to(tmp_path / "nothing.md")
     (tmp_path / "loop").symlink_to(tmp_path)
     os.mkfifo(tmp_path / "pipe.txt")
-    pages, skipped = read(tmp_path, max_file_mb=0.1)
+    monkeypatch.setattr(module, "MAX_FILE_MB", 0.1)
+    pages, skipped = read(tmp_path)
     assert list(pages) == ["good"]
     assert {item.path: item.reason for item in skipped} == {
         ".git": Reason.HIDDEN, "binary.txt": Reason.BINARY, "cut.pdf": Reason.BROKEN, "empty.md": Reason.EMPTY,
