@@ -93,7 +93,7 @@ def tools_opener(config: RunConfig) -> Callable[[Ground], Tools]:
         shown = {
             "retrieval": config.retrieval.model_copy(update={"top_k": ground.top_k}),
             # The tools themselves run no programs.
-            "searcher": config.searcher.model_copy(update={"max_section_chars": ground.max_section_chars, "programs": False}),
+            "searcher": config.searcher.model_copy(update={"programs": False}),
         }
         opened = open_ground(data_dir / "corpora", ground.corpus, data_dir / "index", ground.index, config.model_copy(update=shown))
         opened.toolbox.index.search(["setup"], 1)  # loads the embedder, which is not the first program's time

@@ -96,7 +96,7 @@ def check_corpus_tools(session: Session) -> list[Any]:
 
     config = small_world(session.config)
     opened = make_ground(config)
-    ground = Ground(opened.corpus_digest, opened.index_key, config.retrieval.top_k, config.searcher.max_section_chars)
+    ground = Ground(opened.corpus_digest, opened.index_key, config.retrieval.top_k)
     with some_sandbox(session.config, session.say) as address:
         return check_tools(with_token(config).model_copy(update={"base_url": address}), ground, opened.toolbox)
 

@@ -47,7 +47,7 @@ def run_sandbox(config: SandboxConfig, ground: Ground, programs: int, clients: i
     pages = list(toolbox.library.pages())
     chosen = pages[:: max(1, len(pages) // PAGES)][:PAGES]
     texts = [PROGRAM.format(title=page.title) for page in chosen]
-    tools = sessions.Ground(ground.corpus_digest, ground.index_key, toolbox.top_k, toolbox.max_section_chars)
+    tools = sessions.Ground(ground.corpus_digest, ground.index_key, toolbox.top_k)
     callers = [SandboxClient(config, tools) for _ in range(clients)]
     say(f"warming up with {len(texts)} programs")
     for text in texts:

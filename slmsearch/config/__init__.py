@@ -8,7 +8,16 @@ from slmsearch.config.data import CorpusConfig, EmbedderConfig, PathsConfig, Ret
 from slmsearch.config.learning import ControlConfig, LoraSection, SentinelConfig, SftConfig, TrainConfig, VllmConfig
 from slmsearch.config.measuring import DecisionConfig, EvaluateConfig, NightlyConfig, TrackingConfig
 from slmsearch.config.planning import PlannerConfig, PlanRewardConfig, PlanSftConfig, WorkerConfig
-from slmsearch.config.playing import JudgeConfig, PolicyConfig, ProgramLimits, QualifyConfig, RewardConfig, SandboxConfig, SearcherConfig
+from slmsearch.config.playing import (
+    JudgeConfig,
+    LimitsConfig,
+    PolicyConfig,
+    ProgramLimits,
+    QualifyConfig,
+    RewardConfig,
+    SandboxConfig,
+    SearcherConfig,
+)
 from slmsearch.config.run import RunConfig
 from slmsearch.config.sections import Fraction, Section
 
@@ -20,6 +29,7 @@ __all__ = [
     "EvaluateConfig",
     "Fraction",
     "JudgeConfig",
+    "LimitsConfig",
     "LoraSection",
     "NightlyConfig",
     "PathsConfig",

@@ -1,6 +1,6 @@
 """Playing and judging an episode."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, SecretStr
 
@@ -27,10 +27,11 @@ class SearcherConfig(Section):
     """Tokens one assistant message may have."""
     max_episode_tokens: int = Field(default=448, ge=16)
     """Tokens after the prompt, tool results included."""
-    max_seconds: float = Field(default=0.0, ge=0)
-    """Wall time of a batch of episodes; 0 sets no limit."""
-    max_section_chars: int = Field(default=1500, ge=100)
-    """A longer section, or list of a page's sections, is shown in pages of this size: `section_id#2` is the second."""
+    max_seconds: ClassVar[float] = 0.0
+    """No limit of time: the same question would end otherwise on another machine."""
+    max_section_chars: ClassVar[int] = 1500
+    """A longer section, or list of a page's sections, is shown in pages of this size: `section_id#2` is the second. A page of some 400
+    tokens leaves room for the next turn in the smallest episode that is of use."""
     section_hints: bool = False
     """A search also shows each page's best section, `page_id: title (section_id)`: a turn less for a model that uses it."""
     system_prompt: str | None = None
@@ -44,15 +45,20 @@ class SearcherConfig(Section):
     """The model may also write a Python program in `<code>`, which runs in the sandbox; raise `max_turn_tokens` with it."""
 
 
-class ProgramLimits(Section):
+class LimitsConfig(Section):
     """What one program may take; a program that wants more is stopped, which it sees as its result."""
 
     wall_s: float = Field(default=5.0, gt=0, le=600)
-    """Seconds until it is stopped; the time that tools take is not counted, up to `sandbox.timeout_s` for both."""
-    cpu_s: int = Field(default=5, ge=1, le=600)
-    """Seconds of CPU, those of starting the interpreter included."""
+    """Seconds until it is stopped; the time that tools take is not counted, up to a minute for both."""
     memory_mb: int = Field(default=256, ge=64)
     """Address space of the interpreter in MiB; its memory cgroup, where there is one, has the same limit."""
+
+
+class ProgramLimits(LimitsConfig):
+    """All limits of a program: the settings, and those that fit every program that asks tools and prints a result."""
+
+    cpu_s: int = Field(default=5, ge=1, le=600)
+    """Seconds of CPU, those of starting the interpreter included."""
     calls: int = Field(default=32, ge=0)
     """Tool calls."""
     output_chars: int = Field(default=4000, ge=1)
@@ -72,19 +78,15 @@ class SandboxConfig(Section):
     """Address of the server; None: this machine, `port`."""
     token: SecretStr | None = None
     """What the server asks of its clients; None: what the file `sandbox/token` in `paths.data_dir` holds, which the first of them makes."""
-    warm: int = Field(default=6, ge=1, le=64)
-    """Interpreters that wait, started, inside their sandbox."""
-    concurrency: int = Field(default=4, ge=1, le=64)
-    """Programs that run at the same time."""
-    timeout_s: float = Field(default=60.0, gt=0)
+    concurrency: ClassVar[int] = 4
+    """Programs that run at the same time: a program takes milliseconds, so that more bring nothing."""
+    timeout_s: ClassVar[float] = 60.0
     """Time a client gives the server for one program, waiting for its turn included; the server ends a program whose tools take longer."""
-    docker_image: str = "slmsearch-sandbox"
-    """Image of `docker`, built from `deployments/Dockerfile`."""
     docker_memory_limit: str = Field(default="256m", pattern=r"^[1-9][0-9]*[kmg]$")
     """Memory of a container."""
     docker_cpu_limit: float = Field(default=1.0, gt=0)
     """CPUs of a container."""
-    limits: ProgramLimits = ProgramLimits()
+    limits: LimitsConfig = LimitsConfig()
 
 
 class PolicyConfig(Section):

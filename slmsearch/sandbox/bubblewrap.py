@@ -20,7 +20,7 @@ from collections.abc import Set
 from contextlib import suppress
 from pathlib import Path
 
-from slmsearch.config import ProgramLimits
+from slmsearch.config import LimitsConfig
 from slmsearch.errors import SandboxError
 from slmsearch.sandbox.cgroups import Group, find_groups
 from slmsearch.sandbox.channel import Channel, ChannelError
@@ -58,7 +58,7 @@ class Bubblewrap:
 
     def __init__(
         self,
-        limits: ProgramLimits,
+        limits: LimitsConfig,
         state_dir: Path,
         walls: Set[Wall] = ALL_WALLS,
         scratch: Path | None = None,

@@ -35,7 +35,7 @@ def make_programs(config: RunConfig, corpus_digest: str, index_key: str) -> "San
     """
     if not config.searcher.programs:
         return None
-    return SandboxClient(with_token(config), Ground(corpus_digest, index_key, config.retrieval.top_k, config.searcher.max_section_chars))
+    return SandboxClient(with_token(config), Ground(corpus_digest, index_key, config.retrieval.top_k))
 
 
 class SandboxClient:
@@ -45,13 +45,11 @@ class SandboxClient:
         """Name the server and the tools that programs get.
 
         Args:
-            config: address, limits, how many programs at a time.
+            config: address and limits.
             ground: corpus and index; the server opens its own.
         """
         self._address = sandbox_address(config)
-        self._limits = config.limits
-        self._concurrency = config.concurrency
-        self._timeout_s = config.timeout_s
+        self._limits = ProgramLimits(**config.limits.model_dump())
         self._ground = ground
         self._lock = threading.Lock()
         self._http: httpx.Client | None = None
@@ -62,7 +60,7 @@ class SandboxClient:
         """See `ProgramRunner.run`."""
         if len(programs) < 2:
             return [self._run_or_fail(program) for program in programs]
-        with ThreadPoolExecutor(min(self._concurrency, len(programs))) as threads:
+        with ThreadPoolExecutor(min(SandboxConfig.concurrency, len(programs))) as threads:
             return list(threads.map(self._run_or_fail, programs))
 
     def execute(self, program: str, limits: ProgramLimits | None = None) -> dict[str, Any]:
@@ -113,10 +111,10 @@ class SandboxClient:
     ) -> httpx.Response:
         if self._http is None:
             transport = httpx.HTTPTransport(retries=CONNECT_TRIES)
-            self._http = httpx.Client(base_url=self._address, timeout=self._timeout_s, transport=transport, trust_env=False)
+            self._http = httpx.Client(base_url=self._address, timeout=SandboxConfig.timeout_s, transport=transport, trust_env=False)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            return self._http.request(method, path, json=body, headers=headers, timeout=timeout_s or self._timeout_s)
+            return self._http.request(method, path, json=body, headers=headers, timeout=timeout_s or SandboxConfig.timeout_s)
         except httpx.ConnectError as error:
             raise SandboxError(f"no sandbox answers at {self._address}, so no program is run; {START}") from error
         except httpx.HTTPError as error:

@@ -23,6 +23,8 @@ from slmsearch.sandbox.walls import ALL_WALLS, Wall
 
 INSTALL = "install Docker with its compose plugin (docs.docker.com/engine/install) and start its daemon, or set sandbox.engine=bubblewrap"
 SERVICE = "program"
+IMAGE = "slmsearch-sandbox"
+"""As `deployments/sandbox.yaml` names it, which builds it."""
 CHECK_SECONDS = 30.0
 BURIAL_SECONDS = 20.0
 PAUSE_SECONDS = 0.05
@@ -53,13 +55,12 @@ class Docker:
         self._compose = [docker, "compose", "--file", str(compose_file)]
         self._environment = {
             **os.environ,
-            "SANDBOX_IMAGE": config.docker_image,
             "DOCKER_MEMORY_LIMIT": config.docker_memory_limit,
             "DOCKER_CPU_LIMIT": str(config.docker_cpu_limit),
         }
         self._check([docker, "info", "--format", "{{.ServerVersion}}"])
         self._check([*self._compose, "version"])
-        if subprocess.run([docker, "image", "inspect", config.docker_image], capture_output=True).returncode != 0:
+        if subprocess.run([docker, "image", "inspect", IMAGE], capture_output=True).returncode != 0:
             self._check([*self._compose, "build", SERVICE], timeout_s=1800.0)
 
     def start(self) -> "DockerCell":

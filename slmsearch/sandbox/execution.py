@@ -124,8 +124,8 @@ def _converse(cell: Cell, order: dict[str, Any], account: _Account, serve: Serve
                     raise ChannelError("stopped: it wrote to the sandbox's own channel")
     except ChannelError as error:
         if account.latest is not None and account.deadline == account.latest <= time.monotonic() and account.tool_seconds > limits.wall_s:
-            told = f"the tools of a program took {account.tool_seconds:.0f} s, longer than sandbox.timeout_s allows with it"
-            raise SandboxError(f"{told}; look at the load of this machine, or raise it") from error
+            told = f"the tools of a program took {account.tool_seconds:.0f} s, longer than a program and its tools may take together"
+            raise SandboxError(f"{told}; look at the load of this machine") from error
         return str(error)
 
 

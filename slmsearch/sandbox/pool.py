@@ -50,7 +50,7 @@ class Pool:
         try:
             cell = self._cells.get(timeout=timeout_s)
         except queue.Empty:
-            raise SandboxError(f"no sandbox was free within {timeout_s:.0f} s; raise sandbox.warm or sandbox.timeout_s") from None
+            raise SandboxError(f"no sandbox was free within {timeout_s:.0f} s; the machine is too busy to start one") from None
         self._wanted.release()
         if isinstance(cell, SandboxError):
             raise cell

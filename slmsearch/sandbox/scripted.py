@@ -6,7 +6,7 @@ from slmsearch.sandbox.sessions import Ground
 from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.tools import READ, SEARCH, VIEW
 
-SCRIPTED_GROUND = Ground("0" * 20, "0" * 20, 3, 1500)
+SCRIPTED_GROUND = Ground("0" * 20, "0" * 20, 3)
 """What a client asks for; scripted tools take any."""
 
 

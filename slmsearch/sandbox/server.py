@@ -33,6 +33,8 @@ SIGNATURES = {
     READ: "read_section(section_id: str) -> str",
 }
 SHUTDOWN_SECONDS = 5
+WARM = 6
+"""Interpreters that wait, started, inside their sandbox: those that run at the same time, and two that come after them."""
 
 
 class Message(BaseModel):
@@ -47,7 +49,6 @@ class GroundRequest(Message):
     corpus: str = Field(pattern=r"^[0-9a-f]{8,64}$")
     index: str = Field(pattern=r"^[0-9a-f]{8,64}$")
     top_k: int = Field(ge=1, le=50)
-    max_section_chars: int = Field(ge=100)
 
 
 class ProgramRequest(Message):
@@ -61,7 +62,7 @@ class ProgramRequest(Message):
 class Service:
     """What the endpoints share."""
 
-    def __init__(self, config: SandboxConfig, engine: Engine, open_tools: OpenTools) -> None:
+    def __init__(self, config: SandboxConfig, engine: Engine, open_tools: OpenTools, warm: int = WARM) -> None:
         """Start the warm cells and check that one of them comes up.
 
         Raises:
@@ -69,7 +70,8 @@ class Service:
         """
         self.config = config
         self.sessions = Sessions(open_tools)
-        self.pool = Pool(engine, config.warm)
+        self.pool = Pool(engine, warm)
+        self.limits = ProgramLimits(**config.limits.model_dump())
         self.programs = 0
         self._running = threading.Semaphore(config.concurrency)
         try:
@@ -84,12 +86,12 @@ class Service:
         Raises:
             SlmSearchError: a tool broke, or there is no sandbox to be had.
         """
-        limits = lower_limits(self.config.limits, request.limits)
+        limits = lower_limits(self.limits, request.limits)
         if len(request.program) > limits.program_chars:
             text = f"too long: {len(request.program)} characters, {limits.program_chars} are allowed"
             return Execution("", text, (), 0.0, 0.0, 0.0, 0)
         if not self._running.acquire(timeout=self.config.timeout_s):
-            raise SandboxError(f"no program ended within {self.config.timeout_s:.0f} s; raise sandbox.concurrency or sandbox.timeout_s")
+            raise SandboxError(f"no program ended within {self.config.timeout_s:.0f} s; those that run are slow, see sandbox.limits")
         try:
             cell = self.pool.take(self.config.timeout_s)
             try:
@@ -113,7 +115,7 @@ class Service:
             "lost": self.pool.lost,
             "programs": self.programs,
             "sessions": len(self.sessions),
-            "limits": self.config.limits.model_dump(),
+            "limits": self.limits.model_dump(),
         }
 
 
@@ -163,7 +165,7 @@ def make_app(service: Service) -> FastAPI:
         if token is not None and not (given and secrets.compare_digest(given.credentials.encode(), token.get_secret_value().encode())):
             raise HTTPException(401, "the sandbox's token is asked for")
         session = service.sessions.open(Ground(**request.model_dump()))
-        return {"token": session.token, "tools": SIGNATURES, "limits": service.config.limits.model_dump()}
+        return {"token": session.token, "tools": SIGNATURES, "limits": service.limits.model_dump()}
 
     @app.get("/tools")
     def tools(session: ToolSession = session_dependency) -> dict[str, Any]:

@@ -37,7 +37,6 @@ class Ground:
     index: str
     """Key."""
     top_k: int
-    max_section_chars: int
 
 
 OpenTools = Callable[[Ground], Tools]

@@ -238,7 +238,7 @@ class _WatchedCell:
 @contextmanager
 def _open_house(state_dir: Path, engine: Engine | None) -> Iterator[House]:
     """Start a server with scripted tools, somebody else's session in it, and a secret in its environment and in an open file."""
-    suite_secret, victim_ground = secrets.token_hex(12), Ground(secrets.token_hex(16), "0" * 20, 3, 1500)
+    suite_secret, victim_ground = secrets.token_hex(12), Ground(secrets.token_hex(16), "0" * 20, 3)
     os.environ[ENVIRONMENT_NAME] = suite_secret
     with tempfile.TemporaryFile() as file:
         file.write(suite_secret.encode())
@@ -247,7 +247,7 @@ def _open_house(state_dir: Path, engine: Engine | None) -> Iterator[House]:
         os.set_inheritable(file.fileno(), True)
         try:
             watch = Watch(engine or Bubblewrap(LIMITS, state_dir))
-            service = Service(SandboxConfig(limits=LIMITS, warm=3), watch, lambda ground: ScriptedTools())
+            service = Service(SandboxConfig(limits=LIMITS), watch, lambda ground: ScriptedTools(), warm=3)
             with live_server(service) as address:
                 known = {
                     "server_port": address.rpartition(":")[2],

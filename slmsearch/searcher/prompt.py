@@ -5,7 +5,7 @@ How messages become token ids is the sampler's business. tiny-searcher's chat te
 
 from typing import Any
 
-from slmsearch.config import ProgramLimits, SearcherConfig
+from slmsearch.config import LimitsConfig, ProgramLimits, SearcherConfig
 from slmsearch.corpus.questions import UNKNOWN_ANSWER
 from slmsearch.generate.sampler import Message
 
@@ -45,10 +45,11 @@ def make_prompt(question: str, config: SearcherConfig) -> list[Message]:
     return [{"role": "system", "content": system}, user] if system else [user]
 
 
-def describe_searcher(config: SearcherConfig, limits: ProgramLimits) -> dict[str, Any]:
+def describe_searcher(config: SearcherConfig, limits: LimitsConfig) -> dict[str, Any]:
     """Say what decides how an episode goes; part of every evaluation and training key.
 
     Where programs and hints are off nothing is said of them, so that keys are what they were before there were any.
     """
-    told = config.model_dump(mode="json", exclude={"programs"} if config.section_hints else {"programs", "section_hints"})
-    return {**told, "programs": {"prompt": PROGRAM_PROMPT, "limits": limits.model_dump(mode="json")}} if config.programs else told
+    told = config.key_parts(exclude={"programs"} if config.section_hints else {"programs", "section_hints"})
+    allowed = ProgramLimits(**limits.model_dump()).model_dump(mode="json")
+    return {**told, "programs": {"prompt": PROGRAM_PROMPT, "limits": allowed}} if config.programs else told

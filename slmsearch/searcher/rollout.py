@@ -78,8 +78,6 @@ def play_episodes(
                 rows[i].seconds = elapsed
                 if on_turn is not None and len(rows[i].turns) == number:
                     on_turn(rows[i].question, rows[i].turns[-1])
-                if config.max_seconds and elapsed > config.max_seconds and rows[i].stop_reason is None:
-                    rows[i].stop_reason = StopReason.MAX_TOKENS
                 if on_end is not None and rows[i].stop_reason is not None:
                     on_end(rows[i].question, _finish(rows[i]))
     finally:

@@ -140,7 +140,7 @@ def list_pids(daemon: Daemon) -> list[int]:
 
 
 def test_a_killed_container_leaves_nothing(daemon: Daemon, engine: Docker) -> None:
-    service = Service(SandboxConfig(limits=LIMITS, warm=2, concurrency=2), engine, lambda ground: ScriptedTools())
+    service = Service(SandboxConfig(limits=LIMITS), engine, lambda ground: ScriptedTools(), warm=2)
     with live_server(service) as address:
         client = SandboxClient(SandboxConfig(base_url=address, limits=LIMITS), SCRIPTED_GROUND)
         assert client.execute("print(1)")["stdout"] == "1\n"

@@ -26,6 +26,7 @@ from slmsearch.sandbox import sessions
 from slmsearch.sandbox.bubblewrap import find_bwrap
 from slmsearch.sandbox.checks import check_tools
 from slmsearch.sandbox.client import sandbox_address
+from slmsearch.sandbox.server import WARM
 from slmsearch.sandbox.token import with_token
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.rollout import play_episodes
@@ -69,8 +70,7 @@ def has_ended(pid: int) -> bool:
 
 
 def test_every_tool_and_the_embedder_through_a_live_server(config: RunConfig, ground: Ground, server: str) -> None:
-    searcher = config.searcher
-    tools = sessions.Ground(ground.corpus_digest, ground.index_key, config.retrieval.top_k, searcher.max_section_chars)
+    tools = sessions.Ground(ground.corpus_digest, ground.index_key, config.retrieval.top_k)
     findings = check_tools(with_token(config), tools, ground.toolbox)
     assert [finding for finding in findings if not finding.passed] == []
     assert {"embedder", "search_pages", "view_sections", "read_section", "loop"} <= {finding.name for finding in findings}
@@ -82,7 +82,7 @@ def test_an_index_that_is_not_there_is_an_outage_with_its_own_name(config: RunCo
     from slmsearch.errors import IndexUnusableError
     from slmsearch.sandbox.client import SandboxClient
 
-    client = SandboxClient(with_token(config), sessions.Ground(ground.corpus_digest, "f" * 20, 3, 1500))
+    client = SandboxClient(with_token(config), sessions.Ground(ground.corpus_digest, "f" * 20, 3))
     (result,) = client.run(["print(1)"])
     client.close()
     assert isinstance(result, IndexUnusableError)
@@ -113,7 +113,7 @@ def test_a_killed_server_leaves_no_program_and_makes_episodes_fail(config: RunCo
     record = find_sandbox(config)
     assert record is not None
     children = psutil.Process(record.pid).children(recursive=True)
-    assert len(children) >= config.sandbox.warm
+    assert len(children) >= WARM
     os.kill(record.pid, signal.SIGKILL)
     os.waitpid(record.pid, 0)
     _, alive = psutil.wait_procs(children, timeout=10.0)

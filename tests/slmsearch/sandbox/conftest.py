@@ -54,7 +54,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bubblewrap]:
 @pytest.fixture(scope="module")
 def service(engine: Bubblewrap) -> Iterator[tuple[Service, str]]:
     """A live server with scripted tools, and its address."""
-    made = Service(SandboxConfig(limits=LIMITS, warm=2, concurrency=2), Kept(engine), lambda ground: ScriptedTools())
+    made = Service(SandboxConfig(limits=LIMITS), Kept(engine), lambda ground: ScriptedTools(), warm=2)
     with live_server(made) as address:
         yield made, address
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from slmsearch.config import RewardConfig, RunConfig, SearcherConfig
+from slmsearch.config import ProgramLimits, RewardConfig, RunConfig, SearcherConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import SandboxError, SlmSearchError
 from slmsearch.evaluate.breakage import Breakage, find_breakage
@@ -158,7 +158,7 @@ def test_keys_and_prompts_are_what_they_were_before_there_were_programs(monkeypa
 def test_programs_and_their_limits_are_part_of_keys_and_prompt() -> None:
     on = describe_searcher(ON, RunConfig().sandbox.limits)
     assert on["programs"]["prompt"] == PROGRAM_PROMPT
-    changed = describe_searcher(ON, RunConfig().sandbox.limits.model_copy(update={"calls": 1}))
+    changed = describe_searcher(ON, ProgramLimits(calls=1))
     assert len({content_key(x=value) for value in (on, changed, describe_searcher(SearcherConfig(), RunConfig().sandbox.limits))}) == 3
     assert make_prompt("?", ON)[0]["content"] == SYSTEM_PROMPT + PROGRAM_PROMPT
     assert make_prompt("?", SearcherConfig())[0]["content"] == SYSTEM_PROMPT
