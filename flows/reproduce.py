@@ -81,7 +81,6 @@ def fresh_config(recorded: RunConfig, config: RunConfig, folder: Path) -> RunCon
         update={
             "paths": paths,
             "tracking": recorded.tracking.model_copy(update={"uri": None, "wandb_project": None}),
-            "planner": recorded.planner.model_copy(update={"output_dir": str(folder / "planner") if recorded.planner.output_dir else None}),
             "judge": recorded.judge.model_copy(update={"api_key": config.judge.api_key}),
             "policy": recorded.policy.model_copy(update={"api_key": config.policy.api_key}),
         }

@@ -73,6 +73,23 @@ GONE = {
     "planner.subset": "write it behind the name, hub:owner/name/subset; GSM8K's is main",
     "planner.revision": "write the commit behind the name, hub:owner/name@commit",
     "planner.split_seed": "it is always 0",
+    "planner.worker.max_operations": "it is always 2",
+    "planner.worker.timeout_s": "it is always 60",
+    "planner.reward.needs_gain": "independence is paid only where the worker alone is wrong",
+    "planner.reward.gain": "the reward is never the gain: inside a group that changes nothing",
+    "planner.reward.malformed": "it is always -0.1",
+    "planner.reward.hacked": "it is always -0.1",
+    "planner.sft.system_column": "it is always SystemPrompt",
+    "planner.sft.prompt_column": "it is always UserPrompt",
+    "planner.sft.completion_column": "it is always ExpectedOutput",
+    "planner.output_dir": "it is always planner in paths.data_dir",
+    "judge.retries": "it is always 5",
+    "judge.backoff_s": "it is always 1",
+    "judge.max_backoff_s": "it is always 30",
+    "judge.cache": "verdicts are always kept; delete judge/verdicts.sqlite to ask anew",
+    "judge.overlap": "judge.loaded says when the model is on the device: after, for what overlap false said",
+    "judge.keep_loaded": "judge.loaded says when the model is on the device: always, for what keep_loaded true said",
+    "judge.qualify": "what a judge must reach is fixed, docs/judges.md says it",
 }
 """Names of settings that were, or of whole sections, and what holds instead."""
 
@@ -298,7 +315,7 @@ def resolve_paths(config: RunConfig, root: Path) -> RunConfig:
 
     corpus = {"pages": place(config.corpus.pages), "questions": place(config.corpus.questions)}
     policy = {"model": place_model(config.policy.model), "adapter": place(config.policy.adapter)}
-    planner: dict[str, Any] = {"problems": place(config.planner.problems), "output_dir": place(config.planner.output_dir)}
+    planner: dict[str, Any] = {"problems": place(config.planner.problems)}
     plans = config.planner.sft.source
     if plans not in ("generated", "own"):
         planner["sft"] = config.planner.sft.model_copy(update={"source": place(plans)})

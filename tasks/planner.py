@@ -72,5 +72,5 @@ def lay_out_task(digest: str, run_id: str, config: RunConfig) -> str:
     job = make_job(config, digest, "")
     examples = read_examples(job.directory / EXAMPLES)
     open_tracker(config).record_table(run_id, examples, "examples.json")
-    out = Path(config.planner.output_dir or Path(config.paths.data_dir) / "planner")
+    out = Path(config.paths.data_dir) / "planner"
     return str(lay_out(job, out))

@@ -34,7 +34,7 @@ def qualify(session: Session) -> None:
         raise ConfigError("the exact judge needs no qualification; choose one with --judge.kind ollama or openai")
     with Progress("judge qualify", "cases") as progress:
         measured = measure(config.judge, config.paths.data_dir, progress)
-    summary = summarise_qualification(measured, config.judge.qualify)
+    summary = summarise_qualification(measured)
     run_id = record_qualification(measured, summary, config)
     session.finish({**summary, "mlflow_run_id": run_id}, render_qualification(summary))
     if not summary["passed"]:

@@ -1,6 +1,6 @@
 """The planner and its worker."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
@@ -12,8 +12,8 @@ class WorkerConfig(Section):
 
     kind: Literal["arithmetic", "base", "openai", "ollama"] = "arithmetic"
     """`arithmetic`: reads and computes, without a model. `base`: the policy's own model with the adapter off. Otherwise a server."""
-    max_operations: int = Field(default=2, ge=1)
-    """`arithmetic`: operations it can do in one question."""
+    max_operations: ClassVar[int] = 2
+    """`arithmetic`: operations it can do in one question: fewer than a generated problem takes, so that there is something to plan."""
     model: str = "qwen2.5:7b"
     """`openai`, `ollama`: name the server knows."""
     base_url: Address | None = None
@@ -22,7 +22,8 @@ class WorkerConfig(Section):
     """Key for the endpoint; never recorded."""
     concurrency: int = Field(default=8, ge=1)
     """Requests under way at once."""
-    timeout_s: float = Field(default=60.0, gt=0)
+    timeout_s: ClassVar[float] = 60.0
+    """Longest wait for one reply, the loading of the model included."""
     max_new_tokens: int = Field(default=256, ge=1)
     """Tokens of one solution of a model."""
 
@@ -40,14 +41,14 @@ class PlanRewardConfig(Section):
     """Tokens of plan and worker together at which nothing is left of that part."""
     independence: float = Field(default=0.3, ge=0)
     """Times the mean dissimilarity of the subproblems, paid with a right answer only."""
-    needs_gain: bool = True
-    """Pay independence only where the worker alone is wrong: splitting what needs no splitting earns nothing."""
-    gain: bool = False
-    """Take `correct` off where the worker alone is right: the reward is the gain over it. Inside a group that changes nothing."""
-    malformed: float = Field(default=-0.1, le=0)
-    """Paid for a text without a plan."""
-    hacked: float = Field(default=-0.1, le=0)
-    """Paid for a plan that a guard refuses: it is graded as a wrong one besides."""
+    needs_gain: ClassVar[bool] = True
+    """Independence is paid only where the worker alone is wrong: splitting what needs no splitting earns nothing."""
+    gain: ClassVar[bool] = False
+    """What the worker alone gets right is not taken off: inside a group that changes nothing."""
+    malformed: ClassVar[float] = -0.1
+    """Paid for a text without a plan: less than for an honest plan that fails, and little enough for the format to be learnt last."""
+    hacked: ClassVar[float] = -0.1
+    """Paid for a plan that a guard refuses, which is graded as a wrong one besides: no hack earns more than an honest failure."""
 
 
 class PlanSftConfig(Section):
@@ -57,10 +58,10 @@ class PlanSftConfig(Section):
     """The flow `train-planner` begins with it; False takes the policy's model as the start."""
     source: str = "generated"
     """Plans: `generated` (gold plans of the generator), `own` (right ones of the model's own, by rejection sampling), or a `.jsonl`,
-    `.parquet` file or `hub:owner/name` with the columns below."""
-    system_column: str = "SystemPrompt"
-    prompt_column: str = "UserPrompt"
-    completion_column: str = "ExpectedOutput"
+    `.parquet` file or `hub:owner/name` with the columns `UserPrompt`, `ExpectedOutput` and, if there is one, `SystemPrompt`."""
+    system_column: ClassVar[str] = "SystemPrompt"
+    prompt_column: ClassVar[str] = "UserPrompt"
+    completion_column: ClassVar[str] = "ExpectedOutput"
     max_tokens: int = Field(default=448, ge=16)
     """Longer examples are left out and counted."""
     epochs: float = Field(default=0.0, ge=0)
@@ -88,5 +89,3 @@ class PlannerConfig(Section):
     sft: PlanSftConfig = PlanSftConfig()
     independence: Literal["embedding", "words"] = "embedding"
     """How alike subproblems are: cosine of their embeddings (`retrieval.embedder`), or the words they share."""
-    output_dir: str | None = None
-    """Where the flow lays out adapter, tokenizer, settings and checkpoints; None: `planner` in the data directory."""

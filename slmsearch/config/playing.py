@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from slmsearch.config.sections import Address, Fraction, Section
+from slmsearch.config.sections import Address, Section
 
 
 class FrozenDict(dict[str, bool | int | float | str]):
@@ -136,24 +136,6 @@ class RewardConfig(Section):
     """Paid for "I don't know" where there is an answer; keep it between wrong (0) and right."""
 
 
-class QualifyConfig(Section):
-    """What a judge must reach on the calibration set before it may teach.
-
-    Set before any judge was measured. A false accept is what reinforcement learning finds and exploits; a false reject only costs signal.
-    """
-
-    alpha: float = Field(default=0.05, gt=0, lt=1)
-    """1 - level of the intervals."""
-    min_accuracy: Fraction = 0.85
-    """The interval of the share of right verdicts must end above this."""
-    max_false_accepts: Fraction = 0.1
-    """The interval of the share of wrong answers called right must end below this."""
-    max_false_accepts_of_kind: Fraction = 0.25
-    """The same share within any one kind of wrong answer, without an interval: kinds are small."""
-    max_false_rejects: Fraction = 0.25
-    """The interval of the share of right answers called wrong must end below this."""
-
-
 class JudgeConfig(Section):
     """Who decides whether an answer is right."""
 
@@ -167,19 +149,16 @@ class JudgeConfig(Section):
     """Longest wait for one reply, the loading of the model included."""
     concurrency: int = Field(default=8, ge=1)
     """Questions put at a time."""
-    retries: int = Field(default=5, ge=0)
-    """Times a question is put again after an outage or a reply that is no verdict; after that its episode has failed. 0 puts it once."""
-    backoff_s: float = Field(default=1.0, ge=0)
+    retries: ClassVar[int] = 5
+    """Times a question is put again after an outage or a reply that is no verdict; after that its episode has failed. With the waits below
+    that outlasts a restart of the server."""
+    backoff_s: ClassVar[float] = 1.0
     """Longest wait before the first repetition; doubled for each further one. How much of it is waited is drawn at random."""
-    max_backoff_s: float = Field(default=30.0, ge=0)
+    max_backoff_s: ClassVar[float] = 30.0
     """Longest wait before any repetition."""
-    cache: bool = True
-    """Keep verdicts in `judge/verdicts.sqlite` under `paths.data_dir`; False asks anew each time."""
-    overlap: bool = True
-    """Judge finished episodes while others are still sampled; False waits for all, so that the judge's model and the sampler are
-    never at work together."""
-    keep_loaded: bool = False
-    """Ollama: keep the judge on the device while the policy learns; False unloads it after each batch of verdicts."""
+    loaded: Literal["sampling", "after", "always"] = "sampling"
+    """When the judge's model is on the device. `sampling`: while episodes are sampled, so that those that have ended are judged
+    meanwhile. `after`: only once all have ended; sampler and judge are never there together. `always`: also while the policy learns
+    (Ollama; where the judge has memory of its own)."""
     require_qualified: bool = True
     """Train only with a judge that has passed `slmsearch judge qualify` with this model and prompt."""
-    qualify: QualifyConfig = QualifyConfig()

@@ -25,7 +25,6 @@ METRICS: dict[str, str] = {
     "reward/random": "mean of the random control",
     "reward/malformed": "mean of the part for malformed episodes",
     "reward/abstained": "mean of the part for abstaining where there is an answer",
-    "reward/gain": "planner: mean of the part taken off where the worker alone is right (negative)",
     "reward/tokens": "planner: mean of the part paid for few tokens",
     "reward/independence": "planner: mean of the part paid for independent subproblems",
     "reward/hacked": "planner: mean of the part for plans that a guard refuses (negative)",

@@ -290,8 +290,8 @@ def planner_sources(config: RunConfig) -> dict[str, Any]:
         "system": "planner",
         "prompt": {"version": PLAN_PROMPT_VERSION, "system": planner.system_prompt},
         "max_plan_tokens": planner.max_plan_tokens,
-        "worker": planner.worker.model_dump(mode="json", include={"kind", *used}),
+        "worker": {name: value for name, value in planner.worker.key_parts().items() if name == "kind" or name in used},
         "independence": make_independence(config).name if planner.reward.independence else None,
-        "reward": planner.reward.model_dump(mode="json"),
+        "reward": planner.reward.key_parts(),
         "judge": judge,
     }

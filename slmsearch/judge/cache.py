@@ -130,7 +130,7 @@ class VerdictCache:
                     weakref.finalize(self, self._connection.close)
                 return work(self._connection)
             except (sqlite3.Error, OSError, Timeout, UnicodeEncodeError) as error:
-                remedy = "check disk and permissions, delete the file if it is damaged, or set judge.cache=false"
+                remedy = "check disk and permissions, or delete the file if it is damaged"
                 raise JudgeError(f"verdict cache {self.path}: {error}; {remedy}") from error
 
     def _open(self) -> sqlite3.Connection:

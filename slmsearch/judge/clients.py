@@ -15,7 +15,7 @@ DEFAULT_URLS = {"ollama": "http://127.0.0.1:11434", "openai": "http://127.0.0.1:
 PASSING_STATUS = frozenset({408, 425, 429})
 """HTTP statuses below 500 after which the same request may succeed."""
 KEEP_ALIVE = {True: "30m", False: "1m"}
-"""How long Ollama keeps the model after its last reply where `keep_loaded`, and where not: through the sampling of one turn."""
+"""How long Ollama keeps the model after its last reply where `judge.loaded` is `always`, and where not: the sampling of one turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class OllamaClient:
             messages=[{"role": "user", "content": prompt}],
             format=self._form.schema,
             options={"temperature": 0.0, "seed": 0, "num_predict": self._form.max_tokens},
-            keep_alive=KEEP_ALIVE[self._config.keep_loaded],
+            keep_alive=KEEP_ALIVE[self._config.loaded == "always"],
         )
         if reply.message.content is None or not reply.done:
             raise _outage("Ollama", self._url, self._config, "the reply is incomplete", passing=True)
@@ -132,7 +132,7 @@ class OllamaClient:
 
     def release(self) -> None:
         """See `JudgeClient.release`; an empty request that is kept alive for no time unloads the model."""
-        if not self._config.keep_loaded:
+        if self._config.loaded != "always":
             self._call(self._client.generate, model=self._config.model, keep_alive=0)
 
     def _call(self, method: Any, **arguments: Any) -> Any:

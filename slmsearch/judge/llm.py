@@ -79,8 +79,8 @@ class LlmJudge:
         self._in_a_row = 0
 
     def begin(self, question: Question, answer: str | None) -> None:
-        """See `EagerJudge.begin`; does nothing where `judge.overlap` is off."""
-        if self._config.overlap and judge_by_rule(question, answer) is None:
+        """See `EagerJudge.begin`; does nothing where `judge.loaded` is `after`."""
+        if self._config.loaded != "after" and judge_by_rule(question, answer) is None:
             self._submit(_asked(question, answer), question, look_up=True)
 
     def judge(self, items: Sequence[tuple[Question, str | None]]) -> list[Verdict]:

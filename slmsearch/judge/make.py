@@ -19,5 +19,5 @@ def make_judge(config: JudgeConfig, data_dir: str | Path | None = None) -> Judge
     from slmsearch.judge.clients import make_client
     from slmsearch.judge.llm import LlmJudge
 
-    cache = VerdictCache(Path(data_dir) / FILE) if config.cache and data_dir is not None else None
+    cache = VerdictCache(Path(data_dir) / FILE) if data_dir is not None else None
     return LlmJudge(make_client(config), config, cache)

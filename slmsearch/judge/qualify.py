@@ -1,7 +1,7 @@
 """Qualification: a judge is measured on answers with known verdicts before it may teach.
 
 The result is stored by model, prompt and calibration set, so that another model, another prompt or another set asks for a new one.
-Whether it passes is decided anew from the stored outcomes by `find_shortfalls` and the limits of `judge.qualify`.
+Whether it passes is decided anew from the stored outcomes by `find_shortfalls` and `LIMITS`.
 """
 
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from slmsearch.config import JudgeConfig, QualifyConfig
+from slmsearch.config import JudgeConfig
 from slmsearch.errors import JudgeError, PreflightError
 from slmsearch.judge.calibration import Case, calibration_key, load_cases
 from slmsearch.judge.clients import JudgeClient, make_client
@@ -33,6 +33,28 @@ FOLDER = Path("judge") / "qualifications"
 CASES_AT_A_TIME = 40
 """Cases judged between two reports of progress."""
 ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a judge must reach on the calibration set before it may teach.
+
+    Set before any judge was measured. A false accept is what reinforcement learning finds and exploits; a false reject only costs signal.
+    """
+
+    alpha: float = 0.05
+    """1 - level of the intervals."""
+    min_accuracy: float = 0.85
+    """The interval of the share of right verdicts must end above this."""
+    max_false_accepts: float = 0.1
+    """The interval of the share of wrong answers called right must end below this."""
+    max_false_accepts_of_kind: float = 0.25
+    """The same share within any one kind of wrong answer, without an interval: kinds are small."""
+    max_false_rejects: float = 0.25
+    """The interval of the share of right answers called wrong must end below this."""
+
+
+LIMITS = Limits()
 
 Progress = Callable[[int, int], None]
 """Called with the cases done and their total."""
@@ -241,7 +263,7 @@ def measure_kappa(pairs: Sequence[tuple[bool, bool]]) -> float:
     return float(cohens_kappa(table, return_results=False))
 
 
-def find_shortfalls(qualification: Qualification, limits: QualifyConfig) -> list[str]:
+def find_shortfalls(qualification: Qualification, limits: Limits = LIMITS) -> list[str]:
     """Say what keeps a judge from passing; nothing does where the list is empty.
 
     The rule: every case has a verdict; the intervals of accuracy, false accepts and false rejects over all cases lie wholly on the
@@ -269,7 +291,7 @@ def _percent(share: Share) -> str:
     return f"{share.value:.1%} [{share.low:.1%}, {share.high:.1%}]"
 
 
-def summarise_qualification(qualification: Qualification, limits: QualifyConfig) -> dict[str, Any]:
+def summarise_qualification(qualification: Qualification, limits: Limits = LIMITS) -> dict[str, Any]:
     """Put what a qualification found, and whether it passes, into JSON values; single outcomes are left out."""
     outcomes = qualification.outcomes
     given = [(outcome.verdict, outcome.exact, outcome.known) for outcome in outcomes if outcome.verdict is not None]
@@ -283,7 +305,7 @@ def summarise_qualification(qualification: Qualification, limits: QualifyConfig)
         "kinds": [asdict(kind) for kind in measure_kinds(outcomes, limits.alpha)],
         "kappa_exact": measure_kappa([(verdict, exact) for verdict, exact, _ in given]),
         "kappa_known": measure_kappa([(verdict, known) for verdict, _, known in given]),
-        "limits": limits.model_dump(mode="json"),
+        "limits": asdict(limits),
     }
 
 
@@ -308,10 +330,10 @@ def read_state(config: JudgeConfig, data_dir: str | Path) -> JudgeState:
     name = f"{config.model} ({digest[:30]}) with prompt version {prompt_version()}"
     if found is None:
         return JudgeState(False, f"{name} has not been measured", {})
-    summary = summarise_qualification(found, config.qualify)
+    summary = summarise_qualification(found)
     if not summary["passed"]:
         return JudgeState(False, f"{name} did not pass on {found.at[:10]}: {'; '.join(summary['shortfalls'])}", summary)
-    whole = measure_kinds(found.outcomes, config.qualify.alpha)[0]
+    whole = measure_kinds(found.outcomes, LIMITS.alpha)[0]
     figures = f"accuracy {_percent(whole.accuracy)}, false accepts {_percent(whole.false_accepts)}"
     return JudgeState(True, f"{name} passed on {found.at[:10]}: {figures}", summary)
 

@@ -102,7 +102,7 @@ def plan_sft_key(config: RunConfig, digest: str) -> str:
         model=model_hash(config.policy.model, config.policy.revision),
         problems=digest if config.planner.sft.source == "own" else "",
         sft=config.sft.model_dump(mode="json"),
-        plans=config.planner.sft.model_dump(mode="json", exclude={"enabled"}),
+        plans=config.planner.sft.key_parts(exclude={"enabled"}),
         prompt=config.planner.system_prompt,
         lora=config.train.lora.model_dump(mode="json") if config.sft.lora else None,
         **({"chat_template_kwargs": config.policy.chat_template_kwargs} if config.policy.chat_template_kwargs else {}),

@@ -2,7 +2,7 @@
 
 A phase holds what always stays (weights, optimiser, the copy of the best weights) and what is its own: playing holds the key-value
 cache of a batch, the update what autograd keeps of a micro-batch. No two phases need the device at once, so the largest is the peak; a
-judge needs it while episodes are played (`judge.overlap`) or always (`judge.keep_loaded`). Every part is the most that there can be:
+judge needs it while episodes are played, or always (`judge.loaded`). Every part is the most that there can be:
 all episodes as long as the limits allow, no two of a group alike.
 """
 
@@ -116,10 +116,10 @@ def plan_memory(config: RunConfig, shape: Shape, available: Mapping[str, float],
     device = "cuda" if config.policy.device != "cpu" and "cuda" in available else "cpu"
     planner = _Planner(config, shape, device, prompt_tokens)
     train, judge = config.train, config.judge
-    judged = Part("judge", JUDGE_BYTES.get(judge.model, 5e9), "judge.keep_loaded" if judge.keep_loaded else "judge.overlap")
+    judged = Part("judge", JUDGE_BYTES.get(judge.model, 5e9), "judge.loaded")
     beside = judge.kind == "ollama" and device == "cuda"
-    always = (planner.weights, Part("runtime", RUNTIME_BYTES[device], ""), *((judged,) if beside and judge.keep_loaded else ()))
-    meanwhile = (judged,) if beside and judge.overlap and not judge.keep_loaded else ()
+    always = (planner.weights, Part("runtime", RUNTIME_BYTES[device], ""), *((judged,) if beside and judge.loaded == "always" else ()))
+    meanwhile = (judged,) if beside and judge.loaded == "sampling" else ()
     episodes = train.questions_per_step * train.group_size // train.num_processes
     batch = config.evaluate.batch_size
 

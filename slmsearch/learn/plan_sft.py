@@ -97,14 +97,14 @@ def read_plans(config: RunConfig, renderer: ChatRenderer) -> Iterator[Encoded]:
     """Read prompts and plans from a file or the Hub.
 
     Raises:
-        CorpusError: a row lacks a configured column.
+        CorpusError: a row lacks a column.
     """
     plans = config.planner.sft
     for row, where in read_rows(plans.source):
         wanted = (plans.prompt_column, plans.completion_column)
         if any(not isinstance(row.get(column), str) for column in wanted):
             has = ", ".join(sorted(map(str, row)))
-            raise CorpusError(f"{where}: columns {' and '.join(wanted)} must be texts; it holds {has}: set planner.sft.prompt_column ...")
+            raise CorpusError(f"{where}: columns {' and '.join(wanted)} must be texts; it holds {has}: name them so")
         prompt: list[Message] = [{"role": "user", "content": row[plans.prompt_column]}]
         if isinstance(system := row.get(plans.system_column), str) and system:
             prompt.insert(0, {"role": "system", "content": system})

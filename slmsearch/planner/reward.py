@@ -14,7 +14,7 @@ from slmsearch.planner.plan import Fault, Plan, parse_plan
 from slmsearch.searcher.episode import Episode, StopReason
 from slmsearch.searcher.reward import Reward
 
-PLAN_PARTS = ("correct", "gain", "tokens", "independence", "malformed", "hacked", "format", "random")
+PLAN_PARTS = ("correct", "tokens", "independence", "malformed", "hacked", "format", "random")
 """Names of the parts, as they appear in `reward/<part>`; every plan's reward has all of them."""
 
 
@@ -81,11 +81,9 @@ def score_plan(
     else:
         parts["malformed"] = config.malformed if episode.stop_reason is StopReason.MALFORMED else 0.0
         parts["hacked"] = config.hacked if planned.hacks else 0.0
-        parts["gain"] = -config.correct if config.gain and alone else 0.0
         if correct and not planned.hacks:
             spent = episode.sampled_tokens + planned.worker_tokens
             parts["correct"] = config.correct
             parts["tokens"] = config.tokens * max(0.0, 1.0 - spent / config.max_tokens)
-            gained = not (config.needs_gain and alone)
-            parts["independence"] = config.independence * independence if gained else 0.0
+            parts["independence"] = 0.0 if alone else config.independence * independence
     return Reward(total=sum(parts.values()), parts=parts)

@@ -14,7 +14,7 @@ PORT = 11434
 _STEP_PERCENT = 5
 """A pull is reported this often."""
 _KEEP_ALIVE = "5s"
-"""The model is loaded once to see that it fits, and leaves the device to others again: `judge.keep_loaded` decides what stays."""
+"""The model is loaded once to see that it fits, and leaves the device to others again: `judge.loaded` decides what stays."""
 _NO_NETWORK = re.compile(r"no such host|dial tcp|i/o timeout|network is unreachable|connection refused", re.IGNORECASE)
 _NO_MODEL = re.compile(r"file does not exist|not found|manifest", re.IGNORECASE)
 _NO_MEMORY = re.compile(r"requires more system memory|out of memory|cudaMalloc|unable to allocate", re.IGNORECASE)

@@ -17,8 +17,8 @@ from slmsearch.serve.ports import free_port
 from tests.e2e import stand
 from tests.e2e.stand import ROOT, Stand
 
-SMALL = ["--corpus.world.pages", "40", "--evaluate.limit", "6", "--judge.kind", "openai", "--judge.model", "judge", "--judge.retries", "1",
-    "--judge.backoff_s", "0", "--policy.model", "policy"]  # fmt: skip
+SMALL = ["--corpus.world.pages", "40", "--evaluate.limit", "6", "--judge.kind", "openai", "--judge.model", "judge",
+    "--policy.model", "policy"]  # fmt: skip
 
 
 class Models(ThreadingHTTPServer):

@@ -10,6 +10,7 @@ import pytest
 from mlflow import MlflowClient
 
 from flows.cli import cli
+from slmsearch.config import JudgeConfig
 from slmsearch.judge.calibration import load_cases
 from slmsearch.judge.prompt import render_prompt
 from tasks.judge import STAGE
@@ -73,10 +74,13 @@ def test_a_judge_that_does_not_pass_is_exit_1_and_the_table_says_why(invoke: Inv
     ("arguments", "code", "named"),
     [
         ([], 2, "exact judge needs no qualification"),
-        (["--judge.kind", "ollama", "--judge.base_url", "http://127.0.0.1:1", "--judge.retries", "0"], 3, "127.0.0.1:1"),
+        (["--judge.kind", "ollama", "--judge.base_url", "http://127.0.0.1:1"], 3, "127.0.0.1:1"),
     ],
 )
-def test_what_cannot_be_measured_is_one_line(invoke: Invoke, arguments: list[str], code: int, named: str) -> None:
+def test_what_cannot_be_measured_is_one_line(
+    invoke: Invoke, arguments: list[str], code: int, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(JudgeConfig, "retries", 0)
     found, out, err = invoke("judge", "qualify", *arguments)
     assert (found, out) == (code, "")
     assert named in err.splitlines()[-1] and "Traceback" not in err

@@ -101,11 +101,10 @@ def test_keys_follow_what_decides_a_plans_worth(config, tmp_path):
         changed = config.model_copy(update={"planner": config.planner.model_copy(update=planner)})
         return eval_key(QUESTIONS, "", spec, changed)
 
-    same = {key(), key(output_dir="elsewhere"), key(sft=config.planner.sft.model_copy(update={"epochs": 2}))}
+    same = {key(), key(sft=config.planner.sft.model_copy(update={"epochs": 2}))}
     assert len(same) == 1
     worker, reward = config.planner.worker, config.planner.reward
     others = {
-        key(worker=worker.model_copy(update={"max_operations": 3})),
         key(worker=worker.model_copy(update={"kind": "base"})),
         key(reward=reward.model_copy(update={"tokens": 0.1})),
         key(max_plan_tokens=99),

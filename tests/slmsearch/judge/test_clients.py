@@ -30,7 +30,7 @@ def server() -> Iterator[JudgeServer]:
 
 def test_ollama_is_asked_for_structure_at_temperature_zero_and_keeps_the_model(server: JudgeServer) -> None:
     assert parse_reply(make_client(configure("ollama", server.url)).ask("Is it?")) is False
-    assert parse_reply(make_client(configure("ollama", server.url, keep_loaded=True)).ask("Is it?")) is False
+    assert parse_reply(make_client(configure("ollama", server.url, loaded="always")).ask("Is it?")) is False
     first, second = server.requests
     assert set(server.counts) == {"/api/chat"}
     assert (first["model"], first["messages"], first["format"]) == ("judge", [{"role": "user", "content": "Is it?"}], REPLY_SCHEMA)
@@ -87,7 +87,7 @@ def test_credentials_in_an_address_are_sent_and_never_shown(kind: str, server: J
 
 
 def test_the_model_is_unloaded_unless_it_is_to_stay(server: JudgeServer) -> None:
-    make_client(configure("ollama", server.url, keep_loaded=True)).release()
+    make_client(configure("ollama", server.url, loaded="always")).release()
     make_client(configure("openai", server.url)).release()
     assert server.requests == []
     make_client(configure("ollama", server.url)).release()

@@ -14,7 +14,7 @@ from slmsearch.judge.clients import ServerError
 from slmsearch.judge.llm import OUTAGES_IN_A_ROW
 from slmsearch.judge.prompt import render_prompt
 from tests.judge_server import FAULTS, Behaviour, JudgeServer, hash_truth
-from tests.slmsearch.judge.stubs import QUESTION, StubClient, make_llm
+from tests.slmsearch.judge.stubs import QUESTION, StubClient, hasty_judge, make_llm
 
 
 def always(text: str) -> Callable[[str], str]:
@@ -145,7 +145,7 @@ def test_a_server_that_is_down_is_not_asked_about_everything() -> None:
 def broken(request: pytest.FixtureRequest) -> Iterator[tuple[JudgeServer, JudgeConfig]]:
     with JudgeServer(Behaviour(fault_frac=0.3, late_s=0.6)) as server:
         suffix = "/v1" if request.param == "openai" else ""
-        yield server, JudgeConfig(kind=request.param, model="judge", base_url=server.url + suffix, timeout_s=0.3, backoff_s=0.01, retries=1)
+        yield server, hasty_judge(retries=1, backoff_s=0.01)(kind=request.param, model="judge", base_url=server.url + suffix, timeout_s=0.3)
 
 
 def test_through_faults_every_verdict_is_right_or_missing(broken: tuple[JudgeServer, JudgeConfig], tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_damaged_cache_is_an_outage_with_a_remedy(tmp_path: Path) -> None:
     path.write_bytes(b"this is no database" * 100)
     (verdict,) = make_llm(StubClient(always("yes")), VerdictCache(path)).judge(items(1))
     assert verdict.correct is None
-    assert "v.sqlite" in verdict.failure and "judge.cache=false" in verdict.failure
+    assert "v.sqlite" in verdict.failure and "delete the file" in verdict.failure
 
 
 def test_text_that_is_no_utf8_is_judged(tmp_path: Path) -> None:
@@ -257,9 +257,9 @@ def test_beginning_early_changes_no_verdict_and_no_order(begun: int) -> None:
     assert [verdict.correct for verdict in judge.judge(asked)] == [hash_truth(render_prompt(*item)) for item in asked]
 
 
-def test_nothing_is_begun_where_overlap_is_off() -> None:
+def test_nothing_is_begun_where_the_judge_is_loaded_after() -> None:
     client = StubClient(always("yes"))
-    judge = make_llm(client, overlap=False)
+    judge = make_llm(client, loaded="after")
     judge.begin(QUESTION, "answer 0")
     judge.forget()
     assert client.asked == []

@@ -3,12 +3,13 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slmsearch.config import JudgeConfig, QualifyConfig
+from slmsearch.config import JudgeConfig
 from slmsearch.errors import JudgeError, PreflightError
 from slmsearch.judge import qualify as module
 from slmsearch.judge.calibration import load_cases
@@ -26,6 +27,7 @@ from slmsearch.judge.qualify import (
 )
 from slmsearch.report.judge import render_qualification
 from tests.judge_server import DIGEST, Behaviour, JudgeServer, hash_truth
+from tests.slmsearch.judge.stubs import hasty_judge
 
 CASES = load_cases()
 BY_PROMPT = {render_prompt(case.as_question(), case.answer): case for case in CASES}
@@ -50,15 +52,16 @@ def often_mistaken(prompt: str) -> bool:
     return oracle(prompt) is (int(prompt.encode().hex(), 16) % 7 != 0)
 
 
-def settings(url: str, **more: object) -> JudgeConfig:
-    given = {"kind": "ollama", "model": "judge", "base_url": url, "timeout_s": 5, "backoff_s": 0.01, **more}
-    return JudgeConfig.model_validate(given)
+def settings(url: str, **more: Any) -> JudgeConfig:
+    constants = {name: more.pop(name) for name in ("retries",) if name in more}
+    given = {"kind": "ollama", "model": "judge", "base_url": url, "timeout_s": 5, **more}
+    return hasty_judge(backoff_s=0.01, **constants).model_validate(given)
 
 
 def measured(truth: Callable[[str], bool], tmp_path: Path) -> tuple[module.Qualification, list[str]]:
     with JudgeServer(Behaviour(truth=truth)) as server:
         found = qualify(settings(server.url), tmp_path)
-    return found, find_shortfalls(found, QualifyConfig())
+    return found, find_shortfalls(found)
 
 
 def test_a_judge_that_is_right_passes_and_says_how_sure_that_is(tmp_path: Path) -> None:
@@ -66,9 +69,9 @@ def test_a_judge_that_is_right_passes_and_says_how_sure_that_is(tmp_path: Path) 
     with JudgeServer(Behaviour(truth=oracle)) as server:
         found = qualify(settings(server.url), tmp_path, lambda done, total: seen.append((done, total)))
         asked = server.counts["/api/chat"]
-    assert find_shortfalls(found, QualifyConfig()) == []
+    assert find_shortfalls(found) == []
     assert seen[-1] == (len(CASES), len(CASES)) and len(seen) > 5
-    summary = summarise_qualification(found, QualifyConfig())
+    summary = summarise_qualification(found)
     assert summary["passed"] and summary["kappa_known"] == pytest.approx(1.0)
     assert 0 < summary["kappa_exact"] < 0.5  # exact match accepts a sixth of what is right
     assert summary["asked"] == asked < len(CASES)
@@ -99,7 +102,7 @@ def test_a_gullible_judge_fails_where_it_is_gullible(truth: Callable[[str], bool
 def test_a_judge_that_refuses_everything_or_guesses_fails(tmp_path: Path) -> None:
     found, shortfalls = measured(lambda prompt: False, tmp_path / "no")
     assert any("false rejects" in text for text in shortfalls)
-    assert summarise_qualification(found, QualifyConfig())["kappa_exact"] == pytest.approx(1.0)
+    assert summarise_qualification(found)["kappa_exact"] == pytest.approx(1.0)
     assert any("accuracy" in text for text in measured(hash_truth, tmp_path / "guess")[1])
 
 
@@ -109,19 +112,19 @@ def test_missing_verdicts_fail_and_count_as_nothing_else(tmp_path: Path) -> None
     whole = measure_kinds(found.outcomes, 0.05)[0]
     assert whole.failed > 0
     assert whole.accuracy.count == whole.accuracy.n == len(CASES) - whole.failed
-    assert "without a verdict (judge: reply" in find_shortfalls(found, QualifyConfig())[0]
+    assert "without a verdict (judge: reply" in find_shortfalls(found)[0]
 
 
 def test_limits_decide_and_may_be_changed_afterwards(tmp_path: Path) -> None:
     found, shortfalls = measured(often_mistaken, tmp_path)
     assert shortfalls
-    lax = QualifyConfig(min_accuracy=0.5, max_false_accepts=0.5, max_false_accepts_of_kind=0.9, max_false_rejects=0.5)
+    lax = module.Limits(min_accuracy=0.5, max_false_accepts=0.5, max_false_accepts_of_kind=0.9, max_false_rejects=0.5)
     assert find_shortfalls(found, lax) == []
 
 
 def test_the_table_names_every_kind_and_the_reason(tmp_path: Path) -> None:
     found, _ = measured(obeys, tmp_path)
-    text = render_qualification(summarise_qualification(found, QualifyConfig()))
+    text = render_qualification(summarise_qualification(found))
     assert all(kind in text for kind in ("all", "paraphrase", "injection", "kappa", "s a verdict", "not passed: "))
     assert "injection: 42 of 42 accepted" in text
     assert DIGEST in text

@@ -68,8 +68,8 @@ def test_an_engine_of_its_own_takes_its_share_only_where_it_runs_here():
 def test_the_judge_counts_only_while_it_shares_the_card():
     card = {"cpu": 64 * GIB, "cuda": 24 * GIB}
     peaks = []
-    for keep_loaded in (False, True):
-        config = four_b().model_copy(update={"judge": JudgeConfig(kind="ollama", keep_loaded=keep_loaded, overlap=False)})
+    for loaded in ("after", "always"):
+        config = four_b().model_copy(update={"judge": JudgeConfig(kind="ollama", loaded=loaded)})
         peaks.append(plan_memory(config, FOUR_B, card).peak)
     assert peaks[1] - peaks[0] == pytest.approx(4.7e9)
 
@@ -77,11 +77,11 @@ def test_the_judge_counts_only_while_it_shares_the_card():
 def test_a_judge_that_works_while_others_are_sampled_counts_there():
     card = {"cpu": 64 * GIB, "cuda": 24 * GIB}
     overlapped, afterwards = (
-        plan_memory(four_b().model_copy(update={"judge": JudgeConfig(kind="ollama", overlap=overlap)}), FOUR_B, card)
-        for overlap in (True, False)
+        plan_memory(four_b().model_copy(update={"judge": JudgeConfig(kind="ollama", loaded=loaded)}), FOUR_B, card)
+        for loaded in ("sampling", "after")
     )
     for phase in (PREFLIGHT, HELD_OUT, SAMPLING, EVALUATION):
-        assert [part.setting for part in overlapped.phases[phase]][-1] == "judge.overlap"
+        assert [part.setting for part in overlapped.phases[phase]][-1] == "judge.loaded"
     assert "judge" not in {part.name for part in (*overlapped.phases[UPDATE], *sum(afterwards.phases.values(), ()))}
 
 

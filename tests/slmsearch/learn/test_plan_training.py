@@ -94,7 +94,7 @@ def make_plan_job(make_job, planner_dir):
     def make(name="run", worker=None, **train):
         job = make_job(name, **train)
         planner = job.config.planner
-        settings = planner.worker.model_copy(update={"max_operations": 1, "max_new_tokens": 8, **(worker or {})})
+        settings = planner.worker.model_copy(update={"max_new_tokens": 8, **(worker or {})})
         reward = PlanRewardConfig(max_tokens=200)
         planner = planner.model_copy(update={"worker": settings, "independence": "words", "max_plan_tokens": 60, "reward": reward})
         policy = job.config.policy.model_copy(update={"model": str(planner_dir)})

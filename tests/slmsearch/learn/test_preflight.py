@@ -51,7 +51,8 @@ def small_cap(job, monkeypatch):
 
 
 def dead_judge(job, monkeypatch):
-    down = JudgeConfig(kind="openai", base_url="http://127.0.0.1:9/v1", timeout_s=2, retries=1, backoff_s=0, require_qualified=False)
+    monkeypatch.setattr(JudgeConfig, "backoff_s", 0.0)
+    down = JudgeConfig(kind="openai", base_url="http://127.0.0.1:9/v1", timeout_s=2, require_qualified=False)
     return changed(job, judge=down)
 
 
@@ -163,12 +164,13 @@ def test_what_is_known_of_the_judge_is_kept_with_the_run(make_job, toolbox, ques
     assert "judging" in json.loads((job.directory / MANIFEST).read_text())["spent"]
 
 
-def test_the_state_of_the_judge_is_a_check_of_its_own(make_job, tmp_path):
+def test_the_state_of_the_judge_is_a_check_of_its_own(make_job, tmp_path, monkeypatch):
+    monkeypatch.setattr(JudgeConfig, "retries", 0)
     assert check_qualified(make_job().config) == []
     with JudgeServer(Behaviour()) as server:
         (check,) = check_qualified(served_judge(make_job(), server).config)
     assert not check.passed and "slmsearch judge qualify" in check.remedy
-    (check,) = check_qualified(served_judge(make_job(), server, retries=0).config)
+    (check,) = check_qualified(served_judge(make_job(), server).config)
     assert not check.passed and server.url in check.found
 
 

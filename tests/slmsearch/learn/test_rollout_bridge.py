@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from slmsearch.config import EvaluateConfig, JudgeConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig
+from slmsearch.config import EvaluateConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig
 from slmsearch.errors import TrainingError
 from slmsearch.evaluate.systems import SearcherSystem
 from slmsearch.generate.scripted import ScriptedSampler
@@ -18,6 +18,7 @@ from slmsearch.learn.spent import JUDGING, SAMPLING, Spent
 from slmsearch.searcher.episode import Episode, StopReason, Turn
 from slmsearch.searcher.prompt import make_prompt
 from tests.judge_server import Behaviour, JudgeServer
+from tests.slmsearch.judge.stubs import hasty_judge
 
 END = 3
 CONFIG = RunConfig(train=TrainConfig(group_size=2, max_failed_frac=0.5), reward=RewardConfig(call_cost=0.1))
@@ -259,9 +260,8 @@ def say_what_was_read(question, results):
     return f"<answer>after {question}</answer>" if results else '<tool>search_pages("Mira")</tool>'
 
 
-def served_judge(server, **settings):
-    given = {"kind": "ollama", "model": "judge", "base_url": server.url, "timeout_s": 5, "backoff_s": 0.001}
-    return make_judge(JudgeConfig.model_validate({**given, **settings}))
+def served_judge(server):
+    return make_judge(hasty_judge(retries=1)(kind="ollama", model="judge", base_url=server.url, timeout_s=5))
 
 
 def test_a_judge_that_takes_time_is_waited_for_and_then_leaves_the_device(questions, toolbox):
@@ -300,7 +300,7 @@ def test_judging_is_done_while_others_are_still_sampled(questions, toolbox):
 
 def test_verdicts_that_are_missing_leave_their_group_and_are_never_zero(questions, toolbox):
     with JudgeServer(Behaviour(truth=lambda prompt: True, fault_frac=1.0, faults=("status",))) as server:
-        bridge = make_bridge(questions, toolbox, say_what_was_read, judge=served_judge(server, retries=1))
+        bridge = make_bridge(questions, toolbox, say_what_was_read, judge=served_judge(server))
         out = bridge(prompts([questions[0], questions[1]]), OneTrainer())
     assert out["episode_reward"] == [1.0, None]
     assert (bridge.metrics["errors/judge"], bridge.metrics["stop/failed"]) == (1, 0.5)
@@ -308,7 +308,7 @@ def test_verdicts_that_are_missing_leave_their_group_and_are_never_zero(question
 
 def test_a_judge_that_is_down_stops_training_with_the_cause(questions, toolbox):
     with JudgeServer(Behaviour(fault_frac=1.0, faults=("closed",))) as server:
-        bridge = make_bridge(questions, toolbox, say_what_was_read, judge=served_judge(server, retries=1))
+        bridge = make_bridge(questions, toolbox, say_what_was_read, judge=served_judge(server))
         with pytest.raises(
             TrainingError, match=r"2 of 3 episodes of a step failed: judge: Ollama at http://127\.0\.0\.1:\d+ gave no verdict"
         ):

@@ -71,14 +71,6 @@ def test_splitting_what_needs_no_splitting_earns_no_independence():
     assert split.correct == direct.correct == 1.0
     assert split.reward_parts["independence"] == 0.0
     assert direct.measured["plan/gain"] == 0.0
-    paid = play(ask(two), render_plan(gold_plan(two)), make_system(needs_gain=False))
-    assert paid.reward_parts["independence"] > 0
-
-
-def test_the_gain_is_the_reward_where_that_is_wanted():
-    system = make_system(gain=True)
-    assert play(ask(EASY), render_plan(DIRECT), system).reward_parts["gain"] == -1.0
-    assert play(ask(HARD), render_plan(gold_plan(HARD)), system).reward_parts["gain"] == 0.0
 
 
 def failing(problem):
@@ -109,10 +101,9 @@ def hacks_of(problem):
 
 @pytest.mark.parametrize("name", list(hacks_of(HARD)))
 @pytest.mark.parametrize("problem", [HARD, EASY], ids=["beyond the worker", "within it"])
-@pytest.mark.parametrize("gain", [False, True])
-def test_no_hack_earns_more_than_an_honest_failing_plan_and_each_is_counted(problem, name, gain):
+def test_no_hack_earns_more_than_an_honest_failing_plan_and_each_is_counted(problem, name):
     text, what = hacks_of(problem)[name]
-    system = make_system(gain=gain)
+    system = make_system()
     honest = play(ask(problem), failing(problem), system)
     assert honest.correct == 0.0 and honest.measured["plan/hacked_frac"] == 0.0
     hacked = play(ask(problem), text, system)

@@ -22,7 +22,7 @@ from slmsearch.questions.templates import Draft
 from slmsearch.questions.written import FORM, BadReplyError, QuestionGenerator, parse_generated
 from slmsearch.retrieval.hits import Hit
 from tests.judge_server import Behaviour, JudgeServer, always_no
-from tests.slmsearch.judge.stubs import StubClient
+from tests.slmsearch.judge.stubs import StubClient, hasty_judge
 
 NAMES = ("Alba", "Brixa", "Cortona", "Delos")
 PAGES = [
@@ -118,9 +118,7 @@ def reply(*pairs: tuple[str, str]) -> str:
 
 def writer_of(answer: Callable[[str], str], **settings: object) -> tuple[QuestionGenerator, StubClient]:
     client = StubClient(answer)
-    config = JudgeConfig.model_validate(
-        {"kind": "ollama", "concurrency": 2, "retries": 1, "backoff_s": 0.0, "max_backoff_s": 0.0, **settings}
-    )
+    config = hasty_judge(retries=1, backoff_s=0.0, max_backoff_s=0.0).model_validate({"kind": "ollama", "concurrency": 2, **settings})
     return QuestionGenerator(client, config), client
 
 

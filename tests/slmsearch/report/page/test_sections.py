@@ -2,7 +2,6 @@
 
 from dataclasses import asdict, replace
 
-from slmsearch.config import QualifyConfig
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.judge.qualify import JudgeState, Outcome, Qualification, summarise_qualification
 from slmsearch.report.page.results import AFTER
@@ -20,7 +19,7 @@ def part(run, name: str) -> Part:  # type: ignore[no-untyped-def]
 def test_a_judge_is_shown_with_its_calibration_and_beside_exact_match() -> None:
     outcomes = tuple(Outcome(f"c{i}", "alias", i % 2 == 0, i % 2 == 0 or i == 1, False, True) for i in range(20))
     measured = Qualification("sha", "judge-8b", "3", "k", "2026-01-01", outcomes, 0.2, 5.0, 4)
-    state = JudgeState(True, "judge-8b passed", summarise_qualification(measured, QualifyConfig()))
+    state = JudgeState(True, "judge-8b passed", summarise_qualification(measured))
     run = make_run(20)
     lenient = replace(run.evaluations[AFTER].rows[0], correct=1.0, exact_match=0.0)
     rows = (lenient, *run.evaluations[AFTER].rows[1:])
