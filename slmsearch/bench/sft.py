@@ -24,7 +24,7 @@ from itertools import islice
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar
 
 from slmsearch.config import RunConfig, SftConfig
 from slmsearch.errors import TrainingError
@@ -120,6 +120,10 @@ def _write_task(config: RunConfig, runs: int, path: Path) -> list[tuple[list[int
     settings = config.model_dump(mode="json", include={"policy", "train", "sft"})
     path.write_text(json.dumps({"episodes": episodes, "config": settings, "updates": runs + 1}))
     return episodes
+
+
+class _WithoutWarmup(SftConfig):
+    warmup_frac: ClassVar[float] = 0.0
 
 
 class _Side:
@@ -219,15 +223,15 @@ def _start_ours(config: RunConfig, episodes: Episodes, updates: int, folder: str
     from slmsearch.learn.sft import train_sft
     from slmsearch.learn.teach import load_student
 
-    settings = config.sft.model_copy(
-        update={
+    settings = _WithoutWarmup.model_validate(
+        {
+            **config.sft.model_dump(),
             "steps": updates,
             "batch_size": len(episodes),
             "tokens_per_batch": TOKENS,
             "learning_rate": LEARNING_RATE,
             "context_weight": 0.0,
             "lora": True,
-            "warmup_frac": 0.0,
         }
     )
     model, tokenizer = load_student(config.model_copy(update={"sft": settings}))

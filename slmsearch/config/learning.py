@@ -1,10 +1,10 @@
 """Training."""
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from slmsearch.config.sections import Address, Fraction, Section
+from slmsearch.config.sections import Address, Section
 
 
 class LoraSection(Section):
@@ -12,9 +12,10 @@ class LoraSection(Section):
 
     r: int = Field(default=16, ge=1)
     alpha: int = Field(default=32, ge=1)
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Keep 0 for RL: sampler and trainer must agree."""
-    target_modules: str = "all-linear"
+    dropout: ClassVar[float] = 0.0
+    """Sampler and trainer must agree, and the sampler has none."""
+    target_modules: ClassVar[str] = "all-linear"
+    """Where the adapter is: the attention's layers alone learn less for hardly less memory."""
 
 
 class VllmConfig(Section):
@@ -40,10 +41,10 @@ class SentinelConfig(Section):
     held_out: int = Field(default=128, ge=1)
     """Questions of the validation split by which weights are scored: at the start, at every checkpoint, at the end, and where the
     reward seems to fall."""
-    lr_factor: float = Field(default=0.3, gt=0, lt=1)
+    lr_factor: ClassVar[float] = 0.3
     """The learning rate is multiplied by this when weights are restored."""
-    max_trips: int = Field(default=3, ge=1)
-    """Training stops at this many collapses."""
+    max_trips: ClassVar[int] = 3
+    """Training stops at this many collapses: the learning rate is then a tenth of the one that was set, and was wrong from the start."""
 
 
 class TrainConfig(Section):
@@ -52,15 +53,13 @@ class TrainConfig(Section):
     method: Literal["lora", "full"] = "lora"
     """What learns: an adapter on frozen weights (QLoRA where `policy.load_in_4bit`), or all weights."""
     algorithm: Literal["grpo", "rloo", "reinforce"] = "grpo"
-    """What a reward is compared with: the group's mean, the mean of the group's other episodes, or `baseline`."""
-    baseline: float = 0.5
-    """The constant that `reinforce` subtracts from every reward."""
+    """What a reward is compared with: the group's mean, the mean of the group's other episodes, or a constant."""
+    baseline: ClassVar[float] = 0.5
+    """The constant that `reinforce` subtracts from every reward: the middle between a right answer and a wrong one."""
     preflight: Literal["require", "record"] = "require"
     """What a failed check before training does: it ends the run, or is only recorded."""
-    probe_questions: int = Field(default=16, ge=1)
-    """Groups that the pre-flight plays."""
-    void_turns: Literal["grade", "drop"] = "grade"
-    """What becomes of an episode that ended malformed: it is graded as it is, or leaves its group and is only counted."""
+    void_turns: ClassVar[str] = "grade"
+    """An episode that ended malformed is graded as it is: left out of its group, it would teach nothing."""
     seed: int = 0
     steps: int = Field(default=150, ge=0)
     """Optimiser updates; 0 derives them from `epochs`."""
@@ -81,7 +80,8 @@ class TrainConfig(Section):
     unlearn its format: also those whose last tool result had no room. What the others of the group are compared with still counts their
     reward. A tiny model may flee into them, as nothing speaks against it: masked and at a constant rate, 6 % of the demo's episodes
     ended so after 200 steps; graded and at a falling rate, 1 %."""
-    max_grad_norm: float = Field(default=1.0, gt=0)
+    max_grad_norm: ClassVar[float] = 1.0
+    """Gradients are clipped to this norm, as TRL does."""
     temperature: float = Field(default=1.0, gt=0)
     scale_rewards: Literal["none", "group", "batch"] = "none"
     """`none`: advantage = reward - group mean."""
@@ -91,9 +91,6 @@ class TrainConfig(Section):
     lora: LoraSection = LoraSection()
     checkpoint_steps: int = Field(default=40, ge=1)
     """Updates between checkpoints."""
-    keep_checkpoints: int = Field(default=2, ge=1)
-    max_failed_frac: Fraction = 0.5
-    """Share of failed episodes in a step above which training stops with the cause."""
     split: Literal["train", "validation", "test"] = "train"
     limit: int = Field(default=0, ge=0)
     """Train on this many questions of the split; 0 takes all."""
@@ -139,19 +136,21 @@ class SftConfig(Section):
     tokens_per_batch: int = Field(default=4096, ge=256)
     """Tokens, padding included, that go through the model together; a longer episode goes alone."""
     learning_rate: float = Field(default=3e-3, gt=0)
-    warmup_frac: Fraction = 0.03
-    episodes_per_world: int = Field(default=500, ge=10)
+    warmup_frac: ClassVar[float] = 0.03
+    """Share of the steps in which the learning rate rises."""
+    episodes_per_world: ClassVar[int] = 500
     """Demonstrations from one random world before the next is made."""
-    pages_per_world: int = Field(default=240, ge=40)
+    pages_per_world: ClassVar[int] = 240
+    """Enough pages for two hops, and few enough for a new world every half minute."""
     seed: int = 0
     lora: bool = False
     """`slmsearch sft`: train an adapter (`train.lora`) and merge it, instead of training all weights; for large models."""
-    own_questions: int = Field(default=512, ge=1)
-    """`slmsearch sft --from own`: questions the model plays."""
-    own_tries: int = Field(default=8, ge=1)
+    own_questions: ClassVar[int] = 512
+    """`slmsearch sft --from own`: questions the model plays, where `train.limit` does not say how many."""
+    own_tries: ClassVar[int] = 8
     """Episodes it plays of each."""
-    own_kept: int = Field(default=2, ge=1)
-    """Right episodes kept of each, at most."""
+    own_kept: ClassVar[int] = 2
+    """Right episodes kept of each, at most: more of an easy question would crowd out the hard ones."""
 
 
 class ControlConfig(Section):
@@ -160,4 +159,5 @@ class ControlConfig(Section):
     enabled: bool = True
     steps: int = Field(default=1200, ge=1)
     """Chosen so that it takes at least as long as GRPO does; both times are printed."""
-    learning_rate: float = Field(default=1e-3, gt=0)
+    learning_rate: ClassVar[float] = 1e-3
+    """A third of that of the checkpoint's own training, which its cosine had brought to 0."""

@@ -116,7 +116,7 @@ def make_start(
         model.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
         facts = {
-            "config": config.model_dump(exclude={"lora", "batch_size", "own_questions", "own_tries", "own_kept"}),
+            "config": config.key_parts(exclude={"lora", "batch_size", "own_questions", "own_tries", "own_kept"}),
             "seconds": round(time.perf_counter() - started, 1),
             "parameters": sum(weight.numel() for weight in model.parameters()),
             "threads": torch.get_num_threads(),

@@ -162,7 +162,7 @@ class StepCallback(TrainerCallback):
             if self.keeper is not None:
                 self.keeper.save(checkpoint)
             seal_checkpoint(checkpoint, state.global_step)
-            prune_checkpoints(Path(args.output_dir), self._config.keep_checkpoints)
+            prune_checkpoints(Path(args.output_dir))
 
 
 def from_main(value: Any) -> Any:

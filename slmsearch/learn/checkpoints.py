@@ -12,6 +12,8 @@ from pathlib import Path
 from slmsearch.staging import file_hash
 
 MANIFEST = "manifest.json"
+KEPT_CHECKPOINTS = 2
+"""The last one may be damaged by the kill that makes it wanted."""
 _PREFIX = "checkpoint-"
 
 
@@ -71,12 +73,12 @@ def latest_complete_checkpoint(directory: Path) -> Path | None:
     return next((path for path in list_checkpoints(directory) if is_complete(path)), None)
 
 
-def prune_checkpoints(directory: Path, keep: int) -> None:
-    """Delete all but the latest `keep` checkpoints that carry a manifest, and those older than them without one."""
+def prune_checkpoints(directory: Path) -> None:
+    """Delete all but the latest `KEPT_CHECKPOINTS` checkpoints that carry a manifest, and those older than them without one."""
     sealed = [path for path in list_checkpoints(directory) if (path / MANIFEST).is_file()]
-    if len(sealed) <= keep:
+    if len(sealed) <= KEPT_CHECKPOINTS:
         return
-    oldest_kept = checkpoint_step(sealed[keep - 1])
+    oldest_kept = checkpoint_step(sealed[KEPT_CHECKPOINTS - 1])
     for path in list_checkpoints(directory):
         if checkpoint_step(path) < oldest_kept:
             shutil.rmtree(path)

@@ -26,7 +26,7 @@ def control_key(config: RunConfig, model_key: str) -> str:
     return content_key(
         version=CONTROL_VERSION,
         model=model_key,
-        sft=_sft(config).model_dump(),
+        sft=_sft(config).key_parts(),
         top_k=config.retrieval.top_k,
         max_tokens=config.searcher.max_episode_tokens,
         prompt=[dict(message) for message in make_prompt("?", config.searcher)],

@@ -27,7 +27,7 @@ PLAN_SFT_VERSION = 2
 PACKAGES = ("torch", "transformers", "trl", "peft")
 """Their versions are part of every train key."""
 
-_NOT_TRAINED_ON = {"checkpoint_steps", "keep_checkpoints", "max_failed_frac", "preflight", "probe_questions"}
+_NOT_TRAINED_ON = {"checkpoint_steps", "preflight"}
 """Settings of a training run that do not change the adapter it ends with."""
 
 
@@ -79,7 +79,7 @@ def train_sources(config: RunConfig, corpus_digest: str, index_key: str) -> dict
         "packages": {name: version(name) for name in PACKAGES},
         "corpus": corpus_digest,
         "policy": _policy_part(config.policy),
-        "train": config.train.model_dump(mode="json", exclude=_NOT_TRAINED_ON),
+        "train": config.train.key_parts(exclude=_NOT_TRAINED_ON),
     }
     if config.system == "planner":
         return {**shared, "planner": planner_sources(config)}
@@ -101,10 +101,10 @@ def plan_sft_key(config: RunConfig, digest: str) -> str:
         version=PLAN_SFT_VERSION,
         model=model_hash(config.policy.model, config.policy.revision),
         problems=digest if config.planner.sft.source == "own" else "",
-        sft=config.sft.model_dump(mode="json"),
+        sft=config.sft.key_parts(),
         plans=config.planner.sft.key_parts(exclude={"enabled"}),
         prompt=config.planner.system_prompt,
-        lora=config.train.lora.model_dump(mode="json") if config.sft.lora else None,
+        lora=config.train.lora.key_parts() if config.sft.lora else None,
         **({"chat_template_kwargs": config.policy.chat_template_kwargs} if config.policy.chat_template_kwargs else {}),
     )
 

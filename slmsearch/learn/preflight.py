@@ -20,6 +20,7 @@ from slmsearch.evaluate.systems import System
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.context import longest_prompt
 from slmsearch.generate.sampler import Sampler, Sampling
+from slmsearch.learn.checkpoints import KEPT_CHECKPOINTS
 from slmsearch.learn.memory import GIB, count_trained, measure_available, plan_memory
 from slmsearch.learn.probe import (
     Check,
@@ -34,6 +35,8 @@ from slmsearch.learn.shape import Shape, measure_shape
 from slmsearch.planner.model_worker import ModelWorker
 from slmsearch.searcher.episode import Episode
 
+MAX_PROBED = 16
+"""Groups played before training, at most: enough to tell a share of a tenth from a half."""
 MEMORY_FRAC = 0.95
 """Share of the free memory that a plan may use."""
 DISK_RESERVE = 200e6
@@ -74,7 +77,7 @@ def check_extras(config: RunConfig) -> Iterator[Check]:
 
 def check_disk(config: RunConfig, shape: Shape) -> Check:
     """Compare the checkpoints' size with the free space of the data directory."""
-    needed = DISK_RESERVE + (config.train.keep_checkpoints + 2) * count_trained(config, shape) * 12
+    needed = DISK_RESERVE + (KEPT_CHECKPOINTS + 2) * count_trained(config, shape) * 12
     place = Path(config.paths.data_dir)
     while not place.exists():
         place = place.parent
@@ -92,7 +95,7 @@ def check_learning(
     show: Callable[[str], None] = lambda text: None,
     paint: Callable[[str, bool], str] = lambda text, trained: text,
 ) -> Iterator[Check]:
-    """Check whether a run could learn; plays `train.probe_questions` groups.
+    """Check whether a run could learn; plays as many groups as two updates have, `MAX_PROBED` at most.
 
     Args:
         questions: questions that will be trained on.
@@ -105,7 +108,8 @@ def check_learning(
     """
     yield from check_system(system, questions, renderer)
     yield from check_qualified(config)
-    chosen = questions[:: max(1, len(questions) // config.train.probe_questions)][: config.train.probe_questions]
+    probed = min(MAX_PROBED, 2 * config.train.questions_per_step)
+    chosen = questions[:: max(1, len(questions) // probed)][:probed]
     group = [question for question in chosen for _ in range(config.train.group_size)]
     sampling = Sampling(config.train.temperature, config.train.seed, system.limits.max_turn_tokens)
     started = time.perf_counter()

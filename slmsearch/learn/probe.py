@@ -24,6 +24,8 @@ from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult
 from slmsearch.searcher.parsing import parse_turn, render_answer, render_call
 from slmsearch.searcher.tools import READ, SEARCH, VIEW, Toolbox
 
+MAX_FAILED_FRAC = 0.5
+"""Share of failed episodes, before training or in a step of it, above which it stops with the cause: what is left is no sample any more."""
 MAX_TRUNCATED = 0.5
 """Share of probe episodes that may be cut off by a token limit."""
 MAX_MALFORMED = 0.9
@@ -198,7 +200,7 @@ def check_episodes(rows: Sequence[EpisodeRow], rewards: Sequence[float | None], 
     return [
         Check(
             "services",
-            len(failed) <= config.train.max_failed_frac * len(rows),
+            len(failed) <= MAX_FAILED_FRAC * len(rows),
             f"{len(failed)} of {len(rows)} episodes failed" + (f" ({failed[0]})" if failed else ""),
             "mend the service that failed",
         ),

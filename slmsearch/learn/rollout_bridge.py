@@ -29,6 +29,7 @@ from slmsearch.generate.sampler import Sampling
 from slmsearch.judge import EagerJudge, Verdict
 from slmsearch.learn.held_out import Scores
 from slmsearch.learn.lending import Lend
+from slmsearch.learn.probe import MAX_FAILED_FRAC
 from slmsearch.learn.spent import HELD_OUT, JUDGING, SAMPLING, Spent
 from slmsearch.searcher.episode import Episode, StopReason, ToolCall
 from slmsearch.searcher.tools import SEARCH
@@ -80,7 +81,7 @@ class RolloutBridge:
             trainer: the calling trainer.
 
         Raises:
-            TrainingError: more episodes failed than `train.max_failed_frac` allows.
+            TrainingError: more than `MAX_FAILED_FRAC` of the episodes failed.
         """
         with self._spent.on(SAMPLING):
             return self._sample([self._questions[prompt[-1]["content"]] for prompt in prompts], trainer)
@@ -104,8 +105,7 @@ class RolloutBridge:
         chance = random.Random(f"rewards {seed} {first_row}")
         rows = self._system.grade(questions, episodes, verdicts, [chance.random() for _ in episodes])
         self.rows = rows
-        dropped = {StopReason.MALFORMED} if self._config.train.void_turns == "drop" else set()
-        self.rewards = [None if row.failed or row.stop_reason in dropped else row.reward for row in rows]
+        self.rewards = [None if row.failed else row.reward for row in rows]
         self._summarise(gather_object(rows), gather_object(self.rewards), trainer.num_generations)
         self.metrics |= {"policy/entropy": mean_surprise(episodes), **seconds, **summarise_habits(rows, episodes)}
         tokens = to_tokens(episodes, self._end_id, {StopReason.MAX_TOKENS} if self._config.train.mask_truncated else ())
@@ -152,7 +152,7 @@ class RolloutBridge:
 
     def _summarise(self, rows: list[EpisodeRow], rewards: list[float | None], group_size: int) -> None:
         failures = Counter(row.failure for row in rows if row.failed)
-        if failures.total() > self._config.train.max_failed_frac * len(rows):
+        if failures.total() > MAX_FAILED_FRAC * len(rows):
             cause = failures.most_common(1)[0][0]
             raise TrainingError(f"{failures.total()} of {len(rows)} episodes of a step failed: {cause}")
         self.metrics = {**summarise(rows), **summarise_groups(rewards, group_size)}

@@ -17,7 +17,6 @@ SETTINGS = {
     "searcher.max_turns": "3",
     "reward.kind": "random",  # a random model is never right
     "train.preflight": "record",
-    "train.probe_questions": "1",
     "train.sentinel.enabled": "false",
     "train.vllm.mode": "colocate",
     "train.steps": str(STEPS_TRAINED),

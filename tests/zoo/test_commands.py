@@ -27,7 +27,6 @@ LEARN = {
     "train__questions_per_step": 2,
     "train__group_size": 2,
     "train__checkpoint_steps": 1,
-    "train__probe_questions": 1,
     "train__preflight": "record",
     "train__sentinel__enabled": "false",
     "train__cpu_threads": 1,
@@ -76,7 +75,7 @@ def test_evaluate(zoo: Zoo, slmsearch: Slmsearch) -> None:
 
 def test_sft(zoo: Zoo, slmsearch: Slmsearch) -> None:
     out = zoo.folder / "taught"
-    settings = {"sft__steps": 2, "sft__tokens_per_batch": 1024, "sft__episodes_per_world": 10, "sft__pages_per_world": 40}
+    settings = {"sft__steps": 2, "sft__tokens_per_batch": 1024}
     answer(slmsearch, "sft", "--out", out, *zoo.flags(**settings, searcher__max_episode_tokens=1024))
     assert (out / "model.safetensors").is_file()
 

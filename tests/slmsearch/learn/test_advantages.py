@@ -37,13 +37,13 @@ def test_reinforce_compares_with_a_constant():
     assert compute_advantages([1.0, None, 0.0, 0.5], 2, "reinforce", 0.5) == [0.5, 0.0, -0.5, 0.0]
 
 
-@pytest.mark.parametrize(("algorithm", "expected"), [("grpo", [9.0, 9.0]), ("rloo", [1.0, -1.0]), ("reinforce", [0.75, -0.25])])
+@pytest.mark.parametrize(("algorithm", "expected"), [("grpo", [9.0, 9.0]), ("rloo", [1.0, -1.0]), ("reinforce", [0.5, -0.5])])
 def test_the_trainer_takes_the_configured_advantages(algorithm, expected, monkeypatch):
     played = {"advantages": torch.full((2,), 9.0), "completion_ids": torch.zeros(2, 1, dtype=torch.long)}
     monkeypatch.setattr(GRPOTrainer, "_generate_and_score_completions", lambda self, inputs: dict(played))
     monkeypatch.setattr(grpo, "gather_object", lambda local: [0.0, 0.0, *local])  # this is the second of two processes
     trainer = SearchTrainer.__new__(SearchTrainer)
-    trainer.search = TrainConfig(algorithm=algorithm, baseline=0.25, group_size=2)
+    trainer.search = TrainConfig(algorithm=algorithm, group_size=2)
     trainer.bridge = SimpleNamespace(rewards=[1.0, 0.0], sampled_mask=[[1], [1]])
     trainer.accelerator = SimpleNamespace(process_index=1)
     assert trainer._generate_and_score_completions([])["advantages"].tolist() == expected

@@ -44,7 +44,7 @@ def test_what_decides_the_result_is_in_the_key(config, section, values):
 @pytest.mark.parametrize(
     ("section", "values"),
     [
-        ("train", {"checkpoint_steps": 7, "keep_checkpoints": 1, "max_failed_frac": 0.1}),
+        ("train", {"checkpoint_steps": 7, "preflight": "record"}),
         (
             "judge",
             {"timeout_s": 1.0, "model": "never asked by the exact judge", "loaded": "after", "require_qualified": False},

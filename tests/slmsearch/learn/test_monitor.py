@@ -295,7 +295,7 @@ def test_two_processes_decide_alike():
 
 DESTROYED_AT = 12
 COLLAPSING = {"steps": 21, "group_size": 4, "scale_rewards": "group", "checkpoint_steps": 3, "lr_schedule": "constant"}
-WATCHED = SentinelConfig(held_out=4, max_trips=9)
+WATCHED = SentinelConfig(held_out=4)
 
 
 @pytest.fixture
@@ -330,8 +330,9 @@ def test_an_induced_collapse_ends_no_worse_than_its_best_weights(destroyed, make
     assert share_right(unwatched, toolbox, questions) < start / 2
 
 
-def test_a_run_that_only_collapses_is_ended(destroyed, make_job, toolbox, questions):
-    job = make_job(sentinel=WATCHED.model_copy(update={"max_trips": 1}), **COLLAPSING)
+def test_a_run_that_only_collapses_is_ended(destroyed, make_job, toolbox, questions, monkeypatch):
+    monkeypatch.setattr(SentinelConfig, "max_trips", 1)
+    job = make_job(sentinel=WATCHED, **COLLAPSING)
     with pytest.raises(TrainingError, match=r"collapsed 1 times .+ lower train\.learning_rate"):
         train_through(toolbox, questions, job, held_out=questions[:4])
 

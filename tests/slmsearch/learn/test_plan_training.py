@@ -205,7 +205,7 @@ def test_the_base_is_the_worker_and_learns_nothing(make_plan_job):
 
 def test_own_right_plans_and_a_set_of_plans_teach(make_plan_job, planner_dir, tmp_path):
     job = make_plan_job()
-    config = job.config.model_copy(update={"sft": job.config.sft.model_copy(update={"steps": 2, "own_tries": 6, "tokens_per_batch": 256})})
+    config = job.config.model_copy(update={"sft": job.config.sft.model_copy(update={"steps": 2, "tokens_per_batch": 256})})
     sampler, _ = make_seats(config.policy)
     own = sample_own_plans(QUESTIONS, make_planner(config), config, sampler)
     assert own and all(parse_plan(episode.turns[0].text).plan.should_decompose for episode in own)

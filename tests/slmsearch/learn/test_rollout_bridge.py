@@ -21,7 +21,7 @@ from tests.judge_server import Behaviour, JudgeServer
 from tests.slmsearch.judge.stubs import hasty_judge
 
 END = 3
-CONFIG = RunConfig(train=TrainConfig(group_size=2, max_failed_frac=0.5), reward=RewardConfig(call_cost=0.1))
+CONFIG = RunConfig(train=TrainConfig(group_size=2), reward=RewardConfig(call_cost=0.1))
 
 
 class OneTrainer:
@@ -94,13 +94,12 @@ def test_an_outage_is_counted_and_never_graded(questions, toolbox):
     assert episode_reward(completions=[], **{"episode_reward": out["episode_reward"]}) == [1.0, 1.0, None, None]
 
 
-@pytest.mark.parametrize(("void_turns", "reward"), [("grade", -0.1), ("drop", None)])
-def test_malformed_episodes_are_graded_or_leave_their_group(questions, toolbox, void_turns, reward):
-    config = RunConfig(train=TrainConfig(group_size=2, void_turns=void_turns), reward=RewardConfig(malformed=-0.1))
+def test_malformed_episodes_are_graded(questions, toolbox):
+    config = RunConfig(train=TrainConfig(group_size=2), reward=RewardConfig(malformed=-0.1))
     bridge = make_bridge(questions, toolbox, lambda question, results: "well" if "0" in question else "<answer>1823</answer>", config)
     out = bridge(prompts([questions[0]] * 2 + [questions[1]] * 2, config), OneTrainer())
-    assert out["episode_reward"] == [reward, reward, 1.0, 1.0] == bridge.rewards
-    assert bridge.metrics["stop/malformed"] == 0.5  # counted either way
+    assert out["episode_reward"] == [-0.1, -0.1, 1.0, 1.0] == bridge.rewards
+    assert bridge.metrics["stop/malformed"] == 0.5
 
 
 def test_held_out_questions_are_played_in_batches_as_evaluations_do(questions, toolbox):

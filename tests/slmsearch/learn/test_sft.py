@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from itertools import islice
+from typing import ClassVar
 
 import pytest
 
@@ -36,9 +37,14 @@ LIBRARY = Library(WORLD.pages)
 TOOLBOX = Toolbox(LIBRARY, TitleIndex(LIBRARY), top_k=3, max_section_chars=1500)
 
 
+class SmallWorlds(SftConfig):
+    pages_per_world: ClassVar[int] = 80
+    episodes_per_world: ClassVar[int] = 200
+
+
 @pytest.fixture(scope="module")
 def demonstrations():
-    return list(islice(make_demonstrations(SftConfig(recipe="careful", pages_per_world=80, episodes_per_world=200), 3, seed=0), 400))
+    return list(islice(make_demonstrations(SmallWorlds(recipe="careful"), 3, seed=0), 400))
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +102,7 @@ def test_a_name_is_the_same_tokens_everywhere(tokenizer):
 
 
 def test_batches_repeat_with_the_seed_and_keep_their_size(tokenizer):
-    config = SftConfig(pages_per_world=80, episodes_per_world=200, tokens_per_batch=1024)
+    config = SmallWorlds(tokens_per_batch=1024)
 
     def first(seed):
         settings = config.model_copy(update={"seed": seed})
@@ -109,14 +115,14 @@ def test_batches_repeat_with_the_seed_and_keep_their_size(tokenizer):
 
 @pytest.mark.slow
 def test_demonstrations_that_are_all_too_long_are_an_error_not_a_search_without_end(tokenizer):
-    settings = SftConfig(episodes_per_world=20, pages_per_world=40)
+    settings = SmallWorlds()
     with pytest.raises(TrainingError, match=r"searcher\.max_episode_tokens \(20\): raise it"):
         next(demonstrated(ChatRenderer(tokenizer), settings, 3, SearcherConfig(max_episode_tokens=20)))
 
 
 def test_bootstrap_leaves_a_model_that_plays(tmp_path):
     out = tmp_path / "models" / "tiny"
-    config = SftConfig(steps=3, tokens_per_batch=1024, pages_per_world=80, episodes_per_world=200)
+    config = SmallWorlds(steps=3, tokens_per_batch=1024)
     facts = bootstrap(config, out)
     assert facts["parameters"] < 3_000_000
     assert sum(path.stat().st_size for path in out.iterdir()) < 6_000_000
@@ -133,7 +139,6 @@ def test_own_right_episodes_are_kept_and_learnt_from(model_dir, toolbox, questio
     config = RunConfig(
         policy=PolicyConfig(model=str(model_dir), device="cpu"),
         searcher=SearcherConfig(max_turn_tokens=16, max_episode_tokens=80, max_turns=3),
-        sft=SftConfig(own_tries=8, own_kept=2),
     )
     sampler = make_sampler(config.policy)
     kept = sample_own(questions, toolbox, ExactJudge(), config, sampler)
@@ -154,7 +159,7 @@ def test_own_right_episodes_are_kept_and_learnt_from(model_dir, toolbox, questio
 @pytest.mark.slow
 @pytest.mark.parametrize("lora", [False, True])
 def test_sft_command_from_demonstrations(model_dir, tmp_path, lora):
-    settings = SftConfig(steps=2, tokens_per_batch=512, pages_per_world=80, episodes_per_world=100, lora=lora)
+    settings = SmallWorlds(steps=2, tokens_per_batch=512, lora=lora)
     config = RunConfig(policy=PolicyConfig(model=str(model_dir), device="cpu"), sft=settings)
     facts = start_cold(config, "demonstrations", tmp_path / "out", print)
     assert facts["steps"] == 2

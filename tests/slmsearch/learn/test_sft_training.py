@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 from itertools import islice
+from typing import ClassVar
 
 import pytest
 import torch
@@ -25,7 +26,6 @@ from slmsearch.learn.tokenizer import build_tokenizer
 from slmsearch.planner.prompt import make_plan_prompt
 from slmsearch.searcher.prompt import make_prompt
 
-WORLDS = {"pages_per_world": 80, "episodes_per_world": 100, "recipe": "careful"}
 CHATML = (
     "{% for message in messages %}<|question|>{{ message['role'] }}\n{{ message['content'] }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|turn|>assistant\n{% endif %}"
@@ -33,9 +33,17 @@ CHATML = (
 """Prints every message, the system message too, as the templates of instruct models do and tiny-searcher's does not."""
 
 
+class SmallWorlds(SftConfig):
+    pages_per_world: ClassVar[int] = 80
+    episodes_per_world: ClassVar[int] = 100
+
+
 @pytest.fixture(scope="module")
 def tokenizer():
-    texts = ("\n".join([d.question, *(part for turn in d.turns for part in turn)]) for d in make_demonstrations(SftConfig(**WORLDS), 3, 0))
+    texts = (
+        "\n".join([d.question, *(part for turn in d.turns for part in turn)])
+        for d in make_demonstrations(SmallWorlds(recipe="careful"), 3, 0)
+    )
     return build_tokenizer(islice(texts, 200))
 
 
@@ -55,7 +63,7 @@ def make_llama(one_thread, tokenizer):
 
 @pytest.fixture
 def episodes(tokenizer):
-    return list(islice(demonstrated(ChatRenderer(tokenizer), SftConfig(**WORLDS), 3, SearcherConfig()), 8))
+    return list(islice(demonstrated(ChatRenderer(tokenizer), SmallWorlds(recipe="careful"), 3, SearcherConfig()), 8))
 
 
 def train(model, tokenizer, episodes, tmp_path, monkeypatch, exact=True, **settings):
@@ -233,7 +241,9 @@ def test_layers_with_more_to_them_stay_pefts(make_llama, settings):
 
     model = make_llama()
     if "dropout" in settings:
-        model = get_peft_model(model, make_adapter_config(LoraSection(r=4, **settings)))
+        adapter = make_adapter_config(LoraSection(r=4))
+        adapter.lora_dropout = settings["dropout"]
+        model = get_peft_model(model, adapter)
     with fused_lora(model) as layers:
         assert layers == 0
 

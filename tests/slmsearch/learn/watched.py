@@ -6,6 +6,7 @@ As a program it is one of several processes, of which only the main one sees the
 import json
 import random
 from types import SimpleNamespace
+from typing import ClassVar
 
 import torch
 from accelerate import PartialState
@@ -34,17 +35,21 @@ def noisy(chance, **changes):
     return {name: value * chance.uniform(0.8, 1.2) for name, value in {**NORMAL, **changes}.items()}
 
 
+class Patient(SentinelConfig):
+    max_trips: ClassVar[int] = 9
+
+
 class Watched:
     """A run of a callback without a trainer: metrics and held-out scores are given."""
 
-    def __init__(self, held_out, save_steps=10_000, max_trips=9):
+    def __init__(self, held_out, save_steps=10_000):
         self.model = torch.nn.Linear(2, 1, bias=False)
         torch.nn.init.ones_(self.model.weight)
         self.optimizer = torch.optim.SGD(self.model.parameters(), 1.0)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: 1.0)
         self.step, self.scored, self.reports = 0, [], []
         self.keeper = Keeper(self.model, lambda: self.scored.append(self.step) or held_out(self.step))
-        config = TrainConfig(questions_per_step=QUESTIONS_PER_STEP, sentinel=SentinelConfig(max_trips=max_trips))
+        config = TrainConfig(questions_per_step=QUESTIONS_PER_STEP, sentinel=Patient())
         self.args = SimpleNamespace(save_steps=save_steps)
         self.callback = StepCallback(SimpleNamespace(metrics={}), self.reports.append, lambda: False, config, Spent())
 
