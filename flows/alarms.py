@@ -2,7 +2,7 @@
 
 - `slmsearch: a night regressed` waits for the event of the flow `nightly`, which calls the webhook itself; here others may add actions.
 - `slmsearch: a night was lost`: the flow failed, crashed or was cancelled.
-- `slmsearch: a night is missing`: none has ended since the last one for `nightly.late_h` hours. Each end starts the clock again, and so
+- `slmsearch: a night is missing`: none has ended since the last one for 26 hours. Each end starts the clock again, and so
   does each deploying (`expect_nights`) where none goes; an alarm is given once.
 
 The last two call the webhook from the server, through a block that holds its address. What people change in an automation stays; only
@@ -45,7 +45,7 @@ def create_alarms(client: "SyncPrefectClient", config: RunConfig, address: str |
         client: of a Prefect API.
         config: names the model and says when a night is late.
         address: webhook; None leaves the automations without an action of ours.
-        within: takes the place of `nightly.late_h`.
+        within: takes the place of `NightlyConfig.late_h`.
     """
     block = _save_block(address) if address else None
     known = {found.name: found for found in client.read_automations()}

@@ -28,6 +28,8 @@ from tasks.tracking import CHAMPION
 
 FRESH_SEEDS = 1_000_000
 """Added to the day's number for the seed of its world: no training and no other measurement uses such seeds."""
+QUESTIONS_PER_PAGE = 2.5
+"""Questions played of each fresh page, of four that the world has: a thousand of the 400 pages by default."""
 PLAYING = ("corpus.", "retrieval.", "searcher.", "sandbox.", "planner.", "policy.", "reward.", "judge.", "evaluate.", "decision.metric")
 """Settings that decide how a night comes out."""
 WEBHOOK = "SLMSEARCH_NIGHTLY__WEBHOOK"
@@ -45,9 +47,9 @@ def nightly(config: RunConfig = DEFAULTS) -> Any:
         if spec.policy and not spec.policy.base_url:
             require_model(spec.policy.model, "policy.model", run.config)
         day = tonight()
-        settings = {name: value for name, value in loggable(run.config).items() if name.startswith(PLAYING) and name != "evaluate.night"}
+        settings = {name: value for name, value in loggable(run.config).items() if name.startswith(PLAYING)}
         night = name_night(day.isoformat(), spec, settings, run.config)
-        run.config = played_on(run.config, night)
+        spec = replace(spec, night=night)
         data = playing_data(run)
         keys = {"fixed": evaluated(run, data, spec, "evaluate-fixed")["key"]}
         if run.config.nightly.fresh_pages:
@@ -63,20 +65,15 @@ def tonight() -> date:
     return (scheduled or datetime.now(UTC)).astimezone(UTC).date()
 
 
-def played_on(config: RunConfig, night: str) -> RunConfig:
-    """Return the configuration with the night in the keys of evaluations, so that what another night stored is played again."""
-    return config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"night": night})})
-
-
 def fresh_config(config: RunConfig, day: date) -> RunConfig:
     """Return the configuration of the night's fresh world, or fresh problems: nobody has seen their questions."""
-    seed, nightly_ = FRESH_SEEDS + day.toordinal(), config.nightly
-    evaluate = config.evaluate.model_copy(update={"split": "all", "limit": nightly_.fresh_questions})
+    seed, pages = FRESH_SEEDS + day.toordinal(), config.nightly.fresh_pages
+    questions = int(QUESTIONS_PER_PAGE * pages)
+    evaluate = config.evaluate.model_copy(update={"split": "all", "limit": questions})
     if config.system == "planner":
-        problems: dict[str, Any] = {"problems": None, "generated": max(60, nightly_.fresh_questions), "seed": seed, "limit": 0}
+        problems: dict[str, Any] = {"problems": None, "generated": max(60, questions), "seed": seed, "limit": 0}
         return config.model_copy(update={"evaluate": evaluate, "planner": config.planner.model_copy(update=problems)})
-    per_page = max(config.corpus.world.questions_per_page, 1.1 * nightly_.fresh_questions / nightly_.fresh_pages)
-    world = WorldConfig(pages=nightly_.fresh_pages, seed=seed, questions_per_page=per_page)
+    world = WorldConfig(pages=pages, seed=seed)
     corpus = config.corpus.model_copy(update={"pages": None, "questions": None, "limit_pages": 0, "world": world})
     return config.model_copy(update={"evaluate": evaluate, "corpus": corpus})
 

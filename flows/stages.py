@@ -94,7 +94,7 @@ def evaluated(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> dict[s
         play = fresh(evaluate_task, has_evaluation(evals_dir(config), key))
         play = play.with_options(**retried(touches_network(config) or bool(spec.policy and spec.policy.base_url)))
         result = play(key, config.paths.data_dir, code_digest(*PLAY_CODE), spec.name, spec.policy, data.digest, data.index_key, config,
-            spec.plans_of)  # fmt: skip
+            spec.plans_of, spec.night)  # fmt: skip
         record_input(run_id, data.digest, "evaluation", config)
         record_evaluation_task(run_id, spec.name, key, config)
         run.tracker.set_tags(run_id, {"slmsearch.policy": spec.name, "slmsearch.eval_key": key})

@@ -19,7 +19,7 @@ from tasks.places import corpora_dir, evals_dir
 from tasks.progress import Progress
 
 
-@task(name="evaluate", task_run_name="evaluate-{name}", **cached("name", "policy", "digest", "index_key", "config", "plans_of"))
+@task(name="evaluate", task_run_name="evaluate-{name}", **cached("name", "policy", "digest", "index_key", "config", "plans_of", "night"))
 def evaluate_task(
     key: str,
     data_dir: str,
@@ -30,6 +30,7 @@ def evaluate_task(
     index_key: str,
     config: RunConfig,
     plans_of: str = "",
+    night: str = "",
 ) -> dict[str, Any]:
     """Evaluate a policy, or look its evaluation up; return key, number of questions and metrics.
 
@@ -43,10 +44,11 @@ def evaluate_task(
         index_key: index version.
         config: run.
         plans_of: for the control whose plans are another evaluation's.
+        night: night it is played in, if any.
     """
     if not has_evaluation(evals_dir(config), key):
         with Progress(f"evaluate {name}", "questions") as progress:
-            in_child(play_evaluation, key, PolicySpec(name, policy, plans_of), digest, index_key, config, progress=progress)
+            in_child(play_evaluation, key, PolicySpec(name, policy, plans_of, night), digest, index_key, config, progress=progress)
     stored = load_evaluation(evals_dir(config), key)
     return {"key": key, "n": len(stored.rows), "metrics": stored.metrics, "slices": stored.slices, "seconds": stored.seconds}
 

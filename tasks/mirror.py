@@ -63,12 +63,13 @@ def _import() -> Any:
 
 def _open(config: RunConfig, key: str) -> Any:
     wandb = _import()
+    entity, _, project = (config.tracking.wandb_project or "").rpartition("/")
     folder = Path(config.paths.mlruns_dir)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         return wandb.init(
-            project=config.tracking.wandb_project,
-            entity=config.tracking.wandb_entity,
+            project=project,
+            entity=entity or None,  # then WANDB_ENTITY, or the account's own
             id=key,
             name=f"{config.system}-{key}",
             resume="allow",

@@ -17,6 +17,9 @@ from tasks.places import corpora_dir, evals_dir
 from tasks.traces import episode_span, trace_tags
 from tasks.tracking import open_tracker
 
+TRACED_EPISODES = 24
+"""Episodes recorded as traces, a stratified sample: a few of each kind and end, and no more than a person reads."""
+
 
 @task(name="record-evaluation", task_run_name="record-{name}", cache_policy=NO_CACHE)
 def record_evaluation_task(run_id: str, name: str, key: str, config: RunConfig) -> None:
@@ -25,7 +28,7 @@ def record_evaluation_task(run_id: str, name: str, key: str, config: RunConfig) 
     tracker.record_metrics(run_id, stored.metrics)
     tracker.record_table(run_id, [_table_row(asdict(row)) for row in stored.rows], f"eval/{key}.json")
     tracker.record_json(run_id, {"policy": name, "key": key, "metrics": stored.metrics, "slices": stored.slices}, "evaluation.json")
-    chosen = sample_rows(stored.rows, config.evaluate.traced_episodes, config.evaluate.seed)
+    chosen = sample_rows(stored.rows, TRACED_EPISODES, config.evaluate.seed)
     traces = [(episode_span(stored.episodes[i], stored.rows[i]), trace_tags(stored.rows[i])) for i in chosen]
     if traces:
         tracker.record_traces(run_id, key, traces)

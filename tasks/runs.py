@@ -169,7 +169,7 @@ def _changed(settings: Mapping[str, Any]) -> dict[str, str]:
     defaults = _flatten(RunConfig().model_dump(mode="json"))
     return {
         name: json.dumps(value) if not isinstance(value, str) else value
-        for name, value in _flatten(settings).items()
+        for name, value in _flatten(RunConfig.known_values(settings)).items()
         if defaults.get(name) != value and not name.startswith(("paths.", "tracking."))
     }
 

@@ -1,6 +1,7 @@
 """Play one shard of an evaluation, and exchange by URL what it takes and gives where machines share no data directory."""
 
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def fetch_inputs(digest: str, index_key: str, spec: PolicySpec, model: str, adap
             places[field] = str(shared_models_dir(config) / name)
             fetch(url, MODELS, name, Path(places[field]))
     policy = spec.policy.model_copy(update=places) if spec.policy else None
-    return PolicySpec(spec.name, policy, spec.plans_of)
+    return replace(spec, policy=policy)
 
 
 def give_back(key: str, shard: Shard, config: RunConfig) -> None:

@@ -1,10 +1,10 @@
 """Evaluating, deciding, tracking."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
-from slmsearch.config.sections import Address, Fraction, Section
+from slmsearch.config.sections import Address, Section
 
 
 class EvaluateConfig(Section):
@@ -16,7 +16,8 @@ class EvaluateConfig(Section):
     split: Literal["train", "validation", "test", "all"] = "test"
     limit: int = Field(default=0, ge=0)
     """Questions taken (a seeded sample); 0 takes all."""
-    seed: int = 0
+    seed: ClassVar[int] = 0
+    """Seeds the sample and the random baseline. One for all: results of other questions are no comparison."""
     batch_size: int = Field(default=64, ge=1)
     """Episodes played together."""
     shards: int = Field(default=1, ge=1, le=1000)
@@ -28,10 +29,6 @@ class EvaluateConfig(Section):
     baselines: tuple[str, ...] = ("random", "retrieve-then-answer", "data/models/tiny-searcher-clean")
     """`random`, `retrieve-then-answer`, a path or Hub id of a model, or `openai:<model>@<base_url>`. The last by default: what supervised
     training alone reaches with perfect demonstrations, for as long as checkpoint and GRPO take together."""
-    traced_episodes: int = Field(default=24, ge=0)
-    """Episodes recorded as traces: a stratified sample."""
-    night: str | None = None
-    """Name of a night; part of the key, so that what was stored on another is played again. The flow `nightly` sets it."""
 
 
 class DecisionConfig(Section):
@@ -40,35 +37,34 @@ class DecisionConfig(Section):
     metric: str = "answer/exact_match"
     min_questions: int = Field(default=200, ge=1)
     """Fewer paired questions: `inconclusive`."""
-    alpha: float = Field(default=0.05, gt=0, lt=1)
-    """Level of intervals and tests."""
-    max_failed_frac: Fraction = 0.05
+    alpha: ClassVar[float] = 0.05
+    """Level of intervals and tests: who loosens it for one comparison promotes noise."""
+    max_failed_frac: ClassVar[float] = 0.05
     """Larger share of pairs left out because an episode failed on either side: `inconclusive`."""
     min_gain: float = 0.0
     """The interval's lower end must lie above this to promote."""
-    worst_slice_loss: Fraction = 0.05
+    worst_slice_loss: ClassVar[float] = 0.05
     """A slice that is significantly worse by more than this vetoes promotion."""
-    min_slice: int = Field(default=30, ge=1)
+    min_slice: ClassVar[int] = 30
     """Slices with fewer questions have no veto."""
-    resamples: int = Field(default=2000, ge=100)
+    resamples: ClassVar[int] = 2000
     """Bootstrap resamples, clustered by page; more for slices where there are so many that none could veto otherwise."""
-    seed: int = 0
+    seed: ClassVar[int] = 0
+    """Seeds them."""
 
 
 class NightlyConfig(Section):
     """The nightly evaluation, and what counts as a regression (`slmsearch/evaluate/nightly.py` says how it is tested)."""
 
-    alpha: float = Field(default=0.01, gt=0, lt=1)
-    """Chance that a night alarms without cause, over all its comparisons and slices."""
-    min_fall: Fraction = 0.01
+    alpha: ClassVar[float] = 0.01
+    """Chance that a night alarms without cause, over all its comparisons and slices: an alarm in three months."""
+    min_fall: ClassVar[float] = 0.01
     """A smaller fall is no regression, however certain."""
-    green_nights: int = Field(default=5, ge=1)
-    """Last green nights that tonight is compared with, question by question."""
+    green_nights: ClassVar[int] = 5
+    """Last green nights that tonight is compared with, question by question: `slmsearch bench nightly` measured the rule with five."""
     fresh_pages: int = Field(default=400, ge=0)
-    """Pages of the night's fresh world; 0 plays none. A planner gets fresh problems."""
-    fresh_questions: int = Field(default=1000, ge=1)
-    """Questions taken of it, or problems."""
-    late_h: float = Field(default=26.0, gt=0)
+    """Pages of the night's fresh world, of which 2.5 questions each are played; 0 plays none. A planner gets as many fresh problems."""
+    late_h: ClassVar[float] = 26.0
     """Hours after the end of a night by which the next must have ended; later is an alarm."""
     webhook: SecretStr | None = None
     """Address that alarms are posted to, as JSON with a `text`; never recorded. A worker reads it from SLMSEARCH_NIGHTLY__WEBHOOK."""
@@ -84,7 +80,5 @@ class TrackingConfig(Section):
     """Name under which adapters are registered; its alias `champion` is the promoted one. Planners left at this name are registered as
     `slmsearch-planner`."""
     wandb_project: str | None = None
-    """Mirror the curves of training to this project of Weights & Biases (extra `wandb`); None sends nothing anywhere. Also read from
-    WANDB_PROJECT."""
-    wandb_entity: str | None = None
-    """User or team that the project belongs to; None takes the account's own. Also read from WANDB_ENTITY."""
+    """Mirror the curves of training to this project of Weights & Biases (extra `wandb`), `team/project` where it is not the account's own;
+    None sends nothing anywhere. Also read from WANDB_PROJECT."""

@@ -119,15 +119,15 @@ class RewardConfig(Section):
     """How right an answer is: the judge's yes or no, or its token F1 with the best alias."""
     correct: float = 1.0
     """Paid for a right answer."""
-    format: float = 0.0
-    """Paid when the episode ended with an answer, right or wrong."""
+    format: ClassVar[float] = 0.0
+    """Nothing is paid for an answer that is wrong: its form alone is learnt first, and then for good."""
     call_cost: float = Field(default=0.02, ge=0)
     """Taken from a right answer per tool call, as a fraction of `correct`; wrong answers are not charged, or
     the cheapest way to be wrong would be to search for nothing."""
-    token_cost: float = Field(default=0.0, ge=0)
-    """Taken from a right answer per 100 tokens the policy wrote, as a fraction of `correct`."""
-    evidence_found: float = 0.0
-    """Paid for the share of gold pages that searches showed."""
+    token_cost: ClassVar[float] = 0.0
+    """Tokens cost nothing: an episode has a limit of them."""
+    evidence_found: ClassVar[float] = 0.0
+    """Nothing is paid for gold pages that a search shows: what counts is whether they are read."""
     evidence_read: float = 0.0
     """Paid for the share of gold sections that were read."""
     malformed: float = -0.1

@@ -35,13 +35,14 @@ class Section(BaseModel):
         Raises:
             ValidationError: a value does not fit.
         """
-        return cls.model_validate(_known(cls, values))
+        return cls.model_validate(cls.known_values(values))
 
-
-def _known(section: type[Section], values: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in values.items() if name in section.model_fields}
-    for name, value in kept.items():
-        inner = section.model_fields[name].annotation
-        if isinstance(value, Mapping) and isinstance(inner, type) and issubclass(inner, Section):
-            kept[name] = _known(inner, value)
-    return kept
+    @classmethod
+    def known_values(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values that are settings of this version."""
+        kept = {name: value for name, value in values.items() if name in cls.model_fields}
+        for name, value in kept.items():
+            inner = cls.model_fields[name].annotation
+            if isinstance(value, Mapping) and isinstance(inner, type) and issubclass(inner, Section):
+                kept[name] = inner.known_values(value)
+        return kept

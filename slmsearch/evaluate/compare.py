@@ -167,9 +167,11 @@ def _values(rows: Sequence[EpisodeRow], metric: str) -> list[float]:
     return [float(value) for value in values if value is not None]
 
 
-def _difference(pairs: Sequence[Pair], old: Sequence[float], new: Sequence[float], config: DecisionConfig) -> Difference:
+def _difference(
+    pairs: Sequence[Pair], old: Sequence[float], new: Sequence[float], config: DecisionConfig, resamples: int = 0
+) -> Difference:
     differences = [b - a for a, b in zip(old, new, strict=True)]
-    return paired_bootstrap(differences, [pair[0].cluster for pair in pairs], config.resamples, config.alpha, config.seed)
+    return paired_bootstrap(differences, [pair[0].cluster for pair in pairs], resamples or config.resamples, config.alpha, config.seed)
 
 
 def _compare_slices(
@@ -181,11 +183,11 @@ def _compare_slices(
             members.setdefault(name, []).append(i)
     eligible = [name for name, indices in sorted(members.items()) if len(indices) >= config.min_slice]
     # The smallest p-value of R resamples is 2 / (R + 1), and Holm multiplies it by the number of slices.
-    finer = config.model_copy(update={"resamples": max(config.resamples, math.ceil(4 * len(eligible) / config.alpha))})
+    finer = max(config.resamples, math.ceil(4 * len(eligible) / config.alpha))
     found = []
     for name, indices in sorted(members.items()):
         part = ([pairs[i] for i in indices], [old[i] for i in indices], [new[i] for i in indices])
-        found.append((name, part, _difference(*part, finer if name in eligible else config)))
+        found.append((name, part, _difference(*part, config, finer if name in eligible else 0)))
     adjusted = dict(zip(eligible, holm_adjust([diff.p for name, _, diff in found if name in eligible]), strict=True))
     return tuple(
         SliceComparison(

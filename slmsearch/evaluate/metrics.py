@@ -19,8 +19,6 @@ METRICS: dict[str, str] = {
     "reward/correct": "mean of the part paid for right answers",
     "reward/format": "mean of the part paid for well-formed answers",
     "reward/call_cost": "mean of the part taken from right answers per tool call (negative)",
-    "reward/token_cost": "mean of the part taken from right answers per token (negative)",
-    "reward/evidence_found": "mean of the part paid for gold pages found",
     "reward/evidence_read": "mean of the part paid for gold sections read",
     "reward/random": "mean of the random control",
     "reward/malformed": "mean of the part for malformed episodes",

@@ -39,6 +39,8 @@ class PolicySpec:
     """The model and its adapter; None for a baseline without a model, which `name` then names."""
     plans_of: str = ""
     """`plans-shuffled`: key of the evaluation whose plans are dealt out."""
+    night: str = ""
+    """Night it is played in; part of the key, so that what was stored in another is played again."""
 
 
 def parse_policy(spec: str, config: PolicyConfig) -> PolicySpec:

@@ -61,7 +61,7 @@ def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec
             "policy": describe_policy(spec, config),
             "batch_size": config.evaluate.batch_size,
             **planner_sources(config),
-            **_night(config.evaluate),
+            **_night(spec),
         }
     return {
         "version": EVALUATION_VERSION,
@@ -73,10 +73,10 @@ def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec
         "policy": describe_policy(spec, config),
         "searcher": describe_searcher(config.searcher, config.sandbox.limits),
         "judge": _describe_judge(config.judge),
-        "reward": config.reward.model_dump(mode="json"),
+        "reward": config.reward.key_parts(),
         # Batching decides padding, and with it the last bits of logits.
         "batch_size": config.evaluate.batch_size,
-        **_night(config.evaluate),
+        **_night(spec),
     }
 
 
@@ -105,7 +105,7 @@ def evaluate_policy(
 
     Raises:
         ModelError: the policy cannot be loaded.
-        EvaluationError: more episodes failed than `decision.max_failed_frac` allows; the message names a cause. Raised as soon as
+        EvaluationError: more episodes failed than `DecisionConfig.max_failed_frac` allows; the message names a cause. Raised as soon as
             that is certain, so that a service that is down costs one batch and its result is never stored.
     """
     sampler = make_policy_sampler(spec, toolbox, config)
@@ -176,9 +176,9 @@ def check_failures(rows: Sequence[EpisodeRow], total: int, max_failed_frac: floa
         )
 
 
-def _night(config: EvaluateConfig) -> dict[str, str]:
+def _night(spec: PolicySpec) -> dict[str, str]:
     """Return what makes an evaluation one of its night; nothing where it is of none, so that keys made before stay."""
-    return {"night": config.night} if config.night else {}
+    return {"night": spec.night} if spec.night else {}
 
 
 def _describe_judge(config: JudgeConfig) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def merge_shards(evals_dir: Path, key: str, shards: Sequence[Shard], questions: 
         key: evaluation.
         shards: all of them, in order.
         questions: of the whole evaluation, in order.
-        max_failed_frac: as in `decision.max_failed_frac`.
+        max_failed_frac: as in `DecisionConfig.max_failed_frac`.
 
     Raises:
         EvaluationError: a shard is missing, damaged or one of other questions, or too many episodes failed.

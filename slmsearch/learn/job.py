@@ -90,7 +90,7 @@ def train_sources(config: RunConfig, corpus_digest: str, index_key: str) -> dict
         **describe_ranking(config.retrieval.ranking),
         "prompt": [dict(message) for message in make_prompt("?", config.searcher)],
         "searcher": describe_searcher(config.searcher, config.sandbox.limits),
-        "reward": config.reward.model_dump(mode="json"),
+        "reward": config.reward.key_parts(),
         "judge": _judge_part(config.judge),
     }
 

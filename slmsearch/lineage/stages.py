@@ -68,7 +68,7 @@ def setting_stages(recorded: RunConfig, now: RunConfig) -> tuple[str, ...]:
 
 def _parts(config: RunConfig) -> dict[str, Any]:
     """Collect what the keys of each stage are made of, as far as it stands in the settings."""
-    evaluated = {"split", "limit", "seed", "baselines", "policy"}
+    evaluated = {"split", "limit", "baselines", "policy"}
     planner = config.system == "planner"
     return {
         VALIDATE: _source(config),

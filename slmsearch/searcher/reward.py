@@ -18,9 +18,7 @@ from slmsearch.judge.exact import f1, is_abstention
 from slmsearch.searcher.episode import Episode, StopReason
 from slmsearch.searcher.evidence import gather_evidence
 
-REWARD_PARTS = (
-    "correct", "format", "call_cost", "token_cost", "evidence_found", "evidence_read", "malformed", "abstained", "random",
-)  # fmt: skip
+REWARD_PARTS = ("correct", "format", "call_cost", "evidence_read", "malformed", "abstained", "random")
 """Names of the parts, as they appear in `reward/<part>`; every reward has all of them."""
 
 
@@ -58,7 +56,6 @@ def score_episode(episode: Episode, question: Question, correct: bool, config: R
             parts["format"] = float(well_formed)
         case "task":
             parts |= _task_parts(episode, question, correct, config)
-            parts["format"] = config.format if well_formed else 0.0
             parts["malformed"] = config.malformed if episode.stop_reason is StopReason.MALFORMED else 0.0
     return Reward(total=sum(parts.values()), parts=parts)
 
@@ -67,15 +64,12 @@ def _task_parts(episode: Episode, question: Question, correct: bool, config: Rew
     """Compute the parts that depend on what was answered and found."""
     credit = f1(episode.answer, question.answers) if config.correctness == "f1" else float(correct)
     paid = credit * config.correct
-    # Capped together, so that a right answer is never worth less than a wrong one whatever it took.
+    # Capped, so that a right answer is never worth less than a wrong one whatever it took.
     call_frac = min(config.call_cost * len(episode.calls), 1.0)
-    token_frac = min(config.token_cost * episode.sampled_tokens / 100, 1.0 - call_frac)
     evidence = gather_evidence(question, episode)
     return {
         "correct": paid,
         "call_cost": -call_frac * paid if call_frac else 0.0,
-        "token_cost": -token_frac * paid if token_frac else 0.0,
-        "evidence_found": config.evidence_found * evidence.found_frac,
         "evidence_read": config.evidence_read * evidence.read_frac,
         "abstained": config.abstained if is_abstention(episode.answer) and not correct else 0.0,
     }

@@ -18,7 +18,7 @@ from tests.e2e.stand import Stand, wait_for
 
 FLOW = "train-and-eval"
 SETTINGS = ["--config", "deployments/configs/quick.yaml", "--corpus.world.pages", "60", "--evaluate.baselines", '["random"]',
-    "--evaluate.traced_episodes", "1", "--decision.min_questions", "1", "--decision.min_gain", "-2", "--train.epochs", "4"]  # fmt: skip
+    "--decision.min_questions", "1", "--decision.min_gain", "-2", "--train.epochs", "4"]  # fmt: skip
 """Twelve steps with a checkpoint after each; whatever was trained is promoted."""
 STEPS = list(range(1, 13))
 STAGES = ("validate", "index", "baseline", "sampling", "update", "checkpoint", "compare", "promote")

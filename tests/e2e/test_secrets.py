@@ -160,7 +160,7 @@ def test_no_secret_is_written_anywhere(models: Models, tmp_path: Path, monkeypat
         assert all(authorization for _, authorization in models.asked), "the worker has user and password of both addresses"
 
         models.broken = True
-        done = slmsearch(home, "run", "evaluate", "--evaluate.policy", "untrained", "--evaluate.seed", "1", *SMALL)
+        done = slmsearch(home, "run", "evaluate", "--evaluate.policy", "untrained", "--evaluate.split", "train", *SMALL)
         printed["run evaluate, the judge sends back its key"] = done.stdout + done.stderr
         assert done.returncode == 3, printed
 

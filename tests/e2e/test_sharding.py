@@ -26,7 +26,7 @@ pytestmark = pytest.mark.production
 ROOT = find_project_root()
 WAIT_SECONDS = 300
 SETTINGS = ["--corpus.world.pages", "120", "--evaluate.policy", "untrained", "--evaluate.split", "all", "--evaluate.limit", "96"]
-SETTINGS += ["--evaluate.batch_size", "8", "--evaluate.traced_episodes", "0"]
+SETTINGS += ["--evaluate.batch_size", "8"]
 SHARDED = ["--evaluate.shards", "4"]
 
 

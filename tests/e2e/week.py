@@ -22,8 +22,7 @@ SERVERS = ("prefect", "mlflow")
 CLIENT = str(uuid4())
 FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 SETTINGS = ["--config", "deployments/configs/quick.yaml", "--corpus.world.pages", "60", "--evaluate.baselines", '["random"]',
-    "--evaluate.traced_episodes", "1", "--decision.min_questions", "1", "--decision.min_gain", "-2", "--nightly.fresh_pages", "60",
-    "--nightly.fresh_questions", "6"]  # fmt: skip
+    "--decision.min_questions", "1", "--decision.min_gain", "-2", "--nightly.fresh_pages", "40"]  # fmt: skip
 """Three steps of training, a few questions an evaluation; whatever was trained is promoted."""
 PLANNER, PROBLEMS, PLANNER_SEED = "data/models/tiny-planner", 300, 1000
 """A planner that learns nothing in so few steps would else have the searcher's adapter, which has the same shapes."""

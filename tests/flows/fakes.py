@@ -76,8 +76,8 @@ def make_config(home: Path, corpus: dict[str, str], empty_store: Path, **section
         "paths": {"data_dir": str(home / "data"), "mlruns_dir": str(home / "mlruns")},
         "corpus": corpus,
         "policy": {"model": str(model)},
-        "evaluate": {"split": "all", "baselines": ["random"], "traced_episodes": 4},
-        "decision": {"min_questions": 20, "resamples": 200},
+        "evaluate": {"split": "all", "baselines": ["random"]},
+        "decision": {"min_questions": 20},
         "control": {"steps": 3},
     }
     return RunConfig.model_validate({name: {**base.get(name, {}), **sections.get(name, {})} for name in {*base, *sections}})

@@ -56,7 +56,7 @@ def small_run(home: Path, empty_store: Path, **sections: dict[str, Any]) -> RunC
     """Make the config of a run with as few stages as its flow can have; it shares data and store with others of the same home."""
     store = home / "mlruns" / "mlflow.db"
     known = store.read_bytes() if store.exists() else None
-    fewer = {"evaluate": {"baselines": [], "split": "all", "traced_episodes": 0}, "control": {"enabled": False}}
+    fewer = {"evaluate": {"baselines": [], "split": "all"}, "control": {"enabled": False}}
     config = make_config(home, write_corpus(home / "corpus"), empty_store, **{**fewer, **sections})
     if known is not None:
         store.write_bytes(known)

@@ -34,7 +34,7 @@ from tests.flows.fakes import FakeTraining
 from tests.flows.plain import plain, small_run, without_prefect
 
 FIRST = date(2026, 11, 1)
-SMALL = {"decision": {"min_questions": 20, "resamples": 200, "min_slice": 10}, "nightly": {"fresh_pages": 40, "fresh_questions": 40}}
+SMALL = {"decision": {"min_questions": 20}, "nightly": {"fresh_pages": 40}}
 
 
 class Webhook(HTTPServer):

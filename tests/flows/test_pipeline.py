@@ -29,6 +29,7 @@ from slmsearch.learn.files import JUDGE
 from slmsearch.learn.job import TrainJob
 from slmsearch.learn.reports import Collapse
 from slmsearch.retrieval.versions import current_key
+from tasks import record
 from tasks.corpus import ValidationFailed
 from tasks.places import index_dir, nights_dir
 from tasks.tracking import Tracker, open_tracker
@@ -52,8 +53,8 @@ def config(isolated_environment: Path, training: FakeTraining, empty_store: Path
 def small(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
     """The same without what takes time and only the first test looks at: the page, the control and what is traced."""
     monkeypatch.setattr("flows.summary.leave_reports", lambda *_: None)
-    less = {"evaluate": config.evaluate.model_copy(update={"traced_episodes": 0})}
-    return config.model_copy(update={**less, "control": config.control.model_copy(update={"enabled": False})})
+    monkeypatch.setattr(record, "TRACED_EPISODES", 0)
+    return config.model_copy(update={"control": config.control.model_copy(update={"enabled": False})})
 
 
 def task_states(flow_run_id: Any) -> dict[str, str]:
@@ -243,7 +244,7 @@ def test_evaluate_takes_the_champion_once_there_is_one(small: RunConfig) -> None
 
 def test_a_night_is_played_anew_and_ends_as_a_flow_run_with_its_record(small: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     played = small.evaluate.model_copy(update={"policy": "random"})
-    nights = small.nightly.model_copy(update={"fresh_pages": 40, "fresh_questions": 50})
+    nights = small.nightly.model_copy(update={"fresh_pages": 40})
     small = small.model_copy(update={"evaluate": played, "nightly": nights})
     known = evaluate(small)
     reindexed = current_key(index_dir(small))

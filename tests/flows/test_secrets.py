@@ -93,7 +93,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(
     ("name", "value", "way"),
-    [*((name, value, way) for name, value in REFUSED.items() for way in WAYS), ("evaluate.night", {"webhook": [MARKER]}, "file")],
+    [*((name, value, way) for name, value in REFUSED.items() for way in WAYS), ("evaluate.policy", {"webhook": [MARKER]}, "file")],
 )
 def test_what_is_refused_is_named_without_its_secret(
     invoke: Invoke, isolated_environment: Path, name: str, value: object, way: str

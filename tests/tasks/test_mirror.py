@@ -20,8 +20,7 @@ class Refused(Exception):
 
 
 def with_project(name: str, home: Path) -> RunConfig:
-    tracking = {"wandb_project": name, "wandb_entity": "team"}
-    return RunConfig.model_validate({"tracking": tracking, "paths": {"mlruns_dir": str(home)}})
+    return RunConfig.model_validate({"tracking": {"wandb_project": f"team/{name}"}, "paths": {"mlruns_dir": str(home)}})
 
 
 def stand_in(init: Callable[..., Any]) -> SimpleNamespace:
@@ -79,9 +78,14 @@ def test_a_mirror_that_breaks_is_given_up_with_a_warning(
     ]
 
 
-def test_project_and_entity_come_from_the_environment() -> None:
-    config = load_config(environment={"WANDB_PROJECT": "p", "WANDB_ENTITY": "team"})
-    assert (config.tracking.wandb_project, config.tracking.wandb_entity) == ("p", "team")
+def test_the_project_comes_from_the_environment_and_the_team_is_left_to_wandb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    config = load_config(environment={"WANDB_PROJECT": "p", "SLMSEARCH_PATHS__MLRUNS_DIR": str(tmp_path)})
+    seen: list[Any] = []
+    run = SimpleNamespace(log=lambda *_, **__: None, finish=lambda: None)
+    monkeypatch.setitem(sys.modules, "wandb", stand_in(lambda **kwargs: seen.append(kwargs) or run))
+    with mirrored(config, "key"):
+        pass
+    assert (seen[0]["project"], seen[0]["entity"]) == ("p", None), "wandb reads WANDB_ENTITY"
 
 
 def test_offline_everything_stays_in_the_directory_of_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

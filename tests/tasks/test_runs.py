@@ -38,7 +38,9 @@ def runs(config: RunConfig) -> dict[str, str]:
     with tracker.run("train-and-eval", "k1", tags={"prefect.flow_run_name": "clever-otter", "slmsearch.decision": "promote"}) as run_id:
         summary = {"decision": "promote", "reason": "It rose.", "evaluations": evaluations, "lineage": {"train_key": "trained"}}
         tracker.record_json(run_id, summary, "summary.json")
-        tracker.record_json(run_id, {"system": "searcher", "train": {"steps": 6}, "decision": {"resamples": 100}}, "config.json")
+        tracker.record_json(
+            run_id, {"system": "searcher", "train": {"steps": 6}, "decision": {"min_questions": 100, "alpha": 0.05}}, "config.json"
+        )
         found["whole"] = run_id
     with tracker.run("train", "k2", tags={"prefect.flow_run_name": "brave-newt", "slmsearch.train_key": "trained"}) as parent:
         tracker.start_run("train", "trained", parent)
@@ -81,7 +83,7 @@ def test_everything_stored_is_loaded(config: RunConfig, runs: dict[str, str]) ->
     assert results.compared is not None and results.compared.n == 12
     assert [report.step for report in results.steps] == [1, 2, 3, 4, 5, 6]
     assert (results.decision, results.reason, results.status) == ("promote", "It rose.", "FINISHED")
-    assert results.settings == {"train.steps": "6", "decision.resamples": "100"}
+    assert results.settings == {"train.steps": "6", "decision.min_questions": "100"}
     assert results.warnings == ()
 
 

@@ -148,7 +148,7 @@ def test_serve_and_infer(zoo: Zoo, slmsearch: Slmsearch) -> None:
 def test_train_planner_and_its_adapter(zoo: Zoo, slmsearch: Slmsearch) -> None:
     """The worker is the policy's own base with the adapter off: the only one of its kinds that needs the model."""
     worker = {"planner__worker__kind": "base", "planner__worker__max_new_tokens": 4, "planner__max_plan_tokens": 16}
-    problems = {"planner__generated": 60, "planner__independence": "words", "decision__resamples": 200}
+    problems = {"planner__generated": 60, "planner__independence": "words"}
     settings = {**LEARN, **worker, **problems, "planner__reward__kind": "random"}
     result = answer(slmsearch, "run", "train-planner", "--here", *zoo.flags(**settings))
     adapter = result["training"]["output"]

@@ -120,7 +120,7 @@ def run(tmp_path: Path, index: list[WordIndex]) -> RunConfig:
     pages.write_text("".join(json.dumps(asdict(page)) + "\n" for page in PAGES))
     questions.write_text("".join(json.dumps(asdict(question)) + "\n" for question in QUESTIONS))
     corpus = CorpusConfig(pages=str(pages), questions=str(questions))
-    return RunConfig(paths=PathsConfig(data_dir=str(tmp_path / "data")), corpus=corpus, evaluate=EvaluateConfig(split="all", seed=3))
+    return RunConfig(paths=PathsConfig(data_dir=str(tmp_path / "data")), corpus=corpus, evaluate=EvaluateConfig(split="all"))
 
 
 def make_env(run: RunConfig, **rest: Any) -> Any:
@@ -215,7 +215,7 @@ def test_our_limits_and_prompt_reach_the_policy(run: RunConfig, policy: Policy) 
     searcher = SearcherConfig(max_turns=2, max_turn_tokens=31, system_prompt="Be brief.")
     traces = play(make_env(run.model_copy(update={"searcher": searcher})), policy)
     first = policy.requests[0]
-    assert (first["max_tokens"], first["temperature"], first["seed"], first["model"]) == (31, 0.0, 3, "m")
+    assert (first["max_tokens"], first["temperature"], first["seed"], first["model"]) == (31, 0.0, 0, "m")
     assert [m["role"] for m in first["messages"]] == ["system", "user"]
     assert first["messages"][0]["content"] == "Be brief."
     assert (traces["q1"].stop_condition, traces["q1"].num_turns) == ("max_turns", 2)
@@ -242,7 +242,7 @@ def test_the_split_and_the_sample_are_ours(run: RunConfig) -> None:
     every = {task.key: task for task in make_env(run).taskset}
     assert set(every) == {question.id for question in QUESTIONS}
     assert [every[question.id].data.to_question() for question in QUESTIONS] == QUESTIONS
-    limited = run.model_copy(update={"evaluate": EvaluateConfig(split="all", limit=2, seed=1)})
+    limited = run.model_copy(update={"evaluate": EvaluateConfig(split="all", limit=2)})
     assert len(list(make_env(limited).taskset)) == 2
     settings = {"id": "slmsearch", "split": "train", "task": {"run": run.model_dump(mode="json")}}
     assert {task.key for task in make_env(run, taskset=settings).taskset} < set(every)

@@ -1,8 +1,9 @@
 """Builders of questions, episodes and rows that say only what a test is about."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
+from slmsearch.config import DecisionConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult, Turn
@@ -10,6 +11,12 @@ from slmsearch.searcher.tools import READ, SEARCH, VIEW
 
 ONE_HOP = Question("q1", "When was Ada born?", "1815", (), ("ada",), ("ada:life",), 1, "one_hop")
 TWO_HOP = Question("q2", "Where was the author of Notes born?", "London", (), ("notes", "ada"), ("notes:author", "ada:life"), 2, "two_hop")
+
+
+class Tolerant(DecisionConfig):
+    """A rule under which half of the pairs may be lost."""
+
+    max_failed_frac: ClassVar[float] = 0.5
 
 
 def search(*page_ids: str, served: bool = True) -> Turn:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -14,7 +15,15 @@ from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.store import Evaluation, write_evaluation
 from tests.slmsearch.evaluate.builders import fail, make, play, say
 
-CONFIG = DecisionConfig(min_questions=40, min_slice=20, resamples=400)
+
+class Quick(DecisionConfig):
+    """The rule with smaller slices, drawn less often."""
+
+    min_slice: ClassVar[int] = 20
+    resamples: ClassVar[int] = 400
+
+
+CONFIG = Quick(min_questions=40)
 
 
 def rows(right: int, n: int = 100, kind: str = "one_hop", hops: int = 1) -> list[EpisodeRow]:

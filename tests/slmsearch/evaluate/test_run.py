@@ -16,7 +16,7 @@ from slmsearch.judge import ExactJudge, Verdict
 from slmsearch.judge.cache import FILE, VerdictCache
 from slmsearch.searcher.episode import StopReason
 from tests.judge_server import Behaviour, JudgeServer
-from tests.slmsearch.evaluate.builders import play, say
+from tests.slmsearch.evaluate.builders import Tolerant, play, say
 from tests.slmsearch.evaluate.corpus import QUESTIONS, FlakyIndex, make_toolbox
 
 CONFIG = RunConfig(evaluate=EvaluateConfig(batch_size=2))
@@ -61,9 +61,7 @@ def test_the_same_again_is_the_same_but_for_time() -> None:
 
 
 def test_a_few_failures_are_counted_and_left_out() -> None:
-    config = CONFIG.model_copy(
-        update={"decision": CONFIG.decision.model_copy(update={"max_failed_frac": 0.5}), "evaluate": EvaluateConfig(batch_size=1)}
-    )
+    config = CONFIG.model_copy(update={"decision": Tolerant(), "evaluate": EvaluateConfig(batch_size=1)})
     found = evaluate_policy(QUESTIONS, make_toolbox(FlakyIndex("prize")), RETRIEVE, config)
     assert found.rows[4].failed
     assert found.rows[4].failure.startswith("index: the index is gone")

@@ -16,6 +16,7 @@ from slmsearch.evaluate.run import evaluate_policy
 from slmsearch.evaluate.shards import Shard, has_shard, merge_shards, remove_shards, shards_dir, split_shards, write_shard
 from slmsearch.evaluate.store import EPISODES, METRICS_FILE, ROWS, Evaluation, write_evaluation
 from slmsearch.generate.scripted import ScriptedSampler, random_turn
+from tests.slmsearch.evaluate.builders import Tolerant
 from tests.slmsearch.evaluate.corpus import QUESTIONS, FlakyIndex, make_toolbox
 
 CONFIG = RunConfig(evaluate=EvaluateConfig(batch_size=2))
@@ -88,7 +89,7 @@ def test_failures_count_over_the_whole_as_in_one_process(tmp_path: Path, monkeyp
         run, "make_policy_sampler", lambda *_: ScriptedSampler(lambda question, _: f'<tool>search_pages("{question}")</tool>')
     )
     flaky = FlakyIndex("Mira")
-    tolerant = CONFIG.model_copy(update={"decision": CONFIG.decision.model_copy(update={"max_failed_frac": 0.4})})
+    tolerant = CONFIG.model_copy(update={"decision": Tolerant()})
     shards = split_shards(len(QUESTIONS), 2, 3)
     played = []
     for shard in shards:

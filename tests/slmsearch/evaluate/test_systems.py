@@ -113,7 +113,7 @@ def test_keys_follow_what_decides_a_plans_worth(config, tmp_path):
         eval_key(QUESTIONS, "", PolicySpec(PLANS_SHUFFLED, None, "a"), config),
         eval_key(QUESTIONS, "", PolicySpec(PLANS_SHUFFLED, None, "b"), config),
     }
-    assert len(others) == 8 and not others & same
+    assert len(others) == 7 and not others & same
     assert key(worker=worker.model_copy(update={"model": "never asked"})) in same
 
 

@@ -63,9 +63,9 @@ def test_pruning_keeps_the_latest_sealed_ones_and_spares_the_one_being_written(t
     for step in (2, 4, 6, 8):
         write(tmp_path, step, sealed=step != 4)
     write(tmp_path, 10, sealed=False)
-    prune_checkpoints(tmp_path, keep=2)
+    prune_checkpoints(tmp_path)
     assert names(tmp_path) == ["checkpoint-10", "checkpoint-8", "checkpoint-6"]
-    prune_checkpoints(tmp_path, keep=5)
+    prune_checkpoints(tmp_path)
     assert len(names(tmp_path)) == 3
 
 

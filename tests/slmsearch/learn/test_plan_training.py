@@ -2,11 +2,12 @@
 
 import json
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 import torch
 
-from slmsearch.config import PlannerConfig, PlanRewardConfig
+from slmsearch.config import PlannerConfig, PlanRewardConfig, WorkerConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.evaluate.metrics import is_metric
 from slmsearch.evaluate.systems import make_planner
@@ -87,6 +88,10 @@ def planner_dir(one_thread, tmp_path_factory):
     return path
 
 
+class OneOperation(WorkerConfig):
+    max_operations: ClassVar[int] = 1
+
+
 @pytest.fixture
 def make_plan_job(make_job, planner_dir):
     """Make a planner's job; keywords are settings of `TrainConfig`, `worker` of the worker."""
@@ -94,7 +99,7 @@ def make_plan_job(make_job, planner_dir):
     def make(name="run", worker=None, **train):
         job = make_job(name, **train)
         planner = job.config.planner
-        settings = planner.worker.model_copy(update={"max_new_tokens": 8, **(worker or {})})
+        settings = OneOperation(**{"max_new_tokens": 8, **(worker or {})})
         reward = PlanRewardConfig(max_tokens=200)
         planner = planner.model_copy(update={"worker": settings, "independence": "words", "max_plan_tokens": 60, "reward": reward})
         policy = job.config.policy.model_copy(update={"model": str(planner_dir)})

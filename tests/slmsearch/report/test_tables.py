@@ -54,7 +54,7 @@ def test_breakage_table() -> None:
 
 
 def test_comparison_in_words_and_as_a_table() -> None:
-    found = compare(BEFORE, AFTER, DecisionConfig(min_questions=30, resamples=200))
+    found = compare(BEFORE, AFTER, DecisionConfig(min_questions=30))
     table = comparison_table(found)
     assert table.rows[0][:5] == ("all", "40", "0.200", "0.900", "+0.700")
     by_name = {row[0]: row for row in table.rows}

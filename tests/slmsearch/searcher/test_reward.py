@@ -76,11 +76,8 @@ def searched(answer: str) -> Episode:
 @pytest.mark.parametrize(
     ("weights", "correct", "expected"),
     [
-        ({"evidence_found": 0.2, "evidence_read": 0.1}, False, {"evidence_found": 0.2, "evidence_read": 0.05}),
-        ({"token_cost": 0.1, "call_cost": 0.0}, True, {"correct": 1.0, "token_cost": -0.25}),
-        ({"token_cost": 0.1}, False, {}),  # gated, as the price of calls is
-        ({"token_cost": 9.0, "call_cost": 0.3}, True, {"correct": 1.0, "call_cost": -0.6, "token_cost": -0.4}),
-        ({"format": 0.1}, False, {"format": 0.1}),
+        ({"evidence_read": 0.1}, False, {"evidence_read": 0.05}),
+        ({"call_cost": 0.7}, True, {"correct": 1.0, "call_cost": -1.0}),
         ({"correctness": "f1", "call_cost": 0.1}, False, {"correct": 2 / 3, "call_cost": -0.2 * 2 / 3}),
         ({"kind": "format_only", "correct": 5.0}, True, {"format": 1.0}),
         ({"kind": "random"}, True, {"random": 0.625}),

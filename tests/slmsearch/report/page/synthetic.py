@@ -68,7 +68,7 @@ def make_run(n: int = 40, steps: int = 30, name: str = "clever-otter", run_id: s
         status="FINISHED",
         started="2026-01-01T00:00:00+00:00",
         evaluations={BEFORE: before, AFTER: after},
-        comparisons={BEFORE: compare(before.rows, after.rows, DecisionConfig(resamples=100))},
+        comparisons={BEFORE: compare(before.rows, after.rows, DecisionConfig())},
         decision="promote",
         reason="It rose.",
         steps=[_step(i, steps) for i in range(1, steps + 1)],
