@@ -71,7 +71,7 @@ def fresh_config(config: RunConfig, day: date) -> RunConfig:
     questions = int(QUESTIONS_PER_PAGE * pages)
     evaluate = config.evaluate.model_copy(update={"split": "all", "limit": questions})
     if config.system == "planner":
-        problems: dict[str, Any] = {"problems": None, "generated": max(60, questions), "seed": seed, "limit": 0}
+        problems: dict[str, Any] = {"problems": None, "limit": max(60, questions), "seed": seed}
         return config.model_copy(update={"evaluate": evaluate, "planner": config.planner.model_copy(update=problems)})
     world = WorldConfig(pages=pages, seed=seed)
     corpus = config.corpus.model_copy(update={"pages": None, "questions": None, "limit_pages": 0, "world": world})

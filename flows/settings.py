@@ -6,7 +6,6 @@ It reads and never changes the environment; `flows/surroundings.py` does that.
 """
 
 import difflib
-import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -47,8 +46,6 @@ SHORT_NAMES = {
 """Variables read without the prefix; the prefixed name of the same setting wins."""
 DEV_PAGES = 10
 """Pages that `DEV=1` keeps."""
-ALLOWING = ("train.split", "evaluate.split", "train.sentinel.held_out")
-"""Settings that allow something when they are named, be it with the default (`flows/preflight.py:check_splits`)."""
 GONE = {
     "corpus.documents": "a document of more than 50 MB, or one that takes 120 s, is left out",
     "corpus.revision": "write the commit behind the name, hub:owner/name@commit",
@@ -117,6 +114,19 @@ GONE = {
     "nightly.late_h": "it is always 26",
     "nightly.fresh_questions": "2.5 questions of each of nightly.fresh_pages are played",
     "tracking.wandb_entity": "write it before the project, team/project; WANDB_ENTITY is read by wandb itself",
+    "planner.worker.concurrency": "it is always 8",
+    "planner.reward.correct": "it is always 1, the unit of the other weights",
+    "planner.independence": "subproblems are compared by their embeddings",
+    "retrieval.embedder.kind": "a model with a retrieval.embedder.base_url is served, one without is local",
+    "searcher.malformed": "a malformed message is told once what is wrong with it, the second in a row ends the episode",
+    "policy.revision": "write the commit behind the name, owner/name@commit",
+    "reward.correct": "it is always 1, the unit of the other weights",
+    "train.lora.alpha": "it is always twice train.lora.r",
+    "train.sentinel.enabled": "train.sentinel.held_out 0 switches the monitor off",
+    "train.loss": "it is always dapo",
+    "train.split": "it is always train",
+    "train.accelerate_config": "train.num_processes says how many processes learn",
+    "planner.generated": "planner.limit says how many problems are generated",
     "judge.retries": "it is always 5",
     "judge.backoff_s": "it is always 1",
     "judge.max_backoff_s": "it is always 30",
@@ -169,7 +179,7 @@ def load_config(
         raise ConfigError(f"{_describe(error)}; `slmsearch config` prints the values in use") from error
     except SettingsError as error:
         raise ConfigError(f"{' '.join(str(error).split())}; flags look like --train.steps 50") from error
-    config = RunConfig.model_validate(_only(settings, _named(files, overrides, environment)))
+    config = RunConfig.model_validate(settings.model_dump())
     for name in filter(None, (config.evaluate.policy, *config.evaluate.baselines)):
         if name != without_credentials(name):  # names of policies are recorded
             raise ConfigError(f"policy {name!r} may hold no user name or password; give the key as policy.api_key with policy.base_url")
@@ -202,27 +212,6 @@ def _settings_class(files: Sequence[Path], overrides: Sequence[str], environment
             )
 
     return Settings
-
-
-def _named(files: Sequence[Path], overrides: Sequence[str], environment: Mapping[str, str]) -> set[str]:
-    """Return the dotted names that any source gives, also where the value is the default's."""
-    named = {flag[2:].split("=", 1)[0] for flag in overrides if flag.startswith("--")}
-    named.update(_dotted_name(name) for name in environment if name.upper().startswith(ENV_PREFIX))
-    for content in (_short_settings(environment), *(yaml.safe_load(path.read_text(encoding="utf-8")) or {} for path in files)):
-        named.update(_dotted_keys(content))
-    return named
-
-
-def _only(section: BaseModel, named: set[str], prefix: str = "") -> dict[str, Any]:
-    """Return what was named of a section as nested values, so that what is validated from them knows what was named."""
-    kept: dict[str, Any] = {}
-    for name in type(section).model_fields:
-        value, dotted = getattr(section, name), f"{prefix}{name}"
-        if dotted in named:
-            kept[name] = value.model_dump() if isinstance(value, BaseModel) else value
-        elif any(other.startswith(f"{dotted}.") for other in named):
-            kept[name] = _only(value, named, f"{dotted}.")
-    return kept
 
 
 def _short_settings(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -392,14 +381,13 @@ def recordable(config: RunConfig, only_changed: bool = False) -> dict[str, Any]:
 
     Args:
         config: run.
-        only_changed: leave out what equals the default, besides `ALLOWING` settings that were named.
+        only_changed: leave out what equals the default.
     """
     nested: dict[str, Any] = {}
     defaults = dict(_leaves(RunConfig())) if only_changed else {}
     for dotted, value in _leaves(config):
         *sections, name = dotted.split(".")
-        allows = dotted in ALLOWING and name in functools.reduce(getattr, sections, config).model_fields_set
-        if only_changed and defaults[dotted] == value and not allows:
+        if only_changed and defaults[dotted] == value:
             continue
         place = nested
         for section in sections:

@@ -72,7 +72,7 @@ def current_index(run: Pipeline, digest: str, current: bool = True) -> Data:
     config = run.config
     key = name_index(digest, config)
     with run.stage("index", key) as run_id:
-        build = fresh(build_index_task, has_index(key, config)).with_options(**retried(config.retrieval.embedder.kind == "openai"))
+        build = fresh(build_index_task, has_index(key, config)).with_options(**retried(bool(config.retrieval.embedder.base_url)))
         built = build(key, config.paths.data_dir, code_digest(*INDEX_CODE), digest, config, current)
         if current:
             make_current(key, config)

@@ -48,6 +48,6 @@ def evaluated_control(run: Pipeline, data: Data) -> dict[str, Any] | None:
     if not run.config.control.enabled:
         return None
     control = sft_control(run)
-    policy = run.config.policy.model_copy(update={"model": control["model"], "revision": None, "adapter": None, "base_url": None})
+    policy = run.config.policy.model_copy(update={"model": control["model"], "adapter": None, "base_url": None})
     evaluation = evaluated(run, data, PolicySpec("sft-control", policy), "evaluate-control")
     return {**evaluation, "steps": control["steps"], "training_s": control["seconds"]}

@@ -52,5 +52,5 @@ def start_from_plans(run: Pipeline, data: Data) -> None:
         start = plan_sft_task(key, data.digest, run_id, run.config)
         run.tracker.record_params(run_id, {f"sft.{name}": value for name, value in start.items()})
     run.know(sft_key=key)
-    policy = run.config.policy.model_copy(update={"model": start["model"], "revision": None, "adapter": None})
+    policy = run.config.policy.model_copy(update={"model": start["model"], "adapter": None})
     run.config = run.config.model_copy(update={"policy": policy})

@@ -25,7 +25,7 @@ def idle_settings(config: RunConfig) -> tuple[str, ...]:
         "judge.": config.judge.kind == "exact",
         "planner.": searches or worker in ("arithmetic", "base"),
         "retrieval.chroma": not searches,
-        "retrieval.embedder.": not searches or config.retrieval.embedder.kind != "openai",
+        "retrieval.embedder.": not searches or config.retrieval.embedder.base_url is None,
         "sandbox.": not searches or not config.searcher.programs,
     }
     return tuple(beginning for beginning, is_idle in idle.items() if is_idle)
@@ -61,10 +61,8 @@ def with_own_secrets(config: RunConfig, unused: tuple[str, ...] = ()) -> RunConf
                 f"{name} was withheld from this flow run, as secrets are, and this machine has none for the same address: set {variable} "
                 "(a key: and its address) where the worker is started"
             )
-    # What was named stays known: `flows/preflight.py` asks for it.
-    named = config.model_dump(mode="json", exclude_unset=True)
     without = {name: _value(name, plain) for name in unfilled}  # no key, and an address as it is
-    filled = join_secrets(named, {**given, **without})
+    filled = join_secrets(plain, {**given, **without})
     return config if filled == config else filled
 
 

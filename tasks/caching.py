@@ -62,7 +62,7 @@ def touches_network(config: RunConfig) -> bool:
     worker_is_served = config.system == "planner" and config.planner.worker.kind in ("openai", "ollama")
     return (
         config.judge.kind != "exact"
-        or config.retrieval.embedder.kind == "openai"
+        or config.retrieval.embedder.base_url is not None
         or config.policy.base_url is not None
         or config.searcher.programs
         or worker_is_served

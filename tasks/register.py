@@ -29,7 +29,7 @@ def register_task(run_id: str, adapter: str, adapter_hash: str, lineage: dict[st
 
 def base_hash(policy: PolicyConfig) -> str:
     """Hash the model under an adapter."""
-    return model_hash(policy.model, policy.revision)
+    return model_hash(policy.model)
 
 
 def find_champion(config: RunConfig) -> dict[str, str] | None:

@@ -145,7 +145,7 @@ toolbox = Toolbox(library, Index(), 3, 1500, Runner())
 for programs in (False, True):
     questions = [Question(str(i), f"{i}", MARK) for i in range(len(texts))]
     writer = ScriptedSampler(lambda question, results: texts[int(question)] if not results else texts[3])
-    episodes = play_episodes(questions, writer, toolbox, SearcherConfig(programs=programs, malformed="end"), Sampling())
+    episodes = play_episodes(questions, writer, toolbox, SearcherConfig(programs=programs), Sampling())
     rows = grade_episodes(questions, episodes, make_judge(JudgeConfig()), RewardConfig())
     [episode_from_dict(json.loads(json.dumps(episode_to_dict(episode)))) for episode in episodes]
 compile(f"{MARK} = 1", "control", "exec")
@@ -158,4 +158,4 @@ def test_playing_grading_and_storing_execute_no_word_of_the_model() -> None:
     done = subprocess.run([sys.executable, "-c", PLAY], cwd=ROOT, capture_output=True, text=True, check=True)
     result = json.loads(done.stdout)
     assert result["seen"] == ["compile"], "the control, and nothing before it"
-    assert result["stops"] == ["answered", "answered", "malformed", "answered"]
+    assert result["stops"] == ["answered"] * 4

@@ -81,8 +81,8 @@ def run_index(config: RunConfig, sections: int, rounds: int, say: Say) -> dict[s
         CorpusError: the corpus has no sections.
         EmbedderError: the model is not there, or is behind an endpoint.
     """
-    if config.retrieval.embedder.kind != "sentence-transformers":
-        raise EmbedderError("bench index compares local models, and retrieval.embedder.kind is openai; set it to sentence-transformers")
+    if config.retrieval.embedder.base_url:
+        raise EmbedderError("bench index compares local models: unset retrieval.embedder.base_url")
     material = choose_material(config, sections)
     texts = [passage.text for passage in material.passages]
     embedder = load_embedder(config.retrieval.embedder)

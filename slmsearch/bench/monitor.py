@@ -66,7 +66,7 @@ def shape_of(config: RunConfig) -> Shape | str:
     steps = train.steps or math.ceil(train.epochs * (train.limit or ASSUMED_QUESTIONS) / train.questions_per_step)
     if config.planner.sft.enabled:
         return "trains by supervision, which has no monitor"
-    if not watch.enabled:
+    if not watch.held_out:
         return "switches the monitor off"
     if steps <= BEFORE_END:
         return f"has {steps} steps: a collapse is planted at least {BEFORE_END} before the end"

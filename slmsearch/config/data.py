@@ -45,15 +45,13 @@ class CorpusConfig(Section):
 class EmbedderConfig(Section):
     """The model that turns text into vectors; part of the index key."""
 
-    kind: Literal["sentence-transformers", "openai"] = "sentence-transformers"
-    """A local model, or an OpenAI-compatible `/v1/embeddings` endpoint."""
     model: str = "sentence-transformers/all-MiniLM-L6-v2"
-    """Hub id or path; `owner/name@commit` for another commit than what the cache holds, or the newest. For `openai` the served model's
-    name."""
+    """Hub id or path; `owner/name@commit` for another commit than what the cache holds, or the newest. Behind an endpoint
+    the served model's name."""
     base_url: Address | None = None
-    """Endpoint for `openai`."""
+    """OpenAI-compatible endpoint (`/v1/embeddings`) that serves `model`; None takes a local model."""
     api_key: SecretStr | None = None
-    """Key for `openai`; never recorded."""
+    """Key for the endpoint; never recorded."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of passages in a local model, and so part of the index key; `auto` takes bfloat16 where the processor multiplies it in
     hardware (AMX, AVX512-BF16, a GPU since Ampere). Queries are always float32 and search an index of either."""

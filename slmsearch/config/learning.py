@@ -1,6 +1,7 @@
 """Training."""
 
-from typing import ClassVar, Literal, Self
+from collections.abc import Collection
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -11,11 +12,20 @@ class LoraSection(Section):
     """The adapter."""
 
     r: int = Field(default=16, ge=1)
-    alpha: int = Field(default=32, ge=1)
+    """Rank; what the adapter adds is scaled by 2 (`alpha` is twice `r`), so that another rank needs no other learning rate."""
     dropout: ClassVar[float] = 0.0
     """Sampler and trainer must agree, and the sampler has none."""
     target_modules: ClassVar[str] = "all-linear"
-    """Where the adapter is: the attention's layers alone learn less for hardly less memory."""
+    """Where the adapter is: every linear layer but the head, as in QLoRA (Dettmers et al. 2023)."""
+
+    @property
+    def alpha(self) -> int:
+        """Numerator of what the adapter is scaled by; `r` is the denominator."""
+        return 2 * self.r
+
+    def key_parts(self, exclude: Collection[str] = ()) -> dict[str, Any]:
+        """See `Section.key_parts`."""
+        return {**super().key_parts(exclude), "alpha": self.alpha}
 
 
 class VllmConfig(Section):
@@ -36,15 +46,17 @@ class SentinelConfig(Section):
     """The collapse monitor: compares the last steps with those before, and restores the best weights; its limits follow from the
     noise of the run."""
 
-    enabled: bool = True
-    """False: no held-out reward is measured, and what the last step left is the adapter."""
-    held_out: int = Field(default=128, ge=1)
+    held_out: int = Field(default=128, ge=0)
     """Questions of the validation split by which weights are scored: at the start, at every checkpoint, at the end, and where the
-    reward seems to fall."""
+    reward seems to fall. 0: no held-out reward is measured, and what the last step left is the adapter."""
     lr_factor: ClassVar[float] = 0.3
     """The learning rate is multiplied by this when weights are restored."""
     max_trips: ClassVar[int] = 3
     """Training stops at this many collapses: the learning rate is then a tenth of the one that was set, and was wrong from the start."""
+
+    def key_parts(self, exclude: Collection[str] = ()) -> dict[str, Any]:
+        """See `Section.key_parts`; two settings once said what `held_out` says."""
+        return {**super().key_parts(exclude), "enabled": self.held_out > 0, "held_out": self.held_out or 128}
 
 
 class TrainConfig(Section):
@@ -85,23 +97,25 @@ class TrainConfig(Section):
     temperature: float = Field(default=1.0, gt=0)
     scale_rewards: Literal["none", "group", "batch"] = "none"
     """`none`: advantage = reward - group mean."""
-    loss: Literal["dapo", "grpo", "dr_grpo"] = "dapo"
+    loss: ClassVar[Literal["dapo"]] = "dapo"
+    """Tokens of all episodes count alike: a mean per episode (`grpo`) makes long wrong answers cheap."""
     kl_coef: float = Field(default=0.0, ge=0)
     """Weight of the KL to the reference; 0 switches it and its measurement off."""
     lora: LoraSection = LoraSection()
     checkpoint_steps: int = Field(default=40, ge=1)
     """Updates between checkpoints."""
-    split: Literal["train", "validation", "test"] = "train"
+    split: ClassVar[str] = "train"
+    """The other splits choose the weights and decide on promotion."""
     limit: int = Field(default=0, ge=0)
-    """Train on this many questions of the split; 0 takes all."""
+    """Train on this many questions of the split `train`; 0 takes all."""
     gradient_checkpointing: bool = False
     cpu_threads: int = Field(default=1, ge=0)
     """Threads a training process may use on the CPU; 0 takes all cores. A tiny model is no faster with two, and many times slower
     where something else wants the second core."""
     num_processes: int = Field(default=1, ge=1)
     """Processes `accelerate launch` starts."""
-    accelerate_config: str | None = None
-    """A file of `accelerate config`, such as those in `deployments/configs/accelerate`; None writes one for `num_processes` here."""
+    accelerate_config: ClassVar[None] = None
+    """No file of `accelerate config`: of what it could say only the number of processes leaves the weights whole in each."""
     vllm: VllmConfig = VllmConfig()
     sentinel: SentinelConfig = SentinelConfig()
 
@@ -141,7 +155,7 @@ class SftConfig(Section):
     episodes_per_world: ClassVar[int] = 500
     """Demonstrations from one random world before the next is made."""
     pages_per_world: ClassVar[int] = 240
-    """Enough pages for two hops, and few enough for a new world every half minute."""
+    """Enough pages for two hops, and few enough to be made in a moment."""
     seed: int = 0
     lora: bool = False
     """`slmsearch sft`: train an adapter (`train.lora`) and merge it, instead of training all weights; for large models."""

@@ -13,15 +13,15 @@ class WorkerConfig(Section):
     kind: Literal["arithmetic", "base", "openai", "ollama"] = "arithmetic"
     """`arithmetic`: reads and computes, without a model. `base`: the policy's own model with the adapter off. Otherwise a server."""
     max_operations: ClassVar[int] = 2
-    """`arithmetic`: operations it can do in one question: fewer than a generated problem takes, so that there is something to plan."""
+    """`arithmetic`: operations it can do in one question: fewer than most generated problems take, so that there is something to plan."""
     model: str = "qwen2.5:7b"
     """`openai`, `ollama`: name the server knows."""
     base_url: Address | None = None
     """Endpoint; None takes the kind's usual local one."""
     api_key: SecretStr | None = None
     """Key for the endpoint; never recorded."""
-    concurrency: int = Field(default=8, ge=1)
-    """Requests under way at once."""
+    concurrency: ClassVar[int] = 8
+    """Requests under way at once; a server that serves fewer lets the others wait."""
     timeout_s: ClassVar[float] = 60.0
     """Longest wait for one reply, the loading of the model included."""
     max_new_tokens: int = Field(default=256, ge=1)
@@ -33,20 +33,20 @@ class PlanRewardConfig(Section):
 
     kind: Literal["task", "format_only", "random"] = "task"
     """What is rewarded. The last two are controls: any well-formed plan, or nothing but chance."""
-    correct: float = 1.0
-    """Paid when the final answer is right."""
+    correct: ClassVar[float] = 1.0
+    """Paid when the final answer is right: the unit of the other weights."""
     tokens: float = Field(default=0.2, ge=0)
     """Times 1 - tokens / `max_tokens`, paid with a right answer only: charged to wrong ones, too, the shortest plan would pay best."""
     max_tokens: int = Field(default=400, ge=1)
     """Tokens of plan and worker together at which nothing is left of that part."""
     independence: float = Field(default=0.3, ge=0)
-    """Times the mean dissimilarity of the subproblems, paid with a right answer only."""
+    """Times the mean dissimilarity of the subproblems (1 - cosine, `retrieval.embedder`), paid with a right answer only."""
     needs_gain: ClassVar[bool] = True
     """Independence is paid only where the worker alone is wrong: splitting what needs no splitting earns nothing."""
     gain: ClassVar[bool] = False
     """What the worker alone gets right is not taken off: inside a group that changes nothing."""
     malformed: ClassVar[float] = -0.1
-    """Paid for a text without a plan: less than for an honest plan that fails, and little enough for the format to be learnt last."""
+    """Paid for a text without a plan: less than an honest plan earns that fails."""
     hacked: ClassVar[float] = -0.1
     """Paid for a plan that a guard refuses, which is graded as a wrong one besides: no hack earns more than an honest failure."""
 
@@ -74,12 +74,10 @@ class PlannerConfig(Section):
     problems: str | None = None
     """A `.jsonl` or `.parquet` file or `hub:owner/name` in GSM8K's form (`question`, `answer` with `####`); None generates some.
     `hub:owner/name/subset@commit` names a configuration of the set, and another commit than the newest."""
-    generated: int = Field(default=6000, ge=60)
-    """Problems generated, over all splits."""
     seed: int = 21
     """Seeds them."""
     limit: int = Field(default=0, ge=0)
-    """Keep only the first problems of a source; 0 keeps all."""
+    """Take only the first problems of a source, or generate so many, over all splits; 0 takes all, or generates 6,000."""
     max_plan_tokens: int = Field(default=200, ge=16)
     """Tokens a plan may have."""
     system_prompt: str | None = None
@@ -87,5 +85,3 @@ class PlannerConfig(Section):
     worker: WorkerConfig = WorkerConfig()
     reward: PlanRewardConfig = PlanRewardConfig()
     sft: PlanSftConfig = PlanSftConfig()
-    independence: Literal["embedding", "words"] = "embedding"
-    """How alike subproblems are: cosine of their embeddings (`retrieval.embedder`), or the words they share."""

@@ -30,17 +30,17 @@ class SearcherConfig(Section):
     max_seconds: ClassVar[float] = 0.0
     """No limit of time: the same question would end otherwise on another machine."""
     max_section_chars: ClassVar[int] = 1500
-    """A longer section, or list of a page's sections, is shown in pages of this size: `section_id#2` is the second. A page of some 400
-    tokens leaves room for the next turn in the smallest episode that is of use."""
+    """A longer section, or list of a page's sections, is shown in pages of this size: `section_id#2` is the second. Some 400
+    tokens of English: more would fill a small model's episode."""
     section_hints: bool = False
     """A search also shows each page's best section, `page_id: title (section_id)`: a turn less for a model that uses it."""
     system_prompt: str | None = None
     """Text of the system message; None takes the built-in one for instruct models, "" sends none."""
     tool_role: Literal["tool", "user"] = "tool"
     """Role under which tool results enter the chat template."""
-    malformed: Literal["tell", "end"] = "tell"
-    """What a message that holds neither a call nor an answer leads to: one line that says what is wrong with it, and the end only if the
-    next one is malformed, too; or the end at once."""
+    malformed: ClassVar[str] = "tell"
+    """A message that holds neither a call nor an answer leads to one line that says what is wrong with it, and to the end only if the
+    next one is malformed, too."""
     programs: bool = False
     """The model may also write a Python program in `<code>`, which runs in the sandbox; raise `max_turn_tokens` with it."""
 
@@ -79,7 +79,7 @@ class SandboxConfig(Section):
     token: SecretStr | None = None
     """What the server asks of its clients; None: what the file `sandbox/token` in `paths.data_dir` holds, which the first of them makes."""
     concurrency: ClassVar[int] = 4
-    """Programs that run at the same time: a program takes milliseconds, so that more bring nothing."""
+    """Programs that run at the same time: a program takes milliseconds, so that more bring little."""
     timeout_s: ClassVar[float] = 60.0
     """Time a client gives the server for one program, waiting for its turn included; the server ends a program whose tools take longer."""
     docker_memory_limit: str = Field(default="256m", pattern=r"^[1-9][0-9]*[kmg]$")
@@ -93,9 +93,7 @@ class PolicyConfig(Section):
     """The model that is trained or evaluated."""
 
     model: str = "data/models/tiny-searcher"
-    """Path or Hub id of a causal language model."""
-    revision: str | None = None
-    """Commit on the Hub."""
+    """Path or Hub id of a causal language model; `owner/name@commit` for another commit than what the cache holds, or the newest."""
     adapter: str | None = None
     """Path of a LoRA adapter to play with; None plays the bare model."""
     dtype: Literal["float32", "bfloat16", "auto"] = "float32"
@@ -117,10 +115,10 @@ class RewardConfig(Section):
     """What is rewarded. The last two are controls: any well-formed answer, or nothing but chance."""
     correctness: Literal["verdict", "f1"] = "verdict"
     """How right an answer is: the judge's yes or no, or its token F1 with the best alias."""
-    correct: float = 1.0
-    """Paid for a right answer."""
+    correct: ClassVar[float] = 1.0
+    """Paid for a right answer: the unit of the other weights."""
     format: ClassVar[float] = 0.0
-    """Nothing is paid for an answer that is wrong: its form alone is learnt first, and then for good."""
+    """The form of an answer is paid by `kind: format_only` alone, a control."""
     call_cost: float = Field(default=0.02, ge=0)
     """Taken from a right answer per tool call, as a fraction of `correct`; wrong answers are not charged, or
     the cheapest way to be wrong would be to search for nothing."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_QUESTION_CHARS = 600
-"""Longer questions are reported; the longest of a hand-written set have some 300."""
+"""Longer questions are reported: a question is a sentence or two."""
 MAX_PAGE_CHARS = 400_000
 """Longer pages are reported: they are several documents in one, which a search cannot tell apart."""
 SAMPLE_IDS = 50

@@ -81,7 +81,7 @@ def describe_policy(spec: PolicySpec, config: RunConfig) -> dict[str, Any]:
         return {"served": policy.model, "base_url": without_credentials(policy.base_url), **template}
     adapter = model_hash(policy.adapter) if policy.adapter else None
     precision = "nf4" if policy.load_in_4bit else policy.dtype
-    return {"model": model_hash(policy.model, policy.revision), "adapter": adapter, "dtype": precision, **template}
+    return {"model": model_hash(policy.model), "adapter": adapter, "dtype": precision, **template}
 
 
 def make_policy_sampler(spec: PolicySpec, toolbox: Toolbox, config: RunConfig) -> Sampler:
@@ -110,5 +110,5 @@ def _parse_served(spec: str, config: PolicyConfig) -> PolicySpec:
         )
     # A key goes only to the address it was configured for.
     key = config.api_key if config.base_url in (None, base_url) else None
-    served = {"model": model, "base_url": base_url, "api_key": key, "adapter": None, "revision": None}
+    served = {"model": model, "base_url": base_url, "api_key": key, "adapter": None}
     return PolicySpec(model, config.model_copy(update=served))

@@ -15,7 +15,7 @@ from slmsearch.evaluate.grade import judge_episodes, judging_ahead, make_rows
 from slmsearch.evaluate.rows import EpisodeRow, make_row
 from slmsearch.generate.sampler import Message, Sampler, Sampling
 from slmsearch.judge import Judge, Verdict
-from slmsearch.planner.independence import EmbeddingIndependence, Independence, WordIndependence
+from slmsearch.planner.independence import EmbeddingIndependence, Independence
 from slmsearch.planner.judge import make_number_judge
 from slmsearch.planner.model_worker import ModelWorker, make_served_worker
 from slmsearch.planner.play import carry_out, write_plans
@@ -265,9 +265,7 @@ def make_worker(config: RunConfig) -> Worker:
 
 
 def make_independence(config: RunConfig) -> Independence:
-    """Make the configured measure; an embedder is found and named, but loaded only when the first text comes."""
-    if config.planner.independence == "words":
-        return WordIndependence()
+    """Make the measure; an embedder is found and named, but loaded only when the first text comes."""
     from slmsearch.retrieval.embedders import load_embedder
 
     # Only queries are encoded: the name must not change with the precision of passages.

@@ -10,6 +10,7 @@ from typing import Any
 from slmsearch.config import PolicyConfig
 from slmsearch.errors import ModelError
 from slmsearch.generate.sampler import Sampler
+from slmsearch.models.known import split_commit
 
 
 def make_sampler(policy: PolicyConfig, tool_role: str = "tool") -> Sampler:
@@ -69,7 +70,8 @@ def load_model(policy: PolicyConfig, keep_adapter: bool = False) -> tuple[Any, A
     quantised = {"quantization_config": make_quantisation(device), "device_map": device} if policy.load_in_4bit else {}
     tokenizer = load_tokenizer(policy)
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(policy.model, revision=policy.revision, dtype=policy.dtype, **quantised)
+        name, revision = split_commit(policy.model)
+        model: Any = AutoModelForCausalLM.from_pretrained(name, revision=revision, dtype=policy.dtype, **quantised)
     except Exception as error:  # transformers, safetensors, torch and the Hub raise their own
         raise ModelError(f"cannot load model {policy.model!r}: {first_line(error)}; give a path or Hub id in policy.model") from error
     if quantised:
@@ -109,7 +111,8 @@ def load_tokenizer(policy: PolicyConfig) -> Any:
 
     check_local(policy.model, "policy.model", "config.json")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(policy.model, revision=policy.revision)
+        name, revision = split_commit(policy.model)
+        tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
     except Exception as error:  # transformers, safetensors, torch and the Hub raise their own
         raise ModelError(f"cannot load model {policy.model!r}: {first_line(error)}; give a path or Hub id in policy.model") from error
     return set_template_kwargs(tokenizer, policy.chat_template_kwargs)

@@ -16,5 +16,5 @@ def select_questions(questions: Sequence[Question], limit: int) -> list[Question
     for question in questions:
         unique.setdefault(question.question, question)
     if not unique:
-        raise TrainingError("there is no question to train on: check train.split and corpus.questions")
+        raise TrainingError("there is no question to train on: check corpus.questions")
     return list(unique.values())[: limit or None]

@@ -99,7 +99,7 @@ def plan_sft_key(config: RunConfig, digest: str) -> str:
     """Name the start of a planner by what it is made from; here, as a flow asks before anything heavy is loaded."""
     return content_key(
         version=PLAN_SFT_VERSION,
-        model=model_hash(config.policy.model, config.policy.revision),
+        model=model_hash(config.policy.model),
         problems=digest if config.planner.sft.source == "own" else "",
         sft=config.sft.key_parts(),
         plans=config.planner.sft.key_parts(exclude={"enabled"}),
@@ -113,7 +113,7 @@ def _policy_part(policy: PolicyConfig) -> dict[str, Any]:
     adapter = model_hash(policy.adapter) if policy.adapter else ""
     precision = "nf4" if policy.load_in_4bit else policy.dtype
     template = {"chat_template_kwargs": policy.chat_template_kwargs} if policy.chat_template_kwargs else {}
-    return {"model": model_hash(policy.model, policy.revision), "adapter": adapter, "dtype": precision, **template}
+    return {"model": model_hash(policy.model), "adapter": adapter, "dtype": precision, **template}
 
 
 def _judge_part(judge: JudgeConfig) -> dict[str, Any]:

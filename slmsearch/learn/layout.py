@@ -9,6 +9,7 @@ from slmsearch.config.secrets import split_secrets
 from slmsearch.generate.load import set_template_kwargs
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST
 from slmsearch.learn.job import TrainJob
+from slmsearch.models.known import split_commit
 from slmsearch.staging import replace_text
 
 TRAINING_CONFIG = "training_config.json"
@@ -30,7 +31,8 @@ def lay_out(job: TrainJob, out: Path) -> Path:
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     policy = job.config.policy
-    tokenizer = AutoTokenizer.from_pretrained(policy.model, revision=policy.revision)
+    model, revision = split_commit(policy.model)
+    tokenizer = AutoTokenizer.from_pretrained(model, revision=revision)
     set_template_kwargs(tokenizer, policy.chat_template_kwargs).save_pretrained(temporary)
     for source in [*(job.directory / ADAPTER).iterdir(), *(job.directory / CHECKPOINTS).glob("checkpoint-*")]:
         _link(source, temporary / source.name)

@@ -22,6 +22,7 @@ from slmsearch.generate.engine_sampler import Engine, EngineSampler
 from slmsearch.generate.sampler import Sampler
 from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.generate.vllm import ColocatedEngine, ServedEngine, served_adapter
+from slmsearch.models.known import split_commit
 from slmsearch.serve.vllm import LORA_RANKS
 
 FOLD_UP_TO = 50_000_000
@@ -102,7 +103,8 @@ def engine_settings(model: Any, config: RunConfig, use_cpu: bool) -> dict[str, A
         adapter: Any = model.peft_config["default"] if isinstance(model, PeftModel) else config.train.lora
         settings = {"enable_lora": True, "max_lora_rank": next((limit for limit in LORA_RANKS if limit >= adapter.r), LORA_RANKS[-1])}
     dtype = {} if policy.dtype == "auto" else {"dtype": policy.dtype}  # vLLM would make float32 weights half as wide
-    revisions = {"revision": policy.revision, "tokenizer_revision": policy.revision}
+    _, commit = split_commit(policy.model)
+    revisions = {"revision": commit, "tokenizer_revision": commit}
     return {**settings, **dtype, **revisions, "enable_sleep_mode": not use_cpu}
 
 

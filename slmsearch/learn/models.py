@@ -9,6 +9,7 @@ from pathlib import Path
 
 from slmsearch.config import PolicyConfig
 from slmsearch.keys import content_key
+from slmsearch.models.known import split_commit
 from slmsearch.staging import SEAL, file_hash
 
 _SUFFIXES = {".safetensors", ".bin", ".json", ".jinja", ".txt", ".model"}
@@ -27,20 +28,20 @@ def trained_policy(policy: PolicyConfig, directory: str) -> PolicyConfig:
     """Return the policy that plays with what training left in a directory: an adapter on its model, or a model in its place."""
     if (Path(directory) / "adapter_config.json").is_file():
         return policy.model_copy(update={"adapter": directory})
-    return policy.model_copy(update={"model": directory, "revision": None, "adapter": None, "base_url": None, "api_key": None})
+    return policy.model_copy(update={"model": directory, "adapter": None, "base_url": None, "api_key": None})
 
 
-def model_hash(model: str, revision: str | None = None) -> str:
+def model_hash(model: str) -> str:
     """Hash a model or adapter by its content.
 
     Args:
-        model: a directory, hashed file by file; or a Hub id, named by id and commit.
-        revision: commit on the Hub; None takes the one in the local cache, or the newest, whose configuration is then fetched: before
-            the first download the name must be the one of after it.
+        model: a directory, hashed file by file; or a Hub id, named by id and commit. Without a commit it is the one in the local cache,
+            or the newest, whose configuration is then fetched: before the first download the name must be the one of after it.
     """
     path = Path(model)
     if not path.is_dir():
-        return content_key(model=model, revision=revision or _find_commit(model))
+        name, commit = split_commit(model)
+        return content_key(model=name, revision=commit or _find_commit(name))
     files = sorted(file for file in path.iterdir() if _counts(file))
     return content_key(files={file.name: _hash(file, file.stat().st_mtime_ns, file.stat().st_size) for file in files})
 

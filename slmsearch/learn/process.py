@@ -83,7 +83,7 @@ class TrainingProcess:
 
 def launcher(job: TrainJob) -> list[str]:
     """Arguments for Python that start the training process; the job's file follows."""
-    settings = job.config.train.accelerate_config or str(job.directory / ACCELERATE)
+    settings = str(job.directory / ACCELERATE)
     processes = str(job.config.train.num_processes)
     return ["-m", "accelerate.commands.launch", "--config_file", settings, "--num_processes", processes, "-m", "slmsearch.learn.worker"]
 

@@ -7,6 +7,7 @@ from typing import Any
 from slmsearch.config import RunConfig
 from slmsearch.errors import ModelError
 from slmsearch.generate.load import check_local, first_line
+from slmsearch.models.known import split_commit
 
 _TOKENS = 64
 """Tokens of the passes that are counted; what grows with their square is left out."""
@@ -45,7 +46,7 @@ def measure_shape(config: RunConfig, model: str | None = None) -> Shape:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    model, revision = (config.policy.model, config.policy.revision) if model is None else (model, None)
+    model, revision = split_commit(model or config.policy.model)
     check_local(model, "policy.model", "config.json")
     try:
         read: Any = AutoConfig.from_pretrained(model, revision=revision).get_text_config()

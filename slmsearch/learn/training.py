@@ -42,6 +42,7 @@ from slmsearch.learn.reports import StepReport, append_report, read_reports
 from slmsearch.learn.result import write_manifest
 from slmsearch.learn.rollout_bridge import RolloutBridge
 from slmsearch.learn.spent import PROBE, Spent
+from slmsearch.models.known import split_commit
 from slmsearch.planner.model_worker import ModelWorker
 from slmsearch.searcher.tools import Toolbox
 
@@ -100,8 +101,7 @@ def train_system(
     use_cpu = config.policy.device == "cpu" or not torch.cuda.is_available()
     arguments = make_arguments(config, job.directory / CHECKPOINTS, max_steps, use_cpu, config.train.num_processes)
     if arguments.world_size != config.train.num_processes:  # each would take its share of the episodes, and nobody the rest
-        started_with = config.train.accelerate_config or "accelerate launch"
-        raise ConfigError(f"{arguments.world_size} training processes instead of {config.train.num_processes}: mend {started_with}")
+        raise ConfigError(f"{arguments.world_size} training processes instead of {config.train.num_processes}: mend accelerate launch")
     model, tokenizer = load_trainable(config)
     whole = arguments.vllm_max_model_length = opening + system.limits.max_episode_tokens
     require_context(model, whole, "the longest prompt with a whole episode", "lower searcher.max_episode_tokens (planner.max_plan_tokens)")
@@ -124,8 +124,8 @@ def train_system(
     trainer = make_trainer(model, tokenizer, questions, system, bridge, arguments, config, callback)
     if trainer.is_fsdp_enabled:
         raise ConfigError(
-            "sampling, scoring and restoring need whole weights in every process, and FSDP shards them: take "
-            "deployments/configs/accelerate/ddp.yaml for train.accelerate_config; adapters of models up to 8B fit a card of 24 GB"
+            "sampling, scoring and restoring need whole weights in every process, and FSDP shards them: unset ACCELERATE_USE_FSDP; "
+            "adapters of models up to 8B fit a card of 24 GB"
         )
     seat_worker(system, tokenizer, trainer)
     if judge_state is not None and trainer.is_world_process_zero():
@@ -134,7 +134,7 @@ def train_system(
         with spent.on(PROBE):
             checks += pass_on(check_learning(questions, system, config, lambda: lend(trainer), renderer))
         write_json(job.directory / PREFLIGHT, [asdict(check) for check in checks])
-    if config.train.sentinel.enabled and held_out:
+    if config.train.sentinel.held_out and held_out:
         spread = held_out[:: max(1, len(held_out) // config.train.sentinel.held_out)][: config.train.sentinel.held_out]
         keeper = Keeper(trainer.accelerator.unwrap_model(trainer.model), lambda: bridge.score(spread, trainer))
         callback.watch(keeper, read_reports(job.directory / STEPS), checkpoint)
@@ -145,7 +145,9 @@ def train_system(
         callback.keeper.consider(max_steps)
         callback.keeper.put_back()
     if trainer.is_world_process_zero():
-        save_trained(trainer.accelerator.unwrap_model(trainer.model), tokenizer, config.policy.model, job.directory / ADAPTER)
+        save_trained(
+            trainer.accelerator.unwrap_model(trainer.model), tokenizer, split_commit(config.policy.model)[0], job.directory / ADAPTER
+        )
         resumed_from = checkpoint_step(checkpoint) if checkpoint else 0
         write_manifest(job, max_steps, earlier + time.monotonic() - started, resumed_from, spent.read())
 

@@ -113,7 +113,7 @@ def _source_now(source: dict[str, Any], recorded: dict[str, Any]) -> dict[str, A
         # Another configuration may have given the same corpus: what the key holds is compared, whoever named it first.
         return source_parts(config.model_copy(update={"limit_pages": recorded["limit_pages"]}))
     if config.questions is None:
-        return problems_parts(PlannerConfig(generated=recorded["count"], seed=recorded["seed"], limit=recorded["limit"]))
+        return problems_parts(PlannerConfig(limit=recorded["limit"] or recorded["count"], seed=recorded["seed"]))
     return problems_parts(PlannerConfig(problems=config.questions, limit=recorded["limit"]))
 
 

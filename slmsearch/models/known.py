@@ -59,6 +59,14 @@ def path_of(name: str, data_dir: str | Path) -> str:
     return str(models_dir(data_dir) / name) if name in KNOWN and not Path(name).exists() else name
 
 
+def split_commit(model: str) -> tuple[str, str | None]:
+    """Return a model's name on the Hub and the commit behind its `@`, if there is one; a directory is returned as it is."""
+    if Path(model).is_dir():
+        return model, None
+    name, _, commit = model.partition("@")
+    return name, commit or None
+
+
 def model_at(path: str | Path) -> KnownModel | None:
     """Return the known model whose place a path is, by its last part; None for every other path."""
     return KNOWN.get(Path(path).name) if Path(path).parent.name == "models" else None

@@ -1,14 +1,10 @@
 """How independent the parts of a plan are: 1 minus their mean likeness, from 0 (all the same) to 1."""
 
-import re
 from collections.abc import Sequence
-from itertools import combinations
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-_WORD = re.compile(r"\w+")
 
 
 class Independence(Protocol):
@@ -50,22 +46,6 @@ class EmbeddingIndependence:
         return [_spread(np.stack([vectors[text] for text in plan])) if len(plan) > 1 else 0.0 for plan in plans]
 
 
-class WordIndependence:
-    """By the words that pairs share (Jaccard); needs no model."""
-
-    name = "words"
-
-    def score(self, plans: Sequence[Sequence[str]]) -> list[float]:
-        """See `Independence.score`."""
-        return [_words_apart(plan) for plan in plans]
-
-
 def _spread(vectors: NDArray[np.float32]) -> float:
     cosines = (vectors @ vectors.T)[np.triu_indices(len(vectors), 1)]
     return float(np.clip(1.0 - cosines.astype(np.float64), 0.0, 1.0).mean())
-
-
-def _words_apart(plan: Sequence[str]) -> float:
-    words = [set(_WORD.findall(text.casefold())) for text in plan]
-    apart = [1 - len(a & b) / max(1, len(a | b)) for a, b in combinations(words, 2)]
-    return sum(apart) / len(apart) if apart else 0.0

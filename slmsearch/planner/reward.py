@@ -83,7 +83,7 @@ def score_plan(
         parts["hacked"] = config.hacked if planned.hacks else 0.0
         if correct and not planned.hacks:
             spent = episode.sampled_tokens + planned.worker_tokens
-            parts["correct"] = config.correct
+            parts["correct"] = 1.0
             parts["tokens"] = config.tokens * max(0.0, 1.0 - spent / config.max_tokens)
             parts["independence"] = 0.0 if alone else config.independence * independence
     return Reward(total=sum(parts.values()), parts=parts)

@@ -19,6 +19,8 @@ from slmsearch.keys import content_key, file_key
 from slmsearch.planner.numbers import extract_answer, parse_number
 from slmsearch.planner.problems import generate_problems
 
+GENERATED = 6000
+"""Problems generated where `planner.limit` does not say how many: somewhat fewer than GSM8K has."""
 PROBLEMS_VERSION = 1
 """Part of every generated problem set's key; raise it when the generator changes."""
 
@@ -43,7 +45,7 @@ def problems_parts(config: PlannerConfig) -> dict[str, Any] | None:
     """Collect everything that decides what a source gives; None where that cannot be known."""
     shared = {"version": PROBLEMS_VERSION, "limit": config.limit, "split_seed": SPLIT_SEED}
     if config.problems is None:
-        return {"kind": "generated problems", "count": config.generated, "seed": config.seed, **shared}
+        return {"kind": "generated problems", "count": config.limit or GENERATED, "seed": config.seed, **shared, "limit": 0}
     if config.problems.startswith(HUB_PREFIX):
         hub = parse_hub_name(config.problems)
         commit = hub.find_commit()
@@ -59,7 +61,7 @@ def load_problems(config: PlannerConfig) -> list[Question]:
         CorpusError: the source is missing, empty or broken; the message names the row.
     """
     if config.problems is None:
-        found = list(_generated(config.seed, config.generated))
+        found = list(_generated(config.seed, config.limit or GENERATED))
     else:
         rows = read_rows(config.problems)
         found = [parse_problem(row, where, number) for number, (row, where) in enumerate(rows)]

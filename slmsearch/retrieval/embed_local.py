@@ -16,6 +16,7 @@ import numpy as np
 
 from slmsearch.config import EmbedderConfig
 from slmsearch.errors import EmbedderError
+from slmsearch.models.known import split_commit
 from slmsearch.retrieval.embed import Progress, RememberingEmbedder, Vectors, valid_text
 from slmsearch.retrieval.embed_precision import choose_precision, mark_revision
 
@@ -108,10 +109,8 @@ class LocalEmbedder(RememberingEmbedder):
 
 def hub_name(model: str) -> str:
     """Return the full name of a Hub model without a commit: one without an owner belongs to sentence-transformers."""
-    if Path(model).is_dir():
-        return model
-    model = model.partition("@")[0]
-    return model if "/" in model else f"sentence-transformers/{model}"
+    model, _ = split_commit(model)
+    return model if "/" in model or Path(model).is_dir() else f"sentence-transformers/{model}"
 
 
 def find_model(model: str) -> Path:
@@ -122,8 +121,7 @@ def find_model(model: str) -> Path:
     """
     if Path(model).is_dir():
         return Path(model)
-    model, _, commit = model.partition("@")
-    name, revision = hub_name(model), commit or None
+    name, revision = hub_name(model), split_commit(model)[1]
     if cached := _cached(name, revision):
         return cached
     if name == MINILM and revision is None and (packaged := _packaged()):

@@ -23,10 +23,8 @@ class ServedEmbedder(RememberingEmbedder):
 
     def __init__(self, config: EmbedderConfig) -> None:
         super().__init__()
-        if not config.base_url:
-            raise EmbedderError("retrieval.embedder.kind is openai but base_url is not set; give it, e.g. http://127.0.0.1:11434/v1")
         self._config = config
-        self._url = embeddings_url(config.base_url)
+        self._url = embeddings_url(config.base_url or "")
         self._dimension = 0
         self.id = f"openai:{config.model}"
         self.revision = "unversioned"

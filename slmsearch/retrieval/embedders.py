@@ -8,9 +8,9 @@ def load_embedder(config: EmbedderConfig) -> Embedder:
     """Find the configured embedder.
 
     Raises:
-        EmbedderError: the model is neither on disk nor to be had, or the endpoint has no address.
+        EmbedderError: the model is neither on disk nor to be had.
     """
-    if config.kind == "openai":
+    if config.base_url:
         from slmsearch.retrieval.embed_served import ServedEmbedder
 
         return ServedEmbedder(config)

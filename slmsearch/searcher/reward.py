@@ -62,8 +62,7 @@ def score_episode(episode: Episode, question: Question, correct: bool, config: R
 
 def _task_parts(episode: Episode, question: Question, correct: bool, config: RewardConfig) -> dict[str, float]:
     """Compute the parts that depend on what was answered and found."""
-    credit = f1(episode.answer, question.answers) if config.correctness == "f1" else float(correct)
-    paid = credit * config.correct
+    paid = f1(episode.answer, question.answers) if config.correctness == "f1" else float(correct)
     # Capped, so that a right answer is never worth less than a wrong one whatever it took.
     call_frac = min(config.call_cost * len(episode.calls), 1.0)
     evidence = gather_evidence(question, episode)

@@ -99,7 +99,7 @@ def _play_turn(rows: list[_Row], active: list[int], sampler: Sampler, toolbox: T
         row.sampled_tokens += max(len(turn.sampled_ids), turn.num_tokens)
         parsed = parse_turn(turn.text, config.programs)
         told = bool(row.turns) and row.turns[-1].told
-        row.stop_reason = _stop_reason(turn, parsed, last, end_malformed=told or config.malformed == "end")
+        row.stop_reason = _stop_reason(turn, parsed, last, end_malformed=told)
         row.failure = turn.failure
         if row.stop_reason is None:
             waiting.append((row, turn, parsed))

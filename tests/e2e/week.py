@@ -77,7 +77,7 @@ class Service:
         world_corpus = {**corpus, "world": {**corpus.get("world", {}), "seed": world}}
         config = {**self.defaults, "corpus": world_corpus, "train": {**train, "seed": world}}
         if flow == "train-planner":
-            config |= {"policy": {**self.defaults.get("policy", {}), "model": PLANNER}, "planner": {"generated": PROBLEMS, "seed": world}}
+            config |= {"policy": {**self.defaults.get("policy", {}), "model": PLANNER}, "planner": {"limit": PROBLEMS, "seed": world}}
             config["train"] = {**train, "seed": PLANNER_SEED + world}
         return str(self._ask("POST", f"/deployments/{deployment['id']}/create_flow_run", {"parameters": {"config": config}})["id"])
 

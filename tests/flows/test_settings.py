@@ -25,12 +25,12 @@ def test_defaults_are_those_of_the_sections_with_absolute_paths(tmp_path: Path) 
 
 
 def test_later_wins_and_files_merge_deeply(tmp_path: Path) -> None:
-    first = write(tmp_path / "a.yaml", "train: {steps: 1, group_size: 4, lora: {r: 2, alpha: 3}}\nevaluate: {limit: 1}")
+    first = write(tmp_path / "a.yaml", "train: {steps: 1, group_size: 4, lora: {r: 2}}\nevaluate: {limit: 1}")
     second = write(tmp_path / "b.yaml", "train: {steps: 2, lora: {r: 5}}")
     environment = {"SLMSEARCH_EVALUATE__LIMIT": "3", "slmsearch_train__seed": "7", "SLMSEARCH_TRAIN__STEPS": "9"}
     config = load_config([first, second], ["--train.steps", "4", "--reward.malformed=-0.5"], environment)
     assert (config.train.steps, config.train.group_size, config.train.seed) == (4, 4, 7)
-    assert (config.train.lora.r, config.train.lora.alpha) == (5, 3)
+    assert (config.train.lora.r, config.train.lora.alpha) == (5, 10)
     assert config.evaluate.limit == 3
     assert config.reward.malformed == -0.5
 

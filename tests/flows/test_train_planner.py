@@ -19,6 +19,7 @@ from slmsearch.planner.problems import generate_problems, gold_plan
 from tasks.corpus import ValidationFailed
 from tasks.tracking import open_tracker
 from tests.flows.fakes import FakeTraining, make_config, replace_heavy_parts
+from tests.slmsearch.planner.words import WordIndependence
 
 pytestmark = [pytest.mark.usefixtures("prefect_harness"), pytest.mark.timeout(600)]
 
@@ -39,13 +40,14 @@ def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
 
     training = replace_heavy_parts(monkeypatch)
     monkeypatch.setattr("slmsearch.generate.load.make_sampler", make_sampler)
+    monkeypatch.setattr("slmsearch.evaluate.systems.make_independence", lambda _: WordIndependence())
     monkeypatch.setattr("slmsearch.learn.layout.lay_out", lay_out)
     return training
 
 
 @pytest.fixture
 def config(isolated_environment: Path, training: FakeTraining, empty_store: Path) -> RunConfig:
-    planner = {"generated": PROBLEMS, "independence": "words", "max_plan_tokens": 10_000}
+    planner = {"limit": PROBLEMS, "max_plan_tokens": 10_000}
     return make_config(isolated_environment, {}, empty_store, planner=planner)
 
 

@@ -103,7 +103,7 @@ def write(url: str) -> object:
 
 
 def embed(url: str) -> object:
-    return ServedEmbedder(EmbedderConfig(kind="openai", base_url=url, api_key=SecretStr(KEY), model="m")).encode_queries(["mill"])
+    return ServedEmbedder(EmbedderConfig(base_url=url, api_key=SecretStr(KEY), model="m")).encode_queries(["mill"])
 
 
 def solve(url: str) -> object:

@@ -28,7 +28,7 @@ LEARN = {
     "train__group_size": 2,
     "train__checkpoint_steps": 1,
     "train__preflight": "record",
-    "train__sentinel__enabled": "false",
+    "train__sentinel__held_out": 0,
     "train__cpu_threads": 1,
     "reward__kind": "random",
 }
@@ -148,7 +148,7 @@ def test_serve_and_infer(zoo: Zoo, slmsearch: Slmsearch) -> None:
 def test_train_planner_and_its_adapter(zoo: Zoo, slmsearch: Slmsearch) -> None:
     """The worker is the policy's own base with the adapter off: the only one of its kinds that needs the model."""
     worker = {"planner__worker__kind": "base", "planner__worker__max_new_tokens": 4, "planner__max_plan_tokens": 16}
-    problems = {"planner__generated": 60, "planner__independence": "words"}
+    problems = {"planner__limit": 60}
     settings = {**LEARN, **worker, **problems, "planner__reward__kind": "random"}
     result = answer(slmsearch, "run", "train-planner", "--here", *zoo.flags(**settings))
     adapter = result["training"]["output"]

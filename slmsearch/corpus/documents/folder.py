@@ -21,7 +21,7 @@ from slmsearch.corpus.sections import split_sections
 from slmsearch.errors import CorpusError
 
 MAX_FILE_MB = 50.0
-"""Larger files are not opened; in millions of bytes. No document read so far came near it."""
+"""Larger files are not opened; in millions of bytes: they are dumps and archives, not documents."""
 TIMEOUT_S = 120.0
 """Time one document may take; a PDF of a thousand pages takes about a minute."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")

@@ -83,7 +83,7 @@ def test_a_corpus_of_bare_titles_is_refused(tmp_path: Path):
 
 
 def test_an_endpoint_is_refused():
-    served = EmbedderConfig(kind="openai", base_url="http://127.0.0.1:1")
+    served = EmbedderConfig(base_url="http://127.0.0.1:1")
     with pytest.raises(EmbedderError, match="compares local models"):
         run_index(RunConfig(retrieval=RetrievalConfig(embedder=served)), 100, 1, print)
 

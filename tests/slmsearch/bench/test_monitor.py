@@ -45,7 +45,7 @@ def test_a_planted_collapse_has_its_size():
 def test_presets_without_a_long_reinforced_run_are_left_out_with_the_reason():
     quick = RunConfig(train=TrainConfig(steps=0, limit=3, questions_per_step=1))
     supervised = RunConfig(planner=PlannerConfig(sft=PlanSftConfig(enabled=True)))
-    unwatched = RunConfig(train=TrainConfig(sentinel=SentinelConfig(enabled=False)))
+    unwatched = RunConfig(train=TrainConfig(sentinel=SentinelConfig(held_out=0)))
     reasons = run_monitor({"quick": quick, "sft": supervised, "unwatched": unwatched}, 1)["left_out"]
     assert [word in reasons[name] for name, word in (("quick", "3 steps"), ("sft", "supervision"), ("unwatched", "off"))] == [True] * 3
     epochs = shape_of(RunConfig(train=TrainConfig(steps=0, epochs=3, questions_per_step=8)))

@@ -203,7 +203,6 @@ def test_an_unreachable_judge_is_an_error_and_no_reward(run: RunConfig, policy: 
 
 
 def test_limits_of_verifiers_end_an_episode_that_is_graded(run: RunConfig, policy: Policy) -> None:
-    run = run.model_copy(update={"searcher": run.searcher.model_copy(update={"malformed": "end"})})
     traces = play(make_env(run, agent={"max_turns": 1}), policy)
     assert (traces["q1"].stop_condition, traces["q1"].ok) == ("max_turns", True)
     assert (traces["q1"].metrics["stop/max_turns"], traces["q1"].metrics["episode/turns"]) == (1.0, 1.0)

@@ -12,7 +12,7 @@ from slmsearch.evaluate.policies import PolicySpec, describe_policy, make_policy
 from slmsearch.generate.scripted import RandomSampler, ScriptedSampler
 from tests.slmsearch.evaluate.corpus import make_toolbox
 
-CONFIG = PolicyConfig(model="base", adapter="adapters/a", revision="abc", dtype="bfloat16", api_key=SecretStr("secret"))
+CONFIG = PolicyConfig(model="base@abc", adapter="adapters/a", dtype="bfloat16", api_key=SecretStr("secret"))
 
 
 def test_the_configured_policy_with_and_without_its_adapter() -> None:

@@ -5,6 +5,7 @@ import pytest
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import ConfigError, EvaluationError, GenerationError
+from slmsearch.evaluate import systems
 from slmsearch.evaluate.metrics import is_metric, row_values
 from slmsearch.evaluate.plan_policies import evaluate_plans
 from slmsearch.evaluate.policies import PLAN_IS_QUESTION, PLANS_SHUFFLED, WORKER_ALONE, PolicySpec
@@ -17,6 +18,7 @@ from slmsearch.planner.judge import NumberJudge
 from slmsearch.planner.plan import render_plan
 from slmsearch.planner.problems import generate_problems, gold_plan
 from slmsearch.planner.worker import ConcurrentWorker, Solution
+from tests.slmsearch.planner.words import WordIndependence
 
 PROBLEMS = list(generate_problems(9, 60))
 QUESTIONS = [Question(f"p{i}", p.text, str(p.answer), hops=p.operations, kind="generated") for i, p in enumerate(PROBLEMS)]
@@ -24,9 +26,9 @@ GOLD = {problem.text: render_plan(gold_plan(problem)) for problem in PROBLEMS}
 
 
 @pytest.fixture
-def config(tmp_path):
-    base = RunConfig(system="planner", policy=PolicyConfig(model=str(tmp_path)))
-    return base.model_copy(update={"planner": base.planner.model_copy(update={"independence": "words"})})
+def config(tmp_path, monkeypatch):
+    monkeypatch.setattr(systems, "make_independence", lambda _: WordIndependence())
+    return RunConfig(system="planner", policy=PolicyConfig(model=str(tmp_path)))
 
 
 def play(script, config, system=None):

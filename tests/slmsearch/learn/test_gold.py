@@ -95,25 +95,23 @@ def corpus(tmp_path, monkeypatch):
     return CorpusConfig(pages=str(tmp_path / "p.jsonl"), questions=str(tmp_path / "q.jsonl"))
 
 
-def make_config(corpus, model_dir, tmp_path, split, **searcher):
+def make_config(corpus, model_dir, tmp_path, **searcher):
     return RunConfig(
         corpus=corpus,
         paths=PathsConfig(data_dir=str(tmp_path / "data")),
         policy=PolicyConfig(model=str(model_dir), device="cpu"),
         searcher=SearcherConfig(**searcher),
         sft=SftConfig(steps=1, batch_size=2, tokens_per_batch=512, context_weight=0.0),
-        train={"split": split},
     )
 
 
 def test_the_command_teaches_from_gold(corpus, model_dir, tmp_path):
-    split = next(split for split in ("train", "validation", "test") if ground_questions(corpus, tmp_path)[split])
     said = []
-    config = make_config(corpus, model_dir, tmp_path, split, max_turn_tokens=60, max_episode_tokens=400)
+    config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400)
     facts = start_cold(config, "gold", tmp_path / "out", said.append)
     assert (facts["episodes"], facts["left_out"]) == (4, {})
     assert "4 demonstrations of 4 questions" in said[0]
-    short = make_config(corpus, model_dir, tmp_path, split, max_turn_tokens=2)
+    short = make_config(corpus, model_dir, tmp_path, max_turn_tokens=2)
     with pytest.raises(TrainingError, match="4 too long"):
         start_cold(short, "gold", tmp_path / "none", said.append)
     assert not (tmp_path / "none").exists()

@@ -40,11 +40,11 @@ def test_episodes_that_cannot_be_dealt_out_evenly(tmp_path):
 
 
 def test_arguments_follow_the_configuration(tmp_path):
-    train = TrainConfig(questions_per_step=6, group_size=4, accumulation=3, kl_coef=0.01, loss="dr_grpo", scale_rewards="group")
+    train = TrainConfig(questions_per_step=6, group_size=4, accumulation=3, kl_coef=0.01, scale_rewards="group")
     arguments = make_arguments(RunConfig(train=train), tmp_path, 10, use_cpu=True)
     assert arguments.per_device_train_batch_size == 8
     assert arguments.generation_batch_size == 24
-    assert (arguments.beta, arguments.loss_type, arguments.scale_rewards) == (0.01, "dr_grpo", "group")
+    assert (arguments.beta, arguments.loss_type, arguments.scale_rewards) == (0.01, "dapo", "group")
     assert not arguments.mask_truncated_completions and not arguments.gradient_checkpointing and not arguments.bf16
 
 

@@ -67,7 +67,7 @@ def test_data_index_and_weights_are_in_the_key(config):
 
 
 def test_a_hub_id_is_named_by_its_commit():
-    assert model_hash("owner/no-such-model", "abc") == model_hash("owner/no-such-model", "abc") != model_hash("owner/no-such-model", "abd")
+    assert model_hash("owner/no-such-model@abc") == model_hash("owner/no-such-model@abc") != model_hash("owner/no-such-model@abd")
     assert model_hash("a/path/that/is/missing") != model_hash("owner/no-such-model")
 
 
@@ -96,7 +96,7 @@ def test_the_first_download_of_a_model_does_not_rename_it(tmp_path, monkeypatch)
 
 def test_a_job_survives_the_disk_without_its_secrets(config, tmp_path):
     judge = JudgeConfig(kind="openai", api_key=SecretStr("judge-key"))
-    retrieval = RetrievalConfig(embedder=EmbedderConfig(kind="openai", api_key=SecretStr("embedder-key")))
+    retrieval = RetrievalConfig(embedder=EmbedderConfig(api_key=SecretStr("embedder-key")))
     config = config.model_copy(update={"judge": judge, "retrieval": retrieval})
     job = make_job(changed(config, "paths", data_dir=str(tmp_path)), "digest", "index")
     assert job.directory == tmp_path / "training" / job.train_key

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from accelerate.commands.config.config_args import load_config_from_file
 from pydantic import SecretStr
 
 from slmsearch.errors import JudgeError, TrainingError
@@ -325,15 +324,3 @@ def wait_until(happened, seconds):
     while not happened() and time.monotonic() < deadline:
         time.sleep(0.02)
     return happened()
-
-
-def test_a_configuration_of_accelerate_takes_the_place_of_ours(make_job):
-    assert launcher(make_job())[3].endswith("accelerate.json")
-    given = str(ROOT / "deployments" / "configs" / "accelerate" / "ddp.yaml")
-    assert launcher(make_job(accelerate_config=given))[2:4] == ["--config_file", given]
-
-
-def test_accelerate_reads_the_configuration_that_is_shipped():
-    (shipped,) = (ROOT / "deployments" / "configs" / "accelerate").iterdir()
-    config = load_config_from_file(str(shipped))
-    assert (config.distributed_type, config.num_processes) == ("MULTI_GPU", 2)

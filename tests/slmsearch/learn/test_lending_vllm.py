@@ -156,7 +156,7 @@ def test_a_process_that_trl_gave_no_client_makes_its_own(make_model, tokenizer, 
 
 def test_the_engine_is_told_what_trl_does_not_know(make_job, engines):
     config = make_job(lora={"r": 24}).config
-    policy = config.policy.model_copy(update={"revision": "abc", "dtype": "float32"})
+    policy = config.policy.model_copy(update={"model": "owner/name@abc", "dtype": "float32"})
     config = config.model_copy(update={"policy": policy})
     settings = engine_settings(None, config, use_cpu=False)
     assert settings == {

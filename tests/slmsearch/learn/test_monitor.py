@@ -323,7 +323,7 @@ def test_an_induced_collapse_ends_no_worse_than_its_best_weights(destroyed, make
     assert [step > DESTROYED_AT for step, _ in collapses(job)] == [True], [report.metrics["reward/mean"] for report in reports]
     assert collapses(job)[0][1].learning_rate == pytest.approx(0.3 * 3e-3)
 
-    unwatched = make_job("unwatched", sentinel=SentinelConfig(enabled=False), **COLLAPSING)
+    unwatched = make_job("unwatched", sentinel=SentinelConfig(held_out=0), **COLLAPSING)
     train_through(toolbox, questions, unwatched, held_out=questions[:4])
     start = share_right(None, toolbox, questions, job)
     assert share_right(job, toolbox, questions) >= start - 0.05

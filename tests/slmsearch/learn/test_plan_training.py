@@ -9,6 +9,7 @@ import torch
 
 from slmsearch.config import PlannerConfig, PlanRewardConfig, WorkerConfig
 from slmsearch.corpus.questions import Question
+from slmsearch.evaluate import systems
 from slmsearch.evaluate.metrics import is_metric
 from slmsearch.evaluate.systems import make_planner
 from slmsearch.generate.chat_renderer import ChatRenderer
@@ -32,6 +33,7 @@ from slmsearch.planner.problems import generate_problems, gold_plan
 from slmsearch.planner.prompt import make_plan_prompt
 from slmsearch.planner.worker import solve_directly
 from slmsearch.staging import file_hash
+from tests.slmsearch.planner.words import WordIndependence
 
 QUESTIONS = [Question(f"q{i}", f"What is {i} plus 3 plus 4?", str(i + 7)) for i in range(2, 9)]
 
@@ -93,15 +95,17 @@ class OneOperation(WorkerConfig):
 
 
 @pytest.fixture
-def make_plan_job(make_job, planner_dir):
+def make_plan_job(make_job, planner_dir, monkeypatch):
     """Make a planner's job; keywords are settings of `TrainConfig`, `worker` of the worker."""
+
+    monkeypatch.setattr(systems, "make_independence", lambda _: WordIndependence())
 
     def make(name="run", worker=None, **train):
         job = make_job(name, **train)
         planner = job.config.planner
         settings = OneOperation(**{"max_new_tokens": 8, **(worker or {})})
         reward = PlanRewardConfig(max_tokens=200)
-        planner = planner.model_copy(update={"worker": settings, "independence": "words", "max_plan_tokens": 60, "reward": reward})
+        planner = planner.model_copy(update={"worker": settings, "max_plan_tokens": 60, "reward": reward})
         policy = job.config.policy.model_copy(update={"model": str(planner_dir)})
         return replace(job, config=job.config.model_copy(update={"system": "planner", "planner": planner, "policy": policy}))
 
@@ -174,7 +178,7 @@ def test_a_resumed_planner_ends_with_the_bytes_of_an_uninterrupted_one(make_plan
 
 
 def test_the_base_is_the_worker_and_learns_nothing(make_plan_job):
-    job = make_plan_job(worker={"kind": "base"}, steps=3, learning_rate=0.02, preflight="record", sentinel={"enabled": False})
+    job = make_plan_job(worker={"kind": "base"}, steps=3, learning_rate=0.02, preflight="record", sentinel={"held_out": 0})
     chance = job.config.planner.model_copy(update={"reward": PlanRewardConfig(kind="random")})  # so that the adapter moves
     job = replace(job, config=job.config.model_copy(update={"planner": chance}))
     asked = []

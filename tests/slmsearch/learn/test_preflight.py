@@ -57,7 +57,8 @@ def dead_judge(job, monkeypatch):
 
 
 def equal_rewards(job, monkeypatch):
-    return changed(job, reward=RewardConfig(correct=0.0, malformed=0.0))
+    monkeypatch.setattr("slmsearch.searcher.reward._task_parts", lambda *_: {})
+    return changed(job, reward=RewardConfig(malformed=0.0))
 
 
 FAULTS = {

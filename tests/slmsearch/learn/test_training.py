@@ -163,7 +163,7 @@ def test_a_context_that_a_whole_episode_exceeds_is_refused(make_job, toolbox, qu
 
 def test_shards_are_refused_with_the_reason(make_job, toolbox, questions, monkeypatch):
     monkeypatch.setattr(training, "make_trainer", lambda *_: SimpleNamespace(is_fsdp_enabled=True))
-    with pytest.raises(ConfigError, match=r"FSDP shards them: take deployments/configs/accelerate/ddp\.yaml"):
+    with pytest.raises(ConfigError, match=r"FSDP shards them: unset ACCELERATE_USE_FSDP"):
         train_through(toolbox, questions, make_job(vllm={"mode": "server"}, preflight="record"))
 
 

@@ -14,12 +14,12 @@ from slmsearch.evaluate.systems import PlannerSystem
 from slmsearch.generate.sampler import Sampling
 from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.planner.guards import Hack, find_hacks
-from slmsearch.planner.independence import WordIndependence
 from slmsearch.planner.judge import NumberJudge
 from slmsearch.planner.plan import DIRECT, Fault, Plan, Subproblem, parse_plan, render_plan
 from slmsearch.planner.problems import generate_problem, gold_plan
 from slmsearch.planner.reward import PLAN_PARTS
 from slmsearch.planner.worker import ArithmeticWorker
+from tests.slmsearch.planner.words import WordIndependence
 
 LONG = Sampling(max_new_tokens=10**9)
 

@@ -77,7 +77,7 @@ def test_gold_style_plans_of_the_real_sample_play_through_the_executor():
 
 
 def test_generated_problems_are_the_same_for_a_seed_and_share_nothing_between_splits(tmp_path):
-    config = PlannerConfig(generated=600)
+    config = PlannerConfig(limit=600)
     assert load_problems(config) == load_problems(config) != load_problems(config.model_copy(update={"seed": 5}))
     problems = load_corpus(tmp_path, build_problems(config, tmp_path)).questions
     signatures = {split: {problem.entities for problem in found} for split, found in problems.items()}

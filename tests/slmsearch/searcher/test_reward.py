@@ -79,7 +79,7 @@ def searched(answer: str) -> Episode:
         ({"evidence_read": 0.1}, False, {"evidence_read": 0.05}),
         ({"call_cost": 0.7}, True, {"correct": 1.0, "call_cost": -1.0}),
         ({"correctness": "f1", "call_cost": 0.1}, False, {"correct": 2 / 3, "call_cost": -0.2 * 2 / 3}),
-        ({"kind": "format_only", "correct": 5.0}, True, {"format": 1.0}),
+        ({"kind": "format_only"}, True, {"format": 1.0}),
         ({"kind": "random"}, True, {"random": 0.625}),
     ],
 )

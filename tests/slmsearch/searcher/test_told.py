@@ -64,11 +64,6 @@ def test_a_malformed_turn_is_told_once_and_the_second_in_a_row_ends_the_episode(
     assert [turn.text for turn in episode.turns] == list(messages)
 
 
-def test_where_it_is_not_told_it_ends_the_episode():
-    episode = play(PROSE, ANSWER, config=SearcherConfig(malformed="end"))
-    assert (episode.stop_reason, len(episode.turns), episode.num_told) == (StopReason.MALFORMED, 1, 0)
-
-
 def test_the_last_turn_is_not_told():
     episode = play(CALL, PROSE, config=SearcherConfig(max_turns=2))
     assert (episode.stop_reason, episode.turns[-1].result) == (StopReason.MALFORMED, None)
