@@ -21,7 +21,7 @@ from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sections import is_fence_end, outline, read_fence
 
 MAX_CHARS = 1500
-"""Characters of a paragraph; `searcher.max_section_chars` shows as many at once by default."""
+"""Characters of a paragraph; as many are shown at once (`SearcherConfig.max_section_chars`)."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"\u201d\u2019')\]]*\s+(?=[\"\u201c\u2018'(\[]*[A-Z\u00c0-\u00de0-9])|\n")
 
 

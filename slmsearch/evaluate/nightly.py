@@ -15,8 +15,8 @@ nobody has seen. Four comparisons, each over all questions and over each kind of
 
 Where the questions are no longer those of the last green night, it is compared unpaired (`other questions`).
 
-All p-values of a night, one-sided, are corrected together by Holm's method. A slice has fallen if its p stays below `nightly.alpha` and
-it lost at least `nightly.min_fall`. So the chance that a night alarms without cause is at most alpha: at 0.01 half an alarm is expected
+All p-values of a night, one-sided, are corrected together by Holm's method. A slice has fallen if its p stays below `alpha` and
+it lost at least `min_fall`. So the chance that a night alarms without cause is at most alpha: at 0.01 half an alarm is expected
 in 50 nights, and were nights independent, more than two would come in one of seventy such series. The promotion's score is one draw
 that all nights share, and one high enough to promote, so that alarms may come in clusters.
 

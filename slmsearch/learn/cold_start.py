@@ -42,7 +42,7 @@ def start_cold(
     """Train `config.policy.model` by supervision and write the model that results.
 
     Args:
-        config: `sft` says how; `train.split` and `train.limit` name the questions of `gold` and `own`.
+        config: `sft` says how, `train.limit` how many questions of `gold` and `own`.
         source: whose episodes.
         out: model directory, replaced as a whole when everything is done.
         say: told what is being done.
@@ -123,7 +123,7 @@ def sample_own(questions: Sequence[Question], toolbox: Toolbox, judge: Judge, co
         questions: to play.
         toolbox: tools over their corpus.
         judge: decides what is right.
-        config: `sft.own_tries` episodes a question, of which at most `sft.own_kept` different ones are kept; the rest as in training.
+        config: `SftConfig.own_tries` episodes a question, of which at most `own_kept` different ones are kept; the rest as in training.
         sampler: the policy.
 
     Returns:

@@ -117,7 +117,7 @@ def sample_own_plans(questions: Sequence[Question], system: PlannerSystem, confi
     Args:
         questions: problems.
         system: plays and grades.
-        config: `sft.own_questions`, `sft.own_tries` and `sft.own_kept`.
+        config: `train.limit` says how many questions; the rest as in training.
         sampler: the policy.
     """
     kept: list[Episode] = []
