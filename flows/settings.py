@@ -26,7 +26,7 @@ from pydantic_settings import (
     YamlConfigSettingsSource,
 )
 
-from slmsearch.config import RunConfig
+from slmsearch.config import RunConfig, Section
 from slmsearch.errors import ConfigError
 from slmsearch.foreign import without_credentials
 from slmsearch.keys import content_key
@@ -52,90 +52,36 @@ GONE = {
     "corpus.split_seed": "it is always 0",
     "corpus.max_question_chars": "it is always 600",
     "corpus.max_page_chars": "it is always 400,000",
+    "retrieval.embedder.kind": "a model with a retrieval.embedder.base_url is served, one without is local",
     "retrieval.embedder.revision": "write the commit behind the name, owner/name@commit",
     "retrieval.embedder.batch_size": "it is always 64",
     "retrieval.hnsw_ef_construction": "it is always 100",
     "retrieval.hnsw_max_neighbors": "it is always 16",
-    "searcher.max_seconds": "a batch of episodes has no limit of time",
-    "searcher.max_section_chars": "it is always 1,500",
-    "sandbox.warm": "six interpreters wait",
-    "sandbox.concurrency": "it is always 4",
-    "sandbox.timeout_s": "it is always 60",
+    "sandbox.warm": "it is always 6",
     "sandbox.docker_image": "it is always slmsearch-sandbox",
-    "sandbox.limits.cpu_s": "it is always 5",
-    "sandbox.limits.calls": "it is always 32",
-    "sandbox.limits.output_chars": "it is always 4,000",
-    "sandbox.limits.program_chars": "it is always 8,000",
+    "sandbox.limits": "of a program's limits wall_s and memory_mb are settings",
     "planner.subset": "write it behind the name, hub:owner/name/subset; GSM8K's is main",
     "planner.revision": "write the commit behind the name, hub:owner/name@commit",
-    "planner.split_seed": "it is always 0",
-    "planner.worker.max_operations": "it is always 2",
-    "planner.worker.timeout_s": "it is always 60",
-    "planner.reward.needs_gain": "independence is paid only where the worker alone is wrong",
-    "planner.reward.gain": "the reward is never the gain: inside a group that changes nothing",
-    "planner.reward.malformed": "it is always -0.1",
-    "planner.reward.hacked": "it is always -0.1",
-    "planner.sft.system_column": "it is always SystemPrompt",
-    "planner.sft.prompt_column": "it is always UserPrompt",
-    "planner.sft.completion_column": "it is always ExpectedOutput",
-    "planner.output_dir": "it is always planner in paths.data_dir",
-    "train.baseline": "it is always 0.5",
-    "train.void_turns": "an episode that ended malformed is always graded",
-    "train.probe_questions": "as many groups are played before training as two updates have, 16 at most",
-    "train.max_grad_norm": "it is always 1",
-    "train.keep_checkpoints": "the last two are kept",
-    "train.max_failed_frac": "it is always 0.5",
-    "train.lora.dropout": "it is always 0",
-    "train.lora.target_modules": "it is always all-linear",
-    "train.sentinel.lr_factor": "it is always 0.3",
-    "train.sentinel.max_trips": "it is always 3",
-    "sft.warmup_frac": "it is always 0.03",
-    "sft.episodes_per_world": "it is always 500",
-    "sft.pages_per_world": "it is always 240",
-    "sft.own_questions": "train.limit says it, 512 where it is 0",
-    "sft.own_tries": "it is always 8",
-    "sft.own_kept": "it is always 2",
-    "control.learning_rate": "it is always 0.001",
-    "reward.format": "nothing is paid for the form of an answer; reward.kind format_only is the control",
-    "reward.token_cost": "tokens cost nothing",
-    "reward.evidence_found": "reward.evidence_read pays for gold sections that were read",
-    "evaluate.seed": "it is always 0",
-    "evaluate.traced_episodes": "it is always 24",
-    "evaluate.night": "the flow nightly names its night by itself",
-    "decision.alpha": "it is always 0.05",
-    "decision.max_failed_frac": "it is always 0.05",
-    "decision.worst_slice_loss": "it is always 0.05",
-    "decision.min_slice": "it is always 30",
-    "decision.resamples": "it is always 2,000",
-    "decision.seed": "it is always 0",
-    "nightly.alpha": "it is always 0.01",
-    "nightly.min_fall": "it is always 0.01",
-    "nightly.green_nights": "it is always 5",
-    "nightly.late_h": "it is always 26",
-    "nightly.fresh_questions": "2.5 questions of each of nightly.fresh_pages are played",
-    "tracking.wandb_entity": "write it before the project, team/project; WANDB_ENTITY is read by wandb itself",
-    "planner.worker.concurrency": "it is always 8",
-    "planner.reward.correct": "it is always 1, the unit of the other weights",
-    "planner.independence": "subproblems are compared by their embeddings",
-    "retrieval.embedder.kind": "a model with a retrieval.embedder.base_url is served, one without is local",
-    "searcher.malformed": "a malformed message is told once what is wrong with it, the second in a row ends the episode",
-    "policy.revision": "write the commit behind the name, owner/name@commit",
-    "reward.correct": "it is always 1, the unit of the other weights",
-    "train.lora.alpha": "it is always twice train.lora.r",
-    "train.sentinel.enabled": "train.sentinel.held_out 0 switches the monitor off",
-    "train.loss": "it is always dapo",
-    "train.split": "it is always train",
-    "train.accelerate_config": "train.num_processes says how many processes learn",
     "planner.generated": "planner.limit says how many problems are generated",
-    "judge.retries": "it is always 5",
-    "judge.backoff_s": "it is always 1",
-    "judge.max_backoff_s": "it is always 30",
+    "planner.split_seed": "it is always 0",
+    "planner.independence": "subproblems are compared by their embeddings",
+    "planner.output_dir": "it is always planner in paths.data_dir",
+    "policy.revision": "write the commit behind the name, owner/name@commit",
     "judge.cache": "verdicts are always kept; delete judge/verdicts.sqlite to ask anew",
     "judge.overlap": "judge.loaded says when the model is on the device: after, for what overlap false said",
     "judge.keep_loaded": "judge.loaded says when the model is on the device: always, for what keep_loaded true said",
     "judge.qualify": "what a judge must reach is fixed, docs/judges.md says it",
+    "train.probe_questions": "as many groups are played before training as two updates have, 16 at most",
+    "train.keep_checkpoints": "it is always 2",
+    "train.max_failed_frac": "it is always 0.5",
+    "train.lora.alpha": "it is always twice train.lora.r",
+    "train.sentinel.enabled": "train.sentinel.held_out 0 switches the monitor off",
+    "evaluate.traced_episodes": "it is always 24",
+    "evaluate.night": "the flow nightly names its night by itself",
+    "nightly.fresh_questions": "2.5 questions of each of nightly.fresh_pages are played",
+    "tracking.wandb_entity": "write it before the project, team/project; WANDB_ENTITY is read by wandb itself",
 }
-"""Names of settings that were, or of whole sections, and what holds instead."""
+"""Names of settings that were, or of their sections, and what holds instead, where the section does not know (`Section.constants`)."""
 
 
 def find_project_root() -> Path:
@@ -225,15 +171,15 @@ def _short_settings(environment: Mapping[str, str]) -> dict[str, Any]:
     return nested
 
 
-def known_settings() -> dict[str, type[BaseModel] | None]:
+def known_settings() -> dict[str, type[Section] | None]:
     """Return every dotted name: a section's class for sections, None for values."""
     return dict(_walk(RunConfig))
 
 
-def _walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, type[BaseModel] | None]]:
+def _walk(model: type[Section], prefix: str = "") -> Iterator[tuple[str, type[Section] | None]]:
     for name, field in model.model_fields.items():
         kind = field.annotation
-        section = kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+        section = kind if isinstance(kind, type) and issubclass(kind, Section) else None
         yield prefix + name, section
         if section is not None:
             yield from _walk(section, f"{prefix}{name}.")
@@ -281,10 +227,12 @@ def _check_name(dotted: str, where: str) -> None:
     known = known_settings()
     if dotted in known:
         return
-    gone = next((GONE[name] for name in (dotted, dotted.rpartition(".")[0]) if name in GONE), None)
+    section, _, leaf = dotted.rpartition(".")
+    owner = known.get(section)
+    constants = owner.constants() if owner else {}
+    gone = f"it is always {constants[leaf]}" if leaf in constants else GONE.get(dotted) or GONE.get(section)
     if gone:
         raise ConfigError(f"{dotted!r} {where} is no setting any more: {gone}")
-    leaf = dotted.rsplit(".", 1)[-1]
     near = difflib.get_close_matches(dotted, known, n=3, cutoff=0.75) or [name for name in known if name.rsplit(".", 1)[-1] == leaf]
     hint = f"did you mean {' or '.join(near[:3])}?" if near else "`slmsearch config` lists them all"
     raise ConfigError(f"unknown setting {dotted!r} {where}; {hint}")

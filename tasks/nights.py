@@ -89,9 +89,7 @@ def judge_night_task(
     found = Night(
         night, at, "green", policy, metric, make, played["fixed"], played.get("fresh"), notes=tuple(notes), ids=ids, accepted=accepted
     )
-    judged = judge_night(
-        nights, found, scores["fixed"], lambda key: load_scores(key, config), promotion, config.nightly, config.decision.min_slice
-    )
+    judged = judge_night(nights, found, scores["fixed"], lambda key: load_scores(key, config), promotion, config.nightly)
     save_night(nights_dir(config), judged)
     return judged.to_dict()
 

@@ -25,7 +25,6 @@ KINDS = (("one_hop", 0.40, 0.12), ("two_hop", 0.38, -0.12), ("count", 0.10, 0.05
 PAGE = 4
 """Questions of a page, which succeed or fail together in part."""
 PAGE_SD = 0.10
-MIN_SLICE = 30
 SHAPES = ("spread", "dimmed", "one kind")
 """A fall: questions that go wrong for good, all chances a little lower, or one kind alone."""
 
@@ -75,7 +74,7 @@ class Series:
             fresh=PlayedSet(f"fresh-{number}", f"fresh-{number}", self.policy.n, 0, fresh.summarise()),
         )
         if judged:
-            night = judge_night(self.nights, night, fixed, self.stored.__getitem__, self.promotion, self.config, MIN_SLICE)
+            night = judge_night(self.nights, night, fixed, self.stored.__getitem__, self.promotion, self.config)
         self.nights.insert(0, night)
         return night
 

@@ -18,7 +18,7 @@ from slmsearch.config.playing import (
     SearcherConfig,
 )
 from slmsearch.config.run import RunConfig
-from slmsearch.config.sections import Fraction, Section
+from slmsearch.config.sections import Section
 
 __all__ = [
     "ControlConfig",
@@ -26,7 +26,6 @@ __all__ = [
     "DecisionConfig",
     "EmbedderConfig",
     "EvaluateConfig",
-    "Fraction",
     "JudgeConfig",
     "LimitsConfig",
     "LoraSection",

@@ -62,6 +62,8 @@ class SentinelConfig(Section):
 class TrainConfig(Section):
     """Reinforcement learning through TRL."""
 
+    FORMER: ClassVar = {"void_turns": "grade", "accelerate_config": None}
+
     method: Literal["lora", "full"] = "lora"
     """What learns: an adapter on frozen weights (QLoRA where `policy.load_in_4bit`), or all weights."""
     algorithm: Literal["grpo", "rloo", "reinforce"] = "grpo"
@@ -70,8 +72,6 @@ class TrainConfig(Section):
     """The constant that `reinforce` subtracts from every reward: the middle between a right answer and a wrong one."""
     preflight: Literal["require", "record"] = "require"
     """What a failed check before training does: it ends the run, or is only recorded."""
-    void_turns: ClassVar[str] = "grade"
-    """An episode that ended malformed is graded as it is: left out of its group, it would teach nothing."""
     seed: int = 0
     steps: int = Field(default=150, ge=0)
     """Optimiser updates; 0 derives them from `epochs`."""
@@ -114,8 +114,6 @@ class TrainConfig(Section):
     where something else wants the second core."""
     num_processes: int = Field(default=1, ge=1)
     """Processes `accelerate launch` starts."""
-    accelerate_config: ClassVar[None] = None
-    """No file of `accelerate config`: of what it could say only the number of processes leaves the weights whole in each."""
     vllm: VllmConfig = VllmConfig()
     sentinel: SentinelConfig = SentinelConfig()
 

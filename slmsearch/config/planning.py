@@ -29,22 +29,19 @@ class WorkerConfig(Section):
 
 
 class PlanRewardConfig(Section):
-    """Weights of the named parts of a plan's reward; their sum is the reward."""
+    """Weights of the named parts of a plan's reward beside 1 for a right answer; their sum is the reward."""
+
+    FORMER: ClassVar = {"correct": 1.0, "needs_gain": True, "gain": False}
 
     kind: Literal["task", "format_only", "random"] = "task"
     """What is rewarded. The last two are controls: any well-formed plan, or nothing but chance."""
-    correct: ClassVar[float] = 1.0
-    """Paid when the final answer is right: the unit of the other weights."""
     tokens: float = Field(default=0.2, ge=0)
     """Times 1 - tokens / `max_tokens`, paid with a right answer only: charged to wrong ones, too, the shortest plan would pay best."""
     max_tokens: int = Field(default=400, ge=1)
     """Tokens of plan and worker together at which nothing is left of that part."""
     independence: float = Field(default=0.3, ge=0)
-    """Times the mean dissimilarity of the subproblems (1 - cosine, `retrieval.embedder`), paid with a right answer only."""
-    needs_gain: ClassVar[bool] = True
-    """Independence is paid only where the worker alone is wrong: splitting what needs no splitting earns nothing."""
-    gain: ClassVar[bool] = False
-    """What the worker alone gets right is not taken off: inside a group that changes nothing."""
+    """Times the mean dissimilarity of the subproblems (1 - cosine, `retrieval.embedder`), paid with a right answer that the worker
+    alone does not give: splitting what needs no splitting earns nothing."""
     malformed: ClassVar[float] = -0.1
     """Paid for a text without a plan: less than an honest plan earns that fails."""
     hacked: ClassVar[float] = -0.1

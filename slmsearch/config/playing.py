@@ -21,14 +21,14 @@ Variables = Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")], boo
 class SearcherConfig(Section):
     """Limits of an episode and the form of its dialogue."""
 
+    FORMER: ClassVar = {"max_seconds": 0.0, "malformed": "tell"}
+
     max_turns: int = Field(default=8, ge=1)
     """Assistant messages an episode may have, the answer included."""
     max_turn_tokens: int = Field(default=48, ge=1)
     """Tokens one assistant message may have."""
     max_episode_tokens: int = Field(default=448, ge=16)
     """Tokens after the prompt, tool results included."""
-    max_seconds: ClassVar[float] = 0.0
-    """No limit of time: the same question would end otherwise on another machine."""
     max_section_chars: ClassVar[int] = 1500
     """A longer section, or list of a page's sections, is shown in pages of this size: `section_id#2` is the second. Some 400
     tokens of English: more would fill a small model's episode."""
@@ -38,9 +38,6 @@ class SearcherConfig(Section):
     """Text of the system message; None takes the built-in one for instruct models, "" sends none."""
     tool_role: Literal["tool", "user"] = "tool"
     """Role under which tool results enter the chat template."""
-    malformed: ClassVar[str] = "tell"
-    """A message that holds neither a call nor an answer leads to one line that says what is wrong with it, and to the end only if the
-    next one is malformed, too."""
     programs: bool = False
     """The model may also write a Python program in `<code>`, which runs in the sandbox; raise `max_turn_tokens` with it."""
 
@@ -109,23 +106,17 @@ class PolicyConfig(Section):
 
 
 class RewardConfig(Section):
-    """Weights of the named parts; the reward is their sum, in [-1, 1] with these defaults."""
+    """Weights of the named parts beside 1 for a right answer; the reward is their sum, in [-1, 1] with these defaults."""
+
+    FORMER: ClassVar = {"correct": 1.0, "format": 0.0, "token_cost": 0.0, "evidence_found": 0.0}
 
     kind: Literal["task", "format_only", "random"] = "task"
     """What is rewarded. The last two are controls: any well-formed answer, or nothing but chance."""
     correctness: Literal["verdict", "f1"] = "verdict"
     """How right an answer is: the judge's yes or no, or its token F1 with the best alias."""
-    correct: ClassVar[float] = 1.0
-    """Paid for a right answer: the unit of the other weights."""
-    format: ClassVar[float] = 0.0
-    """The form of an answer is paid by `kind: format_only` alone, a control."""
     call_cost: float = Field(default=0.02, ge=0)
-    """Taken from a right answer per tool call, as a fraction of `correct`; wrong answers are not charged, or
+    """Taken from a right answer per tool call, as a fraction of it; wrong answers are not charged, or
     the cheapest way to be wrong would be to search for nothing."""
-    token_cost: ClassVar[float] = 0.0
-    """Tokens cost nothing: an episode has a limit of them."""
-    evidence_found: ClassVar[float] = 0.0
-    """Nothing is paid for gold pages that a search shows: what counts is whether they are read."""
     evidence_read: float = 0.0
     """Paid for the share of gold sections that were read."""
     malformed: float = -0.1

@@ -1,14 +1,12 @@
 """What every section is."""
 
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import BaseModel, ConfigDict, PlainSerializer
 
 from slmsearch.foreign import without_credentials
 
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
-"""A share."""
 Address = Annotated[str, PlainSerializer(without_credentials, return_type=str, when_used="json")]
 """Where a server is. User and password in it are secret: JSON leaves them out."""
 
@@ -18,13 +16,21 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
+    FORMER: ClassVar[Mapping[str, Any]] = {}
+    """Options that are gone, each with the one value that is left of it; they still stand in content keys."""
+
+    @classmethod
+    def constants(cls) -> dict[str, Any]:
+        """Return what was a setting and is none any more: `FORMER`, and the constants of the section (`ClassVar`)."""
+        return {**cls.FORMER, **{name: getattr(cls, name) for name in cls.__class_vars__ if name.islower()}}
+
     def key_parts(self, exclude: Collection[str] = ()) -> dict[str, Any]:
-        """Return settings and constants (`ClassVar`) as JSON values, for a content key: a setting that becomes a constant changes no key.
+        """Return settings and constants as JSON values, for a content key: a setting that becomes a constant changes no key.
 
         Args:
             exclude: names left out.
         """
-        parts = self.model_dump(mode="json") | {name: getattr(self, name) for name in type(self).__class_vars__}
+        parts = self.model_dump(mode="json") | self.constants()
         parts |= {name: section.key_parts() for name in type(self).model_fields if isinstance(section := getattr(self, name), Section)}
         return {name: value for name, value in parts.items() if name not in exclude}
 

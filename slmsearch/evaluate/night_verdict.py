@@ -36,7 +36,6 @@ def judge_night(
     load: Callable[[str], Scores],
     promotion: Promotion | None,
     config: NightlyConfig,
-    min_slice: int,
 ) -> Night:
     """Compare a night with its past and complete its record: tests, state, references, what changed since.
 
@@ -47,7 +46,6 @@ def judge_night(
         load: returns the scores of a stored evaluation by key; raises `EvaluationError` where they are gone.
         promotion: None where the champion was promoted without an evaluation, or nothing was promoted.
         config: rule.
-        min_slice: smaller slices are not tested.
     """
     chosen, notes = choose_references(nights, tonight, config.green_nights), list(tonight.notes)
     green, kept = _load_green(chosen.green, load, notes)
@@ -75,7 +73,7 @@ def judge_night(
         fresh_older=fresh_scores(chosen.fresh_older),
     )
     fresh = tonight.fresh.slices if tonight.fresh else None
-    tests = compare_night(Tonight(fixed, fresh, fresh_scores(chosen.fresh_before)), past, config, min_slice)
+    tests = compare_night(Tonight(fixed, fresh, fresh_scores(chosen.fresh_before)), past, config)
     changes: dict[str, tuple[Change, ...]] = {}
     if chosen.last is not None:
         changes["last green night"] = find_changes(chosen.last.make, tonight.make)

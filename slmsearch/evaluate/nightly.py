@@ -32,7 +32,7 @@ from math import inf, sqrt
 
 import numpy as np
 
-from slmsearch.config import NightlyConfig
+from slmsearch.config import DecisionConfig, NightlyConfig
 from slmsearch.evaluate.scores import Floats, Scores, SliceScore, common
 from slmsearch.evaluate.statistics import holm_adjust
 
@@ -95,14 +95,13 @@ class NightTest:
     fell: bool
 
 
-def compare_night(tonight: Tonight, past: Past, config: NightlyConfig, min_slice: int) -> tuple[NightTest, ...]:
+def compare_night(tonight: Tonight, past: Past, config: NightlyConfig) -> tuple[NightTest, ...]:
     """Compare a night with its past by the rule above.
 
     Args:
         tonight: what was played.
         past: what it is compared with; parts that are empty are no comparison.
-        config: level and smallest fall.
-        min_slice: smaller slices are shown and not tested.
+        config: level and smallest fall; slices of fewer questions than have a veto in decisions are shown and not tested.
     """
     tests: list[NightTest] = []
     if past.green:
@@ -116,11 +115,11 @@ def compare_night(tonight: Tonight, past: Past, config: NightlyConfig, min_slice
     window = [tonight.fresh, *tonight.fresh_before[: WINDOW - 1]] if tonight.fresh is not None else []
     if len(window) == WINDOW and past.fresh_older:
         tests += _drawn(FRESH_WINDOW, [found for found in window if found is not None], past.fresh_older)
-    return _corrected(tests, config, min_slice)
+    return _corrected(tests, config)
 
 
-def _corrected(tests: Sequence[NightTest], config: NightlyConfig, min_slice: int) -> tuple[NightTest, ...]:
-    large = [i for i, test in enumerate(tests) if test.n >= min_slice]
+def _corrected(tests: Sequence[NightTest], config: NightlyConfig) -> tuple[NightTest, ...]:
+    large = [i for i, test in enumerate(tests) if test.n >= DecisionConfig.min_slice]
     adjusted = dict(zip(large, holm_adjust([tests[i].p for i in large]), strict=True))
 
     def judged(i: int, test: NightTest) -> NightTest:

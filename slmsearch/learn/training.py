@@ -122,11 +122,6 @@ def train_system(
         spent=spent,
     )
     trainer = make_trainer(model, tokenizer, questions, system, bridge, arguments, config, callback)
-    if trainer.is_fsdp_enabled:
-        raise ConfigError(
-            "sampling, scoring and restoring need whole weights in every process, and FSDP shards them: unset ACCELERATE_USE_FSDP; "
-            "adapters of models up to 8B fit a card of 24 GB"
-        )
     seat_worker(system, tokenizer, trainer)
     if judge_state is not None and trainer.is_world_process_zero():
         write_json(job.directory / JUDGE, asdict(judge_state))

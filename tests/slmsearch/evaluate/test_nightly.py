@@ -87,7 +87,7 @@ def test_a_fall_is_found_where_it_is_and_a_small_slice_is_only_shown() -> None:
         for name in ("ids", "values", "kinds", "clusters")))  # fmt: skip
     fixed = replace(fixed, ids=tuple(f"{i:04d}" for i in range(220)))
     worse = replace(fixed, values=np.concatenate([scores(105).values, scores(18, 20).values]))
-    tests = compare_night(Tonight(worse), Past(green=(fixed,), promotion=worse), RULE, min_slice=30)
+    tests = compare_night(Tonight(worse), Past(green=(fixed,), promotion=worse), RULE)
     assert {(test.against, test.slice) for test in tests if test.fell} == {(GREEN, "all"), (GREEN, "kind=one_hop")}
     assert by(tests, GREEN, "kind=count").p_holm is None  # type: ignore[attr-defined]
     assert by(tests, PROMOTION).p == 1.0  # type: ignore[attr-defined]
@@ -95,15 +95,15 @@ def test_a_fall_is_found_where_it_is_and_a_small_slice_is_only_shown() -> None:
 
 def test_a_certain_fall_below_the_smallest_is_no_regression() -> None:
     before, after = scores(1500, 2000), scores(1484, 2000)
-    (test,) = [test for test in compare_night(Tonight(after), Past(green=(before,)), RULE, 30) if test.slice == "all"]
+    (test,) = [test for test in compare_night(Tonight(after), Past(green=(before,)), RULE) if test.slice == "all"]
     assert test.p_holm is not None and test.p_holm < RULE.alpha and not test.fell
-    assert compare_night(Tonight(after), Past(green=(before,)), Strict(), 30)[0].fell
+    assert compare_night(Tonight(after), Past(green=(before,)), Strict())[0].fell
 
 
 def test_three_worlds_find_what_one_does_not() -> None:
     past = tuple(world(mean) for mean in (0.6, 0.61, 0.59, 0.6, 0.605, 0.595))
     low = world(0.565)
-    tests = compare_night(Tonight(scores(100), low, (low, low)), Past(fresh=past, fresh_older=past), RULE, 30)
+    tests = compare_night(Tonight(scores(100), low, (low, low)), Past(fresh=past, fresh_older=past), RULE)
     assert {test.against: test.fell for test in tests} == {FRESH: False, FRESH_WINDOW: True}
 
 
@@ -132,24 +132,24 @@ def test_a_night_names_what_changed_the_likely_causes_first() -> None:
 
 def test_a_verdict_says_what_it_could_not_compare() -> None:
     fixed = scores(120)
-    first = judge_night([], night("1", fresh=None), fixed, {}.__getitem__, None, RULE, 30)
+    first = judge_night([], night("1", fresh=None), fixed, {}.__getitem__, None, RULE)
     assert first.state == "green" and first.tests == () and any("no green night yet" in note for note in first.notes)
 
     def gone(key: str) -> Scores:
         raise EvaluationError(f"{key} is gone")
 
-    worse = judge_night([night("1")], night("2", right=80), scores(80), gone, None, RULE, 30)
+    worse = judge_night([night("1")], night("2", right=80), scores(80), gone, None, RULE)
     assert worse.state == "regressed" and {test.against for test in worse.falls} == {OTHER}
     assert any("eval-1 is gone" in note for note in worse.notes)
     promotion = Promotion("p", "q", scores(160), {"packages.torch": "2.12"})
-    told = judge_night([night("1")], replace(night("2"), make={"packages.torch": "2.13"}), fixed, lambda _: fixed, promotion, RULE, 30)
+    told = judge_night([night("1")], replace(night("2"), make={"packages.torch": "2.13"}), fixed, lambda _: fixed, promotion, RULE)
     assert {test.against for test in told.falls} == {PROMOTION}
     assert [change.name for change in told.changes["promotion"]] == ["torch"]
 
 
 def test_records_survive_and_odd_files_are_named(tmp_path: Path) -> None:
     fixed = scores(80)
-    judged = judge_night([night("1")], night("2", right=80), fixed, lambda _: scores(120), None, RULE, 30)
+    judged = judge_night([night("1")], night("2", right=80), fixed, lambda _: scores(120), None, RULE)
     save_night(tmp_path, judged)
     save_night(tmp_path, night("1"))
     (tmp_path / "x.json").write_text('{"schema": 99}')

@@ -5,13 +5,12 @@ import shutil
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from slmsearch.config import PolicyConfig
-from slmsearch.errors import ConfigError, ModelError, TrainingError
+from slmsearch.errors import ModelError, TrainingError
 from slmsearch.evaluate.metrics import is_metric
 from slmsearch.evaluate.systems import SearcherSystem
 from slmsearch.generate.load import load_model, make_sampler
@@ -159,12 +158,6 @@ def test_a_context_that_a_whole_episode_exceeds_is_refused(make_job, toolbox, qu
     job = replace(job, config=job.config.model_copy(update={"searcher": searcher}))
     with pytest.raises(ModelError, match=r"the model's context ends at 1024: lower searcher\.max_episode_tokens"):
         train_through(toolbox, questions, job)
-
-
-def test_shards_are_refused_with_the_reason(make_job, toolbox, questions, monkeypatch):
-    monkeypatch.setattr(training, "make_trainer", lambda *_: SimpleNamespace(is_fsdp_enabled=True))
-    with pytest.raises(ConfigError, match=r"FSDP shards them: unset ACCELERATE_USE_FSDP"):
-        train_through(toolbox, questions, make_job(vllm={"mode": "server"}, preflight="record"))
 
 
 def test_all_weights_can_learn_instead_of_an_adapter(make_job, toolbox, questions):
