@@ -37,7 +37,11 @@ def test_only_tasks_that_touch_a_network_are_tried_again() -> None:
     assert retried(False) == {}
     assert retried(True)["retries"] > 0
     assert not touches_network(RunConfig())
-    for section in ({"judge": {"kind": "ollama"}}, {"retrieval": {"embedder": {"kind": "openai"}}}, {"policy": {"base_url": "http://x"}}):
+    for section in (
+        {"judge": {"kind": "ollama"}},
+        {"retrieval": {"embedder": {"base_url": "http://x"}}},
+        {"policy": {"base_url": "http://x"}},
+    ):
         assert touches_network(RunConfig.model_validate(section))
 
 

@@ -90,7 +90,7 @@ def test_the_first_download_of_a_model_does_not_rename_it(tmp_path, monkeypatch)
     before = model_hash("owner/to-be-fetched")
     if not fetched:  # loading it would
         fetch("owner/to-be-fetched", "config.json")
-    assert before == model_hash("owner/to-be-fetched") == model_hash("owner/to-be-fetched", "abc")
+    assert before == model_hash("owner/to-be-fetched") == model_hash("owner/to-be-fetched@abc")
     assert fetched == ["config.json"]
 
 
