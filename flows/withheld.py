@@ -25,7 +25,7 @@ def idle_settings(config: RunConfig) -> tuple[str, ...]:
         "judge.": config.judge.kind == "exact",
         "planner.": searches or worker in ("arithmetic", "base"),
         "retrieval.chroma": not searches,
-        "retrieval.embedder.": not searches or config.retrieval.embedder.base_url is None,
+        "retrieval.embedder.": config.retrieval.embedder.base_url is None or not (searches or config.planner.reward.independence),
         "sandbox.": not searches or not config.searcher.programs,
     }
     return tuple(beginning for beginning, is_idle in idle.items() if is_idle)

@@ -47,7 +47,7 @@ PLACES = {"judge.api_key": "judge.base_url", "policy.api_key": "policy.base_url"
           "retrieval.embedder.api_key": "retrieval.embedder.base_url", "retrieval.chroma_token": "retrieval.chroma_url",
           "sandbox.token": "sandbox.base_url"}  # fmt: skip
 """Keys, and where each is sent."""
-CHOSEN = {"judge.": ["--judge.kind=openai"], "retrieval.embedder.": ["--retrieval.embedder.kind=openai"],
+CHOSEN = {"judge.": ["--judge.kind=openai"],
           "planner.": ["--system=planner", "--planner.worker.kind=openai"], "sandbox.": ["--searcher.programs=true"]}  # fmt: skip
 """Beginnings of settings, and what a configuration says that reads them."""
 ADDRESSES = ("evaluate.shard_url", "tracking.uri", *PLACES.values())
