@@ -261,7 +261,7 @@ def test_copies_of_the_record_that_disagree_are_named(history: list[Made]) -> No
         (("retrieval", "max_passage_chars"), 999, ("index", "evaluate", "train", "compare", "register")),
         (("corpus", "limit_pages"), 7, STAGES),
         (("evaluate", "limit"), 7, ("evaluate", "compare")),
-        (("decision", "alpha"), 0.01, ("compare",)),
+        (("decision", "min_gain"), 0.01, ("compare",)),
         (("reward", "malformed"), -0.3, ("evaluate", "train", "compare", "register")),
         (("train", "checkpoint_steps"), 7, ()),
         (("retrieval", "top_k"), 7, ("evaluate", "train", "compare", "register")),

@@ -117,7 +117,7 @@ def test_train_and_eval_leaves_everything_where_people_and_machines_look(config:
     assert summary["warnings"] == []
     address = f"/runs/{parent.info.run_id}/artifacts/report/report.html"
     assert [address in str(a.data) for a in shown_artifacts(summary["flow_run_id"]) if a.key == "report"] == [True]
-    assert len(tracker.client.search_traces(locations=[tracker.experiment_id], run_id=runs["evaluate-after"][0].info.run_id)) == 4
+    assert len(tracker.client.search_traces(locations=[tracker.experiment_id], run_id=runs["evaluate-after"][0].info.run_id)) == 24
 
     champion = tracker.champion(config.tracking.registered_model)
     assert champion is not None
