@@ -57,7 +57,7 @@ def embeddings() -> Iterator[str]:
 @pytest.fixture
 def config(embeddings: str) -> RunConfig:
     """A small world with its own index; a sample of its questions."""
-    embedder = {"kind": "openai", "model": "hash", "base_url": embeddings}
+    embedder = {"model": "hash", "base_url": embeddings}
     world = {"pages": 40, "seed": 77}
     evaluate = {"split": "all", "limit": NUM_QUESTIONS}
     named = {"retrieval.embedder": embedder, "corpus.world": world, "evaluate": evaluate}
