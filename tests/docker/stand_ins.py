@@ -13,7 +13,6 @@ from tests.deployments.reading import ROOT
 from tests.docker.daemon import Daemon
 
 FILES = Path(__file__).parent / "stand-ins"
-MIRROR = "http://deb.debian.org/debian"
 LABEL = "slmsearch.stand-in=made from Debian packages"
 IMAGES = {
     "python-3.13": "python:3.13-slim",
@@ -25,14 +24,21 @@ IMAGES = {
 BUILD_SECONDS = 900.0
 
 
+def find_mirror() -> str:
+    """Return the address from which this machine's own apt fetches Debian."""
+    listed = subprocess.run(["apt-get", "indextargets", "--format", "$(SITE)"], capture_output=True, text=True, check=True).stdout.split()
+    assert listed, "apt knows no mirror here"
+    return min(listed, key=len)  # those of other archives are longer by their names
+
+
 def make_debian(daemon: Daemon, release: str) -> None:
     """Make `stand-in/debian:RELEASE`, unless it is kept from another time."""
     name = f"stand-in/debian:{release}"
     if daemon.ask("image", "inspect", name).returncode == 0:
         return
-    root = daemon.home / release
-    done = subprocess.run(["debootstrap", "--variant=minbase", release, str(root), MIRROR], capture_output=True, text=True)
-    assert done.returncode == 0, f"debootstrap {release} {MIRROR} fails:\n{done.stdout[-2000:]}"
+    root, mirror = daemon.home / release, find_mirror()
+    done = subprocess.run(["debootstrap", "--variant=minbase", release, str(root), mirror], capture_output=True, text=True)
+    assert done.returncode == 0, f"debootstrap {release} {mirror} fails:\n{done.stdout[-2000:]}"
     with subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE) as packed:
         subprocess.run(["docker", "import", "-", name], stdin=packed.stdout, check=True, capture_output=True, env=daemon.environment)
     assert packed.returncode == 0

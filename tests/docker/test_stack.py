@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -14,13 +15,13 @@ from slmsearch.sandbox.stage import wait_for
 from tests.deployments.reading import DEPLOYMENTS, compose
 from tests.docker.daemon import Daemon
 from tests.docker.stack import START_SECONDS, Stack
-from tests.docker.stand_ins import IMAGES
+from tests.docker.stand_ins import IMAGES, find_mirror
 from tests.e2e.probes import MLFLOW, PREFECT, PROBES, Probe
 from tests.e2e.test_production import send
 
 pytestmark = pytest.mark.docker
 STAYING = {"postgres", "store", "prefect", "mlflow", "proxy", "worker"}
-OUTSIDE = "import socket; socket.create_connection(('deb.debian.org', 80), 10)"
+REACH = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 10)"
 SMOKE_SECONDS = 1200.0
 
 
@@ -75,9 +76,11 @@ def test_whoever_has_the_password_is_let_in(up: Stack, door: str, path: str) -> 
 
 
 def test_servers_have_no_way_out_and_publish_nothing(up: Stack) -> None:
-    assert up.inside("worker", "python", "-c", OUTSIDE).returncode == 0, "models and corpora come from outside"
+    outside = urlsplit(find_mirror())
+    reach = ("python", "-c", REACH, str(outside.hostname), str(outside.port or {"http": 80, "https": 443}[outside.scheme]))
+    assert up.inside("worker", *reach).returncode == 0, "models and corpora come from outside"
     for name in ("prefect", "mlflow"):
-        assert up.inside(name, "python", "-c", OUTSIDE).returncode != 0
+        assert up.inside(name, *reach).returncode != 0
     published = {name: up.daemon.inspect(container(name))["HostConfig"]["PortBindings"] or {} for name in STAYING}
     addresses = {at["HostIp"] for at in [at for ports in published.pop("proxy").values() for at in ports]}
     assert addresses == {"127.0.0.1"} and not any(published.values())
