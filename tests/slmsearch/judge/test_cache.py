@@ -62,8 +62,8 @@ def test_thousands_are_found_in_one_query(tmp_path: Path) -> None:
 
 def test_processes_share_it_from_its_very_beginning(tmp_path: Path) -> None:
     path = tmp_path / "v.sqlite"
-    samplers = [start_writer(f"w{i}", path, 50) for i in range(4)]
-    assert [(sampler.communicate()[1], sampler.returncode) for sampler in samplers] == [("", 0)] * 4
+    writers = [start_writer(f"w{i}", path, 50) for i in range(4)]
+    assert [(writer.communicate()[1], writer.returncode) for writer in writers] == [("", 0)] * 4
     cache = VerdictCache(path)
     assert cache.count() == 4 * 50 + 50
     assert cache.find(["w3-48", "w3-49", "shared-7"]) == {"w3-48": True, "w3-49": False, "shared-7": True}
@@ -71,14 +71,14 @@ def test_processes_share_it_from_its_very_beginning(tmp_path: Path) -> None:
 
 def test_a_kill_loses_nothing_that_was_stored(tmp_path: Path) -> None:
     path = tmp_path / "v.sqlite"
-    sampler = start_writer("killed", path, 30)
-    assert sampler.stdout is not None and sampler.stderr is not None
+    writer = start_writer("killed", path, 30)
+    assert writer.stdout is not None and writer.stderr is not None
     for i in range(30):
-        assert sampler.stdout.readline().strip() == str(i)
-    os.kill(sampler.pid, signal.SIGKILL)
-    sampler.wait(5)
-    sampler.stdout.close()
-    sampler.stderr.close()
+        assert writer.stdout.readline().strip() == str(i)
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.wait(5)
+    writer.stdout.close()
+    writer.stderr.close()
     cache = VerdictCache(path)
     assert len(cache.find([f"killed-{i}" for i in range(30)])) == 30
     cache.store([stored("after")])

@@ -56,9 +56,9 @@ class WordIndex:
         return sorted(hits, key=lambda hit: (-hit.score, hit.page_id))[:top_k]
 
 
-def make(limit: int = 0, seed: int = 0, sampler: QuestionGenerator | None = None, pages: Sequence[Page] = PAGES) -> Made:
+def make(limit: int = 0, seed: int = 0, generator: QuestionGenerator | None = None, pages: Sequence[Page] = PAGES) -> Made:
     library = Library(pages)
-    return make_questions(library, Filters(library, WordIndex(library), 3), limit, seed, sampler)
+    return make_questions(library, Filters(library, WordIndex(library), 3), limit, seed, generator)
 
 
 def test_questions_are_made_kept_and_counted():
@@ -116,7 +116,7 @@ def reply(*pairs: tuple[str, str]) -> str:
     return json.dumps({"questions": [{"question": question, "answer": answer} for question, answer in pairs]})
 
 
-def writer_of(answer: Callable[[str], str], **settings: object) -> tuple[QuestionGenerator, StubClient]:
+def generator_of(answer: Callable[[str], str], **settings: object) -> tuple[QuestionGenerator, StubClient]:
     client = StubClient(answer)
     config = hasty_judge(retries=1, backoff_s=0.0, max_backoff_s=0.0).model_validate({"kind": "ollama", "concurrency": 2, **settings})
     return QuestionGenerator(client, config), client
@@ -136,14 +136,14 @@ def test_a_model_writes_about_sections_and_its_faults_are_counted():
             return "Sure! Here are some questions."
         return reply((f"To whom did {title} sell amber?", f"Queen {title}issa"), (f"What did {title} sell?", "copper"))
 
-    sampler, client = writer_of(answer)
-    made = make(sampler=sampler, pages=long_pages())
+    generator, client = generator_of(answer)
+    made = make(generator=generator, pages=long_pages())
     written = [row for row in made.rows if row["kind"] == "written"]
     assert [row["answer"] for row in written] == ["Queen Albaissa", "Queen Cortonaissa", "Queen Delosissa"]
     assert made.faults == {"reply: no JSON": 1}
     assert made.dropped["answer not in its section"] == 3
     assert made.made["written"] == 6 and len(client.asked) == 4, "only sections with enough text"
-    assert make(limit=2, sampler=writer_of(answer)[0], pages=long_pages()).kept["written"] <= 2
+    assert make(limit=2, generator=generator_of(answer)[0], pages=long_pages()).kept["written"] <= 2
 
 
 def test_a_server_that_is_down_is_an_error_and_one_lost_reply_is_not():
@@ -151,14 +151,14 @@ def test_a_server_that_is_down_is_an_error_and_one_lost_reply_is_not():
         raise ServerError("no server; start it", passing=True)
 
     with pytest.raises(JudgeError, match="start it"):
-        make(sampler=writer_of(down)[0], pages=long_pages())
+        make(generator=generator_of(down)[0], pages=long_pages())
 
     def lost(prompt: str) -> str:
         if '"Alba"' in prompt:
             raise ServerError("lost", passing=False)
         return reply(("Who?", "x"))
 
-    assert make(sampler=writer_of(lost)[0], pages=long_pages()).faults == {"no reply": 1}
+    assert make(generator=generator_of(lost)[0], pages=long_pages()).faults == {"no reply": 1}
 
 
 @pytest.mark.parametrize("kind", ["ollama", "openai"])

@@ -25,7 +25,7 @@ class Pair:
         self.inp, channel_out = os.pipe()
         self.fds = [channel_in, self.out, self.inp, channel_out]
         self.channel = Channel(channel_in, channel_out, bounded)
-        self.samplers: list[threading.Thread] = []
+        self.writers: list[threading.Thread] = []
 
     def write(self, body: bytes) -> None:
         os.write(self.out, len(body).to_bytes(4, "big") + body)
@@ -35,8 +35,8 @@ class Pair:
             with suppress(OSError):
                 work()
 
-        self.samplers.append(threading.Thread(target=until_refused))
-        self.samplers[-1].start()
+        self.writers.append(threading.Thread(target=until_refused))
+        self.writers[-1].start()
 
     def end(self, fd: int) -> None:
         self.fds.remove(fd)
@@ -44,8 +44,8 @@ class Pair:
 
     def close(self) -> None:
         self.end(self.fds[0])  # what the channel reads from: who writes to it is refused
-        for sampler in self.samplers:
-            sampler.join()
+        for writer in self.writers:
+            writer.join()
         for fd in list(self.fds):
             self.end(fd)
 
