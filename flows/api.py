@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from flows.process_environment import prefect_home
 from flows.servers import HOST, Service, answers, start_service, stop_service, wait_until_ready
 from flows.settings import read_environment
-from flows.surroundings import prefect_home
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.serve.ports import free_port, reserve_port

@@ -14,10 +14,10 @@ from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import build_corpus
 from slmsearch.errors import ConfigError, GenerationError
-from slmsearch.evaluate import ground
-from slmsearch.evaluate.ground import Ground
+from slmsearch.evaluate import indexed_corpus
+from slmsearch.evaluate.environments import NO_TOKEN_LIMIT
+from slmsearch.evaluate.indexed_corpus import IndexedCorpus
 from slmsearch.evaluate.policies import PLAN_CONTROLS, UNTRAINED, PolicySpec, make_policy_sampler, parse_policy
-from slmsearch.evaluate.systems import NO_TOKEN_LIMIT
 from slmsearch.foreign import one_line
 from slmsearch.generate.sampler import Sampling
 from slmsearch.models.known import path_of
@@ -25,7 +25,7 @@ from slmsearch.searcher.episode import CallMade, Episode, StopReason, Turn
 from slmsearch.searcher.evidence import read_sections
 from slmsearch.searcher.rollout import play_episodes
 from slmsearch.searcher.tools import READ, SEARCH, VIEW
-from tasks.places import corpora_dir, has_index, index_dir, name_index
+from tasks.paths import corpora_dir, has_index, index_dir, name_index
 
 SHOWN_CHARS = 300
 """Of a section that was read."""
@@ -39,7 +39,7 @@ ENDS = {
 }
 
 
-def open_ground(config: RunConfig) -> Ground:
+def open_indexed_corpus(config: RunConfig) -> IndexedCorpus:
     """Open the configured corpus and its index version, building what is not there."""
     from flows.commands.corpus import built_index
 
@@ -47,7 +47,7 @@ def open_ground(config: RunConfig) -> Ground:
     key = name_index(digest, config)
     if not has_index(key, config):
         built_index(digest, config)
-    return ground.open_ground(corpora_dir(config), digest, index_dir(config), key, config)
+    return indexed_corpus.open_indexed_corpus(corpora_dir(config), digest, index_dir(config), key, config)
 
 
 def find_policy(session: Session, policy: str | None) -> PolicySpec:
@@ -71,7 +71,7 @@ def find_policy(session: Session, policy: str | None) -> PolicySpec:
     return spec
 
 
-def ask(text: str, spec: PolicySpec, ground: Ground, session: Session) -> Episode:
+def ask(text: str, spec: PolicySpec, indexed: IndexedCorpus, session: Session) -> Episode:
     """Play one question and show each turn as it ends.
 
     Raises:
@@ -85,13 +85,13 @@ def ask(text: str, spec: PolicySpec, ground: Ground, session: Session) -> Episod
     sampling = Sampling(0.0, config.evaluate.seed, searcher.max_turn_tokens)
     if spec.policy is not None and not spec.policy.base_url:
         require_model(spec.policy.model, "policy.model", config)
-    sampler = make_policy_sampler(spec, ground.toolbox, config)
+    sampler = make_policy_sampler(spec, indexed.toolbox, config)
     question = Question("asked", text, "")
 
     def show(_: Question, turn: Turn) -> None:
-        session.say(render_turn(turn, ground.toolbox.library))
+        session.say(render_turn(turn, indexed.toolbox.library))
 
-    (episode,) = play_episodes([question], sampler, ground.toolbox, searcher, sampling, on_turn=show)
+    (episode,) = play_episodes([question], sampler, indexed.toolbox, searcher, sampling, on_turn=show)
     if episode.stop_reason is StopReason.FAILED:
         raise GenerationError(f"the question was not answered: {episode.failure}")
     return episode

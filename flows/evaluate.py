@@ -7,7 +7,7 @@ from prefect import flow
 from flows.artifacts import show_evaluations
 from flows.fetching import require_model
 from flows.pipeline import DEFAULTS, open_pipeline
-from flows.problems import of_its_system, playing_data
+from flows.problems import of_its_environment, playing_data
 from flows.stages import evaluated
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
@@ -18,7 +18,7 @@ from tasks.tracking import CHAMPION
 @flow(name="evaluate", persist_result=True, result_serializer="json")
 def evaluate(config: RunConfig = DEFAULTS) -> dict[str, Any]:
     """Evaluate one policy: `evaluate.policy`, or the champion, or what is configured where nothing was promoted yet."""
-    with open_pipeline("evaluate", of_its_system(config)) as run:
+    with open_pipeline("evaluate", of_its_environment(config)) as run:
         spec = choose_policy(run.config, run.config.evaluate.policy)
         if spec.policy and not spec.policy.base_url:
             require_model(spec.policy.model, "policy.model", run.config)

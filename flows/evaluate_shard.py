@@ -5,9 +5,9 @@ from typing import Any
 from prefect import flow
 
 from flows.device import device
+from flows.process_environment import prepare_process_environment
 from flows.settings import find_project_root, load_config, read_environment, resolve_paths
-from flows.surroundings import prepare_surroundings
-from flows.withheld import with_own_secrets
+from flows.worker_secrets import with_own_secrets
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.config.sections import Section
 from slmsearch.evaluate.policies import PolicySpec
@@ -49,7 +49,7 @@ class ShardRequest(Section):
 def evaluate_shard(request: ShardRequest, config: RunConfig = DEFAULTS) -> dict[str, Any]:
     """Play a shard, or find it played; return how many questions it has and where it was played."""
     config = with_own_secrets(where_this_machine_keeps_things(config), unused=("nightly.",))
-    prepare_surroundings(config, read_environment())
+    prepare_process_environment(config, read_environment())
     return play_requested(request, config)
 
 

@@ -7,9 +7,9 @@ from prefect import flow, get_run_logger
 
 from flows.artifacts import show_housekeeping
 from flows.pipeline import DEFAULTS
+from flows.process_environment import prepare_process_environment
 from flows.settings import find_project_root, read_environment, resolve_paths
-from flows.surroundings import prepare_surroundings
-from flows.withheld import ALL_BUT_TRACKING, with_own_secrets
+from flows.worker_secrets import ALL_BUT_TRACKING, with_own_secrets
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
 from tasks.housekeeping import Item, Rules, carry_out, plan
@@ -28,7 +28,7 @@ def housekeeping(
         keep_versions: newest versions of each model that stay.
     """
     config = with_own_secrets(resolve_paths(config, find_project_root()), ALL_BUT_TRACKING)
-    prepare_surroundings(config, read_environment())
+    prepare_process_environment(config, read_environment())
     rules = Rules(older_than_days, keep_versions)
     items, failed = carry_out(config, rules) if apply else (list(plan(config, rules).items), list[str]())
     size = sum(item.num_bytes for item in items)

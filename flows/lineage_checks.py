@@ -31,7 +31,7 @@ def recorded_config(tracked: Tracked, run: RunRecord | None) -> RunConfig | None
 
 
 def _recorded_values(tracked: Tracked, run: RunRecord | None) -> dict[str, Any] | None:
-    return tracked.ledger.read_json(run.id, "config.json") if run and tracked.ledger else None
+    return tracked.registry.read_json(run.id, "config.json") if run and tracked.registry else None
 
 
 def compare_settings(recorded: RunConfig, given: RunConfig) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def check_packages(up: list[Step]) -> list[Change]:
 
 def describe_drift(tracked: Tracked, run: RunRecord | None) -> list[str]:
     """Say which packages and which code are others than when the run was made, where no key holds them."""
-    was = tracked.ledger.read_json(run.id, "environment.json") if run and tracked.ledger else None
+    was = tracked.registry.read_json(run.id, "environment.json") if run and tracked.registry else None
     if not was:
         return ["packages and code of the run were not recorded"] if run else []
     now = describe_environment()

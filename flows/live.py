@@ -22,7 +22,7 @@ from slmsearch.learn.files import LOCK, STEPS
 from slmsearch.learn.reports import StepReport, read_reports
 from slmsearch.report.live import describe_step, draw_lines, render_live
 from slmsearch.staging import replace_text
-from tasks.places import training_dir
+from tasks.paths import training_dir
 from tasks.progress import without_bars
 
 PAGE = "live.html"

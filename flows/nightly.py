@@ -13,7 +13,7 @@ from flows.evaluate import choose_policy
 from flows.fetching import require_model
 from flows.night_text import describe_night, night_table
 from flows.pipeline import DEFAULTS, Pipeline, open_pipeline
-from flows.problems import of_its_system, playing_data
+from flows.problems import of_its_environment, playing_data
 from flows.settings import loggable, read_environment
 from flows.stages import Data, evaluated
 from flows.watchdog import REGRESSED_STATE
@@ -22,7 +22,7 @@ from slmsearch.evaluate.nights import Night, night_from_dict, save_night
 from slmsearch.evaluate.policies import PolicySpec
 from tasks.alarm import ENDED, REGRESSED, SENT, emit, post_alarm
 from tasks.nights import describe_make, judge_night_task, name_night
-from tasks.places import nights_dir
+from tasks.paths import nights_dir
 from tasks.register import find_champion
 from tasks.tracking import CHAMPION
 
@@ -41,7 +41,7 @@ def nightly(config: RunConfig = DEFAULTS) -> Any:
 
     The flow run of a night that regressed has done what it should and is completed; its state is named `Regressed`.
     """
-    with open_pipeline("nightly", of_its_system(config)) as run:
+    with open_pipeline("nightly", of_its_environment(config)) as run:
         champion = find_champion(run.config)
         spec = choose_policy(run.config, run.config.evaluate.policy)
         if spec.policy and not spec.policy.base_url:
@@ -70,7 +70,7 @@ def fresh_config(config: RunConfig, day: date) -> RunConfig:
     seed, pages = FRESH_SEEDS + day.toordinal(), config.nightly.fresh_pages
     questions = int(QUESTIONS_PER_PAGE * pages)
     evaluate = config.evaluate.model_copy(update={"split": "all", "limit": questions})
-    if config.system == "planner":
+    if config.environment == "planner":
         problems: dict[str, Any] = {"problems": None, "limit": max(60, questions), "seed": seed}
         return config.model_copy(update={"evaluate": evaluate, "planner": config.planner.model_copy(update=problems)})
     world = WorldConfig(pages=pages, seed=seed)

@@ -17,9 +17,9 @@ from flows.api import find_up
 from flows.artifacts import show_lineage, show_mlflow_run
 from flows.look import mlflow_run_url
 from flows.preflight import preflight
+from flows.process_environment import prepare_process_environment
 from flows.settings import config_hash, find_project_root, loggable, read_environment, recordable, resolve_paths
-from flows.surroundings import prepare_surroundings
-from flows.withheld import with_own_secrets
+from flows.worker_secrets import with_own_secrets
 from slmsearch.config import RunConfig
 from slmsearch.corpus.fingerprint import source_key
 from slmsearch.keys import content_key
@@ -96,17 +96,17 @@ def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], Non
     """
     unused = () if name == "nightly" else ("nightly.",)
     config = with_own_secrets(resolve_paths(config, find_project_root()), unused)
-    prepare_surroundings(config, read_environment())
+    prepare_process_environment(config, read_environment())
     own_flow_run()
     preflight(config)
     if check is not None:
         check(config)
-    source = problems_key(config.planner) if config.system == "planner" else source_key(config.corpus)
+    source = problems_key(config.planner) if config.environment == "planner" else source_key(config.corpus)
     key = content_key(flow=name, source=source, config=_deciding(config))
     tracker = open_tracker(config)
     tracker.end_orphans()
     with tracker.run(name, key, tags=_flow_tags()) as run_id, keeping_child():
-        tracker.record_params(run_id, _of_the_system(config))
+        tracker.record_params(run_id, _of_the_environment(config))
         tracker.record_json(run_id, recordable(config), "config.json")
         tracker.record_json(run_id, describe_environment(), "environment.json")
         show_mlflow_run(mlflow_run_url(config, tracker.experiment_id, run_id, find_up(config)), run_id)
@@ -130,14 +130,14 @@ def own_flow_run() -> None:
             label_flow_run(client, str(flow_run.id))
 
 
-def _of_the_system(config: RunConfig) -> dict[str, object]:
+def _of_the_environment(config: RunConfig) -> dict[str, object]:
     """Return the settings that mean something to the configured system."""
-    others = ("system", "planner.") if config.system == "searcher" else ("corpus.", "reward.", "control.", "searcher.")
+    others = ("system", "planner.") if config.environment == "searcher" else ("corpus.", "reward.", "control.", "searcher.")
     return {name: value for name, value in loggable(config).items() if not name.startswith(others)}
 
 
 def _deciding(config: RunConfig) -> dict[str, object]:
-    leaves = _of_the_system(config)
+    leaves = _of_the_environment(config)
     return {name: value for name, value in leaves.items() if not name.startswith(("paths.", "tracking.", "nightly."))}
 
 

@@ -22,7 +22,7 @@ def preflight(config: RunConfig) -> None:
         if path and not path.startswith("hub:") and not Path(path).exists():
             raise ConfigError(f"{name}: {path} does not exist; give a .jsonl or .parquet file, a folder of Markdown, or hub:owner/name")
     problems = config.planner.problems
-    if config.system == "planner" and problems and not problems.startswith("hub:") and not Path(problems).is_file():
+    if config.environment == "planner" and problems and not problems.startswith("hub:") and not Path(problems).is_file():
         raise ConfigError(f"planner.problems: {problems} does not exist; give a .jsonl or .parquet file or hub:owner/name")
     if config.tracking.uri:
         require_reachable(config.tracking.uri)
@@ -41,7 +41,7 @@ def check_models(config: RunConfig) -> None:
     check_mirror(config)
     require_qualified(config.judge, config.paths.data_dir)
     require_policy(config)
-    if config.system == "planner":  # its controls need no model
+    if config.environment == "planner":  # its controls need no model
         return
     for name in config.evaluate.baselines:
         if name not in (RANDOM, RETRIEVE_THEN_ANSWER) and not name.startswith("openai:"):

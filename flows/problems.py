@@ -14,9 +14,9 @@ REGISTERED_MODEL = "slmsearch-planner"
 PROBLEM_CODE = ("corpus", "planner")
 
 
-def of_its_system(config: RunConfig) -> RunConfig:
+def of_its_environment(config: RunConfig) -> RunConfig:
     """Return the configuration as its system needs it."""
-    return as_planner(config) if config.system == "planner" else config
+    return as_planner(config) if config.environment == "planner" else config
 
 
 def playing_data(run: Pipeline, current: bool = True) -> Data:
@@ -26,7 +26,7 @@ def playing_data(run: Pipeline, current: bool = True) -> Data:
         run: run.
         current: make the index the current one.
     """
-    if run.config.system == "planner":
+    if run.config.environment == "planner":
         return Data(validated_problems(run), "")
     return current_index(run, validated_corpus(run), current)
 

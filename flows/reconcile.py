@@ -10,30 +10,30 @@ from prefect.logging import get_run_logger
 
 from flows.pipeline import DEFAULTS, own_flow_run
 from flows.pool import POOL
+from flows.process_environment import prepare_process_environment
 from flows.settings import find_project_root, read_environment, resolve_paths
-from flows.surroundings import prepare_surroundings
 from flows.watchdog import watch_heartbeats
-from flows.withheld import ALL_BUT_TRACKING, with_own_secrets
+from flows.worker_secrets import ALL_BUT_TRACKING, with_own_secrets
 from slmsearch.config import RunConfig
 from tasks.reconcile import reconcile as end_what_is_over
 
 if TYPE_CHECKING:
-    from tasks.reconcile import Mended
+    from tasks.reconcile import Fixed
 
 
 @flow(name="reconcile", persist_result=True, result_serializer="json")
 def reconcile(config: RunConfig = DEFAULTS) -> dict[str, Any]:
     """End what shows as running and is not, in Prefect and in MLflow, and say what it was."""
     config = with_own_secrets(resolve_paths(config, find_project_root()), ALL_BUT_TRACKING)
-    prepare_surroundings(config, read_environment())
+    prepare_process_environment(config, read_environment())
     own_flow_run()
-    mended = reconcile_here(config)
-    for item in mended:
+    fixed = reconcile_here(config)
+    for item in fixed:
         get_run_logger().warning("%s", item.describe())
-    return {"mended": [asdict(item) for item in mended]}
+    return {"mended": [asdict(item) for item in fixed]}
 
 
-def reconcile_here(config: RunConfig, workers: Collection[str] = ()) -> "list[Mended]":
+def reconcile_here(config: RunConfig, workers: Collection[str] = ()) -> "list[Fixed]":
     """Do it with the Prefect API of this process, and make sure that heartbeats are watched.
 
     Args:

@@ -13,7 +13,7 @@ from flows.runner import FLOWS, run_flow
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError, ModelError
 from tasks.lineage import Tracked, lineage_tags, read_tracked
-from tasks.tracking import RunRecord, open_ledger
+from tasks.tracking import RunRecord, open_run_registry
 
 TIMED = ("time/", "memory/", "eval/time/")
 """Metrics of the machine, which no run repeats."""
@@ -89,14 +89,14 @@ def fresh_config(recorded: RunConfig, config: RunConfig, folder: Path) -> RunCon
 
 def compare_runs(tracked: Tracked, run: RunRecord, fresh: RunConfig, run_id: str) -> dict[str, Any]:
     """Compare a recorded run with one made again: every key of the lineage, and every metric but those of the machine."""
-    ledger = open_ledger(fresh)
-    assert tracked.ledger is not None and ledger is not None
-    again = {found.id: found for found in ledger.runs()}
+    registry = open_run_registry(fresh)
+    assert tracked.registry is not None and registry is not None
+    again = {found.id: found for found in registry.runs()}
     before, after = lineage_tags(run.tags), lineage_tags(again[run_id].tags)
     items = [_item(name, before.get(name), after.get(name)) for name in sorted({*before, *after}) if name not in PLACES]
     for stage, recorded_id in _stages(tracked.runs, run.id).items():
         made_id = _stages(again, run_id).get(stage)
-        was, now = tracked.ledger.metrics(recorded_id), ledger.metrics(made_id) if made_id else {}
+        was, now = tracked.registry.metrics(recorded_id), registry.metrics(made_id) if made_id else {}
         names = [name for name in sorted({*was, *now}) if not name.startswith(TIMED)]
         items += [_item(f"{stage}: {name}", was.get(name), now.get(name)) for name in names]
     return {"items": items, "same": all(item["same"] for item in items)}

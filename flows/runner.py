@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from flows.api import Api, prefect_api
 from flows.preflight import check_models, preflight
-from flows.surroundings import be_terse
-from flows.withheld import submitted
+from flows.process_environment import be_terse
+from flows.worker_secrets import submitted
 from slmsearch import errors
 from slmsearch.config import RunConfig
 

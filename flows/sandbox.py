@@ -26,7 +26,7 @@ from slmsearch.errors import SandboxError, ServiceError
 from slmsearch.learn.guard import die_with_parent
 from slmsearch.sandbox.client import sandbox_address
 from slmsearch.sandbox.engines import make_engine
-from slmsearch.sandbox.sessions import Ground, Tools
+from slmsearch.sandbox.sessions import IndexedCorpus, Tools
 from slmsearch.sandbox.token import with_token
 from slmsearch.serve.ports import free_port, require_free_port
 from tasks.owners import START_TOLERANCE_S, started_s
@@ -83,19 +83,21 @@ def read_settings(stream: IO[str]) -> RunConfig:
     return join_secrets(told["config"], told["secrets"])
 
 
-def tools_opener(config: RunConfig) -> Callable[[Ground], Tools]:
+def tools_opener(config: RunConfig) -> Callable[[IndexedCorpus], Tools]:
     """Return what opens the tools of a ground from this project's data directory."""
 
-    def open_tools(ground: Ground) -> Tools:
-        from slmsearch.evaluate.ground import open_ground
+    def open_tools(indexed: IndexedCorpus) -> Tools:
+        from slmsearch.evaluate.indexed_corpus import open_indexed_corpus
 
         data_dir = Path(config.paths.data_dir)
         shown = {
-            "retrieval": config.retrieval.model_copy(update={"top_k": ground.top_k}),
+            "retrieval": config.retrieval.model_copy(update={"top_k": indexed.top_k}),
             # The tools themselves run no programs.
             "searcher": config.searcher.model_copy(update={"programs": False}),
         }
-        opened = open_ground(data_dir / "corpora", ground.corpus, data_dir / "index", ground.index, config.model_copy(update=shown))
+        opened = open_indexed_corpus(
+            data_dir / "corpora", indexed.corpus, data_dir / "index", indexed.index, config.model_copy(update=shown)
+        )
         opened.toolbox.index.search(["setup"], 1)  # loads the embedder, which is not the first program's time
         return opened.toolbox
 

@@ -17,13 +17,13 @@ from slmsearch.foreign import visible, without_credentials
 from slmsearch.serve.background import start_in_background
 from slmsearch.serve.engine import DEFAULT_ENGINES, Engine
 from slmsearch.serve.engines import default_port, make_engine
+from slmsearch.serve.health import answers, list_models
 from slmsearch.serve.ollama import PORT as OLLAMA_PORT
 from slmsearch.serve.ollama import Ollama
-from slmsearch.serve.probe import answers, list_models
 from slmsearch.serve.request import LOOPBACK, ROLES, Endpoint, Role, ServeRequest, is_loopback, split_address
 from slmsearch.serve.state import read_state, running_state
-from slmsearch.serve.supervisor import Surroundings, endpoint_of, find_running, supervise
-from tasks.places import serve_dir
+from slmsearch.serve.supervisor import SupervisorContext, endpoint_of, find_running, supervise
+from tasks.paths import serve_dir
 
 Say = Callable[[str], None]
 OLLAMA_URL = f"http://{LOOPBACK}:{OLLAMA_PORT}"
@@ -150,7 +150,7 @@ def serve_here(
         click.echo(visible(text), nl=False, err=True)
 
     try:
-        supervise(engine, request, Surroundings(serve_dir(config), say, show, start_s, on_start=handle_signals), stop, on_ready)
+        supervise(engine, request, SupervisorContext(serve_dir(config), say, show, start_s, on_start=handle_signals), stop, on_ready)
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

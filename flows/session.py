@@ -68,12 +68,12 @@ class Session:
     @functools.cached_property
     def config(self) -> "RunConfig":
         """The resolved configuration; the process environment is prepared for it."""
+        from flows.process_environment import prepare_process_environment
         from flows.settings import load_config, read_environment
-        from flows.surroundings import prepare_surroundings
 
         environment = read_environment()
         config = load_config(self._files, self._overrides, environment)
-        prepare_surroundings(config, environment)
+        prepare_process_environment(config, environment)
         return config
 
     @property

@@ -2,7 +2,7 @@
 
 What it returns is a plain, frozen `RunConfig`: a `BaseSettings` handed to a flow would read the worker's environment again.
 Later wins: class defaults, YAML files left to right, short names (`DATA_DIR` ...), `.env`, `SLMSEARCH_` variables, flags.
-It reads and never changes the environment; `flows/surroundings.py` does that.
+It reads and never changes the environment; `flows/process_environment.py` does that.
 """
 
 import difflib

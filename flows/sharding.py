@@ -16,10 +16,10 @@ from prefect.logging import get_run_logger
 
 from flows.evaluate_shard import ShardRequest, play_requested
 from flows.pool import POOL
+from flows.process_environment import DEFAULTS
 from flows.runner import as_error
 from flows.settings import read_environment
-from flows.surroundings import MANNERS
-from flows.withheld import submitted
+from flows.worker_secrets import submitted
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError, EvaluationError
 from slmsearch.evaluate.policies import PolicySpec
@@ -228,4 +228,4 @@ class _Play:
 def beat_seconds() -> float:
     """Return the seconds between two heartbeats of a flow run, as workers are told here."""
     name = "PREFECT_RUNNER_HEARTBEAT_FREQUENCY"
-    return float(read_environment().get(name) or MANNERS[name])
+    return float(read_environment().get(name) or DEFAULTS[name])

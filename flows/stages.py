@@ -17,7 +17,7 @@ from tasks.corpus import ValidationFailed, is_remote, load_corpus_task, validate
 from tasks.environment import code_digest
 from tasks.evaluate import compare_task, evaluate_task, name_evaluation
 from tasks.index import build_index_task
-from tasks.places import evals_dir, has_index, make_current, name_index
+from tasks.paths import evals_dir, has_index, make_current, name_index
 from tasks.record import findings_table, record_evaluation_task, record_input, record_report
 from tasks.register import base_hash, register_task
 from tasks.train import train_control_task, train_task, training_job

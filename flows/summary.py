@@ -12,7 +12,7 @@ from flows.reporting import leave_reports
 from slmsearch.evaluate.compare import replay
 from slmsearch.report.tables import comparison_table, describe_comparison
 from slmsearch.staging import replace_text
-from tasks.places import evals_dir
+from tasks.paths import evals_dir
 
 LATEST = "latest.json"
 """In `paths.mlruns_dir`: the summary of the last finished `train-and-eval`."""

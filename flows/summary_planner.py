@@ -14,7 +14,7 @@ from slmsearch.evaluate.compare import replay
 from slmsearch.evaluate.policies import WORKER_ALONE
 from slmsearch.report.tables import comparison_table, describe_comparison
 from slmsearch.staging import replace_text
-from tasks.places import evals_dir
+from tasks.paths import evals_dir
 
 LATEST_PLANNER = "latest-planner.json"
 """In `paths.mlruns_dir`: the summary of the last finished `train-planner`."""

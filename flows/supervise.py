@@ -20,7 +20,7 @@ class Supervised:
     def __init__(self, start: Callable[[], Service], wait_until_ready: Callable[[Service], None] = lambda _: None) -> None:
         """Start it; `ready` waits until it answers.
 
-        Call it, and `mend`, from the main thread: the kernel ties the service to the thread that started it.
+        Call it, and `fix_findings`, from the main thread: the kernel ties the service to the thread that started it.
         """
         self._start, self._wait_until_ready = start, wait_until_ready
         self._ends: list[float] = []
@@ -38,7 +38,7 @@ class Supervised:
         """Ask it to end, wait, then kill what is left of it."""
         stop_service(self.service, first=first)
 
-    def mend(self, say: Say) -> bool:
+    def fix_findings(self, say: Say) -> bool:
         """Start it again if it has ended; return whether it had. The log of one that runs is kept short.
 
         Raises:

@@ -11,8 +11,8 @@ from slmsearch.evaluate.compare import Comparison, compare
 from slmsearch.evaluate.nights import night_from_dict
 from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.store import load_rows
-from slmsearch.report.tables import Table, breakage_table, comparison_table, describe_comparison, results_table, slices_table
-from tasks.places import evals_dir
+from slmsearch.report.tables import Table, comparison_table, describe_comparison, failure_mode_table, results_table, slices_table
+from tasks.paths import evals_dir
 
 Evaluations = dict[str, list[EpisodeRow]]
 
@@ -31,7 +31,7 @@ def render_result(result: Mapping[str, Any], config: RunConfig) -> str:
 def render_evaluation(name: str, key: str, config: RunConfig) -> str:
     """Render one evaluation: its metrics, and where wrong episodes broke."""
     rows = load_rows(evals_dir(config) / key)
-    tables = [turned(results_table({name: rows})), slices_table({name: rows}), breakage_table(rows)]
+    tables = [turned(results_table({name: rows})), slices_table({name: rows}), failure_mode_table(rows)]
     return "\n\n".join(table.to_text() for table in tables)
 
 

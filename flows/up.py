@@ -28,11 +28,11 @@ from flows.api import (
 )
 from flows.deploying import PREFECT_FILE, apply, read_prefect_file
 from flows.pool import POOL, PROCESSES, Pool, create_pool
+from flows.process_environment import prefect_home
 from flows.servers import HOST, WORKER, Service, answers, close_service, start_service, wait_until_ready
 from flows.settings import find_project_root
 from flows.supervise import Supervised
-from flows.surroundings import prefect_home
-from flows.withheld import submitted
+from flows.worker_secrets import submitted
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.serve.ports import require_free_port, reserve_port
@@ -221,7 +221,7 @@ def _watch(config: RunConfig, services: list[Supervised], stop: threading.Event,
     # A server that is away must be started again, not waited for.
     with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}), get_client(sync_client=True) as client:
         while not stop.wait(WATCH_SECONDS):
-            is_due = any([service.mend(say) for service in services]) or time.monotonic() > due
+            is_due = any([service.fix_findings(say) for service in services]) or time.monotonic() > due
             with suppress(httpx.HTTPError):
                 is_due = _say_changes(client, states, say) or is_due
             if is_due:

@@ -21,8 +21,8 @@ import httpx
 import psutil
 
 from flows.pool import POOL
+from flows.process_environment import prefect_home
 from flows.servers import WORKER, Service, close_service, last_line, start_service, stop_service
-from flows.surroundings import prefect_home
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
 from tasks.owners import RUN_VARIABLE, one_line

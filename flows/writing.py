@@ -19,13 +19,13 @@ def made_questions(config: RunConfig, limit: int, seed: int) -> Made:
         CorpusError, IndexUnusableError, EmbedderError: the pages cannot be read or searched.
         JudgeError: a model is configured to write some, and does not answer.
     """
-    from flows.asking import open_ground
+    from flows.asking import open_indexed_corpus
     from slmsearch.judge.clients import make_client
 
     generator = QuestionGenerator(make_client(config.judge, FORM), config.judge) if config.judge.kind != "exact" else None
     if generator is not None:
         generator.check()
-    toolbox = open_ground(config).toolbox
+    toolbox = open_indexed_corpus(config).toolbox
     filters = Filters(toolbox.library, toolbox.index, config.retrieval.top_k)
     with Progress("questions", "pages") as progress:
         return make_questions(toolbox.library, filters, limit, seed, generator, progress)

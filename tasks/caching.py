@@ -59,7 +59,7 @@ def _is_outage(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
 
 def touches_network(config: RunConfig) -> bool:
     """Say whether playing and judging an episode talks to a server."""
-    worker_is_served = config.system == "planner" and config.planner.worker.kind in ("openai", "ollama")
+    worker_is_served = config.environment == "planner" and config.planner.worker.kind in ("openai", "ollama")
     return (
         config.judge.kind != "exact"
         or config.retrieval.embedder.base_url is not None

@@ -12,7 +12,7 @@ from slmsearch.corpus.expectations import find_skipped
 from slmsearch.corpus.store import build_corpus, read_manifest
 from slmsearch.errors import CorpusError
 from tasks.caching import cached
-from tasks.places import corpora_dir
+from tasks.paths import corpora_dir
 
 
 class ValidationFailed(CorpusError):

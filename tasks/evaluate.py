@@ -15,7 +15,7 @@ from slmsearch.evaluate.run import eval_key, select_questions
 from slmsearch.evaluate.store import has_evaluation, load_evaluation, load_rows
 from tasks.caching import cached
 from tasks.child import in_child
-from tasks.places import corpora_dir, evals_dir
+from tasks.paths import corpora_dir, evals_dir
 from tasks.progress import Progress
 
 

@@ -23,9 +23,9 @@ from slmsearch.learn.files import CHECKPOINTS, MANIFEST
 from slmsearch.learn.launch import is_held
 from slmsearch.lineage.pruned import remember
 from slmsearch.staging import STAGING_PREFIX, find_abandoned, remove_abandoned
-from tasks.places import evals_dir, shared_models_dir
+from tasks.paths import evals_dir, shared_models_dir
 from tasks.retention import KEPT_VERSIONS, InUse, children, in_use, parents
-from tasks.tracking import Ledger, RunRecord, open_ledger
+from tasks.tracking import RunRecord, RunRegistry, open_run_registry
 
 DAY_S = 86_400.0
 KINDS = {"corpora": "corpus", "indexes": "index", "evals": "eval", "trainings": "training"}
@@ -81,13 +81,13 @@ def plan(config: RunConfig, rules: Rules, now: float | None = None) -> Plan:
     now = time.time() if now is None else now
     limit = now - rules.older_than_days * DAY_S
     used = in_use(config, rules.kept_versions, used_since=limit)
-    ledger = open_ledger(config)
+    registry = open_run_registry(config)
     items = [*_artefacts(config, used, limit, now), *_checkpoints(config, limit, now), *_half_written(config, now)]
-    if ledger is None or not any(run.is_live for run in ledger.runs()):
+    if registry is None or not any(run.is_live for run in registry.runs()):
         items += [*_copies(config, limit, now), *_collections(config, limit, now)]
-    if ledger is not None:
-        items += [*_traces(ledger, used, limit, now), *_runs(ledger, used, limit, now)]
-        items += [Item("deleted runs", run, (now - at) / DAY_S) for run, at in ledger.deleted() if at < limit]
+    if registry is not None:
+        items += [*_traces(registry, used, limit, now), *_runs(registry, used, limit, now)]
+        items += [Item("deleted runs", run, (now - at) / DAY_S) for run, at in registry.deleted() if at < limit]
     return Plan(tuple(items), used)
 
 
@@ -143,19 +143,19 @@ def _half_written(config: RunConfig, now: float) -> Iterator[Item]:
             yield Item("half-written", path.name, (now - _changed_s(path)) / DAY_S, _size(path), path)
 
 
-def _traces(ledger: Ledger, used: InUse, limit: float, now: float) -> Iterator[Item]:
-    for experiment, traces in ledger.traces(limit).items():
+def _traces(registry: RunRegistry, used: InUse, limit: float, now: float) -> Iterator[Item]:
+    for experiment, traces in registry.traces(limit).items():
         for trace, evaluation, at in traces:
             if evaluation not in used.evals:
                 yield Item("traces", trace, (now - at) / DAY_S, experiment=experiment)
 
 
-def _runs(ledger: Ledger, used: InUse, limit: float, now: float) -> Iterator[Item]:
+def _runs(registry: RunRegistry, used: InUse, limit: float, now: float) -> Iterator[Item]:
     """Find whole families of runs that are over, old, and made no registered version, kept or not."""
     families: dict[str, list[RunRecord]] = {}
-    for run in ledger.runs():
+    for run in registry.runs():
         families.setdefault(run.parent or run.id, []).append(run)
-    makers = {version.run_id for version in ledger.versions()}
+    makers = {version.run_id for version in registry.versions()}
     for family in families.values():
         needed = any(run.id in used.runs or run.id in makers or run.is_live for run in family)
         last = max(run.ended_s or run.started_s for run in family)
@@ -177,7 +177,7 @@ def carry_out(config: RunConfig, rules: Rules, now: float | None = None) -> tupl
         with FileLock(data_dir / "housekeeping.lock", timeout=0):
             for item in plan(config, rules, now).items:
                 try:
-                    _take_away(item, config)
+                    _delete(item, config)
                     gone.append(item)
                 except (OSError, ServiceError) as error:
                     failed.append(f"{item.kind} {item.key}: {' '.join(str(error).split())}")
@@ -186,16 +186,16 @@ def carry_out(config: RunConfig, rules: Rules, now: float | None = None) -> tupl
     return gone, failed
 
 
-def _take_away(item: Item, config: RunConfig) -> None:
+def _delete(item: Item, config: RunConfig) -> None:
     if item.kind in ("runs", "deleted runs", "traces"):
-        ledger = open_ledger(config)
-        assert ledger is not None
+        registry = open_run_registry(config)
+        assert registry is not None
         if item.kind == "runs":
-            ledger.delete_run(item.key)
+            registry.delete_run(item.key)
         elif item.kind == "deleted runs":
-            ledger.purge(item.key)
+            registry.purge(item.key)
         else:
-            ledger.delete_traces(item.experiment, [item.key])
+            registry.delete_traces(item.experiment, [item.key])
         return
     assert item.path is not None
     if item.kind == "verdicts":

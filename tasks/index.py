@@ -7,7 +7,7 @@ from prefect import task
 from slmsearch.config import RunConfig
 from tasks.caching import cached
 from tasks.child import in_child
-from tasks.places import corpora_dir, index_dir
+from tasks.paths import corpora_dir, index_dir
 from tasks.progress import Progress
 
 

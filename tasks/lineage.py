@@ -13,7 +13,7 @@ from slmsearch.lineage.pruned import add_pruned
 from slmsearch.lineage.stages import REGISTER
 from slmsearch.lineage.stored import read_stored
 from slmsearch.lineage.verify import Change
-from tasks.tracking import ADAPTER_HASH, BASE_MODEL, PREFIX, Ledger, RunRecord, VersionRecord, open_ledger
+from tasks.tracking import ADAPTER_HASH, BASE_MODEL, PREFIX, RunRecord, RunRegistry, VersionRecord, open_run_registry
 
 MADE_HERE = {"index": "index", "train": "training"}
 """Stage -> kind of what its key names; stages `evaluate-*` make evaluations."""
@@ -24,7 +24,7 @@ class Tracked:
     """Everything known: the graph, and the records of MLflow behind it."""
 
     graph: Graph
-    ledger: Ledger | None
+    registry: RunRegistry | None
     runs: dict[str, RunRecord] = field(default_factory=dict)
     versions: dict[str, VersionRecord] = field(default_factory=dict)
     """By label, `name/version`."""
@@ -42,13 +42,13 @@ def read_tracked(config: RunConfig) -> Tracked:
         ServiceError: the store is there and cannot be read.
     """
     data_dir = Path(config.paths.data_dir)
-    graph, ledger = read_stored(data_dir), open_ledger(config)
+    graph, registry = read_stored(data_dir), open_run_registry(config)
     add_pruned(graph, data_dir)
-    tracked = Tracked(graph, ledger)
-    if ledger is None:
+    tracked = Tracked(graph, registry)
+    if registry is None:
         return tracked
-    tracked.runs = {run.id: run for run in ledger.runs()}
-    tracked.versions = {version.label: version for version in ledger.versions()}
+    tracked.runs = {run.id: run for run in registry.runs()}
+    tracked.versions = {version.label: version for version in registry.versions()}
     for version in tracked.versions.values():
         for node in _version_nodes(version, tracked):
             graph.add(node)
@@ -100,14 +100,14 @@ def _adapter_of(version: VersionRecord, tracked: Tracked) -> str | None:
     for node in tracked.graph.nodes.values():
         if node.kind == "adapter" and weights and node.facts.get("sha256") == weights:
             return node.key
-    copy = registered_copy(version, tracked.ledger)
+    copy = registered_copy(version, tracked.registry)
     return model_hash(str(copy)) if copy else None
 
 
-def registered_copy(version: VersionRecord, ledger: Ledger | None) -> Path | None:
+def registered_copy(version: VersionRecord, registry: RunRegistry | None) -> Path | None:
     """Return the directory of a version's registered copy, None if it is gone."""
     try:
-        copy = ledger.adapter_of(version) if ledger else None
+        copy = registry.adapter_of(version) if registry else None
     except ModelError:
         return None
     return copy if copy and weights_file(copy).is_file() else None
@@ -145,9 +145,9 @@ def check_records(tracked: Tracked, version: VersionRecord | None, run: RunRecor
         run: the flow's run that made it, or that is asked about.
     """
     changes = []
-    if run is not None and tracked.ledger is not None:
+    if run is not None and tracked.registry is not None:
         tags = lineage_tags(run.tags)
-        written = tracked.ledger.read_json(run.id, "lineage.json")
+        written = tracked.registry.read_json(run.id, "lineage.json")
         changes += [Change("run", run.id, "lineage.json", how, ()) for how in differences(written, tags)]
         if version is not None:
             named = lineage_tags(version.tags)
@@ -175,7 +175,7 @@ def differences(copy: Mapping[str, Any] | None, tags: Mapping[str, str]) -> list
 
 
 def _check_copy(version: VersionRecord, tracked: Tracked) -> list[Change]:
-    copy = registered_copy(version, tracked.ledger)
+    copy = registered_copy(version, tracked.registry)
     if copy is None:
         return [Change("version", version.label, "registered copy", "is gone", (REGISTER,))]
     adapter = next((ref.key for ref in tracked.graph.nodes["version", version.label].inputs if ref.kind == "adapter"), "")

@@ -71,11 +71,11 @@ def _open(config: RunConfig, key: str) -> Any:
             project=project,
             entity=entity or None,  # then WANDB_ENTITY, or the account's own
             id=key,
-            name=f"{config.system}-{key}",
+            name=f"{config.environment}-{key}",
             resume="allow",
             job_type="train",
             dir=str(folder),
-            config={"system": config.system, "model": config.policy.model, "train": config.train.model_dump(mode="json")},
+            config={"system": config.environment, "model": config.policy.model, "train": config.train.model_dump(mode="json")},
             settings=wandb.Settings(console="off", disable_git=True, save_code=False, x_disable_stats=True),
         )
     except wandb.Error as error:

@@ -13,17 +13,17 @@ from prefect.cache_policies import NO_CACHE
 from slmsearch.config import RunConfig
 from slmsearch.corpus.store import read_manifest
 from slmsearch.errors import EvaluationError
+from slmsearch.evaluate.environments import planner_sources
 from slmsearch.evaluate.night_verdict import ADAPTER, Promotion, judge_night
 from slmsearch.evaluate.nights import Night, PlayedSet, load_nights, save_night
 from slmsearch.evaluate.policies import PolicySpec, describe_policy
 from slmsearch.evaluate.scores import Scores, questions_key, scores_of
 from slmsearch.evaluate.store import load_rows
-from slmsearch.evaluate.systems import planner_sources
 from slmsearch.keys import content_key
 from slmsearch.retrieval.versions import read_version
 from slmsearch.searcher.prompt import PROMPT_VERSION, make_prompt
 from tasks.environment import describe_environment
-from tasks.places import corpora_dir, evals_dir, index_dir, nights_dir
+from tasks.paths import corpora_dir, evals_dir, index_dir, nights_dir
 from tasks.promotion import maker_run, promotion_evaluation
 from tasks.tracking import open_tracker
 from tasks.tracking.champions import PROMOTION_EVAL
@@ -159,7 +159,7 @@ def describe_make(
 
 
 def _prompt(config: RunConfig) -> str:
-    if config.system == "planner":
+    if config.environment == "planner":
         return content_key(prompt=planner_sources(config)["prompt"])
     return content_key(version=PROMPT_VERSION, messages=[dict(message) for message in make_prompt("", config.searcher)])
 

@@ -15,7 +15,7 @@ from slmsearch.planner.checks import check_problems
 from slmsearch.planner.sources import build_problems
 from tasks.caching import cached
 from tasks.child import in_child
-from tasks.places import corpora_dir, training_dir
+from tasks.paths import corpora_dir, training_dir
 from tasks.progress import Progress
 from tasks.tracking import open_tracker
 

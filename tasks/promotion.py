@@ -11,7 +11,7 @@ from prefect.runtime import flow_run
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError, PromotionError
 from tasks.register import find_champion
-from tasks.tracking import PREFIX, Move, move_champion, open_tracker, roll_back
+from tasks.tracking import PREFIX, PromotionEvent, move_champion, open_tracker, roll_back
 
 EVALUATED_AFTER = f"{PREFIX}eval_key_after"
 """Tag of a flow's run: the evaluation of what it trained."""
@@ -33,9 +33,9 @@ def promote_task(version: str, expected: str | None, why: str, eval_key: str, ru
         PromotionError: the run that decided has ended.
     """
     tracker, model = open_tracker(config), config.tracking.registered_model
-    move = Move(model, version, "promote", why, who(), eval_key=eval_key)
+    event = PromotionEvent(model, version, "promote", why, who(), eval_key=eval_key)
     try:
-        move_champion(tracker, move, expected, run_id)
+        move_champion(tracker, event, expected, run_id)
     except PromotionError:
         champion = find_champion(config)
         if champion is None or champion["version"] in (expected, version):  # not that somebody was faster
@@ -44,7 +44,7 @@ def promote_task(version: str, expected: str | None, why: str, eval_key: str, ru
     return version
 
 
-def promote_by_hand(config: RunConfig, version: str, reason: str) -> Move:
+def promote_by_hand(config: RunConfig, version: str, reason: str) -> PromotionEvent:
     """Promote a version that somebody names, whatever comparisons say.
 
     Args:
@@ -61,11 +61,11 @@ def promote_by_hand(config: RunConfig, version: str, reason: str) -> Move:
     tracker, reason = open_tracker(config), require_reason(reason)
     current = (tracker.champion(model) or {}).get("version")
     return move_champion(
-        tracker, Move(model, number, "promote", reason, who(), eval_key=promotion_evaluation(config, model, number)), current
+        tracker, PromotionEvent(model, number, "promote", reason, who(), eval_key=promotion_evaluation(config, model, number)), current
     )
 
 
-def roll_back_by_hand(config: RunConfig, reason: str) -> Move:
+def roll_back_by_hand(config: RunConfig, reason: str) -> PromotionEvent:
     """Make the champion before the present one champion again.
 
     Raises:

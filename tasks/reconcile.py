@@ -34,8 +34,8 @@ from slmsearch.config import RunConfig
 from slmsearch.learn.checkpoints import checkpoint_step, latest_complete_checkpoint
 from slmsearch.learn.files import CHECKPOINTS
 from tasks.owners import BEATS, HEARTBEAT, begins, describe_owner, is_neighbour, is_orphan, owner_tag
-from tasks.places import training_dir
-from tasks.tracking import FLOW_RUN, OWNER, PREFIX, Ledger, RunRecord, open_ledger
+from tasks.paths import training_dir
+from tasks.tracking import FLOW_RUN, OWNER, PREFIX, RunRecord, RunRegistry, open_run_registry
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -56,7 +56,7 @@ PAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Mended:
+class Fixed:
     """Something that showed as running."""
 
     kind: Literal["flow run", "task run", "MLflow run", "slot"]
@@ -75,7 +75,7 @@ def label_flow_run(client: "SyncPrefectClient", flow_run_id: str) -> None:
     client.update_flow_run_labels(UUID(flow_run_id), {OWNER: owner_tag(), OWNED_AT: time.time()})
 
 
-def reconcile(config: RunConfig, client: "SyncPrefectClient", pool: str, workers: Collection[str] = ()) -> list[Mended]:
+def reconcile(config: RunConfig, client: "SyncPrefectClient", pool: str, workers: Collection[str] = ()) -> list[Fixed]:
     """End what shows as running and is not; report slots of devices that nobody holds.
 
     Args:
@@ -87,12 +87,12 @@ def reconcile(config: RunConfig, client: "SyncPrefectClient", pool: str, workers
     Raises:
         ServiceError: MLflow cannot be read.
     """
-    ledger = open_ledger(config)
-    running = ledger.running() if ledger else []
-    mended = list(_end_flow_runs(config, client, pool, running, workers))
-    mended += _end_task_runs(client)
-    mended += _end_mlflow_runs(ledger, client, running) if ledger else ()
-    return [*mended, *_leaked_slots(client)]
+    registry = open_run_registry(config)
+    running = registry.running() if registry else []
+    fixed = list(_end_flow_runs(config, client, pool, running, workers))
+    fixed += _end_task_runs(client)
+    fixed += _end_mlflow_runs(registry, client, running) if registry else ()
+    return [*fixed, *_leaked_slots(client)]
 
 
 def live_flow_runs(client: "SyncPrefectClient", pool: str) -> Iterator[FlowRun]:
@@ -105,7 +105,7 @@ def live_flow_runs(client: "SyncPrefectClient", pool: str) -> Iterator[FlowRun]:
 
 def _end_flow_runs(
     config: RunConfig, client: "SyncPrefectClient", pool: str, running: list[RunRecord], workers: Collection[str]
-) -> Iterator[Mended]:
+) -> Iterator[Fixed]:
     slugs = {slugify(name) for name in workers}
     for run in list(live_flow_runs(client, pool)):
         reason = _why_dead(run, client, slugs)
@@ -115,7 +115,7 @@ def _end_flow_runs(
         reason = f"{reason}; {_what_next(str(run.id), config, running)}"
         ended: State = Cancelled(message=reason) if state.is_cancelling() else Crashed(message=reason)
         if client.set_flow_run_state(run.id, ended).status == SetStateStatus.ACCEPT:
-            yield Mended("flow run", run.name, str(ended.name), reason)
+            yield Fixed("flow run", run.name, str(ended.name), reason)
 
 
 def _why_dead(run: FlowRun, client: "SyncPrefectClient", workers: Collection[str]) -> str | None:
@@ -167,7 +167,7 @@ def _what_next(flow_run_id: str, config: RunConfig, running: list[RunRecord]) ->
     return "running the same again goes on where it stood"
 
 
-def _end_task_runs(client: "SyncPrefectClient") -> Iterator[Mended]:
+def _end_task_runs(client: "SyncPrefectClient") -> Iterator[Fixed]:
     """End tasks of killed flow runs; those of others are reported by events that may still be on their way."""
     live = TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=list(LIVE))))
     killed = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.CRASHED, StateType.CANCELLED])))
@@ -176,14 +176,14 @@ def _end_task_runs(client: "SyncPrefectClient") -> Iterator[Mended]:
         if not is_orphan(str(client.read_flow_run(task_run.flow_run_id).labels.get(OWNER, ""))):
             continue
         client.set_task_run_state(task_run.id, Crashed(message="its flow run was killed"), force=True)
-        yield Mended("task run", task_run.name, "Crashed", "its flow run was killed")
+        yield Fixed("task run", task_run.name, "Crashed", "its flow run was killed")
 
 
-def _end_mlflow_runs(ledger: Ledger, client: "SyncPrefectClient", running: list[RunRecord]) -> Iterator[Mended]:
+def _end_mlflow_runs(registry: RunRegistry, client: "SyncPrefectClient", running: list[RunRecord]) -> Iterator[Fixed]:
     for run in running:
         status, reason = _verdict(run, client)
-        if status and ledger.end_run(run.id, status, reason):
-            yield Mended("MLflow run", f"{run.stage} {run.id[:8]}", status, reason)
+        if status and registry.end_run(run.id, status, reason):
+            yield Fixed("MLflow run", f"{run.stage} {run.id[:8]}", status, reason)
 
 
 def _verdict(run: RunRecord, client: "SyncPrefectClient") -> tuple[str, str]:
@@ -209,10 +209,10 @@ def _flow_state(flow_run_id: str, client: "SyncPrefectClient") -> State | None:
         return None
 
 
-def _leaked_slots(client: "SyncPrefectClient") -> Iterator[Mended]:
+def _leaked_slots(client: "SyncPrefectClient") -> Iterator[Fixed]:
     """Find device slots that are taken while no flow run is live; a lease gives them back within a minute, this is for those without."""
     taken = [limit for limit in client.read_global_concurrency_limits(limit=PAGE, offset=0) if limit.active_slots]
     wanted = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(LIVE))))
     if taken and not client.read_flow_runs(flow_run_filter=wanted, limit=1):
         for limit in taken:
-            yield Mended("slot", limit.name, f"{limit.active_slots} taken", "no flow run is live; its lease runs out within a minute")
+            yield Fixed("slot", limit.name, f"{limit.active_slots} taken", "no flow run is live; its lease runs out within a minute")

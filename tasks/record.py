@@ -13,7 +13,7 @@ from slmsearch.corpus.store import read_manifest
 from slmsearch.evaluate.metrics import FAULTS, METRICS
 from slmsearch.evaluate.sample import sample_rows
 from slmsearch.evaluate.store import load_evaluation
-from tasks.places import corpora_dir, evals_dir
+from tasks.paths import corpora_dir, evals_dir
 from tasks.traces import episode_span, trace_tags
 from tasks.tracking import open_tracker
 
@@ -52,7 +52,7 @@ def _shown(measured: Mapping[str, float]) -> dict[str, Any]:
 def record_input(run_id: str, digest: str, context: str, config: RunConfig) -> None:
     """Record a corpus as a dataset input of a run, with its digest and counts."""
     source = config.corpus.pages or f"world:{config.corpus.world.seed}"
-    if config.system == "planner":
+    if config.environment == "planner":
         source = config.planner.problems or f"problems:{config.planner.seed}"
     manifest = asdict(read_manifest(corpora_dir(config) / digest))
     profile = json.dumps({name: manifest[name] for name in ("pages", "questions", "pages_digest", "questions_digest")})

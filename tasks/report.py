@@ -12,7 +12,7 @@ from slmsearch.evaluate.store import load_rows
 from slmsearch.learn.files import STEPS
 from slmsearch.learn.reports import read_reports
 from slmsearch.report.tables import results_table, slices_table
-from tasks.places import evals_dir, training_dir
+from tasks.paths import evals_dir, training_dir
 from tasks.tracking import open_tracker
 
 
@@ -26,7 +26,7 @@ def report_task(run_id: str, evaluations: Mapping[str, str], train_key: str, con
         train_key: training run whose curves are drawn.
         config: run.
     """
-    from slmsearch.report.figures import draw_accuracy_by_kind, draw_breakages, draw_reward_curve, draw_stop_reasons, write_figures
+    from slmsearch.report.figures import draw_accuracy_by_kind, draw_failure_modes, draw_reward_curve, draw_stop_reasons, write_figures
 
     rows = {name: load_rows(evals_dir(config) / key) for name, key in evaluations.items()}
     steps = [(report.step, report.metrics) for report in read_reports(training_dir(config, train_key) / STEPS)]
@@ -34,7 +34,7 @@ def report_task(run_id: str, evaluations: Mapping[str, str], train_key: str, con
         "reward": draw_reward_curve(steps),
         "accuracy_by_kind": draw_accuracy_by_kind(rows),
         "stop_reasons": draw_stop_reasons(rows),
-        "breakages": draw_breakages(rows),
+        "breakages": draw_failure_modes(rows),
     }
     tracker, table = open_tracker(config), results_table(rows)
     tracker.record_text(run_id, f"{table.to_markdown()}\n\n{slices_table(rows).to_markdown()}\n", "report.md")

@@ -20,8 +20,8 @@ from slmsearch.learn.files import JOB
 from slmsearch.learn.files import MANIFEST as TRAINING_MANIFEST
 from slmsearch.learn.launch import is_held
 from slmsearch.retrieval.versions import current_key, read_version
-from tasks.places import NIGHTS, corpora_dir, evals_dir, index_dir, training_dir, trainings_dir
-from tasks.tracking import PREFIX, Ledger, RunRecord, VersionRecord, open_ledger
+from tasks.paths import NIGHTS, corpora_dir, evals_dir, index_dir, training_dir, trainings_dir
+from tasks.tracking import PREFIX, RunRecord, RunRegistry, VersionRecord, open_run_registry
 
 KEPT_VERSIONS = 3
 """Newest versions of each registered model that count as in use without an alias."""
@@ -65,10 +65,10 @@ def in_use(config: RunConfig, kept_versions: int = KEPT_VERSIONS, used_since: fl
         ServiceError: the store cannot be read; then nothing may be taken away.
     """
     used = InUse()
-    ledger = open_ledger(config)
-    runs = ledger.runs() if ledger else []
+    registry = open_run_registry(config)
+    runs = registry.runs() if registry else []
     _keep_current(used, config)
-    _keep_versions(used, runs, _chosen_versions(ledger, kept_versions) if ledger else [])
+    _keep_versions(used, runs, _chosen_versions(registry, kept_versions) if registry else [])
     _keep_nights(used, config)
     _keep_live(used, config, runs)
     if used_since is not None:
@@ -89,10 +89,10 @@ def _keep_current(used: InUse, config: RunConfig) -> None:
         used.keep("indexes", [key], "CURRENT points to it")
 
 
-def _chosen_versions(ledger: Ledger, kept: int) -> list[tuple[VersionRecord, str]]:
+def _chosen_versions(registry: RunRegistry, kept: int) -> list[tuple[VersionRecord, str]]:
     """Choose the versions that count, each with the reason; the newest first."""
     chosen, counts = [], dict[str, int]()
-    for version in ledger.versions():
+    for version in registry.versions():
         counts[version.name] = counts.get(version.name, 0) + 1
         if version.aliases:
             chosen.append((version, f"{version.label} is {', '.join(version.aliases)}"))

@@ -14,7 +14,7 @@ from slmsearch.evaluate.store import Evaluation, load_evaluation
 from slmsearch.learn.files import JUDGE, STEPS
 from slmsearch.learn.reports import StepReport, read_reports
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
-from tasks.places import evals_dir, training_dir
+from tasks.paths import evals_dir, training_dir
 from tasks.tracking import open_tracker
 
 LATEST = "latest"
@@ -96,7 +96,7 @@ def load_results(run: RunFacts, config: RunConfig) -> RunResults:
     return RunResults(
         run_id=run.run_id,
         name=run.tags.get("prefect.flow_run_name") or f"{run.name} {run.run_id[:8]}",
-        system=str(settings.get("system", "searcher")),
+        environment=str(settings.get("system", "searcher")),
         status="FINISHED" if summary else run.status,  # the summary is written last, by a run that makes its own page
         started=datetime.fromtimestamp(run.started, UTC).isoformat(timespec="seconds"),
         evaluations=evaluations,

@@ -16,7 +16,7 @@ from slmsearch.retrieval.share import pull_version, push_version
 from slmsearch.sharing import fetch, forget, is_shared, share
 from tasks.child import in_child
 from tasks.evaluate import questions_of
-from tasks.places import corpora_dir, evals_dir, index_dir, shared_models_dir
+from tasks.paths import corpora_dir, evals_dir, index_dir, shared_models_dir
 from tasks.progress import Progress
 
 CORPORA, INDEXES, MODELS, SHARDS = "corpora", "indexes", "models", "shards"

@@ -50,7 +50,13 @@ def episode_span(episode: Episode, row: EpisodeRow) -> Span:
 def trace_tags(row: EpisodeRow) -> dict[str, str]:
     """Name what one filters traces by."""
     outcome = "failed" if row.failed else "right" if row.correct else "wrong"
-    return {"question_id": row.question_id, "kind": row.kind, "stop_reason": row.stop_reason, "outcome": outcome, "breakage": row.breakage}
+    return {
+        "question_id": row.question_id,
+        "kind": row.kind,
+        "stop_reason": row.stop_reason,
+        "outcome": outcome,
+        "breakage": row.failure_mode,
+    }
 
 
 def _turn_span(turn: Turn, number: int, start_s: float, end_s: float) -> Span:

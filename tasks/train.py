@@ -17,7 +17,7 @@ from slmsearch.learn.launch import getting_ready, read_judge_state, read_preflig
 from slmsearch.learn.reports import Collapse, StepReport
 from tasks.child import end_child, in_child
 from tasks.mirror import mirrored
-from tasks.places import control_dir
+from tasks.paths import control_dir
 from tasks.progress import Progress
 from tasks.tracking import open_tracker
 
@@ -63,7 +63,7 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> d
         "hash": result.adapter_hash,
         "steps": result.steps,
         "seconds": result.seconds,
-        "spent": result.spent,
+        "spent": result.phase_seconds,
     }
 
 

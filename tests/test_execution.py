@@ -43,7 +43,7 @@ PROCESSES = {
     "slmsearch/models/installer.py": "pip or uv, with names and hashes that stand in the code",
     "slmsearch/sandbox/bubblewrap.py": "bwrap; the program goes through a pipe when the walls stand",
     "slmsearch/sandbox/docker.py": "docker; as for bwrap",
-    "slmsearch/sandbox/nanny.py": "itself, and docker ps and rm",
+    "slmsearch/sandbox/reaper.py": "itself, and docker ps and rm",
     "slmsearch/sandbox/root.py": "ldd",
     "slmsearch/sandbox/stage.py": "a victim for escapes",
     "slmsearch/serve/background.py": "a supervisor, with its own module's name; its request goes in as JSON",

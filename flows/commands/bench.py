@@ -113,14 +113,14 @@ def sandbox(session: Session, programs: int, clients: int) -> None:
     """Time programs in the sandbox, three tool calls each, over a small world; writes sandbox.json."""
     from flows.sandbox import small_world, some_sandbox
     from slmsearch.bench.sandbox import render_sandbox, run_sandbox
-    from slmsearch.evaluate.ground import make_ground
+    from slmsearch.evaluate.indexed_corpus import build_indexed_corpus
     from slmsearch.sandbox.token import with_token
 
     config = small_world(session.config)
-    ground = make_ground(config)
+    indexed = build_indexed_corpus(config)
     with some_sandbox(session.config, session.say) as address:
         settings = with_token(config).model_copy(update={"base_url": address})
-        result = run_sandbox(settings, ground, programs, clients, session.say)
+        result = run_sandbox(settings, indexed, programs, clients, session.say)
     _finish(session, "sandbox", result, render_sandbox(result))
 
 

@@ -90,7 +90,7 @@ def index_build(session: Session) -> None:
 
     from slmsearch.corpus.expectations import find_skipped
     from slmsearch.corpus.store import build_corpus
-    from tasks.places import corpora_dir
+    from tasks.paths import corpora_dir
 
     skipped: list[Skipped] = []
     digest = build_corpus(session.config.corpus, corpora_dir(session.config), skipped.append)
@@ -104,7 +104,7 @@ def index_build(session: Session) -> None:
 def index_list(session: Session) -> None:
     """List index versions; the current one is marked."""
     from slmsearch.retrieval.versions import current_key, list_versions
-    from tasks.places import index_dir
+    from tasks.paths import index_dir
 
     current = current_key(index_dir(session.config))
     facts = ("key", "pages", "passages", "embedder_id", "embedded", "base", "recall")
@@ -126,7 +126,7 @@ def search(session: Session, query: str, top_k: int | None, key: str | None, ran
 
     from slmsearch.retrieval.open import open_index
     from slmsearch.retrieval.search import Filter
-    from tasks.places import index_dir
+    from tasks.paths import index_dir
 
     session.override(retrieval__top_k=top_k, retrieval__ranking=ranking)
     config = session.config
@@ -144,7 +144,7 @@ def checked_corpus(config: "RunConfig") -> tuple[str, dict[str, Any]]:
 
     from slmsearch.corpus.expectations import find_skipped, validate_corpus
     from slmsearch.corpus.store import build_corpus
-    from tasks.places import corpora_dir
+    from tasks.paths import corpora_dir
 
     skipped: list[Skipped] = []
     digest = build_corpus(config.corpus, corpora_dir(config), skipped.append)
@@ -159,7 +159,7 @@ def built_index(digest: str, config: "RunConfig") -> dict[str, Any]:
 
     from slmsearch.retrieval.build import build_index
     from slmsearch.retrieval.versions import read_version
-    from tasks.places import corpora_dir, index_dir
+    from tasks.paths import corpora_dir, index_dir
     from tasks.progress import Progress
 
     with Progress("index", "passages") as progress:
@@ -185,7 +185,7 @@ def _configured_index(config: "RunConfig") -> str:
     from slmsearch.corpus.store import build_corpus
     from slmsearch.errors import IndexUnusableError
     from slmsearch.retrieval.versions import current_key
-    from tasks.places import corpora_dir, index_dir, name_index
+    from tasks.paths import corpora_dir, index_dir, name_index
 
     if config.corpus != CorpusConfig():
         return name_index(build_corpus(config.corpus, corpora_dir(config)), config)

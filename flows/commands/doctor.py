@@ -24,14 +24,14 @@ def doctor(session: Session, fix: bool, strict: bool) -> None:
 
     Exit code 1 where anything is an error. Training itself is checked by its own pre-flight.
     """
+    from flows.doctor.collect import look
     from flows.doctor.examine import examine, render
-    from flows.doctor.look import look
-    from flows.doctor.mend import mend
+    from flows.doctor.fix import fix_findings
 
     facts = look(session.config)
     findings, done = examine(facts), list[str]()
     if fix:
-        done = mend(findings, facts, session.config)
+        done = fix_findings(findings, facts, session.config)
         findings = examine(look(session.config))
     session.finish({"findings": [asdict(finding) for finding in findings], "fixed": done}, render(findings, done))
     failing = ("error", "warning") if strict else ("error",)

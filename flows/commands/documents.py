@@ -36,12 +36,12 @@ def ask(session: Session, question: str, policy: str | None) -> None:
     if not text:
         raise click.UsageError("the question is empty")
     spec = asking.find_policy(session, policy)
-    ground = asking.open_ground(session.config)
+    indexed = asking.open_indexed_corpus(session.config)
     session.say(f"{text}\n")
-    episode = asking.ask(text, spec, ground, session)
-    result = {"question": text, "policy": spec.name, **asking.describe_episode(episode, ground.toolbox.library)}
-    result |= {"data_digest": ground.corpus_digest, "index_key": ground.index_key}
-    session.finish(result, "\n" + asking.render_end(episode, ground.toolbox.library))
+    episode = asking.ask(text, spec, indexed, session)
+    result = {"question": text, "policy": spec.name, **asking.describe_episode(episode, indexed.toolbox.library)}
+    result |= {"data_digest": indexed.corpus_digest, "index_key": indexed.index_key}
+    session.finish(result, "\n" + asking.render_end(episode, indexed.toolbox.library))
     if episode.answer is None:
         raise SystemExit(exits.NEGATIVE)
 

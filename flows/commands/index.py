@@ -30,7 +30,7 @@ def verify(session: Session, keys: tuple[str, ...], every: bool) -> None:
     from slmsearch.errors import IndexUnusableError
     from slmsearch.retrieval.upkeep import verify_version
     from slmsearch.retrieval.versions import current_key, list_versions
-    from tasks.places import index_dir
+    from tasks.paths import index_dir
 
     config, home = session.config, index_dir(session.config)
     chosen = [version.key for version in list_versions(home)] if every else list(keys) or [key for key in [current_key(home)] if key]
@@ -53,7 +53,7 @@ def verify(session: Session, keys: tuple[str, ...], every: bool) -> None:
 def rollback(session: Session, key: str | None) -> None:
     """Make the version that was current before, or KEY, the current one."""
     from slmsearch.retrieval.upkeep import roll_back
-    from tasks.places import index_dir
+    from tasks.paths import index_dir
 
     before, after = roll_back(index_dir(session.config), key)
     session.finish({"before": before, "current": after}, f"current index version: {after} (before: {before or 'none'})")
@@ -67,7 +67,7 @@ def prune(session: Session, keep: int, dry_run: bool) -> None:
     from dataclasses import asdict
 
     from slmsearch.retrieval import upkeep
-    from tasks.places import index_dir
+    from tasks.paths import index_dir
     from tasks.retention import index_keys_in_use
 
     config = session.config
@@ -86,7 +86,7 @@ def push(session: Session, url: str, key: str | None) -> None:
     from slmsearch.errors import IndexUnusableError
     from slmsearch.retrieval.share import push_version
     from slmsearch.retrieval.versions import current_key
-    from tasks.places import index_dir
+    from tasks.paths import index_dir
 
     home = index_dir(session.config)
     key = key or current_key(home)
@@ -103,7 +103,7 @@ def pull(session: Session, url: str, key: str) -> None:
     """Copy version KEY from URL, check it, and make it the current one."""
     from slmsearch.retrieval.share import pull_version
     from slmsearch.retrieval.versions import set_current
-    from tasks.places import index_dir
+    from tasks.paths import index_dir
 
     home = index_dir(session.config)
     new = pull_version(home, key, url)
@@ -148,7 +148,7 @@ def searched_corpus(config: "RunConfig", split: str, limit: int) -> tuple[Any, A
     from slmsearch.errors import CorpusError
     from slmsearch.evaluate.retrieval import choose_questions
     from slmsearch.retrieval.open import open_index
-    from tasks.places import corpora_dir, index_dir
+    from tasks.paths import corpora_dir, index_dir
 
     digest = build_corpus(config.corpus, corpora_dir(config))
     by_split = load_corpus(corpora_dir(config), digest).questions

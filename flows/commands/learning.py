@@ -12,7 +12,7 @@ from slmsearch.foreign import visible
 
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
-    from slmsearch.learn.probe import Check
+    from slmsearch.learn.preflight_checks import Check
 
 RUN_ID_LENGTH = 32
 """Hexadecimal digits of an MLflow run id."""
@@ -64,22 +64,22 @@ def train(session: Session, live_plot: bool) -> None:
 @command(_group, "bootstrap")
 @click.argument("system", type=click.Choice(["searcher", "planner"]), default="searcher")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Default: models/tiny-<SYSTEM> in the data directory.")
-def bootstrap(session: Session, system: str, out: Path | None) -> None:
+def bootstrap(session: Session, environment: str, out: Path | None) -> None:
     """Train tokenizer and tiny-searcher, or tiny-planner, from scratch on generated data, in minutes on two cores."""
     from slmsearch.learn.bootstrap import bootstrap as make
     from slmsearch.learn.planner_start import bootstrap_planner, planner_settings
     from tasks.progress import Progress
 
     config = session.config
-    settings = planner_settings(config.sft) if system == "planner" else config.sft
-    name = f"tiny-{system}-clean" if config.sft.recipe == "careful" else f"tiny-{system}"
+    settings = planner_settings(config.sft) if environment == "planner" else config.sft
+    name = f"tiny-{environment}-clean" if config.sft.recipe == "careful" else f"tiny-{environment}"
     target = out or Path(config.paths.data_dir) / "models" / name
     with Progress("bootstrap", "steps") as progress:
 
         def on_log(step: int, _: dict[str, float]) -> None:
             progress(step, settings.steps)
 
-        if system == "planner":
+        if environment == "planner":
             facts = bootstrap_planner(settings, target, config.planner, on_log)
         else:
             facts = make(settings, target, config.retrieval.top_k, config.searcher, on_log)
@@ -113,7 +113,7 @@ def find_rows(name: str, config: "RunConfig") -> Path:
         EvaluationError: there are none.
     """
     from slmsearch.errors import EvaluationError
-    from tasks.places import evals_dir
+    from tasks.paths import evals_dir
 
     for path in (Path(name), evals_dir(config) / name):
         if path.exists():

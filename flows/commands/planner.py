@@ -35,10 +35,10 @@ def sft(session: Session, out: Path) -> None:
     from slmsearch.corpus.store import load_corpus
     from slmsearch.learn.plan_sft import train_plan_sft
     from slmsearch.planner.sources import build_problems
-    from tasks.places import corpora_dir
+    from tasks.paths import corpora_dir
     from tasks.progress import Progress
 
-    session.override(system="planner")
+    session.override(environment="planner")
     config, questions = require_policy(session.config), []
     if config.planner.sft.source == "own":
         digest = build_problems(config.planner, corpora_dir(config))
@@ -135,7 +135,7 @@ def export_push(
 def infer(
     session: Session,
     questions: tuple[str, ...],
-    system: str | None,
+    environment: str | None,
     base_url: str,
     lora_adapter: str | None,
     model: str | None,
@@ -145,7 +145,7 @@ def infer(
     """Ask a served model: it plans and the configured worker solves, or it searches the configured corpus."""
     from slmsearch.evaluate.infer import ask, find_model
 
-    session.override(system=system)
+    session.override(environment=environment)
     key = _environment().get("OPENAI_API_KEY", "none")
     name = lora_adapter or model or find_model(base_url, key)
     answers = ask(questions, session.config, name, base_url, key, max_tokens, temperature)

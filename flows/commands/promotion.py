@@ -23,10 +23,10 @@ def promote(session: Session, version: str, reason: str) -> None:
     """Make VERSION (a number, or name/number) the champion, whatever comparisons say."""
     from tasks.promotion import promote_by_hand
 
-    move = promote_by_hand(session.config, version, reason)
-    before = f"in place of version {move.previous}" if move.previous else "the first one"
-    told = f"{move.model}/{move.version} is champion, {before}"
-    session.finish(asdict(move), told if move.at else f"{move.model}/{move.version} was champion already")
+    event = promote_by_hand(session.config, version, reason)
+    before = f"in place of version {event.previous}" if event.previous else "the first one"
+    told = f"{event.model}/{event.version} is champion, {before}"
+    session.finish(asdict(event), told if event.at else f"{event.model}/{event.version} was champion already")
 
 
 @command(_group, "rollback")
@@ -35,8 +35,8 @@ def rollback(session: Session, reason: str) -> None:
     """Make the champion before the present one champion again."""
     from tasks.promotion import roll_back_by_hand
 
-    move = roll_back_by_hand(session.config, reason)
-    session.finish(asdict(move), f"{move.model}/{move.version} is champion again, in place of version {move.previous}")
+    event = roll_back_by_hand(session.config, reason)
+    session.finish(asdict(event), f"{event.model}/{event.version} is champion again, in place of version {event.previous}")
 
 
 @command(_group, "nights")
@@ -47,7 +47,7 @@ def nights(session: Session, accept: str | None, reason: str | None) -> None:
     from flows.night_text import nights_table
     from slmsearch.evaluate.nights import load_nights
     from tasks.nights import accept_night
-    from tasks.places import nights_dir
+    from tasks.paths import nights_dir
 
     if accept is not None:
         from tasks.promotion import require_reason, who

@@ -8,7 +8,7 @@ import click
 from flows.session import Session, command
 
 if TYPE_CHECKING:
-    from tasks.reconcile import Mended
+    from tasks.reconcile import Fixed
 
 
 def register(cli: click.Group) -> None:
@@ -30,9 +30,9 @@ def reconcile(session: Session) -> None:
     with prefect_api(session.config):
         from flows.reconcile import reconcile_here
 
-        mended = reconcile_here(session.config)
-    session.finish({"mended": [asdict(item) for item in mended]}, _render(mended))
+        fixed = reconcile_here(session.config)
+    session.finish({"mended": [asdict(item) for item in fixed]}, _render(fixed))
 
 
-def _render(mended: "list[Mended]") -> str:
-    return "\n".join(item.describe() for item in mended) or "all states are true: nothing shows as running that is not"
+def _render(fixed: "list[Fixed]") -> str:
+    return "\n".join(item.describe() for item in fixed) or "all states are true: nothing shows as running that is not"

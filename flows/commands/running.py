@@ -30,7 +30,7 @@ def run(session: Session, flow: str, here: bool) -> None:
     from flows.text import render_result
 
     if flow == "train-planner":
-        session.override(system="planner")
+        session.override(environment="planner")
     result = run_flow(flow, session.config, session.say, here)
     session.say(where_to_look(session.config, result))
     session.finish(result, render_result(result, session.config))

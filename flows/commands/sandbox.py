@@ -89,16 +89,16 @@ def run_escapes(session: Session) -> dict[str, Any]:
 def check_corpus_tools(session: Session) -> list[Any]:
     """Check the configured corpus, or a small world, through the server that is up, or one of its own."""
     from flows.sandbox import small_world, some_sandbox
-    from slmsearch.evaluate.ground import make_ground
+    from slmsearch.evaluate.indexed_corpus import build_indexed_corpus
     from slmsearch.sandbox.checks import check_tools
-    from slmsearch.sandbox.sessions import Ground
+    from slmsearch.sandbox.sessions import IndexedCorpus
     from slmsearch.sandbox.token import with_token
 
     config = small_world(session.config)
-    opened = make_ground(config)
-    ground = Ground(opened.corpus_digest, opened.index_key, config.retrieval.top_k)
+    opened = build_indexed_corpus(config)
+    indexed = IndexedCorpus(opened.corpus_digest, opened.index_key, config.retrieval.top_k)
     with some_sandbox(session.config, session.say) as address:
-        return check_tools(with_token(config).model_copy(update={"base_url": address}), ground, opened.toolbox)
+        return check_tools(with_token(config).model_copy(update={"base_url": address}), indexed, opened.toolbox)
 
 
 def check_scripted_tools(session: Session) -> list[Any]:
@@ -112,5 +112,5 @@ def check_scripted_tools(session: Session) -> list[Any]:
 
     config = session.config
     engine = make_engine(config.sandbox, state_dir(config), find_project_root() / COMPOSE_FILE)
-    with live_server(Service(config.sandbox, engine, lambda ground: ScriptedTools())) as address:
+    with live_server(Service(config.sandbox, engine, lambda indexed: ScriptedTools())) as address:
         return check_scripted(config.sandbox.model_copy(update={"base_url": address}))

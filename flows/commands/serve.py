@@ -91,7 +91,7 @@ def _start(session: Session, role: "Role", start_s: float, detach: bool, given: 
 
 def _stop(session: Session, role: "Role") -> None:
     from slmsearch.serve.state import stop_server
-    from tasks.places import serve_dir
+    from tasks.paths import serve_dir
 
     state = stop_server(serve_dir(session.config), role)
     text = f"stopped {state.engine} (process {state.server})" if state else f"no {role} server was started here; nothing to stop"

@@ -4,7 +4,7 @@ import ipaddress
 
 from flows.doctor.facts import Facts, Finding
 from flows.pool import POOL
-from flows.surroundings import MANNERS
+from flows.process_environment import DEFAULTS
 from tasks.owners import BEATS, HEARTBEAT
 
 DEFAULT_HEARTBEAT_S = 180.0
@@ -55,7 +55,7 @@ def check_environment(facts: Facts) -> list[Finding]:
                 "unset it")
         )  # fmt: skip
     storage = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
-    if env.get(storage, MANNERS[storage]) != MANNERS[storage]:
+    if env.get(storage, DEFAULTS[storage]) != DEFAULTS[storage]:
         found.append(Finding("environment", "warning", f"{storage} keeps leases in memory: a killed server leaves slots taken", "unset it"))
     if facts.prefect is None and facts.prefect_expected:
         message = f"no Prefect API answers at {facts.prefect_expected}"

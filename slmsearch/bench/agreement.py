@@ -13,7 +13,7 @@ import torch
 
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.evaluate.ground import make_ground
+from slmsearch.evaluate.indexed_corpus import build_indexed_corpus
 from slmsearch.generate.engine_sampler import Completion, EngineSampler, Request
 from slmsearch.generate.load import load_model
 from slmsearch.generate.openai_sampler import OpenAISampler
@@ -90,19 +90,19 @@ def run_agreement(config: RunConfig, limit: int, served: str | None, say: Callab
         served: base URL of an OpenAI-compatible server that serves `policy.model`; None leaves it out.
         say: told what is being done.
     """
-    ground = make_ground(config)
-    questions = ground.questions[config.evaluate.split if config.evaluate.split != "all" else "test"][:limit]
+    indexed = build_indexed_corpus(config)
+    questions = indexed.questions[config.evaluate.split if config.evaluate.split != "all" else "test"][:limit]
     model, tokenizer = load_model(config.policy)
     role = config.searcher.tool_role
     others: dict[str, Sampler] = {"generate, no cache across turns": EngineSampler(GenerateEngine(model.eval()), tokenizer, role)}
     if served:
         others[f"served at {served}"] = OpenAISampler(config.policy.model, served, tool_role=role)
     say(f"torch sampler: {len(questions)} questions")
-    ours = _play(questions, TorchSampler(model.eval(), tokenizer, role), ground.toolbox, config)
+    ours = _play(questions, TorchSampler(model.eval(), tokenizer, role), indexed.toolbox, config)
     found = []
     for name, sampler in others.items():
         say(f"{name}: {len(questions)} questions")
-        found.append(compare_episodes(name, questions, ours, _play(questions, sampler, ground.toolbox, config)))
+        found.append(compare_episodes(name, questions, ours, _play(questions, sampler, indexed.toolbox, config)))
     return {"model": config.policy.model, "backends": [asdict(agreement) for agreement in found]}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from slmsearch.bench.learning import Say, difference_over, evaluate_on, with_settings
 from slmsearch.config import RunConfig
-from slmsearch.evaluate.ground import Ground, make_ground
+from slmsearch.evaluate.indexed_corpus import IndexedCorpus, build_indexed_corpus
 from slmsearch.evaluate.policies import PolicySpec, parse_policy
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.learn.job import make_job
@@ -39,25 +39,25 @@ def run_algorithms(config: RunConfig, seeds: Sequence[int], steps: int, say: Say
         steps: optimiser steps of each run.
         say: told what is being done.
     """
-    ground = make_ground(config)
-    start = evaluate_on(ground, parse_policy("untrained", config.policy), config, say)
+    indexed = build_indexed_corpus(config)
+    start = evaluate_on(indexed, parse_policy("untrained", config.policy), config, say)
     rows = []
     for name, settings in VARIANTS.items():
         outcomes = []
         for seed in seeds:
             say(f"{name}, seed {seed}")
             varied = with_settings(config, {**settings, "train.seed": seed, "train.steps": steps})
-            outcomes.append(_train_and_evaluate(varied, ground, start, say))
+            outcomes.append(_train_and_evaluate(varied, indexed, start, say))
         rows.append({"name": name, "seeds": outcomes, **_spread([outcome["exact_match"] for outcome in outcomes])})
     return {"n": len(start.rows), "steps": steps, "start": start.metrics["answer/exact_match"], "variants": rows}
 
 
-def _train_and_evaluate(config: RunConfig, ground: Ground, start: Evaluation, say: Say) -> dict[str, Any]:
-    result = train(make_job(config, ground.corpus_digest, ground.index_key), lambda report: None)
+def _train_and_evaluate(config: RunConfig, indexed: IndexedCorpus, start: Evaluation, say: Say) -> dict[str, Any]:
+    result = train(make_job(config, indexed.corpus_digest, indexed.index_key), lambda report: None)
     policy = trained_policy(config.policy, str(result.adapter_dir))
     # Evaluated by one reward, whatever was trained on: rows are compared by exact match alone.
     judged = config.model_copy(update={"reward": type(config.reward)()})
-    after = evaluate_on(ground, PolicySpec(Path(result.adapter_dir).parent.name, policy), judged, say)
+    after = evaluate_on(indexed, PolicySpec(Path(result.adapter_dir).parent.name, policy), judged, say)
     return {
         "seed": config.train.seed,
         "exact_match": after.metrics["answer/exact_match"],

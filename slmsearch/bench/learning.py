@@ -17,7 +17,7 @@ from typing import Any
 
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.compare import compare
-from slmsearch.evaluate.ground import Ground, make_ground
+from slmsearch.evaluate.indexed_corpus import IndexedCorpus, build_indexed_corpus
 from slmsearch.evaluate.policies import PolicySpec, parse_policy
 from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.run import eval_key, eval_sources, evaluate_policy, select_questions
@@ -55,20 +55,20 @@ def run_learning(config: RunConfig, seeds: Sequence[int], clean_model: str | Non
         clean_model: path of the model trained on the careful reader; None leaves that row out.
         say: told what is being done.
     """
-    ground = make_ground(config)
-    fresh = make_ground(with_settings(config, {"corpus.world.seed": config.corpus.world.seed + FRESH_WORLD}))
-    start = evaluate_on(ground, parse_policy("untrained", config.policy), config, say)
+    indexed = build_indexed_corpus(config)
+    fresh = build_indexed_corpus(with_settings(config, {"corpus.world.seed": config.corpus.world.seed + FRESH_WORLD}))
+    start = evaluate_on(indexed, parse_policy("untrained", config.policy), config, say)
     rows = [_row("start", start, None)]
-    sft, sft_seconds = _control(ground, config, say)
-    clean = evaluate_on(ground, parse_policy(clean_model, config.policy), config, say) if clean_model else None
+    sft, sft_seconds = _control(indexed, config, say)
+    clean = evaluate_on(indexed, parse_policy(clean_model, config.policy), config, say) if clean_model else None
     results = []
     for seed in seeds:
         seeded = with_settings(config, {"train.seed": seed})
-        job = make_job(seeded, ground.corpus_digest, ground.index_key)
+        job = make_job(seeded, indexed.corpus_digest, indexed.index_key)
         say(f"GRPO with seed {seed}: {config.train.steps} steps")
         result = train(job, lambda report: say(f"  step {report.step}: exact match {report.metrics.get('answer/exact_match', 0):.2f}"))
         spec = PolicySpec(f"grpo-seed-{seed}", trained_policy(seeded.policy, str(result.adapter_dir)))
-        after, elsewhere = evaluate_on(ground, spec, seeded, say), evaluate_on(fresh, spec, seeded, say)
+        after, elsewhere = evaluate_on(indexed, spec, seeded, say), evaluate_on(fresh, spec, seeded, say)
         rows += [_row(f"grpo, seed {seed}", after, result.seconds), _row(f"grpo, seed {seed}, fresh world", elsewhere, None)]
         results.append(
             {
@@ -121,24 +121,24 @@ def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
     return RunConfig.model_validate(values)
 
 
-def evaluate_on(ground: Ground, spec: PolicySpec, config: RunConfig, say: Say) -> Evaluation:
+def evaluate_on(indexed: IndexedCorpus, spec: PolicySpec, config: RunConfig, say: Say) -> Evaluation:
     """Evaluate a policy, or look its evaluation up."""
     evals_dir = Path(config.paths.data_dir) / "evals"
-    questions = select_questions(ground.questions, config.evaluate)
-    key = eval_key(questions, ground.index_key, spec, config)
+    questions = select_questions(indexed.questions, config.evaluate)
+    key = eval_key(questions, indexed.index_key, spec, config)
     if not has_evaluation(evals_dir, key):
         say(f"evaluating {spec.name} on {len(questions)} questions")
-        evaluation = evaluate_policy(questions, ground.toolbox, spec, config)
-        write_evaluation(evals_dir, key, evaluation, eval_sources(questions, ground.index_key, spec, config))
+        evaluation = evaluate_policy(questions, indexed.toolbox, spec, config)
+        write_evaluation(evals_dir, key, evaluation, eval_sources(questions, indexed.index_key, spec, config))
     return load_evaluation(evals_dir, key)
 
 
-def _control(ground: Ground, config: RunConfig, say: Say) -> tuple[Evaluation, float]:
+def _control(indexed: IndexedCorpus, config: RunConfig, say: Say) -> tuple[Evaluation, float]:
     out = Path(config.paths.data_dir) / "training" / f"control-{control_key(config, model_hash(config.policy.model))}"
     say(f"continuing SFT for {config.control.steps} steps")
     facts = train_control(config, out)
     spec = PolicySpec("sft", config.policy.model_copy(update={"model": str(out), "adapter": None}))
-    return evaluate_on(ground, spec, config, say), float(facts["seconds"])
+    return evaluate_on(indexed, spec, config, say), float(facts["seconds"])
 
 
 def _row(policy: str, evaluation: Evaluation, seconds: float | None) -> Row:

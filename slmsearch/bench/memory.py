@@ -18,21 +18,21 @@ from transformers import TrainerCallback
 
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.evaluate.systems import SearcherSystem
+from slmsearch.evaluate.environments import SearcherEnvironment
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.context import longest_prompt
 from slmsearch.generate.load import load_tokenizer, make_sampler
 from slmsearch.generate.sampler import SampledTurn, Sampler, Sampling
 from slmsearch.judge import make_judge
+from slmsearch.learn.best_weights import BestWeights
 from slmsearch.learn.child import Child, release_memory
 from slmsearch.learn.grpo import make_arguments, make_trainer
-from slmsearch.learn.keeper import Keeper
-from slmsearch.learn.lending import lend_torch
 from slmsearch.learn.memory import EVALUATION, GIB, HELD_OUT, PREFLIGHT, SAMPLING, UPDATE, measure_available, plan_memory
+from slmsearch.learn.phase_timer import PhaseTimer
 from slmsearch.learn.preflight import play_in_batches
 from slmsearch.learn.rollout_bridge import RolloutBridge
 from slmsearch.learn.shape import measure_shape
-from slmsearch.learn.spent import Spent
+from slmsearch.learn.trainer_samplers import open_torch_sampler
 from slmsearch.learn.training import load_trainable
 from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.parsing import render_call
@@ -121,7 +121,7 @@ class Scales:
         return float(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) * 1024
 
 
-class _Watched(Spent):
+class _Watched(PhaseTimer):
     """Tells the scales where sampling ends and the update begins."""
 
     def __init__(self, scales: Scales) -> None:
@@ -190,34 +190,36 @@ def measure_training(config: RunConfig, say: Callable[[str], None]) -> dict[str,
         say: told of each phase that is over.
     """
     config = config.model_copy(update={"reward": config.reward.model_copy(update={"kind": "random"})})
-    system = SearcherSystem(LongResults(config.searcher.max_section_chars), make_judge(config.judge, config.paths.data_dir), config)  # type: ignore[arg-type]
+    environment = SearcherEnvironment(
+        LongResults(config.searcher.max_section_chars), make_judge(config.judge, config.paths.data_dir), config
+    )  # type: ignore[arg-type]
     questions = make_questions(max(config.train.questions_per_step, config.evaluate.batch_size))
     if config.train.cpu_threads:
         torch.set_num_threads(config.train.cpu_threads)
     on_cpu = config.policy.device == "cpu" or not torch.cuda.is_available()
     scales = Scales("cpu" if on_cpu else "cuda")
     model, tokenizer = load_trainable(config)
-    torch_lend = lend_torch(tokenizer, config.searcher.tool_role)
+    open_unwatched = open_torch_sampler(tokenizer, config.searcher.tool_role)
 
     @contextmanager
-    def lend(trainer: Any) -> Iterator[Sampler]:
-        with torch_lend(trainer) as sampler:
+    def open_sampler(trainer: Any) -> Iterator[Sampler]:
+        with open_unwatched(trainer) as sampler:
             yield LongTurns(sampler)
 
-    bridge = RolloutBridge(questions, system, config, lend, tokenizer.eos_token_id, _Watched(scales))
+    bridge = RolloutBridge(questions, environment, config, open_sampler, tokenizer.eos_token_id, _Watched(scales))
     with TemporaryDirectory() as folder:
         arguments = make_arguments(config, Path(folder), 1, on_cpu)
-    trainer = make_trainer(model, tokenizer, questions, system, bridge, arguments, config, _AtStepEnd(scales))
+    trainer = make_trainer(model, tokenizer, questions, environment, bridge, arguments, config, _AtStepEnd(scales))
     rows, size = config.evaluate.batch_size, config.train.group_size
     group = [question for question in questions[: -(-rows // size)] for _ in range(size)][:rows]
-    with scales.on(PREFLIGHT), lend(trainer) as sampler:
-        play_in_batches(group, system, sampler, Sampling(config.train.temperature, 0, system.limits.max_turn_tokens), rows)
+    with scales.on(PREFLIGHT), open_sampler(trainer) as sampler:
+        play_in_batches(group, environment, sampler, Sampling(config.train.temperature, 0, environment.limits.max_turn_tokens), rows)
     say(f"{PREFLIGHT}: {scales.peaks[PREFLIGHT] / GIB:.2f} GiB")
-    keeper = Keeper(trainer.accelerator.unwrap_model(trainer.model), list)
+    best_weights = BestWeights(trainer.accelerator.unwrap_model(trainer.model), list)
     bridge.score(questions[:rows], trainer)
     say(f"{HELD_OUT}: {scales.peaks[HELD_OUT] / GIB:.2f} GiB")
     trainer.train()
-    keeper.put_back()
+    best_weights.restore()
     for phase in (SAMPLING, UPDATE):
         say(f"{phase}: {scales.peaks[phase] / GIB:.2f} GiB")
     return {phase: scales.peaks[phase] for phase in (PREFLIGHT, HELD_OUT, SAMPLING, UPDATE)}
@@ -226,13 +228,13 @@ def measure_training(config: RunConfig, say: Callable[[str], None]) -> dict[str,
 def measure_evaluation(config: RunConfig, say: Callable[[str], None]) -> dict[str, float]:
     """Play a batch as an evaluation does; return the largest bytes."""
     toolbox: Any = LongResults(config.searcher.max_section_chars)
-    system = SearcherSystem(toolbox, make_judge(config.judge, config.paths.data_dir), config)
+    environment = SearcherEnvironment(toolbox, make_judge(config.judge, config.paths.data_dir), config)
     on_cpu = config.policy.device == "cpu" or not torch.cuda.is_available()
     scales = Scales("cpu" if on_cpu else "cuda")
     sampler = LongTurns(make_sampler(config.policy, config.searcher.tool_role))
     with scales.on(EVALUATION):
         questions = make_questions(config.evaluate.batch_size)
-        system.play(questions, sampler, Sampling(0.0, 0, system.limits.max_turn_tokens))
+        environment.play(questions, sampler, Sampling(0.0, 0, environment.limits.max_turn_tokens))
     say(f"{EVALUATION}: {scales.peaks[EVALUATION] / GIB:.2f} GiB")
     return scales.peaks
 

@@ -56,13 +56,13 @@ class Shape:
     held_out: int
     checkpoint: int
     """Steps between scorings."""
-    max_trips: int
+    max_collapses: int
     planner: bool
 
 
 def shape_of(config: RunConfig) -> Shape | str:
     """Take the shape of a run from its configuration, or say why it has none."""
-    train, watch = config.train, config.train.sentinel
+    train, watch = config.train, config.train.monitor
     steps = train.steps or math.ceil(train.epochs * (train.limit or ASSUMED_QUESTIONS) / train.questions_per_step)
     if config.planner.sft.enabled:
         return "trains by supervision, which has no monitor"
@@ -76,8 +76,8 @@ def shape_of(config: RunConfig) -> Shape | str:
         min(MAX_STEPS, max(MIN_STEPS, steps)),
         watch.held_out,
         train.checkpoint_steps,
-        watch.max_trips,
-        config.system == "planner",
+        watch.max_collapses,
+        config.environment == "planner",
     )
 
 
@@ -230,7 +230,7 @@ def measure(shape: Shape, runs: int, seed: int = 0) -> dict[str, Any]:
         "questions_per_step": shape.questions,
         "group_size": shape.group,
         "steps": shape.steps,
-        "healthy_stopped_frac": sum(len(found) >= shape.max_trips for found in healthy) / runs,
+        "healthy_stopped_frac": sum(len(found) >= shape.max_collapses for found in healthy) / runs,
         "healthy_restored_frac": sum(bool(found) for found in healthy) / runs,
         "caught_frac": len(delays) / (planted * len(KINDS)),
         "median_steps": _median(delays),

@@ -26,14 +26,14 @@ from slmsearch.bench.peer import make_peer
 from slmsearch.bench.result import describe_machine, render_machine, render_spread, summarize
 from slmsearch.bench.shapes import Shape, demo_shape, long_shape
 from slmsearch.config import RunConfig
-from slmsearch.evaluate.systems import SearcherSystem
+from slmsearch.evaluate.environments import SearcherEnvironment
 from slmsearch.generate.sampler import Sampler
 from slmsearch.judge import Judge, make_judge
 from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.grpo import make_arguments, make_trainer
-from slmsearch.learn.lending import lend_torch, playable
+from slmsearch.learn.phase_timer import PhaseTimer
 from slmsearch.learn.rollout_bridge import RolloutBridge
-from slmsearch.learn.spent import Spent
+from slmsearch.learn.trainer_samplers import open_torch_sampler, sampling_mode
 from slmsearch.learn.training import load_trainable
 from slmsearch.searcher.episode import Episode
 
@@ -115,7 +115,7 @@ def measure_shape_speed(shape: Shape, runs: int, directory: Path, say: Any) -> d
     for number in range(steps):
         for trainer in (ours, peer) if number % 2 else (peer, ours):
             trainer.train()
-        with playable(ours) as model:
+        with sampling_mode(ours) as model:
             limits.append(time_static_batch(model, bridge.episodes, ours.processing_class.pad_token_id))
         say(f"  step {number}: ours {ours_watch.steps[-1]:.2f} s, peer {peer_watch.steps[-1]:.2f} s, limit {limits[-1]:.2f} s")
     return summarise_speed(shape, chosen, ours_watch, peer_watch, limits, bridge.episodes)
@@ -196,17 +196,19 @@ def make_ours(
     """
     config = _still(shape.config)
     model, tokenizer = load_trainable(config)
-    lend_plain, spent = lend_torch(tokenizer, config.searcher.tool_role), Spent()
+    open_plain_sampler, timer = open_torch_sampler(tokenizer, config.searcher.tool_role), PhaseTimer()
 
     @contextmanager
-    def lend(trainer: Any) -> Iterator[Sampler]:
-        with lend_plain(trainer) as sampler:
+    def open_sampler(trainer: Any) -> Iterator[Sampler]:
+        with open_plain_sampler(trainer) as sampler:
             yield wrap(sampler)
 
-    system = SearcherSystem(shape.toolbox, judge, config)
-    bridge = RolloutBridge(shape.questions, system, config, lend, tokenizer.eos_token_id, spent)
-    callback = StepCallback(bridge, lambda report: None, lambda: False, config.train, spent)
-    trainer = make_trainer(model, tokenizer, shape.questions, system, bridge, make_arguments(config, directory, 1, True), config, callback)
+    environment = SearcherEnvironment(shape.toolbox, judge, config)
+    bridge = RolloutBridge(shape.questions, environment, config, open_sampler, tokenizer.eos_token_id, timer)
+    callback = StepCallback(bridge, lambda report: None, lambda: False, config.train, timer)
+    trainer = make_trainer(
+        model, tokenizer, shape.questions, environment, bridge, make_arguments(config, directory, 1, True), config, callback
+    )
     trainer.args.save_strategy = "no"
     trainer.add_callback(watch)
     watch.watch(trainer)

@@ -15,7 +15,7 @@ from typing import Any
 from slmsearch.bench.result import describe_machine, render_machine
 from slmsearch.config import SandboxConfig
 from slmsearch.errors import SandboxError
-from slmsearch.evaluate.ground import Ground
+from slmsearch.evaluate.indexed_corpus import IndexedCorpus
 from slmsearch.report.tables import Table
 from slmsearch.sandbox import sessions
 from slmsearch.sandbox.client import SandboxClient
@@ -30,7 +30,7 @@ print(title, heading, len(read_section(section_id)))
 BARS = {"p50_ms": 25.0, "p99_ms": 150.0, "programs_per_s": 40.0}
 
 
-def run_sandbox(config: SandboxConfig, ground: Ground, programs: int, clients: int, say: Callable[[str], None]) -> dict[str, Any]:
+def run_sandbox(config: SandboxConfig, indexed: IndexedCorpus, programs: int, clients: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Measure.
 
     Args:
@@ -43,11 +43,11 @@ def run_sandbox(config: SandboxConfig, ground: Ground, programs: int, clients: i
     Raises:
         SandboxError: a program ended in an error.
     """
-    toolbox = ground.toolbox
+    toolbox = indexed.toolbox
     pages = list(toolbox.library.pages())
     chosen = pages[:: max(1, len(pages) // PAGES)][:PAGES]
     texts = [PROGRAM.format(title=page.title) for page in chosen]
-    tools = sessions.Ground(ground.corpus_digest, ground.index_key, toolbox.top_k)
+    tools = sessions.IndexedCorpus(indexed.corpus_digest, indexed.index_key, toolbox.top_k)
     callers = [SandboxClient(config, tools) for _ in range(clients)]
     say(f"warming up with {len(texts)} programs")
     for text in texts:

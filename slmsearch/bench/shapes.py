@@ -15,7 +15,7 @@ import torch
 from slmsearch.config import PolicyConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import Question
-from slmsearch.evaluate.ground import make_ground
+from slmsearch.evaluate.indexed_corpus import build_indexed_corpus
 from slmsearch.learn.asked import select_questions
 from slmsearch.learn.bootstrap import make_model
 from slmsearch.learn.shape import measure_shape
@@ -43,9 +43,9 @@ class Shape:
 
 def demo_shape(config: RunConfig) -> Shape:
     """Make the demo's own shape: eight questions, eight episodes each; corpus and index are built or looked up."""
-    ground = make_ground(config)
-    questions = select_questions(ground.questions["train"], 0)
-    return Shape("demo", config, questions, ground.toolbox, _count(config.policy.model))
+    indexed = build_indexed_corpus(config)
+    questions = select_questions(indexed.questions["train"], 0)
+    return Shape("demo", config, questions, indexed.toolbox, _count(config.policy.model))
 
 
 def long_shape(directory: Path) -> Shape:

@@ -5,7 +5,7 @@ environment: `flows/settings.py` does.
 """
 
 from slmsearch.config.data import CorpusConfig, EmbedderConfig, PathsConfig, RetrievalConfig, WorldConfig
-from slmsearch.config.learning import ControlConfig, LoraSection, SentinelConfig, SftConfig, TrainConfig, VllmConfig
+from slmsearch.config.learning import ControlConfig, LoraSection, MonitorConfig, SftConfig, TrainConfig, VllmConfig
 from slmsearch.config.measuring import DecisionConfig, EvaluateConfig, NightlyConfig, TrackingConfig
 from slmsearch.config.planning import PlannerConfig, PlanRewardConfig, PlanSftConfig, WorkerConfig
 from slmsearch.config.playing import (
@@ -29,6 +29,7 @@ __all__ = [
     "JudgeConfig",
     "LimitsConfig",
     "LoraSection",
+    "MonitorConfig",
     "NightlyConfig",
     "PathsConfig",
     "PlanRewardConfig",
@@ -42,7 +43,6 @@ __all__ = [
     "SandboxConfig",
     "SearcherConfig",
     "Section",
-    "SentinelConfig",
     "SftConfig",
     "TrackingConfig",
     "TrainConfig",

@@ -42,7 +42,7 @@ class VllmConfig(Section):
     """Share of the device that a colocated engine takes while it samples."""
 
 
-class SentinelConfig(Section):
+class MonitorConfig(Section):
     """The collapse monitor: compares the last steps with those before, and restores the best weights; its limits follow from the
     noise of the run."""
 
@@ -51,7 +51,7 @@ class SentinelConfig(Section):
     reward seems to fall. 0: no held-out reward is measured, and what the last step left is the adapter."""
     lr_factor: ClassVar[float] = 0.3
     """The learning rate is multiplied by this when weights are restored."""
-    max_trips: ClassVar[int] = 3
+    max_collapses: ClassVar[int] = 3
     """Training stops at this many collapses: the learning rate is then a tenth of the one that was set, and was wrong from the start."""
 
     def key_parts(self, exclude: Collection[str] = ()) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class TrainConfig(Section):
     num_processes: int = Field(default=1, ge=1)
     """Processes `accelerate launch` starts."""
     vllm: VllmConfig = VllmConfig()
-    sentinel: SentinelConfig = SentinelConfig()
+    monitor: MonitorConfig = MonitorConfig()
 
     @model_validator(mode="after")
     def _one_process_carries_weights(self) -> Self:

@@ -56,7 +56,7 @@ class PlanSftConfig(Section):
     source: str = "generated"
     """Plans: `generated` (gold plans of the generator), `own` (right ones of the model's own, by rejection sampling), or a `.jsonl`,
     `.parquet` file or `hub:owner/name` with the columns `UserPrompt`, `ExpectedOutput` and, if there is one, `SystemPrompt`."""
-    system_column: ClassVar[str] = "SystemPrompt"
+    environment_column: ClassVar[str] = "SystemPrompt"
     prompt_column: ClassVar[str] = "UserPrompt"
     completion_column: ClassVar[str] = "ExpectedOutput"
     max_tokens: int = Field(default=448, ge=16)

@@ -15,7 +15,7 @@ from slmsearch.config.sections import Section
 class RunConfig(Section):
     """A whole run."""
 
-    system: Literal["searcher", "planner"] = "searcher"
+    environment: Literal["searcher", "planner"] = "searcher"
     """What is trained and evaluated; the sections `corpus`, `searcher` and `reward` are the searcher's, `planner` is the planner's."""
     paths: PathsConfig = PathsConfig()
     corpus: CorpusConfig = CorpusConfig()

@@ -59,8 +59,8 @@ class SearcherHarness(vf.Harness[vf.HarnessConfig]):
         stage = getattr(trace.state, "stage", None)
         if not isinstance(stage, Stage):
             raise ConfigError("the harness `slmsearch` plays only tasks of the taskset `slmsearch`; choose another harness")
-        system, prompt = self.resolve_text_prompt(data)
-        limits = stage.searcher.model_copy(update={"system_prompt": system or ""})
+        environment, prompt = self.resolve_text_prompt(data)
+        limits = stage.searcher.model_copy(update={"system_prompt": environment or ""})
         stage = replace(stage, searcher=limits)
         sampler = OpenAISampler(ctx.model, endpoint, secret, limits.tool_role, concurrency=1)
         question = replace(trace.task.data.to_question(), question=prompt)

@@ -26,7 +26,7 @@ from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import build_corpus, load_corpus
 from slmsearch.errors import ConfigError, EvaluationError, JudgeError
 from slmsearch.evaluate.grade import grade_episodes
-from slmsearch.evaluate.ground import Ground, make_ground
+from slmsearch.evaluate.indexed_corpus import IndexedCorpus, build_indexed_corpus
 from slmsearch.evaluate.metrics import summarise
 from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.run import select_questions
@@ -106,8 +106,8 @@ class SearcherTask(vf.Task[SearcherData, SearcherState, SearcherTaskConfig]):
 
     async def setup(self, trace: vf.Trace) -> None:
         """Open corpus and index, once in a process, and hand them to the harness."""
-        ground = await asyncio.to_thread(open_ground, self.config.run)
-        trace.state.stage = Stage(ground.toolbox, self.config.run.searcher, self.config.run.evaluate.seed)
+        indexed = await asyncio.to_thread(open_indexed_corpus, self.config.run)
+        trace.state.stage = Stage(indexed.toolbox, self.config.run.searcher, self.config.run.evaluate.seed)
 
     @vf.metric
     async def episode(self, trace: vf.Trace) -> Mapping[str, float]:
@@ -159,19 +159,19 @@ class SearcherTaskset(vf.Taskset[SearcherTask, SearcherTasksetConfig]):
 
 
 def _make_data(number: int, question: Question, searcher: SearcherConfig) -> SearcherData:
-    *system, user = make_prompt(question.question, searcher)
+    *environment, user = make_prompt(question.question, searcher)
     values = {field.name: getattr(question, field.name) for field in fields(Question) if field.name != "id"}
     return SearcherData(
         idx=number,
         name=question.id,
         prompt=user["content"],
-        system_prompt=system[0]["content"] if system else None,
+        system_prompt=environment[0]["content"] if environment else None,
         question_id=question.id,
         **values,
     )
 
 
-def open_ground(run: RunConfig) -> Ground:
+def open_indexed_corpus(run: RunConfig) -> IndexedCorpus:
     """Open the configured corpus and index; later calls with the same settings get the same one. Safe to call from threads.
 
     Raises:
@@ -180,15 +180,15 @@ def open_ground(run: RunConfig) -> Ground:
     """
     check_secrets(run)
     with _OPENING:
-        return _open_ground(run)
+        return _open_indexed_corpus(run)
 
 
 @lru_cache(maxsize=2)
-def _open_ground(run: RunConfig) -> Ground:
-    ground = make_ground(run)
+def _open_indexed_corpus(run: RunConfig) -> IndexedCorpus:
+    indexed = build_indexed_corpus(run)
     # The first query loads the embedder: that is setup, not the first episodes' time.
-    ground.toolbox.index.search(["setup"], 1)
-    return ground
+    indexed.toolbox.index.search(["setup"], 1)
+    return indexed
 
 
 @lru_cache(maxsize=2)

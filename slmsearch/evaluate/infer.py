@@ -6,8 +6,8 @@ from typing import Any
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import GenerationError
-from slmsearch.evaluate.ground import make_system
-from slmsearch.evaluate.systems import System, make_planner
+from slmsearch.evaluate.environments import Environment, make_planner
+from slmsearch.evaluate.indexed_corpus import make_environment
 from slmsearch.generate.openai_sampler import OpenAISampler
 from slmsearch.generate.sampler import Sampling
 from slmsearch.searcher.episode import Episode
@@ -60,11 +60,11 @@ def ask(
         planner = config.planner.model_copy(update={"max_plan_tokens": max_tokens})
         searcher = config.searcher.model_copy(update={"max_turn_tokens": max_tokens})
         config = config.model_copy(update={"planner": planner, "searcher": searcher})
-    system: System = make_planner(config) if config.system == "planner" else make_system(config)[0]
+    environment: Environment = make_planner(config) if config.environment == "planner" else make_environment(config)[0]
     asked = [Question(f"q{i}", text, "") for i, text in enumerate(questions)]
     sampler = OpenAISampler(model, base_url, api_key, config.searcher.tool_role, template_kwargs=config.policy.chat_template_kwargs)
-    sampling = Sampling(temperature, config.evaluate.seed, system.limits.max_turn_tokens)
-    episodes = system.complete(asked, system.play(asked, sampler, sampling))
+    sampling = Sampling(temperature, config.evaluate.seed, environment.limits.max_turn_tokens)
+    episodes = environment.complete(asked, environment.play(asked, sampler, sampling))
     broken = next((episode.failure for episode in episodes if episode.failure), "")
     if broken:
         raise GenerationError(f"{broken}; check --base-url and --model")

@@ -7,10 +7,10 @@ from pathlib import Path
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import ConfigError
+from slmsearch.evaluate.environments import PlannerEnvironment, make_planner
 from slmsearch.evaluate.policies import PLAN_IS_QUESTION, PLANS_SHUFFLED, WORKER_ALONE, PolicySpec
-from slmsearch.evaluate.run import Progress, evaluate_system
+from slmsearch.evaluate.run import Progress, evaluate_environment
 from slmsearch.evaluate.store import Evaluation, load_evaluation
-from slmsearch.evaluate.systems import PlannerSystem, make_planner
 from slmsearch.generate.sampler import Sampler
 from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.planner.model_worker import ModelWorker
@@ -38,25 +38,25 @@ def evaluate_plans(
     Raises:
         ModelError, EvaluationError: as for `evaluate_policy`.
     """
-    system = make_planner(config)
-    sampler = _make_sampler(spec, system, config)
+    environment = make_planner(config)
+    sampler = _make_sampler(spec, environment, config)
     if sampler is None:
         sampler = make_control(spec, questions, config, evals_dir)
-    return evaluate_system(questions, system, sampler, spec, config, progress, total)
+    return evaluate_environment(questions, environment, sampler, spec, config, progress, total)
 
 
-def _make_sampler(spec: PolicySpec, system: PlannerSystem, config: RunConfig) -> Sampler | None:
+def _make_sampler(spec: PolicySpec, environment: PlannerEnvironment, config: RunConfig) -> Sampler | None:
     """Load the policy, if there is one, and seat the worker where it shares the policy's weights."""
     policy = spec.policy
-    if isinstance(system.worker, ModelWorker):
-        from slmsearch.generate.load import make_seats
+    if isinstance(environment.worker, ModelWorker):
+        from slmsearch.generate.load import load_with_base
 
         if policy is not None and policy.base_url:
             raise ConfigError("planner.worker.kind base needs the policy's model here: choose another worker for a served policy")
         # A control writes without a model, but its worker is still the configured one's base.
-        seat = policy or config.policy.model_copy(update={"adapter": None})
-        sampler, borrow = make_seats(seat, config.searcher.tool_role)
-        system.worker.serve_from(borrow)
+        shared = policy or config.policy.model_copy(update={"adapter": None})
+        sampler, open_base = load_with_base(shared, config.searcher.tool_role)
+        environment.worker.sample_with(open_base)
         return sampler if policy is not None else None
     if policy is None:
         return None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from slmsearch.config import RunConfig
 from slmsearch.corpus.store import load_questions
-from slmsearch.evaluate.ground import Ground, open_ground
+from slmsearch.evaluate.indexed_corpus import IndexedCorpus, open_indexed_corpus
 from slmsearch.evaluate.plan_policies import evaluate_plans
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import Progress, eval_sources, evaluate_policy, select_questions
@@ -44,7 +44,7 @@ def play_evaluation(
     evals_dir, corpora_dir = data_dir / "evals", data_dir / "corpora"
     questions = select_questions(load_questions(corpora_dir, digest), config.evaluate)
     part, total = (questions, None) if shard is None else (shard.take(questions), len(questions))
-    if config.system == "planner":
+    if config.environment == "planner":
         played = evaluate_plans(part, spec, config, evals_dir, progress, total)
     else:
         toolbox = _open(corpora_dir, digest, data_dir / "index", index_key, config).toolbox
@@ -57,6 +57,6 @@ def play_evaluation(
 
 
 @lru_cache(maxsize=1)
-def _open(corpora_dir: Path, digest: str, index_dir: Path, index_key: str, config: RunConfig) -> Ground:
+def _open(corpora_dir: Path, digest: str, index_dir: Path, index_key: str, config: RunConfig) -> IndexedCorpus:
     """Open corpus and index for playing; kept, because many policies are played over the same."""
-    return open_ground(corpora_dir, digest, index_dir, index_key, config)
+    return open_indexed_corpus(corpora_dir, digest, index_dir, index_key, config)

@@ -10,7 +10,7 @@ from typing import Any
 
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import EvaluationError
-from slmsearch.evaluate.breakage import find_breakage
+from slmsearch.evaluate.failure_modes import find_failure_mode
 from slmsearch.judge import Verdict
 from slmsearch.judge.exact import exact_match, f1, is_abstention
 from slmsearch.searcher.episode import Episode, StopReason
@@ -52,8 +52,8 @@ class EpisodeRow:
     completion_tokens: int
     """Tokens after the prompt, tool results included; for policies that give no ids, those written."""
     seconds: float
-    breakage: str
-    """Where a wrong episode broke (`Breakage`); empty for right and failed ones."""
+    failure_mode: str
+    """Where a wrong episode broke (`FailureMode`); empty for right and failed ones."""
     failure: str
     """`boundary: message` of a failed row; empty otherwise."""
     measured: dict[str, float] = field(default_factory=dict)
@@ -106,7 +106,7 @@ def make_row(question: Question, episode: Episode, verdict: Verdict, reward: Rew
         sampled_tokens=episode.sampled_tokens,
         completion_tokens=max(len(episode.completion_ids), episode.sampled_tokens),
         seconds=episode.seconds,
-        breakage="" if failed or correct else find_breakage(question, episode).value,
+        failure_mode="" if failed or correct else find_failure_mode(question, episode).value,
         failure=(failure or "unknown: no cause given") if failed else "",
         told_turns=episode.num_told,
     )

@@ -12,11 +12,11 @@ from typing import Any
 from slmsearch.config import EvaluateConfig, JudgeConfig, RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import CorpusError, EvaluationError
+from slmsearch.evaluate.environments import Environment, SearcherEnvironment, planner_sources
 from slmsearch.evaluate.metrics import summarise, summarise_slices
 from slmsearch.evaluate.policies import PolicySpec, describe_policy, make_policy_sampler
 from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.store import Evaluation
-from slmsearch.evaluate.systems import SearcherSystem, System, planner_sources
 from slmsearch.generate.sampler import Sampler, Sampling
 from slmsearch.judge import make_judge
 from slmsearch.keys import content_key
@@ -54,7 +54,7 @@ def select_questions(questions: dict[str, list[Question]], config: EvaluateConfi
 
 def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec, config: RunConfig) -> dict[str, Any]:
     """Collect everything that decides what an evaluation comes to, except the machine."""
-    if config.system == "planner":
+    if config.environment == "planner":
         return {
             "version": EVALUATION_VERSION,
             "questions": content_key(questions=[asdict(question) for question in questions]),
@@ -109,13 +109,13 @@ def evaluate_policy(
             that is certain, so that a service that is down costs one batch and its result is never stored.
     """
     sampler = make_policy_sampler(spec, toolbox, config)
-    system = SearcherSystem(toolbox, make_judge(config.judge, config.paths.data_dir), config)
-    return evaluate_system(questions, system, sampler, spec, config, progress, total)
+    environment = SearcherEnvironment(toolbox, make_judge(config.judge, config.paths.data_dir), config)
+    return evaluate_environment(questions, environment, sampler, spec, config, progress, total)
 
 
-def evaluate_system(
+def evaluate_environment(
     questions: Sequence[Question],
-    system: System,
+    environment: Environment,
     sampler: Sampler,
     spec: PolicySpec,
     config: RunConfig,
@@ -139,17 +139,17 @@ def evaluate_system(
     started = time.perf_counter()
     if spec.policy is None:
         # Policies without a model count bytes, not tokens: a limit made for tokens would cut them off in mid-read.
-        system = system.without_token_limits()
-    sampling = Sampling(temperature=0.0, seed=config.evaluate.seed, max_new_tokens=system.limits.max_turn_tokens)
+        environment = environment.without_token_limits()
+    sampling = Sampling(temperature=0.0, seed=config.evaluate.seed, max_new_tokens=environment.limits.max_turn_tokens)
     episodes: list[Episode] = []
     rows: list[EpisodeRow] = []
     for start in range(0, len(questions), config.evaluate.batch_size):
         batch = questions[start : start + config.evaluate.batch_size]
-        played = system.complete(batch, system.play(batch, sampler, sampling))
+        played = environment.complete(batch, environment.play(batch, sampler, sampling))
         if spec.policy is None:
             played = [_without_tokens(episode) for episode in played]
         episodes += played
-        rows += system.grade(batch, played)
+        rows += environment.grade(batch, played)
         check_failures(rows, total or len(questions), config.decision.max_failed_frac)
         if progress is not None:
             progress(len(rows), len(questions))

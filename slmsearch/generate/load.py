@@ -30,7 +30,7 @@ def make_sampler(policy: PolicyConfig, tool_role: str = "tool") -> Sampler:
     return TorchSampler(model.eval(), tokenizer, tool_role)
 
 
-def make_seats(policy: PolicyConfig, tool_role: str = "tool") -> tuple[Sampler, Callable[[], AbstractContextManager[Sampler]]]:
+def load_with_base(policy: PolicyConfig, tool_role: str = "tool") -> tuple[Sampler, Callable[[], AbstractContextManager[Sampler]]]:
     """Load a policy once for two seats: a sampler of it, and what lends a sampler of its base with the adapter off.
 
     Raises:
@@ -42,11 +42,11 @@ def make_seats(policy: PolicyConfig, tool_role: str = "tool") -> tuple[Sampler, 
     model.eval()
 
     @contextmanager
-    def borrow() -> Iterator[Sampler]:
+    def open_base() -> Iterator[Sampler]:
         with model.disable_adapter() if policy.adapter else nullcontext():
             yield TorchSampler(model, tokenizer, tool_role)
 
-    return TorchSampler(model, tokenizer, tool_role), borrow
+    return TorchSampler(model, tokenizer, tool_role), open_base
 
 
 def load_model(policy: PolicyConfig, keep_adapter: bool = False) -> tuple[Any, Any]:

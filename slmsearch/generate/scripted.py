@@ -61,17 +61,17 @@ def random_turn(question: str, results: list[str], seed: int) -> str:
     chance = random.Random(f"{seed}\n{question}\n{len(results)}")
     words = question.split() or [UNKNOWN_ANSWER]
     shown = re.findall(r"^([^\s:]+(?::\S+)?): ", results[-1], re.MULTILINE) if results else []
-    moves = [lambda: _random_search(words, chance)] * (1 if results else 8)
+    events = [lambda: _random_search(words, chance)] * (1 if results else 8)
     if shown:
         target = chance.choice(shown)
         tool = "read_section" if ":" in target else "view_sections"
-        moves += [lambda: render_call(ToolCall(tool, target))] * 4
+        events += [lambda: render_call(ToolCall(tool, target))] * 4
     read = results[-1].split() if results and not shown else []
     if read:
         start = chance.randrange(len(read))
-        moves += [lambda: render_answer(" ".join(read[start : start + chance.choice((1, 2))]).strip(".,"))] * 6
-    moves.append(lambda: render_answer(UNKNOWN_ANSWER))
-    return chance.choice(moves)()
+        events += [lambda: render_answer(" ".join(read[start : start + chance.choice((1, 2))]).strip(".,"))] * 6
+    events.append(lambda: render_answer(UNKNOWN_ANSWER))
+    return chance.choice(events)()
 
 
 def _random_search(words: list[str], chance: random.Random) -> str:

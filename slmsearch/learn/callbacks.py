@@ -13,13 +13,13 @@ from transformers import TrainerCallback
 
 from slmsearch.config import TrainConfig
 from slmsearch.errors import TrainingError
+from slmsearch.learn.best_weights import BestWeights
 from slmsearch.learn.checkpoints import prune_checkpoints, seal_checkpoint
 from slmsearch.learn.held_out import ALONE
-from slmsearch.learn.keeper import Keeper
 from slmsearch.learn.monitor import CollapseMonitor, Suspicion
+from slmsearch.learn.phase_timer import UPDATE, PhaseTimer
 from slmsearch.learn.reports import NOT_A_NUMBER, Collapse, StepReport, make_report
 from slmsearch.learn.rollout_bridge import RolloutBridge
-from slmsearch.learn.spent import UPDATE, Spent
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class StepCallback(TrainerCallback):
         on_step: Callable[[StepReport], None],
         should_stop: Callable[[], bool],
         config: TrainConfig,
-        spent: Spent,
+        timer: PhaseTimer,
     ) -> None:
         """Set what is called.
 
@@ -51,15 +51,15 @@ class StepCallback(TrainerCallback):
             on_step: takes each report, on the main process only.
             should_stop: asked after every step, on every process; True saves a checkpoint and ends training.
             config: what is a step, how many checkpoints are kept, what follows a collapse.
-            spent: counts the time.
+            timer: counts the time.
         """
         self._bridge, self._on_step, self._should_stop = bridge, on_step, should_stop
         self._config, self._monitor = config, CollapseMonitor(config.questions_per_step)
-        self._spent, self._started = spent, 0.0
-        self.keeper: Keeper | None = None
+        self._timer, self._started = timer, 0.0
+        self.best_weights: BestWeights | None = None
         """Holds the best weights; set once there is a model."""
 
-    def watch(self, keeper: Keeper, past: list[StepReport], checkpoint: Path | None) -> None:
+    def watch(self, best_weights: BestWeights, past: list[StepReport], checkpoint: Path | None) -> None:
         """Begin to watch a run, or go on where a killed one stood.
 
         Args:
@@ -67,11 +67,11 @@ class StepCallback(TrainerCallback):
             past: reports of the steps that count.
             checkpoint: checkpoint that training goes on from.
         """
-        self.keeper = keeper
+        self.best_weights = best_weights
         if checkpoint is None:
-            keeper.consider(0)
+            best_weights.consider(0)
             return
-        keeper.load(checkpoint)
+        best_weights.load(checkpoint)
         for report in past:
             suspicion = self._monitor.look(report.metrics)
             if report.collapse is not None:
@@ -82,11 +82,11 @@ class StepCallback(TrainerCallback):
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start the clock."""
         self._started = time.perf_counter()
-        self._spent.begin(UPDATE)
+        self._timer.begin(UPDATE)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Stop the clock; save and stop if asked to."""
-        self._spent.end()
+        self._timer.end()
         if self._should_stop():
             control.should_save = control.should_training_stop = True
 
@@ -101,17 +101,21 @@ class StepCallback(TrainerCallback):
         measured = {ours: logs[theirs] for theirs, ours in _TRL_NAMES.items() if logs.get(theirs) is not None}
         metrics = {**self._bridge.metrics, **measured, "time/step_s": time.perf_counter() - self._started}
         broken = not math.isfinite(logs["loss"]) or not math.isfinite(logs.get("grad_norm", 0.0))
-        if broken and self.keeper is None:
+        if broken and self.best_weights is None:
             what = f"loss {logs['loss']}, gradient norm {logs.get('grad_norm')}"
             raise TrainingError(f"{what} at step {state.global_step}: lower train.learning_rate")
         report = make_report(state.global_step, metrics)
-        if self.keeper is not None:
+        if self.best_weights is not None:
             report = self._watch(report, broken, args, objects)
         if state.is_world_process_zero:
             self._on_step(report)
-        if self.keeper is not None and report.collapse is not None and self.keeper.state.trips >= self._config.sentinel.max_trips:
+        if (
+            self.best_weights is not None
+            and report.collapse is not None
+            and self.best_weights.state.collapses >= self._config.monitor.max_collapses
+        ):
             raise TrainingError(
-                f"collapsed {self.keeper.state.trips} times (last: {report.collapse.rule} at step {report.step}); "
+                f"collapsed {self.best_weights.state.collapses} times (last: {report.collapse.rule} at step {report.step}); "
                 f"the best weights are those of step {report.collapse.returned_to}: lower train.learning_rate"
             )
 
@@ -120,7 +124,7 @@ class StepCallback(TrainerCallback):
 
         The main process suspects for all, so that all score or none does; what they then see is the same.
         """
-        assert self.keeper is not None
+        assert self.best_weights is not None
         suspicion, broken = from_main((self._monitor.look(report.metrics), broken))
         if broken:
             return self._restore(report, Suspicion(NOT_A_NUMBER, 0.0, 0.0), objects)
@@ -128,7 +132,7 @@ class StepCallback(TrainerCallback):
             return self._restore(report, suspicion, objects)
         if suspicion is None and report.step % args.save_steps:
             return report
-        fall = self.keeper.consider(report.step, suspicion.confirm if suspicion else ALONE)
+        fall = self.best_weights.consider(report.step, suspicion.confirm if suspicion else ALONE)
         if fall is not None:
             return self._restore(report, suspicion or Suspicion("held-out reward", fall.value, fall.limit), objects)
         if suspicion is not None:
@@ -138,18 +142,18 @@ class StepCallback(TrainerCallback):
 
     def _restore(self, report: StepReport, suspicion: Suspicion, objects: dict[str, Any]) -> StepReport:
         """Restore the best weights and lower the learning rate; return the report that says so."""
-        assert self.keeper is not None
-        factor = self._config.sentinel.lr_factor
+        assert self.best_weights is not None
+        factor = self._config.monitor.lr_factor
         self._monitor.restart()
-        self.keeper.put_back()
-        self.keeper.state.trips += 1
+        self.best_weights.restore()
+        self.best_weights.state.collapses += 1
         for group in objects["optimizer"].param_groups:
             group["lr"] *= factor
         scheduler = objects["lr_scheduler"]
         scheduler.base_lrs = [rate * factor for rate in scheduler.base_lrs]
         objects["optimizer"].state.clear()  # moments of gradients that led astray
         rate = objects["optimizer"].param_groups[0]["lr"]
-        collapse = Collapse(suspicion.rule, suspicion.value, suspicion.limit, self.keeper.state.best_step, rate)
+        collapse = Collapse(suspicion.rule, suspicion.value, suspicion.limit, self.best_weights.state.best_step, rate)
         logger.warning("step %d: %s", report.step, collapse.describe())
         return make_report(report.step, report.metrics, collapse)
 
@@ -159,8 +163,8 @@ class StepCallback(TrainerCallback):
             torch.distributed.barrier()
         if state.is_world_process_zero:
             checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-            if self.keeper is not None:
-                self.keeper.save(checkpoint)
+            if self.best_weights is not None:
+                self.best_weights.save(checkpoint)
             seal_checkpoint(checkpoint, state.global_step)
             prune_checkpoints(Path(args.output_dir))
 

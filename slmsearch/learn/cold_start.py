@@ -84,12 +84,12 @@ def start_cold(
 
 
 def _gold_episodes(config: RunConfig, renderer: ChatRenderer, say: Callable[[str], None]) -> tuple[list[Encoded], Counter[str]]:
-    from slmsearch.evaluate.ground import make_ground
+    from slmsearch.evaluate.indexed_corpus import build_indexed_corpus
     from slmsearch.learn.asked import select_questions
 
-    ground = make_ground(config)
-    questions = select_questions(ground.questions.get(config.train.split, []), config.train.limit)
-    played, left_out = demonstrate_gold(questions, ground.toolbox)
+    indexed = build_indexed_corpus(config)
+    questions = select_questions(indexed.questions.get(config.train.split, []), config.train.limit)
+    played, left_out = demonstrate_gold(questions, indexed.toolbox)
     encoded = [encode_demonstration(demonstration, renderer, config.searcher) for _, demonstration in played]
     kept = [episode for episode in encoded if fits(episode, config.searcher)]
     left_out["too long"] = len(encoded) - len(kept)
@@ -104,12 +104,12 @@ def _gold_episodes(config: RunConfig, renderer: ChatRenderer, say: Callable[[str
 
 
 def _own_episodes(config: RunConfig, sampler: TorchSampler, say: Callable[[str], None]) -> list[Encoded]:
-    from slmsearch.evaluate.ground import make_ground
+    from slmsearch.evaluate.indexed_corpus import build_indexed_corpus
     from slmsearch.learn.asked import select_questions
 
-    ground = make_ground(config)
-    questions = select_questions(ground.questions.get(config.train.split, []), config.train.limit or config.sft.own_questions)
-    kept = sample_own(questions, ground.toolbox, make_judge(config.judge, config.paths.data_dir), config, sampler)
+    indexed = build_indexed_corpus(config)
+    questions = select_questions(indexed.questions.get(config.train.split, []), config.train.limit or config.sft.own_questions)
+    kept = sample_own(questions, indexed.toolbox, make_judge(config.judge, config.paths.data_dir), config, sampler)
     say(f"{len(kept)} right episodes on {len({episode.question_id for episode in kept})} of {len(questions)} questions")
     if not kept:
         raise TrainingError("no episode of the model's own was right: begin with `slmsearch sft --from demonstrations`")

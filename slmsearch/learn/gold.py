@@ -36,10 +36,10 @@ def demonstrate_gold(questions: Sequence[Question], toolbox: Toolbox) -> tuple[l
     """
     left_out: Counter[str] = Counter()
     found: list[tuple[Question, Demonstration]] = []
-    playable = [question for question in questions if question.section_ids and question.answer != UNKNOWN_ANSWER]
-    left_out[NO_GOLD] = len(questions) - len(playable)
-    for start in range(0, len(playable), BATCH):
-        batch = playable[start : start + BATCH]
+    sampling_mode = [question for question in questions if question.section_ids and question.answer != UNKNOWN_ANSWER]
+    left_out[NO_GOLD] = len(questions) - len(sampling_mode)
+    for start in range(0, len(sampling_mode), BATCH):
+        batch = sampling_mode[start : start + BATCH]
         searched = toolbox.serve([ToolCall(SEARCH, question.question) for question in batch])
         for question, result in zip(batch, searched, strict=True):
             try:

@@ -23,11 +23,11 @@ from trl import GRPOConfig, GRPOTrainer
 from slmsearch.config import LoraSection, RunConfig, TrainConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import ConfigError
-from slmsearch.evaluate.systems import System, limits_of
+from slmsearch.evaluate.environments import Environment, limits_of
 from slmsearch.learn.advantages import compute_advantages
-from slmsearch.learn.lending import engine_settings, vllm_takes
 from slmsearch.learn.memory import ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK
 from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward
+from slmsearch.learn.trainer_samplers import engine_settings, vllm_takes
 
 NO_ADVANTAGE = 1e-6
 """Advantages up to this size are rounding errors of a group whose rewards are all equal."""
@@ -57,11 +57,11 @@ def order_questions(num_questions: int, num_rows: int, seed: int) -> list[int]:
     return order[:num_rows]
 
 
-def make_dataset(questions: Sequence[Question], system: System, config: RunConfig) -> Dataset:
+def make_dataset(questions: Sequence[Question], environment: Environment, config: RunConfig) -> Dataset:
     """Make the data of a whole run: one row per question and step, as messages."""
     rows = num_steps(config.train, len(questions)) * config.train.questions_per_step
     order = order_questions(len(questions), rows, config.train.seed)
-    prompts = [[dict(message) for message in system.prompt(question)] for question in questions]
+    prompts = [[dict(message) for message in environment.prompt(question)] for question in questions]
     return Dataset.from_dict({"prompt": [prompts[i] for i in order]})
 
 
@@ -287,7 +287,7 @@ def make_trainer(
     model: Any,
     tokenizer: Any,
     questions: Sequence[Question],
-    system: System,
+    environment: Environment,
     bridge: RolloutBridge,
     arguments: GRPOConfig,
     config: RunConfig,
@@ -303,7 +303,7 @@ def make_trainer(
             model=model,
             reward_funcs=episode_reward,
             args=arguments,
-            train_dataset=make_dataset(questions, system, config),
+            train_dataset=make_dataset(questions, environment, config),
             processing_class=tokenizer,
             peft_config=adapter,
             rollout_func=bridge,

@@ -11,7 +11,7 @@ from typing import Any
 
 from slmsearch.config import JudgeConfig, PolicyConfig, RunConfig
 from slmsearch.config.secrets import join_secrets, split_secrets
-from slmsearch.evaluate.systems import planner_sources
+from slmsearch.evaluate.environments import planner_sources
 from slmsearch.judge.prompt import load_prompt
 from slmsearch.keys import content_key
 from slmsearch.learn.models import model_hash
@@ -81,7 +81,7 @@ def train_sources(config: RunConfig, corpus_digest: str, index_key: str) -> dict
         "policy": _policy_part(config.policy),
         "train": config.train.key_parts(exclude=_NOT_TRAINED_ON),
     }
-    if config.system == "planner":
+    if config.environment == "planner":
         return {**shared, "planner": planner_sources(config)}
     return {
         **shared,

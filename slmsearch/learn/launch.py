@@ -57,8 +57,8 @@ class TrainResult:
     """Step the last attempt went on from; 0 if it started from the beginning."""
     steps_without_signal: int
     """Steps in which every group's rewards were all equal: nothing could be learnt from them."""
-    spent: dict[str, float]
-    """Seconds of the last attempt by purpose, as `spent.py` names them."""
+    phase_seconds: dict[str, float]
+    """Seconds of the last attempt by purpose, as `phase_timer.py` names them."""
 
 
 def train(job: TrainJob, on_step: OnStep, resume: bool = True, after_step: int = 0) -> TrainResult:

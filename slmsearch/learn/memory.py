@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from slmsearch.config import RunConfig
-from slmsearch.evaluate.systems import limits_of
+from slmsearch.evaluate.environments import limits_of
 from slmsearch.learn.shape import Shape
 
 GIB = 1 << 30
@@ -188,7 +188,7 @@ class _Planner:
         """
         shape, limits = self.shape, limits_of(self.config)
         result = 0
-        if self.config.system == "searcher":
+        if self.config.environment == "searcher":
             result = min(int(self.config.searcher.max_section_chars / CHARS_PER_TOKEN), limits.max_episode_tokens)
         # Lines are as long as the longest of a batch, and what is fed to all as wide as the widest.
         columns = -(-(self.tokens + 1) // COLUMNS) * COLUMNS

@@ -13,7 +13,7 @@ from slmsearch.config import RunConfig, SftConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sources import read_rows
 from slmsearch.errors import CorpusError, TrainingError
-from slmsearch.evaluate.systems import PlannerSystem, make_planner
+from slmsearch.evaluate.environments import PlannerEnvironment, make_planner
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.sampler import Message, Sampler, Sampling
 from slmsearch.generate.torch_sampler import TorchSampler
@@ -78,10 +78,10 @@ def _plans(
         return (lambda: planned(renderer, config.sft.recipe, config.sft.seed + 100, config.planner)), 0, 0
     if source == "own":
         system = make_planner(config)
-        if hasattr(system.worker, "serve_from"):
+        if hasattr(system.worker, "sample_with"):
             from contextlib import nullcontext
 
-            system.worker.serve_from(lambda: nullcontext(sampler))
+            system.worker.sample_with(lambda: nullcontext(sampler))
         found = [encode_episode(episode, renderer.end_id) for episode in sample_own_plans(questions, system, config, sampler)]
         if not found:
             raise TrainingError("no plan of the model's own was right: begin with planner.sft.source generated")
@@ -106,12 +106,12 @@ def read_plans(config: RunConfig, renderer: ChatRenderer) -> Iterator[Encoded]:
             has = ", ".join(sorted(map(str, row)))
             raise CorpusError(f"{where}: columns {' and '.join(wanted)} must be texts; it holds {has}: name them so")
         prompt: list[Message] = [{"role": "user", "content": row[plans.prompt_column]}]
-        if isinstance(system := row.get(plans.system_column), str) and system:
+        if isinstance(system := row.get(plans.environment_column), str) and system:
             prompt.insert(0, {"role": "system", "content": system})
         yield encode_turns(prompt, [(row[plans.completion_column], "")], renderer)
 
 
-def sample_own_plans(questions: Sequence[Question], system: PlannerSystem, config: RunConfig, sampler: Sampler) -> list[Episode]:
+def sample_own_plans(questions: Sequence[Question], system: PlannerEnvironment, config: RunConfig, sampler: Sampler) -> list[Episode]:
     """Plan problems several times and keep right plans that no guard refuses and that gain, best reward first.
 
     Args:

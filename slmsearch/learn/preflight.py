@@ -16,18 +16,18 @@ from typing import Any
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import PreflightError
-from slmsearch.evaluate.systems import System
+from slmsearch.evaluate.environments import Environment
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.context import longest_prompt
 from slmsearch.generate.sampler import Sampler, Sampling
 from slmsearch.learn.checkpoints import KEPT_CHECKPOINTS
 from slmsearch.learn.memory import GIB, count_trained, measure_available, plan_memory
-from slmsearch.learn.probe import (
+from slmsearch.learn.preflight_checks import (
     Check,
+    check_environment,
     check_episodes,
     check_mask,
     check_qualified,
-    check_system,
     colour_episode,
 )
 from slmsearch.learn.rollout_bridge import to_tokens
@@ -88,9 +88,9 @@ def check_disk(config: RunConfig, shape: Shape) -> Check:
 
 def check_learning(
     questions: Sequence[Question],
-    system: System,
+    environment: Environment,
     config: RunConfig,
-    lend: Callable[[], AbstractContextManager[Sampler]],
+    open_sampler: Callable[[], AbstractContextManager[Sampler]],
     renderer: ChatRenderer,
     show: Callable[[str], None] = lambda text: None,
     paint: Callable[[str, bool], str] = lambda text, trained: text,
@@ -106,22 +106,22 @@ def check_learning(
         show: takes one episode, printed token by token.
         paint: see `colour_episode`.
     """
-    yield from check_system(system, questions, renderer)
+    yield from check_environment(environment, questions, renderer)
     yield from check_qualified(config)
     probed = min(MAX_PROBED, 2 * config.train.questions_per_step)
     chosen = questions[:: max(1, len(questions) // probed)][:probed]
     group = [question for question in chosen for _ in range(config.train.group_size)]
-    sampling = Sampling(config.train.temperature, config.train.seed, system.limits.max_turn_tokens)
+    sampling = Sampling(config.train.temperature, config.train.seed, environment.limits.max_turn_tokens)
     started = time.perf_counter()
-    with lend() as sampler:
-        episodes = play_in_batches(group, system, sampler, sampling, config.evaluate.batch_size)
-    episodes = system.complete(group, episodes)
+    with open_sampler() as sampler:
+        episodes = play_in_batches(group, environment, sampler, sampling, config.evaluate.batch_size)
+    episodes = environment.complete(group, episodes)
     seconds = time.perf_counter() - started
     layout = to_tokens(episodes, renderer.end_id)
     yield check_mask(episodes, layout["completion_ids"], layout["env_mask"], renderer)
     if longest := max(episodes, key=lambda episode: len(episode.turns), default=None):
         show(colour_episode(longest, renderer, paint))
-    rows = system.grade(group, episodes, None, [i % 7 / 7 for i in range(len(group))])
+    rows = environment.grade(group, episodes, None, [i % 7 / 7 for i in range(len(group))])
     yield from check_episodes(rows, [None if row.failed else row.reward for row in rows], config)
     per_step = seconds / len(group) * config.train.questions_per_step * config.train.group_size * UPDATE_FACTOR
     steps = config.train.steps or len(questions) * config.train.epochs / config.train.questions_per_step
@@ -129,12 +129,14 @@ def check_learning(
     yield Check("time", True, found)
 
 
-def play_in_batches(questions: Sequence[Question], system: System, sampler: Sampler, sampling: Sampling, batch_size: int) -> list[Episode]:
+def play_in_batches(
+    questions: Sequence[Question], environment: Environment, sampler: Sampler, sampling: Sampling, batch_size: int
+) -> list[Episode]:
     """Play questions, so many at a time, each with the draws that it would have if all were played together."""
     episodes: list[Episode] = []
     for first in range(0, len(questions), batch_size):
         own = replace(sampling, first_row=sampling.first_row + first)
-        episodes += system.play(questions[first : first + batch_size], sampler, own)
+        episodes += environment.play(questions[first : first + batch_size], sampler, own)
     return episodes
 
 
@@ -161,9 +163,9 @@ def preflight_here(config: RunConfig, tell: Callable[[Check], None], show: Calla
         show: takes one episode, printed token by token.
         paint: see `colour_episode`.
     """
-    from slmsearch.evaluate.ground import make_system
-    from slmsearch.evaluate.systems import PlannerSystem
-    from slmsearch.generate.load import load_tokenizer, make_seats
+    from slmsearch.evaluate.environments import PlannerEnvironment
+    from slmsearch.evaluate.indexed_corpus import make_environment
+    from slmsearch.generate.load import load_tokenizer, load_with_base
     from slmsearch.learn.asked import select_questions
 
     checks: list[Check] = []
@@ -176,15 +178,15 @@ def preflight_here(config: RunConfig, tell: Callable[[Check], None], show: Calla
                 return False
         return True
 
-    system, found = make_system(config)
+    environment, found = make_environment(config)
     questions = select_questions(found.get(config.train.split, []), config.train.limit)
     asked = [*questions, *found.get("validation", [])]
-    opening = longest_prompt(map(system.prompt, asked), ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role))
+    opening = longest_prompt(map(environment.prompt, asked), ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role))
     if not told(check_resources(config, opening)):
         return checks
-    sampler, borrow = make_seats(config.policy, config.searcher.tool_role)
-    if isinstance(system, PlannerSystem) and isinstance(system.worker, ModelWorker):
-        system.worker.serve_from(borrow)
+    sampler, open_base = load_with_base(config.policy, config.searcher.tool_role)
+    if isinstance(environment, PlannerEnvironment) and isinstance(environment.worker, ModelWorker):
+        environment.worker.sample_with(open_base)
     renderer = sampler.renderer  # type: ignore[attr-defined]
-    told(check_learning(questions, system, config, lambda: nullcontext(sampler), renderer, show, paint))
+    told(check_learning(questions, environment, config, lambda: nullcontext(sampler), renderer, show, paint))
     return checks

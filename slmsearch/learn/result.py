@@ -19,7 +19,7 @@ def write_sources(job: TrainJob) -> None:
     write_json(job.directory / SOURCES, train_sources(job.config, job.corpus_digest, job.index_key))
 
 
-def write_manifest(job: TrainJob, steps: int, seconds: float, resumed_from: int, spent: dict[str, float]) -> None:
+def write_manifest(job: TrainJob, steps: int, seconds: float, resumed_from: int, phase_seconds: dict[str, float]) -> None:
     """Write what says that training is done, and of what."""
     adapter = job.directory / ADAPTER
     facts = {
@@ -27,7 +27,7 @@ def write_manifest(job: TrainJob, steps: int, seconds: float, resumed_from: int,
         "adapter_files": {path.name: file_hash(path) for path in sorted(adapter.iterdir()) if path.is_file()},
         "steps": steps,
         "seconds": round(seconds, 1),
-        "spent": spent,
+        "spent": phase_seconds,
         "resumed_from": resumed_from,
         "train_key": job.train_key,
         "corpus_digest": job.corpus_digest,

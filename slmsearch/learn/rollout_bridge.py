@@ -21,16 +21,16 @@ from accelerate.utils import gather_object
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import TrainingError
+from slmsearch.evaluate.environments import Environment
 from slmsearch.evaluate.grade import judge_episodes
 from slmsearch.evaluate.metrics import summarise
 from slmsearch.evaluate.rows import EpisodeRow
-from slmsearch.evaluate.systems import System
 from slmsearch.generate.sampler import Sampling
 from slmsearch.judge import EagerJudge, Verdict
 from slmsearch.learn.held_out import Scores
-from slmsearch.learn.lending import Lend
-from slmsearch.learn.probe import MAX_FAILED_FRAC
-from slmsearch.learn.spent import HELD_OUT, JUDGING, SAMPLING, Spent
+from slmsearch.learn.phase_timer import HELD_OUT, JUDGING, SAMPLING, PhaseTimer
+from slmsearch.learn.preflight_checks import MAX_FAILED_FRAC
+from slmsearch.learn.trainer_samplers import OpenSampler
 from slmsearch.searcher.episode import Episode, StopReason, ToolCall
 from slmsearch.searcher.tools import SEARCH
 
@@ -41,11 +41,11 @@ class RolloutBridge:
     def __init__(
         self,
         questions: Sequence[Question],
-        system: System,
+        environment: Environment,
         config: RunConfig,
-        lend: Lend,
+        open_sampler: OpenSampler,
         end_id: int,
-        spent: Spent,
+        timer: PhaseTimer,
     ) -> None:
         """Bind what an episode needs.
 
@@ -55,13 +55,13 @@ class RolloutBridge:
             config: seed, tolerated failures.
             lend: lends a sampler that samples from the weights being trained; called once per batch.
             end_id: token that stands in for an episode that failed.
-            spent: counts the time.
+            timer: counts the time.
         """
         self._questions = {question.question: question for question in questions}
         if len(self._questions) != len(questions):
             raise ValueError("two questions have the same text")
-        self._system, self._config = system, config
-        self._lend, self._end_id, self._spent = lend, end_id, spent
+        self._environment_, self._config = environment, config
+        self._open_sampler, self._end_id, self._timer = open_sampler, end_id, timer
         self.metrics: dict[str, float] = {}
         """Of the last batch, over all processes, under the project's names."""
         self.rewards: list[float | None] = []
@@ -83,7 +83,7 @@ class RolloutBridge:
         Raises:
             TrainingError: more than `MAX_FAILED_FRAC` of the episodes failed.
         """
-        with self._spent.on(SAMPLING):
+        with self._timer.on(SAMPLING):
             return self._sample([self._questions[prompt[-1]["content"]] for prompt in prompts], trainer)
 
     def _sample(self, questions: Sequence[Question], trainer: Any) -> dict[str, Any]:
@@ -93,32 +93,32 @@ class RolloutBridge:
             temperature=trainer.temperature,
             seed=seed,
             first_row=first_row,
-            max_new_tokens=self._system.limits.max_turn_tokens,
+            max_new_tokens=self._environment_.limits.max_turn_tokens,
         )
         started = time.perf_counter()
-        with self._lend(trainer) as sampler:
-            episodes = self._system.play(questions, sampler, sampling)
-        episodes = self._system.complete(questions, episodes)
+        with self._open_sampler(trainer) as sampler:
+            episodes = self._environment_.play(questions, sampler, sampling)
+        episodes = self._environment_.complete(questions, episodes)
         seconds = {"time/rollout_s": time.perf_counter() - started}
         self.episodes = episodes
         verdicts = self._judged(questions, episodes, seconds)
         chance = random.Random(f"rewards {seed} {first_row}")
-        rows = self._system.grade(questions, episodes, verdicts, [chance.random() for _ in episodes])
+        rows = self._environment_.grade(questions, episodes, verdicts, [chance.random() for _ in episodes])
         self.rows = rows
         self.rewards = [None if row.failed else row.reward for row in rows]
         self._summarise(gather_object(rows), gather_object(self.rewards), trainer.num_generations)
-        self.metrics |= {"policy/entropy": mean_surprise(episodes), **seconds, **summarise_habits(rows, episodes)}
+        self.metrics |= {"policy/entropy": mean_negative_logprob(episodes), **seconds, **summarise_behaviour(rows, episodes)}
         tokens = to_tokens(episodes, self._end_id, {StopReason.MAX_TOKENS} if self._config.train.mask_truncated else ())
         self.sampled_mask = tokens.pop("sampled_mask")
         return {**tokens, "episode_reward": self.rewards}
 
     def _judged(self, questions: Sequence[Question], episodes: Sequence[Episode], seconds: dict[str, float]) -> list[Verdict]:
         """Collect the verdicts; a judge that takes time is timed, and leaves the device to the update."""
-        judge = self._system.judge
+        judge = self._environment_.judge
         if not isinstance(judge, EagerJudge):
             return judge_episodes(questions, episodes, judge)
         started = time.perf_counter()
-        with self._spent.on(JUDGING):
+        with self._timer.on(JUDGING):
             verdicts = judge_episodes(questions, episodes, judge)
             judge.release()
         seconds["time/judge_wait_s"] = time.perf_counter() - started
@@ -132,17 +132,17 @@ class RolloutBridge:
         Returns:
             The reward of each question, in order and the same in every process; None where a service broke.
         """
-        sampling = Sampling(temperature=0.0, seed=0, max_new_tokens=self._system.limits.max_turn_tokens)
+        sampling = Sampling(temperature=0.0, seed=0, max_new_tokens=self._environment_.limits.max_turn_tokens)
         first, processes = trainer.accelerator.process_index, trainer.accelerator.num_processes
-        own, size, system = questions[first::processes], self._config.evaluate.batch_size, self._system.as_task()
+        own, size, environment = questions[first::processes], self._config.evaluate.batch_size, self._environment_.as_task()
         batches = [own[start : start + size] for start in range(0, len(own), size)]
-        with self._spent.on(HELD_OUT):
-            with self._lend(trainer) as sampler:
-                played = [self._system.play(batch, sampler, sampling) for batch in batches]
+        with self._timer.on(HELD_OUT):
+            with self._open_sampler(trainer) as sampler:
+                played = [self._environment_.play(batch, sampler, sampling) for batch in batches]
             pairs = list(zip(batches, played, strict=True))
-            rows = [row for batch, episodes in pairs for row in system.grade(batch, system.complete(batch, episodes))]
-            if isinstance(system.judge, EagerJudge):
-                system.judge.release()
+            rows = [row for batch, episodes in pairs for row in environment.grade(batch, environment.complete(batch, episodes))]
+            if isinstance(environment.judge, EagerJudge):
+                environment.judge.release()
             shares = gather_object([[None if row.failed else row.reward for row in rows]])
         trainer._last_loaded_step = -1  # other weights may be restored before the next step: vLLM is to take them anew
         scores: Scores = [None] * len(questions)
@@ -191,7 +191,7 @@ def to_tokens(episodes: Sequence[Episode], end_id: int, left_out: Collection[Sto
     }
 
 
-def mean_surprise(episodes: Sequence[Episode]) -> float:
+def mean_negative_logprob(episodes: Sequence[Episode]) -> float:
     """Estimate the policy's entropy (nats): mean of -log p over all tokens sampled, in all processes.
 
     TRL measures it where it computes log-probabilities, which here leaves out every group without advantage.
@@ -205,18 +205,18 @@ PLAYED, SINGLE = "played", "single call"
 """What is counted beside each call: episodes, and those with exactly one call."""
 
 
-def summarise_habits(rows: Sequence[EpisodeRow], episodes: Sequence[Episode]) -> dict[str, float]:
+def summarise_behaviour(rows: Sequence[EpisodeRow], episodes: Sequence[Episode]) -> dict[str, float]:
     """Measure what changes before the reward does, over all processes: likelihood of right and wrong episodes, searches, calls, answers.
 
     A mean over nothing is left out.
     """
     sums = {name: [0.0, 0.0] for name in ("policy/logprob_right", "policy/logprob_wrong", "episode/searches", "answer/words")}
-    habits = Counter[str | ToolCall]()
+    behaviour = Counter[str | ToolCall]()
     for row, episode in zip(rows, episodes, strict=True):
         if row.failed:
             continue
-        habits.update({PLAYED, *episode.calls})
-        habits[SINGLE] += row.tool_calls == 1
+        behaviour.update({PLAYED, *episode.calls})
+        behaviour[SINGLE] += row.tool_calls == 1
         logprobs = [value for turn in episode.turns for value in turn.sampled_logprobs]
         likelihood = sums["policy/logprob_right" if row.correct else "policy/logprob_wrong"]
         likelihood[0] += fsum(logprobs)
@@ -227,13 +227,13 @@ def summarise_habits(rows: Sequence[EpisodeRow], episodes: Sequence[Episode]) ->
         if episode.answer is not None:
             sums["answer/words"][0] += len(episode.answer.split())
             sums["answer/words"][1] += 1
-    everywhere = gather_object([(sums, habits)])
+    everywhere = gather_object([(sums, behaviour)])
     totals = {name: [fsum(part[name][k] for part, _ in everywhere) for k in (0, 1)] for name in sums}
     means = {name: total / count for name, (total, count) in totals.items() if count}
-    habits = sum((part for _, part in everywhere), Counter())
-    if played := habits[PLAYED]:
-        common = max((count for call, count in habits.items() if isinstance(call, ToolCall)), default=0)
-        means |= {"episode/single_call_frac": habits[SINGLE] / played, "episode/common_call_frac": common / played}
+    behaviour = sum((part for _, part in everywhere), Counter())
+    if played := behaviour[PLAYED]:
+        common = max((count for call, count in behaviour.items() if isinstance(call, ToolCall)), default=0)
+        means |= {"episode/single_call_frac": behaviour[SINGLE] / played, "episode/common_call_frac": common / played}
     return means
 
 

@@ -21,27 +21,27 @@ from peft import PeftModel
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import ConfigError, TrainingError
-from slmsearch.evaluate.ground import open_system
-from slmsearch.evaluate.systems import PlannerSystem, SearcherSystem, System
+from slmsearch.evaluate.environments import Environment, PlannerEnvironment, SearcherEnvironment
+from slmsearch.evaluate.indexed_corpus import open_environment
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.context import longest_prompt, require_context
 from slmsearch.generate.load import load_adapter, load_model, load_tokenizer
 from slmsearch.judge import make_judge
 from slmsearch.judge.qualify import require_qualified
 from slmsearch.learn.asked import select_questions
+from slmsearch.learn.best_weights import BestWeights
 from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.checkpoints import checkpoint_step, write_json
 from slmsearch.learn.examples import EXAMPLES, append_examples
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, JUDGE, PREFLIGHT, STEPS, STOP
 from slmsearch.learn.grpo import make_arguments, make_trainer, num_steps
 from slmsearch.learn.job import TrainJob
-from slmsearch.learn.keeper import Keeper
-from slmsearch.learn.lending import lend_base, lend_torch, lend_vllm
+from slmsearch.learn.phase_timer import PREFLIGHT_PHASE, PhaseTimer
 from slmsearch.learn.preflight import check_learning, check_resources, require
 from slmsearch.learn.reports import StepReport, append_report, read_reports
 from slmsearch.learn.result import write_manifest
 from slmsearch.learn.rollout_bridge import RolloutBridge
-from slmsearch.learn.spent import PROBE, Spent
+from slmsearch.learn.trainer_samplers import open_base_sampler, open_torch_sampler, open_vllm_sampler
 from slmsearch.models.known import split_commit
 from slmsearch.planner.model_worker import ModelWorker
 from slmsearch.searcher.tools import Toolbox
@@ -62,21 +62,29 @@ def run_job(job: TrainJob, checkpoint: Path | None = None) -> None:
     """
     if job.config.train.cpu_threads:
         torch.set_num_threads(job.config.train.cpu_threads)
-    system, questions = open_system(job.corpora_dir, job.corpus_digest, job.index_dir, job.index_key, job.config)
-    train_system(system, questions.get(job.config.train.split, []), job, checkpoint, questions.get("validation", []))
+    environment, questions = open_environment(job.corpora_dir, job.corpus_digest, job.index_dir, job.index_key, job.config)
+    train_environment(environment, questions.get(job.config.train.split, []), job, checkpoint, questions.get("validation", []))
 
 
 def train_through(
     toolbox: Toolbox, questions: Sequence[Question], job: TrainJob, checkpoint: Path | None = None, held_out: Sequence[Question] = ()
 ) -> None:
-    """Train a searcher on questions with the given tools; see `train_system`."""
-    train_system(
-        SearcherSystem(toolbox, make_judge(job.config.judge, job.config.paths.data_dir), job.config), questions, job, checkpoint, held_out
+    """Train a searcher on questions with the given tools; see `train_environment`."""
+    train_environment(
+        SearcherEnvironment(toolbox, make_judge(job.config.judge, job.config.paths.data_dir), job.config),
+        questions,
+        job,
+        checkpoint,
+        held_out,
     )
 
 
-def train_system(
-    system: System, questions: Sequence[Question], job: TrainJob, checkpoint: Path | None = None, held_out: Sequence[Question] = ()
+def train_environment(
+    environment: Environment,
+    questions: Sequence[Question],
+    job: TrainJob,
+    checkpoint: Path | None = None,
+    held_out: Sequence[Question] = (),
 ) -> None:
     """Train a system on questions; see `run_job`.
 
@@ -90,12 +98,12 @@ def train_system(
     started, config = time.monotonic(), job.config
     judge_state = require_qualified(config.judge, config.paths.data_dir)
     begun = job.directory / JOB
-    spent = Spent(begun.stat().st_mtime if begun.exists() else None)
+    timer = PhaseTimer(begun.stat().st_mtime if begun.exists() else None)
     pass_on = require if config.train.preflight == "require" else list
     earlier = sum(report.metrics.get("time/step_s", 0.0) for report in read_reports(job.directory / STEPS))
     questions = select_questions(questions, config.train.limit)
     renderer = ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role)
-    opening = longest_prompt((system.prompt(question) for question in [*questions, *held_out]), renderer)
+    opening = longest_prompt((environment.prompt(question) for question in [*questions, *held_out]), renderer)
     checks = [] if checkpoint else pass_on(check_resources(config, opening))
     max_steps = num_steps(config.train, len(questions))
     use_cpu = config.policy.device == "cpu" or not torch.cuda.is_available()
@@ -103,15 +111,15 @@ def train_system(
     if arguments.world_size != config.train.num_processes:  # each would take its share of the episodes, and nobody the rest
         raise ConfigError(f"{arguments.world_size} training processes instead of {config.train.num_processes}: mend accelerate launch")
     model, tokenizer = load_trainable(config)
-    whole = arguments.vllm_max_model_length = opening + system.limits.max_episode_tokens
+    whole = arguments.vllm_max_model_length = opening + environment.limits.max_episode_tokens
     require_context(model, whole, "the longest prompt with a whole episode", "lower searcher.max_episode_tokens (planner.max_plan_tokens)")
 
-    lend = (lend_torch if config.train.vllm.mode == "off" else lend_vllm)(tokenizer, config.searcher.tool_role)
-    bridge = RolloutBridge(questions, system, config, lend, tokenizer.eos_token_id, spent)
+    open_sampler = (open_torch_sampler if config.train.vllm.mode == "off" else open_vllm_sampler)(tokenizer, config.searcher.tool_role)
+    bridge = RolloutBridge(questions, environment, config, open_sampler, tokenizer.eos_token_id, timer)
 
     def on_step(report: StepReport) -> None:
         append_report(job.directory / STEPS, report)
-        if isinstance(system, PlannerSystem):
+        if isinstance(environment, PlannerEnvironment):
             append_examples(job.directory / EXAMPLES, report.step, bridge.rows, bridge.episodes)
 
     callback = StepCallback(
@@ -119,39 +127,39 @@ def train_system(
         on_step=on_step,
         should_stop=agree_on((job.directory / STOP).exists),
         config=config.train,
-        spent=spent,
+        timer=timer,
     )
-    trainer = make_trainer(model, tokenizer, questions, system, bridge, arguments, config, callback)
-    seat_worker(system, tokenizer, trainer)
+    trainer = make_trainer(model, tokenizer, questions, environment, bridge, arguments, config, callback)
+    bind_worker(environment, tokenizer, trainer)
     if judge_state is not None and trainer.is_world_process_zero():
         write_json(job.directory / JUDGE, asdict(judge_state))
     if not checkpoint and trainer.is_world_process_zero():
-        with spent.on(PROBE):
-            checks += pass_on(check_learning(questions, system, config, lambda: lend(trainer), renderer))
+        with timer.on(PREFLIGHT_PHASE):
+            checks += pass_on(check_learning(questions, environment, config, lambda: open_sampler(trainer), renderer))
         write_json(job.directory / PREFLIGHT, [asdict(check) for check in checks])
-    if config.train.sentinel.held_out and held_out:
-        spread = held_out[:: max(1, len(held_out) // config.train.sentinel.held_out)][: config.train.sentinel.held_out]
-        keeper = Keeper(trainer.accelerator.unwrap_model(trainer.model), lambda: bridge.score(spread, trainer))
-        callback.watch(keeper, read_reports(job.directory / STEPS), checkpoint)
+    if config.train.monitor.held_out and held_out:
+        spread = held_out[:: max(1, len(held_out) // config.train.monitor.held_out)][: config.train.monitor.held_out]
+        best_weights = BestWeights(trainer.accelerator.unwrap_model(trainer.model), lambda: bridge.score(spread, trainer))
+        callback.watch(best_weights, read_reports(job.directory / STEPS), checkpoint)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if trainer.state.global_step < max_steps:
         raise TrainingError(f"stopped at step {trainer.state.global_step} of {max_steps}; run the same command to go on")
-    if callback.keeper is not None:
-        callback.keeper.consider(max_steps)
-        callback.keeper.put_back()
+    if callback.best_weights is not None:
+        callback.best_weights.consider(max_steps)
+        callback.best_weights.restore()
     if trainer.is_world_process_zero():
         save_trained(
             trainer.accelerator.unwrap_model(trainer.model), tokenizer, split_commit(config.policy.model)[0], job.directory / ADAPTER
         )
         resumed_from = checkpoint_step(checkpoint) if checkpoint else 0
-        write_manifest(job, max_steps, earlier + time.monotonic() - started, resumed_from, spent.read())
+        write_manifest(job, max_steps, earlier + time.monotonic() - started, resumed_from, timer.read())
 
 
-def seat_worker(system: System, tokenizer: Any, trainer: Any) -> None:
+def bind_worker(environment: Environment, tokenizer: Any, trainer: Any) -> None:
     """Let a planner's worker use the trained model's base, where that is the configured worker."""
-    if isinstance(system, PlannerSystem) and isinstance(system.worker, ModelWorker):
-        lend = lend_base(tokenizer, system.limits.tool_role)
-        system.worker.serve_from(lambda: lend(trainer))
+    if isinstance(environment, PlannerEnvironment) and isinstance(environment.worker, ModelWorker):
+        open_sampler = open_base_sampler(tokenizer, environment.limits.tool_role)
+        environment.worker.sample_with(lambda: open_sampler(trainer))
 
 
 def load_trainable(config: RunConfig) -> tuple[Any, Any]:

@@ -127,5 +127,5 @@ def gaps(steps: Iterable[Step]) -> list[str]:
                 found.append(f"{kind} {key} is named and is not stored here: pruned, moved, or made elsewhere")
             continue
         has = {ref.kind for ref in step.node.inputs}
-        found += [f"{kind} {key}: {text}" for mended_by, text in step.node.missing if mended_by not in has]
+        found += [f"{kind} {key}: {text}" for fixed_by, text in step.node.missing if fixed_by not in has]
     return found

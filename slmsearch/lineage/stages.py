@@ -69,7 +69,7 @@ def setting_stages(recorded: RunConfig, now: RunConfig) -> tuple[str, ...]:
 def _parts(config: RunConfig) -> dict[str, Any]:
     """Collect what the keys of each stage are made of, as far as it stands in the settings."""
     evaluated = {"split", "limit", "baselines", "policy"}
-    planner = config.system == "planner"
+    planner = config.environment == "planner"
     return {
         VALIDATE: _source(config),
         INDEX: None if planner else config.retrieval.model_dump(mode="json", exclude={"top_k": True, "embedder": {"device"}}),
@@ -85,6 +85,6 @@ def _parts(config: RunConfig) -> dict[str, Any]:
 
 def _source(config: RunConfig) -> dict[str, Any] | None:
     try:
-        return problems_parts(config.planner) if config.system == "planner" else source_parts(config.corpus)
+        return problems_parts(config.planner) if config.environment == "planner" else source_parts(config.corpus)
     except CorpusError:
         return None

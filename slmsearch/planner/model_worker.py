@@ -17,29 +17,29 @@ DEFAULT_URLS = {"ollama": "http://localhost:11434/v1", "openai": "http://localho
 class ModelWorker:
     """Solves tasks with a sampler, greedily, a batch at a time."""
 
-    def __init__(self, name: str, borrow: Callable[[], AbstractContextManager[Sampler]] | None, max_new_tokens: int) -> None:
+    def __init__(self, name: str, open_base: Callable[[], AbstractContextManager[Sampler]] | None, max_new_tokens: int) -> None:
         """Set up.
 
         Args:
             name: see `Worker.name`.
-            borrow: lends a sampler over the frozen weights for as long as its context lasts; None until `serve_from` names one.
+            borrow: lends a sampler over the frozen weights for as long as its context lasts; None until `sample_with` names one.
             max_new_tokens: tokens of one solution.
         """
         self.name = name
-        self._borrow, self._max_new_tokens = borrow, max_new_tokens
+        self._open_base, self._max_new_tokens = open_base, max_new_tokens
 
-    def serve_from(self, borrow: Callable[[], AbstractContextManager[Sampler]]) -> None:
+    def sample_with(self, open_base: Callable[[], AbstractContextManager[Sampler]]) -> None:
         """Say whose weights are used from now on."""
-        self._borrow = borrow
+        self._open_base = open_base
 
     def solve(self, tasks: Sequence[Task]) -> list[Solution]:
         """See `Worker.solve`."""
         if not tasks:
             return []
-        if self._borrow is None:
+        if self._open_base is None:
             raise ConfigError("the worker `base` needs the policy's model here: it cannot work beside a served policy")
         count = len(tasks)
-        with self._borrow() as sampler:
+        with self._open_base() as sampler:
             try:
                 prompts = sampler.open([make_worker_prompt(task) for task in tasks], Sampling(0.0, 0, self._max_new_tokens))
                 turns = sampler.sample(range(count), [None] * count, [self._max_new_tokens] * count)

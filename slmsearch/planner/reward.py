@@ -9,7 +9,7 @@ The last two are paid with a right answer only. A plan that a guard refuses is g
 from dataclasses import dataclass
 
 from slmsearch.config import PlanRewardConfig
-from slmsearch.planner.guards import Hack, find_hacks
+from slmsearch.planner.hacks import Hack, find_hacks
 from slmsearch.planner.plan import Fault, Plan, parse_plan
 from slmsearch.searcher.episode import Episode, StopReason
 from slmsearch.searcher.reward import Reward

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from slmsearch.evaluate.breakage import Breakage
+from slmsearch.evaluate.failure_modes import FailureMode
 from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.statistics import wilson_interval
 from slmsearch.searcher.episode import StopReason
@@ -137,11 +137,11 @@ def draw_stop_reasons(evaluations: Evaluations) -> Figure:
     return _draw_bars(reasons, values, "How episodes ended", "episodes, %", "{:.0f}")
 
 
-def draw_breakages(evaluations: Evaluations) -> Figure:
+def draw_failure_modes(evaluations: Evaluations) -> Figure:
     """Draw how many wrong episodes broke where, one bar a policy, the most frequent first."""
-    counts = {name: Counter(row.breakage for row in rows if row.breakage) for name, rows in evaluations.items()}
+    counts = {name: Counter(row.failure_mode for row in rows if row.failure_mode) for name, rows in evaluations.items()}
     total: Counter[str] = sum(counts.values(), Counter())
-    known = dict.fromkeys([*(breakage.value for breakage in Breakage), *sorted(total)])
+    known = dict.fromkeys([*(failure_mode.value for failure_mode in FailureMode), *sorted(total)])
     places = sorted((place for place in known if total[place]), key=lambda place: -total[place])
     values = {name: [float(count[place]) for place in places] for name, count in counts.items()}
     return _draw_bars(places, values, "Where wrong episodes broke", "episodes", "{:.0f}")

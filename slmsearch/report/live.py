@@ -57,5 +57,5 @@ def draw_spark(values: Sequence[float], width: int) -> str:
 
 
 def _as_run(reports: Sequence[StepReport], name: str) -> RunResults:
-    system = "planner" if any("plan/gain" in report.metrics for report in reports[-1:]) else "searcher"
-    return RunResults("", name, system, "RUNNING", "", {}, steps=reports)
+    environment = "planner" if any("plan/gain" in report.metrics for report in reports[-1:]) else "searcher"
+    return RunResults("", name, environment, "RUNNING", "", {}, steps=reports)

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slmsearch.evaluate.breakage import Breakage
 from slmsearch.evaluate.compare import Comparison
+from slmsearch.evaluate.failure_modes import FailureMode
 from slmsearch.evaluate.metrics import slice_rows, summarise
 from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.statistics import wilson_interval
@@ -102,11 +102,11 @@ def _share_cell(rows: Sequence[EpisodeRow], alpha: float) -> str:
     return f"{percent(right / len(graded))} ({percent(low)}-{percent(high)})"
 
 
-def breakage_table(rows: Sequence[EpisodeRow]) -> Table:
+def failure_mode_table(rows: Sequence[EpisodeRow]) -> Table:
     """Count where wrong episodes broke, one column a kind of question."""
     kinds = sorted({row.kind for row in rows})
-    counts = Counter((row.breakage, row.kind) for row in rows if row.breakage)
-    names = dict.fromkeys([*(breakage.value for breakage in Breakage), *(row.breakage for row in rows if row.breakage)])
+    counts = Counter((row.failure_mode, row.kind) for row in rows if row.failure_mode)
+    names = dict.fromkeys([*(failure_mode.value for failure_mode in FailureMode), *(row.failure_mode for row in rows if row.failure_mode)])
     by_place = {name: [counts[name, kind] for kind in kinds] for name in names}
     places = sorted((place for place, numbers in by_place.items() if any(numbers)), key=lambda place: -sum(by_place[place]))
     by_place["all"] = [sum(numbers) for numbers in zip(*by_place.values(), strict=True)]

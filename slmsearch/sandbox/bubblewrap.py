@@ -25,10 +25,10 @@ from slmsearch.errors import SandboxError
 from slmsearch.sandbox.cgroups import Group, find_groups
 from slmsearch.sandbox.channel import Channel, ChannelError
 from slmsearch.sandbox.engine import Usage
-from slmsearch.sandbox.nanny import kill_orphans, start_nanny
+from slmsearch.sandbox.layers import ALL_LAYERS, Layer
+from slmsearch.sandbox.reaper import kill_orphans, start_reaper
 from slmsearch.sandbox.root import LIBRARIES, PYTHON, RUNNER, prepare_root
 from slmsearch.sandbox.seccomp import build_filter
-from slmsearch.sandbox.walls import ALL_WALLS, Wall
 
 INSTALL = "install it (Debian, Ubuntu: apt-get install bubblewrap; Fedora: dnf install bubblewrap), or set sandbox.engine=docker"
 MIN_VERSION = (0, 8)
@@ -37,17 +37,17 @@ FIRST_UID = 1_879_048_192
 """Below the end of the range, where no distribution, container engine or directory service hands out ids."""
 INSIDE_ID = "65534"
 JOIN = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit 125; shift; done; shift; exec "$@"'
-BURIAL_SECONDS = 5.0
+TERMINATE_SECONDS = 5.0
 CGROUP_HEADROOM = 64 * 1024 * 1024
 """What bubblewrap and the kernel take for a cell, beside the interpreter's own memory."""
 HINT = "user namespaces must be allowed: sysctl user.max_user_namespaces and kernel.apparmor_restrict_unprivileged_userns"
 NO_GROUP = "no cgroup can be made here: user id, system call filter and process limits stand alone"
 NAMESPACES = {
-    Wall.PID: "--unshare-pid",
-    Wall.NETWORK: "--unshare-net",
-    Wall.IPC: "--unshare-ipc",
-    Wall.UTS: "--unshare-uts",
-    Wall.CGROUP_VIEW: "--unshare-cgroup-try",
+    Layer.PID: "--unshare-pid",
+    Layer.NETWORK: "--unshare-net",
+    Layer.IPC: "--unshare-ipc",
+    Layer.UTS: "--unshare-uts",
+    Layer.CGROUP_VIEW: "--unshare-cgroup-try",
 }
 
 
@@ -60,7 +60,7 @@ class Bubblewrap:
         self,
         limits: LimitsConfig,
         state_dir: Path,
-        walls: Set[Wall] = ALL_WALLS,
+        layers: Set[Layer] = ALL_LAYERS,
         scratch: Path | None = None,
         writable_root: bool = False,
     ) -> None:
@@ -70,7 +70,7 @@ class Bubblewrap:
             limits: memory for the cgroup; the others are set when a program comes.
             state_dir: where the cells' file system is kept.
             walls: for the escape suite; everybody else leaves it alone.
-            scratch: directory that is written to where `Wall.READ_ONLY` is down.
+            scratch: directory that is written to where `Layer.READ_ONLY` is down.
             writable_root: where it is down, let the cells' file system be written to as well; needs a `state_dir` nobody else uses.
 
         Raises:
@@ -81,20 +81,20 @@ class Bubblewrap:
         self.root = prepare_root(state_dir)
         kill_orphans(str(self.root))
         self._scratch = scratch
-        self._bind_root = "--bind" if writable_root and Wall.READ_ONLY not in walls else "--ro-bind"
+        self._bind_root = "--bind" if writable_root and Layer.READ_ONLY not in layers else "--ro-bind"
         self._memory_bytes = limits.memory_mb * 1024 * 1024 + CGROUP_HEADROOM
         self._numbers = itertools.count()
-        self._drops_root = os.getuid() == 0 and Wall.IDENTITY in walls
+        self._drops_root = os.getuid() == 0 and Layer.IDENTITY in layers
         self._setpriv = shutil.which("setpriv")
         if self._drops_root and self._setpriv is None:
             raise SandboxError("the server runs as root and setpriv is missing, so no program is run; apt-get install util-linux")
         # Last, because it leaves directories behind that `close` removes.
-        self._groups = find_groups() if Wall.CGROUP in walls else None
-        no_group = Wall.CGROUP in walls and self._groups is None
-        self.walls = frozenset(walls) - ({Wall.CGROUP} if no_group else set())
+        self._groups = find_groups() if Layer.CGROUP in layers else None
+        no_group = Layer.CGROUP in layers and self._groups is None
+        self.layers = frozenset(layers) - ({Layer.CGROUP} if no_group else set())
         self.notes: tuple[str, ...] = (NO_GROUP,) if no_group else ()
 
-    def start(self) -> "BubblewrapCell":
+    def start(self) -> "BubblewrapInstance":
         """See `Engine.start`."""
         number = next(self._numbers)
         try:
@@ -108,23 +108,23 @@ class Bubblewrap:
                 group.remove()
             raise SandboxError(f"bubblewrap cannot be started ({error}); free processes or file descriptors") from error
 
-    def _spawn(self, number: int, group: Group | None) -> "BubblewrapCell":
+    def _spawn(self, number: int, group: Group | None) -> "BubblewrapInstance":
         filter_fd, filter_in = os.pipe()
         info_fd, info_in = os.pipe()
         try:
             os.write(filter_in, self._filter)
             os.close(filter_in)
             process = subprocess.Popen(
-                [*self._prelude(number, group), *self._walls_as_options(filter_fd, info_in), *self._interpreter()],
+                [*self._prelude(number, group), *self._layers_as_options(filter_fd, info_in), *self._interpreter()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 cwd="/",
-                env={} if Wall.ENVIRONMENT in self.walls else None,
-                close_fds=Wall.DESCRIPTORS in self.walls,
+                env={} if Layer.ENVIRONMENT in self.layers else None,
+                close_fds=Layer.DESCRIPTORS in self.layers,
                 # `pass_fds` implies `close_fds`.
-                pass_fds=(filter_fd, info_in) if Wall.DESCRIPTORS in self.walls else _inheritable(filter_fd, info_in),
+                pass_fds=(filter_fd, info_in) if Layer.DESCRIPTORS in self.layers else _inheritable(filter_fd, info_in),
                 start_new_session=True,
             )
         except BaseException:
@@ -133,7 +133,7 @@ class Bubblewrap:
         finally:
             os.close(filter_fd)
             os.close(info_in)
-        return BubblewrapCell(process, info_fd, group, Wall.FRAMES in self.walls)
+        return BubblewrapInstance(process, info_fd, group, Layer.FRAMES in self.layers)
 
     def _prelude(self, number: int, group: Group | None) -> list[str]:
         join = ["/bin/sh", "-c", JOIN, "join", *group.joined_by, "--"] if group else []
@@ -143,35 +143,35 @@ class Bubblewrap:
         nobody = [f"--reuid={identity}", f"--regid={identity}", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]
         return [*join, str(self._setpriv), *nobody]
 
-    def _walls_as_options(self, filter_fd: int, info_fd: int) -> list[str]:
+    def _layers_as_options(self, filter_fd: int, info_fd: int) -> list[str]:
         options = [self._bwrap, "--die-with-parent", "--new-session", "--info-fd", str(info_fd)]
-        options += [option for wall, option in NAMESPACES.items() if wall in self.walls]
-        options += ["--as-pid-1"] if Wall.PID in self.walls else []
-        if Wall.IDENTITY in self.walls:
+        options += [option for layer, option in NAMESPACES.items() if layer in self.layers]
+        options += ["--as-pid-1"] if Layer.PID in self.layers else []
+        if Layer.IDENTITY in self.layers:
             options += ["--unshare-user", "--uid", INSIDE_ID, "--gid", INSIDE_ID, "--cap-drop", "ALL"]
-            options += ["--disable-userns"] if Wall.NESTING in self.walls else []
-        options += ["--hostname", "sandbox"] if Wall.UTS in self.walls else []
-        options += ["--clearenv"] if Wall.ENVIRONMENT in self.walls else []
+            options += ["--disable-userns"] if Layer.NESTING in self.layers else []
+        options += ["--hostname", "sandbox"] if Layer.UTS in self.layers else []
+        options += ["--clearenv"] if Layer.ENVIRONMENT in self.layers else []
         options += (
-            [self._bind_root, str(self.root), "/"] if Wall.ROOT in self.walls else ["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev"]
+            [self._bind_root, str(self.root), "/"] if Layer.ROOT in self.layers else ["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev"]
         )
-        if Wall.READ_ONLY not in self.walls and self._scratch is not None:
-            options += ["--bind", str(self._scratch), "/tmp" if Wall.ROOT in self.walls else str(self._scratch)]
-        options += ["--seccomp", str(filter_fd)] if Wall.SYSCALLS in self.walls else []
+        if Layer.READ_ONLY not in self.layers and self._scratch is not None:
+            options += ["--bind", str(self._scratch), "/tmp" if Layer.ROOT in self.layers else str(self._scratch)]
+        options += ["--seccomp", str(filter_fd)] if Layer.SYSCALLS in self.layers else []
         return [*options, "--chdir", "/", "--setenv", "LD_LIBRARY_PATH", f"{self._inside}{LIBRARIES}"]
 
     @property
     def _inside(self) -> str:
         """Prefix of the prepared files as a cell sees them."""
-        return "" if Wall.ROOT in self.walls else str(self.root)
+        return "" if Layer.ROOT in self.layers else str(self.root)
 
     def _interpreter(self) -> list[str]:
         return [f"{self._inside}{PYTHON}", "-I", "-S", "-B", f"{self._inside}{RUNNER}"]
 
-    def start_nanny(self) -> "subprocess.Popen[bytes]":
-        """See `Engine.start_nanny`."""
+    def start_reaper(self) -> "subprocess.Popen[bytes]":
+        """See `Engine.start_reaper`."""
         groups = [str(parent) for parent in self._groups.parents] if self._groups else []
-        return start_nanny(marker=str(self.root), groups=groups)
+        return start_reaper(marker=str(self.root), groups=groups)
 
     def close(self) -> None:
         """See `Engine.close`."""
@@ -179,7 +179,7 @@ class Bubblewrap:
             self._groups.close()
 
 
-class BubblewrapCell:
+class BubblewrapInstance:
     """See `engine.Cell`."""
 
     def __init__(self, process: subprocess.Popen[bytes], info_fd: int, group: Group | None, bounded: bool) -> None:
@@ -193,7 +193,7 @@ class BubblewrapCell:
         self._lock = threading.Lock()
 
     def wait_until_ready(self, timeout_s: float) -> None:
-        """See `Cell.wait_until_ready`."""
+        """See `Instance.wait_until_ready`."""
         try:
             if self.channel.receive(time.monotonic() + timeout_s) != {"ready": "yes"}:
                 raise ChannelError("its first word is not that it is ready")
@@ -202,7 +202,7 @@ class BubblewrapCell:
             raise SandboxError(f"bubblewrap starts no program ({self._last_words() or error}); {HINT}") from error
 
     def usage(self) -> Usage:
-        """See `Cell.usage`."""
+        """See `Instance.usage`."""
         try:
             status = Path(f"/proc/{self._pid}/status").read_text()
             on_cpu_ns = int(Path(f"/proc/{self._pid}/schedstat").read_text().split()[0])
@@ -213,29 +213,29 @@ class BubblewrapCell:
         return Usage() if self._has_ended() else Usage(on_cpu_ns / 1e9, peak * 1024)
 
     def kill(self) -> None:
-        """See `Cell.kill`."""
+        """See `Instance.kill`."""
         # One that has not come up has no program to end. Killing bwrap while it makes its child could leave that waiting for ever.
         with self._lock, suppress(ProcessLookupError):
             if self._pidfd is not None:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def is_alive(self) -> bool:
-        """See `Cell.is_alive`."""
+        """See `Instance.is_alive`."""
         return not self._has_ended()
 
-    def bury(self) -> bool:
-        """See `Cell.bury`."""
+    def terminate(self) -> bool:
+        """See `Instance.bury`."""
         if self._pidfd is None and self._info_fd is not None:
             with suppress(SandboxError):
-                self.wait_until_ready(BURIAL_SECONDS)
+                self.wait_until_ready(TERMINATE_SECONDS)
         self.kill()
         gone = True
         try:
-            self._process.wait(BURIAL_SECONDS)
+            self._process.wait(TERMINATE_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(BURIAL_SECONDS)
+                self._process.wait(TERMINATE_SECONDS)
             gone = self._process.returncode is not None
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:

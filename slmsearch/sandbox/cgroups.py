@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from slmsearch.sandbox.nanny import remove_groups
+from slmsearch.sandbox.reaper import remove_groups
 
 PREFIX = "slmsearch-sandbox-"
 MOUNTS = Path("/sys/fs/cgroup")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from slmsearch.config import SandboxConfig
 from slmsearch.sandbox.client import SandboxClient
 from slmsearch.sandbox.execution import as_value
-from slmsearch.sandbox.scripted import SCRIPTED_GROUND, ScriptedTools
-from slmsearch.sandbox.sessions import Ground, Tools
+from slmsearch.sandbox.scripted import SCRIPTED_CORPUS, ScriptedTools
+from slmsearch.sandbox.sessions import IndexedCorpus, Tools
 from slmsearch.searcher.episode import ToolCall
 from slmsearch.searcher.tools import READ, SEARCH, VIEW, Toolbox
 
@@ -30,7 +30,7 @@ class Finding:
     found: str
 
 
-def check_tools(config: SandboxConfig, ground: Ground, toolbox: Toolbox) -> list[Finding]:
+def check_tools(config: SandboxConfig, indexed: IndexedCorpus, toolbox: Toolbox) -> list[Finding]:
     """Check the tools of a corpus.
 
     Args:
@@ -41,7 +41,7 @@ def check_tools(config: SandboxConfig, ground: Ground, toolbox: Toolbox) -> list
     Raises:
         SlmSearchError: the sandbox or a tool broke.
     """
-    client = SandboxClient(config, ground)
+    client = SandboxClient(config, indexed)
     try:
         pages = list(toolbox.library.pages())
         chosen = pages[:: max(1, len(pages) // TITLES)][:TITLES]
@@ -62,7 +62,7 @@ def check_scripted(config: SandboxConfig) -> list[Finding]:
     Raises:
         SlmSearchError: the sandbox broke.
     """
-    client, tools = SandboxClient(config, SCRIPTED_GROUND), ScriptedTools()
+    client, tools = SandboxClient(config, SCRIPTED_CORPUS), ScriptedTools()
     try:
         values = [_check_value(client, tools, name, argument) for name, argument in ((SEARCH, "a b"), (VIEW, "7"), (READ, "7:first"))]
         return [*values, _check_loop(client, "bridge"), _check_error(client), _check_forgetting(client)]

@@ -11,7 +11,7 @@ import httpx
 
 from slmsearch.config import ProgramLimits, RunConfig, SandboxConfig
 from slmsearch.errors import SandboxError, SlmSearchError
-from slmsearch.sandbox.sessions import Ground
+from slmsearch.sandbox.sessions import IndexedCorpus
 from slmsearch.sandbox.token import with_token
 from slmsearch.searcher.episode import CallMade, ToolCall, ToolResult
 from slmsearch.searcher.programs import render_outcome
@@ -35,13 +35,13 @@ def make_programs(config: RunConfig, corpus_digest: str, index_key: str) -> "San
     """
     if not config.searcher.programs:
         return None
-    return SandboxClient(with_token(config), Ground(corpus_digest, index_key, config.retrieval.top_k))
+    return SandboxClient(with_token(config), IndexedCorpus(corpus_digest, index_key, config.retrieval.top_k))
 
 
 class SandboxClient:
     """Runs programs in one tool session of a server; see `searcher.programs.ProgramRunner`."""
 
-    def __init__(self, config: SandboxConfig, ground: Ground) -> None:
+    def __init__(self, config: SandboxConfig, indexed: IndexedCorpus) -> None:
         """Name the server and the tools that programs get.
 
         Args:
@@ -50,7 +50,7 @@ class SandboxClient:
         """
         self._address = sandbox_address(config)
         self._limits = ProgramLimits(**config.limits.model_dump())
-        self._ground = ground
+        self._indexed = indexed
         self._lock = threading.Lock()
         self._http: httpx.Client | None = None
         self._server_token = config.token.get_secret_value() if config.token else None
@@ -100,7 +100,7 @@ class SandboxClient:
         """Return the token, a new one if the old one was refused."""
         with self._lock:
             if self._token is None or self._token == refused:
-                response = self._request("POST", "/tools", asdict(self._ground), self._server_token, OPEN_SECONDS)
+                response = self._request("POST", "/tools", asdict(self._indexed), self._server_token, OPEN_SECONDS)
                 if response.status_code == UNAUTHORIZED:
                     raise SandboxError(f"the sandbox at {self._address} has another token; set sandbox.token to that of its data directory")
                 self._token = str(self._read(response)["token"])

@@ -18,25 +18,25 @@ from slmsearch.config import SandboxConfig
 from slmsearch.errors import SandboxError
 from slmsearch.sandbox.channel import Channel, ChannelError
 from slmsearch.sandbox.engine import Usage
-from slmsearch.sandbox.nanny import remove_containers, start_nanny
-from slmsearch.sandbox.walls import ALL_WALLS, Wall
+from slmsearch.sandbox.layers import ALL_LAYERS, Layer
+from slmsearch.sandbox.reaper import remove_containers, start_reaper
 
 INSTALL = "install Docker with its compose plugin (docs.docker.com/engine/install) and start its daemon, or set sandbox.engine=bubblewrap"
 SERVICE = "program"
 IMAGE = "slmsearch-sandbox"
 """As `deployments/sandbox.yaml` names it, which builds it."""
 CHECK_SECONDS = 30.0
-BURIAL_SECONDS = 20.0
+TERMINATE_SECONDS = 20.0
 PAUSE_SECONDS = 0.05
 # Docker makes no user namespace per container unless its daemon is told to, and keeps the host's view of none.
-WALLS = ALL_WALLS - {Wall.NESTING}
+LAYERS = ALL_LAYERS - {Layer.NESTING}
 
 
 class Docker:
     """Starts cells with `docker compose run`."""
 
     name = "docker"
-    walls = WALLS
+    layers = LAYERS
     notes: tuple[str, ...] = ("CPU time and memory of a program are limited, and not measured",)
 
     def __init__(self, config: SandboxConfig, compose_file: Path | None) -> None:
@@ -63,7 +63,7 @@ class Docker:
         if subprocess.run([docker, "image", "inspect", IMAGE], capture_output=True).returncode != 0:
             self._check([*self._compose, "build", SERVICE], timeout_s=1800.0)
 
-    def start(self) -> "DockerCell":
+    def start(self) -> "DockerInstance":
         """See `Engine.start`."""
         name = f"{self._prefix}{secrets.token_hex(6)}"
         try:
@@ -78,11 +78,11 @@ class Docker:
             )
         except OSError as error:
             raise SandboxError(f"docker cannot be started ({error}); free processes or file descriptors") from error
-        return DockerCell(process, self._docker, name)
+        return DockerInstance(process, self._docker, name)
 
-    def start_nanny(self) -> "subprocess.Popen[bytes]":
-        """See `Engine.start_nanny`."""
-        return start_nanny(docker=self._docker, prefix=self._prefix)
+    def start_reaper(self) -> "subprocess.Popen[bytes]":
+        """See `Engine.start_reaper`."""
+        return start_reaper(docker=self._docker, prefix=self._prefix)
 
     def close(self) -> None:
         """See `Engine.close`: what a client that was killed while it asked for a container may have left."""
@@ -98,7 +98,7 @@ class Docker:
             raise SandboxError(f"docker does not work here ({failure[:200]}), so no program is run; {INSTALL}")
 
 
-class DockerCell:
+class DockerInstance:
     """See `engine.Cell`."""
 
     def __init__(self, process: subprocess.Popen[bytes], docker: str, name: str) -> None:
@@ -110,7 +110,7 @@ class DockerCell:
         self._killed = False
 
     def wait_until_ready(self, timeout_s: float) -> None:
-        """See `Cell.wait_until_ready`."""
+        """See `Instance.wait_until_ready`."""
         try:
             if self.channel.receive(time.monotonic() + timeout_s) != {"ready": "yes"}:
                 raise ChannelError("its first word is not that it is ready")
@@ -118,15 +118,15 @@ class DockerCell:
             raise SandboxError(f"docker starts no program ({self._last_words() or error}); {INSTALL}") from error
 
     def usage(self) -> Usage:
-        """See `Cell.usage`; the client on this side of the daemon knows nothing of it."""
+        """See `Instance.usage`; the client on this side of the daemon knows nothing of it."""
         return Usage()
 
     def is_alive(self) -> bool:
-        """See `Cell.is_alive`: whether the daemon knows its container, whatever became of the client."""
+        """See `Instance.is_alive`: whether the daemon knows its container, whatever became of the client."""
         return self._process.poll() is None or self._is_known()
 
     def kill(self) -> None:
-        """See `Cell.kill`."""
+        """See `Instance.kill`."""
         with self._lock:
             if self._killed:
                 return
@@ -138,15 +138,15 @@ class DockerCell:
         with suppress(subprocess.TimeoutExpired):
             self._ask("rm", "--force", self._name)
 
-    def bury(self) -> bool:
-        """See `Cell.bury`."""
+    def terminate(self) -> bool:
+        """See `Instance.bury`."""
         self.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()
         # The daemon removes a container that ends by itself, too, and answers before it is done.
-        deadline = time.monotonic() + BURIAL_SECONDS
+        deadline = time.monotonic() + TERMINATE_SECONDS
         with suppress(subprocess.TimeoutExpired):
             while self._is_known():
                 if time.monotonic() > deadline:
@@ -160,7 +160,7 @@ class DockerCell:
 
     def _ask(self, *words: str) -> bool:
         """Run a command of Docker's and say whether it succeeded."""
-        return subprocess.run([self._docker, *words], capture_output=True, timeout=BURIAL_SECONDS).returncode == 0
+        return subprocess.run([self._docker, *words], capture_output=True, timeout=TERMINATE_SECONDS).returncode == 0
 
     def _last_words(self) -> str:
         if self._process.stderr is None:

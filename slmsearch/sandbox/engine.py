@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from slmsearch.sandbox.channel import Channel
-from slmsearch.sandbox.walls import Wall
+from slmsearch.sandbox.layers import Layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Usage:
     """The most that was resident at any time."""
 
 
-class Cell(Protocol):
+class Instance(Protocol):
     """A sandbox with one interpreter in it that waits for its program."""
 
     channel: Channel
@@ -46,7 +46,7 @@ class Cell(Protocol):
         """End its program at once; may be called again."""
         ...
 
-    def bury(self) -> bool:
+    def terminate(self) -> bool:
         """Kill it, wait until nothing is left and give back what it held; False if something would not die."""
         ...
 
@@ -55,12 +55,12 @@ class Engine(Protocol):
     """Starts cells."""
 
     name: str
-    walls: frozenset[Wall]
+    layers: frozenset[Layer]
     """Those that stand."""
     notes: tuple[str, ...]
     """What a user should know about this machine, such as a missing cgroup."""
 
-    def start(self) -> Cell:
+    def start(self) -> Instance:
         """Start a cell and return without waiting for it.
 
         Call it from a thread that lives as long as the server: the kernel ties the cell to the thread that started it.
@@ -70,8 +70,8 @@ class Engine(Protocol):
         """
         ...
 
-    def start_nanny(self) -> "subprocess.Popen[bytes]":
-        """Start the process that clears up if this one is killed; see `nanny.start_nanny`."""
+    def start_reaper(self) -> "subprocess.Popen[bytes]":
+        """Start the process that clears up if this one is killed; see `reaper.start_reaper`."""
         ...
 
     def close(self) -> None:

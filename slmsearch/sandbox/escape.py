@@ -11,9 +11,9 @@ from typing import Any
 from slmsearch.config import ProgramLimits
 from slmsearch.sandbox.cgroups import find_groups
 from slmsearch.sandbox.channel import MAX_TOTAL_BYTES
+from slmsearch.sandbox.layers import Layer
 from slmsearch.sandbox.root import RUNNER
 from slmsearch.sandbox.stage import Stage
-from slmsearch.sandbox.walls import Wall
 
 PROOF = "ESCAPED"
 """Printed only by a program that got through."""
@@ -28,7 +28,7 @@ class Escape:
     """A program that tries to get out."""
 
     name: str
-    walls: tuple[Wall, ...]
+    layers: tuple[Layer, ...]
     """Those that stop it, each by itself."""
     evidence: str
     """A key of `EVIDENCE`: by what success is known."""
@@ -93,7 +93,7 @@ def load_escapes() -> list[Escape]:
     folder = resources.files("slmsearch.sandbox") / "escapes"
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
     tables = [table for file in files for table in tomllib.loads(file.read_text(encoding="utf-8"))["escape"]]
-    return [Escape(**{**table, "walls": tuple(Wall(name) for name in table["walls"])}) for table in tables]
+    return [Escape(**{**table, "layers": tuple(Layer(name) for name in table["layers"])}) for table in tables]
 
 
 def overtime(limits: ProgramLimits) -> dict[str, str]:
@@ -103,11 +103,11 @@ def overtime(limits: ProgramLimits) -> dict[str, str]:
 
 def why_no_control(escape: Escape) -> str:
     """Say why an escape's control cannot be run on this machine; empty if it can."""
-    if Wall.IDENTITY in escape.walls and os.getuid() != 0:
+    if Layer.IDENTITY in escape.layers and os.getuid() != 0:
         return "needs root"
     if escape.needs == "core_files" and (not CORE_PATTERN.is_file() or CORE_PATTERN.read_text().startswith(("|", "/"))):
         return "this machine writes no core files where a program crashes"
-    if escape.needs == "cgroup" or escape.walls == (Wall.CGROUP,):
+    if escape.needs == "cgroup" or escape.layers == (Layer.CGROUP,):
         groups = find_groups()
         if groups is None:
             return "no cgroup can be made here"

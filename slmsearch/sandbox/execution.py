@@ -12,8 +12,8 @@ from typing import Any
 from slmsearch.config import ProgramLimits
 from slmsearch.errors import SandboxError
 from slmsearch.sandbox.channel import ChannelError
-from slmsearch.sandbox.engine import Cell, Usage
-from slmsearch.sandbox.walls import ALL_WALLS, Wall
+from slmsearch.sandbox.engine import Instance, Usage
+from slmsearch.sandbox.layers import ALL_LAYERS, Layer
 from slmsearch.searcher.episode import CallMade, ToolCall, ToolResult
 from slmsearch.searcher.tools import GO_ON, READ, TOOL_NAMES
 
@@ -68,7 +68,7 @@ class _Account:
 
 
 def execute_program(
-    cell: Cell, program: str, serve: Serve, limits: ProgramLimits, walls: frozenset[Wall] = ALL_WALLS, longest_s: float = 60.0
+    instance: Instance, program: str, serve: Serve, limits: ProgramLimits, layers: frozenset[Layer] = ALL_LAYERS, longest_s: float = 60.0
 ) -> Execution:
     """Run a program in a cell that is ready, and kill the cell.
 
@@ -83,41 +83,43 @@ def execute_program(
     Raises:
         SlmSearchError: what `serve` raised, or tools took too long: not the program's doing.
     """
-    before, started = cell.usage(), time.monotonic()
-    deadline, latest = (started + limits.wall_s, started + max(limits.wall_s, longest_s)) if Wall.CLOCK in walls else (None, None)
+    before, started = instance.usage(), time.monotonic()
+    deadline, latest = (started + limits.wall_s, started + max(limits.wall_s, longest_s)) if Layer.CLOCK in layers else (None, None)
     account = _Account(deadline, latest, room=limits.output_chars)
     try:
-        error = _converse(cell, _order(program, limits, walls), account, serve, limits, walls)
-        after = cell.usage()
+        error = _converse(instance, _order(program, limits, layers), account, serve, limits, layers)
+        after = instance.usage()
     finally:
-        if Wall.KILL in walls:
-            cell.kill()
-    return _report(account, error, before, after, time.monotonic() - started, cell.channel.received_bytes)
+        if Layer.KILL in layers:
+            instance.kill()
+    return _report(account, error, before, after, time.monotonic() - started, instance.channel.received_bytes)
 
 
-def _order(program: str, limits: ProgramLimits, walls: frozenset[Wall]) -> dict[str, Any]:
+def _order(program: str, limits: ProgramLimits, layers: frozenset[Layer]) -> dict[str, Any]:
     process = {"memory_bytes": limits.memory_mb * 1024 * 1024, "cpu_s": limits.cpu_s}
     return {
         "program": _clean(program),
         "tools": TOOL_NAMES,
-        "limits": process if Wall.RLIMITS in walls else None,
-        "output_chars": limits.output_chars if Wall.OUTPUT in walls else None,
+        "limits": process if Layer.RLIMITS in layers else None,
+        "output_chars": limits.output_chars if Layer.OUTPUT in layers else None,
     }
 
 
-def _converse(cell: Cell, order: dict[str, Any], account: _Account, serve: Serve, limits: ProgramLimits, walls: frozenset[Wall]) -> str:
+def _converse(
+    instance: Instance, order: dict[str, Any], account: _Account, serve: Serve, limits: ProgramLimits, layers: frozenset[Layer]
+) -> str:
     """Answer what the program asks until it ends; return its error."""
-    channel, allowed = cell.channel, limits.calls if Wall.CALLS in walls else None
+    channel, allowed = instance.channel, limits.calls if Layer.CALLS in layers else None
     try:
         channel.send(order, account.deadline)
         while True:
             message = channel.receive(account.deadline)
             match message:
                 case {"printed": str(text)}:
-                    account.keep(_clean(text), Wall.OUTPUT in walls)
+                    account.keep(_clean(text), Layer.OUTPUT in layers)
                 case {"call": str(name), "argument": str(argument)}:
                     answer = _answer(ToolCall(_clean(name), _clean(argument)), account, serve, allowed)
-                    channel.send(answer, account.deadline if Wall.PATIENCE in walls else None)
+                    channel.send(answer, account.deadline if Layer.PATIENCE in layers else None)
                 case {"error": str(error)}:
                     return " ".join(_clean(error).split())[:MAX_ERROR_CHARS]
                 case _:

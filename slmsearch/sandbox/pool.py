@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 
 from slmsearch.errors import SandboxError
-from slmsearch.sandbox.engine import Cell, Engine
+from slmsearch.sandbox.engine import Engine, Instance
 
 START_SECONDS = 30.0
 """Time a cell gets to report; long, because a machine under load starts many things."""
@@ -31,16 +31,18 @@ class Pool:
         self.lost = 0
         """Cells of which something would not die."""
         self._warm = warm
-        self._cells: queue.Queue[Cell | SandboxError] = queue.Queue()
+        self._instances: queue.Queue[Instance | SandboxError] = queue.Queue()
         self._wanted = threading.Semaphore(warm)
-        self._dead: queue.Queue[Cell | None] = queue.Queue()
+        self._dead: queue.Queue[Instance | None] = queue.Queue()
         self._closing = threading.Event()
-        self._nanny = engine.start_nanny()
-        self._threads = [threading.Thread(target=work, name=f"sandbox{work.__name__}", daemon=True) for work in (self._keep, self._bury)]
+        self._reaper = engine.start_reaper()
+        self._threads = [
+            threading.Thread(target=work, name=f"sandbox{work.__name__}", daemon=True) for work in (self._keep, self._terminate)
+        ]
         for thread in self._threads:
             thread.start()
 
-    def take(self, timeout_s: float) -> Cell:
+    def take(self, timeout_s: float) -> Instance:
         """Take a warm cell; the caller gives it back with `discard`.
 
         Raises:
@@ -48,28 +50,28 @@ class Pool:
         """
         deadline = time.monotonic() + timeout_s
         try:
-            cell = self._cells.get(timeout=timeout_s)
+            instance = self._instances.get(timeout=timeout_s)
         except queue.Empty:
             raise SandboxError(f"no sandbox was free within {timeout_s:.0f} s; the machine is too busy to start one") from None
         self._wanted.release()
-        if isinstance(cell, SandboxError):
-            raise cell
+        if isinstance(instance, SandboxError):
+            raise instance
         try:
-            cell.wait_until_ready(max(1.0, min(START_SECONDS, deadline - time.monotonic())))
+            instance.wait_until_ready(max(1.0, min(START_SECONDS, deadline - time.monotonic())))
         except SandboxError:
-            self.discard(cell)
+            self.discard(instance)
             raise
-        return cell
+        return instance
 
-    def discard(self, cell: Cell) -> None:
+    def discard(self, instance: Instance) -> None:
         """Kill a cell; what is left of it is removed in the background."""
-        cell.kill()
-        self._dead.put(cell)
+        instance.kill()
+        self._dead.put(instance)
 
     @property
     def waiting(self) -> int:
         """Cells that wait or are being started."""
-        return self._cells.qsize()
+        return self._instances.qsize()
 
     def close(self) -> None:
         """Kill all cells and wait until nothing is left of them."""
@@ -78,13 +80,13 @@ class Pool:
         self._threads[0].join()
         with suppress(queue.Empty):
             while True:
-                cell = self._cells.get_nowait()
-                if not isinstance(cell, SandboxError):
-                    self.discard(cell)
+                instance = self._instances.get_nowait()
+                if not isinstance(instance, SandboxError):
+                    self.discard(instance)
         self._dead.put(None)
         self._threads[1].join()
         self.engine.close()
-        self._nanny.communicate(b"done")
+        self._reaper.communicate(b"done")
 
     def _keep(self) -> None:
         while True:
@@ -92,12 +94,12 @@ class Pool:
             if self._closing.is_set():
                 return
             try:
-                self._cells.put(self.engine.start())
+                self._instances.put(self.engine.start())
             except SandboxError as error:
-                self._cells.put(error)
+                self._instances.put(error)
                 self._closing.wait(RETRY_SECONDS)
 
-    def _bury(self) -> None:
-        while (cell := self._dead.get()) is not None:
-            if not cell.bury():
+    def _terminate(self) -> None:
+        while (instance := self._dead.get()) is not None:
+            if not instance.terminate():
                 self.lost += 1

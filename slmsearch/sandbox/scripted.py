@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from slmsearch.sandbox.sessions import Ground
+from slmsearch.sandbox.sessions import IndexedCorpus
 from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.tools import READ, SEARCH, VIEW
 
-SCRIPTED_GROUND = Ground("0" * 20, "0" * 20, 3)
+SCRIPTED_CORPUS = IndexedCorpus("0" * 20, "0" * 20, 3)
 """What a client asks for; scripted tools take any."""
 
 

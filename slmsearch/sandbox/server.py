@@ -23,7 +23,7 @@ from slmsearch.errors import SandboxError, SlmSearchError
 from slmsearch.sandbox.engine import Engine
 from slmsearch.sandbox.execution import Execution, execute_program
 from slmsearch.sandbox.pool import START_SECONDS, Pool
-from slmsearch.sandbox.sessions import Ground, OpenTools, Sessions, ToolSession, UnknownSession, describe_failure
+from slmsearch.sandbox.sessions import IndexedCorpus, OpenTools, Sessions, ToolSession, UnknownSession, describe_failure
 from slmsearch.searcher.tools import READ, SEARCH, VIEW
 
 HOST = "127.0.0.1"
@@ -43,7 +43,7 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class GroundRequest(Message):
+class CorpusRequest(Message):
     """Which tools a client wants."""
 
     corpus: str = Field(pattern=r"^[0-9a-f]{8,64}$")
@@ -93,13 +93,13 @@ class Service:
         if not self._running.acquire(timeout=self.config.timeout_s):
             raise SandboxError(f"no program ended within {self.config.timeout_s:.0f} s; those that run are slow, see sandbox.limits")
         try:
-            cell = self.pool.take(self.config.timeout_s)
+            instance = self.pool.take(self.config.timeout_s)
             try:
                 self.programs += 1
                 session.programs += 1
-                return execute_program(cell, request.program, session.serve, limits, longest_s=self.config.timeout_s)
+                return execute_program(instance, request.program, session.serve, limits, longest_s=self.config.timeout_s)
             finally:
-                self.pool.discard(cell)
+                self.pool.discard(instance)
         finally:
             self._running.release()
 
@@ -109,7 +109,7 @@ class Service:
         return {
             "status": "ok" if not self.pool.lost else "degraded",
             "engine": engine.name,
-            "walls": sorted(engine.walls),
+            "walls": sorted(engine.layers),
             "notes": list(engine.notes),
             "warm": self.pool.waiting,
             "lost": self.pool.lost,
@@ -159,18 +159,18 @@ def make_app(service: Service) -> FastAPI:
         return service.health()
 
     @app.post("/tools")
-    def open_tools(request: GroundRequest, given: Annotated[HTTPAuthorizationCredentials | None, Depends(own)]) -> dict[str, Any]:
+    def open_tools(request: CorpusRequest, given: Annotated[HTTPAuthorizationCredentials | None, Depends(own)]) -> dict[str, Any]:
         """Open a tool session over a corpus and an index; the session's token is told this once."""
         token = service.config.token
         if token is not None and not (given and secrets.compare_digest(given.credentials.encode(), token.get_secret_value().encode())):
             raise HTTPException(401, "the sandbox's token is asked for")
-        session = service.sessions.open(Ground(**request.model_dump()))
+        session = service.sessions.open(IndexedCorpus(**request.model_dump()))
         return {"token": session.token, "tools": SIGNATURES, "limits": service.limits.model_dump()}
 
     @app.get("/tools")
     def tools(session: ToolSession = session_dependency) -> dict[str, Any]:
         """List the tools of a session and what was done with them."""
-        return {"tools": SIGNATURES, "ground": asdict(session.ground), "programs": session.programs, "calls": session.calls}
+        return {"tools": SIGNATURES, "ground": asdict(session.indexed), "programs": session.programs, "calls": session.calls}
 
     @app.delete("/tools")
     def close_tools(session: ToolSession = session_dependency) -> dict[str, Any]:

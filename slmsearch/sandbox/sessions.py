@@ -29,7 +29,7 @@ class Tools(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class IndexedCorpus:
     """Which corpus and index a client plays on, and what a search shows."""
 
     corpus: str
@@ -39,7 +39,7 @@ class Ground:
     top_k: int
 
 
-OpenTools = Callable[[Ground], Tools]
+OpenTools = Callable[[IndexedCorpus], Tools]
 """Opens the tools of a ground, or raises what is missing."""
 
 
@@ -51,7 +51,7 @@ class UnknownSession(Exception):
 class ToolSession:
     """Tools and what was done with them."""
 
-    ground: Ground
+    indexed: IndexedCorpus
     tools: Tools
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     used_at: float = field(default_factory=time.monotonic)
@@ -67,41 +67,41 @@ class ToolSession:
 class Sessions:
     """The open sessions; the tools of the last few grounds stay open."""
 
-    def __init__(self, open_tools: OpenTools, kept_grounds: int = 4) -> None:
+    def __init__(self, open_tools: OpenTools, kept_corpora: int = 4) -> None:
         self._open_tools = open_tools
-        self._kept_grounds = kept_grounds
+        self._kept_corpora = kept_corpora
         self._sessions: OrderedDict[str, ToolSession] = OrderedDict()
-        self._grounds: OrderedDict[Ground, Future[Tools]] = OrderedDict()
+        self._indexed_corpora: OrderedDict[IndexedCorpus, Future[Tools]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def open(self, ground: Ground) -> ToolSession:
+    def open(self, indexed: IndexedCorpus) -> ToolSession:
         """Open a session.
 
         Raises:
             SlmSearchError: the ground's corpus or index cannot be opened.
         """
-        session = ToolSession(ground, self._tools(ground))
+        session = ToolSession(indexed, self._tools(indexed))
         with self._lock:
             self._sessions[session.token] = session
             self._drop_idle()
         return session
 
-    def _tools(self, ground: Ground) -> Tools:
+    def _tools(self, indexed: IndexedCorpus) -> Tools:
         """Return the tools of a ground; opening takes seconds, in which other sessions go on, and happens once."""
         with self._lock:
-            opened = self._grounds.get(ground)
+            opened = self._indexed_corpora.get(indexed)
             is_ours = opened is None
-            opened = self._grounds.setdefault(ground, Future())
-            self._grounds.move_to_end(ground)
-            while len(self._grounds) > self._kept_grounds:
-                self._grounds.popitem(last=False)
+            opened = self._indexed_corpora.setdefault(indexed, Future())
+            self._indexed_corpora.move_to_end(indexed)
+            while len(self._indexed_corpora) > self._kept_corpora:
+                self._indexed_corpora.popitem(last=False)
         if is_ours:
             try:
-                opened.set_result(self._open_tools(ground))
+                opened.set_result(self._open_tools(indexed))
             except BaseException as error:
                 with self._lock:
-                    if self._grounds.get(ground) is opened:
-                        del self._grounds[ground]
+                    if self._indexed_corpora.get(indexed) is opened:
+                        del self._indexed_corpora[indexed]
                 opened.set_exception(error)
         return opened.result()
 

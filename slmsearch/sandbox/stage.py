@@ -24,7 +24,7 @@ from string import Template
 from typing import Any
 
 from slmsearch.config import ProgramLimits
-from slmsearch.sandbox.walls import Wall
+from slmsearch.sandbox.layers import Layer
 
 SETTLE_SECONDS = 2.0
 """Time something gets to show after a program has ended, such as a packet to arrive or a process to be gone."""
@@ -41,7 +41,7 @@ sys.stdin.read()
 class Stage:
     """Everything one run of one escape is played on; use it as a context."""
 
-    def __init__(self, walls: frozenset[Wall], limits: ProgramLimits, known: dict[str, str], secrets_: tuple[str, ...] = ()) -> None:
+    def __init__(self, layers: frozenset[Layer], limits: ProgramLimits, known: dict[str, str], secrets_: tuple[str, ...] = ()) -> None:
         """Prepare.
 
         Args:
@@ -53,7 +53,7 @@ class Stage:
         self.secret = secrets.token_hex(12)
         self.secrets = (self.secret, *secrets_)
         self.nonce = secrets.token_hex(7)
-        self.walls, self.limits, self._known = walls, limits, known
+        self.layers, self.limits, self._known = layers, limits, known
         self._stack = ExitStack()
         self._receivers: list[socket.socket] = []
 
@@ -123,7 +123,7 @@ class Stage:
     @property
     def writable(self) -> str:
         """The scratch folder as a program would see it."""
-        return "/tmp" if Wall.ROOT in self.walls else str(self.scratch)
+        return "/tmp" if Layer.ROOT in self.layers else str(self.scratch)
 
     @cached_property
     def shared_memory_file(self) -> Path:

@@ -29,15 +29,15 @@ import httpx
 from slmsearch.config import ProgramLimits, SandboxConfig
 from slmsearch.sandbox.bubblewrap import Bubblewrap
 from slmsearch.sandbox.client import SandboxClient
-from slmsearch.sandbox.engine import Cell, Engine, Usage
+from slmsearch.sandbox.engine import Engine, Instance, Usage
 from slmsearch.sandbox.escape import EVIDENCE, Escape, load_escapes, overtime, read_outcome, why_no_control
 from slmsearch.sandbox.execution import execute_program
+from slmsearch.sandbox.layers import ALL_LAYERS, Layer
 from slmsearch.sandbox.pool import START_SECONDS
-from slmsearch.sandbox.scripted import SCRIPTED_GROUND, ScriptedTools
+from slmsearch.sandbox.scripted import SCRIPTED_CORPUS, ScriptedTools
 from slmsearch.sandbox.server import Service, describe_execution, live_server
-from slmsearch.sandbox.sessions import Ground
+from slmsearch.sandbox.sessions import IndexedCorpus
 from slmsearch.sandbox.stage import Stage, wait_for
-from slmsearch.sandbox.walls import ALL_WALLS, Wall
 
 LIMITS = ProgramLimits(wall_s=20.0, cpu_s=1, memory_mb=64, calls=8, output_chars=4000)
 """Of the server and of all programs, but that each has a time limit of its own."""
@@ -81,15 +81,15 @@ def run_suite(
     """
     started = time.monotonic()
     chosen = load_escapes() if escapes is None else list(escapes)
-    with _open_house(state_dir, engine) as house, ThreadPoolExecutor(THREADS) as threads:
+    with _open_fixture(state_dir, engine) as fixture_, ThreadPoolExecutor(THREADS) as threads:
 
         def run(escape: Escape) -> Trial:
-            trial = house.try_escape(escape)
+            trial = fixture_.try_escape(escape)
             say(render_trial(trial))
             return trial
 
         trials = list(threads.map(run, chosen))
-        facts = {"engine": house.engine.name, "notes": list(house.engine.notes)}
+        facts = {"engine": fixture_.engine.name, "notes": list(fixture_.engine.notes)}
     return {**facts, **summarise(trials), "seconds": time.monotonic() - started, "trials": [asdict(trial) for trial in trials]}
 
 
@@ -103,7 +103,7 @@ def summarise(trials: Sequence[Trial]) -> dict[str, Any]:
         "controls_not_run": {trial.name: trial.control_note for trial in trials if trial.control is None},
         "bounded": [trial.name for trial in trials if trial.bounded],
         "layers": sum(len(trial.layers) for trial in trials),
-        "layers_failed": [f"{trial.name} with {wall} alone" for trial in trials for wall, through in trial.layers.items() if through],
+        "layers_failed": [f"{trial.name} with {layer} alone" for trial in trials for layer, through in trial.layers.items() if through],
         "healthy": all(trial.healthy for trial in trials),
     }
 
@@ -116,7 +116,7 @@ def has_passed(result: dict[str, Any]) -> bool:
 def render_trial(trial: Trial) -> str:
     """Render one line."""
     control = {True: "succeeds", False: "FAILS", None: f"not run: {trial.control_note}"}[trial.control]
-    through = [wall for wall, passed in trial.layers.items() if passed]
+    through = [layer for layer, passed in trial.layers.items() if passed]
     layers = f"; DOES NOT HOLD ALONE: {', '.join(through)}" if through else ""
     verdict = "ESCAPED" if trial.escaped else "held"
     return f"{verdict:<7} {trial.name:<26} without {', '.join(trial.walls)}: {control}{layers}{'' if trial.healthy else '; UNHEALTHY'}"
@@ -132,52 +132,52 @@ def render_result(result: dict[str, Any]) -> str:
     return "\n".join([*lines, *result["notes"]])
 
 
-class House:
+class Fixture:
     """A live server and what the escapes know of it."""
 
     def __init__(self, address: str, engine: "Watch", state_dir: Path, known: dict[str, str], secrets_: tuple[str, ...]) -> None:
         self.engine = engine
         self._address, self._state_dir, self._known, self._secrets = address, state_dir, known, secrets_
-        self._client = SandboxClient(SandboxConfig(base_url=address, limits=LIMITS), SCRIPTED_GROUND)
+        self._client = SandboxClient(SandboxConfig(base_url=address, limits=LIMITS), SCRIPTED_CORPUS)
         self._alone = threading.Lock()
 
     def try_escape(self, escape: Escape) -> Trial:
         """Run one escape, its control and its layers."""
-        with self._alone, self._stage(escape, ALL_WALLS) as stage:
+        with self._alone, self._stage(escape, ALL_LAYERS) as stage:
             answer = self._client.execute(stage.render(escape.program), stage.limits)
             lingers = not wait_for(self.engine.all_used_are_dead)
             escaped = EVIDENCE[escape.evidence](stage, read_outcome(answer, self.engine.root, lingers))
             healthy = self._is_healthy()
-        named, note, layers = frozenset(escape.walls), why_no_control(escape), {}
-        control = None if note else self._run_without(escape, ALL_WALLS - named)
+        named, note, layers = frozenset(escape.layers), why_no_control(escape), {}
+        control = None if note else self._run_without(escape, ALL_LAYERS - named)
         if control and len(named) > 1:
-            standing = [wall for wall in escape.walls if wall in self.engine.walls]  # a machine may have no cgroups
-            layers = {wall.value: self._run_without(escape, (ALL_WALLS - named) | {wall}) for wall in standing}
+            standing = [layer for layer in escape.layers if layer in self.engine.layers]  # a machine may have no cgroups
+            layers = {layer.value: self._run_without(escape, (ALL_LAYERS - named) | {layer}) for layer in standing}
         said = (answer["error"] or answer["stdout"].strip() or "(nothing)")[:200]
-        return Trial(escape.name, escape.walls, escape.bounded, escaped, healthy, control, note, layers, said)
+        return Trial(escape.name, escape.layers, escape.bounded, escaped, healthy, control, note, layers, said)
 
-    def _run_without(self, escape: Escape, walls: frozenset[Wall]) -> bool:
+    def _run_without(self, escape: Escape, layers: frozenset[Layer]) -> bool:
         """Run an escape in a cell of its own, behind some of the walls; say whether it succeeded."""
-        with self._stage(escape, walls) as stage:
+        with self._stage(escape, layers) as stage:
             place = stage.folder / "state" if escape.own_root else self._state_dir
-            engine = Bubblewrap(stage.limits, place, walls, stage.scratch, escape.own_root)
+            engine = Bubblewrap(stage.limits, place, layers, stage.scratch, escape.own_root)
             try:
-                cell = engine.start()
+                instance = engine.start()
                 try:
-                    cell.wait_until_ready(START_SECONDS)
-                    execution = execute_program(cell, stage.render(escape.program), ScriptedTools().serve_one, stage.limits, walls)
-                    lingers = escape.evidence == "lingers" and not wait_for(lambda: not cell.is_alive())
+                    instance.wait_until_ready(START_SECONDS)
+                    execution = execute_program(instance, stage.render(escape.program), ScriptedTools().serve_one, stage.limits, layers)
+                    lingers = escape.evidence == "lingers" and not wait_for(lambda: not instance.is_alive())
                 finally:
-                    cell.bury()
+                    instance.terminate()
                 return EVIDENCE[escape.evidence](stage, read_outcome(describe_execution(execution), engine.root, lingers))
             finally:
                 engine.close()
 
-    def _stage(self, escape: Escape, walls: frozenset[Wall]) -> Stage:
+    def _stage(self, escape: Escape, layers: frozenset[Layer]) -> Stage:
         limits = LIMITS.model_copy(update={"wall_s": escape.wall_s})
-        token = self._known["token"] if Wall.TOKEN not in walls else secrets.token_urlsafe(32)
+        token = self._known["token"] if Layer.TOKEN not in layers else secrets.token_urlsafe(32)
         known = {**self._known, "token": token, **overtime(limits)}
-        return Stage(walls, limits, known, self._secrets)
+        return Stage(layers, limits, known, self._secrets)
 
     def _is_healthy(self) -> bool:
         answer = httpx.get(f"{self._address}/health", trust_env=False, timeout=30.0)
@@ -189,20 +189,20 @@ class Watch:
     """An engine that remembers which cells were used."""
 
     def __init__(self, engine: Engine) -> None:
-        self.name, self.walls, self.notes = engine.name, engine.walls, engine.notes
+        self.name, self.layers, self.notes = engine.name, engine.layers, engine.notes
         self.root: Path | None = getattr(engine, "root", None)
         self._engine = engine
-        self._cells: list[_WatchedCell] = []
+        self._instances: list[_WatchedInstance] = []
 
-    def start(self) -> Cell:
+    def start(self) -> Instance:
         """See `Engine.start`."""
-        cell = _WatchedCell(self._engine.start())
-        self._cells.append(cell)
-        return cell
+        instance = _WatchedInstance(self._engine.start())
+        self._instances.append(instance)
+        return instance
 
-    def start_nanny(self) -> "subprocess.Popen[bytes]":
-        """See `Engine.start_nanny`."""
-        return self._engine.start_nanny()
+    def start_reaper(self) -> "subprocess.Popen[bytes]":
+        """See `Engine.start_reaper`."""
+        return self._engine.start_reaper()
 
     def close(self) -> None:
         """See `Engine.close`."""
@@ -210,35 +210,35 @@ class Watch:
 
     def all_used_are_dead(self) -> bool:
         """Say whether no cell that had a program lives."""
-        self._cells = [cell for cell in self._cells if not cell.used or cell.is_alive()]
-        return not any(cell.used for cell in self._cells)
+        self._instances = [instance for instance in self._instances if not instance.used or instance.is_alive()]
+        return not any(instance.used for instance in self._instances)
 
 
-class _WatchedCell:
-    def __init__(self, cell: Cell) -> None:
-        self._cell, self.used, self.channel = cell, False, cell.channel
+class _WatchedInstance:
+    def __init__(self, instance: Instance) -> None:
+        self._instance, self.used, self.channel = instance, False, instance.channel
 
     def wait_until_ready(self, timeout_s: float) -> None:
-        self._cell.wait_until_ready(timeout_s)
+        self._instance.wait_until_ready(timeout_s)
         self.used = True
 
     def usage(self) -> Usage:
-        return self._cell.usage()
+        return self._instance.usage()
 
     def is_alive(self) -> bool:
-        return self._cell.is_alive()
+        return self._instance.is_alive()
 
     def kill(self) -> None:
-        self._cell.kill()
+        self._instance.kill()
 
-    def bury(self) -> bool:
-        return self._cell.bury()
+    def terminate(self) -> bool:
+        return self._instance.terminate()
 
 
 @contextmanager
-def _open_house(state_dir: Path, engine: Engine | None) -> Iterator[House]:
+def _open_fixture(state_dir: Path, engine: Engine | None) -> Iterator[Fixture]:
     """Start a server with scripted tools, somebody else's session in it, and a secret in its environment and in an open file."""
-    suite_secret, victim_ground = secrets.token_hex(12), Ground(secrets.token_hex(16), "0" * 20, 3)
+    suite_secret, victim_corpus = secrets.token_hex(12), IndexedCorpus(secrets.token_hex(16), "0" * 20, 3)
     os.environ[ENVIRONMENT_NAME] = suite_secret
     with tempfile.TemporaryFile() as file:
         file.write(suite_secret.encode())
@@ -247,14 +247,14 @@ def _open_house(state_dir: Path, engine: Engine | None) -> Iterator[House]:
         os.set_inheritable(file.fileno(), True)
         try:
             watch = Watch(engine or Bubblewrap(LIMITS, state_dir))
-            service = Service(SandboxConfig(limits=LIMITS), watch, lambda ground: ScriptedTools(), warm=3)
+            service = Service(SandboxConfig(limits=LIMITS), watch, lambda indexed: ScriptedTools(), warm=3)
             with live_server(service) as address:
                 known = {
                     "server_port": address.rpartition(":")[2],
                     "server_pid": str(os.getpid()),
-                    "token": service.sessions.open(victim_ground).token,
+                    "token": service.sessions.open(victim_corpus).token,
                     "machine": platform.machine(),
                 }
-                yield House(address, watch, state_dir, known, (suite_secret, victim_ground.corpus))
+                yield Fixture(address, watch, state_dir, known, (suite_secret, victim_corpus.corpus))
         finally:
             del os.environ[ENVIRONMENT_NAME]

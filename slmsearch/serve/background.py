@@ -21,7 +21,7 @@ from slmsearch.serve.engine import Say
 from slmsearch.serve.engines import make_engine
 from slmsearch.serve.process import apart
 from slmsearch.serve.request import Endpoint, ServeRequest
-from slmsearch.serve.supervisor import Surroundings, supervise
+from slmsearch.serve.supervisor import SupervisorContext, supervise
 
 
 def start_in_background(engine: str, request: ServeRequest, folder: Path, start_s: float, say: Say) -> Endpoint:
@@ -92,7 +92,7 @@ def main() -> None:
             signal.signal(number, end)
 
     folder, start_s = Path(told["folder"]), told["start_s"]
-    around = Surroundings(folder, lambda text: _tell(say=text), start_s=start_s, tied=False, on_start=handle_signals)
+    around = SupervisorContext(folder, lambda text: _tell(say=text), start_s=start_s, tied=False, on_start=handle_signals)
     request = ServeRequest.from_dict(told["request"])
     try:
         supervise(make_engine(told["engine"]), request, around, stop, lambda endpoint: _tell(ready=asdict(endpoint)))

@@ -12,8 +12,8 @@ import psutil
 
 from slmsearch.errors import ConfigError, ServiceError
 from slmsearch.serve.failures import Remedy
+from slmsearch.serve.health import answers, list_models
 from slmsearch.serve.ports import find_listener
-from slmsearch.serve.probe import answers, list_models
 from slmsearch.serve.request import Role, ServeRequest
 
 Say = Callable[[str], None]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from slmsearch.errors import ConfigError, ServiceError
 from slmsearch.serve.engine import Engine, Say, find_program, missing, refuse_adapters, refuse_share
 from slmsearch.serve.failures import Remedy
-from slmsearch.serve.probe import answers
+from slmsearch.serve.health import answers
 from slmsearch.serve.request import ServeRequest
 
 PORT = 11434

@@ -29,7 +29,7 @@ OnReady = Callable[[Endpoint], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class SupervisorContext:
     """What a supervisor needs besides the engine and the request."""
 
     folder: Path
@@ -65,7 +65,7 @@ def find_running(engine: Engine, request: ServeRequest, say: Say, stop: threadin
     return endpoint_of(engine, request)
 
 
-def supervise(engine: Engine, request: ServeRequest, around: Surroundings, stop: threading.Event, on_ready: OnReady) -> None:
+def supervise(engine: Engine, request: ServeRequest, around: SupervisorContext, stop: threading.Event, on_ready: OnReady) -> None:
     """Start a server and keep it until it is to end.
 
     Args:
@@ -105,7 +105,7 @@ def supervise(engine: Engine, request: ServeRequest, around: Surroundings, stop:
                     watch.wait()
 
 
-def _first_state(engine: Engine, request: ServeRequest, around: Surroundings, log: Path) -> ServerState:
+def _first_state(engine: Engine, request: ServeRequest, around: SupervisorContext, log: Path) -> ServerState:
     return ServerState(
         role=request.role,
         engine=engine.name,

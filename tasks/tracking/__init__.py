@@ -1,12 +1,12 @@
 """MLflow; nothing outside this package imports it.
 
 It was one file until reading what other runs recorded came to writing one's own, which together are too much for a file.
-`tracker.py` is what a run writes, `champions.py` who is promoted, `ledger.py` what people and other commands read of all runs,
+`tracker.py` is what a run writes, `champions.py` who is promoted, `registry.py` what people and other commands read of all runs,
 `service.py` where the store is.
 """
 
-from tasks.tracking.champions import Move, move_champion, read_moves, roll_back
-from tasks.tracking.ledger import Ledger, RunRecord, VersionRecord, open_ledger
+from tasks.tracking.champions import PromotionEvent, move_champion, read_promotions, roll_back
+from tasks.tracking.run_registry import RunRecord, RunRegistry, VersionRecord, open_run_registry
 from tasks.tracking.service import ADAPTER_HASH, BASE_MODEL, CHAMPION, ENDED, FLOW_RUN, KEY, OWNER, PREFIX, STAGE, tracking_uri
 from tasks.tracking.tracker import MAX_PARAM_CHARS, Tracker, describe_stop, open_tracker
 
@@ -21,16 +21,16 @@ __all__ = [
     "OWNER",
     "PREFIX",
     "STAGE",
-    "Ledger",
-    "Move",
+    "PromotionEvent",
     "RunRecord",
+    "RunRegistry",
     "Tracker",
     "VersionRecord",
     "describe_stop",
     "move_champion",
-    "open_ledger",
+    "open_run_registry",
     "open_tracker",
-    "read_moves",
+    "read_promotions",
     "roll_back",
     "tracking_uri",
 ]

@@ -27,7 +27,7 @@ PROMOTION_EVAL = f"{PREFIX}promotion_eval_key"
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class PromotionEvent:
     """The alias going from one version to another."""
 
     model: str
@@ -44,7 +44,7 @@ class Move:
 
 
 @as_service
-def move_champion(tracker: Tracker, move: Move, expected: str | None, deciding_run: str | None = None) -> Move:
+def move_champion(tracker: Tracker, event: PromotionEvent, expected: str | None, deciding_run: str | None = None) -> PromotionEvent:
     """Promote a version, if the champion is still the one that was decided about; a version that is champion already stays it.
 
     Args:
@@ -58,16 +58,16 @@ def move_champion(tracker: Tracker, move: Move, expected: str | None, deciding_r
         ModelError: there is no such version.
     """
     with tracker.lock:
-        _require_version(tracker, move.model, move.version)
-        current = _champion(tracker, move.model)
-        if current not in (expected, move.version):
-            raise PromotionError(f"champion of {move.model} moved from {expected} to {current} meanwhile; compare again before promoting")
+        _require_version(tracker, event.model, event.version)
+        current = _champion(tracker, event.model)
+        if current not in (expected, event.version):
+            raise PromotionError(f"champion of {event.model} moved from {expected} to {current} meanwhile; compare again before promoting")
         _require_running(tracker, deciding_run)
-        return _move(tracker, replace(move, previous=current))
+        return _record_event(tracker, replace(event, previous=current))
 
 
 @as_service
-def roll_back(tracker: Tracker, model: str, why: str, by: str) -> Move:
+def roll_back(tracker: Tracker, model: str, why: str, by: str) -> PromotionEvent:
     """Make the champion before the present one champion again.
 
     Raises:
@@ -78,17 +78,17 @@ def roll_back(tracker: Tracker, model: str, why: str, by: str) -> Move:
         current = _champion(tracker, model)
         if current is None:
             raise PromotionError(f"{model} has no champion to roll back; promote a version with `slmsearch promote`")
-        _note_foreign_move(tracker, model, current)
+        _note_foreign_event(tracker, model, current)
         target = _champion_before(tracker, model, current)
         if target is None:
             raise PromotionError(f"{model} had no champion before version {current}; name one with `slmsearch promote VERSION`")
         _require_version(tracker, model, target)
         tags = {"rolled_back_at": _now(), "rolled_back_by": by, "rolled_back_why": why, "rolled_back_to": target}
         _tag(tracker, model, current, tags)
-        return _move(tracker, Move(model, target, "rollback", why, by, current))
+        return _record_event(tracker, PromotionEvent(model, target, "rollback", why, by, current))
 
 
-def read_moves(home: Path, model: str | None = None) -> list[Move]:
+def read_promotions(home: Path, model: str | None = None) -> list[PromotionEvent]:
     """Return all moves, or those of one model, the oldest first; a line that was cut off is left out."""
     try:
         lines = (home / HISTORY).read_text(encoding="utf-8").splitlines()
@@ -97,54 +97,54 @@ def read_moves(home: Path, model: str | None = None) -> list[Move]:
     found = []
     for line in lines:
         try:
-            found.append(Move(**json.loads(line)))
+            found.append(PromotionEvent(**json.loads(line)))
         except (ValueError, TypeError):
             continue
-    return [move for move in found if model in (None, move.model)]
+    return [event for event in found if model in (None, event.model)]
 
 
-def _move(tracker: Tracker, move: Move) -> Move:
+def _record_event(tracker: Tracker, event: PromotionEvent) -> PromotionEvent:
     """Set tags, alias and history, in this order: whatever a kill leaves, a champion says why it is one, and the next move completes it."""
-    previous = move.previous
+    previous = event.previous
     if previous is not None:
-        _note_foreign_move(tracker, move.model, previous)
-    if previous == move.version:
-        return move
-    move = replace(move, at=_now())
-    tags = {"at": move.at, "by": move.by, "why": move.why, "from": previous or "", "kind": move.kind}
+        _note_foreign_event(tracker, event.model, previous)
+    if previous == event.version:
+        return event
+    event = replace(event, at=_now())
+    tags = {"at": event.at, "by": event.by, "why": event.why, "from": previous or "", "kind": event.kind}
     named = {f"promoted_{name}": value for name, value in tags.items()}
-    if move.eval_key:
-        named["promotion_eval_key"] = move.eval_key
-    _tag(tracker, move.model, move.version, named)
-    tracker.client.set_registered_model_alias(move.model, CHAMPION, move.version)
-    if (now := _champion(tracker, move.model)) != move.version:
+    if event.eval_key:
+        named["promotion_eval_key"] = event.eval_key
+    _tag(tracker, event.model, event.version, named)
+    tracker.client.set_registered_model_alias(event.model, CHAMPION, event.version)
+    if (now := _champion(tracker, event.model)) != event.version:
         raise PromotionError(
-            f"champion of {move.model} became {now} while {move.version} was promoted: another machine writes to this store"
+            f"champion of {event.model} became {now} while {event.version} was promoted: another machine writes to this store"
         )
-    _append(tracker, move)
-    return move
+    _append(tracker, event)
+    return event
 
 
-def _note_foreign_move(tracker: Tracker, model: str, current: str) -> None:
+def _note_foreign_event(tracker: Tracker, model: str, current: str) -> None:
     """Write down how the present champion came to be, where no line of the history says so."""
-    moves = read_moves(tracker.home, model)
-    if moves and moves[-1].version == current:
+    events = read_promotions(tracker.home, model)
+    if events and events[-1].version == current:
         return
     tags = tracker.champion(model) or {}
-    last = moves[-1].version if moves else None
+    last = events[-1].version if events else None
     if tags.get(f"{PREFIX}promoted_at") and tags.get(f"{PREFIX}promoted_from", "") == (last or ""):  # killed before it wrote its line
         kind: Literal["promote", "rollback"] = "rollback" if tags.get(f"{PREFIX}promoted_kind") == "rollback" else "promote"
         facts = (tags.get(f"{PREFIX}promoted_why", ""), tags.get(f"{PREFIX}promoted_by", ""))
-        _append(tracker, Move(model, current, kind, *facts, last, tags[f"{PREFIX}promoted_at"], tags.get(PROMOTION_EVAL, "")))
+        _append(tracker, PromotionEvent(model, current, kind, *facts, last, tags[f"{PREFIX}promoted_at"], tags.get(PROMOTION_EVAL, "")))
     else:
-        _append(tracker, Move(model, current, "found", "it was moved by something else", "", last, _now()))
+        _append(tracker, PromotionEvent(model, current, "found", "it was moved by something else", "", last, _now()))
 
 
 def _champion_before(tracker: Tracker, model: str, current: str) -> str | None:
     """Return the champion that the present one took the place of when it was promoted."""
-    for move in reversed(read_moves(tracker.home, model)):
-        if move.version == current and move.kind != "rollback" and move.previous != current:
-            return move.previous
+    for event in reversed(read_promotions(tracker.home, model)):
+        if event.version == current and event.kind != "rollback" and event.previous != current:
+            return event.previous
     tag = f"{PREFIX}promoted_from"
     return (tracker.champion(model) or {}).get(tag) or None
 
@@ -176,9 +176,9 @@ def _tag(tracker: Tracker, model: str, version: str, tags: Mapping[str, str]) ->
         tracker.client.set_model_version_tag(model, version, f"{PREFIX}{name}", value[:1000])
 
 
-def _append(tracker: Tracker, move: Move) -> None:
+def _append(tracker: Tracker, event: PromotionEvent) -> None:
     path = tracker.home / HISTORY
-    values: dict[str, Any] = asdict(move)
+    values: dict[str, Any] = asdict(event)
     with path.open("ab+") as file:
         cut_off = file.tell() and _last_byte(path) != b"\n"
         file.write(b"\n" * bool(cut_off) + json.dumps(values, ensure_ascii=False).encode() + b"\n")

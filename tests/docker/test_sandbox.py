@@ -15,11 +15,11 @@ from slmsearch.sandbox.client import SandboxClient
 from slmsearch.sandbox.docker import Docker
 from slmsearch.sandbox.escape import load_escapes
 from slmsearch.sandbox.execution import Execution, execute_program
-from slmsearch.sandbox.scripted import SCRIPTED_GROUND, ScriptedTools
+from slmsearch.sandbox.layers import ALL_LAYERS, Layer
+from slmsearch.sandbox.scripted import SCRIPTED_CORPUS, ScriptedTools
 from slmsearch.sandbox.server import Service, live_server
 from slmsearch.sandbox.stage import wait_for
 from slmsearch.sandbox.suite import LIMITS, has_passed, run_suite
-from slmsearch.sandbox.walls import ALL_WALLS, Wall
 from tests.deployments.reading import DEPLOYMENTS
 from tests.docker.daemon import Daemon
 
@@ -42,14 +42,14 @@ def engine(daemon: Daemon, stand_in: Callable[[str], None]) -> Iterator[Docker]:
         made.close()
 
 
-def run(engine: Docker, program: str, wall_s: float = 10.0, walls: frozenset[Wall] = ALL_WALLS) -> Execution:
-    cell = engine.start()
+def run(engine: Docker, program: str, wall_s: float = 10.0, layers: frozenset[Layer] = ALL_LAYERS) -> Execution:
+    instance = engine.start()
     try:
-        cell.wait_until_ready(60.0)
+        instance.wait_until_ready(60.0)
         limits = ProgramLimits(wall_s=wall_s, cpu_s=10, memory_mb=64, calls=8)
-        return execute_program(cell, program, ScriptedTools().serve_one, limits, walls)
+        return execute_program(instance, program, ScriptedTools().serve_one, limits, layers)
     finally:
-        assert cell.bury()
+        assert instance.terminate()
 
 
 def check_clean(daemon: Daemon) -> None:
@@ -70,9 +70,9 @@ def test_the_image_is_an_interpreter_and_nothing_else(daemon: Daemon, engine: Do
 
 
 def test_a_container_is_confined(daemon: Daemon, engine: Docker) -> None:
-    cell = engine.start()
-    cell.wait_until_ready(60.0)
-    found = daemon.inspect(cell._name)
+    instance = engine.start()
+    instance.wait_until_ready(60.0)
+    found = daemon.inspect(instance._name)
     host = found["HostConfig"]
     assert (host["NetworkMode"], host["ReadonlyRootfs"], host["CapDrop"], host["Privileged"]) == ("none", True, ["ALL"], False)
     assert (host["Memory"], host["MemorySwap"], host["NanoCpus"], host["PidsLimit"]) == (MEMORY_MB << 20, MEMORY_MB << 20, 10**9, 8)
@@ -80,7 +80,7 @@ def test_a_container_is_confined(daemon: Daemon, engine: Docker) -> None:
     status = dict(line.split(":\t", 1) for line in Path(f"/proc/{found['State']['Pid']}/status").read_text().splitlines() if ":\t" in line)
     assert set(status["Uid"].split()) == {"65534"} and int(status["CapBnd"], 16) == 0
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
-    assert cell.bury()
+    assert instance.terminate()
     check_clean(daemon)
 
 
@@ -97,14 +97,14 @@ def test_no_program_gets_out(daemon: Daemon, engine: Docker, tmp_path: Path, cap
 # What holds without the limits of the process, which the runner sets: the container's own
 
 BOMB = "held = []\nwhile True:\n    held.append(bytearray(1 << 20))"
-ALONE = ALL_WALLS - {Wall.RLIMITS}
+ALONE = ALL_LAYERS - {Layer.RLIMITS}
 
 
 def test_memory_is_limited_by_the_container(daemon: Daemon, engine: Docker) -> None:
-    execution = run(engine, BOMB, walls=ALONE)
+    execution = run(engine, BOMB, layers=ALONE)
     assert execution.error in ("MemoryError (line 3)", "stopped: its interpreter ended")
     assert execution.seconds < 9.0, "it ran out of memory and not of time"
-    few = run(engine, f"held = bytearray({MEMORY_MB // 2} << 20)\nprint('fits')", walls=ALONE)
+    few = run(engine, f"held = bytearray({MEMORY_MB // 2} << 20)\nprint('fits')", layers=ALONE)
     assert few.stdout == "fits\n"
 
 
@@ -120,7 +120,7 @@ for number in range(40):
 
 
 def test_no_process_is_made_and_the_container_allows_few(daemon: Daemon, engine: Docker) -> None:
-    assert "Operation not permitted" in run(engine, "import os\nos.fork()", walls=ALONE).error
+    assert "Operation not permitted" in run(engine, "import os\nos.fork()", layers=ALONE).error
     words = ["--rm", "--network=none", "--pids-limit=8", "--user=65534:65534", "--entrypoint=/python/bin/python3", "slmsearch-sandbox"]
     assert daemon.ask("run", *words, "-I", "-S", "-c", FORKS).returncode == 7, "without our filter, by the limit alone"
 
@@ -140,9 +140,9 @@ def list_pids(daemon: Daemon) -> list[int]:
 
 
 def test_a_killed_container_leaves_nothing(daemon: Daemon, engine: Docker) -> None:
-    service = Service(SandboxConfig(limits=LIMITS), engine, lambda ground: ScriptedTools(), warm=2)
+    service = Service(SandboxConfig(limits=LIMITS), engine, lambda indexed: ScriptedTools(), warm=2)
     with live_server(service) as address:
-        client = SandboxClient(SandboxConfig(base_url=address, limits=LIMITS), SCRIPTED_GROUND)
+        client = SandboxClient(SandboxConfig(base_url=address, limits=LIMITS), SCRIPTED_CORPUS)
         assert client.execute("print(1)")["stdout"] == "1\n"
         # One that is only created has the process id 0, which to `kill` is everybody in this process's group.
         assert wait_for(lambda: len(pids := list_pids(daemon)) == 2 and min(pids) > 0, GONE_SECONDS)

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from flows.api import prefect_api
+from flows.process_environment import prepare_process_environment
 from flows.runner import run_flow
 from flows.settings import load_config, read_environment
-from flows.surroundings import prepare_surroundings
 from slmsearch.config import RunConfig
 from slmsearch.judge.cache import FILE as VERDICTS
 from slmsearch.judge.cache import StoredVerdict, VerdictCache
@@ -40,7 +40,7 @@ def play_rounds(home: Path, first: int, last: int) -> None:
         return load_config([quick], [*places, *seeds, *(f"--{setting}" for setting in SETTINGS)])
 
     config = load(first)
-    prepare_surroundings(config, read_environment())
+    prepare_process_environment(config, read_environment())
     with prefect_api(config):
         for world in range(first, last + 1):
             cache = VerdictCache(home / "data" / VERDICTS)

@@ -18,9 +18,13 @@ FLOW = "from prefect import flow\n\n@flow\ndef play():\n    return 1\n"
 
 
 def start(name: str, home: Path) -> Service:
-    surroundings = {"PREFECT_API_URL": str(PREFECT_API_URL.value()), "PREFECT_WORKER_QUERY_SECONDS": "0.2", "PREFECT_HOME": str(home)}
+    process_environment = {
+        "PREFECT_API_URL": str(PREFECT_API_URL.value()),
+        "PREFECT_WORKER_QUERY_SECONDS": "0.2",
+        "PREFECT_HOME": str(home),
+    }
     arguments = [WORKER, "worker", "start", "--pool", POOL, "--type", "process", "--name", name]
-    service = start_service(name, arguments, home / f"{name}.log", surroundings)
+    service = start_service(name, arguments, home / f"{name}.log", process_environment)
     wait_for(lambda: "started!" in service.log.read_text(), 120, f"{name} has started", 0.1)
     return service
 

@@ -16,7 +16,7 @@ import yaml
 
 from flows.settings import load_config, masked
 from slmsearch.config import RunConfig
-from slmsearch.evaluate.ground import make_ground
+from slmsearch.evaluate.indexed_corpus import build_indexed_corpus
 from slmsearch.evaluate.policies import parse_policy
 from slmsearch.evaluate.run import evaluate_policy, select_questions
 from tests.e2e.conftest import MODEL
@@ -79,9 +79,9 @@ def run_their_evaluation(config: RunConfig, server: str, folder: Path) -> list[d
 
 
 def test_both_evaluations_give_every_question_the_same_scores(server: str, config: RunConfig, tmp_path: Path) -> None:
-    ground = make_ground(config)
-    questions = select_questions(ground.questions, config.evaluate)
-    ours = evaluate_policy(questions, ground.toolbox, parse_policy(f"openai:{MODEL}@{server}", config.policy), config)
+    indexed = build_indexed_corpus(config)
+    questions = select_questions(indexed.questions, config.evaluate)
+    ours = evaluate_policy(questions, indexed.toolbox, parse_policy(f"openai:{MODEL}@{server}", config.policy), config)
     traces = {}
     for episode in run_their_evaluation(config, server, tmp_path):
         (trace,) = episode["traces"]

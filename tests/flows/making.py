@@ -8,8 +8,8 @@ from typing import Any
 
 from flows.settings import recordable
 from slmsearch.config import RunConfig
-from tasks.places import training_dir
-from tasks.tracking import open_ledger
+from tasks.paths import training_dir
+from tasks.tracking import open_run_registry
 from tests.flows.fakes import write_corpus
 from tests.flows.plain import small_run
 
@@ -43,8 +43,8 @@ def make_one(home: Path, empty_store: Path, number: int, rng: random.Random, tra
     config = RunConfig.model_validate({**recordable(config), "corpus": corpus, "policy": {"model": str(model)}})
     training.content = f"adapter {number}".encode()
     result = (train_and_eval if number % 10 == 0 else train).fn(config)
-    ledger = open_ledger(config)
-    assert ledger is not None
-    version = ledger.versions()[0]
+    registry = open_run_registry(config)
+    assert registry is not None
+    version = registry.versions()[0]
     lineage = {name.removeprefix("slmsearch."): value for name, value in version.tags.items()}
     return Made(config, result, lineage, version.label, training_dir(config, lineage["train_key"]) / "adapter")

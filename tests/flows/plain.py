@@ -10,7 +10,7 @@ import pytest
 
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.store import load_evaluation
-from tasks.places import evals_dir
+from tasks.paths import evals_dir
 from tasks.tracking import open_tracker
 from tests.flows.fakes import FakeTraining, WordEmbedder, make_config, replace_heavy_parts, write_corpus
 

@@ -22,9 +22,9 @@ from slmsearch.retrieval.versions import current_key, is_complete
 from slmsearch.staging import STAGING_PREFIX
 from tasks import housekeeping
 from tasks.housekeeping import Item, Plan, Rules, carry_out, plan
-from tasks.places import evals_dir, index_dir, shared_models_dir, training_dir
+from tasks.paths import evals_dir, index_dir, shared_models_dir, training_dir
 from tasks.traces import Span
-from tasks.tracking import CHAMPION, open_ledger, open_tracker
+from tasks.tracking import CHAMPION, open_run_registry, open_tracker
 from tests.flows.fakes import write_corpus
 from tests.flows.plain import small_run, without_prefect
 
@@ -116,10 +116,10 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
     assert half.name in named(planned, "half-written")
     assert (named(planned, "shards"), named(planned, "models")) == ({shard.name}, {model.name})
     assert evaluated["mlflow_run_id"] in named(planned, "runs")
-    ledger = open_ledger(config)
-    assert ledger is not None
-    makers = {version.run_id for version in ledger.versions()}
-    families = {run.parent for run in ledger.runs() if run.id in makers} | makers
+    registry = open_run_registry(config)
+    assert registry is not None
+    makers = {version.run_id for version in registry.versions()}
+    families = {run.parent for run in registry.runs() if run.id in makers} | makers
     assert not families & named(planned, "runs"), "no run behind a registered version"
 
     gone, failed = carry_out(config, RULES, LATER)

@@ -23,8 +23,8 @@ from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
 from slmsearch.lineage.stages import STAGES, following
 from tasks.lineage import Tracked, read_tracked
-from tasks.places import corpora_dir, evals_dir, index_dir
-from tasks.tracking import CHAMPION, Ledger, open_ledger, open_tracker
+from tasks.paths import corpora_dir, evals_dir, index_dir
+from tasks.tracking import CHAMPION, RunRegistry, open_run_registry, open_tracker
 from tests.flows.making import Made, make_one
 from tests.flows.plain import without_prefect
 
@@ -170,8 +170,8 @@ def records(history: list[Made]) -> Tracked:
 @pytest.fixture
 def unchanged_records(records: Tracked, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read MLflow's part once: nothing but files changes."""
-    monkeypatch.setattr(Ledger, "runs", lambda _: list(records.runs.values()))
-    monkeypatch.setattr(Ledger, "versions", lambda _: list(records.versions.values()))
+    monkeypatch.setattr(RunRegistry, "runs", lambda _: list(records.runs.values()))
+    monkeypatch.setattr(RunRegistry, "versions", lambda _: list(records.versions.values()))
 
 
 @pytest.mark.parametrize("kind", PLACES)
@@ -228,9 +228,9 @@ def test_other_vectors_in_chroma_are_named(history: list[Made]) -> None:
 
 def test_a_changed_registered_copy_is_named(history: list[Made]) -> None:
     made = history[0]
-    ledger = open_ledger(made.config)
-    assert ledger is not None
-    copy = next(ledger.adapter_of(v) for v in ledger.versions() if v.label == made.version) / "adapter_model.safetensors"
+    registry = open_run_registry(made.config)
+    assert registry is not None
+    copy = next(registry.adapter_of(v) for v in registry.versions() if v.label == made.version) / "adapter_model.safetensors"
     before = copy.read_bytes()
     flip(copy, random.Random(1))
     try:

@@ -27,9 +27,9 @@ from slmsearch.retrieval.versions import current_key
 from tasks import nights as judging
 from tasks.alarm import ENDED, REGRESSED, post_alarm
 from tasks.nights import accept_night
-from tasks.places import evals_dir, index_dir, nights_dir
+from tasks.paths import evals_dir, index_dir, nights_dir
 from tasks.retention import in_use
-from tasks.tracking import Move, move_champion, open_tracker, read_moves
+from tasks.tracking import PromotionEvent, move_champion, open_tracker, read_promotions
 from tests.flows.fakes import FakeTraining
 from tests.flows.plain import plain, small_run, without_prefect
 
@@ -235,7 +235,7 @@ def test_a_decision_about_a_champion_that_is_no_longer_one_is_taken_again(
         if len(compared) == 1:  # while this one is compared with champion 1
             made = tracker.client.get_model_version(model, "1")
             rival = tracker.client.create_model_version(model, made.source, made.run_id, {**made.tags, "slmsearch.adapter_hash": "rival"})
-            move_champion(tracker, Move(model, str(rival.version), "promote", "faster", "another run"), "1")
+            move_champion(tracker, PromotionEvent(model, str(rival.version), "promote", "faster", "another run"), "1")
         return decision
 
     monkeypatch.setattr(promotion, "_against_champion", another_is_faster)
@@ -245,7 +245,7 @@ def test_a_decision_about_a_champion_that_is_no_longer_one_is_taken_again(
     rival, mine = "3", "2"
     assert compared == ["1", rival], "compared with the new champion, too"
     assert summary["decision"] == "promote"
-    assert [(move.previous, move.version) for move in read_moves(tracker.home, model)] == [(None, "1"), ("1", rival), (rival, mine)]
+    assert [(move.previous, move.version) for move in read_promotions(tracker.home, model)] == [(None, "1"), ("1", rival), (rival, mine)]
 
 
 def test_a_gate_that_cannot_decide_holds(config: RunConfig, training: FakeTraining, monkeypatch: pytest.MonkeyPatch) -> None:

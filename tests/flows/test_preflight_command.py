@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from flows.cli import cli
-from slmsearch.learn.probe import Check
+from slmsearch.learn.preflight_checks import Check
 
 
 @pytest.mark.parametrize("colour", [True, False])

@@ -102,7 +102,7 @@ def test_all_of_the_flow_runs_on_a_model_of_the_architecture(preset: Any, isolat
         "bfloat16",
         "cpu",
     )
-    is_planner = preset.real.system == "planner"
+    is_planner = preset.real.environment == "planner"
     command = ["run", "train-planner" if is_planner else "train-and-eval"]
     files = [part for file in preset.files for part in ("--config", str(file))]
     flags = [f"--policy.model={model}", "--policy.device=cpu", "--policy.load_in_4bit=false", "--train.vllm.mode=off"]

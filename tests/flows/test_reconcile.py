@@ -23,7 +23,7 @@ from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settin
 from prefect.states import Cancelling, Completed, Failed, Pending, Running
 from prefect.types._datetime import now
 
-from flows.doctor.look import _watch
+from flows.doctor.collect import _watch
 from flows.doctor.services import check_automations
 from flows.pool import POOL
 from flows.watchdog import NAME, watch_heartbeats
@@ -32,8 +32,8 @@ from slmsearch.learn.checkpoints import seal_checkpoint
 from slmsearch.learn.files import CHECKPOINTS
 from tasks import owners
 from tasks.owners import RUN_VARIABLE
-from tasks.places import training_dir
-from tasks.reconcile import OWNED_AT, Mended, label_flow_run, reconcile
+from tasks.paths import training_dir
+from tasks.reconcile import OWNED_AT, Fixed, label_flow_run, reconcile
 from tasks.tracking import ENDED, FLOW_RUN, OWNER, Tracker, open_tracker
 from tests.flows.doctor.test_checks import SOUND, with_api
 
@@ -84,8 +84,8 @@ def ended(tracker: Tracker, run_id: str) -> tuple[str, str]:
     return run.info.status, run.data.tags.get(ENDED, "")
 
 
-def of(mended: list[Mended], run: FlowRun) -> list[Mended]:
-    return [item for item in mended if item.name == run.name]
+def of(fixed: list[Fixed], run: FlowRun) -> list[Fixed]:
+    return [item for item in fixed if item.name == run.name]
 
 
 def test_a_flow_run_ends_when_its_process_is_gone_and_only_then(config: RunConfig, client: SyncPrefectClient) -> None:
@@ -93,10 +93,10 @@ def test_a_flow_run_ends_when_its_process_is_gone_and_only_then(config: RunConfi
     mine, far, foreign = make_run(client, Running()), make_run(client, Running(), ELSEWHERE), make_run(client, Running())
     label_flow_run(client, str(mine.id))
     waiting = make_run(client, Pending(), ELSEWHERE)
-    mended = reconcile(config, client, POOL)
+    fixed = reconcile(config, client, POOL)
     assert (state_of(client, dead).name, state_of(client, stopped).name) == ("Crashed", "Cancelled")
     assert "is gone; running the same again goes on" in str(state_of(client, dead).message)
-    assert len(of(mended, dead)) == len(of(mended, stopped)) == 1
+    assert len(of(fixed, dead)) == len(of(fixed, stopped)) == 1
     assert [state_of(client, run).name for run in (mine, far, foreign, waiting)] == ["Running", "Running", "Running", "Pending"]
     assert not [item for item in reconcile(config, client, POOL) if item.kind == "flow run"], "the second time nothing is left to do"
 

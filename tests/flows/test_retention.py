@@ -11,7 +11,7 @@ import pytest
 from slmsearch.config import RunConfig
 from slmsearch.learn.files import LOCK
 from slmsearch.retrieval.versions import current_key
-from tasks.places import evals_dir, index_dir, training_dir
+from tasks.paths import evals_dir, index_dir, training_dir
 from tasks.retention import InUse, in_use, index_keys_in_use
 from tasks.tracking import CHAMPION, open_tracker
 from tests.flows.fakes import write_corpus

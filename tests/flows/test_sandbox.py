@@ -18,10 +18,10 @@ from flows.servers import answers
 from flows.settings import load_config
 from slmsearch.config import RunConfig, SandboxConfig
 from slmsearch.errors import SandboxError, ServiceError
-from slmsearch.evaluate.ground import Ground, make_ground
+from slmsearch.evaluate.indexed_corpus import IndexedCorpus, build_indexed_corpus
 from slmsearch.generate.sampler import Sampling
 from slmsearch.generate.scripted import ScriptedSampler
-from slmsearch.learn.probe import check_sandbox
+from slmsearch.learn.preflight_checks import check_sandbox
 from slmsearch.sandbox import sessions
 from slmsearch.sandbox.bubblewrap import find_bwrap
 from slmsearch.sandbox.checks import check_tools
@@ -52,12 +52,12 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
 
 
 @pytest.fixture(scope="module")
-def ground(config: RunConfig) -> Ground:
-    return make_ground(config)
+def indexed(config: RunConfig) -> IndexedCorpus:
+    return build_indexed_corpus(config)
 
 
 @pytest.fixture(scope="module")
-def server(config: RunConfig, ground: Ground) -> Iterator[str]:
+def server(config: RunConfig, indexed: IndexedCorpus) -> Iterator[str]:
     record = start_sandbox(config, print)
     yield record.address
     stop_sandbox(config)
@@ -69,39 +69,39 @@ def has_ended(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-def test_every_tool_and_the_embedder_through_a_live_server(config: RunConfig, ground: Ground, server: str) -> None:
-    tools = sessions.Ground(ground.corpus_digest, ground.index_key, config.retrieval.top_k)
-    findings = check_tools(with_token(config), tools, ground.toolbox)
+def test_every_tool_and_the_embedder_through_a_live_server(config: RunConfig, indexed: IndexedCorpus, server: str) -> None:
+    tools = sessions.IndexedCorpus(indexed.corpus_digest, indexed.index_key, config.retrieval.top_k)
+    findings = check_tools(with_token(config), tools, indexed.toolbox)
     assert [finding for finding in findings if not finding.passed] == []
     assert {"embedder", "search_pages", "view_sections", "read_section", "loop"} <= {finding.name for finding in findings}
     ranked = next(finding for finding in findings if finding.name == "embedder")
     assert ranked.found.startswith(("40 of 40", "39 of 40", "38 of 40"))
 
 
-def test_an_index_that_is_not_there_is_an_outage_with_its_own_name(config: RunConfig, ground: Ground, server: str) -> None:
+def test_an_index_that_is_not_there_is_an_outage_with_its_own_name(config: RunConfig, indexed: IndexedCorpus, server: str) -> None:
     from slmsearch.errors import IndexUnusableError
     from slmsearch.sandbox.client import SandboxClient
 
-    client = SandboxClient(with_token(config), sessions.Ground(ground.corpus_digest, "f" * 20, 3))
+    client = SandboxClient(with_token(config), sessions.IndexedCorpus(indexed.corpus_digest, "f" * 20, 3))
     (result,) = client.run(["print(1)"])
     client.close()
     assert isinstance(result, IndexUnusableError)
 
 
-def test_an_episode_runs_its_programs_in_the_sandbox(config: RunConfig, ground: Ground, server: str) -> None:
-    question = ground.questions["train"][0]
+def test_an_episode_runs_its_programs_in_the_sandbox(config: RunConfig, indexed: IndexedCorpus, server: str) -> None:
+    question = indexed.questions["train"][0]
     loop = f"for page_id, title in search_pages({question.question!r}):"
     program = f"<code>\n{loop}\n    print(page_id, len(view_sections(page_id)))\n</code>"
     sampler = ScriptedSampler(lambda _, results: program if not results else f"<answer>{question.answer}</answer>")
     limits = config.searcher.model_copy(update={"max_episode_tokens": 10_000})
-    episodes = play_episodes([question] * 4, sampler, ground.toolbox, limits, Sampling())
+    episodes = play_episodes([question] * 4, sampler, indexed.toolbox, limits, Sampling())
     assert [episode.stop_reason for episode in episodes] == [StopReason.ANSWERED] * 4
     assert len({episode.turns[0].result for episode in episodes}) == 1
     result = episodes[0].turns[0].result
     assert result is not None and result.served
     assert [line.split()[0] for line in result.text.splitlines()] == list(result.made[0].result.page_ids)
     assert len(episodes[0].calls) == 1 + config.retrieval.top_k
-    assert check_sandbox(ground.toolbox).passed
+    assert check_sandbox(indexed.toolbox).passed
 
 
 def test_a_second_server_is_refused(config: RunConfig, server: str) -> None:
@@ -109,7 +109,7 @@ def test_a_second_server_is_refused(config: RunConfig, server: str) -> None:
         start_sandbox(config, print)
 
 
-def test_a_killed_server_leaves_no_program_and_makes_episodes_fail(config: RunConfig, ground: Ground, server: str) -> None:
+def test_a_killed_server_leaves_no_program_and_makes_episodes_fail(config: RunConfig, indexed: IndexedCorpus, server: str) -> None:
     record = find_sandbox(config)
     assert record is not None
     children = psutil.Process(record.pid).children(recursive=True)
@@ -119,15 +119,15 @@ def test_a_killed_server_leaves_no_program_and_makes_episodes_fail(config: RunCo
     _, alive = psutil.wait_procs(children, timeout=10.0)
     assert [child for child in alive if child.status() != psutil.STATUS_ZOMBIE] == []
     assert find_sandbox(config) is None
-    question = ground.questions["train"][0]
+    question = indexed.questions["train"][0]
     limits = config.searcher.model_copy(update={"max_episode_tokens": 10_000})
-    (episode,) = play_episodes([question], ScriptedSampler(lambda *_: "<code>print(1)</code>"), ground.toolbox, limits, Sampling())
+    (episode,) = play_episodes([question], ScriptedSampler(lambda *_: "<code>print(1)</code>"), indexed.toolbox, limits, Sampling())
     assert episode.stop_reason is StopReason.FAILED
     assert episode.failure.startswith("sandbox: no sandbox answers at http://127.0.0.1:")
-    assert not check_sandbox(ground.toolbox).passed
+    assert not check_sandbox(indexed.toolbox).passed
     again = start_sandbox(config, print)
     assert again.address == record.address
-    (episode,) = play_episodes([question], ScriptedSampler(lambda *_: "<code>print(1)</code>"), ground.toolbox, limits, Sampling())
+    (episode,) = play_episodes([question], ScriptedSampler(lambda *_: "<code>print(1)</code>"), indexed.toolbox, limits, Sampling())
     assert episode.stop_reason is not StopReason.FAILED
 
 

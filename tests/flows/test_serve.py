@@ -19,8 +19,8 @@ from flows.serving import Options, make_request
 from flows.settings import load_config
 from slmsearch.errors import ConfigError
 from slmsearch.serve import engine
+from slmsearch.serve.health import list_models
 from slmsearch.serve.ports import free_port
-from slmsearch.serve.probe import list_models
 from tests.slmsearch.serve.conftest import gone_after, programs, runs, wait_until
 
 __all__ = ["programs"]

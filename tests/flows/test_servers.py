@@ -119,7 +119,7 @@ def test_the_log_of_a_service_that_runs_for_months_is_put_aside(tmp_path: Path, 
     wait_until_ready(service.service, f"http://127.0.0.1:{port}/", timeout_s=30)
     while log.stat().st_size <= 100:
         assert answers(f"http://127.0.0.1:{port}/")
-    assert not service.mend(print) and log.stat().st_size == 0 and log.with_suffix(".old.log").stat().st_size > 100
+    assert not service.fix_findings(print) and log.stat().st_size == 0 and log.with_suffix(".old.log").stat().st_size > 100
     assert answers(f"http://127.0.0.1:{port}/")
     service.stop()
     assert b"\0" not in log.read_bytes() and log.read_bytes(), "it goes on at the beginning"

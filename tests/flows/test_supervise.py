@@ -20,10 +20,10 @@ def test_one_that_lives_is_left_alone_and_one_that_was_killed_is_started_again(t
     try:
         said: list[str] = []
         first = clock.service
-        assert not clock.mend(said.append) and not said
+        assert not clock.fix_findings(said.append) and not said
         first.process.send_signal(signal.SIGKILL)
         first.process.wait()
-        assert clock.mend(said.append)
+        assert clock.fix_findings(said.append)
         assert clock.service.is_alive and clock.service is not first and ready == [clock.service]
         assert len(said) == 1 and "the clock ended by itself (exit code -9) and is started again" in said[0]
     finally:
@@ -36,5 +36,5 @@ def test_one_that_ends_again_and_again_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(ServiceError, match=rf"ended by itself \(exit code 0\), {MAX_ENDS + 1} times in 10 minutes"):
         while True:
             clock.service.process.wait()
-            clock.mend(said.append)
+            clock.fix_findings(said.append)
     assert len(said) == MAX_ENDS

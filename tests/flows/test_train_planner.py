@@ -40,7 +40,7 @@ def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
 
     training = replace_heavy_parts(monkeypatch)
     monkeypatch.setattr("slmsearch.generate.load.make_sampler", make_sampler)
-    monkeypatch.setattr("slmsearch.evaluate.systems.make_independence", lambda _: WordIndependence())
+    monkeypatch.setattr("slmsearch.evaluate.environments.make_independence", lambda _: WordIndependence())
     monkeypatch.setattr("slmsearch.learn.layout.lay_out", lay_out)
     return training
 

@@ -21,7 +21,7 @@ from slmsearch.judge.clients import make_client
 from slmsearch.planner.model_worker import make_served_worker
 from slmsearch.planner.worker import solve_directly
 from slmsearch.retrieval.embed_served import ServedEmbedder
-from slmsearch.serve.probe import answers, list_models
+from slmsearch.serve.health import answers, list_models
 
 LIMIT = 1 << 20
 KEY, PASSWORD = "PLANTEDKEY", "PLANTEDPASSWORD"

@@ -14,7 +14,7 @@ from flows.settings import find_project_root
 from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
 from slmsearch.errors import ConfigError, ModelError, PromotionError
 from tasks.promotion import promote_by_hand, roll_back_by_hand
-from tasks.tracking import ADAPTER_HASH, CHAMPION, Move, Tracker, move_champion, open_tracker, read_moves, roll_back
+from tasks.tracking import ADAPTER_HASH, CHAMPION, PromotionEvent, Tracker, move_champion, open_tracker, read_promotions, roll_back
 from tasks.tracking.champions import HISTORY
 
 RACER = """
@@ -81,12 +81,12 @@ def config(home: Path, model: str) -> RunConfig:
     )
 
 
-def promote(tracker: Tracker, model: str, version: str, expected: str | None, **values: str) -> Move:
-    return move_champion(tracker, Move(model, version, "promote", "better", "me"), expected, **values)
+def promote(tracker: Tracker, model: str, version: str, expected: str | None, **values: str) -> PromotionEvent:
+    return move_champion(tracker, PromotionEvent(model, version, "promote", "better", "me"), expected, **values)
 
 
-def moves(tracker: Tracker, model: str) -> list[tuple[str, str | None, str]]:
-    return [(move.kind, move.previous, move.version) for move in read_moves(tracker.home, model)]
+def events(tracker: Tracker, model: str) -> list[tuple[str, str | None, str]]:
+    return [(event.kind, event.previous, event.version) for event in read_promotions(tracker.home, model)]
 
 
 def test_promotion_moves_the_alias_and_refuses_a_stale_decision(tracker: Tracker, model: str) -> None:
@@ -104,7 +104,7 @@ def test_promotion_moves_the_alias_and_refuses_a_stale_decision(tracker: Tracker
         "me",
         "better",
     )
-    assert moves(tracker, model) == [("promote", None, "1"), ("promote", "1", "2")]
+    assert events(tracker, model) == [("promote", None, "1"), ("promote", "1", "2")]
 
 
 def test_a_run_that_has_ended_promotes_nothing(tracker: Tracker, model: str) -> None:
@@ -112,7 +112,7 @@ def test_a_run_that_has_ended_promotes_nothing(tracker: Tracker, model: str) -> 
     tracker.end_run(run_id, "KILLED")
     with pytest.raises(PromotionError, match="is KILLED by now"):
         promote(tracker, model, "1", None, deciding_run=run_id)
-    assert tracker.champion(model) is None and moves(tracker, model) == []
+    assert tracker.champion(model) is None and events(tracker, model) == []
 
 
 def test_rollback_walks_back_through_promotions_and_says_why(tracker: Tracker, model: str) -> None:
@@ -126,24 +126,24 @@ def test_rollback_walks_back_through_promotions_and_says_why(tracker: Tracker, m
     assert roll_back(tracker, model, "still", "me").version == "1", "it takes the place of what it was promoted over"
     tags = tracker.client.get_model_version(model, "2").tags
     assert (tags["slmsearch.rolled_back_to"], tags["slmsearch.rolled_back_why"]) == ("1", "so does this")
-    assert [kind for kind, _, _ in moves(tracker, model)] == ["promote"] * 3 + ["rollback"] * 2 + ["promote", "rollback"]
+    assert [kind for kind, _, _ in events(tracker, model)] == ["promote"] * 3 + ["rollback"] * 2 + ["promote", "rollback"]
 
 
 def test_a_move_from_outside_and_one_cut_short_are_written_down_by_the_next(tracker: Tracker, model: str) -> None:
     promote(tracker, model, "1", None)
     tracker.client.set_registered_model_alias(model, CHAMPION, "2")  # in MLflow's own pages
     promote(tracker, model, "3", "2")
-    assert moves(tracker, model) == [("promote", None, "1"), ("found", "1", "2"), ("promote", "2", "3")]
+    assert events(tracker, model) == [("promote", None, "1"), ("found", "1", "2"), ("promote", "2", "3")]
     history = tracker.home / HISTORY
     lines = history.read_bytes().splitlines(keepends=True)
     history.write_bytes(b"".join(lines[:-1]) + lines[-1][:20])  # killed while it wrote its line
     assert roll_back(tracker, model, "no", "me").version == "2"
-    assert moves(tracker, model) == [("promote", None, "1"), ("found", "1", "2"), ("promote", "2", "3"), ("rollback", "3", "2")]
+    assert events(tracker, model) == [("promote", None, "1"), ("found", "1", "2"), ("promote", "2", "3"), ("rollback", "3", "2")]
 
 
 def test_a_person_promotes_with_a_reason(home: Path, tracker: Tracker, model: str) -> None:
-    move = promote_by_hand(config(home, model), f"{model}/2", "  measured\nelsewhere ")
-    assert (move.version, move.previous, move.why, move.eval_key) == ("2", None, "measured elsewhere", "e1")
+    event = promote_by_hand(config(home, model), f"{model}/2", "  measured\nelsewhere ")
+    assert (event.version, event.previous, event.why, event.eval_key) == ("2", None, "measured elsewhere", "e1")
     champion = open_tracker(config(home, model)).champion(model)
     assert champion is not None and champion["slmsearch.promotion_eval_key"] == "e1" and "@" in champion["slmsearch.promoted_by"]
     assert promote_by_hand(config(home, model), "1", "no, this").previous == "2"
@@ -158,7 +158,7 @@ def test_a_person_promotes_with_a_reason(home: Path, tracker: Tracker, model: st
 def test_nothing_to_roll_back_is_said(tracker: Tracker, model: str) -> None:
     with pytest.raises(PromotionError, match="no champion to roll back"):
         roll_back(tracker, model, "why", "me")
-    assert moves(tracker, model) == []
+    assert events(tracker, model) == []
 
 
 def test_of_two_processes_that_decided_on_the_same_champion_one_promotes(tracker: Tracker, racer: "subprocess.Popen[str]") -> None:
@@ -180,4 +180,4 @@ def test_of_two_processes_that_decided_on_the_same_champion_one_promotes(tracker
         winner = "2" if mine == "won" else "1"
         champion = tracker.champion(name)
         assert champion is not None and champion["version"] == winner
-        assert moves(tracker, name) == [("promote", None, winner)], "one line for one move"
+        assert events(tracker, name) == [("promote", None, winner)], "one line for one move"

@@ -45,9 +45,9 @@ def gqa_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer: Any = AutoTokenizer.from_pretrained(find_project_root() / "data" / "models" / "tiny-searcher")
     # Prints the system message, as templates of instruct models do and tiny-searcher's does not.
     user = "{% if message['role'] == 'user' %}"
-    system = "{% if message['role'] == 'system' %}{{ message['content'] }}{% elif message['role'] == 'user' %}"
+    environment = "{% if message['role'] == 'system' %}{{ message['content'] }}{% elif message['role'] == 'user' %}"
     assert user in tokenizer.chat_template
-    tokenizer.chat_template = tokenizer.chat_template.replace(user, system)
+    tokenizer.chat_template = tokenizer.chat_template.replace(user, environment)
     torch.manual_seed(0)
     config = Qwen3Config(
         vocab_size=1280,

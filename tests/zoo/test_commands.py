@@ -133,8 +133,8 @@ def test_serve_and_infer(zoo: Zoo, slmsearch: Slmsearch) -> None:
         assert started.returncode == 0, started.stderr
         endpoint = json.loads(started.stdout)
         given = ("--base-url", endpoint["base_url"], "--model", endpoint["model"], "--max-tokens", "8")
-        for system in ("planner", "searcher"):
-            (found,) = answer(slmsearch, "infer", "2 + 2?", "--system", system, *given, *zoo.flags(**PLAY))["answers"]
+        for environment in ("planner", "searcher"):
+            (found,) = answer(slmsearch, "infer", "2 + 2?", "--system", environment, *given, *zoo.flags(**PLAY))["answers"]
             assert found["stop_reason"] != "failed"
         # Random weights may write special tokens alone, which a server shows as nothing, but counts.
         client = OpenAI(base_url=endpoint["base_url"], api_key="none")

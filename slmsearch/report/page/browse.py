@@ -161,7 +161,7 @@ def _pack_episode(one: Chosen, texts: Texts) -> dict[str, Any]:
         "reward": round(row.reward, 4),
         "parts": {name: round(value, 4) for name, value in row.reward_parts.items() if value},
         "stop": row.stop_reason,
-        "broke": row.breakage,
+        "broke": row.failure_mode,
         "failure": texts.add(row.failure or None),
         "calls": row.tool_calls,
         "tokens": row.sampled_tokens,

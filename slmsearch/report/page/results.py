@@ -21,7 +21,7 @@ class RunResults:
     run_id: str
     name: str
     """As people call it."""
-    system: str
+    environment: str
     """`searcher` or `planner`."""
     status: str
     """MLflow's word for how it ended."""

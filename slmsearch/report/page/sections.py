@@ -16,7 +16,7 @@ from slmsearch.report.cells import NONE, number, percent
 from slmsearch.report.page.charts import Bar, Line, interval_chart, line_chart, smooth
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
 from slmsearch.report.page.suspects import RULES, count_suspects
-from slmsearch.report.tables import Table, breakage_table, comparison_table, results_table, slices_table
+from slmsearch.report.tables import Table, comparison_table, failure_mode_table, results_table, slices_table
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.tools import TOOL_NAMES
 
@@ -68,7 +68,7 @@ def run_parts(run: RunResults) -> list[Part]:
         Part("stops", "How episodes ended", tuple(_stops(run, rows))),
         Part("calls", "Tool calls", tuple(_calls(run))),
         Part("slices", "By kind and hops", tuple(_slices(run, rows))),
-        Part("broke", "Where wrong episodes broke", tuple(_breakages(run, rows))),
+        Part("broke", "Where wrong episodes broke", tuple(_failure_modes(run, rows))),
         Part("judge", "The judge", tuple(_judge(run, rows))),
         Part("suspects", "Suspected reward hacks", tuple(_suspects(run)), SUSPECTS_NOTE),
         Part("made", "How it was made", tuple(_provenance(run))),
@@ -113,7 +113,7 @@ def _differences(comparisons: Mapping[str, Comparison], level: str) -> Table:
 def training_charts(run: RunResults) -> list[Block]:
     """Draw the curves of a training run."""
     marks = [(report.step, report.collapse.describe()) for report in run.steps if report.collapse is not None]
-    curves = (*CURVES, *(PLAN_CURVES if run.system == "planner" else ()))
+    curves = (*CURVES, *(PLAN_CURVES if run.environment == "planner" else ()))
     charts = []
     for name, caption in curves:
         points = curve(run, name)
@@ -208,9 +208,9 @@ def _slices(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[B
     return blocks
 
 
-def _breakages(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[Block]:
+def _failure_modes(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[Block]:
     sides = [name for name in (BEFORE, AFTER) if name in rows] or [run.main] * bool(run.main)
-    return [Block(f"{name}: wrong episodes by place and kind", breakage_table(rows[name])) for name in sides if rows[name]]
+    return [Block(f"{name}: wrong episodes by place and kind", failure_mode_table(rows[name])) for name in sides if rows[name]]
 
 
 def _judge(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[Block]:

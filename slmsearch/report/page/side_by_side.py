@@ -54,9 +54,9 @@ def _row(run: RunResults) -> tuple[str, ...]:
         rules = run.suspects[AFTER]
         suspected = percent(sum(map(bool, rules)) / len(rules))
     if found is None:
-        return (run.name, run.system, NONE, run.metric, *(NONE,) * 5, run.decision or run.status, steps, suspected)
+        return (run.name, run.environment, NONE, run.metric, *(NONE,) * 5, run.decision or run.status, steps, suspected)
     difference = found.difference
     return (
-        run.name, run.system, str(found.n), found.metric, f"{found.before:.3f}", f"{found.after:.3f}", f"{difference.mean:+.3f}",
+        run.name, run.environment, str(found.n), found.metric, f"{found.before:.3f}", f"{found.after:.3f}", f"{difference.mean:+.3f}",
         f"[{difference.low:+.3f}, {difference.high:+.3f}]", f"{difference.p:.4f}", run.decision or found.decision, steps, suspected,
     )  # fmt: skip

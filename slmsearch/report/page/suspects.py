@@ -108,10 +108,10 @@ def find_suspects(evaluation: Evaluation) -> list[tuple[str, ...]]:
     """Name the rules that each episode of an evaluation trips, in the order of its rows; failed ones trip none."""
     rewards = [row.reward for row in evaluation.rows if not row.failed and row.correct > 0.5]
     paid = fmean(rewards) if rewards else float("inf")
-    return [_tripped(Case(row, episode, paid)) for row, episode in zip(evaluation.rows, evaluation.episodes, strict=True)]
+    return [_matched(Case(row, episode, paid)) for row, episode in zip(evaluation.rows, evaluation.episodes, strict=True)]
 
 
-def _tripped(case: Case) -> tuple[str, ...]:
+def _matched(case: Case) -> tuple[str, ...]:
     return () if case.row.failed else tuple(name for name, (_, test) in RULES.items() if test(case))
 
 

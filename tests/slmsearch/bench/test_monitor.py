@@ -3,12 +3,12 @@
 import pytest
 
 from slmsearch.bench.monitor import KINDS, SHAPES, SPREADS, Run, Shape, measure, render_monitor, run_monitor, shape_of, watch
-from slmsearch.config import PlannerConfig, RunConfig, SentinelConfig, TrainConfig
+from slmsearch.config import MonitorConfig, PlannerConfig, RunConfig, TrainConfig
 from slmsearch.config.planning import PlanSftConfig
 
-OLD_GPU = Shape(questions=4, group=4, steps=600, held_out=128, checkpoint=25, max_trips=3, planner=False)
+OLD_GPU = Shape(questions=4, group=4, steps=600, held_out=128, checkpoint=25, max_collapses=3, planner=False)
 """Sixteen episodes a step: comparing their mean reward with the best of many windows stopped every healthy run of this shape."""
-SMALL = Shape(questions=8, group=8, steps=200, held_out=64, checkpoint=40, max_trips=3, planner=False)
+SMALL = Shape(questions=8, group=8, steps=200, held_out=64, checkpoint=40, max_collapses=3, planner=False)
 
 
 @pytest.mark.parametrize("conc", SPREADS)
@@ -45,7 +45,7 @@ def test_a_planted_collapse_has_its_size():
 def test_presets_without_a_long_reinforced_run_are_left_out_with_the_reason():
     quick = RunConfig(train=TrainConfig(steps=0, limit=3, questions_per_step=1))
     supervised = RunConfig(planner=PlannerConfig(sft=PlanSftConfig(enabled=True)))
-    unwatched = RunConfig(train=TrainConfig(sentinel=SentinelConfig(held_out=0)))
+    unwatched = RunConfig(train=TrainConfig(monitor=MonitorConfig(held_out=0)))
     reasons = run_monitor({"quick": quick, "sft": supervised, "unwatched": unwatched}, 1)["left_out"]
     assert [word in reasons[name] for name, word in (("quick", "3 steps"), ("sft", "supervision"), ("unwatched", "off"))] == [True] * 3
     epochs = shape_of(RunConfig(train=TrainConfig(steps=0, epochs=3, questions_per_step=8)))

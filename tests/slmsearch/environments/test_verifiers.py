@@ -21,7 +21,7 @@ import slmsearch
 from slmsearch.config import CorpusConfig, EvaluateConfig, JudgeConfig, PathsConfig, PolicyConfig, RewardConfig, RunConfig, SearcherConfig
 from slmsearch.environments import taskset
 from slmsearch.errors import ConfigError
-from slmsearch.evaluate.ground import Ground
+from slmsearch.evaluate.indexed_corpus import IndexedCorpus
 from slmsearch.evaluate.policies import parse_policy
 from slmsearch.evaluate.rows import row_to_dict
 from slmsearch.evaluate.run import evaluate_policy
@@ -104,12 +104,12 @@ def policy() -> Iterator[Policy]:
 def index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[WordIndex]]:
     """The index in use, as the one element of a list; the corpus needs no embedder with it."""
     used = [WordIndex()]
-    monkeypatch.setattr(taskset, "make_ground", lambda run: Ground("corpus", "index", make_toolbox(used[0]), {}))
+    monkeypatch.setattr(taskset, "build_indexed_corpus", lambda run: IndexedCorpus("corpus", "index", make_toolbox(used[0]), {}))
     monkeypatch.setattr("verifiers.v1.runtimes.subprocess.CACHE_DIR", tmp_path / "cache")
-    taskset._open_ground.cache_clear()
+    taskset._open_indexed_corpus.cache_clear()
     taskset._open_judge.cache_clear()
     yield used
-    taskset._open_ground.cache_clear()
+    taskset._open_indexed_corpus.cache_clear()
     taskset._open_judge.cache_clear()
 
 

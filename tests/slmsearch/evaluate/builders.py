@@ -69,7 +69,7 @@ ROW = EpisodeRow(
     sampled_tokens=30,
     completion_tokens=90,
     seconds=0.5,
-    breakage="",
+    failure_mode="",
     failure="",
 )
 
@@ -83,4 +83,4 @@ def make(question_id: str, right: bool = True, **values: Any) -> EpisodeRow:
 
 def fail(question_id: str, failure: str = "index: gone") -> EpisodeRow:
     """A row lost to a broken service."""
-    return make(question_id, False, stop_reason="failed", failure=failure, reward_parts={}, reward=0.0, breakage="")
+    return make(question_id, False, stop_reason="failed", failure=failure, reward_parts={}, reward=0.0, failure_mode="")

@@ -20,7 +20,7 @@ NO_REWARD = Reward(0.0, dict.fromkeys(REWARD_PARTS, 0.0))
 def test_row_of_a_right_episode() -> None:
     turns = (search("ada"), read("ada:life"), Turn("answer", answer="1815", context_ids=(1, 2, 3), sampled_ids=(4, 5)))
     row = make_row(ONE_HOP, play(*turns, sampled_tokens=2, seconds=1.5), Verdict(True), REWARD)
-    assert (row.exact_match, row.f1, row.correct, row.breakage, row.failure) == (1.0, 1.0, 1.0, "", "")
+    assert (row.exact_match, row.f1, row.correct, row.failure_mode, row.failure) == (1.0, 1.0, 1.0, "", "")
     assert (row.turns, row.tool_calls, row.unserved_calls) == (3, 2, 0)
     assert (row.first_hit, row.any_hit, row.gold_read) == (True, True, True)
     assert (row.sampled_tokens, row.completion_tokens, row.seconds) == (2, 5, 1.5)
@@ -30,14 +30,14 @@ def test_row_of_a_right_episode() -> None:
 
 def test_row_of_a_wrong_episode_says_where_it_broke() -> None:
     row = make_row(TWO_HOP, play(search("notes"), read("notes:author"), say("Ada Lovelace of London")), Verdict(False), NO_REWARD)
-    assert (row.exact_match, row.correct, row.breakage) == (0.0, 0.0, "stopped_early")
+    assert (row.exact_match, row.correct, row.failure_mode) == (0.0, 0.0, "stopped_early")
     assert row.f1 == pytest.approx(2 / 5)  # one of four words, all of one
     assert row.cluster == "notes"
 
 
 def test_the_judge_may_accept_what_exact_match_does_not() -> None:
     row = make_row(TWO_HOP, play(say("in London town")), Verdict(True, "judge"), REWARD)
-    assert (row.exact_match, row.correct, row.breakage) == (0.0, 1.0, "")
+    assert (row.exact_match, row.correct, row.failure_mode) == (0.0, 1.0, "")
 
 
 def test_unserved_calls_and_abstentions_are_counted() -> None:
@@ -50,7 +50,7 @@ def test_unserved_calls_and_abstentions_are_counted() -> None:
 def test_an_outage_of_the_judge_fails_the_row() -> None:
     row = make_row(ONE_HOP, play(say("1815")), Verdict(None, "judge", "judge: down"), None)
     assert row.failed
-    assert (row.stop_reason, row.failure, row.breakage) == ("failed", "judge: down", "")
+    assert (row.stop_reason, row.failure, row.failure_mode) == ("failed", "judge: down", "")
 
 
 def test_an_outage_of_the_index_fails_the_row() -> None:

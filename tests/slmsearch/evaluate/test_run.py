@@ -30,7 +30,7 @@ def test_every_question_has_a_row_and_an_episode(tmp_path) -> None:
     assert seen == [(2, 5), (4, 5), (5, 5)]
     assert found.metrics["answer/exact_match"] == 0.8
     assert found.slices["kind=two_hop"]["answer/exact_match"] == 0.0
-    assert found.rows[3].breakage == "abstained_wrongly"
+    assert found.rows[3].failure_mode == "abstained_wrongly"
     assert found.metrics["search/first_hit_frac"] == 1.0
     assert found.metrics["search/gold_read_frac"] == 0.75  # one of the four that name gold sections needs a second hop
     assert all(is_metric(name) for name in found.metrics)

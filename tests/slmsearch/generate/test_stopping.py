@@ -12,7 +12,7 @@ from slmsearch.generate.chat_renderer import CUT, ChatRenderer
 from slmsearch.generate.engine_sampler import Completion, EngineSampler
 from slmsearch.generate.sampler import Sampling
 from slmsearch.generate.torch_sampler import TorchSampler
-from slmsearch.learn.probe import check_mask, check_template, check_tool_calls
+from slmsearch.learn.preflight_checks import check_mask, check_template, check_tool_calls
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.parsing import TOOL_STOPS
 from slmsearch.searcher.rollout import play_episodes

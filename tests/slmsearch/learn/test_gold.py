@@ -9,7 +9,7 @@ from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import TrainingError
-from slmsearch.evaluate import ground
+from slmsearch.evaluate import indexed_corpus
 from slmsearch.learn.cold_start import start_cold
 from slmsearch.learn.demonstrations import TitleIndex
 from slmsearch.learn.gold import NO_GOLD, NO_SECTION, NOT_FOUND, NOT_HINTED, demonstrate_gold
@@ -90,8 +90,8 @@ def corpus(tmp_path, monkeypatch):
     (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     asked = [{"id": str(i), "question": f"When was Mira {i} born?", "answer": "1823", "section_ids": ["mira:life"]} for i in range(4)]
     (tmp_path / "q.jsonl").write_text("".join(json.dumps({**row, "page_ids": ["mira"]}) + "\n" for row in asked))
-    monkeypatch.setattr(ground, "build_index", lambda *_: "titles")
-    monkeypatch.setattr(ground, "open_index", lambda *_: TitleIndex(LIBRARY))
+    monkeypatch.setattr(indexed_corpus, "build_index", lambda *_: "titles")
+    monkeypatch.setattr(indexed_corpus, "open_index", lambda *_: TitleIndex(LIBRARY))
     return CorpusConfig(pages=str(tmp_path / "p.jsonl"), questions=str(tmp_path / "q.jsonl"))
 
 
@@ -117,7 +117,7 @@ def test_the_command_teaches_from_gold(corpus, model_dir, tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def ground_questions(corpus, tmp_path):
+def indexed_questions(corpus, tmp_path):
     from slmsearch.corpus.store import build_corpus, load_corpus
 
     return load_corpus(tmp_path / "corpora", build_corpus(corpus, tmp_path / "corpora")).questions

@@ -12,7 +12,7 @@ from slmsearch.config import RunConfig, SearcherConfig, TrainConfig, VllmConfig
 from slmsearch.errors import ConfigError, TrainingError
 from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.grpo import SearchTrainer, _blocks, make_arguments, num_steps, order_questions
-from slmsearch.learn.spent import Spent
+from slmsearch.learn.phase_timer import PhaseTimer
 
 
 def test_every_pass_takes_every_question_once():
@@ -203,7 +203,7 @@ class PlainStub(GRPOTrainer):
 
 @pytest.mark.parametrize("logs", [{"loss": float("nan"), "grad_norm": 1.0}, {"loss": 0.1, "grad_norm": float("inf")}])
 def test_a_loss_that_is_no_number_stops_training(logs):
-    callback = StepCallback(SimpleNamespace(metrics={}), lambda report: None, lambda: False, TrainConfig(), Spent())
+    callback = StepCallback(SimpleNamespace(metrics={}), lambda report: None, lambda: False, TrainConfig(), PhaseTimer())
     state = SimpleNamespace(is_world_process_zero=True, global_step=7)
     with pytest.raises(TrainingError, match=r"at step 7: lower train\.learning_rate"):
         callback.on_log(None, state, None, logs=logs)

@@ -15,8 +15,8 @@ from slmsearch.errors import ServiceError
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.sampler import Sampling
 from slmsearch.learn.files import STEPS
-from slmsearch.learn.lending import AdapterClient, engine_settings, lend_vllm, vllm_takes
 from slmsearch.learn.reports import read_reports
+from slmsearch.learn.trainer_samplers import AdapterClient, engine_settings, open_vllm_sampler, vllm_takes
 from slmsearch.learn.training import train_through
 from slmsearch.searcher.prompt import make_prompt
 from tests.slmsearch.generate import fake_vllm
@@ -81,26 +81,28 @@ def test_a_colocated_engine_gets_each_adapter_anew_and_is_awake_only_while_it_is
     llm = fake_vllm.Llm(make_model)
     model = with_adapter(make_model(), 0.3)
     trainer = make_trainer(model, SimpleNamespace(mode="colocate", llm=llm))
-    lend, directories = lend_vllm(tokenizer, "tool"), []
+    open_sampler, directories = open_vllm_sampler(tokenizer, "tool"), []
     for strength in (0.3, 0.5):  # put back by the keeper within one step, the weights are others too
         with_adapter_weights = [weight for name, weight in model.named_parameters() if "lora_B" in name]
         for weight in with_adapter_weights:
             weight.data.mul_(strength)
-        with lend(trainer) as sampler:
+        with open_sampler(trainer) as sampler:
             turn, expected = continue_with(model, tokenizer, sampler)
             directories.append(Path(llm.requests[-1].lora_path))
             assert (directories[-1] / "adapter_model.safetensors").is_file()
         assert turn.sampled_logprobs == pytest.approx(expected, abs=1e-4)
     assert len({(request.lora_int_id, request.lora_name) for request in llm.requests}) == 2 and directories[0] != directories[1]
     assert not any(directory.exists() for directory in directories)
-    with pytest.raises(RuntimeError, match="broken"), lend(trainer):
+    with pytest.raises(RuntimeError, match="broken"), open_sampler(trainer):
         raise RuntimeError("broken")
     assert [call for call in llm.calls if call[0] in ("wake_up", "sleep")] == [("wake_up", None), ("sleep", 1)] * 3
 
 
 def test_without_a_gpu_the_engine_never_sleeps(make_model, tokenizer):
     llm = fake_vllm.Llm(make_model)
-    with lend_vllm(tokenizer, "tool")(make_trainer(make_model(), SimpleNamespace(mode="colocate", llm=llm, sync_weights=int), "cpu")):
+    with open_vllm_sampler(tokenizer, "tool")(
+        make_trainer(make_model(), SimpleNamespace(mode="colocate", llm=llm, sync_weights=int), "cpu")
+    ):
         pass
     assert llm.calls == []
 
@@ -109,7 +111,7 @@ def test_weights_without_an_adapter_are_carried_over_each_time(make_model, token
     synced, llm = [], fake_vllm.Llm(make_model)
     generation = SimpleNamespace(mode="colocate", llm=llm, sync_weights=lambda: synced.append(llm.asleep))
     for _ in range(2):
-        with lend_vllm(tokenizer, "tool")(make_trainer(make_model(), generation)) as sampler:
+        with open_vllm_sampler(tokenizer, "tool")(make_trainer(make_model(), generation)) as sampler:
             sampler.open(PROMPTS, Sampling())
             assert sampler.sample([0], [None], [50]) and llm.requests[-1] is None
     assert synced == [False, False]
@@ -118,9 +120,9 @@ def test_weights_without_an_adapter_are_carried_over_each_time(make_model, token
 def test_a_server_gets_the_adapter_and_drops_it_again(make_model, tokenizer):
     client = fake_vllm.Client(make_model)
     model = with_adapter(make_model(), 0.3)
-    trainer, lend = make_trainer(model, SimpleNamespace(mode="server", vllm_client=client)), lend_vllm(tokenizer, "tool")
+    trainer, open_sampler = make_trainer(model, SimpleNamespace(mode="server", vllm_client=client)), open_vllm_sampler(tokenizer, "tool")
     for _ in range(2):
-        with lend(trainer) as sampler:
+        with open_sampler(trainer) as sampler:
             turn, expected = continue_with(model, tokenizer, sampler)
         assert turn.sampled_logprobs == pytest.approx(expected, abs=1e-4)
     assert list(client.models) == ["base"]
@@ -131,7 +133,10 @@ def test_a_server_gets_the_adapter_and_drops_it_again(make_model, tokenizer):
 def test_a_server_that_takes_no_adapters_is_refused_with_the_reason(make_model, tokenizer):
     client = fake_vllm.Client(make_model, allows=False)
     trainer = make_trainer(with_adapter(make_model(), 0.3), SimpleNamespace(mode="server", vllm_client=client))
-    with pytest.raises(ServiceError, match=r"404.*VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve"), lend_vllm(tokenizer, "tool")(trainer):
+    with (
+        pytest.raises(ServiceError, match=r"404.*VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve"),
+        open_vllm_sampler(tokenizer, "tool")(trainer),
+    ):
         pass
 
 
@@ -147,9 +152,9 @@ def test_a_process_that_trl_gave_no_client_makes_its_own(make_model, tokenizer, 
     monkeypatch.setattr(AdapterClient, "__init__", connect)
     monkeypatch.setattr(AdapterClient, "generate", fake_vllm.Client.generate)
     generation = SimpleNamespace(mode="server", server_base_url="http://server", server_timeout=240.0)
-    trainer, lend = make_trainer(with_adapter(make_model(), 0.3), generation), lend_vllm(tokenizer, "tool")
+    trainer, open_sampler = make_trainer(with_adapter(make_model(), 0.3), generation), open_vllm_sampler(tokenizer, "tool")
     for _ in range(2):
-        with lend(trainer) as sampler:
+        with open_sampler(trainer) as sampler:
             assert continue_with(trainer.model, tokenizer, sampler)[0].sampled_ids
     assert made == [("http://server", 240.0)]
 

@@ -161,6 +161,6 @@ class Batches:
 
 
 def test_what_is_played_before_training_is_played_in_batches_with_the_draws_of_one():
-    system = Batches()
-    assert play_in_batches("abcdefg", system, None, Sampling(1.0, seed=3, first_row=10), 3) == list("abcdefg")
-    assert system.seen == [(["a", "b", "c"], 10), (["d", "e", "f"], 13), (["g"], 16)]
+    environment = Batches()
+    assert play_in_batches("abcdefg", environment, None, Sampling(1.0, seed=3, first_row=10), 3) == list("abcdefg")
+    assert environment.seen == [(["a", "b", "c"], 10), (["d", "e", "f"], 13), (["g"], 16)]

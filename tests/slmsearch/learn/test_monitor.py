@@ -14,15 +14,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slmsearch.config import PolicyConfig, SentinelConfig
+from slmsearch.config import MonitorConfig, PolicyConfig
 from slmsearch.errors import CheckpointError, TrainingError
 from slmsearch.generate.load import make_sampler
 from slmsearch.generate.sampler import Sampling
 from slmsearch.judge import ExactJudge
+from slmsearch.learn.best_weights import STATE, BestWeights
 from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, STEPS
 from slmsearch.learn.held_out import ALONE, find_fall
-from slmsearch.learn.keeper import STATE, Keeper
 from slmsearch.learn.monitor import RULES, CollapseMonitor
 from slmsearch.learn.reports import NOT_A_NUMBER, read_reports, truncate_reports
 from slmsearch.learn.training import train_through
@@ -148,59 +148,59 @@ def test_questions_without_a_verdict_are_left_out_of_the_comparison():
     assert some is not None and some.value == pytest.approx(23 / 62)
 
 
-def make_keeper(*scores):
+def make_best_weights(*scores):
     model = torch.nn.Linear(2, 1, bias=False)
     remaining = iter(scores)
-    return model, Keeper(model, lambda: [next(remaining)])
+    return model, BestWeights(model, lambda: [next(remaining)])
 
 
 def test_the_best_weights_come_back(tmp_path):
-    model, keeper = make_keeper(0.5, 0.9, 0.7)
+    model, best_weights = make_best_weights(0.5, 0.9, 0.7)
     for step, value in enumerate((1.0, 2.0, 3.0)):
         with torch.no_grad():
             model.weight.fill_(value)
-        keeper.consider(step)
-    keeper.save(tmp_path)
-    keeper.put_back()
+        best_weights.consider(step)
+    best_weights.save(tmp_path)
+    best_weights.restore()
     assert model.weight.tolist() == [[2.0, 2.0]]
-    other, again = make_keeper()
+    other, again = make_best_weights()
     again.load(tmp_path)
-    again.put_back()
+    again.restore()
     assert other.weight.tolist() == [[2.0, 2.0]]
-    assert again.state == keeper.state
+    assert again.state == best_weights.state
 
 
 def test_a_step_is_scored_once():
-    _, keeper = make_keeper(0.5)
-    keeper.consider(7)
-    keeper.consider(7)
-    assert keeper.state.best_score == 0.5
+    _, best_weights = make_best_weights(0.5)
+    best_weights.consider(7)
+    best_weights.consider(7)
+    assert best_weights.state.best_score == 0.5
 
 
 def test_best_weights_that_are_missing_or_foreign_are_refused(tmp_path):
-    _, keeper = make_keeper()
+    _, best_weights = make_best_weights()
     with pytest.raises(CheckpointError, match="lacks the best weights"):
-        keeper.load(tmp_path)
-    Keeper(torch.nn.Linear(3, 3), lambda: [0.0]).save(tmp_path)
+        best_weights.load(tmp_path)
+    BestWeights(torch.nn.Linear(3, 3), lambda: [0.0]).save(tmp_path)
     with pytest.raises(CheckpointError, match="belongs to another model"):
-        keeper.load(tmp_path)
+        best_weights.load(tmp_path)
 
 
 def test_a_state_written_before_scorings_were_kept_can_be_read(tmp_path):
-    _, keeper = make_keeper(0.5)
-    keeper.consider(1)
-    keeper.save(tmp_path)
+    _, best_weights = make_best_weights(0.5)
+    best_weights.consider(1)
+    best_weights.save(tmp_path)
     state = json.loads((tmp_path / STATE).read_text())
     assert state.pop("scorings") == [[0.5]]
     (tmp_path / STATE).write_text(json.dumps(state))
-    keeper.load(tmp_path)
-    assert keeper.state.best_step == 1 and keeper.state.scorings == []
+    best_weights.load(tmp_path)
+    assert best_weights.state.best_step == 1 and best_weights.state.scorings == []
 
 
 def test_a_fall_of_the_reward_counts_only_if_held_out_questions_fell_too():
     quiet, fallen = Watched(steady), Watched(fell_after(30))
     for run, last in ((quiet, 44), (fallen, 33)):
-        run.callback.watch(run.keeper, [], None)
+        run.callback.watch(run.best_weights, [], None)
         run.play(range(1, 31))
         run.play(range(31, last + 1), **{"reward/mean": 0.1})
     assert len(quiet.scored) > 1 and quiet.collapses() == []
@@ -211,7 +211,7 @@ def test_a_fall_of_the_reward_counts_only_if_held_out_questions_fell_too():
 
 def test_held_out_questions_that_fall_by_themselves_are_a_collapse():
     run = Watched(fell_after(12), save_steps=10)
-    run.callback.watch(run.keeper, [], None)
+    run.callback.watch(run.best_weights, [], None)
     run.play(range(1, 25))
     assert [(step, collapse.rule) for step, collapse in run.collapses()] == [(20, "held-out reward")]
 
@@ -219,7 +219,7 @@ def test_held_out_questions_that_fall_by_themselves_are_a_collapse():
 def test_a_resumed_watch_forgets_what_a_broken_loss_made_it_forget(tmp_path):
     """Every later step is judged as in the run that was not interrupted."""
     whole = Watched(steady)
-    whole.callback.watch(whole.keeper, [], None)
+    whole.callback.watch(whole.best_weights, [], None)
     whole.play(range(1, 12))
     whole.play([12], loss=float("nan"))
     whole.play(range(13, 17))
@@ -234,7 +234,7 @@ def test_a_resumed_watch_forgets_what_a_broken_loss_made_it_forget(tmp_path):
 def test_a_resumed_watch_knows_which_suspicions_were_dismissed(killed_at, tmp_path):
     """It asks the held-out questions at the same steps, compares them with the same scorings, and restores the same weights."""
     whole = Watched(fell_after(40))
-    whole.callback.watch(whole.keeper, [], None)
+    whole.callback.watch(whole.best_weights, [], None)
     whole.play(range(1, 31))
     changes = {"reward/mean": 0.1}
     whole.play(range(31, killed_at + 1), **changes)
@@ -244,13 +244,13 @@ def test_a_resumed_watch_knows_which_suspicions_were_dismissed(killed_at, tmp_pa
     assert whole.collapses(), "dismissed at first, confirmed later"
     assert whole.collapses(killed_at) == resumed.collapses()
     assert [step for step in whole.scored if step > killed_at] == resumed.scored
-    assert whole.keeper.state == resumed.keeper.state
+    assert whole.best_weights.state == resumed.best_weights.state
 
 
 def test_a_checkpoint_that_a_stop_asked_for_scores_nothing(tmp_path):
     """Otherwise a run that was stopped and resumed would compare with other scorings than one that was not."""
     run = Watched(steady, save_steps=10)
-    run.callback.watch(run.keeper, [], None)
+    run.callback.watch(run.best_weights, [], None)
     run.play(range(1, 16))
     checkpoint = tmp_path / "checkpoint-15"
     checkpoint.mkdir()
@@ -260,10 +260,10 @@ def test_a_checkpoint_that_a_stop_asked_for_scores_nothing(tmp_path):
 
 
 def resume(run, held_out, directory):
-    run.keeper.save(directory)
+    run.best_weights.save(directory)
     resumed = Watched(held_out)
     resumed.optimizer.param_groups[0]["lr"] = run.optimizer.param_groups[0]["lr"]
-    resumed.callback.watch(resumed.keeper, list(run.reports), directory)
+    resumed.callback.watch(resumed.best_weights, list(run.reports), directory)
     return resumed
 
 
@@ -295,7 +295,7 @@ def test_two_processes_decide_alike():
 
 DESTROYED_AT = 12
 COLLAPSING = {"steps": 21, "group_size": 4, "scale_rewards": "group", "checkpoint_steps": 3, "lr_schedule": "constant"}
-WATCHED = SentinelConfig(held_out=4)
+WATCHED = MonitorConfig(held_out=4)
 
 
 @pytest.fixture
@@ -316,14 +316,14 @@ def collapses(job):
 
 
 def test_an_induced_collapse_ends_no_worse_than_its_best_weights(destroyed, make_job, toolbox, questions):
-    job = make_job(sentinel=WATCHED, **COLLAPSING)
+    job = make_job(monitor=WATCHED, **COLLAPSING)
     train_through(toolbox, questions, job, held_out=questions[:4])
     reports = read_reports(job.directory / STEPS)
     assert [report.step for report in reports] == list(range(1, 22)), "a return repeats no step"
     assert [step > DESTROYED_AT for step, _ in collapses(job)] == [True], [report.metrics["reward/mean"] for report in reports]
     assert collapses(job)[0][1].learning_rate == pytest.approx(0.3 * 3e-3)
 
-    unwatched = make_job("unwatched", sentinel=SentinelConfig(held_out=0), **COLLAPSING)
+    unwatched = make_job("unwatched", monitor=MonitorConfig(held_out=0), **COLLAPSING)
     train_through(toolbox, questions, unwatched, held_out=questions[:4])
     start = share_right(None, toolbox, questions, job)
     assert share_right(job, toolbox, questions) >= start - 0.05
@@ -331,14 +331,14 @@ def test_an_induced_collapse_ends_no_worse_than_its_best_weights(destroyed, make
 
 
 def test_a_run_that_only_collapses_is_ended(destroyed, make_job, toolbox, questions, monkeypatch):
-    monkeypatch.setattr(SentinelConfig, "max_trips", 1)
-    job = make_job(sentinel=WATCHED, **COLLAPSING)
+    monkeypatch.setattr(MonitorConfig, "max_collapses", 1)
+    job = make_job(monitor=WATCHED, **COLLAPSING)
     with pytest.raises(TrainingError, match=r"collapsed 1 times .+ lower train\.learning_rate"):
         train_through(toolbox, questions, job, held_out=questions[:4])
 
 
 def test_a_resumed_run_remembers_returns_and_ends_with_the_same_bytes(destroyed, make_job, toolbox, questions):
-    whole, killed = (make_job(name, sentinel=WATCHED, **COLLAPSING) for name in ("whole", "killed"))
+    whole, killed = (make_job(name, monitor=WATCHED, **COLLAPSING) for name in ("whole", "killed"))
     for job in (whole, killed):
         train_through(toolbox, questions, job, held_out=questions[:4])
     kept = sorted(int(path.name.rpartition("-")[2]) for path in (killed.directory / CHECKPOINTS).glob("checkpoint-*"))

@@ -9,11 +9,11 @@ import torch
 
 from slmsearch.config import PlannerConfig, PlanRewardConfig, WorkerConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.evaluate import systems
+from slmsearch.evaluate import environments
+from slmsearch.evaluate.environments import make_planner
 from slmsearch.evaluate.metrics import is_metric
-from slmsearch.evaluate.systems import make_planner
 from slmsearch.generate.chat_renderer import ChatRenderer
-from slmsearch.generate.load import make_seats
+from slmsearch.generate.load import load_with_base
 from slmsearch.generate.sampler import Sampling
 from slmsearch.learn.checkpoints import latest_complete_checkpoint
 from slmsearch.learn.demonstrations import Demonstration
@@ -26,7 +26,7 @@ from slmsearch.learn.plan_sft import FACTS, read_plans, sample_own_plans, train_
 from slmsearch.learn.planner_start import WHOLE, demonstrate_plan, planner_settings
 from slmsearch.learn.reports import read_reports, truncate_reports
 from slmsearch.learn.tokenizer import build_tokenizer
-from slmsearch.learn.training import train_system
+from slmsearch.learn.training import train_environment
 from slmsearch.planner.model_worker import ModelWorker
 from slmsearch.planner.plan import DIRECT, Plan, Subproblem, parse_plan, render_plan
 from slmsearch.planner.problems import generate_problems, gold_plan
@@ -98,7 +98,7 @@ class OneOperation(WorkerConfig):
 def make_plan_job(make_job, planner_dir, monkeypatch):
     """Make a planner's job; keywords are settings of `TrainConfig`, `worker` of the worker."""
 
-    monkeypatch.setattr(systems, "make_independence", lambda _: WordIndependence())
+    monkeypatch.setattr(environments, "make_independence", lambda _: WordIndependence())
 
     def make(name="run", worker=None, **train):
         job = make_job(name, **train)
@@ -118,7 +118,7 @@ def model_path():
 
 
 def train(job, checkpoint=None):
-    train_system(make_planner(job.config), QUESTIONS, job, checkpoint, QUESTIONS[:3])
+    train_environment(make_planner(job.config), QUESTIONS, job, checkpoint, QUESTIONS[:3])
 
 
 def curve(job):
@@ -156,17 +156,17 @@ def test_a_resumed_planner_ends_with_the_bytes_of_an_uninterrupted_one(make_plan
     class Killed(BaseException):
         pass
 
-    system = make_planner(broken.config)
-    solve = system.worker.solve
+    environment = make_planner(broken.config)
+    solve = environment.worker.solve
 
     def dying(tasks):
         if len(read_reports(broken.directory / STEPS)) == 3:
             raise Killed
         return solve(tasks)
 
-    system.worker.solve = dying
+    environment.worker.solve = dying
     with pytest.raises(Killed):
-        train_system(system, QUESTIONS, broken, None, QUESTIONS[:3])
+        train_environment(environment, QUESTIONS, broken, None, QUESTIONS[:3])
     checkpoint = latest_complete_checkpoint(broken.directory / CHECKPOINTS)
     truncate_reports(broken.directory / STEPS, 2)
     truncate_examples(broken.directory / EXAMPLES, 2)
@@ -178,7 +178,7 @@ def test_a_resumed_planner_ends_with_the_bytes_of_an_uninterrupted_one(make_plan
 
 
 def test_the_base_is_the_worker_and_learns_nothing(make_plan_job):
-    job = make_plan_job(worker={"kind": "base"}, steps=3, learning_rate=0.02, preflight="record", sentinel={"held_out": 0})
+    job = make_plan_job(worker={"kind": "base"}, steps=3, learning_rate=0.02, preflight="record", monitor={"held_out": 0})
     chance = job.config.planner.model_copy(update={"reward": PlanRewardConfig(kind="random")})  # so that the adapter moves
     job = replace(job, config=job.config.model_copy(update={"planner": chance}))
     asked = []
@@ -189,33 +189,33 @@ def test_the_base_is_the_worker_and_learns_nothing(make_plan_job):
             asked.extend(zip([task.question for task in tasks], [(s.answer, s.tokens) for s in solved], strict=True))
             return solved
 
-    system = make_planner(job.config)
-    system.worker = Listening("base", None, 8)
-    train_system(system, QUESTIONS, job, None, QUESTIONS[:3])
+    environment = make_planner(job.config)
+    environment.worker = Listening("base", None, 8)
+    train_environment(environment, QUESTIONS, job, None, QUESTIONS[:3])
     answers = {}
     for question, solution in asked:
         assert answers.setdefault(question, solution) == solution, "the worker's answers moved with training"
     assert len(answers) > 3
 
     policy = job.config.policy.model_copy(update={"adapter": str(job.directory / ADAPTER)})
-    sampler, borrow = make_seats(policy)
-    frozen = ModelWorker("base", borrow, 8)
+    sampler, open_base = load_with_base(policy)
+    frozen = ModelWorker("base", open_base, 8)
     problem = QUESTIONS[0]
     assert frozen.solve([solve_directly(problem.question)])[0].tokens == answers[problem.question][1]
-    plain, _ = make_seats(job.config.policy)
+    plain, _ = load_with_base(job.config.policy)
     prompt, sampling = [[{"role": "user", "content": problem.question}]], Sampling(0.0, 0, 60)
     lines = []
-    for seat in (sampler, plain):
-        seat.open(prompt, sampling)
-        lines.append(seat.sample([0], [None], [60])[0].sampled_logprobs)
-        seat.close()
+    for shared in (sampler, plain):
+        shared.open(prompt, sampling)
+        lines.append(shared.sample([0], [None], [60])[0].sampled_logprobs)
+        shared.close()
     assert lines[0] != lines[1], "the adapter is on where the policy writes"
 
 
 def test_own_right_plans_and_a_set_of_plans_teach(make_plan_job, planner_dir, tmp_path):
     job = make_plan_job()
     config = job.config.model_copy(update={"sft": job.config.sft.model_copy(update={"steps": 2, "tokens_per_batch": 256})})
-    sampler, _ = make_seats(config.policy)
+    sampler, _ = load_with_base(config.policy)
     own = sample_own_plans(QUESTIONS, make_planner(config), config, sampler)
     assert own and all(parse_plan(episode.turns[0].text).plan.should_decompose for episode in own)
 
@@ -255,9 +255,9 @@ def test_settings_of_the_start_are_its_own_unless_chosen(make_plan_job):
 
 def test_examples_show_a_right_and_a_wrong_plan(make_plan_job, tmp_path):
     job = make_plan_job()
-    system, (sampler, _) = make_planner(job.config), make_seats(job.config.policy)
+    environment, (sampler, _) = make_planner(job.config), load_with_base(job.config.policy)
     group = [question for question in QUESTIONS for _ in range(4)]
-    episodes = system.complete(group, system.play(group, sampler, Sampling(1.0, 0, 60)))
-    rows = system.grade(group, episodes)
+    episodes = environment.complete(group, environment.play(group, sampler, Sampling(1.0, 0, 60)))
+    rows = environment.grade(group, episodes)
     append_examples(tmp_path / EXAMPLES, 1, rows, episodes)
     assert len({example["reward"] > 0 for example in read_examples(tmp_path / EXAMPLES)}) == 2

@@ -10,7 +10,7 @@ from slmsearch.config import JudgeConfig, PolicyConfig, RewardConfig, RunConfig,
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.errors import PreflightError
-from slmsearch.evaluate.systems import SearcherSystem
+from slmsearch.evaluate.environments import SearcherEnvironment
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.context import longest_prompt
 from slmsearch.generate.load import load_tokenizer
@@ -19,7 +19,7 @@ from slmsearch.judge.cache import FILE, VerdictCache
 from slmsearch.learn.files import MANIFEST, PREFLIGHT, STEPS
 from slmsearch.learn.launch import read_judge_state
 from slmsearch.learn.preflight import check_disk, check_extras, preflight_here, require
-from slmsearch.learn.probe import Check, check_qualified
+from slmsearch.learn.preflight_checks import Check, check_qualified
 from slmsearch.learn.reports import read_reports
 from slmsearch.learn.shape import Shape
 from slmsearch.learn.training import train_through
@@ -35,7 +35,7 @@ def changed(job, **sections):
 
 
 def wrong_parser(job, monkeypatch):
-    for module in ("slmsearch.learn.probe", "slmsearch.searcher.rollout"):
+    for module in ("slmsearch.learn.preflight_checks", "slmsearch.searcher.rollout"):
         monkeypatch.setattr(f"{module}.parse_turn", lambda text: ParsedTurn())
     return job
 
@@ -190,8 +190,8 @@ def test_a_full_disk_is_noticed(make_job, monkeypatch):
 def test_the_command_plans_with_the_longest_opening(monkeypatch, model_dir, questions, toolbox):
     prompt = "word " * 300
     config = RunConfig(policy=PolicyConfig(model=str(model_dir), device="cpu"), searcher=SearcherConfig(system_prompt=prompt))
-    system = SearcherSystem(toolbox, make_judge(config.judge, config.paths.data_dir), config)
-    monkeypatch.setattr("slmsearch.evaluate.ground.make_system", lambda config: (system, {"train": questions}))
+    environment = SearcherEnvironment(toolbox, make_judge(config.judge, config.paths.data_dir), config)
+    monkeypatch.setattr("slmsearch.evaluate.indexed_corpus.make_environment", lambda config: (environment, {"train": questions}))
     planned = []
 
     def too_much(config, tokens):
@@ -201,4 +201,4 @@ def test_the_command_plans_with_the_longest_opening(monkeypatch, model_dir, ques
     monkeypatch.setattr("slmsearch.learn.preflight.check_resources", too_much)
     assert [check.name for check in preflight_here(config, lambda check: None, print, None)] == ["memory"]
     renderer = ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role)
-    assert planned == [longest_prompt(map(system.prompt, questions), renderer)]
+    assert planned == [longest_prompt(map(environment.prompt, questions), renderer)]

@@ -9,12 +9,12 @@ import torch
 
 from slmsearch.config import EvaluateConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig
 from slmsearch.errors import TrainingError
-from slmsearch.evaluate.systems import SearcherSystem
+from slmsearch.evaluate.environments import SearcherEnvironment
 from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.judge import ExactJudge, Verdict, make_judge
-from slmsearch.learn.lending import folded, playable
-from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward, mean_surprise, step_seed, summarise_groups
-from slmsearch.learn.spent import JUDGING, SAMPLING, Spent
+from slmsearch.learn.phase_timer import JUDGING, SAMPLING, PhaseTimer
+from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward, mean_negative_logprob, step_seed, summarise_groups
+from slmsearch.learn.trainer_samplers import merged, sampling_mode
 from slmsearch.searcher.episode import Episode, StopReason, Turn
 from slmsearch.searcher.prompt import make_prompt
 from tests.judge_server import Behaviour, JudgeServer
@@ -36,20 +36,20 @@ class OneTrainer:
 
 @pytest.fixture(autouse=True)
 def plain_unwrapping(monkeypatch):
-    monkeypatch.setattr("slmsearch.learn.lending.unwrap_model_for_generation", lambda model, _: nullcontext(model))
+    monkeypatch.setattr("slmsearch.learn.trainer_samplers.unwrap_model_for_generation", lambda model, _: nullcontext(model))
 
 
 def make_bridge(questions, toolbox, script, config=CONFIG, judge=None):
     seen = []
 
     @contextmanager
-    def lend(trainer):
-        with playable(trainer) as model:
+    def open_sampler(trainer):
+        with sampling_mode(trainer) as model:
             seen.append((model.training, torch.is_grad_enabled()))
             yield ScriptedSampler(script)
 
-    system = SearcherSystem(toolbox, judge or ExactJudge(), config)
-    bridge = RolloutBridge(questions, system, config, lend, END, Spent())
+    environment = SearcherEnvironment(toolbox, judge or ExactJudge(), config)
+    bridge = RolloutBridge(questions, environment, config, open_sampler, END, PhaseTimer())
     bridge.seen = seen
     return bridge
 
@@ -105,8 +105,8 @@ def test_malformed_episodes_are_graded(questions, toolbox):
 def test_held_out_questions_are_played_in_batches_as_evaluations_do(questions, toolbox):
     config = CONFIG.model_copy(update={"evaluate": EvaluateConfig(batch_size=2)})
     bridge, played = make_bridge(questions, toolbox, script, config), []
-    play = bridge._system.play
-    bridge._system.play = lambda batch, sampler, sampling: played.append(len(batch)) or play(batch, sampler, sampling)
+    play = bridge._environment_.play
+    bridge._environment_.play = lambda batch, sampler, sampling: played.append(len(batch)) or play(batch, sampler, sampling)
     # Question 2 breaks the index for the batch that searches with it: no reward, which is not a reward of 0.
     assert bridge.score(questions[:5], OneTrainer()) == pytest.approx([1.0, 0.9, None, None, 0.9])
     assert played == [2, 2, 1]
@@ -227,8 +227,8 @@ def test_spread_is_that_inside_groups():
 def test_entropy_is_the_mean_surprise_at_sampled_tokens():
     turns = [Turn("a", sampled_ids=(1, 2), sampled_logprobs=(-1.0, -3.0)), Turn("b", sampled_ids=(1,), sampled_logprobs=(-0.5,))]
     episodes = [Episode("q", tuple(turns), StopReason.ANSWERED), Episode("q", (), StopReason.FAILED)]
-    assert mean_surprise(episodes) == pytest.approx(1.5)
-    assert mean_surprise([]) == 0.0
+    assert mean_negative_logprob(episodes) == pytest.approx(1.5)
+    assert mean_negative_logprob([]) == 0.0
 
 
 def test_folding_changes_no_value_and_leaves_no_trace(model_dir):
@@ -243,7 +243,7 @@ def test_folding_changes_no_value_and_leaves_no_trace(model_dir):
     ids = torch.arange(5, 15)[None]
     with torch.no_grad():
         adapted = model(ids).logits
-        with folded(model) as plain:
+        with merged(model) as plain:
             assert not any("lora" in name for name, _ in plain.named_modules())
             torch.testing.assert_close(plain(ids).logits, adapted, atol=1e-4, rtol=1e-4)
         assert torch.equal(model(ids).logits, adapted)
@@ -270,14 +270,14 @@ def test_a_judge_that_takes_time_is_waited_for_and_then_leaves_the_device(questi
         assert server.counts == {"/api/chat": 2, "/api/generate": 1}
     assert out["episode_reward"] == pytest.approx([1.0, 0.9, 0.0])
     assert bridge.metrics["time/judge_wait_s"] >= 0
-    assert {SAMPLING, JUDGING} <= set(bridge._spent.seconds)
+    assert {SAMPLING, JUDGING} <= set(bridge._timer.seconds)
 
 
 def test_the_exact_judge_leaves_no_trace_of_waiting(questions, toolbox):
     bridge = make_bridge(questions, toolbox, script)
     bridge(prompts(questions[:2]), OneTrainer())
     assert "time/judge_wait_s" not in bridge.metrics
-    assert JUDGING not in bridge._spent.seconds
+    assert JUDGING not in bridge._timer.seconds
 
 
 def test_judging_is_done_while_others_are_still_sampled(questions, toolbox):

@@ -11,8 +11,8 @@ import torch
 
 from slmsearch.config import PolicyConfig
 from slmsearch.errors import ModelError, TrainingError
+from slmsearch.evaluate.environments import SearcherEnvironment
 from slmsearch.evaluate.metrics import is_metric
-from slmsearch.evaluate.systems import SearcherSystem
 from slmsearch.generate.load import load_model, make_sampler
 from slmsearch.generate.sampler import Sampling
 from slmsearch.judge import ExactJudge
@@ -222,8 +222,8 @@ def test_an_adapter_is_measured_as_it_was_trained(make_job, toolbox, questions, 
     trainers = kept(monkeypatch, "make_trainer")
     train_through(toolbox, questions, job)
     sampler = make_sampler(trained_policy(policy, str(job.directory / ADAPTER)))
-    system = SearcherSystem(toolbox, ExactJudge(), job.config)
-    episodes = system.play(list(questions) * 4, sampler, Sampling(temperature=1.0, seed=3, max_new_tokens=16))
+    environment = SearcherEnvironment(toolbox, ExactJudge(), job.config)
+    episodes = environment.play(list(questions) * 4, sampler, Sampling(temperature=1.0, seed=3, max_new_tokens=16))
     trainer = trainers[0]
     model, found, apart = trainer.model.eval(), [], []
     bodies = [getattr(m, "get_base_model", lambda m=m: m)().base_model for m in (model, sampler.model)]

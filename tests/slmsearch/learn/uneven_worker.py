@@ -61,25 +61,25 @@ def run(job):
     from slmsearch.corpus.library import Library
     from tests.slmsearch.learn.conftest import PAGES, QUESTIONS, EveryPageIndex
 
-    make_trainer, lend_torch = training.make_trainer, training.lend_torch
+    make_trainer, open_torch_sampler = training.make_trainer, training.open_torch_sampler
 
-    def lend_rows(tokenizer, tool_role):
+    def open_row_sampler(tokenizer, tool_role):
         @contextmanager
-        def lend(trainer):
+        def open_sampler(trainer):
             yield RowWriter(tokenizer)
 
-        return lend
+        return open_sampler
 
     def make(*args):
         trainer = make_trainer(*args)
         trainer.add_callback(GradientCallback(job.directory))
         return trainer
 
-    training.make_trainer, training.lend_torch = make, lend_rows
+    training.make_trainer, training.open_torch_sampler = make, open_row_sampler
     try:
         training.train_through(Toolbox(Library(PAGES), EveryPageIndex(), 4, 1500), QUESTIONS, job)
     finally:
-        training.make_trainer, training.lend_torch = make_trainer, lend_torch
+        training.make_trainer, training.open_torch_sampler = make_trainer, open_torch_sampler
 
 
 def main():

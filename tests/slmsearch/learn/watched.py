@@ -11,10 +11,10 @@ from typing import ClassVar
 import torch
 from accelerate import PartialState
 
-from slmsearch.config import SentinelConfig, TrainConfig
+from slmsearch.config import MonitorConfig, TrainConfig
+from slmsearch.learn.best_weights import BestWeights
 from slmsearch.learn.callbacks import StepCallback
-from slmsearch.learn.keeper import Keeper
-from slmsearch.learn.spent import Spent
+from slmsearch.learn.phase_timer import PhaseTimer
 
 QUESTIONS_PER_STEP = 16
 NORMAL = {
@@ -35,8 +35,8 @@ def noisy(chance, **changes):
     return {name: value * chance.uniform(0.8, 1.2) for name, value in {**NORMAL, **changes}.items()}
 
 
-class Patient(SentinelConfig):
-    max_trips: ClassVar[int] = 9
+class Patient(MonitorConfig):
+    max_collapses: ClassVar[int] = 9
 
 
 class Watched:
@@ -48,10 +48,10 @@ class Watched:
         self.optimizer = torch.optim.SGD(self.model.parameters(), 1.0)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: 1.0)
         self.step, self.scored, self.reports = 0, [], []
-        self.keeper = Keeper(self.model, lambda: self.scored.append(self.step) or held_out(self.step))
-        config = TrainConfig(questions_per_step=QUESTIONS_PER_STEP, sentinel=Patient())
+        self.best_weights = BestWeights(self.model, lambda: self.scored.append(self.step) or held_out(self.step))
+        config = TrainConfig(questions_per_step=QUESTIONS_PER_STEP, monitor=Patient())
         self.args = SimpleNamespace(save_steps=save_steps)
-        self.callback = StepCallback(SimpleNamespace(metrics={}), self.reports.append, lambda: False, config, Spent())
+        self.callback = StepCallback(SimpleNamespace(metrics={}), self.reports.append, lambda: False, config, PhaseTimer())
 
     def play(self, steps, loss=0.1, **changes):
         for self.step in steps:
@@ -75,11 +75,11 @@ def fell_after(fall):
 def main():
     rank = PartialState(cpu=True).process_index
     run = Watched(fell_after(30))
-    run.callback.watch(run.keeper, [], None)
+    run.callback.watch(run.best_weights, [], None)
     run.play(range(1, 31))
     # What another order of sums in a kernel may do to metrics.
     run.play(range(31, 34), **({"reward/mean": 0.1} if rank == 0 else {}))
-    print(json.dumps([rank, run.scored, run.keeper.state.trips, [[step, collapse.rule] for step, collapse in run.collapses()]]))
+    print(json.dumps([rank, run.scored, run.best_weights.state.collapses, [[step, collapse.rule] for step, collapse in run.collapses()]]))
 
 
 if __name__ == "__main__":

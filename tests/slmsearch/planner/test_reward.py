@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from slmsearch.config import PlanRewardConfig, RunConfig
 from slmsearch.corpus.questions import Question
+from slmsearch.evaluate.environments import PlannerEnvironment
 from slmsearch.evaluate.plan_policies import restate
-from slmsearch.evaluate.systems import PlannerSystem
 from slmsearch.generate.sampler import Sampling
 from slmsearch.generate.scripted import ScriptedSampler
-from slmsearch.planner.guards import Hack, find_hacks
+from slmsearch.planner.hacks import Hack, find_hacks
 from slmsearch.planner.judge import NumberJudge
 from slmsearch.planner.plan import DIRECT, Fault, Plan, Subproblem, parse_plan, render_plan
 from slmsearch.planner.problems import generate_problem, gold_plan
@@ -24,20 +24,20 @@ from tests.slmsearch.planner.words import WordIndependence
 LONG = Sampling(max_new_tokens=10**9)
 
 
-def make_system(**reward):
+def make_environment(**reward):
     planner = RunConfig().planner.model_copy(
         update={"max_plan_tokens": 10**9, "reward": PlanRewardConfig(**{"max_tokens": 10**4, **reward})}
     )
-    config = RunConfig(system="planner").model_copy(update={"planner": planner})
-    return PlannerSystem(ArithmeticWorker(2), NumberJudge(), WordIndependence(), config)
+    config = RunConfig(environment="planner").model_copy(update={"planner": planner})
+    return PlannerEnvironment(ArithmeticWorker(2), NumberJudge(), WordIndependence(), config)
 
 
-def play(question, text, system=None):
+def play(question, text, environment=None):
     """Play one plan and return its row."""
-    system = system or make_system()
+    environment = environment or make_environment()
     sampler = ScriptedSampler(lambda problem, results: text)
-    episodes = system.complete([question], system.play([question], sampler, LONG))
-    return system.grade([question], episodes)[0]
+    episodes = environment.complete([question], environment.play([question], sampler, LONG))
+    return environment.grade([question], episodes)[0]
 
 
 def ask(problem):
@@ -61,7 +61,7 @@ def test_a_right_plan_earns_all_parts_and_a_wrong_one_none():
     assert 0 < right.reward_parts["independence"] < 0.3
     assert right.reward == sum(right.reward_parts.values())
     wrong = play(ask(HARD), render_plan(gold_plan(HARD, 3)))
-    assert (wrong.reward, wrong.correct, wrong.breakage) == (0.0, 0.0, "misplanned")
+    assert (wrong.reward, wrong.correct, wrong.failure_mode) == (0.0, 0.0, "misplanned")
     assert play(ask(HARD), "no plan").reward == pytest.approx(-0.1)
 
 
@@ -103,10 +103,10 @@ def hacks_of(problem):
 @pytest.mark.parametrize("problem", [HARD, EASY], ids=["beyond the worker", "within it"])
 def test_no_hack_earns_more_than_an_honest_failing_plan_and_each_is_counted(problem, name):
     text, what = hacks_of(problem)[name]
-    system = make_system()
-    honest = play(ask(problem), failing(problem), system)
+    environment = make_environment()
+    honest = play(ask(problem), failing(problem), environment)
     assert honest.correct == 0.0 and honest.measured["plan/hacked_frac"] == 0.0
-    hacked = play(ask(problem), text, system)
+    hacked = play(ask(problem), text, environment)
     assert hacked.reward < honest.reward
     counted = f"plan/{what}_frac" if isinstance(what, Hack) else f"faults/{what}"
     assert hacked.measured[counted] == 1.0

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from slmsearch.report.figures import (
     draw_accuracy_by_kind,
-    draw_breakages,
+    draw_failure_modes,
     draw_reward_curve,
     draw_stop_reasons,
     draw_stops_over_training,
@@ -44,8 +44,8 @@ def test_stop_reasons_leaves_out_what_never_happened() -> None:
     assert "max turns" not in shown
 
 
-def test_breakages_are_counted() -> None:
-    assert {"misread", "15", "5"} <= words(draw_breakages(BOTH))
+def test_failure_modes_are_counted() -> None:
+    assert {"misread", "15", "5"} <= words(draw_failure_modes(BOTH))
 
 
 def test_reward_curve_labels_the_last_moving_mean() -> None:
@@ -62,7 +62,7 @@ ODD = {"no policy": {}, "no row": {"empty": []}, "all failed": {"down": [fail("x
 @pytest.mark.parametrize("case", ODD)
 def test_odd_data_still_draws(tmp_path: Path, case: str) -> None:
     evaluations = ODD[case]
-    figures = {f.__name__: f(evaluations) for f in (draw_accuracy_by_kind, draw_stop_reasons, draw_breakages)}
+    figures = {f.__name__: f(evaluations) for f in (draw_accuracy_by_kind, draw_stop_reasons, draw_failure_modes)}
     paths = write_figures(tmp_path / "figures", {**figures, "curve": draw_reward_curve([])})
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
 

@@ -4,10 +4,10 @@ from slmsearch.config import DecisionConfig
 from slmsearch.evaluate.compare import compare
 from slmsearch.report.tables import (
     Table,
-    breakage_table,
     comparison_table,
     describe_comparison,
     escape_markdown,
+    failure_mode_table,
     results_table,
     slices_table,
 )
@@ -44,13 +44,13 @@ def test_slices_that_only_one_policy_has() -> None:
     assert [row[2:] for row in table.rows][1:] == [("100.0 (20.7-100.0)", "-"), ("-", "100.0 (20.7-100.0)")]
 
 
-def test_breakage_table() -> None:
-    rows = [make("a", False, breakage="misread"), make("b", False, breakage="no_search", kind="two_hop"), make("c"), fail("d")]
-    rows += [make("e", False, breakage="no_search")]
-    assert breakage_table(rows) == Table(
+def test_failure_mode_table() -> None:
+    rows = [make("a", False, failure_mode="misread"), make("b", False, failure_mode="no_search", kind="two_hop"), make("c"), fail("d")]
+    rows += [make("e", False, failure_mode="no_search")]
+    assert failure_mode_table(rows) == Table(
         ("broke at", "all", "one_hop", "two_hop"), (("no_search", "2", "1", "1"), ("misread", "1", "1", "0"), ("all", "3", "2", "1"))
     )
-    assert breakage_table([]).rows == (("all", "0"),)
+    assert failure_mode_table([]).rows == (("all", "0"),)
 
 
 def test_comparison_in_words_and_as_a_table() -> None:

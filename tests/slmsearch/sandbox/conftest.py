@@ -9,9 +9,9 @@ from slmsearch.config import ProgramLimits, SandboxConfig
 from slmsearch.errors import SandboxError
 from slmsearch.sandbox.bubblewrap import Bubblewrap
 from slmsearch.sandbox.client import SandboxClient
-from slmsearch.sandbox.engine import Cell
+from slmsearch.sandbox.engine import Instance
 from slmsearch.sandbox.execution import Execution, execute_program
-from slmsearch.sandbox.scripted import SCRIPTED_GROUND, ScriptedTools
+from slmsearch.sandbox.scripted import SCRIPTED_CORPUS, ScriptedTools
 from slmsearch.sandbox.server import Service, live_server
 from slmsearch.searcher.episode import ToolCall, ToolResult
 
@@ -23,13 +23,13 @@ class Kept:
 
     def __init__(self, engine: Bubblewrap) -> None:
         self._engine = engine
-        self.name, self.walls, self.notes = engine.name, engine.walls, engine.notes
+        self.name, self.layers, self.notes = engine.name, engine.layers, engine.notes
 
-    def start(self) -> Cell:
+    def start(self) -> Instance:
         return self._engine.start()
 
-    def start_nanny(self) -> "subprocess.Popen[bytes]":
-        return self._engine.start_nanny()
+    def start_reaper(self) -> "subprocess.Popen[bytes]":
+        return self._engine.start_reaper()
 
     def close(self) -> None:
         pass
@@ -40,11 +40,11 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bubblewrap]:
     """bubblewrap, found to work."""
     try:
         made = Bubblewrap(LIMITS, tmp_path_factory.mktemp("sandbox"))
-        cell = made.start()
+        instance = made.start()
         try:
-            cell.wait_until_ready(60.0)
+            instance.wait_until_ready(60.0)
         finally:
-            cell.bury()
+            instance.terminate()
     except SandboxError as error:
         pytest.skip(f"needs a working bubblewrap: {error}")
     yield made
@@ -54,14 +54,14 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bubblewrap]:
 @pytest.fixture(scope="module")
 def service(engine: Bubblewrap) -> Iterator[tuple[Service, str]]:
     """A live server with scripted tools, and its address."""
-    made = Service(SandboxConfig(limits=LIMITS), Kept(engine), lambda ground: ScriptedTools(), warm=2)
+    made = Service(SandboxConfig(limits=LIMITS), Kept(engine), lambda indexed: ScriptedTools(), warm=2)
     with live_server(made) as address:
         yield made, address
 
 
 @pytest.fixture
 def client(service: tuple[Service, str]) -> Iterator[SandboxClient]:
-    made = SandboxClient(SandboxConfig(base_url=service[1], limits=LIMITS), SCRIPTED_GROUND)
+    made = SandboxClient(SandboxConfig(base_url=service[1], limits=LIMITS), SCRIPTED_CORPUS)
     yield made
     made.close()
 
@@ -74,11 +74,11 @@ def run(engine: Bubblewrap) -> Run:
     """Run one program in a cell of its own."""
 
     def run_program(program: str, limits: ProgramLimits = LIMITS, serve: Callable[[ToolCall], ToolResult] | None = None) -> Execution:
-        cell = engine.start()
+        instance = engine.start()
         try:
-            cell.wait_until_ready(60.0)
-            return execute_program(cell, program, serve or ScriptedTools().serve_one, limits)
+            instance.wait_until_ready(60.0)
+            return execute_program(instance, program, serve or ScriptedTools().serve_one, limits)
         finally:
-            assert cell.bury()
+            assert instance.terminate()
 
     return run_program

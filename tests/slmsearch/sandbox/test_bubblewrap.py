@@ -18,10 +18,10 @@ from slmsearch.sandbox import root, seccomp
 from slmsearch.sandbox.bubblewrap import Bubblewrap, find_bwrap
 from slmsearch.sandbox.cgroups import PREFIX, find_groups
 from slmsearch.sandbox.engines import make_engine
-from slmsearch.sandbox.nanny import kill_orphans
+from slmsearch.sandbox.layers import Layer
 from slmsearch.sandbox.pool import Pool
+from slmsearch.sandbox.reaper import kill_orphans
 from slmsearch.sandbox.root import prepare_root, root_key
-from slmsearch.sandbox.walls import Wall
 
 from .conftest import LIMITS, Kept  # type: ignore[import-not-found]
 
@@ -66,10 +66,10 @@ def test_root_without_a_way_to_be_nobody_runs_nothing(engine: Bubblewrap, monkey
 def test_a_bubblewrap_that_fails_gives_its_own_words(engine: Bubblewrap, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = Bubblewrap(LIMITS, tmp_path)
     monkeypatch.setattr(broken, "_bwrap", "/bin/sh")  # which does not know the options either
-    cell = broken.start()
+    instance = broken.start()
     with pytest.raises(SandboxError, match=r"/bin/sh: .*option.*user namespaces must be allowed"):
-        cell.wait_until_ready(10.0)
-    assert cell.bury()
+        instance.wait_until_ready(10.0)
+    assert instance.terminate()
     broken.close()
 
 
@@ -148,22 +148,22 @@ def test_cgroups_of_version_2(tmp_path: Path) -> None:
 def test_where_no_cgroup_can_be_made_it_is_said(engine: Bubblewrap, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("slmsearch.sandbox.bubblewrap.find_groups", lambda: None)
     alone = Bubblewrap(LIMITS, tmp_path)
-    assert Wall.CGROUP not in alone.walls
+    assert Layer.CGROUP not in alone.layers
     assert "no cgroup can be made here" in alone.notes[0]
-    cell = alone.start()
-    cell.wait_until_ready(60.0)
-    assert cell.bury()
+    instance = alone.start()
+    instance.wait_until_ready(60.0)
+    assert instance.terminate()
 
 
 def test_a_pool_keeps_cells_warm_and_leaves_nothing_behind(engine: Bubblewrap) -> None:
     before = set(psutil.Process().children(recursive=True))
     pool = Pool(Kept(engine), 2)
-    cells = [pool.take(60.0) for _ in range(3)]
-    assert all(cell.is_alive() for cell in cells)
-    for cell in cells:
-        pool.discard(cell)
+    instances = [pool.take(60.0) for _ in range(3)]
+    assert all(instance.is_alive() for instance in instances)
+    for instance in instances:
+        pool.discard(instance)
     pool.close()
-    assert not any(cell.is_alive() for cell in cells)
+    assert not any(instance.is_alive() for instance in instances)
     assert pool.lost == 0
     assert set(psutil.Process().children(recursive=True)) <= before
 
@@ -236,4 +236,4 @@ def test_what_a_killed_bubblewrap_leaves_is_found(engine: Bubblewrap) -> None:
     gone, _ = psutil.wait_procs([stuck], timeout=10.0)
     assert gone or stuck.status() == psutil.STATUS_ZOMBIE
     assert bystander.is_alive(), "a cell with a living server is left alone"
-    assert bystander.bury()
+    assert bystander.terminate()

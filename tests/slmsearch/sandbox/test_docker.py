@@ -118,12 +118,12 @@ def fake_docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_program_runs_in_a_container_that_is_removed(fake_docker: Path) -> None:
     engine = Docker(SandboxConfig(docker_memory_limit="512m", docker_cpu_limit=0.5), COMPOSE)
-    cell = engine.start()
-    cell.wait_until_ready(30.0)
-    execution = execute_program(cell, "print(search_pages('x')[0][1])", ScriptedTools().serve_one, LIMITS)
+    instance = engine.start()
+    instance.wait_until_ready(30.0)
+    execution = execute_program(instance, "print(search_pages('x')[0][1])", ScriptedTools().serve_one, LIMITS)
     assert (execution.stdout, execution.error) == ("Page of x\n", "")
-    assert cell.bury()
-    assert not cell.is_alive()
+    assert instance.terminate()
+    assert not instance.is_alive()
     calls = (fake_docker / "calls").read_text().splitlines()
     assert any(re.fullmatch(rf"compose --file \S+ build {SERVICE}", call) for call in calls), "there was no image yet"
     names = [call.split()[-2] for call in calls if " run " in call]
@@ -131,20 +131,20 @@ def test_a_program_runs_in_a_container_that_is_removed(fake_docker: Path) -> Non
 
 
 def test_an_endless_program_is_removed(fake_docker: Path) -> None:
-    cell = Docker(SandboxConfig(), COMPOSE).start()
-    cell.wait_until_ready(30.0)
-    execution = execute_program(cell, "while True: pass", ScriptedTools().serve_one, LIMITS.model_copy(update={"wall_s": 0.5}))
+    instance = Docker(SandboxConfig(), COMPOSE).start()
+    instance.wait_until_ready(30.0)
+    execution = execute_program(instance, "while True: pass", ScriptedTools().serve_one, LIMITS.model_copy(update={"wall_s": 0.5}))
     assert execution.error == "stopped: it ran out of time"
-    assert cell.bury()
+    assert instance.terminate()
 
 
 def test_output_that_nobody_reads_keeps_no_container(fake_docker: Path) -> None:
-    cell = Docker(SandboxConfig(), COMPOSE).start()
-    cell.wait_until_ready(30.0)
+    instance = Docker(SandboxConfig(), COMPOSE).start()
+    instance.wait_until_ready(30.0)
     flood = "import os\nwhile True: os.write(1, b'x' * 60000)"
-    execution = execute_program(cell, flood, ScriptedTools().serve_one, LIMITS.model_copy(update={"wall_s": 5.0}))
+    execution = execute_program(instance, flood, ScriptedTools().serve_one, LIMITS.model_copy(update={"wall_s": 5.0}))
     assert execution.error == "stopped: it wrote to the sandbox's own channel"
-    assert cell.bury()
+    assert instance.terminate()
 
 
 def test_limits_come_from_the_settings(fake_docker: Path) -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from slmsearch.errors import SandboxError
 from slmsearch.sandbox.escape import EVIDENCE, Escape, load_escapes
+from slmsearch.sandbox.layers import ALL_LAYERS, Layer
 from slmsearch.sandbox.stage import Stage
 from slmsearch.sandbox.suite import LIMITS as ESCAPE_LIMITS
 from slmsearch.sandbox.suite import Trial, has_passed, render_trial, run_suite, summarise
-from slmsearch.sandbox.walls import ALL_WALLS, Wall
 
 ESCAPES = load_escapes()
 SUBJECTS = {
@@ -51,7 +51,7 @@ def test_an_escape_fails_and_succeeds_without_its_walls(name: str, trials: dict[
     trial = trials[name]
     assert not trial["escaped"], trial
     assert trial["healthy"], trial
-    assert [wall for wall, through in trial["layers"].items() if through] == [], trial
+    assert [layer for layer, through in trial["layers"].items() if through] == [], trial
     if trial["control"] is None:
         pytest.skip(f"held; its control was not run: {trial['control_note']}")
     assert trial["control"], f"without its walls it must succeed, or it proves nothing: {trial}"
@@ -74,7 +74,7 @@ def test_what_is_tried(subject: str) -> None:
 def test_escapes_are_well_formed() -> None:
     names = [escape.name for escape in ESCAPES]
     assert len(names) == len(set(names))
-    assert {wall for escape in ESCAPES for wall in escape.walls} == ALL_WALLS, "a wall that stops nothing is not needed, or not tested"
+    assert {layer for escape in ESCAPES for layer in escape.layers} == ALL_LAYERS, "a wall that stops nothing is not needed, or not tested"
     assert {escape.evidence for escape in ESCAPES} == set(EVIDENCE)
     for escape in ESCAPES:
         compile(re.sub(r"\$\w+", "x", escape.program), escape.name, "exec")
@@ -84,28 +84,28 @@ def test_a_program_does_not_know_what_it_is_to_find(tmp_path: Path) -> None:
     for escape in ESCAPES:
         if escape.evidence == "secret":
             known = {"server_port": "1", "server_pid": "1", "token": "t", "machine": "x86_64"}
-            with Stage(ALL_WALLS, ESCAPE_LIMITS, known) as stage:
+            with Stage(ALL_LAYERS, ESCAPE_LIMITS, known) as stage:
                 assert stage.secret not in stage.render(escape.program), escape.name
 
 
 def test_the_suite_can_fail() -> None:
-    trial = Trial("x", (Wall.ROOT,), False, True, True, True, "", {}, "")
+    trial = Trial("x", (Layer.ROOT,), False, True, True, True, "", {}, "")
     assert not has_passed(summarise([trial]))
     assert render_trial(trial).startswith("ESCAPED")
     for broken in (
-        Trial("x", (Wall.ROOT,), False, False, True, False, "", {}, ""),
-        Trial("x", (Wall.ROOT,), False, False, False, True, "", {}, ""),
-        Trial("x", (Wall.ROOT,), False, False, True, True, "", {"root": True}, ""),
+        Trial("x", (Layer.ROOT,), False, False, True, False, "", {}, ""),
+        Trial("x", (Layer.ROOT,), False, False, False, True, "", {}, ""),
+        Trial("x", (Layer.ROOT,), False, False, True, True, "", {"root": True}, ""),
     ):
         assert not has_passed(summarise([broken]))
-    assert has_passed(summarise([Trial("x", (Wall.ROOT,), False, False, True, True, "", {"root": False}, "")]))
+    assert has_passed(summarise([Trial("x", (Layer.ROOT,), False, False, True, True, "", {"root": False}, "")]))
 
 
 @pytest.mark.slow
 def test_a_program_that_only_says_so_is_seen_through_by_its_control(engine: Any, tmp_path: Path) -> None:
     """A liar is counted as an escape, and one that never succeeds as a failed control."""
-    liar = Escape("liar", (Wall.ROOT,), "proof", "print('ESCAPED')")
-    idler = Escape("idler", (Wall.ROOT,), "secret", "print('nothing')")
+    liar = Escape("liar", (Layer.ROOT,), "proof", "print('ESCAPED')")
+    idler = Escape("idler", (Layer.ROOT,), "secret", "print('nothing')")
     result = run_suite(tmp_path, [liar, idler])
     assert (result["tried"], result["escaped"], result["controls_failed"]) == (2, 1, ["idler"])
 

@@ -140,27 +140,27 @@ def test_no_text_breaks_anything(run: Run, program: str) -> None:
 
 
 def test_nothing_is_left_of_a_cell(engine: Bubblewrap) -> None:
-    cells = [engine.start() for _ in range(3)]
-    groups = [cell._group for cell in cells]
-    for cell in cells:
-        cell.wait_until_ready(60.0)
-        cell.kill()
-        cell.kill()
-        assert cell.bury()
-        assert not cell.is_alive()
-        assert cell.bury()
+    instances = [engine.start() for _ in range(3)]
+    groups = [instance._group for instance in instances]
+    for instance in instances:
+        instance.wait_until_ready(60.0)
+        instance.kill()
+        instance.kill()
+        assert instance.terminate()
+        assert not instance.is_alive()
+        assert instance.terminate()
     assert not any(directory.exists() for group in groups if group for directory in group.directories)
-    assert not any(Path(f"/proc/{cell._pid}/root").exists() and cell.is_alive() for cell in cells)
+    assert not any(Path(f"/proc/{instance._pid}/root").exists() and instance.is_alive() for instance in instances)
 
 
 def test_a_cell_has_a_user_nobody_else_has(engine: Bubblewrap) -> None:
-    cell = engine.start()
+    instance = engine.start()
     try:
-        cell.wait_until_ready(60.0)
-        uid = Path(f"/proc/{cell._pid}").stat().st_uid
-        status = Path(f"/proc/{cell._pid}/status").read_text()
+        instance.wait_until_ready(60.0)
+        uid = Path(f"/proc/{instance._pid}").stat().st_uid
+        status = Path(f"/proc/{instance._pid}/status").read_text()
     finally:
-        cell.bury()
+        instance.terminate()
     assert "NoNewPrivs:\t1" in status
     assert "Seccomp:\t2" in status
     assert "CapEff:\t0000000000000000" in status

@@ -18,19 +18,19 @@ from slmsearch.sandbox.bubblewrap import Bubblewrap
 from slmsearch.sandbox.checks import check_scripted
 from slmsearch.sandbox.client import SandboxClient, error_of
 from slmsearch.sandbox.execution import execute_program
-from slmsearch.sandbox.scripted import SCRIPTED_GROUND, ScriptedTools
+from slmsearch.sandbox.scripted import SCRIPTED_CORPUS, ScriptedTools
 from slmsearch.sandbox.server import Service, live_server, lower_limits
-from slmsearch.sandbox.sessions import MAX_SESSIONS, Ground, Sessions, UnknownSession
+from slmsearch.sandbox.sessions import MAX_SESSIONS, IndexedCorpus, Sessions, UnknownSession
 from slmsearch.sandbox.token import with_token
 from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.programs import NOTHING_PRINTED, render_outcome
 
 from .conftest import LIMITS, Kept  # type: ignore[import-not-found]
 
-GROUND = {"corpus": "0" * 20, "index": "0" * 20, "top_k": 3}
+INDEXED = {"corpus": "0" * 20, "index": "0" * 20, "top_k": 3}
 
 
-def keepers() -> list[str]:
+def best_weights_of() -> list[str]:
     """Name the threads of pools."""
     return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("sandbox_"))
 
@@ -59,7 +59,7 @@ def test_scripted_tools_alone(service: tuple[Service, str]) -> None:
 
 def test_a_session_has_a_token_and_nobody_else_has(service: tuple[Service, str]) -> None:
     address = service[1]
-    opened = [post(address, "/tools", json=GROUND).json() for _ in range(2)]
+    opened = [post(address, "/tools", json=INDEXED).json() for _ in range(2)]
     tokens = [{"Authorization": f"Bearer {one['token']}"} for one in opened]
     assert opened[0]["token"] != opened[1]["token"]
     assert set(opened[0]["tools"]) == {"search_pages", "view_sections", "read_section"}
@@ -79,11 +79,11 @@ def test_a_session_has_a_token_and_nobody_else_has(service: tuple[Service, str])
 
 @pytest.mark.parametrize("change", [{"corpus": "../../etc"}, {"index": ""}, {"top_k": 0}, {"walls": []}, {"corpus": "0" * 200}])
 def test_a_ground_is_checked(service: tuple[Service, str], change: dict[str, Any]) -> None:
-    assert post(service[1], "/tools", json={**GROUND, **change}).status_code == 422
+    assert post(service[1], "/tools", json={**INDEXED, **change}).status_code == 422
 
 
 def test_no_request_takes_a_wall_down(service: tuple[Service, str]) -> None:
-    token = {"Authorization": f"Bearer {post(service[1], '/tools', json=GROUND).json()['token']}"}
+    token = {"Authorization": f"Bearer {post(service[1], '/tools', json=INDEXED).json()['token']}"}
     for extra in ({"walls": []}, {"engine": "none"}, {"limits": {**LIMITS.model_dump(), "walls": []}}):
         assert post(service[1], "/execute", json={"program": "print(1)", **extra}, headers=token).status_code == 422
 
@@ -96,7 +96,7 @@ def test_a_client_may_lower_limits_and_not_raise_them(service: tuple[Service, st
     own = ProgramLimits(wall_s=5, memory_mb=256)
     assert lower_limits(own, None) == own
     assert lower_limits(own, ProgramLimits(wall_s=1, memory_mb=4096)) == own.model_copy(update={"wall_s": 1.0})
-    client = SandboxClient(SandboxConfig(base_url=service[1]), SCRIPTED_GROUND)
+    client = SandboxClient(SandboxConfig(base_url=service[1]), SCRIPTED_CORPUS)
     asked = LIMITS.model_copy(update={"calls": 100, "output_chars": 3})
     answer = client.execute("for i in range(20): search_pages('x')", asked)
     assert "a program may make 8" in answer["error"]
@@ -133,7 +133,7 @@ def test_an_outcome_in_words() -> None:
 
 
 def test_a_sandbox_that_is_down_says_how_to_start_it() -> None:
-    client = SandboxClient(SandboxConfig(base_url="http://127.0.0.1:9"), SCRIPTED_GROUND)
+    client = SandboxClient(SandboxConfig(base_url="http://127.0.0.1:9"), SCRIPTED_CORPUS)
     (result,) = client.run(["print(1)"])
     assert isinstance(result, SandboxError)
     assert "slmsearch sandbox up" in str(result)
@@ -141,7 +141,7 @@ def test_a_sandbox_that_is_down_says_how_to_start_it() -> None:
 
 
 def test_another_server_is_recognised(service: tuple[Service, str]) -> None:
-    client = SandboxClient(SandboxConfig(base_url=f"{service[1]}/elsewhere"), SCRIPTED_GROUND)
+    client = SandboxClient(SandboxConfig(base_url=f"{service[1]}/elsewhere"), SCRIPTED_CORPUS)
     with pytest.raises(SandboxError, match="answered 404"):
         client.execute("print(1)")
     client.close()
@@ -159,9 +159,9 @@ def test_a_tool_that_is_down_fails_the_episode_under_its_own_name(engine: Any) -
         def serve_one(self, call: ToolCall) -> ToolResult:
             raise EmbedderError("the embedder does not answer")
 
-    made = Service(SandboxConfig(limits=LIMITS), Kept(engine), lambda ground: Broken(), warm=1)
+    made = Service(SandboxConfig(limits=LIMITS), Kept(engine), lambda indexed: Broken(), warm=1)
     with live_server(made) as address:
-        client = SandboxClient(SandboxConfig(base_url=address), SCRIPTED_GROUND)
+        client = SandboxClient(SandboxConfig(base_url=address), SCRIPTED_CORPUS)
         broken, fine = client.run(["try:\n    search_pages('x')\nexcept BaseException:\n    print('mine')", "print(1)"])
         client.close()
     assert isinstance(broken, EmbedderError)
@@ -170,11 +170,11 @@ def test_a_tool_that_is_down_fails_the_episode_under_its_own_name(engine: Any) -
 
 
 def test_tools_that_cannot_be_opened_are_named(engine: Any) -> None:
-    def missing(ground: Ground) -> Any:
-        raise IndexUnusableError(f"no index version {ground.index}")
+    def missing(indexed: IndexedCorpus) -> Any:
+        raise IndexUnusableError(f"no index version {indexed.index}")
 
     with live_server(Service(SandboxConfig(limits=LIMITS), Kept(engine), missing, warm=1)) as address:
-        client = SandboxClient(SandboxConfig(base_url=address), SCRIPTED_GROUND)
+        client = SandboxClient(SandboxConfig(base_url=address), SCRIPTED_CORPUS)
         with pytest.raises(IndexUnusableError, match="no index version 000"):
             client.execute("print(1)")
         client.close()
@@ -190,41 +190,41 @@ def test_a_server_without_a_working_engine_does_not_come_up(engine: Any) -> None
         def start(self) -> Any:
             raise SandboxError("no user namespaces here")
 
-    before = keepers()
+    before = best_weights_of()
     with pytest.raises(SandboxError, match="no user namespaces here"):
-        Service(SandboxConfig(), Dead(engine), lambda ground: ScriptedTools(), warm=2)
-    assert keepers() == before
+        Service(SandboxConfig(), Dead(engine), lambda indexed: ScriptedTools(), warm=2)
+    assert best_weights_of() == before
 
 
 def test_sessions_are_few_and_the_oldest_go() -> None:
-    opened: list[Ground] = []
+    opened: list[IndexedCorpus] = []
 
-    def open_tools(ground: Ground) -> ScriptedTools:
-        opened.append(ground)
+    def open_tools(indexed: IndexedCorpus) -> ScriptedTools:
+        opened.append(indexed)
         return ScriptedTools()
 
     sessions = Sessions(open_tools)
-    first = sessions.open(SCRIPTED_GROUND)
+    first = sessions.open(SCRIPTED_CORPUS)
     for _ in range(MAX_SESSIONS):
-        sessions.open(SCRIPTED_GROUND)
+        sessions.open(SCRIPTED_CORPUS)
     assert len(sessions) == MAX_SESSIONS
-    assert opened == [SCRIPTED_GROUND]
+    assert opened == [SCRIPTED_CORPUS]
     with pytest.raises(UnknownSession):
         sessions.find(first.token)
 
 
 def test_opening_tools_holds_up_no_other_session_and_happens_once() -> None:
-    begun, may_end, opened = threading.Event(), threading.Event(), list[Ground]()
+    begun, may_end, opened = threading.Event(), threading.Event(), list[IndexedCorpus]()
 
-    def open_tools(ground: Ground) -> ScriptedTools:
-        opened.append(ground)
-        if ground != SCRIPTED_GROUND:
+    def open_tools(indexed: IndexedCorpus) -> ScriptedTools:
+        opened.append(indexed)
+        if indexed != SCRIPTED_CORPUS:
             begun.set()
             assert may_end.wait(60)
         return ScriptedTools()
 
     sessions = Sessions(open_tools)
-    first, slow = sessions.open(SCRIPTED_GROUND), replace(SCRIPTED_GROUND, index="f" * 20)
+    first, slow = sessions.open(SCRIPTED_CORPUS), replace(SCRIPTED_CORPUS, index="f" * 20)
     with ThreadPoolExecutor(3) as threads:
         try:
             waiting = [threads.submit(sessions.open, slow) for _ in range(2)]
@@ -233,34 +233,34 @@ def test_opening_tools_holds_up_no_other_session_and_happens_once() -> None:
         finally:
             may_end.set()
         assert {one.result().token for one in waiting} < {*sessions._sessions}
-    assert opened == [SCRIPTED_GROUND, slow]
+    assert opened == [SCRIPTED_CORPUS, slow]
 
 
 def test_tools_that_could_not_be_opened_are_tried_again() -> None:
     tries = iter([SandboxError("not now"), None])
 
-    def open_tools(ground: Ground) -> ScriptedTools:
+    def open_tools(indexed: IndexedCorpus) -> ScriptedTools:
         if (error := next(tries)) is not None:
             raise error
         return ScriptedTools()
 
     sessions = Sessions(open_tools)
     with pytest.raises(SandboxError, match="not now"):
-        sessions.open(SCRIPTED_GROUND)
-    assert sessions.open(SCRIPTED_GROUND).ground == SCRIPTED_GROUND
+        sessions.open(SCRIPTED_CORPUS)
+    assert sessions.open(SCRIPTED_CORPUS).indexed == SCRIPTED_CORPUS
 
 
 def test_who_has_no_token_opens_no_session(engine: Bubblewrap, tmp_path: Path) -> None:
     config = with_token(RunConfig.model_validate({"paths": {"data_dir": str(tmp_path)}}))
     assert config.token is not None
-    asked = asdict(SCRIPTED_GROUND)
-    with live_server(Service(config, Kept(engine), lambda ground: ScriptedTools(), warm=1)) as address:
+    asked = asdict(SCRIPTED_CORPUS)
+    with live_server(Service(config, Kept(engine), lambda indexed: ScriptedTools(), warm=1)) as address:
         for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": "Basic eDp4"}):
             assert post(address, "/tools", json=asked, headers=headers).status_code == 401
         assert get(address, "/health").json()["sessions"] == 0
         with pytest.raises(SandboxError, match=r"set sandbox\.token"):
-            SandboxClient(SandboxConfig(base_url=address), SCRIPTED_GROUND).execute("print(1)")
-        client = SandboxClient(config.model_copy(update={"base_url": address}), SCRIPTED_GROUND)
+            SandboxClient(SandboxConfig(base_url=address), SCRIPTED_CORPUS).execute("print(1)")
+        client = SandboxClient(config.model_copy(update={"base_url": address}), SCRIPTED_CORPUS)
         assert client.execute("print(1)")["stdout"] == "1\n"
         client.close()
 
@@ -286,13 +286,13 @@ def test_slow_tools_hold_a_program_no_longer_than_the_time_for_both(engine: Bubb
         time.sleep(0.5)
         return ToolResult("p1: Title", True, ("p1",))
 
-    cell = engine.start()
-    cell.wait_until_ready(60.0)
+    instance = engine.start()
+    instance.wait_until_ready(60.0)
     try:
         with pytest.raises(SandboxError, match=r"tools of a program took .* together"):
             execute_program(
-                cell, "while True: search_pages('x')", serve, LIMITS.model_copy(update={"wall_s": 0.6, "calls": 32}), longest_s=2.0
+                instance, "while True: search_pages('x')", serve, LIMITS.model_copy(update={"wall_s": 0.6, "calls": 32}), longest_s=2.0
             )
     finally:
-        cell.bury()
+        instance.terminate()
     assert len(served) <= 5, "not the 32 calls that it may make"

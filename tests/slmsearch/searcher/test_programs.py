@@ -8,7 +8,7 @@ import pytest
 from slmsearch.config import ProgramLimits, RewardConfig, RunConfig, SearcherConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import SandboxError, SlmSearchError
-from slmsearch.evaluate.breakage import Breakage, find_breakage
+from slmsearch.evaluate.failure_modes import FailureMode, find_failure_mode
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_key
 from slmsearch.evaluate.store import episode_from_dict, episode_to_dict
@@ -131,7 +131,7 @@ def test_calls_of_a_program_count_as_evidence_and_cost() -> None:
     assert (evidence.first_hit, evidence.any_hit, evidence.gold_read) == (True, True, True)
     reward = score_episode(episode, QUESTION, True, RewardConfig(call_cost=0.1))
     assert reward.parts["call_cost"] == pytest.approx(-0.3)
-    assert find_breakage(QUESTION, episode) is Breakage.MISREAD
+    assert find_failure_mode(QUESTION, episode) is FailureMode.MISREAD
 
 
 def test_episodes_with_programs_survive_storage_and_others_are_stored_as_before() -> None:

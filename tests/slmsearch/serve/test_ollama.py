@@ -21,7 +21,7 @@ from slmsearch.serve.ollama import Ollama
 from slmsearch.serve.ports import free_port
 from slmsearch.serve.process import ServerProcess
 from slmsearch.serve.request import ServeRequest
-from slmsearch.serve.supervisor import Surroundings, endpoint_of, find_running, supervise
+from slmsearch.serve.supervisor import SupervisorContext, endpoint_of, find_running, supervise
 from tests.slmsearch.serve.conftest import wait_until
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="the program that stands in for Ollama is a script with a #! line")
@@ -49,7 +49,7 @@ def serve(request: ServeRequest, folder: Path, use: Callable[[], None] = lambda:
         finally:
             stop.set()
 
-    supervise(Ollama(), request, Surroundings(folder, said.append, start_s=30), stop, on_ready)
+    supervise(Ollama(), request, SupervisorContext(folder, said.append, start_s=30), stop, on_ready)
     return said
 
 

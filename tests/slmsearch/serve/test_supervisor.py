@@ -17,7 +17,7 @@ from slmsearch.serve.llamacpp import LlamaCpp
 from slmsearch.serve.ports import free_port
 from slmsearch.serve.request import Endpoint, ServeRequest
 from slmsearch.serve.state import is_supervised, read_state, running_state, stop_server
-from slmsearch.serve.supervisor import Surroundings, find_running, supervise
+from slmsearch.serve.supervisor import SupervisorContext, find_running, supervise
 from tests.slmsearch.serve.conftest import PROGRAMS, runs, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the programs that stand in for servers are scripts with a #! line")
@@ -40,11 +40,11 @@ class Run:
         self.endpoint: Endpoint | None = None
         self.error: BaseException | None = None
         self.stop = threading.Event()
-        around = Surroundings(folder, self.said.append, self.shown.append, start_s)
+        around = SupervisorContext(folder, self.said.append, self.shown.append, start_s)
         self.thread = threading.Thread(target=self._run, args=(request, around))
         self.thread.start()
 
-    def _run(self, request: ServeRequest, around: Surroundings) -> None:
+    def _run(self, request: ServeRequest, around: SupervisorContext) -> None:
         try:
             supervise(LlamaCpp(), request, around, self.stop, self._on_ready)
         except BaseException as error:
@@ -100,7 +100,7 @@ def test_a_server_that_runs_is_recognised_and_another_model_is_not(programs: Pro
     with pytest.raises(ServiceError, match=r"serves tiny, not other; stop it, choose another port with --port, or set policy.model"):
         find_running(LlamaCpp(), replace(request_, name="other", model="other.gguf"), print, threading.Event())
     with pytest.raises(ServiceError, match="a policy server is supervised already; `slmsearch serve policy --stop` stops it"):
-        supervise(LlamaCpp(), request_, Surroundings(tmp_path / "serve", print), threading.Event(), print)
+        supervise(LlamaCpp(), request_, SupervisorContext(tmp_path / "serve", print), threading.Event(), print)
     assert run.end() is None
 
 
@@ -181,7 +181,9 @@ def test_a_missing_program_gives_the_install_command(request_: ServeRequest, tmp
 def test_a_missing_model_is_refused_before_anything_starts(programs: Programs, request_: ServeRequest, tmp_path: Path) -> None:
     programs("llama-server", "openai_server.py")
     with pytest.raises(ConfigError, match=r"no GGUF at '/no/such.gguf'"):
-        supervise(LlamaCpp(), replace(request_, model="/no/such.gguf"), Surroundings(tmp_path / "serve", print), threading.Event(), print)
+        supervise(
+            LlamaCpp(), replace(request_, model="/no/such.gguf"), SupervisorContext(tmp_path / "serve", print), threading.Event(), print
+        )
     assert not is_supervised(tmp_path / "serve", "policy")
 
 

@@ -64,7 +64,7 @@ def make_run(n: int = 40, steps: int = 30, name: str = "clever-otter", run_id: s
     return RunResults(
         run_id=run_id,
         name=name,
-        system="searcher",
+        environment="searcher",
         status="FINISHED",
         started="2026-01-01T00:00:00+00:00",
         evaluations={BEFORE: before, AFTER: after},

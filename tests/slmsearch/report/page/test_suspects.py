@@ -14,7 +14,7 @@ HONEST = play(search("ada"), read("ada:life"), say("1815"))
 PLAN = {"plan/decomposed_frac": 1.0, "plan/answerable_frac": 1.0}
 
 
-def tripped(row: EpisodeRow, episode: Episode = HONEST) -> set[str]:
+def matched(row: EpisodeRow, episode: Episode = HONEST) -> set[str]:
     """Rules that strike, beside an honest right episode that says what right ones earn."""
     evaluation = Evaluation((make("other"), row), (HONEST, episode), {}, {}, 0.0)
     others, mine = find_suspects(evaluation)
@@ -44,7 +44,7 @@ def test_every_rule_has_a_case() -> None:
 
 @pytest.mark.parametrize("rule", CASES)
 def test_a_rule_strikes_what_it_names_alone(rule: str) -> None:
-    assert tripped(*CASES[rule]) == {rule}
+    assert matched(*CASES[rule]) == {rule}
 
 
 HONEST_ROWS = {
@@ -59,7 +59,7 @@ HONEST_ROWS = {
 
 @pytest.mark.parametrize("case", HONEST_ROWS)
 def test_honest_episodes_trip_nothing(case: str) -> None:
-    assert tripped(*HONEST_ROWS[case]) == set()
+    assert matched(*HONEST_ROWS[case]) == set()
 
 
 def test_where_nothing_is_right_nothing_wrong_is_well_paid() -> None:

@@ -7,7 +7,7 @@ succeeded without them; no setting and no request can.
 from enum import StrEnum
 
 
-class Wall(StrEnum):
+class Layer(StrEnum):
     """One wall."""
 
     ROOT = "root"
@@ -54,4 +54,4 @@ class Wall(StrEnum):
     """Calls reach only the tools of the session whose token came with the program. Down: the escape knows another's token."""
 
 
-ALL_WALLS = frozenset(Wall)
+ALL_LAYERS = frozenset(Layer)

@@ -28,7 +28,7 @@ from slmsearch.searcher.evidence import opened_pages, read_sections, shown_pages
 from slmsearch.searcher.tools import SEARCH
 
 
-class Breakage(StrEnum):
+class FailureMode(StrEnum):
     """Where a wrong episode broke; the module docstring defines each."""
 
     MALFORMED = "malformed"
@@ -55,7 +55,7 @@ class _Goal:
         return self.section_id in read_sections(turn)
 
 
-def find_breakage(question: Question, episode: Episode) -> Breakage:
+def find_failure_mode(question: Question, episode: Episode) -> FailureMode:
     """Say where an episode that is known to be wrong broke.
 
     Raises:
@@ -64,20 +64,20 @@ def find_breakage(question: Question, episode: Episode) -> Breakage:
     if episode.stop_reason is StopReason.FAILED:
         raise ValueError(f"episode of question {episode.question_id!r} failed: it is no evidence about the policy")
     if episode.stop_reason is StopReason.MALFORMED:
-        return Breakage.MALFORMED
+        return FailureMode.MALFORMED
     if episode.stop_reason is not StopReason.ANSWERED:
-        return Breakage.CUT_OFF
+        return FailureMode.CUT_OFF
     if is_unanswerable(question.answers):
-        return Breakage.INVENTED
+        return FailureMode.INVENTED
     if is_abstention(episode.answer):
-        return Breakage.ABSTAINED_WRONGLY
+        return FailureMode.ABSTAINED_WRONGLY
     searched = any(call.name == SEARCH for call in episode.calls)
     has_read = any(read_sections(turn) for turn in episode.turns)
     if not searched and not has_read:
-        return Breakage.NO_SEARCH
+        return FailureMode.NO_SEARCH
     goals = _goals(question)
     if not goals:
-        return Breakage.MISREAD if has_read else Breakage.INVENTED
+        return FailureMode.MISREAD if has_read else FailureMode.INVENTED
     return _first_missing_hop(goals, episode.turns)
 
 
@@ -93,16 +93,16 @@ def _page_of(section_id: str, page_ids: Sequence[str]) -> str:
     return max(fitting, key=len) if fitting else section_id.rpartition(":")[0]
 
 
-def _first_missing_hop(goals: Sequence[_Goal], turns: Sequence[Turn]) -> Breakage:
+def _first_missing_hop(goals: Sequence[_Goal], turns: Sequence[Turn]) -> FailureMode:
     missing = next((goal for goal in goals if not any(goal.reached_by(turn) for turn in turns)), None)
     if missing is None:
-        return Breakage.MISREAD
+        return FailureMode.MISREAD
     reads = [i for i, turn in enumerate(turns) if any(goal.reached_by(turn) for goal in goals)]
     tries = turns[reads[-1] + 1 :] if reads else turns
     if reads and not any(turn.call is not None or turn.program is not None for turn in tries):
-        return Breakage.STOPPED_EARLY
+        return FailureMode.STOPPED_EARLY
     found = any(missing.page_id in (*shown_pages(turn), *opened_pages(turn)) for turn in turns)
     if not found:
-        return Breakage.PAGE_MISSED
+        return FailureMode.PAGE_MISSED
     # Found, but never read. Having read nothing whatever means that the answer came from nowhere.
-    return Breakage.SECTION_MISSED if any(opened_pages(turn) for turn in turns) else Breakage.INVENTED
+    return FailureMode.SECTION_MISSED if any(opened_pages(turn) for turn in turns) else FailureMode.INVENTED

@@ -20,7 +20,7 @@ ALL_BUT_TRACKING = tuple(f"{section}." for section in RunConfig.model_fields if 
 
 def idle_settings(config: RunConfig) -> tuple[str, ...]:
     """Return the beginnings of settings that no flow reads with a configuration: what they are of is not chosen in it."""
-    searches, worker = config.system == "searcher", config.planner.worker.kind
+    searches, worker = config.environment == "searcher", config.planner.worker.kind
     idle = {
         "judge.": config.judge.kind == "exact",
         "planner.": searches or worker in ("arithmetic", "base"),

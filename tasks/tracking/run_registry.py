@@ -68,7 +68,7 @@ class VersionRecord:
         return f"{self.name}/{self.version}"
 
 
-def open_ledger(config: RunConfig) -> "Ledger | None":
+def open_run_registry(config: RunConfig) -> "RunRegistry | None":
     """Open the store of a run for reading; None where it is a local one that was never written.
 
     Raises:
@@ -77,10 +77,10 @@ def open_ledger(config: RunConfig) -> "Ledger | None":
     uri = tracking_uri(config)
     if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file():
         return None
-    return Ledger(uri)
+    return RunRegistry(uri)
 
 
-class Ledger:
+class RunRegistry:
     """All runs and model versions of one store."""
 
     @as_service

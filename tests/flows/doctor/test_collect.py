@@ -10,12 +10,12 @@ import pytest
 
 from flows.api import UpRecord, page_path, password_path, record_path, write_record
 from flows.doctor import look as looking
+from flows.doctor.collect import look
 from flows.doctor.examine import examine
-from flows.doctor.look import look
-from flows.doctor.mend import FIXES, mend
+from flows.doctor.fix import FIXES, fix_findings
 from slmsearch.config import RunConfig
 from slmsearch.staging import STAGING_PREFIX
-from tasks.places import index_dir, trainings_dir
+from tasks.paths import index_dir, trainings_dir
 from tasks.tracking import OWNER, open_tracker
 from tests.flows.fakes import make_config, write_corpus
 
@@ -49,7 +49,7 @@ def test_what_killed_processes_left_is_found_and_mended(config: RunConfig, isola
 
     facts = look(config)
     assert (facts.abandoned, facts.dead_records, facts.dead_locks, facts.orphans) == ((half,), records, (broken,), 1)
-    done = mend(examine(facts), facts, config)
+    done = fix_findings(examine(facts), facts, config)
     assert len(done) == 5 and not any(path.exists() for path in records)
     again = look(config)
     assert (again.abandoned, again.dead_records, again.orphans) == ((), (), 0)

@@ -26,9 +26,9 @@ from slmsearch.evaluate.nights import load_nights
 from slmsearch.learn.files import LOCK, MANIFEST
 from slmsearch.learn.launch import is_held
 from slmsearch.staging import find_abandoned
-from tasks.places import NIGHTS, corpora_dir, evals_dir, index_dir, trainings_dir
+from tasks.paths import NIGHTS, corpora_dir, evals_dir, index_dir, trainings_dir
 from tasks.retention import children
-from tasks.tracking import open_ledger
+from tasks.tracking import open_run_registry
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -202,8 +202,8 @@ def _nights(config: RunConfig, damaged: list[str]) -> Iterator[LastNight]:
 
 def _orphans(config: RunConfig, damaged: list[str]) -> int:
     try:
-        ledger = open_ledger(config)
-        return sum(run.status == "RUNNING" and not run.is_live for run in ledger.runs()) if ledger else 0
+        registry = open_run_registry(config)
+        return sum(run.status == "RUNNING" and not run.is_live for run in registry.runs()) if registry else 0
     except SlmSearchError as error:
         damaged.append(" ".join(str(error).split()))
         return 0

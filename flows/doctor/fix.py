@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
 
-def mend(findings: list[Finding], facts: Facts, config: RunConfig) -> list[str]:
+def fix_findings(findings: list[Finding], facts: Facts, config: RunConfig) -> list[str]:
     """Do what is safe about findings; return what was done, one line each."""
     wanted = dict.fromkeys(finding.fix for finding in findings if finding.fix)
     return [line for fix in wanted for line in FIXES[fix](facts, config)]

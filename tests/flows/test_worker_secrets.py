@@ -9,7 +9,7 @@ from fastapi.encoders import jsonable_encoder
 from pydantic import SecretStr
 
 from flows.settings import load_config, recordable, secret_settings
-from flows.withheld import ALL_BUT_TRACKING, submitted, with_own_secrets
+from flows.worker_secrets import ALL_BUT_TRACKING, submitted, with_own_secrets
 from slmsearch.config import RunConfig
 from slmsearch.config.secrets import MASK
 from slmsearch.errors import ConfigError
@@ -150,13 +150,13 @@ def test_no_key_of_content_depends_on_a_password(name: str) -> None:
     """A key that did would be another on a machine with another password, and a way to guess it."""
     from slmsearch.learn.job import train_sources
 
-    for system in ("searcher", "planner"):
+    for environment in ("searcher", "planner"):
         ones = [
             train_sources(
                 RunConfig.model_validate(
                     {
                         **config.model_dump(),
-                        "system": system,
+                        "system": environment,
                         "judge": {**config.judge.model_dump(), "kind": "openai"},
                         "planner": {**config.planner.model_dump(), "worker": {**config.planner.worker.model_dump(), "kind": "openai"}},
                     }

@@ -6,7 +6,7 @@ from pathlib import Path
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import build_corpus, load_corpus
-from slmsearch.evaluate.systems import SearcherSystem, System, make_planner
+from slmsearch.evaluate.environments import Environment, SearcherEnvironment, make_planner
 from slmsearch.judge import make_judge
 from slmsearch.planner.sources import build_problems
 from slmsearch.retrieval.build import build_index
@@ -16,7 +16,7 @@ from slmsearch.searcher.tools import Toolbox
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class IndexedCorpus:
     """What an episode is played on."""
 
     corpus_digest: str
@@ -26,15 +26,15 @@ class Ground:
     """By split."""
 
 
-def make_ground(config: RunConfig) -> Ground:
+def build_indexed_corpus(config: RunConfig) -> IndexedCorpus:
     """Build, or look up, the configured corpus and its index, and open them."""
     data_dir = Path(config.paths.data_dir)
     digest = build_corpus(config.corpus, data_dir / "corpora")
     key = build_index(data_dir / "corpora" / digest, data_dir / "index", config.retrieval)
-    return open_ground(data_dir / "corpora", digest, data_dir / "index", key, config)
+    return open_indexed_corpus(data_dir / "corpora", digest, data_dir / "index", key, config)
 
 
-def open_ground(corpora_dir: Path, digest: str, index_dir: Path, index_key: str, config: RunConfig) -> Ground:
+def open_indexed_corpus(corpora_dir: Path, digest: str, index_dir: Path, index_key: str, config: RunConfig) -> IndexedCorpus:
     """Open a corpus and an index version that are there.
 
     Args:
@@ -48,25 +48,25 @@ def open_ground(corpora_dir: Path, digest: str, index_dir: Path, index_key: str,
     index = open_index(index_dir, index_key, config.retrieval)
     programs, limits = make_programs(config, digest, index_key), config.searcher
     toolbox = Toolbox(corpus.library, index, config.retrieval.top_k, limits.max_section_chars, programs, limits.section_hints)
-    return Ground(digest, index_key, toolbox, corpus.questions)
+    return IndexedCorpus(digest, index_key, toolbox, corpus.questions)
 
 
 Questions = dict[str, list[Question]]
 """By split."""
 
 
-def make_system(config: RunConfig) -> tuple[System, Questions]:
+def make_environment(config: RunConfig) -> tuple[Environment, Questions]:
     """Build, or look up, what the configured system plays on, and open it."""
-    if config.system == "planner":
+    if config.environment == "planner":
         corpora_dir = Path(config.paths.data_dir) / "corpora"
         return make_planner(config), load_corpus(corpora_dir, build_problems(config.planner, corpora_dir)).questions
-    ground = make_ground(config)
-    return SearcherSystem(ground.toolbox, make_judge(config.judge, config.paths.data_dir), config), ground.questions
+    indexed = build_indexed_corpus(config)
+    return SearcherEnvironment(indexed.toolbox, make_judge(config.judge, config.paths.data_dir), config), indexed.questions
 
 
-def open_system(corpora_dir: Path, digest: str, index_dir: Path, index_key: str, config: RunConfig) -> tuple[System, Questions]:
-    """Open what the configured system plays on; see `open_ground`. A planner's problems have no index."""
-    if config.system == "planner":
+def open_environment(corpora_dir: Path, digest: str, index_dir: Path, index_key: str, config: RunConfig) -> tuple[Environment, Questions]:
+    """Open what the configured system plays on; see `open_indexed_corpus`. A planner's problems have no index."""
+    if config.environment == "planner":
         return make_planner(config), load_corpus(corpora_dir, digest).questions
-    ground = open_ground(corpora_dir, digest, index_dir, index_key, config)
-    return SearcherSystem(ground.toolbox, make_judge(config.judge, config.paths.data_dir), config), ground.questions
+    indexed = open_indexed_corpus(corpora_dir, digest, index_dir, index_key, config)
+    return SearcherEnvironment(indexed.toolbox, make_judge(config.judge, config.paths.data_dir), config), indexed.questions

@@ -25,25 +25,25 @@ from slmsearch.generate.vllm import ColocatedEngine, ServedEngine, served_adapte
 from slmsearch.models.known import split_commit
 from slmsearch.serve.vllm import LORA_RANKS
 
-FOLD_UP_TO = 50_000_000
+MERGE_UP_TO = 50_000_000
 """Weights a model may have for its adapter to be folded in while episodes are played: it costs a copy of the adapted layers."""
 
-Lend = Callable[[Any], AbstractContextManager[Sampler]]
+OpenSampler = Callable[[Any], AbstractContextManager[Sampler]]
 """Trainer -> sampler that samples from its weights, for as long as the context lasts."""
 
 
-def lend_torch(tokenizer: Any, tool_role: str) -> Lend:
+def open_torch_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
     """Lend to a torch sampler over the very weights that are trained."""
 
     @contextmanager
-    def lend(trainer: Any) -> Iterator[Sampler]:
-        with playable(trainer) as model:
+    def open_sampler(trainer: Any) -> Iterator[Sampler]:
+        with sampling_mode(trainer) as model:
             yield TorchSampler(model, tokenizer, tool_role)
 
-    return lend
+    return open_sampler
 
 
-def lend_base(tokenizer: Any, tool_role: str) -> Lend:
+def open_base_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
     """Lend to a torch sampler over the weights that training began from: the adapter is off while it writes.
 
     Raises:
@@ -51,7 +51,7 @@ def lend_base(tokenizer: Any, tool_role: str) -> Lend:
     """
 
     @contextmanager
-    def lend(trainer: Any) -> Iterator[Sampler]:
+    def open_sampler(trainer: Any) -> Iterator[Sampler]:
         model = trainer.accelerator.unwrap_model(trainer.model)
         if not isinstance(model, PeftModel):
             raise ConfigError("planner.worker.kind base needs an adapter to switch off: set train.method to lora, or choose another worker")
@@ -63,7 +63,7 @@ def lend_base(tokenizer: Any, tool_role: str) -> Lend:
         finally:
             trainer.model.train(was_training)
 
-    return lend
+    return open_sampler
 
 
 class AdapterClient(VLLMClient):
@@ -108,7 +108,7 @@ def engine_settings(model: Any, config: RunConfig, use_cpu: bool) -> dict[str, A
     return {**settings, **dtype, **revisions, "enable_sleep_mode": not use_cpu}
 
 
-def lend_vllm(tokenizer: Any, tool_role: str) -> Lend:
+def open_vllm_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
     """Lend to the vLLM engine that TRL's trainer has made or is connected to, with the weights as they are at that moment.
 
     An adapter goes there as an adapter, in a directory of its own in memory, under a name of its own: merged into bfloat16 weights most
@@ -120,7 +120,7 @@ def lend_vllm(tokenizer: Any, tool_role: str) -> Lend:
     numbers = itertools.count(1)
 
     @contextmanager
-    def lend(trainer: Any) -> Iterator[Sampler]:
+    def open_sampler(trainer: Any) -> Iterator[Sampler]:
         generation = trainer.vllm_generation
         model = trainer.accelerator.unwrap_model(trainer.model)
         colocated = generation.mode == "colocate"
@@ -148,7 +148,7 @@ def lend_vllm(tokenizer: Any, tool_role: str) -> Lend:
             if sleeps:
                 generation.llm.sleep(level=1)
 
-    return lend
+    return open_sampler
 
 
 def _memory() -> str | None:
@@ -157,7 +157,7 @@ def _memory() -> str | None:
 
 
 @contextmanager
-def playable(trainer: Any) -> Iterator[Any]:
+def sampling_mode(trainer: Any) -> Iterator[Any]:
     """Lend the trained model for sampling: wrappers and gradient checkpointing off, eval mode, no gradients; then restore.
 
     TRL calls `rollout_func` in train mode with gradients on.
@@ -166,14 +166,14 @@ def playable(trainer: Any) -> Iterator[Any]:
         was_training = trainer.model.training
         trainer.model.eval()
         try:
-            with trainer.accelerator.autocast(), folded(unwrapped) as model:
+            with trainer.accelerator.autocast(), merged(unwrapped) as model:
                 yield model
         finally:
             trainer.model.train(was_training)
 
 
 @contextmanager
-def folded(model: Any) -> Iterator[Any]:
+def merged(model: Any) -> Iterator[Any]:
     """Take PEFT's wrapper off; in a small float32 model fold the adapter into the weights while it is lent, too.
 
     A small model spends most of its time on the adapter's many little operations. PEFT's own merge and unmerge leave rounding
@@ -184,20 +184,20 @@ def folded(model: Any) -> Iterator[Any]:
         return
     base = model.get_base_model()
     adapted = [(name, layer) for name, layer in base.named_modules() if isinstance(layer, LoraLinear)]
-    small = sum(weight.numel() for weight in base.parameters()) <= FOLD_UP_TO
+    small = sum(weight.numel() for weight in base.parameters()) <= MERGE_UP_TO
     if not small or any(type(layer.base_layer) is not Linear or layer.base_layer.weight.dtype != torch.float32 for _, layer in adapted):
         yield base
         return
     try:
         for name, layer in adapted:
-            _replace(base, name, _fold(layer))
+            _replace(base, name, _merge(layer))
         yield base
     finally:
         for name, layer in adapted:
             _replace(base, name, layer)
 
 
-def _fold(layer: Any) -> Linear:
+def _merge(layer: Any) -> Linear:
     weight = layer.base_layer.weight + sum(layer.get_delta_weight(name) for name in layer.active_adapters)
     plain = Linear(layer.in_features, layer.out_features, bias=False, device="meta")
     plain.weight, plain.bias = Parameter(weight, requires_grad=False), layer.base_layer.bias

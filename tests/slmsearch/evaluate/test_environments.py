@@ -5,14 +5,14 @@ import pytest
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import ConfigError, EvaluationError, GenerationError
-from slmsearch.evaluate import systems
+from slmsearch.evaluate import environments
+from slmsearch.evaluate.environments import PlannerEnvironment, make_planner
 from slmsearch.evaluate.metrics import is_metric, row_values
 from slmsearch.evaluate.plan_policies import evaluate_plans
 from slmsearch.evaluate.policies import PLAN_IS_QUESTION, PLANS_SHUFFLED, WORKER_ALONE, PolicySpec
 from slmsearch.evaluate.rows import row_from_dict, row_to_dict
-from slmsearch.evaluate.run import eval_key, eval_sources, evaluate_system
+from slmsearch.evaluate.run import eval_key, eval_sources, evaluate_environment
 from slmsearch.evaluate.store import load_evaluation, write_evaluation
-from slmsearch.evaluate.systems import PlannerSystem, make_planner
 from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.planner.judge import NumberJudge
 from slmsearch.planner.plan import render_plan
@@ -27,13 +27,13 @@ GOLD = {problem.text: render_plan(gold_plan(problem)) for problem in PROBLEMS}
 
 @pytest.fixture
 def config(tmp_path, monkeypatch):
-    monkeypatch.setattr(systems, "make_independence", lambda _: WordIndependence())
-    return RunConfig(system="planner", policy=PolicyConfig(model=str(tmp_path)))
+    monkeypatch.setattr(environments, "make_independence", lambda _: WordIndependence())
+    return RunConfig(environment="planner", policy=PolicyConfig(model=str(tmp_path)))
 
 
-def play(script, config, system=None):
+def play(script, config, environment=None):
     spec = PolicySpec("scripted", None)
-    return evaluate_system(QUESTIONS, system or make_planner(config), ScriptedSampler(script), spec, config)
+    return evaluate_environment(QUESTIONS, environment or make_planner(config), ScriptedSampler(script), spec, config)
 
 
 def test_gold_plans_solve_everything_and_gain_over_the_worker(config):
@@ -86,10 +86,10 @@ def test_a_broken_worker_fails_episodes_and_grades_none(config):
         return Solution(None, failure="worker: gone") if broken else Solution("1", 1)
 
     made = make_planner(config)
-    system = PlannerSystem(ConcurrentWorker("half", solve, 2), NumberJudge(), made.independence, config)
+    environment = PlannerEnvironment(ConcurrentWorker("half", solve, 2), NumberJudge(), made.independence, config)
     with pytest.raises(EvaluationError, match="worker: gone"):
-        play(lambda problem, results: GOLD[problem], config, system)
-    down = PlannerSystem(
+        play(lambda problem, results: GOLD[problem], config, environment)
+    down = PlannerEnvironment(
         ConcurrentWorker("down", lambda task: Solution(None, failure="worker: off"), 2), NumberJudge(), made.independence, config
     )
     with pytest.raises(GenerationError, match="worker alone could not be asked"):

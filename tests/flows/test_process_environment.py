@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 import pytest
 
-import flows.surroundings
-from flows.surroundings import prepare_surroundings
+import flows.process_environment
+from flows.process_environment import prepare_process_environment
 from slmsearch.config import RunConfig
 
 
@@ -19,7 +19,7 @@ def test_prefect_can_make_its_home_in_a_data_directory_that_is_not_there_yet(tmp
     config = RunConfig(paths={"data_dir": str(tmp_path / "a" / "data")})  # type: ignore[arg-type]
     with patch.dict(os.environ):
         del os.environ["PREFECT_HOME"]
-        prepare_surroundings(config, {})
+        prepare_process_environment(config, {})
         assert Path(os.environ["PREFECT_HOME"]) == tmp_path / "a" / "data" / "prefect"
     assert (tmp_path / "a" / "data").is_dir()
 
@@ -27,7 +27,7 @@ def test_prefect_can_make_its_home_in_a_data_directory_that_is_not_there_yet(tmp
 def test_what_the_user_has_set_stands(tmp_path: Path) -> None:
     with patch.dict(os.environ, {"MLFLOW_HTTP_REQUEST_TIMEOUT": "3"}):
         os.environ.pop("MLFLOW_LOGGING_LEVEL", None)  # a test before may have prepared the process
-        prepare_surroundings(RunConfig(), {"PREFECT_HOME": str(tmp_path / "elsewhere"), "MLFLOW_LOGGING_LEVEL": "INFO"})
+        prepare_process_environment(RunConfig(), {"PREFECT_HOME": str(tmp_path / "elsewhere"), "MLFLOW_LOGGING_LEVEL": "INFO"})
         assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "3"
         assert os.environ["MLFLOW_LOGGING_LEVEL"] == "INFO"
 
@@ -46,7 +46,7 @@ def logged() -> Iterator[io.StringIO]:
 
 
 def test_no_log_holds_a_secret(logged: io.StringIO, isolated_environment: Path) -> None:
-    prepare_surroundings(
+    prepare_process_environment(
         RunConfig.model_validate({"judge": {"api_key": "PLANTEDSECRET", "base_url": "http://u:PLANTEDPASSWORD@host/v1"}}), {}
     )
     log = logging.getLogger("some.library")
@@ -73,7 +73,7 @@ def test_data_directories_and_databases_are_private(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "data" / "prefect"))
     before = os.umask(0o022)
     try:
-        prepare_surroundings(config, {})
+        prepare_process_environment(config, {})
         directories = [tmp_path / "data", tmp_path / "mlruns", tmp_path / "data" / "prefect"]
         assert [mode(path) for path in directories] == [0o700] * 3, "as they are made"
         databases = [tmp_path / "data/prefect/prefect.db", tmp_path / "mlruns/mlflow.db", tmp_path / "data/judge/verdicts.sqlite"]
@@ -81,11 +81,11 @@ def test_data_directories_and_databases_are_private(tmp_path: Path, monkeypatch:
             path.parent.mkdir(exist_ok=True)
             path.touch()
             path.chmod(0o755 if path.is_dir() else 0o644)
-        prepare_surroundings(config, {})
+        prepare_process_environment(config, {})
         assert [mode(path) for path in databases] == [0o600] * 3
         assert [mode(path) for path in directories] == [0o755] * 3, "what the user made elsewhere is the user's to decide"
-        monkeypatch.setattr(flows.surroundings, "find_project_root", lambda: tmp_path)
-        prepare_surroundings(config, {})
+        monkeypatch.setattr(flows.process_environment, "find_project_root", lambda: tmp_path)
+        prepare_process_environment(config, {})
         assert [mode(path) for path in directories] == [0o700] * 3, "those of the checkout are closed"
     finally:
         os.umask(before)

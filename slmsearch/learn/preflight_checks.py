@@ -13,8 +13,8 @@ from statistics import mean
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import JudgeError, SandboxError
+from slmsearch.evaluate.environments import Environment, PlannerEnvironment, SearcherEnvironment
 from slmsearch.evaluate.rows import EpisodeRow
-from slmsearch.evaluate.systems import PlannerSystem, SearcherSystem, System
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.judge import Judge
 from slmsearch.judge.qualify import REMEDY, read_state
@@ -51,19 +51,19 @@ class Check:
     """What to do where it has not passed."""
 
 
-def check_system(system: System, questions: Sequence[Question], renderer: ChatRenderer) -> Iterator[Check]:
+def check_environment(environment: Environment, questions: Sequence[Question], renderer: ChatRenderer) -> Iterator[Check]:
     """Check what is particular to a system, before anything is played."""
-    if isinstance(system, PlannerSystem):
+    if isinstance(environment, PlannerEnvironment):
         yield check_plan(renderer)
-        yield check_judge(system.judge, questions)
-        yield check_worker(system.worker)
-    elif isinstance(system, SearcherSystem):
+        yield check_judge(environment.judge, questions)
+        yield check_worker(environment.worker)
+    elif isinstance(environment, SearcherEnvironment):
         yield check_tool_calls(renderer)
         yield check_template(renderer)
-        yield check_judge(system.judge, questions)
-        yield check_index(system.toolbox)
-        if system.config.searcher.programs:
-            yield check_sandbox(system.toolbox)
+        yield check_judge(environment.judge, questions)
+        yield check_index(environment.toolbox)
+        if environment.config.searcher.programs:
+            yield check_sandbox(environment.toolbox)
 
 
 def check_plan(renderer: ChatRenderer) -> Check:
@@ -193,7 +193,7 @@ def check_episodes(rows: Sequence[EpisodeRow], rewards: Sequence[float | None], 
     failed = [row.failure for row in rows if row.failed]
     truncated = mean(row.stop_reason == StopReason.MAX_TOKENS for row in rows)
     malformed = mean(row.stop_reason == StopReason.MALFORMED for row in rows)
-    planning = config.system == "planner"
+    planning = config.environment == "planner"
     silent = mean(row.measured.get("plan/decomposed_frac", 0.0) == 0 if planning else row.tool_calls == 0 for row in rows)
     groups = [[r for r in rewards[i : i + size] if r is not None] for i in range(0, len(rewards), size)]
     equal = mean(len(set(group)) < 2 for group in groups)
@@ -220,7 +220,7 @@ def check_episodes(rows: Sequence[EpisodeRow], rewards: Sequence[float | None], 
             "planning" if planning else "searching",
             silent < 1.0,
             f"{silent:.0%} of {len(rows)} episodes without a {'subproblem' if planning else 'tool call'}",
-            f"the model never {'splits a problem' if planning else 'searches'}: check {config.system}.system_prompt, or train it with "
+            f"the model never {'splits a problem' if planning else 'searches'}: check {config.environment}.system_prompt, or train it with "
             f"`slmsearch {'planner sft' if planning else 'sft'}` first",
         ),
         Check(

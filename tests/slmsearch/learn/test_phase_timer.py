@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from slmsearch.learn import spent as module
+from slmsearch.learn import timer as module
 from slmsearch.learn.files import MANIFEST
-from slmsearch.learn.spent import HELD_OUT, OTHER, PROBE, SAMPLING, UPDATE, Spent
+from slmsearch.learn.phase_timer import HELD_OUT, OTHER, PREFLIGHT_PHASE, SAMPLING, UPDATE, PhaseTimer
 from slmsearch.learn.training import train_through
 
 
@@ -20,20 +20,20 @@ def clock(monkeypatch):
 
 
 def test_what_is_inside_does_not_count_for_what_is_around(clock):
-    spent = Spent()
+    timer = PhaseTimer()
     clock[0] += 1
-    with spent.on(UPDATE):
+    with timer.on(UPDATE):
         clock[0] += 2
-        with pytest.raises(ValueError), spent.on(SAMPLING):
+        with pytest.raises(ValueError), timer.on(SAMPLING):
             clock[0] += 4
             raise ValueError
         clock[0] += 8
     clock[0] += 16
-    assert spent.read() == {OTHER: 17.0, UPDATE: 10.0, SAMPLING: 4.0}
+    assert timer.read() == {OTHER: 17.0, UPDATE: 10.0, SAMPLING: 4.0}
 
 
 def test_what_was_before_the_clock_is_counted(clock):
-    assert Spent(begun=time.time() - 5).read()[OTHER] == pytest.approx(5, abs=0.2)
+    assert PhaseTimer(begun=time.time() - 5).read()[OTHER] == pytest.approx(5, abs=0.2)
 
 
 def test_a_run_says_where_its_time_went(make_job, toolbox, questions):
@@ -41,7 +41,7 @@ def test_a_run_says_where_its_time_went(make_job, toolbox, questions):
     started = time.perf_counter()
     train_through(toolbox, questions, job, held_out=questions[:4])
     seconds = time.perf_counter() - started
-    spent = json.loads((job.directory / MANIFEST).read_text())["spent"]
-    assert set(spent) == {SAMPLING, UPDATE, HELD_OUT, PROBE, OTHER}
-    assert sum(spent.values()) == pytest.approx(seconds, abs=0.5)
-    assert spent[SAMPLING] > 0 and spent[UPDATE] > 0
+    timer = json.loads((job.directory / MANIFEST).read_text())["spent"]
+    assert set(timer) == {SAMPLING, UPDATE, HELD_OUT, PREFLIGHT_PHASE, OTHER}
+    assert sum(timer.values()) == pytest.approx(seconds, abs=0.5)
+    assert timer[SAMPLING] > 0 and timer[UPDATE] > 0

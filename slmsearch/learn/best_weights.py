@@ -25,18 +25,18 @@ _REMEDY = "delete the directory of that run and train anew"
 
 
 @dataclass(slots=True)
-class KeeperState:
+class BestWeightsState:
     """What must survive a kill."""
 
     best_step: int = 0
     best_score: float = float("-inf")
-    trips: int = 0
+    collapses: int = 0
     """Collapses so far."""
     scorings: list[Scores] = field(default_factory=list)
     """The last ones that were no collapse."""
 
 
-class Keeper:
+class BestWeights:
     """Scores the weights now and then, and remembers the best."""
 
     def __init__(self, model: Any, score: Callable[[], Scores]) -> None:
@@ -50,7 +50,7 @@ class Keeper:
         self._score = score
         self._best = self._copy()
         self._considered = -1
-        self.state = KeeperState()
+        self.state = BestWeightsState()
 
     def consider(self, step: int, sure: float = ALONE) -> Fall | None:
         """Score the weights in place, unless that was done at this step, and remember them if they are better than the best.
@@ -76,7 +76,7 @@ class Keeper:
         return fall
 
     @torch.no_grad()
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Put the best weights into the model."""
         for name, weight in self._weights.items():
             weight.copy_(self._best[name])
@@ -93,7 +93,7 @@ class Keeper:
             CheckpointError: it is not there or does not fit the model.
         """
         try:
-            self.state = KeeperState(**json.loads((directory / STATE).read_text(encoding="utf-8")))
+            self.state = BestWeightsState(**json.loads((directory / STATE).read_text(encoding="utf-8")))
             best = load_file(directory / WEIGHTS)
         except (OSError, ValueError, TypeError) as error:
             raise CheckpointError(f"checkpoint {directory} lacks the best weights ({error}); {_REMEDY}") from error

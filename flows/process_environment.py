@@ -30,7 +30,7 @@ QUIET = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
 }
 """Switches of telemetry: Chroma, the general one, Great Expectations, Hugging Face, MLflow, Prefect."""
-MANNERS = {
+DEFAULTS = {
     "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
     # Half a minute: a server that is started again is waited for. One that is not there at all is found before a run begins.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",
@@ -64,7 +64,7 @@ def prefect_home(config: RunConfig, environment: Mapping[str, str] | None = None
     return Path(chosen) if chosen else Path(config.paths.data_dir) / "prefect"
 
 
-def prepare_surroundings(config: RunConfig, environment: Mapping[str, str]) -> None:
+def prepare_process_environment(config: RunConfig, environment: Mapping[str, str]) -> None:
     """Set what is not set yet in `os.environ`; call it before Prefect or MLflow is imported.
 
     Data directories are made private to the user, and from here on no log of this process holds a secret of the configuration.
@@ -75,7 +75,7 @@ def prepare_surroundings(config: RunConfig, environment: Mapping[str, str]) -> N
     """
     defaults = {
         **QUIET,
-        **MANNERS,
+        **DEFAULTS,
         "PREFECT_HOME": str(prefect_home(config, environment)),
         "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(Path(config.paths.data_dir) / "prefect" / "results"),
     }

@@ -39,7 +39,7 @@ class Limits:
     tool_role: str
 
 
-class System(Protocol):
+class Environment(Protocol):
     """What can be trained and evaluated."""
 
     limits: Limits
@@ -74,23 +74,23 @@ class System(Protocol):
         """
         ...
 
-    def without_token_limits(self) -> "System":
+    def without_token_limits(self) -> "Environment":
         """Return the same without limits in tokens, for policies that write bytes."""
         ...
 
-    def as_task(self) -> "System":
+    def as_task(self) -> "Environment":
         """Return the same with the real reward, where the configured one is a control."""
         ...
 
 
 def limits_of(config: RunConfig) -> Limits:
     """Return the limits of the configured system."""
-    if config.system == "planner":
+    if config.environment == "planner":
         return Limits(config.planner.max_plan_tokens, config.planner.max_plan_tokens, config.searcher.tool_role)
     return Limits(config.searcher.max_turn_tokens, config.searcher.max_episode_tokens, config.searcher.tool_role)
 
 
-class SearcherSystem:
+class SearcherEnvironment:
     """Searches a corpus with tools."""
 
     def __init__(self, toolbox: Toolbox, judge: Judge, config: RunConfig) -> None:
@@ -99,16 +99,16 @@ class SearcherSystem:
         self.limits = limits_of(config)
 
     def prompt(self, question: Question) -> list[Message]:
-        """See `System.prompt`."""
+        """See `Environment.prompt`."""
         return make_prompt(question.question, self.config.searcher)
 
     def play(self, questions: Sequence[Question], sampler: Sampler, sampling: Sampling) -> list[Episode]:
-        """See `System.play`."""
+        """See `Environment.play`."""
         with judging_ahead(self.judge) as on_end:
             return play_episodes(questions, sampler, self.toolbox, self.config.searcher, sampling, on_end)
 
     def complete(self, questions: Sequence[Question], episodes: Sequence[Episode]) -> list[Episode]:
-        """See `System.complete`: nothing is left."""
+        """See `Environment.complete`: nothing is left."""
         return list(episodes)
 
     def grade(
@@ -118,23 +118,23 @@ class SearcherSystem:
         verdicts: Sequence[Verdict] | None = None,
         draws: Sequence[float] = (),
     ) -> list[EpisodeRow]:
-        """See `System.grade`."""
+        """See `Environment.grade`."""
         verdicts = judge_episodes(questions, episodes, self.judge) if verdicts is None else verdicts
         return make_rows(questions, episodes, verdicts, self.config.reward, draws)
 
-    def without_token_limits(self) -> "SearcherSystem":
-        """See `System.without_token_limits`."""
+    def without_token_limits(self) -> "SearcherEnvironment":
+        """See `Environment.without_token_limits`."""
         limits = {"max_episode_tokens": NO_TOKEN_LIMIT, "max_turn_tokens": NO_TOKEN_LIMIT}
         searcher = self.config.searcher.model_copy(update=limits)
-        return SearcherSystem(self.toolbox, self.judge, self.config.model_copy(update={"searcher": searcher}))
+        return SearcherEnvironment(self.toolbox, self.judge, self.config.model_copy(update={"searcher": searcher}))
 
-    def as_task(self) -> "SearcherSystem":
-        """See `System.as_task`."""
+    def as_task(self) -> "SearcherEnvironment":
+        """See `Environment.as_task`."""
         reward = self.config.reward.model_copy(update={"kind": "task"})
-        return SearcherSystem(self.toolbox, self.judge, self.config.model_copy(update={"reward": reward}))
+        return SearcherEnvironment(self.toolbox, self.judge, self.config.model_copy(update={"reward": reward}))
 
 
-class PlannerSystem:
+class PlannerEnvironment:
     """Writes plans that a frozen worker carries out."""
 
     def __init__(self, worker: Worker, judge: Judge, independence: Independence, config: RunConfig) -> None:
@@ -145,28 +145,28 @@ class PlannerSystem:
         """Whether the worker alone is right, by problem."""
 
     def prompt(self, question: Question) -> list[Message]:
-        """See `System.prompt`."""
+        """See `Environment.prompt`."""
         return make_plan_prompt(question.question, self.config.planner)
 
     def play(self, questions: Sequence[Question], sampler: Sampler, sampling: Sampling) -> list[Episode]:
-        """See `System.play`: the plans."""
+        """See `Environment.play`: the plans."""
         return write_plans(questions, sampler, self.config.planner, sampling)
 
     def complete(self, questions: Sequence[Question], episodes: Sequence[Episode]) -> list[Episode]:
-        """See `System.complete`: the worker carries them out."""
+        """See `Environment.complete`: the worker carries them out."""
         return carry_out(questions, episodes, self.worker)
 
-    def without_token_limits(self) -> "PlannerSystem":
-        """See `System.without_token_limits`."""
+    def without_token_limits(self) -> "PlannerEnvironment":
+        """See `Environment.without_token_limits`."""
         return self._changed(max_plan_tokens=NO_TOKEN_LIMIT)
 
-    def as_task(self) -> "PlannerSystem":
-        """See `System.as_task`."""
+    def as_task(self) -> "PlannerEnvironment":
+        """See `Environment.as_task`."""
         return self._changed(reward=self.config.planner.reward.model_copy(update={"kind": "task"}))
 
-    def _changed(self, **settings: Any) -> "PlannerSystem":
+    def _changed(self, **settings: Any) -> "PlannerEnvironment":
         planner = self.config.planner.model_copy(update=settings)
-        same = PlannerSystem(self.worker, self.judge, self.independence, self.config.model_copy(update={"planner": planner}))
+        same = PlannerEnvironment(self.worker, self.judge, self.independence, self.config.model_copy(update={"planner": planner}))
         same._alone = self._alone
         return same
 
@@ -177,7 +177,7 @@ class PlannerSystem:
         verdicts: Sequence[Verdict] | None = None,
         draws: Sequence[float] = (),
     ) -> list[EpisodeRow]:
-        """See `System.grade`."""
+        """See `Environment.grade`."""
         verdicts = judge_episodes(questions, episodes, self.judge) if verdicts is None else verdicts
         alone = self.solve_alone([questions[i] for i, episode in enumerate(episodes) if episode.stop_reason is not StopReason.FAILED])
         planned = [inspect_episode(episode, question.question) for question, episode in zip(questions, episodes, strict=True)]
@@ -216,7 +216,7 @@ class PlannerSystem:
             row,
             exact_match=right,
             f1=right,
-            breakage="" if row.failed or right else _where_broken(episode, planned),
+            failure_mode="" if row.failed or right else _find_failure_mode(episode, planned),
             measured={} if row.failed else _measure(episode, planned, right, alone, apart),
         )
 
@@ -243,7 +243,7 @@ def _measure(episode: Episode, planned: PlannedEpisode, right: float, alone: boo
     return measured
 
 
-def _where_broken(episode: Episode, planned: PlannedEpisode) -> str:
+def _find_failure_mode(episode: Episode, planned: PlannedEpisode) -> str:
     """Name where a wrong episode broke: no plan, cut off, a guard, no split, a part without an answer, or the plan itself."""
     if planned.plan is None:
         return "cut_off" if episode.stop_reason is StopReason.MAX_TOKENS else "malformed"
@@ -272,9 +272,11 @@ def make_independence(config: RunConfig) -> Independence:
     return EmbeddingIndependence(load_embedder(config.retrieval.embedder.model_copy(update={"precision": "float32"})))
 
 
-def make_planner(config: RunConfig) -> PlannerSystem:
+def make_planner(config: RunConfig) -> PlannerEnvironment:
     """Make the configured planner system."""
-    return PlannerSystem(make_worker(config), make_number_judge(config.judge, config.paths.data_dir), make_independence(config), config)
+    return PlannerEnvironment(
+        make_worker(config), make_number_judge(config.judge, config.paths.data_dir), make_independence(config), config
+    )
 
 
 def planner_sources(config: RunConfig) -> dict[str, Any]:
