@@ -40,7 +40,7 @@ install: $(STAMP) ## Create .venv and install everything into it; does nothing w
 demo: install ## Generate, validate, index, evaluate, train, evaluate again, compare (two cores, no network)
 	$(BIN)/slmsearch run train-and-eval --config $(DEMO_CONFIG)
 
-demo-planner: install ## The second system: worker alone, SFT start, GRPO, controls, compare (two cores, no network)
+demo-planner: install ## The second environment: worker alone, SFT start, GRPO, controls, compare (two cores, no network)
 	$(BIN)/slmsearch run train-planner --config $(PLANNER_CONFIG)
 
 test: install test-packages ## Run the tests; PYTEST_ARGS="-k name" passes options on
@@ -68,7 +68,7 @@ lint: install ## Check style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-format: install ## Mend what the style check can mend by itself
+format: install ## Fix what the style check can fix by itself
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
 SERVER = "flows.prefect_server"
-"""Prefect's server, closed to strangers."""
+"""Prefect's server, closed to other users and other sites."""
 RECORD = "up.json"
 """File in Prefect's home that says what `slmsearch up` serves."""
 PASSWORD = "up.auth"
@@ -167,7 +167,7 @@ def require_api(config: RunConfig) -> str:
         raise ServiceError("PREFECT_API_URL is not set; name the Prefect server, such as http://127.0.0.1:4200/api")
     password = password_for(config, given)
     if not _answers(given, password):
-        raise ServiceError(f"no Prefect API answers at {given}; start it, or mend PREFECT_API_URL and PREFECT_API_AUTH_STRING")
+        raise ServiceError(f"no Prefect API answers at {given}; start it, or fix PREFECT_API_URL and PREFECT_API_AUTH_STRING")
     use_api(given, password)
     return given
 

@@ -53,7 +53,7 @@ def show_night(table: str, told: str, is_alarm: bool) -> None:
 
 def show_housekeeping(rows: Sequence[Mapping[str, str]], applied: bool) -> None:
     """Show what nothing needs any more, by kind."""
-    told = "What was taken away" if applied else "What may go; nothing was changed"
+    told = "What was deleted" if applied else "What may go; nothing was changed"
     create_table_artifact([dict(row) for row in rows], key="housekeeping", description=told)
 
 

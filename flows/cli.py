@@ -35,7 +35,7 @@ def cli() -> None:
 
     \b
     slmsearch run train-and-eval    the whole pipeline, on two CPU cores, in minutes
-    slmsearch run train-planner     the second system: a planner for a frozen worker
+    slmsearch run train-planner     the second environment: a planner for a frozen worker
     slmsearch up                    Prefect, MLflow and a worker to look at and to schedule
     """
 

@@ -71,7 +71,7 @@ def read_prefect_file(path: Path) -> PrefectFile:
         return PrefectFile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(
-            f"{path} cannot be read ({' '.join(str(error).split())[:200]}); mend it, or take it from the repository"
+            f"{path} cannot be read ({' '.join(str(error).split())[:200]}); fix it, or take it from the repository"
         ) from error
     except ValidationError as error:
         first = error.errors()[0]

@@ -21,7 +21,7 @@ from tasks.tracking import OWNER
 CANCEL_SECONDS = 25.0
 """Time running flow runs get to end in order when everything is stopped."""
 LEFT_SECONDS = 20.0
-"""Time a flow run that no worker looks after gets to save a checkpoint when it is told to end."""
+"""Time a flow run that no worker looks after gets to save a checkpoint when it is terminated."""
 
 
 def cancel_flow_runs() -> None:

@@ -33,9 +33,9 @@ def housekeeping(
     items, failed = carry_out(config, rules) if apply else (list(plan(config, rules).items), list[str]())
     size = sum(item.num_bytes for item in items)
     show_housekeeping(summarise(items), apply)
-    get_run_logger().info("%d things, %.1f MB, %s", len(items), size / 1e6, "were taken away" if apply else "may go; nothing was changed")
+    get_run_logger().info("%d things, %.1f MB, %s", len(items), size / 1e6, "were deleted" if apply else "may go; nothing was changed")
     if failed:
-        raise ServiceError(f"{len(failed)} things could not go, {len(items)} did (first: {failed[0]}); mend that and run it again")
+        raise ServiceError(f"{len(failed)} things could not go, {len(items)} did (first: {failed[0]}); fix that and run it again")
     shown = [{name: value for name, value in asdict(item).items() if name != "path"} for item in items]
     return {"applied": apply, "items": shown, "bytes": size}
 

@@ -97,9 +97,9 @@ def describe_drift(tracked: Tracked, run: RunRecord | None) -> list[str]:
         for name, version in was["packages"].items()
         if now["packages"].get(name) != version
     ]
-    rooms = [name for name, digest in was["code"].items() if now["code"].get(name) != digest]
+    packages = [name for name, digest in was["code"].items() if now["code"].get(name) != digest]
     notes = [f"packages differ from the run's: {', '.join(packages)}"] if packages else []
-    return notes + ([f"code differs from the run's, and results stored before are still found: {', '.join(rooms)}"] if rooms else [])
+    return notes + ([f"code differs from the run's, and results stored before are still found: {', '.join(packages)}"] if packages else [])
 
 
 def check_prefect(config: RunConfig, run: RunRecord | None, notes: list[str]) -> list[Change]:

@@ -131,8 +131,8 @@ def own_flow_run() -> None:
 
 
 def _of_the_environment(config: RunConfig) -> dict[str, object]:
-    """Return the settings that mean something to the configured system."""
-    others = ("system", "planner.") if config.environment == "searcher" else ("corpus.", "reward.", "control.", "searcher.")
+    """Return the settings that mean something to the configured environment."""
+    others = ("environment", "planner.") if config.environment == "searcher" else ("corpus.", "reward.", "control.", "searcher.")
     return {name: value for name, value in loggable(config).items() if not name.startswith(others)}
 
 

@@ -15,12 +15,12 @@ PROBLEM_CODE = ("corpus", "planner")
 
 
 def of_its_environment(config: RunConfig) -> RunConfig:
-    """Return the configuration as its system needs it."""
+    """Return the configuration as its environment needs it."""
     return as_planner(config) if config.environment == "planner" else config
 
 
 def playing_data(run: Pipeline, current: bool = True) -> Data:
-    """Validate, or find, what the configured system plays on: corpus and index, or problems.
+    """Validate, or find, what the configured environment plays on: corpus and index, or problems.
 
     Args:
         run: run.
@@ -36,7 +36,7 @@ def as_planner(config: RunConfig) -> RunConfig:
     tracking = config.tracking
     if tracking.registered_model == TrackingConfig().registered_model:
         tracking = tracking.model_copy(update={"registered_model": REGISTERED_MODEL})
-    return config.model_copy(update={"system": "planner", "tracking": tracking})
+    return config.model_copy(update={"environment": "planner", "tracking": tracking})
 
 
 def validated_problems(run: Pipeline) -> str:

@@ -30,7 +30,7 @@ def reconcile(config: RunConfig = DEFAULTS) -> dict[str, Any]:
     fixed = reconcile_here(config)
     for item in fixed:
         get_run_logger().warning("%s", item.describe())
-    return {"mended": [asdict(item) for item in fixed]}
+    return {"fixed": [asdict(item) for item in fixed]}
 
 
 def reconcile_here(config: RunConfig, workers: Collection[str] = ()) -> "list[Fixed]":

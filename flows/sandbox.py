@@ -54,7 +54,7 @@ class SandboxRecord:
 
 
 def state_dir(config: RunConfig) -> Path:
-    """Return where record, log and the cells' file system lie."""
+    """Return where record, log and the instances' file system lie."""
     return Path(config.paths.data_dir) / "sandbox"
 
 
@@ -84,7 +84,7 @@ def read_settings(stream: IO[str]) -> RunConfig:
 
 
 def tools_opener(config: RunConfig) -> Callable[[IndexedCorpus], Tools]:
-    """Return what opens the tools of a ground from this project's data directory."""
+    """Return what opens the tools of a corpus and its index from this project's data directory."""
 
     def open_tools(indexed: IndexedCorpus) -> Tools:
         from slmsearch.evaluate.indexed_corpus import open_indexed_corpus

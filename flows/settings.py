@@ -75,13 +75,16 @@ GONE = {
     "train.keep_checkpoints": "it is always 2",
     "train.max_failed_frac": "it is always 0.5",
     "train.lora.alpha": "it is always twice train.lora.r",
-    "train.sentinel.enabled": "train.sentinel.held_out 0 switches the monitor off",
+    "train.monitor.enabled": "train.monitor.held_out 0 switches the monitor off",
     "evaluate.traced_episodes": "it is always 24",
     "evaluate.night": "the flow nightly names its night by itself",
     "nightly.fresh_questions": "2.5 questions of each of nightly.fresh_pages are played",
     "tracking.wandb_entity": "write it before the project, team/project; WANDB_ENTITY is read by wandb itself",
 }
 """Names of settings that were, or of their sections, and what holds instead, where the section does not know (`Section.constants`)."""
+
+RENAMED = {"system": "environment", "train.sentinel": "train.monitor"}
+"""Former names of settings, or of their sections, and the present ones."""
 
 
 def find_project_root() -> Path:
@@ -230,6 +233,8 @@ def _check_name(dotted: str, where: str) -> None:
     section, _, leaf = dotted.rpartition(".")
     owner = known.get(section)
     constants = owner.constants() if owner else {}
+    if new := RENAMED.get(dotted) or (RENAMED.get(section) and f"{RENAMED[section]}.{leaf}"):
+        raise ConfigError(f"{dotted!r} {where} is now called {new}")
     gone = f"it is always {constants[leaf]}" if leaf in constants else GONE.get(dotted) or GONE.get(section)
     if gone:
         raise ConfigError(f"{dotted!r} {where} is no setting any more: {gone}")

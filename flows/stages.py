@@ -64,7 +64,7 @@ def describe_failure(report: dict[str, Any]) -> str:
     """Name the critical findings of a validation and their first rows in one line."""
     critical = [finding for finding in report["findings"] if finding["severity"] == "critical"]
     found = "; ".join(f"{finding['message']} ({', '.join(map(str, finding['sample_ids'][:3]))})" for finding in critical[:5])
-    return f"validation failed: {found}; mend these rows, `slmsearch validate` shows all findings"
+    return f"validation failed: {found}; fix these rows, `slmsearch validate` shows all findings"
 
 
 def current_index(run: Pipeline, digest: str, current: bool = True) -> Data:

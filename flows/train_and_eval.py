@@ -20,7 +20,7 @@ from tasks.train import training_ahead
 def train_and_eval(config: RunConfig = DEFAULTS) -> dict[str, Any]:
     """Train a search agent with GRPO and say, with statistics, whether it got better and whether it is promoted."""
     if config.environment != "searcher":
-        raise ConfigError(f"train-and-eval trains a searcher, and system is {config.environment}: run train-planner")
+        raise ConfigError(f"train-and-eval trains a searcher, and environment is {config.environment}: run train-planner")
     with open_pipeline("train-and-eval", config, check_models) as run:
         corpus = validated_corpus(run)
         data = current_index(run, corpus)

@@ -1,6 +1,6 @@
 """`slmsearch worker`: a worker of the pool that ends in order; what compose, systemd and Kubernetes start.
 
-Prefect's own worker kills its flow runs when it is told to end, and they show as running for ever. This one takes no more, and cancels
+Prefect's own worker kills its flow runs when it is terminated, and they show as running for ever. This one takes no more, and cancels
 those it has first, so that states are true and another worker can go on from what they left, and with what was scheduled meanwhile.
 
 A worker takes everything that is scheduled when it looks. Of shards of an evaluation it shall not take those that another machine could
@@ -36,8 +36,8 @@ REPORT_SECONDS = 5.0
 """Time the worker gets to report each flow run whose process has ended."""
 SETTLE_SECONDS = 2.0
 """Time in which what a worker was taking when it was told to take no more gets its process."""
-TOLD_TO_END = "its worker was told to end"
-NO_ANSWER = "the Prefect API cannot be asked ({}); start it, or mend PREFECT_API_URL and PREFECT_API_AUTH_STRING"
+TERMINATED = "its worker was terminated"
+NO_ANSWER = "the Prefect API cannot be asked ({}); start it, or fix PREFECT_API_URL and PREFECT_API_AUTH_STRING"
 RECONCILE_SECONDS = 60.0
 """Time between two looks for what shows as running and is not."""
 SILENCE_SECONDS = 90.0
@@ -154,7 +154,7 @@ def drain(workers: Sequence[int], timeout_s: float, say: Say) -> None:
                 say(f"not ended within {timeout_s:.0f} s and killed: {', '.join(sorted(map(str, runs)))}")
                 break
             for run in runs - cancelled:
-                client.set_flow_run_state(run, Cancelling(message=TOLD_TO_END))
+                client.set_flow_run_state(run, Cancelling(message=TERMINATED))
                 cancelled.add(run)
             time.sleep(0.5)
         for run in cancelled:
@@ -167,7 +167,7 @@ def _see_cancelled(client: "SyncPrefectClient", run: UUID, deadline: float) -> N
 
     while (state := client.read_flow_run(run).state) is not None and not state.is_final():
         if time.monotonic() > deadline:
-            client.set_flow_run_state(run, Cancelled(message=TOLD_TO_END), force=True)
+            client.set_flow_run_state(run, Cancelled(message=TERMINATED), force=True)
             return
         time.sleep(0.5)
 

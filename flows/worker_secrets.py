@@ -46,7 +46,7 @@ def with_own_secrets(config: RunConfig, unused: tuple[str, ...] = ()) -> RunConf
         unused: beginnings of settings that the flow does not read.
 
     Raises:
-        ConfigError: a secret was withheld that is read and that this machine does not have.
+        ConfigError: a secret is read that is not stored with the run and that this machine does not have.
     """
     plain, given = split_secrets(config)
     own_plain, own = split_secrets(load_config())
@@ -58,7 +58,7 @@ def with_own_secrets(config: RunConfig, unused: tuple[str, ...] = ()) -> RunConf
         if not name.startswith((*unused, *idle_settings(config))):
             variable = ENV_PREFIX + name.upper().replace(".", "__")
             raise ConfigError(
-                f"{name} was withheld from this flow run, as secrets are, and this machine has none for the same address: set {variable} "
+                f"{name} is not stored with this flow run, as no secret is, and this machine has none for the same address: set {variable} "
                 "(a key: and its address) where the worker is started"
             )
     without = {name: _value(name, plain) for name in unfilled}  # no key, and an address as it is

@@ -16,13 +16,13 @@ PACKAGES = (
 
 
 def describe_environment() -> dict[str, Any]:
-    """Return versions of Python and of the packages that decide results, and a digest of the code of each room."""
-    rooms = sorted(path.name for path in Path(slmsearch.__file__).parent.iterdir() if (path / "__init__.py").is_file())
+    """Return versions of Python and of the packages that decide results, and a digest of the code of each package."""
+    packages = sorted(path.name for path in Path(slmsearch.__file__).parent.iterdir() if (path / "__init__.py").is_file())
     return {
         "python": platform.python_version(),
         "machine": platform.machine(),
         "packages": {name: found for name in PACKAGES if (found := installed(name))},
-        "code": {room: code_digest(room) for room in rooms},
+        "code": {package: code_digest(package) for package in packages},
     }
 
 
@@ -36,8 +36,8 @@ def installed(package: str) -> str | None:
 
 
 @cache
-def code_digest(*rooms: str) -> str:
-    """Hash the source of rooms of `slmsearch`, and of what all of them use."""
+def code_digest(*packages: str) -> str:
+    """Hash the source of packages of `slmsearch`, and of what all of them use."""
     root = Path(slmsearch.__file__).parent
-    files = [*root.glob("*.py"), *(path for room in rooms for path in (root / room).rglob("*") if path.suffix in {".py", ".txt"})]
+    files = [*root.glob("*.py"), *(path for package in packages for path in (root / package).rglob("*") if path.suffix in {".py", ".txt"})]
     return file_key(*sorted(files))

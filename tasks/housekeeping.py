@@ -164,7 +164,7 @@ def _runs(registry: RunRegistry, used: InUse, limit: float, now: float) -> Itera
 
 
 def carry_out(config: RunConfig, rules: Rules, now: float | None = None) -> tuple[list[Item], list[str]]:
-    """Plan again and take away what may go; return what went, and what could not, one line each.
+    """Plan again and delete what may go; return what went, and what could not, one line each.
 
     Raises:
         ServiceError: the store cannot be read, or another housekeeping is at work.

@@ -1,6 +1,6 @@
 """A mirror of training curves in Weights & Biases, where one is wanted; MLflow stays the record.
 
-What goes there: the metrics of each step, the settings of training, the names of the system and its model. No episode, no text of a
+What goes there: the metrics of each step, the settings of training, the names of the environment and its model. No episode, no text of a
 corpus, no code, no console output. WANDB_API_KEY and WANDB_MODE (`offline` keeps everything here, for `wandb sync` later) are wandb's own.
 """
 
@@ -75,7 +75,7 @@ def _open(config: RunConfig, key: str) -> Any:
             resume="allow",
             job_type="train",
             dir=str(folder),
-            config={"system": config.environment, "model": config.policy.model, "train": config.train.model_dump(mode="json")},
+            config={"environment": config.environment, "model": config.policy.model, "train": config.train.model_dump(mode="json")},
             settings=wandb.Settings(console="off", disable_git=True, save_code=False, x_disable_stats=True),
         )
     except wandb.Error as error:

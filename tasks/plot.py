@@ -49,6 +49,6 @@ def run_figures(results: "RunResults") -> "Mapping[str, Figure]":
         drawn |= {
             "accuracy_by_kind": figures.draw_accuracy_by_kind(rows, results.alpha),
             "stop_reasons": figures.draw_stop_reasons(rows),
-            "breakages": figures.draw_failure_modes(rows),
+            "failure_modes": figures.draw_failure_modes(rows),
         }
     return drawn

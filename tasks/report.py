@@ -34,7 +34,7 @@ def report_task(run_id: str, evaluations: Mapping[str, str], train_key: str, con
         "reward": draw_reward_curve(steps),
         "accuracy_by_kind": draw_accuracy_by_kind(rows),
         "stop_reasons": draw_stop_reasons(rows),
-        "breakages": draw_failure_modes(rows),
+        "failure_modes": draw_failure_modes(rows),
     }
     tracker, table = open_tracker(config), results_table(rows)
     tracker.record_text(run_id, f"{table.to_markdown()}\n\n{slices_table(rows).to_markdown()}\n", "report.md")

@@ -1,4 +1,4 @@
-"""What is in use: what no housekeeping may take away, and for which reason.
+"""What is in use: what no housekeeping may delete, and for which reason.
 
 In use are: what `CURRENT` points to; whatever the lineage of a promoted (aliased) model version names, with all runs of the flow that
 made it; the newest model versions beside; the last green nights; whatever a live run has touched, and everything written since the
@@ -62,7 +62,7 @@ def in_use(config: RunConfig, kept_versions: int = KEPT_VERSIONS, used_since: fl
         used_since: what a run that began later (seconds since the epoch) touched counts as in use; None: only what live runs touch.
 
     Raises:
-        ServiceError: the store cannot be read; then nothing may be taken away.
+        ServiceError: the store cannot be read; then nothing may be deleted.
     """
     used = InUse()
     registry = open_run_registry(config)

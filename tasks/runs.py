@@ -96,7 +96,7 @@ def load_results(run: RunFacts, config: RunConfig) -> RunResults:
     return RunResults(
         run_id=run.run_id,
         name=run.tags.get("prefect.flow_run_name") or f"{run.name} {run.run_id[:8]}",
-        environment=str(settings.get("system", "searcher")),
+        environment=str(settings.get("environment") or settings.get("system", "searcher")),
         status="FINISHED" if summary else run.status,  # the summary is written last, by a run that makes its own page
         started=datetime.fromtimestamp(run.started, UTC).isoformat(timespec="seconds"),
         evaluations=evaluations,

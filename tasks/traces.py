@@ -55,7 +55,7 @@ def trace_tags(row: EpisodeRow) -> dict[str, str]:
         "kind": row.kind,
         "stop_reason": row.stop_reason,
         "outcome": outcome,
-        "breakage": row.failure_mode,
+        "failure_mode": row.failure_mode,
     }
 
 

@@ -33,7 +33,9 @@ SHOWN_IDS = 5
 def setup(session: Session, data_dir: str | None, skip_index: bool, sandbox_only: bool) -> None:
     """Fetch the configured sources, validate them and build the index."""
     if sandbox_only:
-        session.finish({"sandbox": None}, "Nothing to prepare: `slmsearch sandbox up` starts it, `slmsearch sandbox test` tries its walls.")
+        session.finish(
+            {"sandbox": None}, "Nothing to prepare: `slmsearch sandbox up` starts it, `slmsearch sandbox test` tries its layers."
+        )
         return
     session.override(paths__data_dir=data_dir)
     digest, report = checked_corpus(session.config)

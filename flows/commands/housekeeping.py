@@ -65,5 +65,5 @@ def _verdict(items: "Sequence[Item]", deed: bool) -> str:
     if not items:
         return "nothing may go: everything is needed or young"
     if deed:
-        return f"{len(items)} things taken away, {size:.1f} MB freed; `mlflow gc` frees what deleted runs held"
+        return f"{len(items)} things deleted, {size:.1f} MB freed; `mlflow gc` frees what deleted runs held"
     return f"{len(items)} things may go, {size:.1f} MB; nothing was changed: --apply takes them away"

@@ -62,8 +62,8 @@ def train(session: Session, live_plot: bool) -> None:
 
 
 @command(_group, "bootstrap")
-@click.argument("system", type=click.Choice(["searcher", "planner"]), default="searcher")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Default: models/tiny-<SYSTEM> in the data directory.")
+@click.argument("environment", type=click.Choice(["searcher", "planner"]), default="searcher")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Default: models/tiny-<ENVIRONMENT> in the data directory.")
 def bootstrap(session: Session, environment: str, out: Path | None) -> None:
     """Train tokenizer and tiny-searcher, or tiny-planner, from scratch on generated data, in minutes on two cores."""
     from slmsearch.learn.bootstrap import bootstrap as make
@@ -72,7 +72,7 @@ def bootstrap(session: Session, environment: str, out: Path | None) -> None:
 
     config = session.config
     settings = planner_settings(config.sft) if environment == "planner" else config.sft
-    name = f"tiny-{environment}-clean" if config.sft.recipe == "careful" else f"tiny-{environment}"
+    name = f"tiny-{environment}-clean" if config.sft.recipe == "expert" else f"tiny-{environment}"
     target = out or Path(config.paths.data_dir) / "models" / name
     with Progress("bootstrap", "steps") as progress:
 

@@ -126,7 +126,9 @@ def export_push(
 
 @command(_group, "infer")
 @click.argument("questions", nargs=-1, required=True)
-@click.option("--system", type=click.Choice(["planner", "searcher"]), help="Which prompt and format; default: the configured system.")
+@click.option(
+    "--environment", type=click.Choice(["planner", "searcher"]), help="Which prompt and format; default: the configured environment."
+)
 @click.option("--base-url", default="http://localhost:8000/v1", show_default=True, help="OpenAI-compatible server.")
 @click.option("--lora-adapter", help="Name under which the server has the adapter.")
 @click.option("--model", help="Name of the model; default: the first that the server lists.")

@@ -31,7 +31,7 @@ def reconcile(session: Session) -> None:
         from flows.reconcile import reconcile_here
 
         fixed = reconcile_here(session.config)
-    session.finish({"mended": [asdict(item) for item in fixed]}, _render(fixed))
+    session.finish({"fixed": [asdict(item) for item in fixed]}, _render(fixed))
 
 
 def _render(fixed: "list[Fixed]") -> str:

@@ -19,7 +19,7 @@ def register(cli: click.Group) -> None:
 
 @click.group("sandbox")
 def sandbox() -> None:
-    """Run programs that the searcher wrote, behind walls (`searcher.programs`)."""
+    """Run programs that the searcher wrote, behind isolation layers (`searcher.programs`)."""
 
 
 @command(sandbox, "up")
@@ -51,7 +51,7 @@ def down(session: Session) -> None:
 def test(session: Session, parts: tuple[str, ...]) -> None:
     """Try to break out, then check tools and embedder through a live server; exit code 1 if anything does not hold.
 
-    Every escape is also tried without the walls that stop it, where it must succeed, and with each of them alone, where it must fail.
+    Every escape is also tried without the layers that stop it, where it must succeed, and with each of them alone, where it must fail.
     """
     from slmsearch.sandbox.checks import render_findings
     from slmsearch.sandbox.suite import has_passed, render_result

@@ -17,7 +17,7 @@ def check_disk(facts: Facts) -> list[Finding]:
         message = f"{directory} has {free / (1 << 30):.1f} GB free"
         found.append(Finding("disk", severity, message, "slmsearch housekeeping shows what can go; or set paths.data_dir"))
     for directory in facts.unwritable:
-        found.append(Finding("disk", "error", f"{directory} cannot be written to", "mend its permissions, or set paths.data_dir"))
+        found.append(Finding("disk", "error", f"{directory} cannot be written to", "fix its permissions, or set paths.data_dir"))
     for directory in facts.entered_by_others:
         message = f"other users of this machine may read {directory}: corpora, episodes, reports"
         found.append(Finding("disk", "warning", message, f"chmod o-rwx {directory}"))
@@ -42,7 +42,7 @@ def check_leftovers(facts: Facts) -> list[Finding]:
     if facts.file_store:
         message = "the MLflow directory holds a store of files, which MLflow 3 refuses"
         found.append(Finding("mlflow", "warning", message, "unset MLFLOW_TRACKING_URI: runs go to the SQLite store beside it"))
-    found += [Finding("looking", "warning", text, "mend that, and run `slmsearch doctor` again") for text in facts.damaged]
+    found += [Finding("looking", "warning", text, "fix that, and run `slmsearch doctor` again") for text in facts.damaged]
     return found
 
 

@@ -18,7 +18,7 @@ from slmsearch.learn.job import make_job
 from slmsearch.learn.launch import train
 from slmsearch.learn.models import trained_policy
 
-CONTROL = {"train.preflight": "record", "train.sentinel.held_out": 0}
+CONTROL = {"train.preflight": "record", "train.monitor.held_out": 0}
 """A control may have nothing to learn from, and must not be saved by a held-out reward that knows the answers."""
 VARIANTS: dict[str, dict[str, Any]] = {
     "grpo": {},

@@ -3,7 +3,7 @@
     start        the checkpoint GRPO starts from
     grpo         trained by GRPO, one run a seed
     sft          supervised training continued from the same checkpoint with the same reader's demonstrations, at least as long
-    clean sft    a model trained from scratch on the careful reader's demonstrations, as long as checkpoint and GRPO together
+    clean sft    a model trained from scratch on the expert reader's demonstrations, as long as checkpoint and GRPO together
 
 All play the same test questions with the same index. Controls and evaluations are looked up if they are there; GRPO runs
 are trained or looked up by their train key. The table in docs/results.md is what `slmsearch bench learning` prints.
@@ -52,7 +52,7 @@ def run_learning(config: RunConfig, seeds: Sequence[int], clean_model: str | Non
     Args:
         config: the run; `train.seed` is replaced by each seed in turn.
         seeds: at least one seed of GRPO.
-        clean_model: path of the model trained on the careful reader; None leaves that row out.
+        clean_model: path of the model trained on the expert reader; None leaves that row out.
         say: told what is being done.
     """
     indexed = build_indexed_corpus(config)

@@ -190,9 +190,8 @@ def measure_training(config: RunConfig, say: Callable[[str], None]) -> dict[str,
         say: told of each phase that is over.
     """
     config = config.model_copy(update={"reward": config.reward.model_copy(update={"kind": "random"})})
-    environment = SearcherEnvironment(
-        LongResults(config.searcher.max_section_chars), make_judge(config.judge, config.paths.data_dir), config
-    )  # type: ignore[arg-type]
+    toolbox: Any = LongResults(config.searcher.max_section_chars)
+    environment = SearcherEnvironment(toolbox, make_judge(config.judge, config.paths.data_dir), config)
     questions = make_questions(max(config.train.questions_per_step, config.evaluate.batch_size))
     if config.train.cpu_threads:
         torch.set_num_threads(config.train.cpu_threads)

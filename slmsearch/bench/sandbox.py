@@ -2,7 +2,7 @@
 
 Each program makes three tool calls over a real index, through the real server and its engine, and every one gets a fresh interpreter.
 Each is asked once before, so that the embedder answers queries from memory, as it mostly does in training; what is measured is the
-sandbox. Latency is taken by one client, one program after the other, so that cells are used up as fast as they can be asked for;
+sandbox. Latency is taken by one client, one program after the other, so that instances are used up as fast as they can be asked for;
 throughput by several clients.
 """
 
@@ -35,7 +35,7 @@ def run_sandbox(config: SandboxConfig, indexed: IndexedCorpus, programs: int, cl
 
     Args:
         config: address and limits of a server that is up.
-        ground: corpus and index, which the server opens as well.
+        indexed: corpus and index, which the server opens as well.
         programs: programs of each measurement.
         clients: how many ask at the same time in the second.
         say: told what is being done.

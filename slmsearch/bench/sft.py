@@ -115,7 +115,7 @@ def _write_task(config: RunConfig, runs: int, path: Path) -> list[tuple[list[int
     from slmsearch.learn.sft import demonstrated
 
     renderer = ChatRenderer(AutoTokenizer.from_pretrained(config.policy.model), config.searcher.tool_role)
-    stream = demonstrated(renderer, SftConfig(recipe="careful", seed=config.sft.seed), config.retrieval.top_k, config.searcher)
+    stream = demonstrated(renderer, SftConfig(recipe="expert", seed=config.sft.seed), config.retrieval.top_k, config.searcher)
     episodes = [(encoded.ids, encoded.labels) for encoded in islice(stream, EPISODES)]
     settings = config.model_dump(mode="json", include={"policy", "train", "sft"})
     path.write_text(json.dumps({"episodes": episodes, "config": settings, "updates": runs + 1}))

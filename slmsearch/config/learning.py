@@ -46,6 +46,8 @@ class MonitorConfig(Section):
     """The collapse monitor: compares the last steps with those before, and restores the best weights; its limits follow from the
     noise of the run."""
 
+    RENAMED: ClassVar = {"max_collapses": "max_trips"}
+
     held_out: int = Field(default=128, ge=0)
     """Questions of the validation split by which weights are scored: at the start, at every checkpoint, at the end, and where the
     reward seems to fall. 0: no held-out reward is measured, and what the last step left is the adapter."""
@@ -63,6 +65,7 @@ class TrainConfig(Section):
     """Reinforcement learning through TRL."""
 
     FORMER: ClassVar = {"void_turns": "grade", "accelerate_config": None}
+    RENAMED: ClassVar = {"monitor": "sentinel"}
 
     method: Literal["lora", "full"] = "lora"
     """What learns: an adapter on frozen weights (QLoRA where `policy.load_in_4bit`), or all weights."""
@@ -136,8 +139,8 @@ class TrainConfig(Section):
 class SftConfig(Section):
     """Supervised training: of tiny-searcher from scratch (`slmsearch bootstrap`), and of the SFT control in a pipeline run."""
 
-    recipe: Literal["hasty", "careful"] = "hasty"
-    """Who wrote the demonstrations: `careful` follows every question to its end, `hasty` rarely makes the second hop and
+    recipe: Literal["noisy", "expert"] = "noisy"
+    """Who wrote the demonstrations: `expert` follows every question to its end, `noisy` rarely makes the second hop and
     rarely admits not knowing."""
     steps: int = Field(default=4800, ge=1)
     context_weight: float = Field(default=0.3, ge=0)

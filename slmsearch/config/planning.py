@@ -45,7 +45,7 @@ class PlanRewardConfig(Section):
     malformed: ClassVar[float] = -0.1
     """Paid for a text without a plan: less than an honest plan earns that fails."""
     hacked: ClassVar[float] = -0.1
-    """Paid for a plan that a guard refuses, which is graded as a wrong one besides: no hack earns more than an honest failure."""
+    """Paid for a plan that a reward-hacking filter refuses; it is graded as a wrong one: no hack earns more than an honest failure."""
 
 
 class PlanSftConfig(Section):

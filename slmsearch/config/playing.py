@@ -19,7 +19,7 @@ Variables = Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")], boo
 
 
 class SearcherConfig(Section):
-    """Limits of an episode and the form of its dialogue."""
+    """Limits of an episode and the form of its messages."""
 
     FORMER: ClassVar = {"max_seconds": 0.0, "malformed": "tell"}
 

@@ -1,6 +1,6 @@
 """The whole."""
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
@@ -14,6 +14,8 @@ from slmsearch.config.sections import Section
 
 class RunConfig(Section):
     """A whole run."""
+
+    RENAMED: ClassVar = {"environment": "system"}
 
     environment: Literal["searcher", "planner"] = "searcher"
     """What is trained and evaluated; the sections `corpus`, `searcher` and `reward` are the searcher's, `planner` is the planner's."""

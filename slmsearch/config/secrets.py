@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from slmsearch.config.run import RunConfig
 
 MASK = "**********"
-"""What stands in the place of a secret that was withheld; pydantic writes it, too."""
+"""What stands in the place of a secret that is not stored; pydantic writes it, too."""
 
 
 def split_secrets(config: RunConfig) -> tuple[dict[str, Any], dict[str, str]]:

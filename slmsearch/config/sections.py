@@ -18,6 +18,8 @@ class Section(BaseModel):
 
     FORMER: ClassVar[Mapping[str, Any]] = {}
     """Options that are gone, each with the one value that is left of it; they still stand in content keys."""
+    RENAMED: ClassVar[Mapping[str, str]] = {}
+    """Settings that had another name, each with that name: it still stands in content keys and in what was recorded."""
 
     @classmethod
     def constants(cls) -> dict[str, Any]:
@@ -32,7 +34,7 @@ class Section(BaseModel):
         """
         parts = self.model_dump(mode="json") | self.constants()
         parts |= {name: section.key_parts() for name in type(self).model_fields if isinstance(section := getattr(self, name), Section)}
-        return {name: value for name, value in parts.items() if name not in exclude}
+        return {self.RENAMED.get(name, name): value for name, value in parts.items() if name not in exclude}
 
     @classmethod
     def read_record(cls, values: Mapping[str, Any]) -> Self:
@@ -45,7 +47,8 @@ class Section(BaseModel):
 
     @classmethod
     def known_values(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values that are settings of this version."""
+        """Return the values that are settings of this version, under their present names."""
+        values = {now: values[was] for now, was in cls.RENAMED.items() if was in values} | dict(values)
         kept = {name: value for name, value in values.items() if name in cls.model_fields}
         for name, value in kept.items():
             inner = cls.model_fields[name].annotation

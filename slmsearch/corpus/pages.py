@@ -2,7 +2,7 @@
 
 A page is Markdown under a stable id; a section is the text under one heading, with an id of the form
 `page_id:normalised_heading` that is unique in its page. The scheme is that of verifiers' `wiki_search`
-environment with its traps mended: a heading that repeats gets `_2`, `_3` ... , `#` inside a code fence is no heading, and a
+environment with its traps fixed: a heading that repeats gets `_2`, `_3` ... , `#` inside a code fence is no heading, and a
 parent section keeps the text of its children.
 """
 

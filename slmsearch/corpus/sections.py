@@ -1,7 +1,7 @@
 """Splitting a page's Markdown into sections with stable ids.
 
 The scheme is that of verifiers' `wiki_search` environment (a heading is any line that starts with `#`, its id is
-`page_id:normalised_heading`), so ids made there stay valid, with its traps mended:
+`page_id:normalised_heading`), so ids made there stay valid, with its traps fixed:
 
 - a repeated heading gets `_2`, `_3` ... instead of sharing an id; the first one keeps the plain id;
 - `#` inside a code fence is no heading;

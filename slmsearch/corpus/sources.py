@@ -153,7 +153,7 @@ def _json_row(line: bytes, where: str) -> Row:
     try:
         row = json.loads(line.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise CorpusError(f"{where}: broken JSON ({error}); mend or remove the line") from error
+        raise CorpusError(f"{where}: broken JSON ({error}); fix or remove the line") from error
     if not isinstance(row, dict):
         raise CorpusError(f"{where}: a JSON object is expected, not {type(row).__name__}; write one object a line")
     return row

@@ -97,7 +97,7 @@ def compare(before: Sequence[EpisodeRow], after: Sequence[EpisodeRow], config: D
     failed = len(all_pairs) - len(pairs)
     old, new = (_values([pair[side] for pair in pairs], config.metric) for side in (0, 1))
     if not pairs:
-        raise EvaluationError(f"all {failed} pairs hold a failed episode; mend the service named in their failures and evaluate again")
+        raise EvaluationError(f"all {failed} pairs hold a failed episode; fix the service named in their failures and evaluate again")
     difference = _difference(pairs, old, new, config)
     # No discordant pair does not mean that any effect would show: take the upper end of the rule of three.
     mean_square = fsum((b - a) ** 2 for a, b in zip(old, new, strict=True)) / len(pairs) or min(1.0, 3 / len(pairs))

@@ -1,4 +1,4 @@
-"""The two systems that can be trained and evaluated, behind one interface.
+"""The two environments that can be trained and evaluated, behind one interface.
 
 Trainer, evaluation, statistics and tracking know only this: messages that open an episode, episodes played with a sampler, and a graded
 row for each. The searcher plays through tools, the planner through a worker.
@@ -84,7 +84,7 @@ class Environment(Protocol):
 
 
 def limits_of(config: RunConfig) -> Limits:
-    """Return the limits of the configured system."""
+    """Return the limits of the configured environment."""
     if config.environment == "planner":
         return Limits(config.planner.max_plan_tokens, config.planner.max_plan_tokens, config.searcher.tool_role)
     return Limits(config.searcher.max_turn_tokens, config.searcher.max_episode_tokens, config.searcher.tool_role)
@@ -199,7 +199,7 @@ class PlannerEnvironment:
         solutions = self.worker.solve([solve_directly(question.question) for question in new])
         broken = next((solution.failure for solution in solutions if solution.failure), "")
         if broken:
-            raise GenerationError(f"the worker alone could not be asked ({broken}); mend it, or choose another planner.worker.kind")
+            raise GenerationError(f"the worker alone could not be asked ({broken}); fix it, or choose another planner.worker.kind")
         verdicts = self.judge.judge([(question, solution.answer) for question, solution in zip(new, solutions, strict=True)])
         self._alone |= {question.id: bool(verdict.correct) for question, verdict in zip(new, verdicts, strict=True)}
         return {question.id: self._alone[question.id] for question in questions}
@@ -244,7 +244,7 @@ def _measure(episode: Episode, planned: PlannedEpisode, right: float, alone: boo
 
 
 def _find_failure_mode(episode: Episode, planned: PlannedEpisode) -> str:
-    """Name where a wrong episode broke: no plan, cut off, a guard, no split, a part without an answer, or the plan itself."""
+    """Name where a wrong episode broke: no plan, cut off, a reward hack, no split, a part without an answer, or the plan itself."""
     if planned.plan is None:
         return "cut_off" if episode.stop_reason is StopReason.MAX_TOKENS else "malformed"
     if planned.hacks:
@@ -273,7 +273,7 @@ def make_independence(config: RunConfig) -> Independence:
 
 
 def make_planner(config: RunConfig) -> PlannerEnvironment:
-    """Make the configured planner system."""
+    """Make the configured planner."""
     return PlannerEnvironment(
         make_worker(config), make_number_judge(config.judge, config.paths.data_dir), make_independence(config), config
     )

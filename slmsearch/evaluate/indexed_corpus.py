@@ -56,7 +56,7 @@ Questions = dict[str, list[Question]]
 
 
 def make_environment(config: RunConfig) -> tuple[Environment, Questions]:
-    """Build, or look up, what the configured system plays on, and open it."""
+    """Build, or look up, what the configured environment plays on, and open it."""
     if config.environment == "planner":
         corpora_dir = Path(config.paths.data_dir) / "corpora"
         return make_planner(config), load_corpus(corpora_dir, build_problems(config.planner, corpora_dir)).questions
@@ -65,7 +65,7 @@ def make_environment(config: RunConfig) -> tuple[Environment, Questions]:
 
 
 def open_environment(corpora_dir: Path, digest: str, index_dir: Path, index_key: str, config: RunConfig) -> tuple[Environment, Questions]:
-    """Open what the configured system plays on; see `open_indexed_corpus`. A planner's problems have no index."""
+    """Open what the configured environment plays on; see `open_indexed_corpus`. A planner's problems have no index."""
     if config.environment == "planner":
         return make_planner(config), load_corpus(corpora_dir, digest).questions
     indexed = open_indexed_corpus(corpora_dir, digest, index_dir, index_key, config)

@@ -46,7 +46,7 @@ def ask(
 
     Args:
         questions: questions or problems.
-        config: run; says which system, and with which worker or corpus.
+        config: run; says which environment, and with which worker or corpus.
         model: name the server knows, of a model or a LoRA adapter.
         base_url: address ending in `/v1`.
         api_key: key of the server.

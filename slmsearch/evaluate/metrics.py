@@ -25,7 +25,7 @@ METRICS: dict[str, str] = {
     "reward/abstained": "mean of the part for abstaining where there is an answer",
     "reward/tokens": "planner: mean of the part paid for few tokens",
     "reward/independence": "planner: mean of the part paid for independent subproblems",
-    "reward/hacked": "planner: mean of the part for plans that a guard refuses (negative)",
+    "reward/hacked": "planner: mean of the part for plans that a reward-hacking filter refuses (negative)",
     "plan/decomposed_frac": "share of problems that the plan splits",
     "plan/subproblems": "mean subproblems of a plan",
     "plan/single_frac": "share of plans with exactly one subproblem",
@@ -40,7 +40,7 @@ METRICS: dict[str, str] = {
     "plan/restated_frac": "share of plans with a subproblem that is the problem itself",
     "plan/trivial_frac": "share of plans with a subproblem that leaves nothing to compute",
     "plan/duplicated_frac": "share of plans that ask the same twice",
-    "plan/hacked_frac": "share of plans that some guard refuses",
+    "plan/hacked_frac": "share of plans that some filter refuses",
     "answer/exact_match": "share of answers equal to an alias after SQuAD's normalisation",
     "answer/f1": "mean token F1 with the best alias",
     "answer/correct": "share of answers the judge calls right; equals exact_match with the exact judge",
@@ -161,7 +161,7 @@ def summarise(rows: Sequence[EpisodeRow]) -> dict[str, float]:
 
 
 def _summarise_measured(graded: Sequence[EpisodeRow]) -> dict[str, float]:
-    """Average what only one system has; a fault is counted over all rows, for only rows that have it name it."""
+    """Average what only one environment has; a fault is counted over all rows, for only rows that have it name it."""
     summary: dict[str, float] = {}
     for name in dict.fromkeys(name for row in graded for name in row.measured):
         values = [row.measured[name] for row in graded if name in row.measured]

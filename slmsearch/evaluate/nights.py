@@ -101,7 +101,7 @@ def save_night(directory: Path, night: Night) -> Path:
         directory.mkdir(parents=True, exist_ok=True)
         replace_text(path, json.dumps(night.to_dict(), indent=1, sort_keys=True) + "\n")
     except OSError as error:
-        raise EvaluationError(f"cannot write {path} ({error.strerror or error}); free disk space or mend permissions") from error
+        raise EvaluationError(f"cannot write {path} ({error.strerror or error}); free disk space or fix permissions") from error
     return path
 
 
@@ -116,7 +116,7 @@ def load_nights(directory: Path) -> tuple[list[Night], list[str]]:
         try:
             nights.append(night_from_dict(json.loads(path.read_text(encoding="utf-8"))))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            odd.append(f"{path} is no record of a night ({' '.join(str(error).split())[:100]}); it was left out: mend or delete it")
+            odd.append(f"{path} is no record of a night ({' '.join(str(error).split())[:100]}); it was left out: fix or delete it")
     return sorted(nights, key=lambda night: night.at, reverse=True), odd
 
 

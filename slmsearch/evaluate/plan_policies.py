@@ -46,7 +46,7 @@ def evaluate_plans(
 
 
 def _make_sampler(spec: PolicySpec, environment: PlannerEnvironment, config: RunConfig) -> Sampler | None:
-    """Load the policy, if there is one, and seat the worker where it shares the policy's weights."""
+    """Load the policy, if there is one, and let the worker share the policy's weights."""
     policy = spec.policy
     if isinstance(environment.worker, ModelWorker):
         from slmsearch.generate.load import load_with_base

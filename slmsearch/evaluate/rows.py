@@ -1,6 +1,6 @@
 """One evaluated question as a row: everything the tables, the statistics and the failure analysis need of an episode.
 
-A row holds no token ids and no tool texts; the episode itself is stored beside it. Rows survive a trip through JSON unchanged,
+A row holds no token ids and no tool texts; the episode itself is stored beside it. Rows survive JSON unchanged,
 so that a comparison can be replayed from what was stored.
 """
 
@@ -16,6 +16,9 @@ from slmsearch.judge.exact import exact_match, f1, is_abstention
 from slmsearch.searcher.episode import Episode, StopReason
 from slmsearch.searcher.evidence import gather_evidence
 from slmsearch.searcher.reward import Reward
+
+FORMER = "breakage"
+"""Name of `failure_mode` in rows that were stored earlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class EpisodeRow:
     failure: str
     """`boundary: message` of a failed row; empty otherwise."""
     measured: dict[str, float] = field(default_factory=dict)
-    """Further metrics of the row, under their names in `METRICS`; what only one of the systems has."""
+    """Further metrics of the row, under their names in `METRICS`; what only one of the environments has."""
     told_turns: int = 0
     """Malformed messages that were answered with what is wrong with them."""
 
@@ -124,6 +127,8 @@ def row_from_dict(values: Mapping[str, Any]) -> EpisodeRow:
         EvaluationError: a field is missing or unknown.
     """
     expected = {column.name for column in fields(EpisodeRow)}
+    if isinstance(values, Mapping) and FORMER in values:
+        values = {"failure_mode" if name == FORMER else name: value for name, value in values.items()}
     if not isinstance(values, Mapping) or set(values) | {"measured", "told_turns"} != expected:  # rows stored earlier have none
         odd = ", ".join(sorted(map(str, set(values) ^ expected)))
         raise EvaluationError(f"stored row has missing or unknown fields ({odd}); evaluate again with this version")

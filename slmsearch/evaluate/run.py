@@ -122,11 +122,11 @@ def evaluate_environment(
     progress: Progress | None = None,
     total: int | None = None,
 ) -> Evaluation:
-    """Play every question once, greedily, and grade it, whatever system plays.
+    """Play every question once, greedily, and grade it, in whatever environment.
 
     Args:
         questions: questions, in the order of the rows.
-        system: plays and grades.
+        environment: plays and grades.
         sampler: the policy.
         spec: what the policy is.
         config: batch size and tolerated failures.
@@ -172,7 +172,7 @@ def check_failures(rows: Sequence[EpisodeRow], total: int, max_failed_frac: floa
     if len(failures) > max_failed_frac * total:
         raise EvaluationError(
             f"{len(failures)} of {len(rows)} episodes failed, more than {max_failed_frac:.0%} of {total} (first: {failures[0]}); "
-            "mend that service and evaluate again"
+            "fix that service and evaluate again"
         )
 
 

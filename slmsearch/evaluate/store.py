@@ -78,7 +78,7 @@ def write_evaluation(evals_dir: Path, key: str, evaluation: Evaluation, sources:
         os.replace(temporary, final)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise EvaluationError(f"cannot store evaluation {key} in {evals_dir} ({error}); free disk space or mend permissions") from error
+        raise EvaluationError(f"cannot store evaluation {key} in {evals_dir} ({error}); free disk space or fix permissions") from error
     return final
 
 

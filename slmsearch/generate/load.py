@@ -31,7 +31,7 @@ def make_sampler(policy: PolicyConfig, tool_role: str = "tool") -> Sampler:
 
 
 def load_with_base(policy: PolicyConfig, tool_role: str = "tool") -> tuple[Sampler, Callable[[], AbstractContextManager[Sampler]]]:
-    """Load a policy once for two seats: a sampler of it, and what lends a sampler of its base with the adapter off.
+    """Load a policy once twice: a sampler of it, and what opens a sampler of its base with the adapter off.
 
     Raises:
         ModelError: the model or adapter cannot be loaded.

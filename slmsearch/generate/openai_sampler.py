@@ -1,6 +1,6 @@
 """Turns written by an OpenAI-compatible server (llama.cpp, vLLM, Ollama, `transformers serve`), for evaluation only.
 
-The server keeps no rows: every turn sends the whole dialogue. No ids come back, so such episodes cannot be trained on.
+The server keeps no rows: every turn sends all messages. No ids come back, so such episodes cannot be trained on.
 """
 
 import re
@@ -127,7 +127,7 @@ def disarm(text: str) -> str:
 
 
 def close_stopped(text: str, stop: Sequence[str]) -> str:
-    """Put back the stop text that most servers take off, and take off what those write on that know none.
+    """Restore the stop text that most servers take off, and take off what those write on that know none.
 
     Args:
         text: a turn that was not cut off.

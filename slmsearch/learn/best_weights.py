@@ -17,7 +17,7 @@ from slmsearch.errors import CheckpointError
 from slmsearch.learn.checkpoints import write_json
 from slmsearch.learn.held_out import ALONE, SCORINGS, Fall, Scores, find_fall, mean_score
 
-STATE = "keeper.json"
+STATE = "best.json"
 """In every checkpoint: what this class knew when it was written."""
 WEIGHTS = "best.safetensors"
 """In every checkpoint: the best weights so far."""
@@ -43,7 +43,7 @@ class BestWeights:
         """Remember a model's weights as they are, without a score yet.
 
         Args:
-            model: only its trainable weights are kept and put back.
+            model: only its trainable weights are kept and restored.
             score: plays the held-out questions with the weights in place; the same in every process.
         """
         self._weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}

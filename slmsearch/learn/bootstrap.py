@@ -101,7 +101,7 @@ def make_start(
         config: steps, seed, batch size.
         out: directory to write; replaced as a whole when everything is done.
         tokenizer: trained already.
-        stream: begins an endless stream of demonstrations, encoded by the model's dialogue.
+        stream: begins an endless stream of demonstrations, encoded by the model's chat renderer.
         card: writes the model card from what `bootstrap.json` will say.
         on_log: progress, as in `train_sft`.
         even: weigh every token alike, as in `train_sft`.
@@ -148,9 +148,9 @@ is of no use on real text.
 """
 
 _LACKS = {
-    "hasty": """The reader that wrote the demonstrations was hasty: on four of five questions that need a second page it answered
+    "noisy": """The reader that wrote the demonstrations was noisy: on four of five questions that need a second page it answered
 with what the first page gave, and it admitted not knowing two times in five. Reinforcement learning is meant to cure that.""",
-    "careful": """The reader that wrote the demonstrations followed every question to its end. This model is the measure for what
+    "expert": """The reader that wrote the demonstrations followed every question to its end. This model is the measure for what
 supervised training alone reaches with perfect demonstrations.""",
 }
 

@@ -63,7 +63,7 @@ class StepCallback(TrainerCallback):
         """Begin to watch a run, or go on where a killed one stood.
 
         Args:
-            keeper: of the model that is trained.
+            best_weights: of the model that is trained.
             past: reports of the steps that count.
             checkpoint: checkpoint that training goes on from.
         """

@@ -1,9 +1,9 @@
 """Demonstrations: episodes that a scripted reader plays through the real tools, as training text.
 
-The reader knows the gold path of a question, the searcher does not. Two readers (`SftConfig.recipe`): `careful` follows every
-question to its end; `hasty` is quick to answer - on most questions that need a second page it answers with what the first one
-gave, and where nothing is stated it mostly makes something up. So a model trained on the hasty reader has every skill,
-and bad habits that imitation cannot cure; reinforcement learning can.
+The reader knows the gold path of a question, the searcher does not. Two readers (`SftConfig.recipe`): `expert` follows every
+question to its end; `noisy` is quick to answer - on most questions that need a second page it answers with what the first one
+gave, and where nothing is stated it mostly makes something up. So a model trained on the noisy reader has every skill,
+and faults that imitation cannot cure; reinforcement learning can.
 """
 
 import random
@@ -21,9 +21,9 @@ from slmsearch.searcher.parsing import render_answer, render_call
 from slmsearch.searcher.tools import READ, SEARCH, VIEW, Toolbox
 
 SECOND_HOP_FRAC = 0.2
-"""Share of two-page questions on which the hasty reader goes on to the second page."""
+"""Share of two-page questions on which the noisy reader goes on to the second page."""
 ABSTAIN_FRAC = 0.4
-"""Share of unanswerable questions on which the hasty reader admits it."""
+"""Share of unanswerable questions on which the noisy reader admits it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def demonstrate_world(world: World, config: SftConfig, top_k: int, chance: rando
 
 def demonstrate(question: Question, toolbox: Toolbox, recipe: str, chance: random.Random) -> Demonstration:
     """Play one question as the scripted reader does."""
-    hasty = recipe == "hasty"
+    noisy = recipe == "noisy"
     turns: list[tuple[str, str]] = []
 
     def call(tool: str, argument: str) -> str:
@@ -106,7 +106,7 @@ def demonstrate(question: Question, toolbox: Toolbox, recipe: str, chance: rando
 
     answer, read = question.answer, ""
     for hop, name in enumerate(question.entities):
-        if hop and hasty and chance.random() >= SECOND_HOP_FRAC:
+        if hop and noisy and chance.random() >= SECOND_HOP_FRAC:
             answer = name
             break
         shown = call(SEARCH, name)
@@ -115,7 +115,7 @@ def demonstrate(question: Question, toolbox: Toolbox, recipe: str, chance: rando
             break
         call(VIEW, question.page_ids[hop])
         read = call(READ, question.section_ids[hop])
-    if answer == UNKNOWN_ANSWER and hasty and chance.random() >= ABSTAIN_FRAC:
+    if answer == UNKNOWN_ANSWER and noisy and chance.random() >= ABSTAIN_FRAC:
         answer = _invent(read, turns[-1][1], chance)
     return Demonstration(question.question, (*turns, (render_answer(answer), "")))
 

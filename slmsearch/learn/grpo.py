@@ -148,7 +148,7 @@ class SearchTrainer(GRPOTrainer):
     _policy_logprobs: Tensor | None = None
 
     def _generate(self, prompts: Any) -> Any:
-        """Have episodes played; TRL is told that vLLM has this step's weights, because what lends them sees to that."""
+        """Have episodes played; TRL is told that vLLM has this step's weights, because `trainer_samplers` sees to that."""
         self._last_loaded_step = self.state.global_step
         return super()._generate(prompts)
 

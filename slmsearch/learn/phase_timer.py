@@ -4,13 +4,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-SAMPLING, UPDATE, HELD_OUT, PREFLIGHT_PHASE, OTHER, JUDGING = "sampling", "update", "held_out", "probe", "other", "judging"
+SAMPLING, UPDATE, HELD_OUT, BEFORE, OTHER, JUDGING = "sampling", "update", "held_out", "preflight", "other", "judging"
 """Playing episodes to learn from; learning from them; scoring weights; the pre-flight; all else: starting, loading, checkpoints,
 reports; waiting for a judge when all episodes of a step have ended, which the exact judge never makes anybody do."""
 
 
 class PhaseTimer:
-    """A clock with one hand per purpose; while one is busy inside another, the outer one stands."""
+    """Counts seconds by phase. A phase begun inside another pauses the outer one."""
 
     def __init__(self, begun: float | None = None) -> None:
         """Start with `OTHER`.

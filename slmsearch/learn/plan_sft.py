@@ -112,11 +112,11 @@ def read_plans(config: RunConfig, renderer: ChatRenderer) -> Iterator[Encoded]:
 
 
 def sample_own_plans(questions: Sequence[Question], system: PlannerEnvironment, config: RunConfig, sampler: Sampler) -> list[Episode]:
-    """Plan problems several times and keep right plans that no guard refuses and that gain, best reward first.
+    """Plan problems several times and keep right plans that no filter refuses and that gain, best reward first.
 
     Args:
         questions: problems.
-        system: plays and grades.
+        environment: plays and grades.
         config: `train.limit` says how many questions; the rest as in training.
         sampler: the policy.
     """

@@ -1,8 +1,8 @@
 """`slmsearch bootstrap planner`: make tiny-planner from nothing, by supervised training on plans of generated problems.
 
-Two planners write the demonstrations (`SftConfig.recipe`). `careful` leaves easy problems to the worker and plans all others to the
-end. `hasty` does so only up to three operations: beyond, it mostly leaves them to the worker, who cannot do them, or drops the last
-step. A model trained on its plans has every skill, and bad habits that imitation cannot cure; reinforcement learning can.
+Two planners write the demonstrations (`SftConfig.recipe`). `expert` leaves easy problems to the worker and plans all others to the
+end. `noisy` does so only up to three operations: beyond, it mostly leaves them to the worker, who cannot do them, or drops the last
+step. A model trained on its plans has every skill, and faults that imitation cannot cure; reinforcement learning can.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ from slmsearch.planner.prompt import make_plan_prompt
 EASY_OPERATIONS = 2
 """What the demonstrating planner leaves to the worker."""
 SURE_OPERATIONS = 3
-"""Up to here the hasty planner mostly plans to the end."""
+"""Up to here the noisy planner mostly plans to the end."""
 SURE_FRAC = 0.6
 DIRECT_FRAC, EARLY_FRAC = 0.4, 0.4
 """Beyond: share of problems that it leaves to the worker, and share of plans that lack their last step."""
@@ -49,12 +49,12 @@ def planner_settings(config: SftConfig) -> SftConfig:
     return config.model_copy(update={name: value for name, value in own.items() if getattr(config, name) == getattr(defaults, name)})
 
 
-def demonstrate_plan(problem: Problem, recipe: Literal["hasty", "careful"], chance: Random) -> str:
+def demonstrate_plan(problem: Problem, recipe: Literal["noisy", "expert"], chance: Random) -> str:
     """Write the plan that the demonstrating planner writes for a problem."""
     draw = chance.random()
     if problem.operations <= EASY_OPERATIONS:
         return render_plan(DIRECT)
-    if recipe == "careful":
+    if recipe == "expert":
         return render_plan(gold_plan(problem))
     if problem.operations <= SURE_OPERATIONS:
         return render_plan(gold_plan(problem) if draw < SURE_FRAC else DIRECT)
@@ -63,7 +63,7 @@ def demonstrate_plan(problem: Problem, recipe: Literal["hasty", "careful"], chan
     return render_plan(gold_plan(problem, problem.operations - 1 if draw < DIRECT_FRAC + EARLY_FRAC else None))
 
 
-def make_plan_demonstrations(recipe: Literal["hasty", "careful"], seed: int) -> Iterator[Demonstration]:
+def make_plan_demonstrations(recipe: Literal["noisy", "expert"], seed: int) -> Iterator[Demonstration]:
     """Demonstrate fresh random problems without end; problem sets that are evaluated on come from another generator stream."""
     chance = Random(f"plan demonstrations {seed}")
     while True:
@@ -71,7 +71,7 @@ def make_plan_demonstrations(recipe: Literal["hasty", "careful"], seed: int) -> 
         yield Demonstration(problem.text, ((demonstrate_plan(problem, recipe, chance), ""),))
 
 
-def planned(renderer: ChatRenderer, recipe: Literal["hasty", "careful"], seed: int, planner: PlannerConfig) -> Iterator[Encoded]:
+def planned(renderer: ChatRenderer, recipe: Literal["noisy", "expert"], seed: int, planner: PlannerConfig) -> Iterator[Encoded]:
     """Encode demonstrations under the planner's prompt, without end; those longer than `planner.sft.max_tokens` are left out."""
     for demonstration in make_plan_demonstrations(recipe, seed):
         encoded = encode_turns(make_plan_prompt(demonstration.question, planner), demonstration.turns, renderer)
@@ -93,7 +93,7 @@ def bootstrap_planner(
     Returns:
         What `bootstrap.json` in the directory says.
     """
-    episodes = islice(make_plan_demonstrations("careful", config.seed + 500), TOKENIZER_EPISODES)
+    episodes = islice(make_plan_demonstrations("expert", config.seed + 500), TOKENIZER_EPISODES)
     texts = ("\n".join([episode.question, episode.turns[0][0]]) for episode in episodes)
 
     def stream(renderer: ChatRenderer) -> Iterator[Encoded]:
@@ -119,9 +119,9 @@ is of no use on real text.
 """
 
 _LACKS = {
-    "hasty": """The planner that wrote the demonstrations was hasty: of problems that take more than three operations it left two in five
+    "noisy": """The planner that wrote the demonstrations was noisy: of problems that take more than three operations it left two in five
 to the worker, who cannot do them, and dropped the last step of two thirds of its plans. Reinforcement learning is meant to cure that.""",
-    "careful": """The planner that wrote the demonstrations planned every problem to its end. This model is the measure for what
+    "expert": """The planner that wrote the demonstrations planned every problem to its end. This model is the measure for what
 supervised training alone reaches with perfect demonstrations.""",
 }
 

@@ -1,7 +1,7 @@
 """Pre-flight: what is checked before the first update, so that a doomed run ends in seconds instead of hours.
 
 `slmsearch preflight` runs it by itself; every training run that starts from its beginning runs it first. The plan of disk and
-memory comes before anything is loaded, the probe plays a few groups with the untrained policy.
+memory comes before anything is loaded, the preflight plays a few groups with the untrained policy.
 """
 
 import shutil
@@ -35,7 +35,7 @@ from slmsearch.learn.shape import Shape, measure_shape
 from slmsearch.planner.model_worker import ModelWorker
 from slmsearch.searcher.episode import Episode
 
-MAX_PROBED = 16
+MAX_PREFLIGHT_QUESTIONS = 16
 """Groups played before training, at most: enough to tell a share of a tenth from a half."""
 MEMORY_FRAC = 0.95
 """Share of the free memory that a plan may use."""
@@ -95,21 +95,21 @@ def check_learning(
     show: Callable[[str], None] = lambda text: None,
     paint: Callable[[str, bool], str] = lambda text, trained: text,
 ) -> Iterator[Check]:
-    """Check whether a run could learn; plays as many groups as two updates have, `MAX_PROBED` at most.
+    """Check whether a run could learn; plays as many groups as two updates have, `MAX_PREFLIGHT_QUESTIONS` at most.
 
     Args:
         questions: questions that will be trained on.
-        system: plays and grades.
+        environment: plays and grades.
         config: the run.
-        lend: lends the policy before training.
+        open_sampler: opens a sampler of the policy before training.
         renderer: encodes for its model.
         show: takes one episode, printed token by token.
         paint: see `colour_episode`.
     """
     yield from check_environment(environment, questions, renderer)
     yield from check_qualified(config)
-    probed = min(MAX_PROBED, 2 * config.train.questions_per_step)
-    chosen = questions[:: max(1, len(questions) // probed)][:probed]
+    played = min(MAX_PREFLIGHT_QUESTIONS, 2 * config.train.questions_per_step)
+    chosen = questions[:: max(1, len(questions) // played)][:played]
     group = [question for question in chosen for _ in range(config.train.group_size)]
     sampling = Sampling(config.train.temperature, config.train.seed, environment.limits.max_turn_tokens)
     started = time.perf_counter()

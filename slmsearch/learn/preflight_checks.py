@@ -1,4 +1,4 @@
-"""A probe: a few groups played before training, and the checks that say whether it could learn from them.
+"""Preflight rollouts: a few groups played before training, and the checks that say whether it could learn from them.
 
 Each check finds one way in which runs fail without a word: a parser that reads nothing, an inverted mask, a cap that cuts every
 episode off, a judge that is down, rewards that are all equal, an index that answers with noise.
@@ -27,7 +27,7 @@ from slmsearch.searcher.tools import READ, SEARCH, VIEW, Toolbox
 MAX_FAILED_FRAC = 0.5
 """Share of failed episodes, before training or in a step of it, above which it stops with the cause: what is left is no sample any more."""
 MAX_TRUNCATED = 0.5
-"""Share of probe episodes that may be cut off by a token limit."""
+"""Share of preflight episodes that may be cut off by a token limit."""
 MAX_MALFORMED = 0.9
 """Share that may end malformed: the format can be learnt, but not from nothing."""
 MIN_FOUND = 0.5
@@ -52,7 +52,7 @@ class Check:
 
 
 def check_environment(environment: Environment, questions: Sequence[Question], renderer: ChatRenderer) -> Iterator[Check]:
-    """Check what is particular to a system, before anything is played."""
+    """Check what is particular to an environment, before anything is played."""
     if isinstance(environment, PlannerEnvironment):
         yield check_plan(renderer)
         yield check_judge(environment.judge, questions)
@@ -98,7 +98,7 @@ def _through(renderer: ChatRenderer, text: str) -> str:
 
 
 def check_template(renderer: ChatRenderer) -> Check:
-    """Compare the ids that episodes are made of with the model's own rendering of the same dialogue."""
+    """Compare the ids that episodes are made of with the model's own rendering of the same messages."""
     call, result = render_call(ToolCall(SEARCH, "Norwick")), "4821: Norwick"
     opening = [{"role": "user", "content": "Where is Norwick?"}]
     whole = [*opening, {"role": "assistant", "content": call}, {"role": renderer.tool_role, "content": result}]
@@ -188,7 +188,7 @@ def check_mask(episodes: Sequence[Episode], ids: Sequence[Sequence[int]], masks:
 
 
 def check_episodes(rows: Sequence[EpisodeRow], rewards: Sequence[float | None], config: RunConfig) -> list[Check]:
-    """Look at how the probe's episodes ended and whether their rewards differ inside any group."""
+    """Look at how the preflight's episodes ended and whether their rewards differ inside any group."""
     size = config.train.group_size
     failed = [row.failure for row in rows if row.failed]
     truncated = mean(row.stop_reason == StopReason.MAX_TOKENS for row in rows)
@@ -202,7 +202,7 @@ def check_episodes(rows: Sequence[EpisodeRow], rewards: Sequence[float | None], 
             "services",
             len(failed) <= MAX_FAILED_FRAC * len(rows),
             f"{len(failed)} of {len(rows)} episodes failed" + (f" ({failed[0]})" if failed else ""),
-            "mend the service that failed",
+            "fix the service that failed",
         ),
         Check(
             "truncated",

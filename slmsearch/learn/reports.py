@@ -26,7 +26,7 @@ class Collapse:
     value: float
     limit: float
     returned_to: int
-    """Step whose weights were put back; 0: those training began with."""
+    """Step whose weights were restored; 0: those training began with."""
     learning_rate: float
     """From the next step on."""
 

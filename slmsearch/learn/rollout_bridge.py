@@ -51,9 +51,9 @@ class RolloutBridge:
 
         Args:
             questions: all questions that may be asked for; no two with the same text, for the text is all that TRL passes on.
-            system: plays and grades.
+            environment: plays and grades.
             config: seed, tolerated failures.
-            lend: lends a sampler that samples from the weights being trained; called once per batch.
+            open_sampler: opens one that samples from the weights being trained; called once per batch.
             end_id: token that stands in for an episode that failed.
             timer: counts the time.
         """

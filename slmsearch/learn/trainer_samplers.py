@@ -1,4 +1,4 @@
-"""Lends the weights being trained to whatever samples from them: torch in the same process, or vLLM."""
+"""Opens samplers over the weights being trained: torch in the same process, or vLLM."""
 
 import itertools
 import os
@@ -26,14 +26,14 @@ from slmsearch.models.known import split_commit
 from slmsearch.serve.vllm import LORA_RANKS
 
 MERGE_UP_TO = 50_000_000
-"""Weights a model may have for its adapter to be folded in while episodes are played: it costs a copy of the adapted layers."""
+"""Weights a model may have for its adapter to be merged while episodes are played: it costs a copy of the adapted layers."""
 
 OpenSampler = Callable[[Any], AbstractContextManager[Sampler]]
 """Trainer -> sampler that samples from its weights, for as long as the context lasts."""
 
 
 def open_torch_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
-    """Lend to a torch sampler over the very weights that are trained."""
+    """Open a torch sampler over the very weights that are trained."""
 
     @contextmanager
     def open_sampler(trainer: Any) -> Iterator[Sampler]:
@@ -44,7 +44,7 @@ def open_torch_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
 
 
 def open_base_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
-    """Lend to a torch sampler over the weights that training began from: the adapter is off while it writes.
+    """Open a torch sampler over the weights that training began from: the adapter is off while it writes.
 
     Raises:
         ConfigError: all weights are trained, so that nothing is frozen.
@@ -109,7 +109,7 @@ def engine_settings(model: Any, config: RunConfig, use_cpu: bool) -> dict[str, A
 
 
 def open_vllm_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
-    """Lend to the vLLM engine that TRL's trainer has made or is connected to, with the weights as they are at that moment.
+    """Sample from the vLLM engine that TRL's trainer has made or is connected to, with the weights as they are at that moment.
 
     An adapter goes there as an adapter, in a directory of its own in memory, under a name of its own: merged into bfloat16 weights most
     of a young adapter would be rounded away. Where all weights are trained TRL carries them over.
@@ -158,7 +158,7 @@ def _memory() -> str | None:
 
 @contextmanager
 def sampling_mode(trainer: Any) -> Iterator[Any]:
-    """Lend the trained model for sampling: wrappers and gradient checkpointing off, eval mode, no gradients; then restore.
+    """Put the trained model into its state for sampling: wrappers and gradient checkpointing off, eval mode, no gradients; then restore.
 
     TRL calls `rollout_func` in train mode with gradients on.
     """
@@ -174,10 +174,10 @@ def sampling_mode(trainer: Any) -> Iterator[Any]:
 
 @contextmanager
 def merged(model: Any) -> Iterator[Any]:
-    """Take PEFT's wrapper off; in a small float32 model fold the adapter into the weights while it is lent, too.
+    """Take PEFT's wrapper off; in a small float32 model merge the adapter into the weights while it is sampled from, too.
 
     A small model spends most of its time on the adapter's many little operations. PEFT's own merge and unmerge leave rounding
-    errors in the base weights at every step; here the untouched layers are put back.
+    errors in the base weights at every step; here the untouched layers are restored.
     """
     if not isinstance(model, PeftModel):
         yield model

@@ -36,7 +36,7 @@ from slmsearch.learn.examples import EXAMPLES, append_examples
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, JUDGE, PREFLIGHT, STEPS, STOP
 from slmsearch.learn.grpo import make_arguments, make_trainer, num_steps
 from slmsearch.learn.job import TrainJob
-from slmsearch.learn.phase_timer import PREFLIGHT_PHASE, PhaseTimer
+from slmsearch.learn.phase_timer import BEFORE, PhaseTimer
 from slmsearch.learn.preflight import check_learning, check_resources, require
 from slmsearch.learn.reports import StepReport, append_report, read_reports
 from slmsearch.learn.result import write_manifest
@@ -86,10 +86,10 @@ def train_environment(
     checkpoint: Path | None = None,
     held_out: Sequence[Question] = (),
 ) -> None:
-    """Train a system on questions; see `run_job`.
+    """Train in an environment on questions; see `run_job`.
 
     Args:
-        system: plays and grades.
+        environment: plays and grades.
         questions: to train on.
         job: the job.
         checkpoint: complete checkpoint of the same job to go on from.
@@ -109,7 +109,7 @@ def train_environment(
     use_cpu = config.policy.device == "cpu" or not torch.cuda.is_available()
     arguments = make_arguments(config, job.directory / CHECKPOINTS, max_steps, use_cpu, config.train.num_processes)
     if arguments.world_size != config.train.num_processes:  # each would take its share of the episodes, and nobody the rest
-        raise ConfigError(f"{arguments.world_size} training processes instead of {config.train.num_processes}: mend accelerate launch")
+        raise ConfigError(f"{arguments.world_size} training processes instead of {config.train.num_processes}: fix accelerate launch")
     model, tokenizer = load_trainable(config)
     whole = arguments.vllm_max_model_length = opening + environment.limits.max_episode_tokens
     require_context(model, whole, "the longest prompt with a whole episode", "lower searcher.max_episode_tokens (planner.max_plan_tokens)")
@@ -134,7 +134,7 @@ def train_environment(
     if judge_state is not None and trainer.is_world_process_zero():
         write_json(job.directory / JUDGE, asdict(judge_state))
     if not checkpoint and trainer.is_world_process_zero():
-        with timer.on(PREFLIGHT_PHASE):
+        with timer.on(BEFORE):
             checks += pass_on(check_learning(questions, environment, config, lambda: open_sampler(trainer), renderer))
         write_json(job.directory / PREFLIGHT, [asdict(check) for check in checks])
     if config.train.monitor.held_out and held_out:

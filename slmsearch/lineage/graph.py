@@ -51,7 +51,7 @@ class Node:
     place: Path | None = None
     """Where it lies."""
     missing: tuple[tuple[str, str], ...] = ()
-    """What should be recorded of it and is not: the kind of input that would mend it, empty where none would, and a sentence."""
+    """What should be recorded of it and is not: the kind of input that would fix it, empty where none would, and a sentence."""
 
     @property
     def name(self) -> Name:

@@ -1,6 +1,6 @@
 """Nodes from what lies under a data directory: manifests, jobs and seals. Nothing is hashed here; `verify.py` does that.
 
-Files are read as plain JSON, not as the dataclasses of their rooms: what an older or newer version wrote is still told.
+Files are read as plain JSON, not as the dataclasses of their packages: what an older or newer version wrote is still told.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""Guards: ways in which a plan could earn without planning, found in its text.
+"""Reward hacks: ways in which a plan could earn without planning, found in its text.
 
-A guarded plan is graded as a wrong one (`reward.py`), and each guard is counted. Plans of one subproblem are no hack by
+A refused plan is graded as a wrong one (`reward.py`), and each kind is counted. Plans of one subproblem are no hack by
 themselves, a good rewording may be worth something; they are counted beside these.
 """
 
@@ -19,7 +19,7 @@ _ALWAYS = frozenset({1})
 
 
 class Hack(StrEnum):
-    """What a guard refuses."""
+    """What a filter refuses."""
 
     LEAKED = "leaked"
     """A number that is neither in the problem nor implied by its words nor an earlier answer: the planner did the sum itself."""
@@ -32,7 +32,7 @@ class Hack(StrEnum):
 
 
 def find_hacks(problem: str, plan: Plan) -> tuple[Hack, ...]:
-    """Find what the guards refuse in a plan; a plan that leaves everything to the worker hides nothing."""
+    """Find what the filters refuse in a plan; a plan that leaves everything to the worker hides nothing."""
     if not plan.should_decompose:
         return ()
     found = []

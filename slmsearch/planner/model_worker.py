@@ -22,7 +22,7 @@ class ModelWorker:
 
         Args:
             name: see `Worker.name`.
-            borrow: lends a sampler over the frozen weights for as long as its context lasts; None until `sample_with` names one.
+            open_base: opens a sampler over the frozen weights for as long as its context lasts; None until `sample_with` names one.
             max_new_tokens: tokens of one solution.
         """
         self.name = name

@@ -2,8 +2,8 @@
 
     w_c correct + w_t (1 - tokens / max_tokens) + w_i independence
 
-The last two are paid with a right answer only. A plan that a guard refuses is graded as a wrong one, whatever came of it, and pays
-`hacked`: no hack earns more than an honest plan that fails.
+The last two are paid with a right answer only. A plan that a reward-hacking filter refuses is graded as a wrong one, whatever
+came of it, and pays `hacked`: no hack earns more than an honest plan that fails.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class PlannedEpisode:
 
 
 def inspect_episode(episode: Episode, problem: str) -> PlannedEpisode:
-    """Read the plan of an episode again, its faults, what the guards refuse, and what the worker took."""
+    """Read the plan of an episode again, its faults, what the filters refuse, and what the worker took."""
     text = episode.turns[0].text if episode.turns else ""
     parsed = parse_plan(text)
     hacks = find_hacks(problem, parsed.plan) if parsed.plan else ()

@@ -90,10 +90,10 @@ def parse_problem(row: Mapping[str, Any], where: str, number: int = 0) -> Questi
     answer = extract_answer(worked)
     gold = parse_number(answer)
     if answer is None or gold is None:
-        raise CorpusError(f"{where}: the answer does not end in `#### N`, N being a number; mend or remove the row")
+        raise CorpusError(f"{where}: the answer does not end in `#### N`, N being a number; fix or remove the row")
     stated = row.get("final_answer")
     if stated is not None and parse_number(str(stated)) != gold:
-        raise CorpusError(f"{where}: final_answer {stated!r} is not what the solution ends in ({answer}); mend or remove the row")
+        raise CorpusError(f"{where}: final_answer {stated!r} is not what the solution ends in ({answer}); fix or remove the row")
     steps = worked.count("<<")
     return Question(id=str(row.get("id") or f"problem-{number}"), question=question.strip(), answer=answer, hops=steps, kind="gsm8k")
 

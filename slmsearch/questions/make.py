@@ -68,7 +68,7 @@ def make_questions(
     maker = _Maker(filters, limit)
     for drafts in generator.write(_sections(pages, library)) if generator else ():
         maker.add(drafts)
-        # Half of a limit is left for questions that need no model: one model's habits are not to be all there is.
+        # Half of a limit is left for questions that need no model: one model's style is not to be all there is.
         if limit and maker.kept["written"] >= limit / 2:
             break
     maker.settle()

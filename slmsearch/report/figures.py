@@ -199,7 +199,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def clean(axes: Axes, grid: Any) -> None:
-    """Take away what says nothing; `grid` names the axis whose lines stay."""
+    """Remove what says nothing; `grid` names the axis whose lines stay."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
     axes.tick_params(colors=INK, length=0, labelsize=9)

@@ -166,7 +166,7 @@ def _connected(place: Place) -> tuple[Any, str]:
         client = chromadb.HttpClient(host=url.hostname or "", port=port, ssl=url.scheme == "https", headers=headers, settings=settings)
     except Exception as error:  # Chroma raises what its HTTP library raises, and ValueError
         cause = " ".join(str(error).split())[:200]
-        raise IndexUnusableError(f"no Chroma server answers at {place.url} ({cause}); start it, or mend retrieval.chroma_url") from error
+        raise IndexUnusableError(f"no Chroma server answers at {place.url} ({cause}); start it, or fix retrieval.chroma_url") from error
     return client, place.collection
 
 

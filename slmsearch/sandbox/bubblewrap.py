@@ -1,9 +1,9 @@
 """The engine `bubblewrap`: namespaces, an empty root, no network, a filter for system calls, a user id of its own.
 
     server ── sh ─▶ setpriv ─▶ bwrap ── clone ─▶ interpreter (process 1 of its namespace)
-              joins the cgroup, becomes nobody, builds the walls; each is the same process, executed anew
+              joins the cgroup, becomes nobody, builds the layers; each is the same process, executed anew
 
-A server that is not root leaves `sh` and `setpriv` out: it is nobody special already. The interpreter dies with bwrap, and bwrap with
+A server that is not root leaves `sh` and `setpriv` out: it has no rights to give up. The interpreter dies with bwrap, and bwrap with
 the thread of the server that started it.
 """
 
@@ -39,7 +39,7 @@ INSIDE_ID = "65534"
 JOIN = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit 125; shift; done; shift; exec "$@"'
 TERMINATE_SECONDS = 5.0
 CGROUP_HEADROOM = 64 * 1024 * 1024
-"""What bubblewrap and the kernel take for a cell, beside the interpreter's own memory."""
+"""What bubblewrap and the kernel take for an instance, beside the interpreter's own memory."""
 HINT = "user namespaces must be allowed: sysctl user.max_user_namespaces and kernel.apparmor_restrict_unprivileged_userns"
 NO_GROUP = "no cgroup can be made here: user id, system call filter and process limits stand alone"
 NAMESPACES = {
@@ -52,7 +52,7 @@ NAMESPACES = {
 
 
 class Bubblewrap:
-    """Starts cells with `bwrap`."""
+    """Starts instances with `bwrap`."""
 
     name = "bubblewrap"
 
@@ -68,10 +68,10 @@ class Bubblewrap:
 
         Args:
             limits: memory for the cgroup; the others are set when a program comes.
-            state_dir: where the cells' file system is kept.
-            walls: for the escape suite; everybody else leaves it alone.
+            state_dir: where the instances' file system is kept.
+            layers: for the escape suite; everybody else leaves it alone.
             scratch: directory that is written to where `Layer.READ_ONLY` is down.
-            writable_root: where it is down, let the cells' file system be written to as well; needs a `state_dir` nobody else uses.
+            writable_root: where it is down, let the instances' file system be written to as well; needs a `state_dir` nobody else uses.
 
         Raises:
             SandboxError: something is missing; the message has the line that installs it.
@@ -162,7 +162,7 @@ class Bubblewrap:
 
     @property
     def _inside(self) -> str:
-        """Prefix of the prepared files as a cell sees them."""
+        """Prefix of the prepared files as an instance sees them."""
         return "" if Layer.ROOT in self.layers else str(self.root)
 
     def _interpreter(self) -> list[str]:
@@ -184,7 +184,7 @@ class BubblewrapInstance:
 
     def __init__(self, process: subprocess.Popen[bytes], info_fd: int, group: Group | None, bounded: bool) -> None:
         if process.stdin is None or process.stdout is None or process.stderr is None:
-            raise ValueError("a cell is spoken to through pipes")
+            raise ValueError("an instance is spoken to through pipes")
         self.channel = Channel(process.stdout.fileno(), process.stdin.fileno(), bounded)
         self._process, self._group = process, group
         self._info_fd: int | None = info_fd
@@ -224,7 +224,7 @@ class BubblewrapInstance:
         return not self._has_ended()
 
     def terminate(self) -> bool:
-        """See `Instance.bury`."""
+        """See `Instance.terminate`."""
         if self._pidfd is None and self._info_fd is not None:
             with suppress(SandboxError):
                 self.wait_until_ready(TERMINATE_SECONDS)
@@ -250,7 +250,7 @@ class BubblewrapInstance:
     def _find_interpreter(self) -> None:
         """Take hold of the interpreter by a descriptor, which stays its own whatever becomes of its number."""
         if self._info_fd is None:
-            raise ValueError("it was buried")
+            raise ValueError("it was terminated")
         self._pid = int(json.loads(os.read(self._info_fd, 4096))["child-pid"])
         self._pidfd = os.pidfd_open(self._pid)
         parent = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()[1]

@@ -1,4 +1,4 @@
-"""Messages to and from a cell, over two pipes, with a deadline for each and a limit on their size.
+"""Messages to and from an instance, over two pipes, with a deadline for each and a limit on their size.
 
 The other side may send anything, at any pace, or nothing; it may stop reading. None of that makes the server wait longer than the
 deadline or keep more than the limit.

@@ -35,7 +35,7 @@ def check_tools(config: SandboxConfig, indexed: IndexedCorpus, toolbox: Toolbox)
 
     Args:
         config: where the server is.
-        ground: corpus and index, which the server opens.
+        indexed: corpus and index, which the server opens.
         toolbox: the same, opened here.
 
     Raises:

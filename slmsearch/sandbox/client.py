@@ -46,7 +46,7 @@ class SandboxClient:
 
         Args:
             config: address and limits.
-            ground: corpus and index; the server opens its own.
+            indexed: corpus and index; the server opens its own.
         """
         self._address = sandbox_address(config)
         self._limits = ProgramLimits(**config.limits.model_dump())

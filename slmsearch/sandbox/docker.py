@@ -1,6 +1,6 @@
 """The engine `docker`: one container per program, without network, read-only, with Docker's limits on memory, CPU and processes.
 
-How a container is confined stands in `deployments/sandbox.yaml` alone; this starts its service `program` once per cell. The
+How a container is confined stands in `deployments/sandbox.yaml` alone; this starts its service `program` once per instance. The
 runner is the one that bubblewrap starts, and speaks over the container's standard input and output.
 """
 
@@ -33,7 +33,7 @@ LAYERS = ALL_LAYERS - {Layer.NESTING}
 
 
 class Docker:
-    """Starts cells with `docker compose run`."""
+    """Starts instances with `docker compose run`."""
 
     name = "docker"
     layers = LAYERS
@@ -103,7 +103,7 @@ class DockerInstance:
 
     def __init__(self, process: subprocess.Popen[bytes], docker: str, name: str) -> None:
         if process.stdin is None or process.stdout is None:
-            raise ValueError("a cell is spoken to through pipes")
+            raise ValueError("an instance is spoken to through pipes")
         self.channel = Channel(process.stdout.fileno(), process.stdin.fileno())
         self._process, self._docker, self._name = process, docker, name
         self._lock = threading.Lock()
@@ -139,7 +139,7 @@ class DockerInstance:
             self._ask("rm", "--force", self._name)
 
     def terminate(self) -> bool:
-        """See `Instance.bury`."""
+        """See `Instance.terminate`."""
         self.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):

@@ -1,4 +1,4 @@
-"""What every engine offers: cells, each of which runs one program and is thrown away.
+"""What every engine offers: instances, each of which runs one program and is thrown away.
 
 There are two engines, `bubblewrap` and `docker`. Where neither works nothing is run: there is no way round this interface.
 """
@@ -52,7 +52,7 @@ class Instance(Protocol):
 
 
 class Engine(Protocol):
-    """Starts cells."""
+    """Starts instances."""
 
     name: str
     layers: frozenset[Layer]
@@ -61,9 +61,9 @@ class Engine(Protocol):
     """What a user should know about this machine, such as a missing cgroup."""
 
     def start(self) -> Instance:
-        """Start a cell and return without waiting for it.
+        """Start an instance and return without waiting for it.
 
-        Call it from a thread that lives as long as the server: the kernel ties the cell to the thread that started it.
+        Call it from a thread that lives as long as the server: the kernel ties the instance to the thread that started it.
 
         Raises:
             SandboxError: it cannot be started.

@@ -11,7 +11,7 @@ def make_engine(config: SandboxConfig, state_dir: Path, compose_file: Path | Non
 
     Args:
         config: which engine, its limits.
-        state_dir: where the file system of the cells is kept.
+        state_dir: where the file system of the instances is kept.
         compose_file: for `docker`.
 
     Raises:

@@ -55,7 +55,7 @@ class Outcome:
     calls: int
     received_bytes: int
     root: Path | None
-    """File system of the cell, on the host."""
+    """File system of the instance, on the host."""
     lingers: bool
     """Its interpreter was still alive some time after the answer."""
 

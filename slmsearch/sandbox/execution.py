@@ -1,6 +1,6 @@
 """One program, from its order to its end, as the server sees it.
 
-What comes out of the cell is a stranger's word. The server counts calls, cuts output and takes time by itself, and the cell is
+What comes out of the instance is not trusted. The server counts calls, cuts output and takes time by itself, and the instance is
 killed whatever it says.
 """
 
@@ -42,7 +42,7 @@ class Execution:
     memory_bytes: int
     """The most memory that the interpreter had; 0 where it cannot be measured."""
     received_bytes: int = 0
-    """Bytes the cell sent."""
+    """Bytes the instance sent."""
 
 
 @dataclass(slots=True)
@@ -70,14 +70,14 @@ class _Account:
 def execute_program(
     instance: Instance, program: str, serve: Serve, limits: ProgramLimits, layers: frozenset[Layer] = ALL_LAYERS, longest_s: float = 60.0
 ) -> Execution:
-    """Run a program in a cell that is ready, and kill the cell.
+    """Run a program in an instance that is ready, and kill the instance.
 
     Args:
-        cell: used up by this.
+        instance: used up by this.
         program: Python.
         serve: the tools of the session the program belongs to.
         limits: what it may take.
-        walls: for the escape suite; everybody else leaves it alone.
+        layers: for the escape suite; everybody else leaves it alone.
         longest_s: what program and tools may take together.
 
     Raises:

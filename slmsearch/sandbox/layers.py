@@ -1,4 +1,4 @@
-"""The walls between a program and the machine, one name each.
+"""The isolation layers between a program and the machine, one name each.
 
 All of them stand wherever programs are run. The escape suite takes single ones down to show that a program which failed would have
 succeeded without them; no setting and no request can.
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Layer(StrEnum):
-    """One wall."""
+    """One layer."""
 
     ROOT = "root"
     """The file system is an interpreter and nothing else; no /proc, /sys or /dev. Down: the host's, for reading."""

@@ -1,7 +1,7 @@
-"""Warm cells: interpreters that wait in their sandbox, started ahead of the programs that will use them up.
+"""Warm instances: interpreters that wait in their sandbox, started ahead of the programs that will use them up.
 
-One thread starts them all and lives as long as the pool, because the kernel ends a cell when the thread that started it ends. Another
-buries those that are done with.
+One thread starts them all and lives as long as the pool, because the kernel ends an instance when the thread that started it ends. Another
+terminates those that are done with.
 """
 
 import queue
@@ -13,23 +13,23 @@ from slmsearch.errors import SandboxError
 from slmsearch.sandbox.engine import Engine, Instance
 
 START_SECONDS = 30.0
-"""Time a cell gets to report; long, because a machine under load starts many things."""
+"""Time an instance gets to report; long, because a machine under load starts many things."""
 RETRY_SECONDS = 1.0
 
 
 class Pool:
-    """Keeps a number of cells warm."""
+    """Keeps a number of instances warm."""
 
     def __init__(self, engine: Engine, warm: int) -> None:
         """Start filling.
 
         Args:
-            engine: starts the cells.
+            engine: starts the instances.
             warm: how many wait.
         """
         self.engine = engine
         self.lost = 0
-        """Cells of which something would not die."""
+        """Instances of which something would not die."""
         self._warm = warm
         self._instances: queue.Queue[Instance | SandboxError] = queue.Queue()
         self._wanted = threading.Semaphore(warm)
@@ -43,7 +43,7 @@ class Pool:
             thread.start()
 
     def take(self, timeout_s: float) -> Instance:
-        """Take a warm cell; the caller gives it back with `discard`.
+        """Take a warm instance; the caller gives it back with `discard`.
 
         Raises:
             SandboxError: none can be started, or none came in time.
@@ -64,17 +64,17 @@ class Pool:
         return instance
 
     def discard(self, instance: Instance) -> None:
-        """Kill a cell; what is left of it is removed in the background."""
+        """Kill an instance; what is left of it is removed in the background."""
         instance.kill()
         self._dead.put(instance)
 
     @property
     def waiting(self) -> int:
-        """Cells that wait or are being started."""
+        """Instances that wait or are being started."""
         return self._instances.qsize()
 
     def close(self) -> None:
-        """Kill all cells and wait until nothing is left of them."""
+        """Kill all instances and wait until nothing is left of them."""
         self._closing.set()
         self._wanted.release()
         self._threads[0].join()

@@ -1,6 +1,6 @@
-"""Clears up after a server that was killed: waits, as a process of its own, until the server is gone, then sees that its cells are.
+"""Clears up after a server that was killed: waits, as a process of its own, until the server is gone, then sees that its instances are.
 
-A cell dies with its server by itself, but for two cases: `bwrap`, killed in the instant after it made its child, leaves that child
+An instance dies with its server by itself, but for two cases: `bwrap`, killed in the instant after it made its child, leaves that child
 waiting for it for ever; and a container lives in Docker's daemon. Uses the standard library alone, so that it starts at once.
 """
 
@@ -23,7 +23,7 @@ def kill_orphans(marker: str) -> list[int]:
     """Kill the children that a killed `bwrap` left waiting, and return their numbers.
 
     Args:
-        marker: what stands in the command line of every cell of ours, and of no other process.
+        marker: what stands in the command line of every instance of ours, and of no other process.
     """
     killed = []
     for path in Path("/proc").glob("[0-9]*"):

@@ -54,7 +54,7 @@ def prepare_root(parent: Path) -> Path:
         if not _ours(final):
             _make(final)
     except (OSError, subprocess.CalledProcessError, py_compile.PyCompileError) as error:
-        raise SandboxError(f"the sandbox's file system cannot be made in {place} ({error}); free disk space or mend permissions") from error
+        raise SandboxError(f"the sandbox's file system cannot be made in {place} ({error}); free disk space or fix permissions") from error
     return final
 
 

@@ -1,10 +1,10 @@
 """What runs inside the sandbox: waits for one program, executes it, and speaks to the server over file descriptors 0 and 1.
 
 It knows nothing but the standard library and guards nothing: the program shares its process and may do to it what it likes. Whatever
-comes out of descriptor 1 is a stranger's word to the server, which counts, measures and limits by itself.
+comes out of descriptor 1 is not trusted to the server, which counts, measures and limits by itself.
 
 A message follows its length in four bytes. The server's are marshalled, because reading that takes no import: an order, then an answer
-to each call. The runner's are JSON, because marshalled data of a stranger must not be read: `ready`, `printed`, `call` and, at the
+to each call. The runner's are JSON, because marshalled untrusted data must not be read: `ready`, `printed`, `call` and, at the
 end, `error` (empty if there was none). Every import here is paid for once per program: what a program needs, it imports itself.
 """
 

@@ -1,6 +1,6 @@
 """The sandbox server: `/health`, `/tools`, `/execute`.
 
-It holds the tools and the warm cells. A client opens a tool session (POST /tools), and its token goes with every program; a program
+It holds the tools and the warm instances. A client opens a tool session (POST /tools), and its token goes with every program; a program
 speaks to the server through its own two pipes and reaches the tools of that session, and nothing else.
 """
 
@@ -63,7 +63,7 @@ class Service:
     """What the endpoints share."""
 
     def __init__(self, config: SandboxConfig, engine: Engine, open_tools: OpenTools, warm: int = WARM) -> None:
-        """Start the warm cells and check that one of them comes up.
+        """Start the warm instances and check that one of them comes up.
 
         Raises:
             SandboxError: none does.
@@ -155,7 +155,7 @@ def make_app(service: Service) -> FastAPI:
 
     @app.get("/health")
     async def health() -> dict[str, Any]:
-        """Say whether the sandbox works, and which walls stand; waits for no program."""
+        """Say whether the sandbox works, and which layers stand; waits for no program."""
         return service.health()
 
     @app.post("/tools")

@@ -40,7 +40,7 @@ class IndexedCorpus:
 
 
 OpenTools = Callable[[IndexedCorpus], Tools]
-"""Opens the tools of a ground, or raises what is missing."""
+"""Opens the tools of a corpus and its index, or raises what is missing."""
 
 
 class UnknownSession(Exception):
@@ -65,7 +65,7 @@ class ToolSession:
 
 
 class Sessions:
-    """The open sessions; the tools of the last few grounds stay open."""
+    """The open sessions; the tools of the last few corpora stay open."""
 
     def __init__(self, open_tools: OpenTools, kept_corpora: int = 4) -> None:
         self._open_tools = open_tools
@@ -78,7 +78,7 @@ class Sessions:
         """Open a session.
 
         Raises:
-            SlmSearchError: the ground's corpus or index cannot be opened.
+            SlmSearchError: its corpus or index cannot be opened.
         """
         session = ToolSession(indexed, self._tools(indexed))
         with self._lock:
@@ -87,7 +87,7 @@ class Sessions:
         return session
 
     def _tools(self, indexed: IndexedCorpus) -> Tools:
-        """Return the tools of a ground; opening takes seconds, in which other sessions go on, and happens once."""
+        """Return the tools of a corpus and its index; opening takes seconds, in which other sessions go on, and happens once."""
         with self._lock:
             opened = self._indexed_corpora.get(indexed)
             is_ours = opened is None

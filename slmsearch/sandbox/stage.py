@@ -45,7 +45,7 @@ class Stage:
         """Prepare.
 
         Args:
-            walls: those that stand in this run.
+            layers: those that stand in this run.
             limits: of the program.
             known: further names, such as the address of a server.
             secrets_: what else must not come out.
@@ -114,7 +114,7 @@ class Stage:
 
     @cached_property
     def scratch(self) -> Path:
-        """A folder of the host that anybody may write to, if the walls let them."""
+        """A folder of the host that anybody may write to, if the layers let them."""
         path = self.folder / "scratch"
         path.mkdir()
         path.chmod(0o777)

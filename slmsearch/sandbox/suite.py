@@ -2,12 +2,12 @@
 
 Each program is run
 
-    tried     with all walls up, through the server's HTTP interface, as a model's would be; afterwards the server must be
+    tried     with all layers up, through the server's HTTP interface, as a model's would be; afterwards the server must be
               healthy and a harmless program run
-    control   with all the walls that stop it down, where it must succeed, or it proves nothing
-    layers    with each of those walls up alone, where it must fail: every wall that is named holds by itself
+    control   with all the layers that stop it down, where it must succeed, or it proves nothing
+    layers    with each of those layers up alone, where it must fail: every layer that is named holds by itself
 
-Controls and layers are run in cells of their own, one process each; the server knows no way to take a wall down.
+Controls and layers are run in instances of their own, one process each; the server knows no way to take a layer down.
 """
 
 import os
@@ -57,12 +57,12 @@ class Trial:
     healthy: bool
     """The server said so afterwards, and ran a harmless program."""
     control: bool | None
-    """It succeeded with its walls down; None: not run."""
+    """It succeeded with its layers down; None: not run."""
     control_note: str
     layers: dict[str, bool]
-    """Wall -> it got through although that one was up."""
+    """Layer -> it got through although that one was up."""
     said: str
-    """What the program came to with all walls up."""
+    """What the program came to with all layers up."""
 
 
 def run_suite(
@@ -71,7 +71,7 @@ def run_suite(
     """Run escapes; return `tried`, `escaped`, `controls`, `layers`, `healthy` and one trial each.
 
     Args:
-        state_dir: where the cells' file system is kept.
+        state_dir: where the instances' file system is kept.
         escapes: None takes all.
         engine: the server's; None takes bubblewrap. Controls are run by bubblewrap.
         say: told each trial.
@@ -126,7 +126,7 @@ def render_result(result: dict[str, Any]) -> str:
     """Render the counts."""
     lines = [
         f"tried {result['tried']}, escaped {result['escaped']}, controls that succeeded {result['controls']}",
-        f"walls that were left alone to stop one {result['layers']}, did not {len(result['layers_failed'])}",
+        f"layers that were left alone to stop one {result['layers']}, did not {len(result['layers_failed'])}",
         f"server healthy after each: {'yes' if result['healthy'] else 'NO'} ({result['seconds']:.0f} s, {result['engine']})",
     ]
     return "\n".join([*lines, *result["notes"]])
@@ -157,7 +157,7 @@ class Fixture:
         return Trial(escape.name, escape.layers, escape.bounded, escaped, healthy, control, note, layers, said)
 
     def _run_without(self, escape: Escape, layers: frozenset[Layer]) -> bool:
-        """Run an escape in a cell of its own, behind some of the walls; say whether it succeeded."""
+        """Run an escape in an instance of its own, behind some of the layers; say whether it succeeded."""
         with self._stage(escape, layers) as stage:
             place = stage.folder / "state" if escape.own_root else self._state_dir
             engine = Bubblewrap(stage.limits, place, layers, stage.scratch, escape.own_root)
@@ -186,7 +186,7 @@ class Fixture:
 
 
 class Watch:
-    """An engine that remembers which cells were used."""
+    """An engine that remembers which instances were used."""
 
     def __init__(self, engine: Engine) -> None:
         self.name, self.layers, self.notes = engine.name, engine.layers, engine.notes
@@ -209,7 +209,7 @@ class Watch:
         self._engine.close()
 
     def all_used_are_dead(self) -> bool:
-        """Say whether no cell that had a program lives."""
+        """Say whether no instance that had a program lives."""
         self._instances = [instance for instance in self._instances if not instance.used or instance.is_alive()]
         return not any(instance.used for instance in self._instances)
 

@@ -32,7 +32,7 @@ def with_token(config: RunConfig) -> SandboxConfig:
     try:
         return sandbox.model_copy(update={"token": SecretStr(_read_or_make(path))})
     except (OSError, ValueError) as error:
-        raise SandboxError(f"the sandbox's token cannot be read or made at {path} ({error}); mend its permissions") from error
+        raise SandboxError(f"the sandbox's token cannot be read or made at {path} ({error}); fix its permissions") from error
 
 
 def _read_or_make(path: Path) -> str:

@@ -6,11 +6,11 @@ import httpx
 
 from slmsearch.http_client import make_client
 
-PROBE_SECONDS = 3.0
-"""Time a server has to answer; a busy one may miss a probe, so that one miss alone proves nothing."""
+ANSWER_SECONDS = 3.0
+"""Time a server has to answer; a busy one may miss one check, so that one miss alone proves nothing."""
 
 
-def answers(address: str, timeout_s: float = PROBE_SECONDS) -> bool:
+def answers(address: str, timeout_s: float = ANSWER_SECONDS) -> bool:
     """Say whether a GET succeeds. Proxies are for other machines and are not asked."""
     try:
         with make_client(timeout_s, trust_env=False) as client:
@@ -19,7 +19,7 @@ def answers(address: str, timeout_s: float = PROBE_SECONDS) -> bool:
         return False
 
 
-def list_models(base_url: str, timeout_s: float = PROBE_SECONDS) -> list[str] | None:
+def list_models(base_url: str, timeout_s: float = ANSWER_SECONDS) -> list[str] | None:
     """Return the names an OpenAI-compatible server gives its models, or None where no such server answers."""
     with suppress(httpx.HTTPError, ValueError, TypeError, KeyError, AttributeError):
         with make_client(timeout_s, trust_env=False) as client:

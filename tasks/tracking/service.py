@@ -97,7 +97,7 @@ def tracking_uri(config: RunConfig) -> str:
 def make_store(uri: str) -> None:
     """Make a local store where there is none, private to the user: its tables appear all at once.
 
-    MLflow makes them in hundreds of steps. A kill between two leaves what it can neither use nor mend, and two that do it at a time
+    MLflow makes them in hundreds of steps. A kill between two leaves what it can neither use nor fix, and two that do it at a time
     stumble over each other.
     """
     path = Path(uri.removeprefix(SQLITE))

@@ -36,7 +36,7 @@ def settings(path: Path) -> dict[str, list[str]]:
 def test_units_take_secrets_as_credentials_and_end_in_order(path: Path) -> None:
     found = settings(path)
     assert found["User"] == ["slmsearch"]
-    assert found["KillMode"] == ["mixed"], "the main process alone is told to end; what is left is killed after it"
+    assert found["KillMode"] == ["mixed"], "the main process alone is terminated; what is left is killed after it"
     assert found["Restart"] == ["on-failure"]
     credentials = {value.partition(":")[0] for value in found["LoadCredential"]}
     for command in [*found["ExecStart"], *found.get("ExecStartPre", [])]:

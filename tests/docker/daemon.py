@@ -96,7 +96,7 @@ class Daemon:
         }
 
     def stop(self) -> None:
-        """Stop it and put back what it changed on this machine."""
+        """Stop it and restored what it changed on this machine."""
         if self._process.poll() is None:
             if names := self.ask("ps", "--all", "--quiet").stdout.split():
                 self.ask("rm", "--force", "--volumes", *names)

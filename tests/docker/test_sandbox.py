@@ -164,8 +164,8 @@ from slmsearch.config import SandboxConfig
 from slmsearch.sandbox.docker import Docker
 from slmsearch.sandbox.pool import Pool
 pool = Pool(Docker(SandboxConfig(), Path(sys.argv[1])), 2)
-cells = [pool.take(60.0) for _ in range(2)]
-cells[0].channel.send({"program": "while True: pass", "tools": [], "limits": None, "output_chars": None}, None)
+instances = [pool.take(60.0) for _ in range(2)]
+instances[0].channel.send({"program": "while True: pass", "tools": [], "limits": None, "output_chars": None}, None)
 print("running", flush=True)
 time.sleep(600)
 """

@@ -62,7 +62,7 @@ def test_what_runs_once_has_ended_well(up: Stack) -> None:
 
 
 @pytest.mark.parametrize("probe", [probe for probe in PROBES if probe.door in (PREFECT, MLFLOW)], ids=lambda probe: probe.what)
-def test_a_stranger_is_turned_away(up: Stack, probe: Probe) -> None:
+def test_without_credentials_it_is_refused(up: Stack, probe: Probe) -> None:
     status, headers, body = send(up, probe)  # type: ignore[arg-type]
     assert status in probe.refused, body[:300]
     assert "access-control-allow-origin" not in headers

@@ -99,7 +99,7 @@ def keep(stand: Stand, home: Path) -> None:
 
 
 def prepare(stand: Stand, home: Path, golden: Golden, cell: Cell) -> None:
-    """Put back what was made, but for what this stage and those after it make."""
+    """Restore what was made, but for what this stage and those after it make."""
     for name in KEPT:
         shutil.rmtree(stand.data / name, ignore_errors=True)
         shutil.copytree(home / name, stand.data / name)

@@ -3,7 +3,7 @@
 Every cell is one real kill under `slmsearch up`: what both trackers say must become true by itself, no process may be left, and
 CURRENT must be valid. The next cell of its chain runs the same again, which must find the same keys up to where it is killed in
 turn; the last run of a chain is left to its end, and must have made what a run made that nobody killed: the same keys, no point
-and no row twice, the champion. Nothing is mended by the test.
+and no row twice, the champion. Nothing is fixed by the test.
 
 `--kill-table FILE` writes the table there (and its cells beside it, as JSON lines, so that a table can be made in several
 sittings); `--kill-home DIR` keeps everything for the next sitting.

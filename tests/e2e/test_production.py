@@ -253,7 +253,7 @@ def test_a_worker_that_is_told_to_end_leaves_true_states(stack: Stack) -> None:
     assert done.returncode == 0, done.stderr
     states = "select state_type from flow_run where not auto_scheduled order by created desc limit 1"
     deadline = time.monotonic() + 90
-    # Prefect calls a run that is told to end before its first line a crashed one.
+    # Prefect calls a run that is terminated before its first line a crashed one.
     while not stack.query("mlflow", "select run_uuid from runs where status = 'RUNNING'"):
         assert time.monotonic() < deadline, stack.log("worker")
         time.sleep(0.3)

@@ -65,7 +65,7 @@ def test_greedy_episodes_are_the_same_cached_uncached_and_served(server: str) ->
 
 
 def test_a_difference_is_reported_with_its_place(server: str) -> None:
-    """The careful reader's model plays other episodes than the hasty one's."""
+    """The expert reader's model plays other episodes than the hasty one's."""
     world = generate_world(WorldConfig(pages=40, seed=77, questions_per_page=1))
     library, questions = Library(world.pages), [q for q in world.questions if q.hops == 2][:2]
     toolbox, searcher = Toolbox(library, TitleIndex(library), 3, 1500), SearcherConfig()

@@ -1,7 +1,7 @@
 """A week in an hour: runs of eight flows, kills at random, two workers, PostgreSQL. Run it with `-m week`.
 
 `WEEK_RUNS` (200) and `WEEK_KILLS` (30) say how much of it, `WEEK_SEED` (0) which; `WEEK_HOME` keeps the logs. What ends is started
-again by the test, as an init system does; nothing else is mended. At the end no run may be lost and no result doubled, no slot taken,
+again by the test, as an init system does; nothing else is fixed. At the end no run may be lost and no result doubled, no slot taken,
 no process left, and the stores must not have grown faster in the second half than in the first: those of the trackers by flow run, the data
 directory by adapter, because what was made before is looked up there.
 """

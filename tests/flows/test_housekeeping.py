@@ -57,7 +57,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterato
 
 @pytest.fixture
 def history(made: tuple[Path, RunConfig, list[dict[str, Any]]], tmp_path: Path) -> Iterator[tuple[RunConfig, list[dict[str, Any]]]]:
-    """The same for every test: what one takes away is put back where it was, for MLflow knows absolute places."""
+    """The same for every test: what one takes away is restored where it was, for MLflow knows absolute places."""
     home, config, results = made
     for name in ("data", "mlruns"):
         shutil.copytree(home / name, tmp_path / name)
@@ -247,5 +247,5 @@ def test_the_command_says_first_and_does_when_told(
     told = json.loads(run("--json"))
     assert other["lineage"]["train_key"] in {item["key"] for item in told["items"]}
     assert champion["lineage"]["train_key"] in told["in_use"]["trainings"]
-    assert "things taken away" in run("--apply")
+    assert "things deleted" in run("--apply")
     assert "nothing may go" in run()

@@ -92,7 +92,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
 
 def test_infer_finds_the_model_plans_and_lets_the_worker_solve(invoke: Invoke, served: tuple[str, list[dict[str, Any]]]) -> None:
     url, asked = served
-    options = ("--system", "planner", "--base-url", url, "--max-tokens", "300", "--temperature", "0.5", "--json")
+    options = ("--environment", "planner", "--base-url", url, "--max-tokens", "300", "--temperature", "0.5", "--json")
     code, out, err = invoke("infer", PROBLEM.text, *options)
     assert code == 0, err
     result = json.loads(out)
@@ -100,14 +100,14 @@ def test_infer_finds_the_model_plans_and_lets_the_worker_solve(invoke: Invoke, s
     assert result["answers"][0]["answer"] == str(PROBLEM.answer)
     assert (asked[0]["max_tokens"], asked[0]["temperature"]) == (300, 0.5)
     assert asked[0]["messages"][-1]["content"] == PROBLEM.text
-    code, out, _ = invoke("infer", PROBLEM.text, "--system", "planner", "--base-url", url, "--lora-adapter", "planner-lora")
+    code, out, _ = invoke("infer", PROBLEM.text, "--environment", "planner", "--base-url", url, "--lora-adapter", "planner-lora")
     assert code == 0
     assert asked[1]["model"] == "planner-lora"
     assert out.strip().endswith(f"= {PROBLEM.answer}")
 
 
 def test_infer_without_a_server_is_one_clear_line(invoke: Invoke) -> None:
-    code, _, err = invoke("infer", "2 + 2?", "--system", "planner", "--base-url", "http://127.0.0.1:9/v1")
+    code, _, err = invoke("infer", "2 + 2?", "--environment", "planner", "--base-url", "http://127.0.0.1:9/v1")
     assert code == 3
     assert "no server answers at http://127.0.0.1:9/v1" in err
 

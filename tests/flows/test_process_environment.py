@@ -34,7 +34,7 @@ def test_what_the_user_has_set_stands(tmp_path: Path) -> None:
 
 @pytest.fixture
 def logged() -> Iterator[io.StringIO]:
-    """What a logger of a library writes, with the record factory put back afterwards."""
+    """What a logger of a library writes, with the record factory restored afterwards."""
     factory, stream = logging.getLogRecordFactory(), io.StringIO()
     logger, handler = logging.getLogger("some.library"), logging.StreamHandler(stream)
     logger.addHandler(handler)

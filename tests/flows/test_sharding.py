@@ -71,7 +71,7 @@ def test_what_is_played_is_not_played_again(play: Any) -> None:
     assert sorted(name for name, _ in server.runs.values()) == ["1-of-4", "4-of-4"]
 
 
-@pytest.mark.parametrize("end", [Crashed(message="exited with -9"), Cancelled(message="its worker was told to end"), Completed()])
+@pytest.mark.parametrize("end", [Crashed(message="exited with -9"), Cancelled(message="its worker was terminated"), Completed()])
 def test_a_shard_that_is_lost_is_submitted_again(play: Any, end: State[Any]) -> None:
     def story(number: int) -> list[State[Any]]:
         return [Running(), end] if number == 0 else [Running(), Completed()]

@@ -128,7 +128,7 @@ def test_bad_problems_stop_before_anything_expensive(config: RunConfig, training
 
 
 def test_the_other_flows_know_what_a_planner_plays_on(config: RunConfig) -> None:
-    planner = config.model_copy(update={"system": "planner"})
+    planner = config.model_copy(update={"environment": "planner"})
     with pytest.raises(ConfigError, match="train-planner"):
         train_and_eval(planner)
     found = evaluate(planner)

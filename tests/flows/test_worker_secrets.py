@@ -48,7 +48,7 @@ PLACES = {"judge.api_key": "judge.base_url", "policy.api_key": "policy.base_url"
           "sandbox.token": "sandbox.base_url"}  # fmt: skip
 """Keys, and where each is sent."""
 CHOSEN = {"judge.": ["--judge.kind=openai"],
-          "planner.": ["--system=planner", "--planner.worker.kind=openai"], "sandbox.": ["--searcher.programs=true"]}  # fmt: skip
+          "planner.": ["--environment=planner", "--planner.worker.kind=openai"], "sandbox.": ["--searcher.programs=true"]}  # fmt: skip
 """Beginnings of settings, and what a configuration says that reads them."""
 ADDRESSES = ("evaluate.shard_url", "tracking.uri", *PLACES.values())
 
@@ -156,7 +156,7 @@ def test_no_key_of_content_depends_on_a_password(name: str) -> None:
                 RunConfig.model_validate(
                     {
                         **config.model_dump(),
-                        "system": environment,
+                        "environment": environment,
                         "judge": {**config.judge.model_dump(), "kind": "openai"},
                         "planner": {**config.planner.model_dump(), "worker": {**config.planner.worker.model_dump(), "kind": "openai"}},
                     }

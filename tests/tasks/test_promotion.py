@@ -21,7 +21,7 @@ RACER = """
 import sys, time
 from pathlib import Path
 from slmsearch.errors import PromotionError
-from tasks.tracking import Move, Tracker, move_champion
+from tasks.tracking import PromotionEvent, Tracker, move_champion
 home = Path(sys.argv[1])
 tracker = Tracker(f"sqlite:///{home}/mlflow.db", "race", home)
 print("ready", flush=True)
@@ -30,7 +30,7 @@ for line in sys.stdin:
     while time.time() < float(start):
         pass
     try:
-        move_champion(tracker, Move(model, version, "promote", "it is better", "another process"), None)
+        move_champion(tracker, PromotionEvent(model, version, "promote", "it is better", "another process"), None)
         print("won", flush=True)
     except PromotionError:
         print("lost", flush=True)

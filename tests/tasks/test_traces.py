@@ -57,5 +57,5 @@ def test_traces_are_filtered_by_how_they_went() -> None:
         "kind": "one_hop",
         "stop_reason": "answered",
         "outcome": "wrong",
-        "breakage": "no_search",
+        "failure_mode": "no_search",
     }

@@ -17,7 +17,7 @@ SETTINGS = {
     "searcher.max_turns": "3",
     "reward.kind": "random",  # a random model is never right
     "train.preflight": "record",
-    "train.sentinel.held_out": "0",
+    "train.monitor.held_out": "0",
     "train.vllm.mode": "colocate",
     "train.steps": str(STEPS_TRAINED),
     "train.questions_per_step": "2",

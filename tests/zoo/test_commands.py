@@ -28,7 +28,7 @@ LEARN = {
     "train__group_size": 2,
     "train__checkpoint_steps": 1,
     "train__preflight": "record",
-    "train__sentinel__held_out": 0,
+    "train__monitor__held_out": 0,
     "train__cpu_threads": 1,
     "reward__kind": "random",
 }
@@ -134,7 +134,7 @@ def test_serve_and_infer(zoo: Zoo, slmsearch: Slmsearch) -> None:
         endpoint = json.loads(started.stdout)
         given = ("--base-url", endpoint["base_url"], "--model", endpoint["model"], "--max-tokens", "8")
         for environment in ("planner", "searcher"):
-            (found,) = answer(slmsearch, "infer", "2 + 2?", "--system", environment, *given, *zoo.flags(**PLAY))["answers"]
+            (found,) = answer(slmsearch, "infer", "2 + 2?", "--environment", environment, *given, *zoo.flags(**PLAY))["answers"]
             assert found["stop_reason"] != "failed"
         # Random weights may write special tokens alone, which a server shows as nothing, but counts.
         client = OpenAI(base_url=endpoint["base_url"], api_key="none")

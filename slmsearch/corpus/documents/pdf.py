@@ -1,6 +1,6 @@
 """The text of a PDF as Markdown: its outline gives the headings, where it has one, else each page is a section.
 
-Lines are joined to paragraphs, words divided at a line end are mended, and what repeats at the top or foot of most pages (running
+Lines are joined to paragraphs, words divided at a line end are fixed, and what repeats at the top or foot of most pages (running
 titles, page numbers) is left out. No OCR: a PDF of pictures has no text.
 """
 

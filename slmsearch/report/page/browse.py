@@ -37,7 +37,7 @@ class Chosen:
     episode: Episode
     groups: tuple[str, ...]
     rules: tuple[str, ...]
-    """Rules of `suspects.py` that it trips."""
+    """Rules of `suspects.py` that it matches."""
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Charts as inline SVG for pages: small, sharp at any width, in the colours of the page's own style sheet.
 
 Figures for papers and MLflow are matplotlib's (`figures.py`). A page wants what those cannot give: text that follows the page's
-size, and one drawing that is readable on a light and on a dark ground. What a colour says, a dash or a label says too.
+size, and one drawing that is readable on a light and on a dark background. What a colour says, a dash or a label says too.
 """
 
 from collections.abc import Sequence

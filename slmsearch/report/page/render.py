@@ -50,7 +50,7 @@ def render_page(runs: Sequence[RunResults], made: str, max_episodes: int = MAX_E
 
 
 def render(template: str, script: str = "", **values: object) -> str:
-    """Render a template of this room with its style and script inline, and a policy that lets the browser run nothing else.
+    """Render a template of this package with its style and script inline, and a policy that lets the browser run nothing else.
 
     Args:
         template: file.

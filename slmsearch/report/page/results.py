@@ -61,5 +61,5 @@ class RunResults:
 
     @functools.cached_property
     def suspects(self) -> dict[str, list[tuple[str, ...]]]:
-        """Name of a policy -> the rules that each of its episodes trips."""
+        """Name of a policy -> the rules that each of its episodes matches."""
         return {name: find_suspects(evaluation) for name, evaluation in self.evaluations.items()}

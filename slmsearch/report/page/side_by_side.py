@@ -43,7 +43,7 @@ def _warning(runs: Sequence[RunResults]) -> str:
 
 
 def _table(runs: Sequence[RunResults]) -> Table:
-    headers = ("run", "system", "n", "metric", "before", "after", "change", "interval", "p", "decision", "steps", "suspected, %")
+    headers = ("run", "environment", "n", "metric", "before", "after", "change", "interval", "p", "decision", "steps", "suspected, %")
     return Table(headers, tuple(_row(run) for run in runs))
 
 

@@ -105,7 +105,7 @@ RULES: dict[str, tuple[str, Callable[[Case], bool]]] = {
 
 
 def find_suspects(evaluation: Evaluation) -> list[tuple[str, ...]]:
-    """Name the rules that each episode of an evaluation trips, in the order of its rows; failed ones trip none."""
+    """Name the rules that each episode of an evaluation matches, in the order of its rows; failed ones match none."""
     rewards = [row.reward for row in evaluation.rows if not row.failed and row.correct > 0.5]
     paid = fmean(rewards) if rewards else float("inf")
     return [_matched(Case(row, episode, paid)) for row, episode in zip(evaluation.rows, evaluation.episodes, strict=True)]

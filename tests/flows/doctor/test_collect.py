@@ -1,4 +1,4 @@
-"""Looking at a real directory and a real server on a port, and mending what is safe."""
+"""Looking at a real directory and a real server on a port, and fixing what is safe."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Section ids and texts: the ancestor's scheme, and each of its traps mended."""
+"""Section ids and texts: the ancestor's scheme, and each of its traps fixed."""
 
 import pytest
 from hypothesis import example, given

@@ -77,7 +77,7 @@ ROW = EpisodeRow(
 def make(question_id: str, right: bool = True, **values: Any) -> EpisodeRow:
     """A row that is right or wrong; its cluster is its own unless given."""
     grade = 1.0 if right else 0.0
-    graded = {"exact_match": grade, "f1": grade, "correct": grade, "breakage": "" if right else "misread"}
+    graded = {"exact_match": grade, "f1": grade, "correct": grade, "failure_mode": "" if right else "misread"}
     return replace(ROW, **{"question_id": question_id, "cluster": question_id, **graded, **values})
 
 

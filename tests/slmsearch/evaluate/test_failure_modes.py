@@ -17,7 +17,7 @@ COLONS = Question("q6", "Who?", "Ada", page_ids=("a:b",), section_ids=("a:b:c:d"
 
 
 @pytest.mark.parametrize(
-    ("question", "episode", "breakage"),
+    ("question", "episode", "failure_mode"),
     [
         (ONE_HOP, play(search("ada"), stop_reason=StopReason.MALFORMED), FailureMode.MALFORMED),
         (ONE_HOP, play(search("ada"), stop_reason=StopReason.MAX_TURNS), FailureMode.CUT_OFF),

@@ -82,7 +82,7 @@ def test_a_colocated_engine_gets_each_adapter_anew_and_is_awake_only_while_it_is
     model = with_adapter(make_model(), 0.3)
     trainer = make_trainer(model, SimpleNamespace(mode="colocate", llm=llm))
     open_sampler, directories = open_vllm_sampler(tokenizer, "tool"), []
-    for strength in (0.3, 0.5):  # put back by the keeper within one step, the weights are others too
+    for strength in (0.3, 0.5):  # restored by the keeper within one step, the weights are others too
         with_adapter_weights = [weight for name, weight in model.named_parameters() if "lora_B" in name]
         for weight in with_adapter_weights:
             weight.data.mul_(strength)

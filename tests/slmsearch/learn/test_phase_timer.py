@@ -7,7 +7,7 @@ import pytest
 
 from slmsearch.learn import timer as module
 from slmsearch.learn.files import MANIFEST
-from slmsearch.learn.phase_timer import HELD_OUT, OTHER, PREFLIGHT_PHASE, SAMPLING, UPDATE, PhaseTimer
+from slmsearch.learn.phase_timer import BEFORE, HELD_OUT, OTHER, SAMPLING, UPDATE, PhaseTimer
 from slmsearch.learn.training import train_through
 
 
@@ -42,6 +42,6 @@ def test_a_run_says_where_its_time_went(make_job, toolbox, questions):
     train_through(toolbox, questions, job, held_out=questions[:4])
     seconds = time.perf_counter() - started
     timer = json.loads((job.directory / MANIFEST).read_text())["spent"]
-    assert set(timer) == {SAMPLING, UPDATE, HELD_OUT, PREFLIGHT_PHASE, OTHER}
+    assert set(timer) == {SAMPLING, UPDATE, HELD_OUT, BEFORE, OTHER}
     assert sum(timer.values()) == pytest.approx(seconds, abs=0.5)
     assert timer[SAMPLING] > 0 and timer[UPDATE] > 0

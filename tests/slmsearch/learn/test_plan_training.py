@@ -107,7 +107,7 @@ def make_plan_job(make_job, planner_dir, monkeypatch):
         reward = PlanRewardConfig(max_tokens=200)
         planner = planner.model_copy(update={"worker": settings, "max_plan_tokens": 60, "reward": reward})
         policy = job.config.policy.model_copy(update={"model": str(planner_dir)})
-        return replace(job, config=job.config.model_copy(update={"system": "planner", "planner": planner, "policy": policy}))
+        return replace(job, config=job.config.model_copy(update={"environment": "planner", "planner": planner, "policy": policy}))
 
     return make
 
@@ -146,7 +146,7 @@ def test_a_planner_learns_to_split_and_leaves_what_a_run_leaves(make_plan_job):
     names = {path.name for path in out.iterdir()}
     assert {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json", "tokenizer_config.json", "training_config.json"} <= names
     assert any(name.startswith("checkpoint-") for name in names)
-    assert json.loads((out / "training_config.json").read_text())["config"]["system"] == "planner"
+    assert json.loads((out / "training_config.json").read_text())["config"]["environment"] == "planner"
 
 
 def test_a_resumed_planner_ends_with_the_bytes_of_an_uninterrupted_one(make_plan_job):
@@ -238,13 +238,13 @@ def test_demonstrations_say_what_the_recipes_promise():
     from random import Random
 
     problems = list(generate_problems(4, 300))
-    for recipe in ("careful", "hasty"):
+    for recipe in ("expert", "noisy"):
         chance = Random(0)
         plans = [(problem, parse_plan(demonstrate_plan(problem, recipe, chance)).plan) for problem in problems]
         assert all(plan is not None for _, plan in plans)
         assert all(plan == DIRECT for problem, plan in plans if problem.operations <= 2)
         hard = [plan == gold_plan(problem) for problem, plan in plans if problem.operations > 3]
-        assert sum(hard) / len(hard) == 1.0 if recipe == "careful" else 0.1 < sum(hard) / len(hard) < 0.3
+        assert sum(hard) / len(hard) == 1.0 if recipe == "expert" else 0.1 < sum(hard) / len(hard) < 0.3
 
 
 def test_settings_of_the_start_are_its_own_unless_chosen(make_plan_job):

@@ -122,9 +122,9 @@ def test_require_stops_at_the_first_failure():
     def checks():
         for name, passed in (("a", True), ("b", False), ("c", True)):
             asked.append(name)
-            yield Check(name, passed, f"found {name}\nmore", "mend it")
+            yield Check(name, passed, f"found {name}\nmore", "fix it")
 
-    with pytest.raises(PreflightError, match=r"^pre-flight check 'b' failed: found b; mend it$"):
+    with pytest.raises(PreflightError, match=r"^pre-flight check 'b' failed: found b; fix it$"):
         require(checks())
     assert asked == ["a", "b"]
 

@@ -35,5 +35,5 @@ def test_recorded_keys_of_the_searcher(config):
 def test_a_planners_settings_are_not_in_the_searchers_keys(config):
     changed = config.model_copy(update={"planner": config.planner.model_copy(update={"seed": 5, "max_plan_tokens": 77})})
     assert job.train_key(changed, "digest", "index") == job.train_key(config, "digest", "index")
-    planner = config.model_copy(update={"system": "planner"})
+    planner = config.model_copy(update={"environment": "planner"})
     assert job.train_key(planner, "digest", "") != job.train_key(config, "digest", "")

@@ -44,7 +44,7 @@ class SmallWorlds(SftConfig):
 
 @pytest.fixture(scope="module")
 def demonstrations():
-    return list(islice(make_demonstrations(SmallWorlds(recipe="careful"), 3, seed=0), 400))
+    return list(islice(make_demonstrations(SmallWorlds(recipe="expert"), 3, seed=0), 400))
 
 
 @pytest.fixture(scope="module")
@@ -62,19 +62,19 @@ def answers(recipe, kind):
 
 @pytest.mark.parametrize("kind", ["one_hop", "two_hop", "count", "unanswerable"])
 def test_the_careful_reader_is_right(kind):
-    assert answers("careful", kind) == 1.0
+    assert answers("expert", kind) == 1.0
 
 
 def test_the_hasty_reader_has_its_two_habits():
-    assert answers("hasty", "one_hop") == 1.0
-    assert 0.05 < answers("hasty", "two_hop") < 0.4
-    assert 0.2 < answers("hasty", "unanswerable") < 0.65
+    assert answers("noisy", "one_hop") == 1.0
+    assert 0.05 < answers("noisy", "two_hop") < 0.4
+    assert 0.2 < answers("noisy", "unanswerable") < 0.65
 
 
 def test_a_demonstration_is_what_the_rollout_would_have_played(tokenizer):
     renderer = ChatRenderer(tokenizer)
     question = next(q for q in WORLD.questions if q.kind == "two_hop")
-    demonstration = demonstrate(question, TOOLBOX, "careful", random.Random(0))
+    demonstration = demonstrate(question, TOOLBOX, "expert", random.Random(0))
     sampler = ScriptedSampler(lambda _question, results: demonstration.turns[len(results)][0])
     limits = SearcherConfig(max_episode_tokens=5000, max_turn_tokens=5000)
     (episode,) = play_episodes([question], sampler, TOOLBOX, limits, Sampling())
@@ -127,7 +127,7 @@ def test_bootstrap_leaves_a_model_that_plays(tmp_path):
     assert facts["parameters"] < 3_000_000
     assert sum(path.stat().st_size for path in out.iterdir()) < 6_000_000
     assert (out / "model.safetensors").is_file()
-    assert "hasty" in (out / "README.md").read_text()
+    assert "noisy" in (out / "README.md").read_text()
     assert json.loads((out / "bootstrap.json").read_text())["config"]["steps"] == 3
     assert {path.name for path in out.parent.iterdir()} == {"tiny", ".tiny.lock"}, "the model, and what keeps a second writer away"
     episodes = play_episodes(WORLD.questions[:4], make_sampler(PolicyConfig(model=str(out))), TOOLBOX, SearcherConfig(), Sampling())

@@ -42,7 +42,7 @@ class SmallWorlds(SftConfig):
 def tokenizer():
     texts = (
         "\n".join([d.question, *(part for turn in d.turns for part in turn)])
-        for d in make_demonstrations(SmallWorlds(recipe="careful"), 3, 0)
+        for d in make_demonstrations(SmallWorlds(recipe="expert"), 3, 0)
     )
     return build_tokenizer(islice(texts, 200))
 
@@ -63,7 +63,7 @@ def make_llama(one_thread, tokenizer):
 
 @pytest.fixture
 def episodes(tokenizer):
-    return list(islice(demonstrated(ChatRenderer(tokenizer), SmallWorlds(recipe="careful"), 3, SearcherConfig()), 8))
+    return list(islice(demonstrated(ChatRenderer(tokenizer), SmallWorlds(recipe="expert"), 3, SearcherConfig()), 8))
 
 
 def train(model, tokenizer, episodes, tmp_path, monkeypatch, exact=True, **settings):
@@ -166,7 +166,7 @@ def test_a_demonstration_has_the_prompt_that_the_rollout_opens_with(make_llama, 
     (opened,) = TorchSampler(make_llama(), told).open([make_prompt(question, config)], Sampling())
     assert tuple(encoded.ids[: encoded.prompt_tokens]) == opened
     assert "search_pages" in told.decode(opened)
-    plan = next(planned(ChatRenderer(told), "careful", 0, PlannerConfig(sft={"max_tokens": 4000})))
+    plan = next(planned(ChatRenderer(told), "expert", 0, PlannerConfig(sft={"max_tokens": 4000})))
     assert "You plan how a worker" in told.decode(plan.ids[: plan.prompt_tokens])
     assert [label for label in plan.labels if label != IGNORED] == plan.ids[plan.prompt_tokens :]
 

@@ -71,7 +71,7 @@ Run = Callable[..., Execution]
 
 @pytest.fixture
 def run(engine: Bubblewrap) -> Run:
-    """Run one program in a cell of its own."""
+    """Run one program in an instance of its own."""
 
     def run_program(program: str, limits: ProgramLimits = LIMITS, serve: Callable[[ToolCall], ToolResult] | None = None) -> Execution:
         instance = engine.start()

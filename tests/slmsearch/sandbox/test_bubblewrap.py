@@ -187,9 +187,9 @@ from slmsearch.config import ProgramLimits, SandboxConfig
 from slmsearch.sandbox.bubblewrap import Bubblewrap
 from slmsearch.sandbox.pool import Pool
 pool = Pool(Bubblewrap(ProgramLimits(), Path(sys.argv[1])), 2)
-cells = [pool.take(60.0) for _ in range(2)]
-cells[0].channel.send({"program": "while True: pass", "tools": [], "limits": None, "output_chars": None}, None)
-print(*[cell._pid for cell in cells], flush=True)
+instances = [pool.take(60.0) for _ in range(2)]
+instances[0].channel.send({"program": "while True: pass", "tools": [], "limits": None, "output_chars": None}, None)
+print(*[instance._pid for instance in instances], flush=True)
 time.sleep(600)
 """
 
@@ -235,5 +235,5 @@ def test_what_a_killed_bubblewrap_leaves_is_found(engine: Bubblewrap) -> None:
     assert kill_orphans(str(engine.root)) == [stuck.pid]
     gone, _ = psutil.wait_procs([stuck], timeout=10.0)
     assert gone or stuck.status() == psutil.STATUS_ZOMBIE
-    assert bystander.is_alive(), "a cell with a living server is left alone"
+    assert bystander.is_alive(), "an instance with a living server is left alone"
     assert bystander.terminate()

@@ -1,4 +1,4 @@
-"""The escape suite, whole: nothing gets out, every control does, and every wall holds alone."""
+"""The escape suite, whole: nothing gets out, every control does, and every layer holds alone."""
 
 import re
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_an_escape_fails_and_succeeds_without_its_walls(name: str, trials: dict[
     assert [layer for layer, through in trial["layers"].items() if through] == [], trial
     if trial["control"] is None:
         pytest.skip(f"held; its control was not run: {trial['control_note']}")
-    assert trial["control"], f"without its walls it must succeed, or it proves nothing: {trial}"
+    assert trial["control"], f"without its layers it must succeed, or it proves nothing: {trial}"
 
 
 @pytest.mark.slow
@@ -74,7 +74,7 @@ def test_what_is_tried(subject: str) -> None:
 def test_escapes_are_well_formed() -> None:
     names = [escape.name for escape in ESCAPES]
     assert len(names) == len(set(names))
-    assert {layer for escape in ESCAPES for layer in escape.layers} == ALL_LAYERS, "a wall that stops nothing is not needed, or not tested"
+    assert {layer for escape in ESCAPES for layer in escape.layers} == ALL_LAYERS, "a layer that stops nothing is not needed, or not tested"
     assert {escape.evidence for escape in ESCAPES} == set(EVIDENCE)
     for escape in ESCAPES:
         compile(re.sub(r"\$\w+", "x", escape.program), escape.name, "exec")

@@ -1,4 +1,4 @@
-"""Programs in real cells: what they can do, and what ends them."""
+"""Programs in real instances: what they can do, and what ends them."""
 
 import os
 from pathlib import Path

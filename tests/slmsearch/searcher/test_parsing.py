@@ -187,7 +187,7 @@ def test_programs_come_back_as_written(program):
         return
     assert kept is not None
     assert kept.strip() == program.strip()
-    assert kept in program, "nothing is changed, only blank lines around it are taken away"
+    assert kept in program, "nothing is changed, only blank lines around it are deleted"
 
 
 _MORE = st.sampled_from(["<code>", "</code>", "<tool>", "</tool>", "<answer>", "</answer>", 'search_pages("', '")', "print(1)", "\n", " "])
