@@ -55,7 +55,7 @@ class Home:
         """Run a command to its end; return its result."""
         process = self.start(*arguments)
         output, said = process.communicate(timeout=LIMIT_S)
-        assert process.returncode == 0, said
+        assert process.returncode == 0, (output, said)
         result: dict[str, Any] = json.loads(output)
         return result
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -43,13 +44,19 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked.append((body["model"], self.headers.get("Authorization", "")))
+        if self.path.endswith("/embeddings"):
+            vectors = [list(sha256(text.encode()).digest()) for text in body["input"]]
+            self._send(200, {"data": [{"index": number, "embedding": vector} for number, vector in enumerate(vectors)]})
+            return
         text = '{"correct": "yes"}' if body["model"] == "judge" else "<answer>a mill</answer>"
         choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
         told = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
         status = 401 if self.server.broken and body["model"] == "judge" else 200
-        answer = json.dumps(
-            {"error": {"message": f"no such key: {self.headers['Authorization']} PLANTED-JUDGE-KEY"}} if status == 401 else told
-        )
+        refusal = {"error": {"message": f"no such key: {self.headers['Authorization']} PLANTED-JUDGE-KEY"}}
+        self._send(status, refusal if status == 401 else told)
+
+    def _send(self, status: int, content: object) -> None:
+        answer = json.dumps(content)
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(answer)))

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from slmsearch.learn import timer as module
+from slmsearch.learn import phase_timer as module
 from slmsearch.learn.files import MANIFEST
 from slmsearch.learn.phase_timer import BEFORE, HELD_OUT, OTHER, SAMPLING, UPDATE, PhaseTimer
 from slmsearch.learn.training import train_through
