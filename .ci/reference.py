@@ -11,7 +11,7 @@ from pydantic import BaseModel, SecretStr
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from flows.cli import cli  # noqa: E402
+from flows.cli.main import cli  # noqa: E402
 from slmsearch.config import RunConfig  # noqa: E402
 
 WRITTEN = "<!-- Written by `make docs`, never by hand. -->"

@@ -1,6 +1,6 @@
 """`python -m flows`: the console script, where it is not installed."""
 
-from flows.cli import main
+from flows.cli.main import main
 
 if __name__ == "__main__":
     main()

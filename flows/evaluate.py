@@ -4,11 +4,11 @@ from typing import Any
 
 from prefect import flow
 
-from flows.artifacts import show_evaluations
-from flows.fetching import require_model
-from flows.pipeline import DEFAULTS, open_pipeline
-from flows.problems import of_its_environment, playing_data
-from flows.stages import evaluated
+from flows.cli.fetching import require_model
+from flows.stages.artifacts import show_evaluations
+from flows.stages.pipeline import DEFAULTS, open_pipeline
+from flows.stages.problems import of_its_environment, playing_data
+from flows.stages.stages import evaluated
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
 from tasks.register import champion_policy, find_champion

@@ -1,13 +1,13 @@
-"""The flow `evaluate-shard`: play one shard of an evaluation and store its rows. `flows/sharding.py` starts it; people need not."""
+"""The flow `evaluate-shard`: play one shard of an evaluation and store its rows. `flows/stages/sharding.py` starts it; people need not."""
 
 from typing import Any
 
 from prefect import flow
 
-from flows.device import device
-from flows.process_environment import prepare_process_environment
-from flows.settings import find_project_root, load_config, read_environment, resolve_paths
-from flows.worker_secrets import with_own_secrets
+from flows.cli.settings import find_project_root, load_config, read_environment, resolve_paths
+from flows.ops.device import device
+from flows.ops.process_environment import prepare_process_environment
+from flows.ops.worker_secrets import with_own_secrets
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.config.sections import Section
 from slmsearch.evaluate.policies import PolicySpec

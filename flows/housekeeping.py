@@ -5,11 +5,11 @@ from typing import Any
 
 from prefect import flow, get_run_logger
 
-from flows.artifacts import show_housekeeping
-from flows.pipeline import DEFAULTS
-from flows.process_environment import prepare_process_environment
-from flows.settings import find_project_root, read_environment, resolve_paths
-from flows.worker_secrets import ALL_BUT_TRACKING, with_own_secrets
+from flows.cli.settings import find_project_root, read_environment, resolve_paths
+from flows.ops.process_environment import prepare_process_environment
+from flows.ops.worker_secrets import ALL_BUT_TRACKING, with_own_secrets
+from flows.stages.artifacts import show_housekeeping
+from flows.stages.pipeline import DEFAULTS
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
 from tasks.housekeeping import Item, Rules, carry_out, plan

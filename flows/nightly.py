@@ -8,15 +8,15 @@ from prefect import flow, get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Completed
 
-from flows.artifacts import show_night
+from flows.cli.fetching import require_model
+from flows.cli.night_text import describe_night, night_table
+from flows.cli.settings import loggable, read_environment
 from flows.evaluate import choose_policy
-from flows.fetching import require_model
-from flows.night_text import describe_night, night_table
-from flows.pipeline import DEFAULTS, Pipeline, open_pipeline
-from flows.problems import of_its_environment, playing_data
-from flows.settings import loggable, read_environment
-from flows.stages import Data, evaluated
-from flows.watchdog import REGRESSED_STATE
+from flows.ops.watchdog import REGRESSED_STATE
+from flows.stages.artifacts import show_night
+from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
+from flows.stages.problems import of_its_environment, playing_data
+from flows.stages.stages import Data, evaluated
 from slmsearch.config import RunConfig, WorldConfig
 from slmsearch.evaluate.nights import Night, night_from_dict, save_night
 from slmsearch.evaluate.policies import PolicySpec

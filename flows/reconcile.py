@@ -8,12 +8,12 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.logging import get_run_logger
 
-from flows.pipeline import DEFAULTS, own_flow_run
-from flows.pool import POOL
-from flows.process_environment import prepare_process_environment
-from flows.settings import find_project_root, read_environment, resolve_paths
-from flows.watchdog import watch_heartbeats
-from flows.worker_secrets import ALL_BUT_TRACKING, with_own_secrets
+from flows.cli.settings import find_project_root, read_environment, resolve_paths
+from flows.ops.pool import POOL
+from flows.ops.process_environment import prepare_process_environment
+from flows.ops.watchdog import watch_heartbeats
+from flows.ops.worker_secrets import ALL_BUT_TRACKING, with_own_secrets
+from flows.stages.pipeline import DEFAULTS, own_flow_run
 from slmsearch.config import RunConfig
 from tasks.reconcile import reconcile as end_what_is_over
 

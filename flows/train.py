@@ -4,10 +4,10 @@ from typing import Any
 
 from prefect import flow
 
-from flows.pipeline import DEFAULTS, open_pipeline
-from flows.preflight import check_models
-from flows.problems import of_its_environment, playing_data
-from flows.stages import trained_adapter
+from flows.stages.pipeline import DEFAULTS, open_pipeline
+from flows.stages.preflight import check_models
+from flows.stages.problems import of_its_environment, playing_data
+from flows.stages.stages import trained_adapter
 from slmsearch.config import RunConfig
 
 

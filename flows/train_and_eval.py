@@ -4,11 +4,11 @@ from typing import Any
 
 from prefect import flow
 
-from flows.pipeline import DEFAULTS, Pipeline, open_pipeline
-from flows.preflight import check_models
-from flows.promotion import promoted_or_held
-from flows.stages import Data, compared, current_index, evaluated, sft_control, trained_adapter, validated_corpus
-from flows.summary import Outcome, conclude
+from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
+from flows.stages.preflight import check_models
+from flows.stages.promotion import promoted_or_held
+from flows.stages.stages import Data, compared, current_index, evaluated, sft_control, trained_adapter, validated_corpus
+from flows.stages.summary import Outcome, conclude
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy

@@ -5,13 +5,13 @@ from typing import Any
 
 from prefect import flow
 
-from flows.device import device
-from flows.pipeline import DEFAULTS, Pipeline, open_pipeline
-from flows.preflight import check_models
-from flows.problems import as_planner, validated_problems
-from flows.promotion import promoted_or_held
-from flows.stages import Data, compared, evaluated, trained_adapter
-from flows.summary_planner import PlannerOutcome, conclude_planner
+from flows.ops.device import device
+from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
+from flows.stages.preflight import check_models
+from flows.stages.problems import as_planner, validated_problems
+from flows.stages.promotion import promoted_or_held
+from flows.stages.stages import Data, compared, evaluated, trained_adapter
+from flows.stages.summary_planner import PlannerOutcome, conclude_planner
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.policies import PLAN_IS_QUESTION, PLANS_SHUFFLED, TRAINED, UNTRAINED, WORKER_ALONE, PolicySpec
 from slmsearch.learn.job import plan_sft_key

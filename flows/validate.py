@@ -4,8 +4,8 @@ from typing import Any
 
 from prefect import flow
 
-from flows.pipeline import DEFAULTS, open_pipeline
-from flows.stages import validated_corpus
+from flows.stages.pipeline import DEFAULTS, open_pipeline
+from flows.stages.stages import validated_corpus
 from slmsearch.config import RunConfig
 
 

@@ -32,8 +32,8 @@ METHODS = {
     "yaml": {"load", "unsafe_load", "full_load"},
 }
 PROCESSES = {
-    "flows/sandbox.py": "the server, with its own module's name",
-    "flows/servers.py": "servers by name",
+    "flows/ops/sandbox.py": "the server, with its own module's name",
+    "flows/ops/servers.py": "servers by name",
     "slmsearch/bench/gpu.py": "commands of slmsearch on the shipped presets",
     "slmsearch/bench/sft.py": "the two sides, with its own module's name; what they compute goes in as JSON",
     "slmsearch/bench/up.py": "`slmsearch up`",

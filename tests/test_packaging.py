@@ -105,7 +105,7 @@ def test_uv_run_and_make_install_use_the_same_pins():
 
 def test_the_console_script_is_the_command_line():
     (script,) = entry_points(group="console_scripts", name="slmsearch")
-    from flows.cli import main
+    from flows.cli.main import main
 
     assert script.load() is main
 
@@ -113,7 +113,7 @@ def test_the_console_script_is_the_command_line():
 def test_help_of_every_command_loads_no_heavy_library():
     code = """
 from click.testing import CliRunner
-from flows.cli import cli
+from flows.cli.main import cli
 for arguments in [[], *([name] for name in cli.commands)]:
     result = CliRunner().invoke(cli, [*arguments, "--help"])
     assert result.exit_code == 0 and "Usage" in result.output, result.output
@@ -125,7 +125,7 @@ assert cli.commands
 @pytest.mark.parametrize(
     "modules",
     [
-        "slmsearch.config, slmsearch.keys, slmsearch.errors, flows.settings",
+        "slmsearch.config, slmsearch.keys, slmsearch.errors, flows.cli.settings",
         "slmsearch.corpus.sections, slmsearch.corpus.library, slmsearch.corpus.world",
         "slmsearch.searcher.rollout, slmsearch.searcher.reward, slmsearch.generate.scripted, slmsearch.judge",
     ],

@@ -8,8 +8,8 @@ import click
 import pytest
 import yaml
 
-from flows.cli import cli
-from flows.session import split_overrides
+from flows.cli.main import cli
+from flows.cli.session import split_overrides
 from slmsearch.config import RunConfig
 
 ROOT = Path(__file__).parent.parent

@@ -8,7 +8,7 @@ from slmsearch.config.sections import Address, Section
 
 
 class PathsConfig(Section):
-    """Where things lie; relative paths are resolved against the project root by `flows/settings.py`."""
+    """Where things lie; relative paths are resolved against the project root by `flows/cli/settings.py`."""
 
     data_dir: str = "data"
     """Corpora, models, index versions, evaluations and training directories."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flows.worker import DRAIN_SECONDS
+from flows.ops.worker import DRAIN_SECONDS
 from tests.deployments.reading import DEPLOYMENTS, compose
 
 SERVICES: dict[str, dict[str, Any]] = compose()["services"]

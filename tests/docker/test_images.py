@@ -25,7 +25,7 @@ def test_an_image_runs_as_a_user_without_rights(daemon: Daemon, stack: Stack, im
 
 
 @pytest.mark.parametrize(
-    ("name", "code"), [("services", "import prefect, mlflow, psycopg, boto3, flask_wtf"), ("worker", "import flows.worker")]
+    ("name", "code"), [("services", "import prefect, mlflow, psycopg, boto3, flask_wtf"), ("worker", "import flows.ops.worker")]
 )
 def test_what_an_image_is_for_is_there(daemon: Daemon, stack: Stack, name: str, code: str) -> None:
     tmp = ("--tmpfs=/tmp", "--env=PREFECT_HOME=/tmp/prefect")

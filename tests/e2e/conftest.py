@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from flows.settings import find_project_root
+from flows.cli.settings import find_project_root
 from slmsearch.serve.ports import free_port
 
 HERE = Path(__file__).parent

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.api import prefect_api
-from flows.process_environment import prepare_process_environment
-from flows.runner import run_flow
-from flows.settings import load_config, read_environment
+from flows.cli.settings import load_config, read_environment
+from flows.ops.api import prefect_api
+from flows.ops.process_environment import prepare_process_environment
+from flows.ops.runner import run_flow
 from slmsearch.config import RunConfig
 from slmsearch.judge.cache import FILE as VERDICTS
 from slmsearch.judge.cache import StoredVerdict, VerdictCache

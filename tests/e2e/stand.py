@@ -21,7 +21,7 @@ from uuid import uuid4
 import httpx
 import psutil
 
-from flows.settings import find_project_root
+from flows.cli.settings import find_project_root
 from slmsearch.serve.ports import free_port
 
 ROOT = find_project_root()

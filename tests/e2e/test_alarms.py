@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from flows.api import prefect_api
+from flows.ops.api import prefect_api
 from slmsearch.config import PathsConfig, RunConfig
 
 WITHIN = timedelta(seconds=10)
@@ -76,8 +76,8 @@ def test_a_lost_and_a_missing_night_reach_the_webhook(tmp_path: Path, hook: str,
         from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
         from prefect.states import Cancelled, Running
 
-        from flows.alarms import LOST, MISSING, NAMES, create_alarms, expect_nights
         from flows.nightly import nightly
+        from flows.ops.alarms import LOST, MISSING, NAMES, create_alarms, expect_nights
 
         with temporary_settings({PREFECT_API_URL: api.url, PREFECT_API_AUTH_STRING: api.password}), get_client(sync_client=True) as client:
             assert create_alarms(client, config, None, WITHIN) == list(NAMES)

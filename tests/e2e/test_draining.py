@@ -8,8 +8,8 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.settings import PREFECT_API_URL
 
-from flows.pool_worker import CLOSED
-from flows.servers import WORKER, Service, close_service, start_service, stop_service
+from flows.ops.pool_worker import CLOSED
+from flows.ops.servers import WORKER, Service, close_service, start_service, stop_service
 from tests.e2e.stand import wait_for
 
 pytestmark = pytest.mark.usefixtures("prefect_harness")

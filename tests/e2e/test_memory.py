@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.settings import find_project_root
+from flows.cli.settings import find_project_root
 from tests.e2e import weighed
 
 ROOT = find_project_root()

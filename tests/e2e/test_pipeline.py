@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.settings import find_project_root
+from flows.cli.settings import find_project_root
 
 ROOT = find_project_root()
 COMMAND = [sys.executable, "-m", "flows", "run", "train-and-eval", "--json", "--config", "deployments/configs/quick.yaml"]

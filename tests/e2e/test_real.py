@@ -36,7 +36,7 @@ def run(*arguments: str, home: Path) -> dict[str, Any]:
     paths = ["--paths.data_dir", str(home / "data"), "--paths.mlruns_dir", str(home / "mlruns")]
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     started = time.monotonic()
-    command = [sys.executable, "-c", "from flows.cli import main; main()", *arguments, *config, *paths, "--json"]
+    command = [sys.executable, "-c", "from flows.cli.main import main; main()", *arguments, *config, *paths, "--json"]
     ended = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
     assert ended.returncode == 0, f"{arguments[0]} ended with {ended.returncode}"
     result: dict[str, Any] = json.loads(ended.stdout)

@@ -13,7 +13,7 @@ import openai
 import psutil
 import pytest
 
-from flows.settings import find_project_root
+from flows.cli.settings import find_project_root
 from slmsearch.serve.ports import free_port
 
 MODEL = str(find_project_root() / "data" / "models" / "tiny-searcher")

@@ -14,10 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
-from flows.api import make_password, start_prefect_server
-from flows.servers import stop_service, wait_until_ready
-from flows.settings import find_project_root
-from flows.worker import flow_runs_below
+from flows.cli.settings import find_project_root
+from flows.ops.api import make_password, start_prefect_server
+from flows.ops.servers import stop_service, wait_until_ready
+from flows.ops.worker import flow_runs_below
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.serve.ports import free_port
 from tests.slmsearch.evaluate.test_shards import without_clocks

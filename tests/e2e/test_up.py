@@ -16,8 +16,8 @@ import httpx
 import psutil
 import pytest
 
-from flows.alarms import NAMES
-from flows.servers import answers
+from flows.ops.alarms import NAMES
+from flows.ops.servers import answers
 from tests.e2e.browser import CHROMIUM, EVIL, TRIES, Hostile, page_text
 from tests.e2e.stand import ROOT, Stand, still_alive, wait_for
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.settings import load_config, masked
+from flows.cli.settings import load_config, masked
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.indexed_corpus import build_indexed_corpus
 from slmsearch.evaluate.policies import parse_policy

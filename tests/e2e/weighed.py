@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import psutil
 
-from flows.cli import main
-from flows.pipeline import Pipeline
+from flows.cli.main import main
+from flows.stages.pipeline import Pipeline
 
 
 def resident_mb() -> float:

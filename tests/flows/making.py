@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.settings import recordable
+from flows.cli.settings import recordable
 from slmsearch.config import RunConfig
 from tasks.paths import training_dir
 from tasks.tracking import open_run_registry

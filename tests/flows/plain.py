@@ -16,8 +16,9 @@ from tests.flows.fakes import FakeTraining, WordEmbedder, make_config, replace_h
 
 STAGES = ("load_corpus_task", "validate_task", "build_index_task", "evaluate_task", "compare_task", "train_task", "train_control_task",
     "register_task", "record_evaluation_task")  # fmt: skip
-SHOWN = ("flows.pipeline.show_lineage", "flows.pipeline.show_mlflow_run", "flows.stages.show_findings", "flows.evaluate.show_evaluations",
-    "flows.summary.leave_reports", "flows.summary.show_comparison")  # fmt: skip
+SHOWN = ("flows.stages.pipeline.show_lineage", "flows.stages.pipeline.show_mlflow_run", "flows.stages.stages.show_findings",
+    "flows.evaluate.show_evaluations",
+    "flows.stages.summary.leave_reports", "flows.stages.summary.show_comparison")  # fmt: skip
 
 
 class Plain:
@@ -65,7 +66,7 @@ def small_run(home: Path, empty_store: Path, **sections: dict[str, Any]) -> RunC
 
 def without_prefect(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     """Replace tasks by their functions, everything shown by nothing, models by stand-ins; call `flow.fn(config)` then."""
-    from flows import promotion, stages
+    from flows.stages.stages import promotion, stages
 
     training = replace_heavy_parts(monkeypatch)
     monkeypatch.setattr("slmsearch.retrieval.embedders.load_embedder", lambda _: WordEmbedder())
@@ -77,7 +78,7 @@ def without_prefect(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     for place in SHOWN:
         monkeypatch.setattr(place, lambda *_, **__: None)
     monkeypatch.setattr(stages, "compare_task", Plain(compared))
-    monkeypatch.setattr("flows.summary.render_comparison", lambda *_: "")
+    monkeypatch.setattr("flows.stages.summary.render_comparison", lambda *_: "")
     monkeypatch.setattr(stages, "device", lambda _: nullcontext())
-    monkeypatch.setattr("flows.pipeline.flow_run", SimpleNamespace(id=None, name=None, ui_url=None))
+    monkeypatch.setattr("flows.stages.pipeline.flow_run", SimpleNamespace(id=None, name=None, ui_url=None))
     return training

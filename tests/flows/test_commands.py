@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flows.cli import cli
+from flows.cli.main import cli
 from tests.flows.fakes import WordEmbedder, write_corpus
 
 Invoke = Callable[..., tuple[int, str, str]]
@@ -190,7 +190,7 @@ def test_an_unforeseen_error_is_told_from_a_finding(invoke: Invoke, monkeypatch:
     def explode(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("nobody thought of this")
 
-    monkeypatch.setattr("flows.settings.masked", explode)
+    monkeypatch.setattr("flows.cli.settings.masked", explode)
     code, out, err = invoke("config", "--json")
     assert code == 70
     assert "Traceback" in err

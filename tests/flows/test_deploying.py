@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows.deploying import PREFECT_FILE, _as_deployment, read_prefect_file
-from flows.settings import find_project_root
+from flows.cli.settings import find_project_root
+from flows.ops.deploying import PREFECT_FILE, _as_deployment, read_prefect_file
 from slmsearch.errors import ConfigError
 
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from prefect import flow
 
-from flows import device
+from flows.ops import device
 from slmsearch.config import RunConfig
 
 pytestmark = [pytest.mark.usefixtures("prefect_harness"), pytest.mark.timeout(300)]

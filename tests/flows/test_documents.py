@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flows import asking
+from flows.cli import asking
 from flows.evaluate import choose_policy
 from slmsearch.config import PolicyConfig
 from slmsearch.errors import ModelError

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from flows.cli import cli
-from flows.lineage import trace
+from flows.cli.main import cli
+from flows.ops.lineage import trace
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.evaluate.shards import shards_dir

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from flows.cli import cli
+from flows.cli.main import cli
 from slmsearch.config import JudgeConfig
 from slmsearch.judge.calibration import load_cases
 from slmsearch.judge.prompt import render_prompt

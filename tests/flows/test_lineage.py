@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flows.cli import cli
-from flows.lineage import Lineage, resolve, trace
-from flows.lineage_text import render
-from flows.reproduce import render_comparison, reproduce_version
-from flows.runner import FLOWS
-from flows.settings import recordable
+from flows.cli.lineage_text import render
+from flows.cli.main import cli
+from flows.cli.settings import recordable
+from flows.ops.lineage import Lineage, resolve, trace
+from flows.ops.reproduce import render_comparison, reproduce_version
+from flows.ops.runner import FLOWS
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
 from slmsearch.lineage.stages import STAGES, following
@@ -358,7 +358,7 @@ def here(history: list[Made], monkeypatch: pytest.MonkeyPatch, empty_store: Path
             result: dict[str, Any] = getattr(importlib.import_module(module), function).fn(config)
             return result
 
-        monkeypatch.setattr("flows.reproduce.run_flow", run_flow)
+        monkeypatch.setattr("flows.ops.reproduce.run_flow", run_flow)
         yield training
 
 
@@ -394,5 +394,5 @@ def test_only_versions_are_reproduced(history: list[Made]) -> None:
 
 def test_reproducing_imports_no_prefect_before_its_server_is_there() -> None:
     """Prefect reads its address when it is imported, and would start a server of its own otherwise."""
-    program = "import sys, flows.reproduce, flows.lineage_text; sys.exit('prefect' in sys.modules)"
+    program = "import sys, flows.ops.reproduce, flows.cli.lineage_text; sys.exit('prefect' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2]).returncode == 0

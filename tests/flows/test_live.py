@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.live import PAGE, LivePlot
+from flows.cli.live import PAGE, LivePlot
 from slmsearch.config import RunConfig
 from slmsearch.learn.files import LOCK, STEPS
 from slmsearch.learn.reports import append_report, truncate_reports
@@ -88,7 +88,7 @@ def test_a_fault_of_the_plot_is_said_once_and_ends_only_the_plot(
         raise OSError("no space left")
 
     said: list[str] = []
-    monkeypatch.setattr("flows.live.replace_text", fail)
+    monkeypatch.setattr("flows.cli.live.replace_text", fail)
     with LivePlot(config, said.append):
         trained = "to the end"
     assert trained

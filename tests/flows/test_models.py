@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flows.cli import cli
+from flows.cli.main import cli
 from slmsearch.config import RunConfig
 from slmsearch.models.known import KNOWN
 from tests.slmsearch.models.wheels import NAME, pinned, write_gguf, write_wheel

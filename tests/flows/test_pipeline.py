@@ -12,11 +12,11 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 
-from flows.artifacts import read_lineage
-from flows.device import device, device_names
 from flows.evaluate import evaluate
 from flows.nightly import nightly
+from flows.ops.device import device, device_names
 from flows.reindex import reindex
+from flows.stages.artifacts import read_lineage
 from flows.train import train
 from flows.train_and_eval import train_and_eval
 from flows.validate import validate
@@ -52,7 +52,7 @@ def config(isolated_environment: Path, training: FakeTraining, empty_store: Path
 @pytest.fixture
 def small(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
     """The same without what takes time and only the first test looks at: the page, the control and what is traced."""
-    monkeypatch.setattr("flows.summary.leave_reports", lambda *_: None)
+    monkeypatch.setattr("flows.stages.summary.leave_reports", lambda *_: None)
     monkeypatch.setattr(record, "TRACED_EPISODES", 0)
     return config.model_copy(update={"control": config.control.model_copy(update={"enabled": False})})
 
@@ -225,7 +225,7 @@ def test_a_worse_adapter_does_not_replace_the_champion(small: RunConfig, trainin
     train_and_eval(small)
     training.content = b"another adapter"
     other = small.model_copy(update={"train": small.train.model_copy(update={"seed": 1})})
-    monkeypatch.setattr("flows.promotion.compared", lambda *_: {"decision": "reject", "reason": "It fell."})
+    monkeypatch.setattr("flows.stages.promotion.compared", lambda *_: {"decision": "reject", "reason": "It fell."})
     summary = train_and_eval(other)
     assert summary["decision"] == "hold"
     assert "champion" in summary["reason"]

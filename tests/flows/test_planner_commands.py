@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flows.cli import cli
+from flows.cli.main import cli
 from slmsearch.planner.plan import render_plan
 from slmsearch.planner.problems import generate_problems, gold_plan
 from tests.slmsearch.learn.hub import FakeHub, serving

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from flows.gpu_presets import OVERLAY, load_presets
-from flows.settings import find_project_root
+from flows.cli.settings import find_project_root
+from flows.ops.gpu_presets import OVERLAY, load_presets
 from slmsearch.bench.gpu import needed
 from slmsearch.bench.published import PUBLISHED, shape_of, write_model, write_shape
 from slmsearch.config import RunConfig

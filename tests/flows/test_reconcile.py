@@ -23,10 +23,10 @@ from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settin
 from prefect.states import Cancelling, Completed, Failed, Pending, Running
 from prefect.types._datetime import now
 
-from flows.doctor.collect import _watch
-from flows.doctor.services import check_automations
-from flows.pool import POOL
-from flows.watchdog import NAME, watch_heartbeats
+from flows.ops.doctor.collect import _watch
+from flows.ops.doctor.services import check_automations
+from flows.ops.pool import POOL
+from flows.ops.watchdog import NAME, watch_heartbeats
 from slmsearch.config import RunConfig
 from slmsearch.learn.checkpoints import seal_checkpoint
 from slmsearch.learn.files import CHECKPOINTS

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from flows.look import where_to_look
-from flows.runner import FLOWS, PARTS, as_error
-from flows.settings import find_project_root
-from flows.up import POINTER_MARK, _may_replace
-from flows.worker import SHARD_QUEUE
+from flows.cli.look import where_to_look
+from flows.cli.settings import find_project_root
+from flows.ops.runner import FLOWS, PARTS, as_error
+from flows.ops.up import POINTER_MARK, _may_replace
+from flows.ops.worker import SHARD_QUEUE
 from slmsearch import errors
 from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
 from slmsearch.report.tables import Table
@@ -83,7 +83,7 @@ def test_only_a_pointer_of_ours_to_nowhere_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_turned_table_has_policies_as_columns() -> None:
-    from flows.text import turned
+    from flows.cli.text import turned
 
     assert turned(Table(("policy", "n", "F1"), (("a", "1", "2"), ("b", "3", "4")))) == Table(
         ("policy", "a", "b"), (("n", "1", "3"), ("F1", "2", "4"))

@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.sandbox import find_sandbox, small_world, start_sandbox, state_dir, stop_sandbox
-from flows.servers import answers
-from flows.settings import load_config
+from flows.cli.settings import load_config
+from flows.ops.sandbox import find_sandbox, small_world, start_sandbox, state_dir, stop_sandbox
+from flows.ops.servers import answers
 from slmsearch.config import RunConfig, SandboxConfig
 from slmsearch.errors import SandboxError, ServiceError
 from slmsearch.evaluate.indexed_corpus import IndexedCorpus, build_indexed_corpus
@@ -153,9 +153,9 @@ def test_up_and_down_as_commands(isolated_environment: Path) -> None:
 
 BORROW = """
 import sys, time
-from flows.sandbox import some_sandbox
+from flows.ops.sandbox import some_sandbox
 from slmsearch.serve.ports import free_port
-from flows.settings import load_config
+from flows.cli.settings import load_config
 with some_sandbox(load_config((), [f"--sandbox.port={free_port()}"]), lambda text: None) as address:
     print(address, flush=True)
     time.sleep(600)
@@ -200,7 +200,7 @@ def test_a_small_world_stands_in_only_for_the_default() -> None:
 
 
 def test_the_record_of_another_process_is_not_believed(config: RunConfig, tmp_path: Path) -> None:
-    from flows.sandbox import SandboxRecord
+    from flows.ops.sandbox import SandboxRecord
 
     elsewhere = RunConfig.model_validate({"paths": {"data_dir": str(tmp_path)}})
     state_dir(elsewhere).mkdir(parents=True)

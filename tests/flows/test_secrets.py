@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli import cli
-from flows.settings import load_config, loggable, recordable, secret_settings
+from flows.cli.main import cli
+from flows.cli.settings import load_config, loggable, recordable, secret_settings
 
 MARKER = "PLANTEDSECRET"
 Invoke = Callable[..., tuple[int, str]]

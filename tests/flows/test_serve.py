@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from flows.cli import cli
-from flows.commands import serve as commands
-from flows.serving import Options, make_request
-from flows.settings import load_config
+from flows.cli.commands import serve as commands
+from flows.cli.main import cli
+from flows.cli.settings import load_config
+from flows.ops.serving import Options, make_request
 from slmsearch.errors import ConfigError
 from slmsearch.serve import engine
 from slmsearch.serve.health import list_models

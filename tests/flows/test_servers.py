@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows import servers
-from flows.api import UpRecord, find_up, page_path, password_for, password_path, record_path, write_record
-from flows.servers import Service, answers, start_service, stop_service, wait_until_ready
-from flows.supervise import Supervised
+from flows.ops import servers
+from flows.ops.api import UpRecord, find_up, page_path, password_for, password_path, record_path, write_record
+from flows.ops.servers import Service, answers, start_service, stop_service, wait_until_ready
+from flows.ops.supervise import Supervised
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.serve.ports import free_port, require_free_port
@@ -58,7 +58,7 @@ def test_a_service_that_does_not_listen_to_reason_is_killed(tmp_path: Path) -> N
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
 def test_a_service_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom flows.servers import start_service\n"
+        "import sys, time\nfrom pathlib import Path\nfrom flows.ops.servers import start_service\n"
         f"service = start_service('web', ['http.server', '{free_port()}'], Path({str(tmp_path / 'log')!r}))\n"
         "print(service.process.pid, flush=True)\ntime.sleep(600)"
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 import pytest
 
-from flows import exits
-from flows.session import split_overrides
+from flows.cli import exits
+from flows.cli.session import split_overrides
 from slmsearch import errors
 from tasks.corpus import ValidationFailed
 
@@ -62,8 +62,8 @@ def test_each_error_has_its_exit_code(error: errors.SlmSearchError | OSError, co
 
 def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
     code = (
-        "import sys, flows.cli\n"
-        "try: flows.cli.cli(['--help'])\n"
+        "import sys, flows.cli.main\n"
+        "try: flows.cli.main.cli(['--help'])\n"
         "except SystemExit: pass\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
     )

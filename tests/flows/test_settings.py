@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from flows.settings import GONE, find_project_root, known_settings, load_config, loggable, masked, read_environment, recordable
+from flows.cli.settings import GONE, find_project_root, known_settings, load_config, loggable, masked, read_environment, recordable
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
 

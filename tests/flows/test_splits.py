@@ -2,8 +2,8 @@
 
 import pytest
 
-from flows.preflight import check_splits
-from flows.runner import LEARNING, run_flow
+from flows.ops.runner import LEARNING, run_flow
+from flows.stages.preflight import check_splits
 from slmsearch.config import EvaluateConfig, RunConfig
 from slmsearch.errors import ConfigError
 

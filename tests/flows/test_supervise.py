@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.servers import Service, start_service
-from flows.supervise import MAX_ENDS, Supervised
+from flows.ops.servers import Service, start_service
+from flows.ops.supervise import MAX_ENDS, Supervised
 from slmsearch.errors import ServiceError
 
 

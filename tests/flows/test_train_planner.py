@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from flows.cli.text import render_result
 from flows.evaluate import evaluate
-from flows.text import render_result
 from flows.train_and_eval import train_and_eval
 from flows.train_planner import train_planner
 from slmsearch.config import RunConfig

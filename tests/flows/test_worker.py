@@ -15,8 +15,8 @@ import pytest
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Running
 
-from flows import pool_worker, worker
-from flows.worker import drain, flow_runs_below
+from flows.ops import pool_worker, worker
+from flows.ops.worker import drain, flow_runs_below
 from slmsearch.config import RunConfig, TrainConfig
 from slmsearch.errors import ServiceError
 from tasks.owners import RUN_VARIABLE

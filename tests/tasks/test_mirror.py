@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flows.settings import load_config
+from flows.cli.settings import load_config
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError, ServiceError
 from tasks.mirror import check_mirror, mirrored

@@ -10,7 +10,7 @@ import mlflow
 import pytest
 from mlflow import MlflowClient
 
-from flows.settings import find_project_root
+from flows.cli.settings import find_project_root
 from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
 from slmsearch.errors import ConfigError, ModelError, PromotionError
 from tasks.promotion import promote_by_hand, roll_back_by_hand

@@ -16,8 +16,8 @@ from typing import Any
 import mlflow
 import pytest
 
-from flows.look import mlflow_run_url
-from flows.settings import find_project_root
+from flows.cli.look import mlflow_run_url
+from flows.cli.settings import find_project_root
 from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
 from slmsearch.errors import ServiceError
 from tasks import owners, tracking

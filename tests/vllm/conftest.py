@@ -40,7 +40,7 @@ def gqa_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
     from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
-    from flows.settings import find_project_root
+    from flows.cli.settings import find_project_root
 
     tokenizer: Any = AutoTokenizer.from_pretrained(find_project_root() / "data" / "models" / "tiny-searcher")
     # Prints the system message, as templates of instruct models do and tiny-searcher's does not.

@@ -68,7 +68,7 @@ def slmsearch(capfd: pytest.CaptureFixture[str], prefect_harness: None, monkeypa
     """Run a command in this process; return exit code, stdout and stderr. Flows use one Prefect server, training its own processes."""
     from prefect.settings import get_current_settings
 
-    from flows.cli import cli
+    from flows.cli.main import cli
 
     monkeypatch.setenv("PREFECT_API_URL", str(get_current_settings().api.url))
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from flows.api import UpRecord, page_path, password_path, record_path, write_record
-from flows.doctor import look as looking
-from flows.doctor.collect import look
-from flows.doctor.examine import examine
-from flows.doctor.fix import FIXES, fix_findings
+from flows.ops.api import UpRecord, page_path, password_path, record_path, write_record
+from flows.ops.doctor import look as looking
+from flows.ops.doctor.collect import look
+from flows.ops.doctor.examine import examine
+from flows.ops.doctor.fix import FIXES, fix_findings
 from slmsearch.config import RunConfig
 from slmsearch.staging import STAGING_PREFIX
 from tasks.paths import index_dir, trainings_dir
@@ -85,7 +85,7 @@ def test_a_store_that_cannot_be_read_is_a_finding(config: RunConfig) -> None:
 def test_every_fix_that_a_finding_names_exists() -> None:
     import inspect
 
-    from flows.doctor import leftovers, packages, services
+    from flows.ops.doctor import leftovers, packages, services
 
     named = {part.split('"')[1] for module in (leftovers, packages, services) for part in inspect.getsource(module).split("fix=")[1:]}
     assert named == set(FIXES)

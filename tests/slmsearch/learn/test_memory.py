@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.settings import load_config
+from flows.cli.settings import load_config
 from slmsearch.config import EvaluateConfig, JudgeConfig, LoraSection, PolicyConfig, RunConfig, SearcherConfig, TrainConfig, VllmConfig
 from slmsearch.errors import ModelError
 from slmsearch.generate.sampler import Sampling

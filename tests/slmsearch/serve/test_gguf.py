@@ -9,7 +9,7 @@ from typing import Any
 import gguf
 import pytest
 
-from flows.settings import find_project_root
+from flows.cli.settings import find_project_root
 from slmsearch.config import WorldConfig
 from slmsearch.corpus.world import generate_world
 from slmsearch.errors import ConfigError

@@ -1,0 +1,165 @@
+"""One question of a user, played live: which policy, on what, and how turns and sources are shown.
+
+What pages and models wrote is untrusted: control characters are escaped before it reaches a terminal.
+"""
+
+import textwrap
+from dataclasses import asdict
+from typing import Any
+
+from flows.cli.fetching import require_model
+from flows.cli.session import Session
+from slmsearch.config import RunConfig
+from slmsearch.corpus.library import Library
+from slmsearch.corpus.questions import Question
+from slmsearch.corpus.store import build_corpus
+from slmsearch.errors import ConfigError, GenerationError
+from slmsearch.evaluate import indexed_corpus
+from slmsearch.evaluate.environments import NO_TOKEN_LIMIT
+from slmsearch.evaluate.indexed_corpus import IndexedCorpus
+from slmsearch.evaluate.policies import PLAN_CONTROLS, UNTRAINED, PolicySpec, make_policy_sampler, parse_policy
+from slmsearch.foreign import one_line
+from slmsearch.generate.sampler import Sampling
+from slmsearch.models.known import path_of
+from slmsearch.searcher.episode import CallMade, Episode, StopReason, Turn
+from slmsearch.searcher.evidence import read_sections
+from slmsearch.searcher.rollout import play_episodes
+from slmsearch.searcher.tools import READ, SEARCH, VIEW
+from tasks.paths import corpora_dir, has_index, index_dir, name_index
+
+SHOWN_CHARS = 300
+"""Of a section that was read."""
+SHOWN_SECTIONS = 8
+"""Headings of a page that was viewed."""
+WIDTH = 110
+ENDS = {
+    StopReason.MAX_TURNS: "no answer within searcher.max_turns",
+    StopReason.MAX_TOKENS: "no answer within the limits of searcher.max_turn_tokens and searcher.max_episode_tokens",
+    StopReason.MALFORMED: "no answer: the policy wrote neither a call nor an answer",
+}
+
+
+def open_indexed_corpus(config: RunConfig) -> IndexedCorpus:
+    """Open the configured corpus and its index version, building what is not there."""
+    from flows.cli.commands.corpus import built_index
+
+    digest = build_corpus(config.corpus, corpora_dir(config))
+    key = name_index(digest, config)
+    if not has_index(key, config):
+        built_index(digest, config)
+    return indexed_corpus.open_indexed_corpus(corpora_dir(config), digest, index_dir(config), key, config)
+
+
+def find_policy(session: Session, policy: str | None) -> PolicySpec:
+    """Find who is asked: the named policy, else the champion, else what is configured, which is said.
+
+    Raises:
+        ConfigError: the name means nothing, or a planner.
+        ModelError: the champion is asked for by name and there is none.
+    """
+    if policy is None or policy == "champion":
+        from flows.evaluate import choose_policy
+
+        spec = choose_policy(session.config, policy)
+        if spec.name == UNTRAINED:
+            model = session.config.policy.model
+            session.say(f"nothing was promoted yet, so the untrained {model} answers; `slmsearch run train-and-eval` trains a champion")
+        return spec
+    spec = parse_policy(path_of(policy, session.config.paths.data_dir), session.config.policy)
+    if spec.name in PLAN_CONTROLS and spec.policy is None:
+        raise ConfigError(f"policy {policy!r} plans and cannot search; give champion, untrained, a path, or openai:MODEL@URL")
+    return spec
+
+
+def ask(text: str, spec: PolicySpec, indexed: IndexedCorpus, session: Session) -> Episode:
+    """Play one question and show each turn as it ends.
+
+    Raises:
+        ModelError: the policy cannot be loaded.
+        GenerationError: a service broke while it was played.
+    """
+    config: RunConfig = session.config
+    searcher = config.searcher
+    if spec.policy is None:
+        searcher = searcher.model_copy(update={"max_episode_tokens": NO_TOKEN_LIMIT, "max_turn_tokens": NO_TOKEN_LIMIT})
+    sampling = Sampling(0.0, config.evaluate.seed, searcher.max_turn_tokens)
+    if spec.policy is not None and not spec.policy.base_url:
+        require_model(spec.policy.model, "policy.model", config)
+    sampler = make_policy_sampler(spec, indexed.toolbox, config)
+    question = Question("asked", text, "")
+
+    def show(_: Question, turn: Turn) -> None:
+        session.say(render_turn(turn, indexed.toolbox.library))
+
+    (episode,) = play_episodes([question], sampler, indexed.toolbox, searcher, sampling, on_turn=show)
+    if episode.stop_reason is StopReason.FAILED:
+        raise GenerationError(f"the question was not answered: {episode.failure}")
+    return episode
+
+
+def describe_episode(episode: Episode, library: Library) -> dict[str, Any]:
+    """Describe an episode for programs: turns without token ids, answer, sources, stop reason."""
+    turns = [
+        {
+            "text": turn.text,
+            "calls": [{**asdict(made.call), "served": made.result.served, "result": made.result.text} for made in turn.made],
+            **({"program": turn.program, "output": turn.result.text if turn.result else ""} if turn.program is not None else {}),
+        }
+        for turn in episode.turns
+    ]
+    return {
+        "answer": episode.answer,
+        "stop_reason": str(episode.stop_reason),
+        "sources": sources_of(episode, library),
+        "turns": turns,
+        "seconds": round(episode.seconds, 3),
+    }
+
+
+def sources_of(episode: Episode, library: Library) -> list[dict[str, str]]:
+    """List the sections that were read, in order, each once."""
+    sources = []
+    for section_id in dict.fromkeys(section_id for turn in episode.turns for section_id in read_sections(turn)):
+        section = library.section(section_id)
+        page = library.page(section.page_id) if section else None
+        if section and page:
+            found = {"page_id": page.id, "title": page.title, "section_id": section_id, "heading": section.heading}
+            sources.append(found)
+    return sources
+
+
+def render_turn(turn: Turn, library: Library) -> str:
+    """Render what was done in a turn, and in short what came back."""
+    if turn.program is not None:
+        head = f"> program of {len(turn.program.splitlines())} lines"
+    elif turn.call is not None:
+        head = f'> {turn.call.name}("{one_line(turn.call.argument)}")'
+    elif turn.answer is not None:
+        return f"> answer: {one_line(turn.answer)}"
+    else:
+        head = f"> {one_line(turn.text)[:SHOWN_CHARS]}"
+    made = turn.made[0] if turn.call is not None and turn.made else None
+    text = _render_result(made, library) if made else (turn.result.text if turn.result else "")
+    shown = [textwrap.shorten(one_line(line), SHOWN_CHARS, placeholder=" ...") for line in text.splitlines() if line.strip()]
+    wrapped = [textwrap.fill(line, WIDTH, initial_indent="  ", subsequent_indent="  ") for line in shown]
+    return "\n".join([head, *wrapped])
+
+
+def _render_result(made: CallMade, library: Library) -> str:
+    if not made.result.served or made.call.name == SEARCH:
+        return made.result.text
+    if made.call.name == VIEW:
+        headings = [section.heading for section in library.sections(made.result.page_ids[0])]
+        more = f", and {len(headings) - SHOWN_SECTIONS} more" if len(headings) > SHOWN_SECTIONS else ""
+        return f"{len(headings)} section{'s'[: len(headings) > 1]}: {', '.join(headings[:SHOWN_SECTIONS])}{more}"
+    return " ".join(made.result.text.split()) if made.call.name == READ else made.result.text
+
+
+def render_end(episode: Episode, library: Library) -> str:
+    """Render answer and sources."""
+    answer = one_line(episode.answer) if episode.answer is not None else ENDS.get(episode.stop_reason, str(episode.stop_reason))
+    lines = [f"answer   {answer}"]
+    for number, source in enumerate(sources_of(episode, library)):
+        place = source["title"] if source["heading"] == source["title"] else f"{source['title']}, {source['heading']}"
+        lines.append(f"{'' if number else 'sources':<8} {one_line(place)}  ({one_line(source['section_id'])})")
+    return "\n".join(lines if len(lines) > 1 else [*lines, "sources  none was read"])

@@ -1,0 +1,98 @@
+"""Commands for somebody's own documents: ask a question, write questions to train on."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flows.cli import exits
+from flows.cli.session import Session, command
+from slmsearch.foreign import one_line
+
+if TYPE_CHECKING:
+    pass
+
+
+def register(cli: click.Group) -> None:
+    """Add the commands of this module to the command line."""
+    for made in (ask, questions):
+        cli.add_command(made)
+
+
+_group = click.Group()
+
+
+@command(_group, "ask")
+@click.argument("question")
+@click.option("--policy", help="champion, untrained, retrieve-then-answer, a path, a Hub id, or openai:MODEL@URL.")
+def ask(session: Session, question: str, policy: str | None) -> None:
+    """Ask one question: show each turn as it is played, then the answer and the sections it was read in.
+
+    The champion answers; where nothing was promoted yet, the configured model. Exit code 1 if there is no answer.
+    """
+    from flows.cli import asking
+
+    text = one_line(question)
+    if not text:
+        raise click.UsageError("the question is empty")
+    spec = asking.find_policy(session, policy)
+    indexed = asking.open_indexed_corpus(session.config)
+    session.say(f"{text}\n")
+    episode = asking.ask(text, spec, indexed, session)
+    result = {"question": text, "policy": spec.name, **asking.describe_episode(episode, indexed.toolbox.library)}
+    result |= {"data_digest": indexed.corpus_digest, "index_key": indexed.index_key}
+    session.finish(result, "\n" + asking.render_end(episode, indexed.toolbox.library))
+    if episode.answer is None:
+        raise SystemExit(exits.NEGATIVE)
+
+
+@command(_group, "questions")
+@click.option("--from-corpus", is_flag=True, required=True, help="Make them from the configured pages; there is no other source yet.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="JSON lines file to write.")
+@click.option("--limit", type=click.IntRange(min=0), default=0, help="Questions at most; 0 makes all.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Another one takes other sentences and gaps.")
+def questions(session: Session, from_corpus: bool, out: Path, limit: int, seed: int) -> None:
+    """Write questions about your own pages, to train and to measure on.
+
+    Templates and gaps need no model. Where judge.kind is ollama or openai, that model writes some as well. Kept is what finds its own
+    section through the index and is answered there. Exit code 1 if the result is not valid.
+    """
+    from flows.cli.writing import made_questions, render_made, write_rows
+    from slmsearch.errors import CorpusError
+
+    pages_only = session.config.corpus.model_copy(update={"questions": None})
+    made = made_questions(session.config.model_copy(update={"corpus": pages_only}), limit, seed)
+    if not made.rows:
+        raise CorpusError(f"no question could be made of these pages ({render_made(made)}); they need sentences that state facts")
+    write_rows(out, made.rows)
+    report = _checked(session, out)
+    result = {
+        "out": str(out),
+        "count": len(made.rows),
+        "made": made.made,
+        "kept": made.kept,
+        "dropped": made.dropped,
+        "faults": made.faults,
+    }
+    text = [render_made(made), f"{len(made.rows)} questions in {out}: {'valid' if report['ok'] else 'not valid'}"]
+    text += [f"next    slmsearch evaluate --policy retrieve-then-answer {_flags(session, out)}"]
+    session.finish({**result, "valid": report["ok"], "findings": report["findings"]}, "\n".join(text))
+    if not report["ok"]:
+        raise SystemExit(exits.NEGATIVE)
+
+
+def _checked(session: Session, out: Path) -> dict[str, Any]:
+    """Check the pages together with the questions that were written, and say what was found."""
+    from flows.cli.commands.corpus import checked_corpus, render_findings
+
+    corpus = session.config.corpus.model_copy(update={"questions": str(out.absolute())})
+    _, report = checked_corpus(session.config.model_copy(update={"corpus": corpus}))
+    session.say(render_findings(report))
+    return report
+
+
+def _flags(session: Session, out: Path) -> str:
+    import shlex
+
+    pages = session.config.corpus.pages
+    return f"{f'--corpus.pages {shlex.quote(pages)} ' if pages else ''}--corpus.questions {shlex.quote(str(out))}"

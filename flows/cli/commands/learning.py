@@ -1,0 +1,176 @@
+"""Commands about policies: evaluate, train, bootstrap, compare."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from flows.cli import exits
+from flows.cli.session import Session, command
+from slmsearch.foreign import visible
+
+if TYPE_CHECKING:
+    from slmsearch.config import RunConfig
+    from slmsearch.learn.preflight_checks import Check
+
+RUN_ID_LENGTH = 32
+"""Hexadecimal digits of an MLflow run id."""
+SPLITS = ("train", "validation", "test", "all")
+
+
+def register(cli: click.Group) -> None:
+    """Add the commands of this module to the command line."""
+    for made in (evaluate, train, preflight, sft, bootstrap, compare):
+        cli.add_command(made)
+
+
+_group = click.Group()
+
+
+@command(_group, "evaluate")
+@click.option("--policy", help="champion, untrained, random, retrieve-then-answer, a path, a Hub id, or openai:MODEL@URL.")
+@click.option("--split", type=click.Choice(SPLITS), help="Questions to take.")
+@click.option("--limit", type=click.IntRange(min=0), help="Take a seeded sample of this many questions; 0 takes all.")
+def evaluate(session: Session, policy: str | None, split: str | None, limit: int | None) -> None:
+    """Evaluate one policy: the champion, unless told otherwise."""
+    from flows.cli.look import where_to_look
+    from flows.cli.text import render_evaluation
+    from flows.ops.runner import run_flow
+
+    session.override(evaluate__policy=policy, evaluate__split=split, evaluate__limit=limit)
+    result = run_flow("evaluate", session.config, session.say, here=True)
+    session.say(where_to_look(session.config, result))
+    session.finish(result, render_evaluation(result["policy"], result["key"], session.config))
+
+
+@command(_group, "train")
+@click.option("--live-plot", is_flag=True, help="Draw reward, accuracy and loss as it goes: here, and as live.html beside the checkpoints.")
+def train(session: Session, live_plot: bool) -> None:
+    """Train an adapter with GRPO, or go on where a killed run stopped; nothing is compared or promoted."""
+    from contextlib import nullcontext
+
+    from flows.cli.live import LivePlot
+    from flows.cli.look import where_to_look
+    from flows.ops.runner import run_flow
+
+    with LivePlot(session.config, session.say) if live_plot else nullcontext():
+        result = run_flow("train", session.config, session.say, here=True)
+    session.say(where_to_look(session.config, result))
+    text = f"adapter {result['adapter']}\nversion {result['version']}, {result['steps']} steps in {result['seconds']:.0f} s"
+    session.finish(result, f"{text}\nnext    slmsearch evaluate --policy {result['adapter']}")
+
+
+@command(_group, "bootstrap")
+@click.argument("environment", type=click.Choice(["searcher", "planner"]), default="searcher")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Default: models/tiny-<ENVIRONMENT> in the data directory.")
+def bootstrap(session: Session, environment: str, out: Path | None) -> None:
+    """Train tokenizer and tiny-searcher, or tiny-planner, from scratch on generated data, in minutes on two cores."""
+    from slmsearch.learn.bootstrap import bootstrap as make
+    from slmsearch.learn.planner_start import bootstrap_planner, planner_settings
+    from tasks.progress import Progress
+
+    config = session.config
+    settings = planner_settings(config.sft) if environment == "planner" else config.sft
+    name = f"tiny-{environment}-clean" if config.sft.recipe == "expert" else f"tiny-{environment}"
+    target = out or Path(config.paths.data_dir) / "models" / name
+    with Progress("bootstrap", "steps") as progress:
+
+        def on_log(step: int, _: dict[str, float]) -> None:
+            progress(step, settings.steps)
+
+        if environment == "planner":
+            facts = bootstrap_planner(settings, target, config.planner, on_log)
+        else:
+            facts = make(settings, target, config.retrieval.top_k, config.searcher, on_log)
+    text = f"{target}: {facts['parameters']:,} parameters, {facts['seconds'] / 60:.1f} minutes"
+    session.finish({"model": str(target), **facts}, text)
+
+
+@command(_group, "compare")
+@click.argument("before")
+@click.argument("after")
+def compare(session: Session, before: str, after: str) -> None:
+    """Compare two evaluations question by question and decide; exit code 1 for `reject`.
+
+    BEFORE and AFTER are evaluation keys, MLflow run ids, directories or rows.jsonl files. The decision is taken anew from the stored rows.
+    """
+    from flows.cli.text import render_comparison
+    from slmsearch.evaluate.compare import replay
+
+    paths = [find_rows(name, session.config) for name in (before, after)]
+    comparison = replay(paths[0], paths[1], session.config.decision)
+    found = {**comparison.to_dict(), "before_rows": str(paths[0]), "after_rows": str(paths[1])}
+    session.finish(found, render_comparison(comparison))
+    if comparison.decision == "reject":
+        raise SystemExit(exits.NEGATIVE)
+
+
+def find_rows(name: str, config: "RunConfig") -> Path:
+    """Find the stored rows of an evaluation by key, path, or MLflow run.
+
+    Raises:
+        EvaluationError: there are none.
+    """
+    from slmsearch.errors import EvaluationError
+    from tasks.paths import evals_dir
+
+    for path in (Path(name), evals_dir(config) / name):
+        if path.exists():
+            return path
+    key = None
+    if len(name) == RUN_ID_LENGTH:
+        from tasks.tracking import open_tracker
+
+        key = open_tracker(config).find_tag(name, "slmsearch.eval_key")
+    if key is None or not (evals_dir(config) / key).exists():
+        places = f"a key under {evals_dir(config)}, the MLflow run of an evaluation, or a rows.jsonl"
+        raise EvaluationError(f"no evaluation {name!r}; give {places}")
+    return evals_dir(config) / key
+
+
+@command(_group, "sft")
+@click.option(
+    "--from",
+    "source",
+    type=click.Choice(["demonstrations", "gold", "own"]),
+    default="demonstrations",
+    show_default=True,
+    help="Episodes: of generated worlds, by the gold sections of the corpus' questions, or right ones of the model's own.",
+)
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Model directory to write.")
+def sft(session: Session, source: Literal["demonstrations", "gold", "own"], out: Path) -> None:
+    """Teach the policy's model to play: from scripted episodes, or from those of its own that were right."""
+    from flows.cli.fetching import require_policy
+    from slmsearch.learn.cold_start import start_cold
+    from tasks.progress import Progress
+
+    config = require_policy(session.config)
+    with Progress("SFT", "steps") as progress:
+        facts = start_cold(config, source, out, session.say, lambda step, _: progress(step, config.sft.steps))
+    session.finish({"model": str(out), **facts}, f"{out}: {facts['steps']} steps in {facts['seconds'] / 60:.1f} min")
+
+
+@command(_group, "preflight")
+def preflight(session: Session) -> None:
+    """Check whether training could succeed: memory, disk, tools, template, mask, judge, index, a few episodes."""
+    from flows.cli.fetching import require_policy
+    from slmsearch.learn.preflight import preflight_here
+
+    def tell(check: "Check") -> None:
+        mark = click.style("ok  ", fg="green") if check.passed else click.style("FAIL", fg="red")
+        remedy = "" if check.passed else f"\n     {check.remedy}"
+        click.echo(f"{mark} {visible(f'{check.name:<14} {check.found}{remedy}')}", err=True)
+
+    def paint(text: str, trained: bool) -> str:
+        return click.style(visible(text), fg="green") if trained else click.style(visible(text), dim=True)
+
+    def show(text: str) -> None:
+        click.echo(f"one episode, what is trained on in green:\n{text}", err=True)
+
+    checks = preflight_here(require_policy(session.config), tell, show, paint)
+    failed = [check for check in checks if not check.passed]
+    result = {"passed": not failed, "checks": [asdict(check) for check in checks]}
+    session.finish(result, f"pre-flight failed: {failed[0].name}; {failed[0].remedy}" if failed else "ready to train")
+    if failed:
+        raise SystemExit(exits.NEGATIVE)

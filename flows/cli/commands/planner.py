@@ -1,0 +1,172 @@
+"""Commands of the planner and of what comes after training: planner, export, infer."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flows.cli.session import Session, command
+
+if TYPE_CHECKING:
+    from slmsearch.config import RunConfig
+
+SUMMARIES = ("latest.json", "latest-planner.json")
+
+
+def register(cli: click.Group) -> None:
+    """Add the commands of this module to the command line."""
+    for made in (planner, export, infer):
+        cli.add_command(made)
+
+
+_group = click.Group()
+
+
+@click.group()
+def planner() -> None:
+    """Train a planner that splits problems for a frozen worker."""
+
+
+@command(planner, "sft")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Model directory to write.")
+def sft(session: Session, out: Path) -> None:
+    """Teach the policy's model to plan: from gold plans, its own right ones, or a set of plans (planner.sft.source)."""
+    from flows.cli.fetching import require_policy
+    from slmsearch.corpus.store import load_corpus
+    from slmsearch.learn.plan_sft import train_plan_sft
+    from slmsearch.planner.sources import build_problems
+    from tasks.paths import corpora_dir
+    from tasks.progress import Progress
+
+    session.override(environment="planner")
+    config, questions = require_policy(session.config), []
+    if config.planner.sft.source == "own":
+        digest = build_problems(config.planner, corpora_dir(config))
+        questions = load_corpus(corpora_dir(config), digest).questions.get(config.train.split, [])
+    with Progress("planner SFT", "steps") as progress:
+        facts = train_plan_sft(config, questions, out, session.say, lambda step, _: progress(step, max(step, config.sft.steps)))
+    session.finish({"model": str(out), **facts}, f"{out}: {facts['steps']} steps in {facts['seconds']:.0f} s")
+
+
+@click.group()
+def export() -> None:
+    """Merge a trained adapter into its base, save it, send it to the Hub."""
+
+
+_adapter = click.option(
+    "--adapter-path",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    required=True,
+    help="Directory of the trained adapter.",
+)
+_card = click.option(
+    "--model-card", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Your own card; default: made here."
+)
+
+
+@command(export, "merge")
+@_adapter
+@click.option("--local-save-path", "out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Directory to write.")
+@click.option(
+    "--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), default="float32", show_default=True, help="Of the weights."
+)
+@_card
+def export_merge(session: Session, adapter_path: Path, out: Path, dtype: str, model_card: Path | None) -> None:
+    """Merge an adapter into its base; says how far the merged log-probabilities are from those of base and adapter."""
+    from slmsearch.learn.export import MAX_DIFFERENCE, merge
+
+    card = make_card(adapter_path, out.name, session.config, model_card, merged=True)
+    merged = merge(adapter_path, out, dtype=dtype, card=card)
+    text = f"{merged.directory}: max |difference of log-probabilities| {merged.difference:.2g} (limit {MAX_DIFFERENCE:g}, float32)"
+    session.finish({"model": str(merged.directory), "base_model": merged.base_model, "max_difference": merged.difference}, text)
+
+
+@command(export, "push")
+@_adapter
+@click.option("--repo-name", required=True, help="owner/name on the Hub.")
+@click.option("--private", is_flag=True, help="Make the repository private.")
+@click.option("--merged", is_flag=True, help="Send whole weights instead of the adapter.")
+@click.option("--local-save-path", type=click.Path(file_okay=False, path_type=Path), help="Keep here what is sent.")
+@click.option("--dry-run", is_flag=True, help="Show what would be sent; nothing leaves this machine.")
+@_card
+def export_push(
+    session: Session,
+    adapter_path: Path,
+    repo_name: str,
+    private: bool,
+    merged: bool,
+    local_save_path: Path | None,
+    dry_run: bool,
+    model_card: Path | None,
+) -> None:
+    """Send an adapter, or the merged model, to the Hub. The token comes from HF_TOKEN and from nowhere else."""
+    import tempfile
+
+    from slmsearch.learn.export import collect_adapter, list_files, merge, push
+
+    environment = _environment()
+    card = make_card(adapter_path, repo_name.rpartition("/")[2], session.config, model_card, merged)
+    with tempfile.TemporaryDirectory() as folder:
+        directory = local_save_path or Path(folder) / "model"
+        if merged:
+            session.say(f"max |difference of log-probabilities| {merge(adapter_path, directory, card=card).difference:.2g}")
+        else:
+            collect_adapter(adapter_path, directory, card)
+        files = list_files(directory)
+        listed = "\n".join(f"{size:>12}  {name}" for name, size in files)
+        result: dict[str, Any] = {"repo": repo_name, "private": private, "files": dict(files), "sent": not dry_run}
+        if dry_run:
+            session.finish(result, f"{listed}\nwould be sent to {repo_name} ({'private' if private else 'public'}); nothing was")
+            return
+        if not environment.get("HF_TOKEN"):
+            raise click.UsageError("HF_TOKEN is not set: put a token with write permission into the environment, or try --dry-run")
+        address = push(directory, repo_name, private, environment["HF_TOKEN"], environment.get("HF_ENDPOINT"))
+    session.finish({**result, "commit": address}, f"{listed}\n{address}")
+
+
+@command(_group, "infer")
+@click.argument("questions", nargs=-1, required=True)
+@click.option(
+    "--environment", type=click.Choice(["planner", "searcher"]), help="Which prompt and format; default: the configured environment."
+)
+@click.option("--base-url", default="http://localhost:8000/v1", show_default=True, help="OpenAI-compatible server.")
+@click.option("--lora-adapter", help="Name under which the server has the adapter.")
+@click.option("--model", help="Name of the model; default: the first that the server lists.")
+@click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens of a message; default: the configured limit.")
+@click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True)
+def infer(
+    session: Session,
+    questions: tuple[str, ...],
+    environment: str | None,
+    base_url: str,
+    lora_adapter: str | None,
+    model: str | None,
+    max_tokens: int | None,
+    temperature: float,
+) -> None:
+    """Ask a served model: it plans and the configured worker solves, or it searches the configured corpus."""
+    from slmsearch.evaluate.infer import ask, find_model
+
+    session.override(environment=environment)
+    key = _environment().get("OPENAI_API_KEY", "none")
+    name = lora_adapter or model or find_model(base_url, key)
+    answers = ask(questions, session.config, name, base_url, key, max_tokens, temperature)
+    shown = [f"{answer['question']}\n{answer['transcript']}\n= {answer['answer'] or answer['stop_reason']}" for answer in answers]
+    session.finish({"model": name, "answers": answers}, "\n\n".join(shown))
+
+
+def make_card(adapter: Path, name: str, config: "RunConfig", own: Path | None, merged: bool) -> str:
+    """Return the user's model card, or one made from the run that left this adapter."""
+    from slmsearch.learn.export import find_base, find_run, write_card
+
+    base = find_base(adapter)
+    if own is not None:
+        return own.read_text(encoding="utf-8")
+    run = find_run(adapter, [Path(config.paths.mlruns_dir) / name for name in SUMMARIES])
+    return write_card(name, base, run, merged)
+
+
+def _environment() -> dict[str, str]:
+    from flows.cli.settings import read_environment
+
+    return read_environment()

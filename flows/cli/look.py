@@ -1,0 +1,55 @@
+"""Where to look at a run: the exact commands and addresses."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flows.cli.settings import find_project_root
+from flows.ops.api import UpRecord, find_up
+from slmsearch.config import RunConfig
+from slmsearch.foreign import without_credentials
+
+DEFAULT_UI = "http://127.0.0.1:4200"
+DEFAULT_MLFLOW = "http://127.0.0.1:5000"
+
+
+def where_to_look(config: RunConfig, result: Mapping[str, Any]) -> str:
+    """Return how to see a run's results in MLflow and Prefect."""
+    up = find_up(config)
+    lines = [f"MLflow   {mlflow_run_url(config, result['mlflow_experiment_id'], result['mlflow_run_id'], up)}"]
+    if up is None and not _served_store(config):
+        store = without_credentials(config.tracking.uri or "") or f"sqlite:///{config.paths.mlruns_dir}/mlflow.db"
+        lines.append(f"         served by `slmsearch up`, or: mlflow server --backend-store-uri {store} --port 5000")
+    lines.append(f"Prefect  {up.ui if up else DEFAULT_UI}/runs/flow-run/{result['flow_run_id']}")
+    if up is None:
+        lines.append("         served by `slmsearch up`")
+    if page := result.get("report", {}).get("page"):
+        lines.append(f"Report   {short_path(Path(page))}")
+    for warning in result.get("warnings", ()):
+        lines.append(f"warning  {warning}")
+    if "before" in result:
+        latest = "latest-planner.json" if "worker_alone" in result else "latest.json"
+        lines.append(f"Summary  {short_path(Path(config.paths.mlruns_dir) / latest)}")
+    return "\n".join(lines)
+
+
+def mlflow_artifact_url(config: RunConfig, experiment_id: str, run_id: str, artifact: str, up: UpRecord | None) -> str:
+    """Return the page that shows an artifact of a run."""
+    return f"{mlflow_run_url(config, experiment_id, run_id, up)}/artifacts/{artifact}"
+
+
+def mlflow_run_url(config: RunConfig, experiment_id: str, run_id: str, up: UpRecord | None) -> str:
+    """Return the page of a run: on the configured server, or on the one that `slmsearch up` starts or would start."""
+    base = _served_store(config) or (up.mlflow if up else DEFAULT_MLFLOW)
+    return f"{base.rstrip('/')}/#/experiments/{experiment_id}/runs/{run_id}"
+
+
+def _served_store(config: RunConfig) -> str | None:
+    uri = config.tracking.uri
+    return without_credentials(uri) if uri and uri.startswith(("http://", "https://")) else None
+
+
+def short_path(path: Path) -> str:
+    """Return a path relative to the project where it lies in it."""
+    root = find_project_root()
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)

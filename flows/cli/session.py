@@ -1,0 +1,190 @@
+"""What all commands share: `--config`, `--json`, dotted flags, one place for output and one for errors.
+
+With `--json` exactly one JSON object goes to stdout, also when a command fails; whatever else this process or its children print
+goes to stderr. Nothing heavy is imported here: `slmsearch --help` must answer at once.
+"""
+
+import functools
+import json
+import os
+import re
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from flows.cli import exits
+from slmsearch.errors import SlmSearchError
+from slmsearch.foreign import visible, without_credentials
+
+if TYPE_CHECKING:
+    from slmsearch.config import RunConfig
+
+DOTTED = re.compile(r"--[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)+(=.*)?", re.DOTALL)
+"""A flag that overrides a setting: `--train.steps`."""
+EPILOG = "Every setting can be overridden: --train.steps 50, --corpus.pages FILE; `slmsearch config` prints them all."
+
+
+def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Separate dotted flags and their values from the arguments of the command itself.
+
+    Raises:
+        click.UsageError: a dotted flag has no value.
+    """
+    own: list[str] = []
+    overrides: list[str] = []
+    waiting = list(arguments)
+    while waiting:
+        argument = waiting.pop(0)
+        if argument == "--":
+            return [*own, argument, *waiting], overrides
+        if not DOTTED.fullmatch(argument):
+            own.append(argument)
+            continue
+        name, equals, value = argument.partition("=")
+        if not equals:
+            if not waiting or waiting[0].startswith("--"):
+                raise click.UsageError(f"{name} needs a value")
+            value = waiting.pop(0)
+        overrides.append(f"{name.replace('-', '_').replace('__', '--', 1)}={value}")
+    return own, overrides
+
+
+class Session:
+    """The settings of one command and its way to say things."""
+
+    def __init__(self, files: Sequence[Path], overrides: Sequence[str], as_json: bool) -> None:
+        """Take over stdout where one JSON object is wanted."""
+        self._files, self._overrides = files, list(overrides)
+        self.as_json = as_json
+        self._stdout = _take_stdout() if as_json else None
+
+    @functools.cached_property
+    def config(self) -> "RunConfig":
+        """The resolved configuration; the process environment is prepared for it."""
+        from flows.cli.settings import load_config, read_environment
+        from flows.ops.process_environment import prepare_process_environment
+
+        environment = read_environment()
+        config = load_config(self._files, self._overrides, environment)
+        prepare_process_environment(config, environment)
+        return config
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether settings of the run were given here, by file or flag; where things lie does not count."""
+        return bool(self._files) or any(not flag.startswith(("--paths.", "--tracking.")) for flag in self._overrides)
+
+    def config_beside(self, recorded: "RunConfig") -> "RunConfig":
+        """Return the configuration that is meant beside a recorded one: that of the files given, or the recorded one with the flags set."""
+        from flows.cli.settings import load_config, read_environment, recordable
+
+        if self._files:
+            return self.config
+        with NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
+            json.dump(recordable(recorded), file)  # JSON is YAML
+            file.flush()
+            return load_config([Path(file.name)], self._overrides, read_environment())
+
+    def override(self, **settings: object) -> None:
+        """Set settings from a command's own options, None leaves one alone; names have `__` for the dot."""
+        given = {name: value for name, value in settings.items() if value is not None}
+        self._overrides += [f"--{name.replace('__', '.')}={value}" for name, value in given.items()]
+
+    def say(self, text: str) -> None:
+        """Tell a person something, on stderr."""
+        click.echo(visible(text), err=True)
+
+    def finish(self, result: dict[str, Any], text: str) -> None:
+        """Give the result: as JSON where it was asked for, else as text."""
+        if self._stdout is None:
+            click.echo(visible(text))
+        else:
+            os.write(self._stdout, (json.dumps(result, default=str) + "\n").encode())
+            self.close()
+
+    def close(self) -> None:
+        """Give stdout back."""
+        if self._stdout is not None:
+            os.dup2(self._stdout, 1)
+            os.close(self._stdout)
+            self._stdout = None
+
+    def fail(self, error: BaseException, message: str) -> None:
+        """Say in one line why it did not work."""
+        self.say(f"slmsearch: {message}")
+        if self._stdout is not None:
+            self.finish({"error": message, "boundary": getattr(error, "boundary", type(error).__name__)}, "")
+
+
+def _take_stdout() -> int:
+    """Keep stdout for the result and send what anybody prints to stderr."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    return kept
+
+
+class SettingsCommand(click.Command):
+    """A command that takes `--config FILE`, dotted flags and, unless told otherwise, `--json`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"epilog": EPILOG, **kwargs})
+        exists = click.Path(dir_okay=False, path_type=Path)
+        self.params.append(click.Option(["--config", "files"], type=exists, multiple=True, help="YAML file of settings; repeatable."))
+        self.params.append(click.Option(["--json", "as_json"], is_flag=True, help="Print the result as one JSON object."))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the dotted flags out before click looks at the rest."""
+        own, overrides = split_overrides(args)
+        ctx.meta["slmsearch.overrides"] = overrides
+        return super().parse_args(ctx, own)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command with a session as its first argument, and turn errors into exit codes."""
+        session = Session(ctx.params.pop("files"), ctx.meta["slmsearch.overrides"], ctx.params.pop("as_json"))
+        ctx.obj = session
+        previous = signal.signal(signal.SIGTERM, _raise_exit)
+        try:
+            return super().invoke(ctx)
+        except (SlmSearchError, OSError) as error:
+            session.fail(error, _describe(error))
+            ctx.exit(exits.exit_code(error))
+        except KeyboardInterrupt as error:
+            session.fail(error, "interrupted")
+            ctx.exit(exits.INTERRUPTED)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            session.say(without_credentials(traceback.format_exc()))
+            session.fail(error, f"unforeseen {type(error).__name__}: {without_credentials(' '.join(str(error).split()))[:300]}")
+            ctx.exit(exits.BUG)
+        finally:
+            session.close()
+            signal.signal(signal.SIGTERM, previous)
+
+
+def _describe(error: SlmSearchError | OSError) -> str:
+    if isinstance(error, SlmSearchError):
+        return " ".join(str(error).split())
+    return f"{error.strerror or error}: {error.filename or 'no file named'}; check disk space and permissions"
+
+
+def _raise_exit(number: int, _frame: FrameType | None) -> NoReturn:
+    # Without it SIGTERM would end the process at once, and MLflow would show its runs as running for ever.
+    raise SystemExit(128 + number)
+
+
+def command(group: click.Group, name: str, **options: Any) -> Callable[[Callable[..., None]], click.Command]:
+    """Register a function as a command of a group; its first argument is the session."""
+
+    def register(function: Callable[..., None]) -> click.Command:
+        return group.command(name, cls=SettingsCommand, **options)(click.pass_obj(function))
+
+    return register

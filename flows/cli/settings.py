@@ -1,0 +1,378 @@
+"""The one reader of YAML files, `.env`, environment variables and dotted flags.
+
+What it returns is a plain, frozen `RunConfig`: a `BaseSettings` handed to a flow would read the worker's environment again.
+Later wins: class defaults, YAML files left to right, short names (`DATA_DIR` ...), `.env`, `SLMSEARCH_` variables, flags.
+It reads and never changes the environment; `flows/ops/process_environment.py` does that.
+"""
+
+import difflib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from dotenv import dotenv_values
+from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import (
+    BaseSettings,
+    CliSettingsSource,
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    YamlConfigSettingsSource,
+)
+
+from slmsearch.config import RunConfig, Section
+from slmsearch.errors import ConfigError
+from slmsearch.foreign import without_credentials
+from slmsearch.keys import content_key
+from slmsearch.models.known import path_of
+
+ENV_PREFIX = "SLMSEARCH_"
+SHORT_NAMES = {
+    "DATA_DIR": "paths.data_dir",
+    "JUDGE_MODEL": "judge.model",
+    "JUDGE_BASE_URL": "judge.base_url",
+    "MLFLOW_TRACKING_URI": "tracking.uri",
+    "WANDB_PROJECT": "tracking.wandb_project",
+    "SANDBOX_PORT": "sandbox.port",
+    "DOCKER_MEMORY_LIMIT": "sandbox.docker_memory_limit",
+    "DOCKER_CPU_LIMIT": "sandbox.docker_cpu_limit",
+}
+"""Variables read without the prefix; the prefixed name of the same setting wins."""
+DEV_PAGES = 10
+"""Pages that `DEV=1` keeps."""
+GONE = {
+    "corpus.documents": "a document of more than 50 MB, or one that takes 120 s, is left out",
+    "corpus.revision": "write the commit behind the name, hub:owner/name@commit",
+    "corpus.split_seed": "it is always 0",
+    "corpus.max_question_chars": "it is always 600",
+    "corpus.max_page_chars": "it is always 400,000",
+    "retrieval.embedder.kind": "a model with a retrieval.embedder.base_url is served, one without is local",
+    "retrieval.embedder.revision": "write the commit behind the name, owner/name@commit",
+    "retrieval.embedder.batch_size": "it is always 64",
+    "retrieval.hnsw_ef_construction": "it is always 100",
+    "retrieval.hnsw_max_neighbors": "it is always 16",
+    "sandbox.warm": "it is always 6",
+    "sandbox.docker_image": "it is always slmsearch-sandbox",
+    "sandbox.limits": "of a program's limits wall_s and memory_mb are settings",
+    "planner.subset": "write it behind the name, hub:owner/name/subset; GSM8K's is main",
+    "planner.revision": "write the commit behind the name, hub:owner/name@commit",
+    "planner.generated": "planner.limit says how many problems are generated",
+    "planner.split_seed": "it is always 0",
+    "planner.independence": "subproblems are compared by their embeddings",
+    "planner.output_dir": "it is always planner in paths.data_dir",
+    "policy.revision": "write the commit behind the name, owner/name@commit",
+    "judge.cache": "verdicts are always kept; delete judge/verdicts.sqlite to ask anew",
+    "judge.overlap": "judge.loaded says when the model is on the device: after, for what overlap false said",
+    "judge.keep_loaded": "judge.loaded says when the model is on the device: always, for what keep_loaded true said",
+    "judge.qualify": "what a judge must reach is fixed, docs/judges.md says it",
+    "train.probe_questions": "as many groups are played before training as two updates have, 16 at most",
+    "train.keep_checkpoints": "it is always 2",
+    "train.max_failed_frac": "it is always 0.5",
+    "train.lora.alpha": "it is always twice train.lora.r",
+    "train.monitor.enabled": "train.monitor.held_out 0 switches the monitor off",
+    "evaluate.traced_episodes": "it is always 24",
+    "evaluate.night": "the flow nightly names its night by itself",
+    "nightly.fresh_questions": "2.5 questions of each of nightly.fresh_pages are played",
+    "tracking.wandb_entity": "write it before the project, team/project; WANDB_ENTITY is read by wandb itself",
+}
+"""Names of settings that were, or of their sections, and what holds instead, where the section does not know (`Section.constants`)."""
+
+RENAMED = {"system": "environment", "train.sentinel": "train.monitor"}
+"""Former names of settings, or of their sections, and the present ones."""
+
+
+def find_project_root() -> Path:
+    """Return the checkout this file lies in, or the current directory where the package is installed elsewhere."""
+    checkout = Path(__file__).resolve().parents[2]
+    return checkout if (checkout / "deployments").is_dir() else Path.cwd()
+
+
+def read_environment(root: Path | None = None) -> dict[str, str]:
+    """Merge `.env` of the project root, `.env` of the current directory and the process environment; the last wins."""
+    merged: dict[str, str] = {}
+    for folder in dict.fromkeys((root or find_project_root(), Path.cwd())):
+        merged.update({name: value for name, value in dotenv_values(folder / ".env").items() if value is not None})
+    return {**merged, **os.environ}
+
+
+def load_config(
+    files: Sequence[Path] = (),
+    overrides: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    root: Path | None = None,
+) -> RunConfig:
+    """Read the configuration of a run.
+
+    Args:
+        files: YAML files, merged deeply, left to right.
+        overrides: dotted flags, `--train.steps 50` or `--train.steps=50`.
+        environment: variables to read; None takes `read_environment()`.
+        root: project root, against which relative paths are resolved; None finds it.
+
+    Raises:
+        ConfigError: a file is missing or broken, a key is unknown or a value does not fit.
+    """
+    root = root or find_project_root()
+    environment = read_environment(root) if environment is None else environment
+    _check_files(files)
+    _check_names(environment, overrides)
+    try:
+        settings = _settings_class(files, overrides, environment)()
+    except ValidationError as error:
+        raise ConfigError(f"{_describe(error)}; `slmsearch config` prints the values in use") from error
+    except SettingsError as error:
+        raise ConfigError(f"{' '.join(str(error).split())}; flags look like --train.steps 50") from error
+    config = RunConfig.model_validate(settings.model_dump())
+    for name in filter(None, (config.evaluate.policy, *config.evaluate.baselines)):
+        if name != without_credentials(name):  # names of policies are recorded
+            raise ConfigError(f"policy {name!r} may hold no user name or password; give the key as policy.api_key with policy.base_url")
+    return resolve_paths(config, root)
+
+
+def _settings_class(files: Sequence[Path], overrides: Sequence[str], environment: Mapping[str, str]) -> type[RunConfig]:
+    class Settings(RunConfig, BaseSettings):
+        model_config = SettingsConfigDict(
+            env_prefix=ENV_PREFIX,
+            env_nested_delimiter="__",
+            env_parse_none_str="null",
+            nested_model_default_partial_update=True,
+        )
+
+        @classmethod
+        def settings_customise_sources(
+            cls, settings_cls: type[BaseSettings], *_: PydanticBaseSettingsSource, **__: PydanticBaseSettingsSource
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            flags: CliSettingsSource[Any] = CliSettingsSource(
+                settings_cls, cli_parse_args=list(overrides), cli_exit_on_error=False, cli_parse_none_str="null"
+            )
+            variables = EnvSettingsSource(settings_cls)
+            variables.env_vars = {name.lower(): value for name, value in environment.items()}
+            return (
+                flags,
+                variables,
+                InitSettingsSource(settings_cls, init_kwargs=_short_settings(environment)),
+                YamlConfigSettingsSource(settings_cls, yaml_file=list(files), deep_merge=True),
+            )
+
+    return Settings
+
+
+def _short_settings(environment: Mapping[str, str]) -> dict[str, Any]:
+    named = {dotted: environment[name] for name, dotted in SHORT_NAMES.items() if environment.get(name)}
+    if environment.get("DEV", "").lower() in {"1", "true", "yes", "on"}:
+        named["corpus.limit_pages"] = str(DEV_PAGES)
+    nested: dict[str, Any] = {}
+    for dotted, value in named.items():
+        section, name = dotted.split(".")
+        nested.setdefault(section, {})[name] = value
+    return nested
+
+
+def known_settings() -> dict[str, type[Section] | None]:
+    """Return every dotted name: a section's class for sections, None for values."""
+    return dict(_walk(RunConfig))
+
+
+def _walk(model: type[Section], prefix: str = "") -> Iterator[tuple[str, type[Section] | None]]:
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        section = kind if isinstance(kind, type) and issubclass(kind, Section) else None
+        yield prefix + name, section
+        if section is not None:
+            yield from _walk(section, f"{prefix}{name}.")
+
+
+def _check_files(files: Sequence[Path]) -> None:
+    for path in files:
+        if not path.is_file():
+            raise ConfigError(f"config file {path} does not exist; ready-made ones are in deployments/configs/")
+        try:
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, ValueError, RecursionError) as error:  # what is no UTF-8, a number of 5,000 digits, brackets without end
+            # Its own message quotes the line, which may hold a secret.
+            mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or type(error).__name__
+            where = f" in line {mark.line + 1}" if mark else ""
+            raise ConfigError(f"config file {path} is not valid YAML{where}: {' '.join(problem.split())}") from None
+        if content is not None and not isinstance(content, dict):
+            raise ConfigError(f"config file {path} must hold sections such as `train:`, not a {type(content).__name__}")
+        for dotted in _dotted_keys(content or {}):
+            _check_name(dotted, f"in {path}")
+
+
+def _dotted_keys(content: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
+    known = known_settings()
+    for key, value in content.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, dict) and known.get(f"{prefix}{key}") is not None:
+            yield from _dotted_keys(value, f"{prefix}{key}.")
+
+
+def _dotted_name(variable: str) -> str:
+    return variable[len(ENV_PREFIX) :].lower().replace("__", ".")
+
+
+def _check_names(environment: Mapping[str, str], overrides: Sequence[str]) -> None:
+    for name in environment:
+        if name.upper().startswith(ENV_PREFIX):
+            _check_name(_dotted_name(name), f"in the variable {name}")
+    for flag in overrides:
+        if flag.startswith("--"):
+            _check_name(flag[2:].split("=", 1)[0], f"in the flag {flag.split('=', 1)[0]}")
+
+
+def _check_name(dotted: str, where: str) -> None:
+    known = known_settings()
+    if dotted in known:
+        return
+    section, _, leaf = dotted.rpartition(".")
+    owner = known.get(section)
+    constants = owner.constants() if owner else {}
+    if new := RENAMED.get(dotted) or (RENAMED.get(section) and f"{RENAMED[section]}.{leaf}"):
+        raise ConfigError(f"{dotted!r} {where} is now called {new}")
+    gone = f"it is always {constants[leaf]}" if leaf in constants else GONE.get(dotted) or GONE.get(section)
+    if gone:
+        raise ConfigError(f"{dotted!r} {where} is no setting any more: {gone}")
+    near = difflib.get_close_matches(dotted, known, n=3, cutoff=0.75) or [name for name in known if name.rsplit(".", 1)[-1] == leaf]
+    hint = f"did you mean {' or '.join(near[:3])}?" if near else "`slmsearch config` lists them all"
+    raise ConfigError(f"unknown setting {dotted!r} {where}; {hint}")
+
+
+def _describe(error: ValidationError) -> str:
+    problems = []
+    for item in error.errors(include_url=False):
+        name = ".".join(str(part) for part in item["loc"])
+        problems.append(f"{name}: {item['msg']}{_given(name, item['input'])}")
+    return "; ".join(problems)
+
+
+def _given(name: str, value: object) -> str:
+    """Say what a setting was given, as far as it can hold no secret."""
+    if any(name == secret or name.startswith(f"{secret}.") for secret in secret_settings()):
+        return ""
+    if isinstance(value, str):
+        return f" (got {without_credentials(value)!r})"
+    plain = value is None or isinstance(value, bool | int | float)
+    return f" (got {value!r})" if plain else f" (got a {type(value).__name__})"
+
+
+def secret_settings() -> set[str]:
+    """Return the dotted names of all settings that hold secrets, by their type."""
+    return set(_secrets(RunConfig))
+
+
+def _secrets(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _secrets(field.annotation, f"{prefix}{name}.")
+        elif _is_secret(field):
+            yield prefix + name
+
+
+def _is_secret(field: FieldInfo) -> bool:
+    return SecretStr in (field.annotation, *get_args(field.annotation))
+
+
+def resolve_paths(config: RunConfig, root: Path) -> RunConfig:
+    """Make paths absolute: directories against the project root, inputs against the current directory where they exist there."""
+
+    paths = {name: str((root / value).resolve()) for name, value in config.paths.model_dump().items()}
+
+    def place(text: str | None) -> str | None:
+        return _absolute_input(text, root)
+
+    def place_model(text: str | None) -> str | None:
+        return place(text and path_of(text, paths["data_dir"]))
+
+    corpus = {"pages": place(config.corpus.pages), "questions": place(config.corpus.questions)}
+    policy = {"model": place_model(config.policy.model), "adapter": place(config.policy.adapter)}
+    planner: dict[str, Any] = {"problems": place(config.planner.problems)}
+    plans = config.planner.sft.source
+    if plans not in ("generated", "own"):
+        planner["sft"] = config.planner.sft.model_copy(update={"source": place(plans)})
+    embedder = config.retrieval.embedder.model_copy(update={"model": place(config.retrieval.embedder.model)})
+    evaluated: dict[str, Any] = {"baselines": tuple(str(place_model(name)) for name in config.evaluate.baselines)}
+    if config.evaluate.policy:
+        evaluated["policy"] = path_of(config.evaluate.policy, paths["data_dir"])
+    return config.model_copy(
+        update={
+            "paths": config.paths.model_copy(update=paths),
+            "corpus": config.corpus.model_copy(update=corpus),
+            "policy": config.policy.model_copy(update=policy),
+            "planner": config.planner.model_copy(update=planner),
+            "retrieval": config.retrieval.model_copy(update={"embedder": embedder}),
+            "evaluate": config.evaluate.model_copy(update=evaluated),
+        }
+    )
+
+
+def _absolute_input(text: str | None, root: Path) -> str | None:
+    """Return an absolute path for what names a file; Hub ids, served models and the names of baselines stay as they are."""
+    if not text or text.startswith(("hub:", "openai:", "http://", "https://")):
+        return text
+    path = Path(text).expanduser()
+    for base in (Path.cwd(), root):
+        if (base / path).exists():
+            return str((base / path).resolve())
+    # A missing file is named in full where its first folder exists here, so that the error shows where it was looked for.
+    looks_local = path.is_absolute() or path.suffix in {".jsonl", ".parquet"} or (len(path.parts) > 1 and (root / path.parts[0]).is_dir())
+    return str(root / path) if looks_local else text
+
+
+def loggable(config: RunConfig) -> dict[str, Any]:
+    """Flatten to dotted leaves that may be recorded: fields that hold secrets are left out by their type."""
+    return dict(_leaves(config))
+
+
+def recordable(config: RunConfig, only_changed: bool = False) -> dict[str, Any]:
+    """Return the config as nested JSON values, secrets left out; it can be read back as a config file.
+
+    Args:
+        config: run.
+        only_changed: leave out what equals the default.
+    """
+    nested: dict[str, Any] = {}
+    defaults = dict(_leaves(RunConfig())) if only_changed else {}
+    for dotted, value in _leaves(config):
+        *sections, name = dotted.split(".")
+        if only_changed and defaults[dotted] == value:
+            continue
+        place = nested
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[name] = list(value) if isinstance(value, tuple) else value
+    return nested
+
+
+def config_hash(config: RunConfig) -> str:
+    """Hash settings as a run's `config.json` holds them."""
+    return content_key(config=recordable(config))
+
+
+def masked(config: RunConfig) -> dict[str, Any]:
+    """Return the config as nested JSON values with stars for secrets and no passwords in addresses, for a person to read."""
+    values: dict[str, Any] = _without_passwords(config.model_dump(mode="json"))
+    return values
+
+
+def _leaves(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        if isinstance(value, BaseModel):
+            yield from _leaves(value, f"{prefix}{name}.")
+        elif not _is_secret(field):
+            yield prefix + name, _without_passwords(value)
+
+
+def _without_passwords(value: Any) -> Any:
+    """Drop `user:password@` from every address in a value of JSON."""
+    if isinstance(value, str):
+        return without_credentials(value)
+    if isinstance(value, dict):
+        return {name: _without_passwords(part) for name, part in value.items()}
+    return type(value)(map(_without_passwords, value)) if isinstance(value, list | tuple) else value

@@ -1,0 +1,125 @@
+"""`slmsearch reproduce`: the flow that made a model version, run again from its recorded settings, and compared item by item."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from flows.ops.lineage import resolve
+from flows.ops.lineage_checks import recorded_config
+from flows.ops.runner import FLOWS, run_flow
+from slmsearch.config import RunConfig
+from slmsearch.errors import ConfigError, ModelError
+from tasks.lineage import Tracked, lineage_tags, read_tracked
+from tasks.tracking import RunRecord, open_run_registry
+
+TIMED = ("time/", "memory/", "eval/time/")
+"""Metrics of the machine, which no run repeats."""
+PLACES = ("source_key", "config_hash")
+"""Keys that hold where things lie, or the code that reads them: what they lead to is compared instead."""
+
+Say = Callable[[str], None]
+
+
+def reproduce_version(config: RunConfig, version: str, out: Path | None, say: Say) -> dict[str, Any]:
+    """Run a version's flow again in a data directory of its own and compare keys, adapter hash and metrics.
+
+    Args:
+        config: says where data and MLflow store are.
+        version: `name/version` or `models:/name@alias`.
+        out: directory to run in; None makes one and removes it where everything is the same.
+        say: tells a person something.
+
+    Returns:
+        `items`, each with its recorded and its new value, and `same`.
+
+    Raises:
+        ConfigError: no such version, or what was recorded of it is not enough.
+    """
+    tracked = read_tracked(config)
+    kind, label = resolve(tracked, version)
+    if kind != "version":
+        raise ConfigError(f"{version!r} is a {kind}: give a model version, such as {config.tracking.registered_model}/1")
+    run = tracked.maker(tracked.versions[label])
+    recorded = recorded_config(tracked, run)
+    if run is None or recorded is None or run.stage not in FLOWS:
+        raise ConfigError(f"{label}: the run that made it, or its config.json, is not in MLflow; only its lineage can be told")
+    folder = out or Path(tempfile.mkdtemp(prefix="reproduce-", dir=_ready(Path(config.paths.data_dir))))
+    if out and out.exists() and any(out.iterdir()):
+        raise ConfigError(f"{out} is not empty: a run in it would find what lies there; give a new folder")
+    say(f"running {run.stage} again in {folder}")
+    fresh = fresh_config(recorded, config, folder.resolve())
+    again = run_flow(run.stage, fresh, say, here=True)
+    found = compare_runs(tracked, run, fresh, str(again["mlflow_run_id"]))
+    found |= {"version": label, "run": run.id, "directory": str(folder)}
+    if out is None and found["same"]:
+        shutil.rmtree(folder, ignore_errors=True)
+        found["directory"] = None
+    return found
+
+
+def _ready(directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def fresh_config(recorded: RunConfig, config: RunConfig, folder: Path) -> RunConfig:
+    """Return recorded settings with places of their own, and the secrets that a record does not hold.
+
+    Raises:
+        ModelError: the model that was trained is not where it was.
+    """
+    if Path(recorded.policy.model).is_absolute() and not Path(recorded.policy.model).is_dir():
+        raise ModelError(f"the base model {recorded.policy.model} is not there any more; put it back, then reproduce again")
+    paths = recorded.paths.model_copy(update={"data_dir": str(folder / "data"), "mlruns_dir": str(folder / "mlruns")})
+    verdicts = Path(config.paths.data_dir) / "judge"
+    if verdicts.is_dir():  # whether a judge has passed is known there
+        shutil.copytree(verdicts, Path(paths.data_dir) / "judge", dirs_exist_ok=True)
+    return recorded.model_copy(
+        update={
+            "paths": paths,
+            "tracking": recorded.tracking.model_copy(update={"uri": None, "wandb_project": None}),
+            "judge": recorded.judge.model_copy(update={"api_key": config.judge.api_key}),
+            "policy": recorded.policy.model_copy(update={"api_key": config.policy.api_key}),
+        }
+    )
+
+
+def compare_runs(tracked: Tracked, run: RunRecord, fresh: RunConfig, run_id: str) -> dict[str, Any]:
+    """Compare a recorded run with one made again: every key of the lineage, and every metric but those of the machine."""
+    registry = open_run_registry(fresh)
+    assert tracked.registry is not None and registry is not None
+    again = {found.id: found for found in registry.runs()}
+    before, after = lineage_tags(run.tags), lineage_tags(again[run_id].tags)
+    items = [_item(name, before.get(name), after.get(name)) for name in sorted({*before, *after}) if name not in PLACES]
+    for stage, recorded_id in _stages(tracked.runs, run.id).items():
+        made_id = _stages(again, run_id).get(stage)
+        was, now = tracked.registry.metrics(recorded_id), registry.metrics(made_id) if made_id else {}
+        names = [name for name in sorted({*was, *now}) if not name.startswith(TIMED)]
+        items += [_item(f"{stage}: {name}", was.get(name), now.get(name)) for name in names]
+    return {"items": items, "same": all(item["same"] for item in items)}
+
+
+def _stages(runs: dict[str, RunRecord], parent: str) -> dict[str, str]:
+    return {run.stage: run.id for run in runs.values() if run.parent == parent}
+
+
+def _item(name: str, recorded: Any, made: Any) -> dict[str, Any]:
+    return {"name": name, "recorded": recorded, "again": made, "same": recorded == made}
+
+
+def render_comparison(found: dict[str, Any]) -> str:
+    """Render what `reproduce_version` found: every key, and of the metrics how many are the same and which are not."""
+    keys = [item for item in found["items"] if ":" not in item["name"]]
+    metrics = [item for item in found["items"] if ":" in item["name"]]
+    shown = [*keys, *(item for item in metrics if not item["same"])]
+    rows = [f"{'same' if item['same'] else 'DIFFERENT':<10} {item['name']:<28} {_values(item)}" for item in shown]
+    same = sum(item["same"] for item in metrics)
+    verdict = "reproduced" if found["same"] else f"not reproduced; the new run is in {found['directory']}"
+    return "\n".join([*rows, f"{same} of {len(metrics)} metrics are the same", f"{found['version']}: {verdict}"])
+
+
+def _values(item: dict[str, Any]) -> str:
+    return str(item["recorded"]) if item["same"] else f"{json.dumps(item['recorded'])} -> {json.dumps(item['again'])}"

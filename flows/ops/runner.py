@@ -1,0 +1,151 @@
+"""Run a flow here, or hand it to the worker that `slmsearch up` started and follow it."""
+
+import importlib
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from flows.ops.api import Api, prefect_api
+from flows.ops.process_environment import be_terse
+from flows.ops.worker_secrets import submitted
+from flows.stages.preflight import check_models, preflight
+from slmsearch import errors
+from slmsearch.config import RunConfig
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import FlowRun
+
+FLOWS = {
+    "train-and-eval": "flows.train_and_eval:train_and_eval",
+    "train-planner": "flows.train_planner:train_planner",
+    "evaluate": "flows.evaluate:evaluate",
+    "nightly": "flows.nightly:nightly",
+    "reindex": "flows.reindex:reindex",
+    "validate": "flows.validate:validate",
+    "housekeeping": "flows.housekeeping:housekeeping",
+    "reconcile": "flows.reconcile:reconcile",
+    "train": "flows.train:train",
+}
+"""Flow name -> where it is; all but the last are deployed."""
+PARTS = {"evaluate-shard": "flows.evaluate_shard:evaluate_shard"}
+"""Flows that are deployed as well, and started by others of these."""
+LEARNING = ("train", "train-and-eval", "train-planner")
+"""Flows that need the configured model."""
+POLL_SECONDS = 1.0
+
+Say = Callable[[str], None]
+
+
+def run_flow(name: str, config: RunConfig, say: Say, here: bool = False) -> dict[str, Any]:
+    """Run a flow and return its result.
+
+    Args:
+        name: one of `FLOWS`.
+        config: its parameter.
+        say: tells a person something.
+        here: run it in this process even if a worker is up.
+
+    Raises:
+        SlmSearchError: what ended the flow.
+    """
+    preflight(config)
+    if name in LEARNING:
+        check_models(config)
+    with prefect_api(config) as api:
+        if api.kind == "up" and not here:
+            return submit_flow(name, config, say)
+        return _call_flow(name, config, api, say)
+
+
+def _call_flow(name: str, config: RunConfig, api: Api, say: Say) -> dict[str, Any]:
+    module, _, function = FLOWS[name].partition(":")
+    flow = getattr(importlib.import_module(module), function)
+    be_terse(without_pages=api.kind == "own")
+    if api.kind == "own":
+        say("Running here with a Prefect server of its own; `slmsearch up` keeps one running, with its pages.")
+        _end_what_was_killed(config, say)
+    try:
+        result: dict[str, Any] = flow(config)
+        return result
+    finally:
+        if api.kind == "own":
+            _drain_prefect()
+
+
+def _end_what_was_killed(config: RunConfig, say: Say) -> None:
+    """Bring the states of runs to the truth that were killed together with a server of their own."""
+    from flows.reconcile import reconcile_here
+
+    for item in reconcile_here(config):
+        if item.kind == "flow run":
+            say(item.describe())
+
+
+def _drain_prefect() -> None:
+    """Send what is waiting in Prefect's background threads while its server still runs."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    APILogWorker.drain_all(timeout=10)
+    EventsWorker.drain_all(timeout=10)
+
+
+def submit_flow(name: str, config: RunConfig, say: Say) -> dict[str, Any]:
+    """Start a run of a deployed flow and follow it to its end.
+
+    Raises:
+        SlmSearchError: what ended the flow run, by its own class where that is known.
+    """
+    from prefect.client.orchestration import get_client
+    from prefect.deployments import run_deployment
+
+    flow_run = cast("FlowRun", run_deployment(f"{name}/{name}", parameters={"config": submitted(config)}, timeout=0))
+    say(f"Flow run {flow_run.name}; stop it with: prefect flow-run cancel {flow_run.id}")
+    with get_client(sync_client=True) as client:
+        final = _follow(client, flow_run, say)
+    state = final.state
+    if state is not None and state.is_completed():
+        result: dict[str, Any] = state.result()
+        return result
+    raise as_error(f"{state.name}: {state.message}" if state is not None else "it has no state")
+
+
+def _follow(client: "SyncPrefectClient", flow_run: "FlowRun", say: Say) -> "FlowRun":
+    shown, last_state = 0, ""
+    while True:
+        current = client.read_flow_run(flow_run.id)
+        shown += _show_logs(client, current, shown, say)
+        state = current.state
+        if state is not None and state.name != last_state:
+            last_state = str(state.name)
+            say(f"{time.strftime('%H:%M:%S')} {current.name}: {last_state}")
+        if state is not None and state.is_final():
+            _show_logs(client, current, shown, say)
+            return current
+        time.sleep(POLL_SECONDS)
+
+
+def _show_logs(client: "SyncPrefectClient", flow_run: "FlowRun", shown: int, say: Say) -> int:
+    from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
+    from prefect.client.schemas.sorting import LogSort
+
+    mine = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[flow_run.id]))
+    logs = client.read_logs(mine, limit=200, offset=shown, sort=LogSort.TIMESTAMP_ASC)
+    for log in logs:
+        say(f"{log.timestamp.astimezone():%H:%M:%S} {log.message}")
+    return len(logs)
+
+
+def as_error(message: str) -> errors.SlmSearchError:
+    """Turn the message of a failed flow run back into the error that ended it."""
+    kinds = {kind.__name__: kind for kind in _subclasses(errors.SlmSearchError)} | {"ValidationFailed": errors.CorpusError}
+    for name, kind in kinds.items():
+        _, found, text = message.partition(f"{name}: ")
+        if found:
+            return kind(" ".join(text.split()))
+    return errors.ServiceError(f"the flow run did not complete: {' '.join(message.split())[:400]}; see its logs")
+
+
+def _subclasses(kind: type[errors.SlmSearchError]) -> list[type[errors.SlmSearchError]]:
+    return [kind, *(deeper for child in kind.__subclasses__() for deeper in _subclasses(child))]

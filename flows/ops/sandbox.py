@@ -1,0 +1,214 @@
+"""Start, find and stop the sandbox server of this project.
+
+It is a process of its own, `slmsearch sandbox up --foreground`, and goes on when the command that started it ends; a record in the
+data directory says where it is.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from flows.cli.settings import find_project_root
+from flows.ops.servers import HOST, Service, answers, wait_until_ready
+from slmsearch.config import CorpusConfig, RunConfig
+from slmsearch.config.secrets import join_secrets, split_secrets
+from slmsearch.errors import SandboxError, ServiceError
+from slmsearch.learn.guard import die_with_parent
+from slmsearch.sandbox.client import sandbox_address
+from slmsearch.sandbox.engines import make_engine
+from slmsearch.sandbox.sessions import IndexedCorpus, Tools
+from slmsearch.sandbox.token import with_token
+from slmsearch.serve.ports import free_port, require_free_port
+from tasks.owners import START_TOLERANCE_S, started_s
+
+COMPOSE_FILE = "deployments/sandbox.yaml"
+STOP_SECONDS = 15.0
+"""Time the server gets to end its programs."""
+START_SECONDS = 180.0
+CHECKED_PAGES = 120
+"""Size of the world whose tools are checked and timed."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class SandboxRecord:
+    """A server that was started."""
+
+    pid: int
+    started_at: float
+    """When its process began, so that another with the same number is not taken for it."""
+    address: str
+    engine: str
+    log: str
+
+
+def state_dir(config: RunConfig) -> Path:
+    """Return where record, log and the instances' file system lie."""
+    return Path(config.paths.data_dir) / "sandbox"
+
+
+def serve_here(config: RunConfig) -> None:
+    """Serve in this process until SIGTERM or Ctrl-C.
+
+    Raises:
+        SandboxError: no program can be run on this machine.
+        ServiceError: the port is taken.
+    """
+    from slmsearch.sandbox.server import serve
+
+    require_free_port(config.sandbox.port, "--sandbox.port")
+    engine = make_engine(config.sandbox, state_dir(config), find_project_root() / COMPOSE_FILE)
+    serve(with_token(config), engine, tools_opener(config))
+
+
+def read_settings(stream: IO[str]) -> RunConfig:
+    """Read the settings that `_launch` sends: as they were resolved there, whatever this process would find in its environment.
+
+    Where `_launch` names its process, this one is tied to it.
+    """
+    told = json.load(stream)
+    if told["starter"] is not None:
+        die_with_parent(told["starter"])
+    return join_secrets(told["config"], told["secrets"])
+
+
+def tools_opener(config: RunConfig) -> Callable[[IndexedCorpus], Tools]:
+    """Return what opens the tools of a corpus and its index from this project's data directory."""
+
+    def open_tools(indexed: IndexedCorpus) -> Tools:
+        from slmsearch.evaluate.indexed_corpus import open_indexed_corpus
+
+        data_dir = Path(config.paths.data_dir)
+        shown = {
+            "retrieval": config.retrieval.model_copy(update={"top_k": indexed.top_k}),
+            # The tools themselves run no programs.
+            "searcher": config.searcher.model_copy(update={"programs": False}),
+        }
+        opened = open_indexed_corpus(
+            data_dir / "corpora", indexed.corpus, data_dir / "index", indexed.index, config.model_copy(update=shown)
+        )
+        opened.toolbox.index.search(["setup"], 1)  # loads the embedder, which is not the first program's time
+        return opened.toolbox
+
+    return open_tools
+
+
+def start_sandbox(config: RunConfig, say: Say) -> SandboxRecord:
+    """Start the server in the background, wait until it answers, and write its record.
+
+    Raises:
+        ServiceError: one is up already, the port is taken, or it does not start; the message has its last words.
+    """
+    if (up := find_sandbox(config)) is not None:
+        raise ServiceError(f"the sandbox is up already (process {up.pid}, {up.address}); `slmsearch sandbox down` stops it")
+    process, log = _launch(config, "server", None, say)
+    address = f"http://{HOST}:{config.sandbox.port}"
+    record = SandboxRecord(process.pid, started_s(psutil.Process(process.pid)), address, config.sandbox.engine, str(log))
+    _record_path(config).write_text(json.dumps(asdict(record)) + "\n")
+    return record
+
+
+def _launch(config: RunConfig, name: str, starter: int | None, say: Say) -> tuple["subprocess.Popen[bytes]", Path]:
+    """Start a server process, which ends with the process `starter` if there is one, and wait until it answers."""
+    require_free_port(config.sandbox.port, "--sandbox.port")
+    home = state_dir(config)
+    home.mkdir(parents=True, exist_ok=True)
+    log = home / f"{name}.log"
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "flows", "sandbox", "up", "--foreground", "--from-stdin"],
+            stdin=subprocess.PIPE,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+        )
+    plain, secrets = split_secrets(config)
+    assert process.stdin is not None
+    with process.stdin as pipe, suppress(BrokenPipeError):  # a process that died has said why in its log
+        pipe.write(json.dumps({"config": plain, "secrets": secrets, "starter": starter}).encode())
+    say(f"starting the sandbox on port {config.sandbox.port}; its log is {log}")
+    try:
+        wait_until_ready(Service("the sandbox", process, log), f"http://{HOST}:{config.sandbox.port}/health", START_SECONDS)
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    return process, log
+
+
+def find_sandbox(config: RunConfig) -> SandboxRecord | None:
+    """Return the server that was started for this data directory, None if it does not live."""
+    try:
+        record = SandboxRecord(**json.loads(_record_path(config).read_text()))
+        alive = abs(started_s(psutil.Process(record.pid)) - record.started_at) <= START_TOLERANCE_S
+    except (OSError, ValueError, TypeError, psutil.NoSuchProcess):
+        return None
+    return record if alive and psutil.Process(record.pid).status() != psutil.STATUS_ZOMBIE else None
+
+
+def stop_sandbox(config: RunConfig) -> SandboxRecord | None:
+    """Stop the server and wait until it is gone; None if there was none."""
+    record = find_sandbox(config)
+    if record is not None:
+        process = psutil.Process(record.pid)
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGTERM)
+            _wait_or_kill(process)
+    _record_path(config).unlink(missing_ok=True)
+    return record
+
+
+@contextmanager
+def some_sandbox(config: RunConfig, say: Say) -> Iterator[str]:
+    """Give the address of the configured server, or of one that lives as long as the context.
+
+    Raises:
+        ServiceError, SandboxError: none can be started.
+    """
+    address = sandbox_address(config.sandbox)
+    if answers(f"{address}/health"):
+        yield address
+        return
+    if config.sandbox.base_url is not None:
+        raise SandboxError(f"no sandbox answers at {address}; start it there, or unset sandbox.base_url")
+    own = config.model_copy(update={"sandbox": config.sandbox.model_copy(update={"port": free_port()})})
+    process, _ = _launch(own, f"server-{os.getpid()}", os.getpid(), say)
+    try:
+        yield f"http://{HOST}:{own.sandbox.port}"
+    finally:
+        process.terminate()
+        _wait_or_kill(psutil.Process(process.pid))
+
+
+def small_world(config: RunConfig) -> RunConfig:
+    """Return a configuration with a small world where no corpus is configured: enough to check and to time tools."""
+    if config.corpus != CorpusConfig():
+        return config
+    world = config.corpus.world.model_copy(update={"pages": CHECKED_PAGES})
+    return config.model_copy(update={"corpus": config.corpus.model_copy(update={"world": world})})
+
+
+def _wait_or_kill(process: psutil.Process) -> None:
+    deadline = time.monotonic() + STOP_SECONDS
+    # A child of this very process stays a zombie until it is waited for.
+    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+        if time.monotonic() > deadline:
+            os.killpg(process.pid, signal.SIGKILL)
+        time.sleep(0.05)
+    with suppress(ChildProcessError):
+        os.waitpid(process.pid, 0)
+
+
+def _record_path(config: RunConfig) -> Path:
+    return state_dir(config) / "server.json"

@@ -1,0 +1,259 @@
+"""`slmsearch up`: Prefect, MLflow, pool, limits, deployments and a worker; kept running, and stopped cleanly together.
+
+What ends by itself is started again, and the states of flow runs it took with it are brought to the truth (`tasks/reconcile.py`).
+The stock `prefect` command finds the server, and its password, through a `prefect.toml` in the project root, which lives as long as the
+server and which its user alone can read.
+"""
+
+import os
+import shlex
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flows.cli.settings import find_project_root
+from flows.ops.api import (
+    UpRecord,
+    find_up,
+    make_password,
+    page_path,
+    password_path,
+    remove_record,
+    start_prefect_server,
+    use_api,
+    write_record,
+)
+from flows.ops.deploying import PREFECT_FILE, apply, read_prefect_file
+from flows.ops.pool import POOL, PROCESSES, Pool, create_pool
+from flows.ops.process_environment import prefect_home
+from flows.ops.servers import HOST, WORKER, Service, answers, close_service, start_service, wait_until_ready
+from flows.ops.supervise import Supervised
+from flows.ops.worker_secrets import submitted
+from slmsearch.config import RunConfig
+from slmsearch.errors import ServiceError
+from slmsearch.serve.ports import require_free_port, reserve_port
+from slmsearch.staging import replace_text
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+
+POINTER = "prefect.toml"
+POINTER_MARK = "# Written by `slmsearch up`, removed when it ends."
+MLFLOW = "tasks.tracking.server"
+"""MLflow's server, which makes its store whole or not at all."""
+WORKER_SECONDS = 90.0
+"""Time a worker may take to report to the pool."""
+WATCH_SECONDS = 2.0
+RECONCILE_SECONDS = 15.0
+"""Time between two looks for what shows as running and is not."""
+
+Say = Callable[[str], None]
+
+
+def serve(config: RunConfig, port: int, mlflow_port: int, say: Say) -> None:
+    """Start everything, say where it is, and keep it until Ctrl-C or SIGTERM.
+
+    Raises:
+        ServiceError: a port is taken, a service does not start, or one ends by itself again and again.
+    """
+    if (up := find_up(config)) is not None:
+        raise ServiceError(f"`slmsearch up` runs already (process {up.pid}, {up.ui}); stop it first")
+    require_free_port(mlflow_port, "--mlflow-port")
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: stop.set())
+    record = UpRecord(os.getpid(), f"http://{HOST}:{port}/api", f"http://{HOST}:{port}", f"http://{HOST}:{mlflow_port}")
+    password = make_password()
+    with ExitStack() as stack:
+        stack.enter_context(reserve_port(port, "--port"))
+        services = _start_servers(config, port, mlflow_port, password, stack, say)
+        use_api(record.api, password)
+        prepare_pool(config)
+        services.append(_start_worker(config, stack))  # it needs as long to start as the rest to be deployed
+        deploy_flows(config, say)
+        for service in services:
+            service.ready()
+        stack.enter_context(_announced(config, record, password))
+        _reconcile(config, say)
+        _wait_for_worker()
+        say(_welcome(config, record))
+        _watch(config, services, stop, say)
+        say("stopping ...")
+
+
+def _start_servers(config: RunConfig, port: int, mlflow_port: int, password: str, stack: ExitStack, say: Say) -> list[Supervised]:
+    say(f"starting Prefect on port {port} and MLflow on port {mlflow_port}; logs are in {prefect_home(config) / 'logs'}")
+    server = Supervised(
+        lambda: start_prefect_server(config, port, password, with_ui=True),
+        lambda service: wait_until_ready(service, f"http://{HOST}:{port}/api/health"),
+    )
+    stack.callback(server.stop)
+    mlflow = Supervised(
+        lambda: _start_mlflow(config, mlflow_port), lambda service: wait_until_ready(service, f"http://{HOST}:{mlflow_port}/health")
+    )
+    stack.callback(mlflow.stop)
+    server.ready()
+    return [server, mlflow]
+
+
+def _start_mlflow(config: RunConfig, port: int) -> Service:
+    mlruns = Path(config.paths.mlruns_dir)
+    mlruns.mkdir(parents=True, exist_ok=True)
+    arguments = [MLFLOW, "--backend-store-uri", f"sqlite:///{mlruns}/mlflow.db", "--host", HOST, "--port", str(port)]
+    arguments += ["--default-artifact-root", str(mlruns / "artifacts"), "--workers", "1", "--no-serve-artifacts"]
+    return start_service("the MLflow server", arguments, prefect_home(config) / "logs" / "mlflow.log")
+
+
+def _start_worker(config: RunConfig, stack: ExitStack) -> Supervised:
+    from flows.ops.ending import cancel_flow_runs, end_left_flow_runs
+
+    arguments = [WORKER, "worker", "start", "--pool", POOL, "--type", "process", "--name", _worker_name()]
+    worker = Supervised(lambda: start_service("the worker", arguments, prefect_home(config) / "logs" / "worker.log"))
+    # The worker kills its flow runs when it ends, and they would show as running for ever: they are cancelled before.
+    stack.callback(end_left_flow_runs, config)
+    stack.callback(worker.stop, signal.SIGINT)
+    stack.callback(cancel_flow_runs)
+    stack.callback(lambda: close_service(worker.service))
+    return worker
+
+
+def _worker_name() -> str:
+    return f"up-{os.getpid()}"
+
+
+def prepare_pool(config: RunConfig, pool: Pool = PROCESSES) -> None:
+    """Create what a worker needs, the pool and the limits of devices."""
+    from prefect.client.orchestration import get_client
+
+    from flows.ops.device import create_limits, device_names
+
+    with get_client(sync_client=True) as client:
+        create_pool(client, pool)
+        create_limits(client, device_names(config))
+
+
+def deploy_flows(config: RunConfig, say: Say) -> None:
+    """Deploy everything, make this config the deployments' default, and create the alarms about nights.
+
+    Raises:
+        ConfigError: the file that describes the deployments cannot be used.
+    """
+    from prefect.client.orchestration import get_client
+
+    from flows.nightly import webhook
+    from flows.ops.alarms import create_alarms, expect_nights
+
+    say(f"deploying {PREFECT_FILE}")
+    root = find_project_root()
+    with get_client(sync_client=True) as client:
+        create_alarms(client, config, webhook(config))
+    apply(read_prefect_file(root / PREFECT_FILE), root, submitted(config))
+    expect_nights(config)
+
+
+def _wait_for_worker() -> None:
+    from prefect.client.orchestration import get_client
+
+    deadline = time.monotonic() + WORKER_SECONDS
+    with get_client(sync_client=True) as client:
+        while not any(worker.name == _worker_name() for worker in client.read_workers_for_work_pool(POOL)):
+            if time.monotonic() > deadline:
+                raise ServiceError(f"no worker reported to the pool {POOL!r} within {WORKER_SECONDS:.0f} s; see its log")
+            time.sleep(0.5)
+
+
+@contextmanager
+def _announced(config: RunConfig, record: UpRecord, password: str) -> Iterator[None]:
+    """Let other commands find what is served."""
+    write_record(config, record, password)
+    pointer = find_project_root() / POINTER
+    ours = _may_replace(pointer)
+    if ours:
+        replace_text(pointer, f'{POINTER_MARK}\n[api]\nurl = "{record.api}"\nauth_string = "{password}"\n', private=True)
+    try:
+        yield
+    finally:
+        remove_record(config)
+        if ours:
+            pointer.unlink(missing_ok=True)
+
+
+def _may_replace(pointer: Path) -> bool:
+    """Say whether a pointer is missing, or one of ours to a server that is gone."""
+    if not pointer.exists():
+        return True
+    text = pointer.read_text(encoding="utf-8", errors="replace")
+    address = text.partition('url = "')[2].partition('"')[0]
+    return text.startswith(POINTER_MARK) and not answers(f"{address}/health")
+
+
+def _welcome(config: RunConfig, record: UpRecord) -> str:
+    return "\n".join(
+        [
+            f"Prefect  {page_path(config).absolute().as_uri()}",
+            f"         opens {record.ui} in a browser, with its password",
+            f"MLflow   {record.mlflow}",
+            "Run      prefect deployment run train-and-eval/train-and-eval --watch",
+            "         (in this folder; elsewhere first:",
+            f'          export PREFECT_API_URL={record.api} PREFECT_API_AUTH_STRING="$(cat {shlex.quote(str(password_path(config)))})")',
+            "         slmsearch run train-and-eval",
+            "Ctrl-C stops everything.",
+        ]
+    )
+
+
+def _watch(config: RunConfig, services: list[Supervised], stop: threading.Event, say: Say) -> None:
+    """Start again what has ended, say how flow runs change, and keep states true, until told to stop.
+
+    Raises:
+        ServiceError: a service ended by itself again and again.
+    """
+    import httpx
+    from prefect.client.orchestration import get_client
+    from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+    states: dict[Any, str] = {}
+    due = time.monotonic() + RECONCILE_SECONDS
+    # A server that is away must be started again, not waited for.
+    with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}), get_client(sync_client=True) as client:
+        while not stop.wait(WATCH_SECONDS):
+            is_due = any([service.fix_findings(say) for service in services]) or time.monotonic() > due
+            with suppress(httpx.HTTPError):
+                is_due = _say_changes(client, states, say) or is_due
+            if is_due:
+                _reconcile(config, say)
+                due = time.monotonic() + RECONCILE_SECONDS
+
+
+def _say_changes(client: "SyncPrefectClient", states: dict[Any, str], say: Say) -> bool:
+    """Say how flow runs have changed; return whether one has ended otherwise than completed."""
+    from prefect.client.schemas.sorting import FlowRunSort
+
+    lost = False
+    for run in reversed(client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=20)):
+        if run.state is None or run.state.is_scheduled() or states.get(run.id) == run.state.name:
+            continue
+        if run.id in states or not run.state.is_final():
+            say(f"{time.strftime('%H:%M:%S')} {run.name}: {run.state.name}")
+            lost = lost or (run.state.is_final() and not run.state.is_completed())
+        states[run.id] = str(run.state.name)
+    return lost
+
+
+def _reconcile(config: RunConfig, say: Say) -> None:
+    """Bring states to the truth; a tracker that cannot be asked is asked again next time."""
+    import httpx
+    from prefect.exceptions import PrefectException
+
+    from flows.reconcile import reconcile_here
+
+    try:
+        # A slot is free again within a minute; one that is not, the nightly flow and `slmsearch doctor` find.
+        for item in (item for item in reconcile_here(config, [_worker_name()]) if item.kind != "slot"):
+            say(f"{time.strftime('%H:%M:%S')} {item.describe()}")
+    except (httpx.HTTPError, PrefectException, ServiceError) as error:  # a run may be deleted between two questions about it
+        say(f"{time.strftime('%H:%M:%S')} states cannot be compared now: {' '.join(str(error).split())[:200]}")

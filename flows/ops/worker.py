@@ -1,0 +1,207 @@
+"""`slmsearch worker`: a worker of the pool that ends in order; what compose, systemd and Kubernetes start.
+
+Prefect's own worker kills its flow runs when it is terminated, and they show as running for ever. This one takes no more, and cancels
+those it has first, so that states are true and another worker can go on from what they left, and with what was scheduled meanwhile.
+
+A worker takes everything that is scheduled when it looks. Of shards of an evaluation it shall not take those that another machine could
+play meanwhile, so in a pool of processes a second worker looks after their queue, with a limit.
+"""
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import httpx
+import psutil
+
+from flows.ops.pool import POOL
+from flows.ops.process_environment import prefect_home
+from flows.ops.servers import WORKER, Service, close_service, last_line, start_service, stop_service
+from slmsearch.config import RunConfig
+from slmsearch.errors import ServiceError
+from tasks.owners import RUN_VARIABLE, one_line
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+
+DRAIN_SECONDS = 60.0
+"""Time running flow runs get to end in order; less than compose's `stop_grace_period` and systemd's `TimeoutStopSec`."""
+REPORT_SECONDS = 5.0
+"""Time the worker gets to report each flow run whose process has ended."""
+SETTLE_SECONDS = 2.0
+"""Time in which what a worker was taking when it was told to take no more gets its process."""
+TERMINATED = "its worker was terminated"
+NO_ANSWER = "the Prefect API cannot be asked ({}); start it, or fix PREFECT_API_URL and PREFECT_API_AUTH_STRING"
+RECONCILE_SECONDS = 60.0
+"""Time between two looks for what shows as running and is not."""
+SILENCE_SECONDS = 90.0
+"""A worker that has not reported to the pool for so long counts as gone."""
+SHARD_QUEUE = "shards"
+"""Work queue of the deployment `evaluate-shard`."""
+SHARDS = "-shards"
+"""End of the name of the worker that looks after it."""
+NO_POOL = f"the work pool {POOL!r} is missing; make it with `slmsearch deploy`"
+
+Say = Callable[[str], None]
+
+
+def worker_name() -> str:
+    """Name the worker of this machine where nobody has given it another."""
+    return f"worker-{socket.gethostname()}"
+
+
+def serve_worker(config: RunConfig, name: str, limit: int, say: Say) -> None:
+    """Start a worker and keep it until Ctrl-C or SIGTERM; then cancel its flow runs, wait for them, and end.
+
+    Args:
+        config: says where logs go and how many devices there are.
+        name: of the worker in its pool.
+        limit: flow runs at a time, 0 for any number; shards of evaluations do not count.
+        say: tells a person something.
+
+    Raises:
+        ServiceError: there is no pool, or the worker ended by itself.
+    """
+    plans = _plan(name, limit, config)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: stop.set())
+    threading.Thread(target=_keep_states_true, args=(config, frozenset(plans), stop, say), daemon=True).start()
+    workers = [_start(each, options, config) for each, options in plans.items()]
+    say(f"worker {name} of pool {POOL} at {os.environ.get('PREFECT_API_URL')}; its log is {workers[0].log}")
+    try:
+        while not stop.wait(1.0):
+            for worker in workers:
+                if not worker.is_alive:
+                    raise ServiceError(f"{worker.name} ended by itself (exit code {worker.process.returncode}): {last_line(worker.log)}")
+        say("stopping: its flow runs are cancelled ...")
+        for worker in workers:
+            close_service(worker)
+        try:
+            drain([worker.process.pid for worker in workers], DRAIN_SECONDS, say)
+        except httpx.HTTPError as error:
+            say(f"its flow runs cannot be cancelled and are killed; the next worker says so to Prefect: {one_line(error)}")
+    finally:
+        for worker in workers:
+            stop_service(worker, first=signal.SIGINT)
+
+
+def _keep_states_true(config: RunConfig, workers: frozenset[str], stop: threading.Event, say: Say) -> None:
+    """End what workers of these names, and others, left showing as running; now and again and again.
+
+    A tracker that cannot be asked does not keep the worker from working: it is asked again next time.
+    """
+    from prefect.exceptions import PrefectException
+
+    from flows.reconcile import reconcile_here
+
+    while True:
+        try:
+            # A slot is free again within a minute; one that is not, the nightly flow and `slmsearch doctor` find.
+            for item in (item for item in reconcile_here(config, workers) if item.kind != "slot"):
+                say(item.describe())
+        except (httpx.HTTPError, PrefectException, ServiceError) as error:  # a run may be deleted between two questions about it
+            say(f"states cannot be compared now: {one_line(error)}")
+        if stop.wait(RECONCILE_SECONDS):
+            return
+
+
+def _plan(name: str, limit: int, config: RunConfig) -> dict[str, list[str]]:
+    """Say which workers are started with which options: name -> options."""
+    from flows.ops.device import device_names
+
+    bounded = ["--limit", str(limit)] if limit else []
+    if _pool_type() != "process":  # what is started elsewhere needs no device here
+        return {name: bounded}
+    devices = len(device_names(config))
+    return {name: ["--work-queue", "default", *bounded], f"{name}{SHARDS}": ["--work-queue", SHARD_QUEUE, "--limit", str(devices)]}
+
+
+def _pool_type() -> str:
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import ObjectNotFound
+
+    with get_client(sync_client=True) as client:
+        try:
+            return client.read_work_pool(POOL).type
+        except ObjectNotFound:
+            raise ServiceError(NO_POOL) from None
+        except httpx.HTTPError as error:
+            raise ServiceError(NO_ANSWER.format(one_line(error))) from error
+
+
+def _start(name: str, options: list[str], config: RunConfig) -> Service:
+    arguments = [WORKER, "worker", "start", "--pool", POOL, "--name", name, *options]
+    return start_service(f"the worker {name}", arguments, prefect_home(config) / "logs" / f"{name}.log")
+
+
+def drain(workers: Sequence[int], timeout_s: float, say: Say) -> None:
+    """Cancel the flow runs of workers that take no more, given by process id, and wait until they are; name what does not end in time."""
+    from prefect.client.orchestration import get_client
+    from prefect.states import Cancelling
+
+    cancelled: set[UUID] = set()
+    settled, deadline = time.monotonic() + SETTLE_SECONDS, time.monotonic() + timeout_s
+    with get_client(sync_client=True) as client:
+        while (runs := {run for worker in workers for run in flow_runs_below(worker)}) or time.monotonic() < settled:
+            if time.monotonic() > deadline:
+                say(f"not ended within {timeout_s:.0f} s and killed: {', '.join(sorted(map(str, runs)))}")
+                break
+            for run in runs - cancelled:
+                client.set_flow_run_state(run, Cancelling(message=TERMINATED))
+                cancelled.add(run)
+            time.sleep(0.5)
+        for run in cancelled:
+            _see_cancelled(client, run, time.monotonic() + REPORT_SECONDS)
+
+
+def _see_cancelled(client: "SyncPrefectClient", run: UUID, deadline: float) -> None:
+    """Wait until the worker has reported a flow run as ended, and do so where it does not."""
+    from prefect.states import Cancelled
+
+    while (state := client.read_flow_run(run).state) is not None and not state.is_final():
+        if time.monotonic() > deadline:
+            client.set_flow_run_state(run, Cancelled(message=TERMINATED), force=True)
+            return
+        time.sleep(0.5)
+
+
+def flow_runs_below(pid: int) -> Iterator[UUID]:
+    """Find the flow runs that processes started by a process, and by those, are."""
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(pid).children(recursive=True):
+            with suppress(psutil.Error, ValueError):
+                if found := child.environ().get(RUN_VARIABLE):
+                    yield UUID(found)
+
+
+def check_worker(name: str) -> float:
+    """Return how many seconds ago a worker of the pool reported.
+
+    Raises:
+        ServiceError: the pool or the worker is not known, or it has been silent for too long.
+    """
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import ObjectNotFound
+    from prefect.types._datetime import now
+
+    with get_client(sync_client=True) as client:
+        try:
+            workers = client.read_workers_for_work_pool(POOL)
+        except ObjectNotFound:
+            raise ServiceError(NO_POOL) from None
+        except httpx.HTTPError as error:
+            raise ServiceError(NO_ANSWER.format(one_line(error))) from error
+    beats = [worker.last_heartbeat_time for worker in workers if worker.name == name and worker.last_heartbeat_time]
+    if not beats:
+        raise ServiceError(f"no worker {name} has ever reported to pool {POOL!r}; start it with `slmsearch worker`")
+    silent = float((now("UTC") - max(beats)).total_seconds())
+    if silent > SILENCE_SECONDS:
+        raise ServiceError(f"worker {name} has been silent for {silent:.0f} s; see its log, start it again")
+    return silent

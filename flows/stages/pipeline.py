@@ -1,0 +1,148 @@
+"""One run of a flow: its MLflow run and those of its stages, its lineage, its seconds.
+
+Prefect knows the MLflow run by a link artifact, MLflow the flow run by tags, and both hold the lineage: data digest -> index key
+-> eval key -> train key -> adapter hash -> model version.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from prefect.client.orchestration import get_client
+from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
+
+from flows.cli.look import mlflow_run_url
+from flows.cli.settings import config_hash, find_project_root, loggable, read_environment, recordable, resolve_paths
+from flows.ops.api import find_up
+from flows.ops.process_environment import prepare_process_environment
+from flows.ops.worker_secrets import with_own_secrets
+from flows.stages.artifacts import show_lineage, show_mlflow_run
+from flows.stages.preflight import preflight
+from slmsearch.config import RunConfig
+from slmsearch.corpus.fingerprint import source_key
+from slmsearch.keys import content_key
+from slmsearch.planner.sources import problems_key
+from tasks.child import keeping_child
+from tasks.environment import describe_environment
+from tasks.reconcile import label_flow_run
+from tasks.tracking import FLOW_RUN, Tracker, describe_stop, open_tracker
+
+DEFAULTS = RunConfig()
+"""What a flow run without parameters takes."""
+
+
+@dataclass
+class Pipeline:
+    """What the stages of one flow run share."""
+
+    config: RunConfig
+    key: str
+    """Names the run: same flow, settings and data."""
+    tracker: Tracker
+    run_id: str
+    """MLflow parent run."""
+    lineage: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Wall time by stage."""
+
+    @contextmanager
+    def stage(self, name: str, key: str | None = None) -> Iterator[str]:
+        """Hold a child run open for a stage and measure it.
+
+        Args:
+            name: stage.
+            key: content key of what it makes; None takes the pipeline's.
+        """
+        started = time.monotonic()
+        try:
+            with self.tracker.run(name, key or self.key, self.run_id, _flow_tags()) as run_id:
+                yield run_id
+                self.tracker.set_tags(run_id, self._lineage_tags())
+        finally:
+            self.seconds[name] = round(self.seconds.get(name, 0.0) + time.monotonic() - started, 2)
+
+    def know(self, **keys: str) -> None:
+        """Add keys to the lineage."""
+        self.lineage |= keys
+
+    def _lineage_tags(self) -> dict[str, str]:
+        return {f"slmsearch.{name}": value for name, value in self.lineage.items()}
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """Where both trackers have this run."""
+        return {"mlflow_run_id": self.run_id, "mlflow_experiment_id": self.tracker.experiment_id, "flow_run_id": str(flow_run.id)}
+
+    def finish(self) -> None:
+        """Write the lineage where both sides find it."""
+        self.tracker.set_tags(self.run_id, self._lineage_tags())
+        self.tracker.record_json(self.run_id, self.lineage, "lineage.json")
+        show_lineage(self.lineage)
+
+
+@contextmanager
+def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], None] | None = None) -> Iterator[Pipeline]:
+    """Start a run of a flow: resolve paths, check what can be checked, open its MLflow run; end it truthfully.
+
+    Args:
+        name: flow.
+        config: its parameter.
+        check: what else to check before anything is written.
+
+    Raises:
+        ConfigError, ModelError, ServiceError: something the run needs is missing.
+    """
+    unused = () if name == "nightly" else ("nightly.",)
+    config = with_own_secrets(resolve_paths(config, find_project_root()), unused)
+    prepare_process_environment(config, read_environment())
+    own_flow_run()
+    preflight(config)
+    if check is not None:
+        check(config)
+    source = problems_key(config.planner) if config.environment == "planner" else source_key(config.corpus)
+    key = content_key(flow=name, source=source, config=_deciding(config))
+    tracker = open_tracker(config)
+    tracker.end_orphans()
+    with tracker.run(name, key, tags=_flow_tags()) as run_id, keeping_child():
+        tracker.record_params(run_id, _of_the_environment(config))
+        tracker.record_json(run_id, recordable(config), "config.json")
+        tracker.record_json(run_id, describe_environment(), "environment.json")
+        show_mlflow_run(mlflow_run_url(config, tracker.experiment_id, run_id, find_up(config)), run_id)
+        pipeline = Pipeline(config, key, tracker, run_id)
+        pipeline.know(source_key=source or "", config_hash=config_hash(config))
+        try:
+            yield pipeline
+        except Exception:
+            raise
+        except BaseException as error:
+            get_run_logger().warning("%s", describe_stop(error))
+            raise
+        finally:
+            pipeline.finish()
+
+
+def own_flow_run() -> None:
+    """Write down in Prefect which process runs this flow run, so that its end is noticed whatever ends it."""
+    if flow_run.id is not None:
+        with get_client(sync_client=True) as client:
+            label_flow_run(client, str(flow_run.id))
+
+
+def _of_the_environment(config: RunConfig) -> dict[str, object]:
+    """Return the settings that mean something to the configured environment."""
+    others = ("environment", "planner.") if config.environment == "searcher" else ("corpus.", "reward.", "control.", "searcher.")
+    return {name: value for name, value in loggable(config).items() if not name.startswith(others)}
+
+
+def _deciding(config: RunConfig) -> dict[str, object]:
+    leaves = _of_the_environment(config)
+    return {name: value for name, value in leaves.items() if not name.startswith(("paths.", "tracking.", "nightly."))}
+
+
+def _flow_tags() -> dict[str, str]:
+    if flow_run.id is None:
+        return {}
+    tags = {FLOW_RUN: flow_run.id, "prefect.flow_run_name": flow_run.name, "prefect.flow_run_url": flow_run.ui_url}
+    return {name: str(value) for name, value in tags.items() if value}

@@ -1,0 +1,59 @@
+"""What can be checked before anything is started."""
+
+from pathlib import Path
+
+from flows.cli.fetching import require_model, require_policy
+from slmsearch.config import RunConfig
+from slmsearch.errors import ConfigError
+from slmsearch.evaluate.policies import RANDOM, RETRIEVE_THEN_ANSWER
+from slmsearch.judge.qualify import require_qualified
+from tasks.mirror import check_mirror
+from tasks.owners import require_reachable
+
+
+def preflight(config: RunConfig) -> None:
+    """Check what is needed hours from now.
+
+    Raises:
+        ConfigError: pages or questions are not where the config says.
+        ServiceError: the configured MLflow server does not answer.
+    """
+    for name, path in (("corpus.pages", config.corpus.pages), ("corpus.questions", config.corpus.questions)):
+        if path and not path.startswith("hub:") and not Path(path).exists():
+            raise ConfigError(f"{name}: {path} does not exist; give a .jsonl or .parquet file, a folder of Markdown, or hub:owner/name")
+    problems = config.planner.problems
+    if config.environment == "planner" and problems and not problems.startswith("hub:") and not Path(problems).is_file():
+        raise ConfigError(f"planner.problems: {problems} does not exist; give a .jsonl or .parquet file or hub:owner/name")
+    if config.tracking.uri:
+        require_reachable(config.tracking.uri)
+
+
+def check_models(config: RunConfig) -> None:
+    """Check that the models to be trained, measured beside and judged by are where the config says and fit for it.
+
+    Raises:
+        ModelError: the directory of one is missing, or one known by name cannot be fetched.
+        JudgeError: the judge's server does not answer, or does not have the model.
+        PreflightError: the judge has not passed its qualification.
+        ConfigError: curves are to be mirrored and the package for it is missing, or what is learnt from would be measured with.
+    """
+    check_splits(config)
+    check_mirror(config)
+    require_qualified(config.judge, config.paths.data_dir)
+    require_policy(config)
+    if config.environment == "planner":  # its controls need no model
+        return
+    for name in config.evaluate.baselines:
+        if name not in (RANDOM, RETRIEVE_THEN_ANSWER) and not name.startswith("openai:"):
+            is_adapter = (Path(name) / "adapter_config.json").is_file()
+            require_model(name, "evaluate.baselines", config, "adapter_config.json" if is_adapter else "config.json")
+
+
+def check_splits(config: RunConfig) -> None:
+    """Check that an adapter is not promoted by the questions it learns from.
+
+    Raises:
+        ConfigError: it would be.
+    """
+    if config.evaluate.split == config.train.split:
+        raise ConfigError("evaluate.split is train: the adapter would be promoted by the questions it learnt from; set another one")

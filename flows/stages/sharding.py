@@ -1,0 +1,231 @@
+"""One evaluation on many workers: submit its shards, follow them, make good what a worker takes with it when it dies, merge.
+
+A shard whose flow run crashed, was cancelled with its worker, or has gone silent is submitted again; what was played stays played,
+also when this process is killed. A shard that no worker takes is played here, so that a pool of one busy worker is no dead end.
+"""
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
+
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.logging import get_run_logger
+
+from flows.cli.settings import read_environment
+from flows.evaluate_shard import ShardRequest, play_requested
+from flows.ops.pool import POOL
+from flows.ops.process_environment import DEFAULTS
+from flows.ops.runner import as_error
+from flows.ops.worker_secrets import submitted
+from slmsearch.config import RunConfig
+from slmsearch.errors import ConfigError, EvaluationError
+from slmsearch.evaluate.policies import PolicySpec
+from slmsearch.evaluate.shards import Shard, split_shards
+from tasks.evaluate import questions_of
+from tasks.owners import BEATS, HEARTBEAT
+from tasks.shards import collect, merge, share_inputs
+
+if TYPE_CHECKING:
+    from prefect.client.schemas.objects import FlowRun
+
+DEPLOYMENT = "evaluate-shard/evaluate-shard"
+POLL_SECONDS = 1.0
+LISTEN_SECONDS = 15.0
+"""Time between two looks at the heartbeats of a running shard."""
+PATIENCE_SECONDS = 60.0
+"""Time a shard may wait while no other one runs, before it is played here."""
+START_SECONDS = {"process": 120.0}
+"""Time a worker of a type of pool may take to start what it has fetched."""
+SLOW_START_SECONDS = 900.0
+"""The same where an image may have to be fetched, and a machine found."""
+ATTEMPTS = 4
+"""Times a shard is submitted; who is lost that often takes its workers along."""
+
+
+@dataclass
+class Waiting:
+    """A shard that is not played yet, as far as is known here."""
+
+    shard: Shard
+    run: "FlowRun | None" = None
+    attempts: int = 0
+    since: float = field(default_factory=time.monotonic)
+    """When it was submitted last."""
+    listened: float = field(default_factory=time.monotonic)
+    """When its heartbeats were looked at last."""
+    fetched: float = 0.0
+    """When a worker was first seen to have it without having started it; 0 for not yet."""
+
+
+def play_in_shards(key: str, spec: PolicySpec, digest: str, index_key: str, config: RunConfig) -> None:
+    """Play an evaluation on the workers of the pool and store it as one.
+
+    Args:
+        key: its content key.
+        spec: a policy with a model.
+        digest: corpus.
+        index_key: index version.
+        config: run; says how many shards.
+
+    Raises:
+        ConfigError: this Prefect server knows no deployment that plays shards.
+        SlmSearchError: what ended a shard.
+    """
+    shards = split_shards(len(questions_of(digest, config)), config.evaluate.batch_size, config.evaluate.shards)
+    names = share_inputs(digest, index_key, spec, config)
+    policy = spec.policy.model_copy(update={"api_key": None}) if spec.policy else None
+    with get_client(sync_client=True) as client:
+        deployment = _find_deployment(client)
+        common = {"key": key, "digest": digest, "index_key": index_key, "name": spec.name, "policy": policy, **names}
+        play = _Play(client, deployment, config, common)
+        try:
+            play.until_done(shards)
+        finally:
+            play.cancel_rest()
+    merge(key, shards, spec, digest, index_key, config)
+
+
+def _find_deployment(client: SyncPrefectClient) -> UUID:
+    from prefect.exceptions import ObjectNotFound
+
+    try:
+        return client.read_deployment_by_name(DEPLOYMENT).id
+    except ObjectNotFound:
+        raise ConfigError(
+            f"evaluate.shards asks for workers, and this Prefect server has no deployment {DEPLOYMENT}: start `slmsearch up` (or "
+            "`slmsearch deploy` and `slmsearch worker`), or set evaluate.shards to 1"
+        ) from None
+
+
+class _Play:
+    """The shards of one evaluation on their way."""
+
+    def __init__(self, client: SyncPrefectClient, deployment: UUID, config: RunConfig, common: dict[str, Any]) -> None:
+        self.client, self.deployment, self.config, self.common = client, deployment, config, common
+        self.start_seconds = START_SECONDS.get(client.read_work_pool(POOL).type, SLOW_START_SECONDS)
+        self.waiting: list[Waiting] = []
+        self.log = get_run_logger()
+
+    def until_done(self, shards: list[Shard]) -> None:
+        """Return when every shard is played."""
+        self.waiting = [Waiting(shard) for shard in shards if not collect(self.common["key"], shard, self.config)]
+        self.log.info("%d of %d shards are to be played", len(self.waiting), len(shards))
+        while self.waiting:
+            for item in list(self.waiting):
+                self._advance(item)
+            if self.waiting:
+                self._play_one_that_nobody_takes()
+                time.sleep(POLL_SECONDS)
+
+    def cancel_rest(self) -> None:
+        """Cancel what is still on its way, when this ends for another reason than success."""
+        from prefect.states import Cancelling
+
+        for item in self.waiting:
+            if item.run is not None:
+                with suppress(Exception):  # the server may be what is gone, and another error is on its way out
+                    self.client.set_flow_run_state(item.run.id, Cancelling(message="nobody waits for this shard any more"))
+
+    def _advance(self, item: Waiting) -> None:
+        if item.run is None:
+            self._submit(item)
+            return
+        item.run = self.client.read_flow_run(item.run.id)
+        state = item.run.state
+        if state is None:
+            return
+        if state.is_running():
+            self._listen(item)
+        elif state.is_pending():
+            self._expect_start(item)
+        elif state.is_completed() and collect(self.common["key"], item.shard, self.config):
+            self.log.info("shard %s is played", item.shard.name)
+            self.waiting.remove(item)
+        elif state.is_failed():
+            raise as_error(f"{state.name}: {state.message}")
+        elif state.is_final():
+            self._lost(item, f"{state.name}: {' '.join(str(state.message).split())[:200]}")
+
+    def _submit(self, item: Waiting) -> None:
+        from prefect.deployments import run_deployment
+
+        item.attempts += 1
+        shard = item.shard
+        request = ShardRequest(**self.common, number=shard.number, of=shard.of, start=shard.start, stop=shard.stop)
+        parameters = {"request": request.model_dump(mode="json"), "config": submitted(self.config)}
+        item.run = cast("FlowRun", run_deployment(self.deployment, parameters=parameters, timeout=0, as_subflow=True))
+        item.since = item.listened = time.monotonic()
+        item.fetched = 0.0
+
+    def _lost(self, item: Waiting, why: str) -> None:
+        if item.attempts >= ATTEMPTS:
+            times = f"shard {item.shard.name} was lost {item.attempts} times"
+            raise EvaluationError(f"{times} (last: {why}); look at the logs and the memory of its workers")
+        self.log.warning("shard %s was lost (%s) and is submitted again", item.shard.name, why)
+        item.run = None
+
+    def _expect_start(self, item: Waiting) -> None:
+        """Take a run that was fetched and does not start for lost: its worker died before the run could say anything."""
+        from prefect.states import Crashed
+
+        item.fetched = item.fetched or time.monotonic()
+        waited = time.monotonic() - item.fetched
+        if item.run is not None and waited > self.start_seconds:
+            message = f"fetched by a worker and not started within {waited:.0f} s"
+            self.client.set_flow_run_state(item.run.id, Crashed(message=message), force=True)
+            self._lost(item, message)
+
+    def _listen(self, item: Waiting) -> None:
+        """Take a run whose heartbeats have stopped for what it is: dead with its machine."""
+        from prefect.states import Crashed
+
+        if item.run is None or time.monotonic() - item.listened < LISTEN_SECONDS:
+            return
+        item.listened = time.monotonic()
+        silent = self._silence(item.run)
+        if silent > BEATS * beat_seconds():
+            message = f"no sign of life for {silent:.0f} s: its worker and its machine are gone"
+            self.client.set_flow_run_state(item.run.id, Crashed(message=message), force=True)
+            self._lost(item, message)
+
+    def _silence(self, run: "FlowRun") -> float:
+        """Return the seconds since a flow run was last heard of."""
+        from prefect.events.filters import EventFilter, EventNameFilter, EventOccurredFilter, EventResourceFilter
+
+        now = datetime.now(UTC)
+        window = timedelta(seconds=BEATS * beat_seconds())
+        started = run.start_time or run.created or now
+        if now - started < window:
+            return 0.0
+        mine = EventFilter(
+            event=EventNameFilter(name=[HEARTBEAT]),
+            resource=EventResourceFilter(id=[f"prefect.flow-run.{run.id}"]),
+            occurred=EventOccurredFilter(since=cast(Any, now - window)),
+        )
+        found = self.client.read_events(filter=mine, limit=1).events
+        return 0.0 if found else float((now - started).total_seconds())
+
+    def _play_one_that_nobody_takes(self) -> None:
+        """Play a shard here when all of them have waited long and none runs."""
+        states = [item.run.state for item in self.waiting if item.run is not None and item.run.state is not None]
+        patient = all(time.monotonic() - item.since > PATIENCE_SECONDS for item in self.waiting)
+        if not patient or len(states) < len(self.waiting) or any(not state.is_scheduled() for state in states):
+            return
+        from prefect.states import Cancelled
+
+        item = self.waiting[0]
+        self.log.warning("no worker takes shard %s within %.0f s; it is played here", item.shard.name, PATIENCE_SECONDS)
+        if item.run is not None:
+            self.client.set_flow_run_state(item.run.id, Cancelled(message="no worker took it; played by who waited for it"), force=True)
+        shard = item.shard
+        play_requested(ShardRequest(**self.common, number=shard.number, of=shard.of, start=shard.start, stop=shard.stop), self.config)
+        self.waiting.remove(item)
+
+
+def beat_seconds() -> float:
+    """Return the seconds between two heartbeats of a flow run, as workers are told here."""
+    name = "PREFECT_RUNNER_HEARTBEAT_FREQUENCY"
+    return float(read_environment().get(name) or DEFAULTS[name])
