@@ -82,7 +82,10 @@ def plan(config: RunConfig, rules: Rules, now: float | None = None) -> Plan:
     limit = now - rules.older_than_days * DAY_S
     used = in_use(config, rules.kept_versions, used_since=limit)
     registry = open_run_registry(config)
-    items = [*_artefacts(config, used, limit, now), *_checkpoints(config, limit, now), *_half_written(config, now)]
+    whole = list(_artefacts(config, used, limit, now))
+    going = {item.path for item in whole}
+    checkpoints = [item for item in _checkpoints(config, limit, now) if item.path and item.path.parent not in going]
+    items = [*whole, *checkpoints, *_half_written(config, now)]
     if registry is None or not any(run.is_live for run in registry.runs()):
         items += [*_copies(config, limit, now), *_collections(config, limit, now)]
     if registry is not None:

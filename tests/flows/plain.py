@@ -66,7 +66,7 @@ def small_run(home: Path, empty_store: Path, **sections: dict[str, Any]) -> RunC
 
 def without_prefect(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     """Replace tasks by their functions, everything shown by nothing, models by stand-ins; call `flow.fn(config)` then."""
-    from flows.stages.stages import promotion, stages
+    from flows.stages import promotion, stages
 
     training = replace_heavy_parts(monkeypatch)
     monkeypatch.setattr("slmsearch.retrieval.embedders.load_embedder", lambda _: WordEmbedder())

@@ -97,7 +97,8 @@ def test_the_flow_only_reports_unless_it_is_told_to_apply(
 def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
     config, (evaluated, champion, other, current) = history
     data_dir = Path(config.paths.data_dir)
-    (training_dir(config, champion["lineage"]["train_key"]) / "checkpoints" / "checkpoint-2").mkdir(parents=True)
+    for result in (champion, other):
+        (training_dir(config, result["lineage"]["train_key"]) / "checkpoints" / "checkpoint-2").mkdir(parents=True)
     half = index_dir(config) / f"{STAGING_PREFIX}x-999999999"
     half.mkdir()
     shard, model = shards_dir(evals_dir(config), "e" * 20), shared_models_dir(config) / ("m" * 20)
@@ -109,7 +110,7 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
     planned = plan(config, RULES, LATER)
     assert files(data_dir) == before, "a plan changes nothing"
     assert named(planned, "trainings") == {other["lineage"]["train_key"]}
-    assert named(planned, "checkpoints") == {champion["lineage"]["train_key"]}
+    assert named(planned, "checkpoints") == {champion["lineage"]["train_key"]}, "the other training goes as a whole"
     assert other["lineage"]["index_key"] in named(planned, "indexes")
     assert other["lineage"]["data_digest"] in named(planned, "corpora")
     assert {evaluated["key"], other["lineage"]["eval_key_after"]} <= named(planned, "evals")

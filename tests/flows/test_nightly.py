@@ -226,7 +226,7 @@ def test_nights_are_listed_and_accepted_by_a_command(config: RunConfig, events: 
 def test_a_decision_about_a_champion_that_is_no_longer_one_is_taken_again(
     config: RunConfig, training: FakeTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows.stages.stages import promotion
+    from flows.stages import promotion
 
     tracker, model, compared = open_tracker(config), config.tracking.registered_model, list[str]()
 
@@ -249,7 +249,7 @@ def test_a_decision_about_a_champion_that_is_no_longer_one_is_taken_again(
 
 
 def test_a_gate_that_cannot_decide_holds(config: RunConfig, training: FakeTraining, monkeypatch: pytest.MonkeyPatch) -> None:
-    from flows.stages.stages import promotion
+    from flows.stages import promotion
 
     def gone(_: RunConfig) -> Any:
         raise ModelError("its adapter cannot be read")

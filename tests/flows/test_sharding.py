@@ -8,8 +8,8 @@ from uuid import UUID, uuid4
 import pytest
 from prefect.states import Cancelled, Completed, Crashed, Failed, Late, Pending, Running, State
 
+from flows.stages import sharding
 from flows.stages.sharding import ATTEMPTS, _Play
-from flows.stages.stages import sharding
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.errors import EvaluationError, ModelError
 from slmsearch.evaluate.shards import split_shards
