@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows.ops.api import UpRecord, page_path, password_path, record_path, write_record
-from flows.ops.doctor import look as looking
+from flows.ops.doctor import collect as looking
 from flows.ops.doctor.collect import look
 from flows.ops.doctor.examine import examine
 from flows.ops.doctor.fix import FIXES, fix_findings
