@@ -21,7 +21,7 @@ def record_retrieval(result: Mapping[str, Any], text: str, config: RunConfig) ->
         text: the tables.
         config: run.
     """
-    from slmsearch.report.figures import write_figures
+    from slmsearch.report.figures import write_charts
     from slmsearch.report.retrieval import draw_retrieval
 
     tracker = open_tracker(config)
@@ -37,7 +37,7 @@ def record_retrieval(result: Mapping[str, Any], text: str, config: RunConfig) ->
         tracker.record_metrics(run_id, metrics)
         tracker.record_json(run_id, result, "retrieval.json")
         tracker.record_text(run_id, text, "retrieval.txt")
-        for path in write_figures(Path(folder), {"retrieval": draw_retrieval(result)}):
+        for path in write_charts(Path(folder), {"retrieval": draw_retrieval(result)}):
             tracker.record_file(run_id, path, "figures")
         tracker.set_tags(run_id, {"slmsearch.index_key": result["index_key"]})
     return run_id

@@ -1,4 +1,4 @@
-"""What a finished run leaves to look at: tables, figures, the report page. None of it may cost the run what it has achieved.
+"""What a finished run leaves to look at: tables, charts, the report page. None of it may cost the run what it has achieved.
 
 An error here is logged and named in the summary's `warnings`; the training, the decision and the numbers stand.
 """
@@ -19,7 +19,7 @@ from tasks.report import report_task
 
 
 def leave_reports(run: Pipeline, summary: dict[str, Any]) -> None:
-    """Draw figures and tables, make the report page, and link both; the summary is written again with what came of it.
+    """Draw charts and tables, make the report page, and link both; the summary is written again with what came of it.
 
     Args:
         run: its `summary.json` has been recorded, and its evaluations and training reports are stored.
@@ -27,7 +27,7 @@ def leave_reports(run: Pipeline, summary: dict[str, Any]) -> None:
     """
     warnings: list[str] = summary.setdefault("warnings", [])
     with tolerated("tables and figures", warnings):
-        show_evaluations(report_task(run.run_id, summary["evaluations"], run.lineage["train_key"], run.config))
+        show_evaluations(report_task(run.run_id, run.config))
     with tolerated("report page", warnings):
         made = report_page_task(run.run_id, run.config)
         warnings += made["warnings"]

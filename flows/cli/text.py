@@ -11,6 +11,7 @@ from slmsearch.evaluate.compare import Comparison, compare
 from slmsearch.evaluate.nights import night_from_dict
 from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.store import load_rows
+from slmsearch.report.cells import difference as written
 from slmsearch.report.tables import Table, comparison_table, describe_comparison, failure_mode_table, results_table, slices_table
 from tasks.paths import evals_dir
 
@@ -62,7 +63,7 @@ def render_comparison(comparison: Comparison) -> str:
 
 def render_difference(difference: Mapping[str, float]) -> str:
     """Render a mean difference with its interval and p-value."""
-    return f"{difference['mean']:+.3f} [{difference['low']:+.3f}, {difference['high']:+.3f}], p {difference['p']:.4f}"
+    return written(difference["mean"], difference["low"], difference["high"], difference["p"])
 
 
 def turned(table: Table) -> Table:

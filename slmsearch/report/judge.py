@@ -3,25 +3,30 @@
 from collections.abc import Mapping
 from typing import Any
 
-from slmsearch.report.tables import NONE, Table
+from slmsearch.report.cells import NONE, share
+from slmsearch.report.tables import Table
+
+
+def qualification_table(summary: Mapping[str, Any]) -> Table:
+    """Tabulate what `summarise_qualification` gives: shares with their intervals, by kind of case."""
+    parts = ("accuracy", "false_accepts", "false_rejects")
+    rows = tuple(
+        (kind["kind"], str(kind["accuracy"]["n"] + kind["failed"]), *(_share(kind[part]) for part in parts), str(kind["failed"]))
+        for kind in summary["kinds"]
+    )
+    return Table(("kind of case", "n", "right, %", "false accepts, %", "false rejects, %", "no verdict"), rows)
 
 
 def render_qualification(summary: Mapping[str, Any]) -> str:
     """Render what `summarise_qualification` gives for a terminal."""
     limits = summary["limits"]
-    level = f"{100 * (1 - limits['alpha']):g} % interval"
-    headers = ("kind", "n", "right, %", level, "false accepts, %", level, "false rejects, %", level, "failed")
-    rows = []
-    for kind in summary["kinds"]:
-        shares = [cell for part in ("accuracy", "false_accepts", "false_rejects") for cell in _share(kind[part])]
-        rows.append((kind["kind"], str(kind["accuracy"]["n"] + kind["failed"]), *shares, str(kind["failed"])))
     verdict = "passed" if summary["passed"] else "not passed: " + "; ".join(summary["shortfalls"])
     return "\n".join(
         [
             f"{summary['model']} ({summary['judge']}), prompt version {summary['prompt_version']}: {summary['cases']} cases, "
-            f"{summary['asked']} of them asked, the rest decided by rule",
+            f"{summary['asked']} of them asked, the rest decided by rule; {100 * (1 - limits['alpha']):g} % intervals",
             "",
-            Table(headers, tuple(rows)).to_text(),
+            qualification_table(summary).to_text(),
             "",
             f"kappa with the exact judge {summary['kappa_exact']:.2f}, with the known verdicts {summary['kappa_known']:.2f}",
             f"{summary['verdict_s']:.3f} s a verdict (median), {summary['verdicts_per_s']:.1f} verdicts/s with "
@@ -34,7 +39,5 @@ def render_qualification(summary: Mapping[str, Any]) -> str:
     )
 
 
-def _share(share: Mapping[str, Any]) -> tuple[str, str]:
-    if not share["n"]:
-        return NONE, NONE
-    return f"{100 * share['count'] / share['n']:.1f}", f"{100 * share['low']:.1f}-{100 * share['high']:.1f}"
+def _share(found: Mapping[str, Any]) -> str:
+    return share(found["count"] / found["n"], found["low"], found["high"]) if found["n"] else NONE

@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from slmsearch.evaluate.retrieval import METRICS, RETRIEVERS
-from slmsearch.report.cells import NONE, number, percent
-from slmsearch.report.figures import COLOURS, INK, clean, new_figure, set_title
+from slmsearch.report.cells import NONE, difference, number, percent, share
+from slmsearch.report.page.charts import Bar, interval_chart
+from slmsearch.report.page.sections import Block
 from slmsearch.report.tables import Table
 
 TITLES = {
@@ -27,7 +26,7 @@ def render_retrieval(result: Mapping[str, Any]) -> str:
     lines += [Table(headers, rows).to_text(), "", _kinds(result).to_text()]
     for metric, gain in result["gains"].items():
         if gain is not None:
-            shown = f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}], p {gain['p']:.4f}"
+            shown = difference(gain["mean"], gain["low"], gain["high"], gain["p"])
             lines.append(f"{TITLES.get(metric, 'MRR'):<14} hybrid - {gain['over']:<8} {shown}")
     return "\n".join(lines)
 
@@ -47,28 +46,18 @@ def render_weights(result: Mapping[str, Any]) -> str:
     return f"{Table(headers, tuple(rows)).to_text()}\n\n{told}"
 
 
-def draw_retrieval(result: Mapping[str, Any]) -> Figure:
-    """Draw each metric with its interval, a mark per way of ranking."""
-    figure = new_figure(7.0, 3.2)
-    axes = figure.add_subplot(1, 1, 1)
-    clean(axes, grid="y")
-    shown = [name for name in RETRIEVERS if name in result["retrievers"]]
-    for i, name in enumerate(shown):
-        of = result["retrievers"][name]
-        for place, metric in enumerate(METRICS):
-            if of[metric] is None:
-                continue
-            low, high = of["intervals"][metric]
-            x = place + 0.22 * (i - (len(shown) - 1) / 2)
-            error = [[max(0.0, of[metric] - low)], [max(0.0, high - of[metric])]]
-            label = name if place == 0 else None
-            axes.errorbar(x, of[metric], yerr=error, fmt="osD"[i], color=COLOURS[i], capsize=3, label=label)
-            axes.annotate(percent(of[metric]), (x, high), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=7, color=INK)
-    axes.set_xticks(range(len(METRICS)), [TITLES[metric] for metric in METRICS])
-    axes.set_ylim(top=1.06)
-    axes.legend(frameon=False, loc="lower left", fontsize=8)
-    set_title(axes, f"Where the gold was found, {result['n']} questions")
-    return figure
+def draw_retrieval(result: Mapping[str, Any]) -> Block:
+    """Draw each metric with its interval, a row per way of ranking."""
+    shown = [(style, name, result["retrievers"][name]) for style, name in enumerate(RETRIEVERS) if name in result["retrievers"]]
+    bars = []
+    for metric in METRICS:
+        for style, name, of in shown:
+            if of[metric] is not None:
+                low, high = of["intervals"][metric]
+                label = f"{TITLES[metric]}, {name}"
+                bars.append(Bar(label, 100 * of[metric], 100 * low, 100 * high, percent(of[metric]), style))
+    title = f"Where the gold was found, % of {result['n']} questions"
+    return Block(title, chart=interval_chart(title, bars))
 
 
 def _kinds(result: Mapping[str, Any]) -> Table:
@@ -84,5 +73,4 @@ def _kinds(result: Mapping[str, Any]) -> Table:
 def _share(of: Mapping[str, Any], metric: str) -> str:
     if of[metric] is None:
         return NONE
-    low, high = of["intervals"][metric]
-    return f"{percent(of[metric])} ({percent(low)}-{percent(high)})"
+    return share(of[metric], *of["intervals"][metric])

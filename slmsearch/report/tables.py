@@ -5,7 +5,7 @@ Shares carry Wilson intervals; nothing is computed here that a decision rests on
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slmsearch.evaluate.compare import Comparison
@@ -13,11 +13,35 @@ from slmsearch.evaluate.failure_modes import FailureMode
 from slmsearch.evaluate.metrics import slice_rows, summarise
 from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.statistics import wilson_interval
-from slmsearch.report.cells import NONE, number, percent
-from slmsearch.report.plan_tables import HEADERS, plan_row
+from slmsearch.report.cells import NONE, difference, number, percent, points, share, whole
 
 Evaluations = Mapping[str, Sequence[EpisodeRow]]
 """Name of a policy -> its rows, in the order of the table."""
+
+Columns = tuple[tuple[str, str, Callable[[float | None], str]], ...]
+"""Header, metric, and how it is written."""
+SEARCHER: Columns = (
+    ("F1", "answer/f1", percent),
+    ("abstained", "answer/abstained_frac", percent),
+    ("calls", "episode/tool_calls", number),
+    ("malformed", "stop/malformed", percent),
+    ("page, 1st search", "search/first_hit_frac", percent),
+    ("pages, any search", "search/any_hit_frac", percent),
+    ("sections read", "search/gold_read_frac", percent),
+    ("tokens", "episode/sampled_tokens", whole),
+    ("seconds", "time/episode_s", number),
+)
+PLANNER: Columns = (
+    ("gain over worker", "plan/gain", points),
+    ("splits", "plan/decomposed_frac", percent),
+    ("subproblems", "plan/subproblems", number),
+    ("one part", "plan/single_frac", percent),
+    ("independence", "plan/independence", lambda value: number(value, 2)),
+    ("guarded", "plan/hacked_frac", percent),
+    ("malformed", "stop/malformed", percent),
+    ("tokens", "plan/tokens", whole),
+    ("tokens per solved", "plan/tokens_per_solved", whole),
+)
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~#!])")
 
@@ -53,35 +77,18 @@ def escape_markdown(text: str) -> str:
 
 def results_table(evaluations: Evaluations, alpha: float = 0.05) -> Table:
     """Tabulate policies: accuracy with its interval, search, effort and how episodes ended; planners by what makes a planner."""
-    if any(row.measured for rows in evaluations.values() for row in rows):
-        return Table(HEADERS, tuple(plan_row(name, rows, alpha) for name, rows in evaluations.items()))
-    headers = (
-        "policy", "n", "exact match", f"{100 * (1 - alpha):g} % interval", "F1", "abstained", "calls", "malformed", "page, 1st search",
-        "pages, any search", "sections read", "tokens", "seconds", "failed",
-    )  # fmt: skip
-    return Table(headers, tuple(_results_row(name, rows, alpha) for name, rows in evaluations.items()))
-
-
-def _results_row(name: str, rows: Sequence[EpisodeRow], alpha: float) -> tuple[str, ...]:
-    graded = [row for row in rows if not row.failed]
-    metrics = summarise(rows)
-    low, high = wilson_interval(round(sum(row.exact_match for row in graded)), len(graded), alpha)
-    return (
-        name,
-        str(len(graded)),
-        percent(metrics.get("answer/exact_match")),
-        f"{percent(low)}-{percent(high)}" if graded else NONE,
-        percent(metrics.get("answer/f1")),
-        percent(metrics.get("answer/abstained_frac")),
-        number(metrics.get("episode/tool_calls")),
-        percent(metrics.get("stop/malformed")),
-        percent(metrics.get("search/first_hit_frac")),
-        percent(metrics.get("search/any_hit_frac")),
-        percent(metrics.get("search/gold_read_frac")),
-        number(metrics.get("episode/sampled_tokens"), 0),
-        number(metrics.get("time/episode_s")),
-        str(len(rows) - len(graded)),
-    )
+    is_planner = any(row.measured for rows in evaluations.values() for row in rows)
+    right, metric, columns = ("right", "answer/correct", PLANNER) if is_planner else ("exact match", "answer/exact_match", SEARCHER)
+    lines = []
+    for name, rows in evaluations.items():
+        graded, metrics = [row for row in rows if not row.failed], summarise(rows)
+        count = sum(row.correct if is_planner else row.exact_match for row in graded)
+        low, high = wilson_interval(round(count), len(graded), alpha)
+        interval = f"{percent(low)}-{percent(high)}" if graded else NONE
+        cells = (write(metrics.get(key)) for _, key, write in columns)
+        lines.append((name, str(len(graded)), percent(metrics.get(metric)), interval, *cells, str(len(rows) - len(graded))))
+    level = f"{100 * (1 - alpha):g} % interval"
+    return Table(("policy", "n", right, level, *(header for header, _, _ in columns), "failed"), tuple(lines))
 
 
 def slices_table(evaluations: Evaluations, alpha: float = 0.05) -> Table:
@@ -98,8 +105,7 @@ def _share_cell(rows: Sequence[EpisodeRow], alpha: float) -> str:
     if not graded:
         return NONE
     right = round(sum(row.exact_match for row in graded))
-    low, high = wilson_interval(right, len(graded), alpha)
-    return f"{percent(right / len(graded))} ({percent(low)}-{percent(high)})"
+    return share(right / len(graded), *wilson_interval(right, len(graded), alpha))
 
 
 def failure_mode_table(rows: Sequence[EpisodeRow]) -> Table:
@@ -124,25 +130,24 @@ def comparison_table(comparison: Comparison) -> Table:
             str(n),
             f"{before:.3f}",
             f"{after:.3f}",
-            f"{difference.mean:+.3f}",
-            f"[{difference.low:+.3f}, {difference.high:+.3f}]",
-            f"{difference.p:.4f}",
+            f"{found.mean:+.3f}",
+            f"[{found.low:+.3f}, {found.high:+.3f}]",
+            f"{found.p:.4f}",
             NONE if p_holm is None else f"{p_holm:.4f}",
             "yes" if vetoes else "",
         )
-        for name, n, before, after, difference, p_holm, vetoes in (whole, *parts)
+        for name, n, before, after, found, p_holm, vetoes in (whole, *parts)
     )
     return Table(("slice", "n", "before", "after", "difference", "interval", "p", "p (Holm)", "veto"), rows)
 
 
 def describe_comparison(comparison: Comparison) -> str:
     """Say in a few lines what was compared, what came out and what was decided."""
-    difference = comparison.difference
+    found, left_out = comparison.difference, f" ({comparison.failed} left out as failed)" if comparison.failed else ""
     lines = [
         f"{comparison.decision}: {comparison.reason}",
-        f"{comparison.metric} {comparison.before:.3f} -> {comparison.after:.3f} on {comparison.n} paired questions"
-        + (f" ({comparison.failed} left out as failed)" if comparison.failed else "")
-        + f": {difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}], p {difference.p:.4f}.",
+        f"{comparison.metric} {comparison.before:.3f} -> {comparison.after:.3f} on {comparison.n} paired questions{left_out}: "
+        f"{difference(found.mean, found.low, found.high, found.p)}.",
         f"Smallest difference this many questions would show: {comparison.mde:.3f} (power 0.8).",
     ]
     if comparison.mcnemar is not None:

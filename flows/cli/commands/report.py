@@ -42,7 +42,7 @@ def report(session: Session, runs: tuple[str, ...], output: Path | None, episode
 @command(
     _group,
     "plot",
-    help=f"""Write the figures of a run as PNG and SVG files, and show them where there is a screen.
+    help=f"""Write the charts of a run's page as SVG files, and show them where there is a screen.
 
     {RUN}""",
 )
@@ -50,7 +50,7 @@ def report(session: Session, runs: tuple[str, ...], output: Path | None, episode
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Default: plots/<run> in the MLflow directory.")
 @click.option("--show/--no-show", default=True, show_default=True, help="Open the folder of figures when a person is at the terminal.")
 def plot(session: Session, run: str, output: Path | None, show: bool) -> None:
-    """Write figures; see the help above."""
+    """Write the charts; see the help above."""
     import sys
 
     from tasks.plot import plot_run

@@ -1,13 +1,17 @@
-"""Charts as inline SVG for pages: small, sharp at any width, in the colours of the page's own style sheet.
+"""Charts as SVG: small, sharp at any width, in the colours of the page's own style sheet or as files of their own.
 
-Figures for papers and MLflow are matplotlib's (`figures.py`). A page wants what those cannot give: text that follows the page's
-size, and one drawing that is readable on a light and on a dark background. What a colour says, a dash or a label says too.
+Text follows the page's size, and one drawing is readable on a light and on a dark background. What a colour says, a dash or a label says
+too.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
 from itertools import pairwise
+
+from slmsearch.evaluate.statistics import wilson_interval
 
 WIDTH, HEIGHT = 360, 190
 """Of a line chart, in the units of its drawing: pixels on a narrow phone."""
@@ -18,7 +22,11 @@ MAX_POINTS = 400
 """Points drawn of one line; longer ones are thinned to means."""
 SMOOTHED_STEPS = 10
 DASHES = ("", "6 3", "2 2", "8 2 2 2", "1 3", "10 4")
-ROW, LABEL_WIDTH, VALUE_WIDTH = 24, 126, 44
+ROW, VALUE_WIDTH = 24, 44
+MAX_LABEL, CHAR_WIDTH = 24, 6.2
+"""Characters of a row's label, at most, and the room that one takes."""
+TITLE_HEIGHT = 26
+"""Of the title over a chart in a file of its own."""
 
 Points = Sequence[tuple[float, float]]
 
@@ -44,6 +52,8 @@ class Bar:
     low: float
     high: float
     text: str
+    style: int = 0
+    """Number of its colour."""
 
 
 def smooth(points: Points, steps: int = SMOOTHED_STEPS) -> Points:
@@ -111,9 +121,9 @@ def interval_chart(title: str, bars: Sequence[Bar], zero: bool = False) -> str:
     """
     if not bars:
         return ""
-    height = TOP + ROW * len(bars) + 26
+    height, left = TOP + ROW * len(bars) + 26, CHAR_WIDTH * min(MAX_LABEL, max(len(bar.label) for bar in bars)) + 14
     ticks = _ticks([*(end for bar in bars for end in (bar.low, bar.high, bar.value)), *([0.0] if zero else [])])
-    scale = _Scale(ticks, ticks, LABEL_WIDTH, WIDTH - VALUE_WIDTH)
+    scale = _Scale(ticks, ticks, left, WIDTH - VALUE_WIDTH)
     bottom = height - 24
     parts = [
         f'<path class="grid" d="M{scale(tick):.1f} {TOP}V{bottom}"/>'
@@ -124,14 +134,52 @@ def interval_chart(title: str, bars: Sequence[Bar], zero: bool = False) -> str:
         parts.append(f'<path class="mark" d="M{scale(0):.1f} {TOP}V{bottom}"/>')
     for number, bar in enumerate(bars):
         y = TOP + ROW * (number + 0.5)
-        low, high, at = scale(bar.low), scale(bar.high), scale(bar.value)
+        low, high, at, style = scale(bar.low), scale(bar.high), scale(bar.value), bar.style % len(DASHES)
         parts.append(
-            f'<text class="name" x="{LABEL_WIDTH - 6}" y="{y + 3.5:.1f}" text-anchor="end">{escape(_cut(bar.label, 18))}</text>'
-            f'<path class="range" d="M{low:.1f} {y:.1f}H{high:.1f}M{low:.1f} {y - 4:.1f}v8M{high:.1f} {y - 4:.1f}v8"/>'
-            f'<circle class="dot" cx="{at:.1f}" cy="{y:.1f}" r="4"><title>{escape(bar.label)}: {escape(bar.text)}</title></circle>'
+            f'<text class="name" x="{left - 8:.1f}" y="{y + 3.5:.1f}" text-anchor="end">{escape(_cut(bar.label, MAX_LABEL))}</text>'
+            f'<path class="range s{style}" d="M{low:.1f} {y:.1f}H{high:.1f}M{low:.1f} {y - 4:.1f}v8M{high:.1f} {y - 4:.1f}v8"/>'
+            f'<circle class="dot s{style}" cx="{at:.1f}" cy="{y:.1f}" r="2"><title>{escape(bar.label)}: {escape(bar.text)}</title></circle>'
             f'<text class="end" x="{WIDTH - VALUE_WIDTH + 6}" y="{y + 3.5:.1f}">{escape(bar.text)}</text>'
         )
     return _svg(title, height, "".join(parts))
+
+
+def share_bar(label: str, count: float, n: int, alpha: float, style: int = 0) -> Bar:
+    """Make the row of a share: per cent, with Wilson's interval."""
+    share, (low, high) = 100 * count / n, wilson_interval(round(count), n, alpha)
+    return Bar(label, share, 100 * low, 100 * high, f"{share:.1f}", style)
+
+
+def share_chart(title: str, shares: Mapping[str, Mapping[str, tuple[float, int]]], alpha: float) -> str:
+    """Draw shares side by side, in per cent, a colour a policy; a share of nothing is left out.
+
+    Args:
+        title: what is drawn.
+        shares: what is counted -> policy -> its count, and of how many.
+        alpha: level of the intervals.
+    """
+    styles = {policy: number for number, policy in enumerate(dict.fromkeys(policy for found in shares.values() for policy in found))}
+    bars = []
+    for what, found in shares.items():
+        for policy, (count, n) in found.items():
+            label = what.replace("_", " ") + (f", {policy}" if len(styles) > 1 else "")
+            bars += [share_bar(label, count, n, alpha, styles[policy])] if n else []
+    return interval_chart(title, bars)
+
+
+def to_file(chart: str, title: str) -> str:
+    """Make a chart a file of its own: with a title, on white, in colours that every viewer knows."""
+    style = files(__package__).joinpath("files", "chart.css").read_text(encoding="utf-8")
+    palette = dict(re.findall(r"--(\w+): (#\w+)", style))
+    style = re.sub(r"var\(--(\w+)\)", lambda found: palette[found[1]], style.partition("}")[2])
+    height = float(chart.partition(f'viewBox="0 0 {WIDTH} ')[2].partition('"')[0]) + TITLE_HEIGHT
+    size = f'xmlns="http://www.w3.org/2000/svg" width="{2 * WIDTH}" height="{2 * height:g}"'
+    content = chart.partition(">")[2]
+    return (
+        f'<svg {size} viewBox="0 {-TITLE_HEIGHT} {WIDTH} {height:g}" role="img"><style>{style}</style>'
+        f'<rect y="{-TITLE_HEIGHT}" width="100%" height="100%" fill="#fff"/>'
+        f'<text class="title" x="4" y="-10">{escape(title)}</text>{content}\n'
+    )
 
 
 def spread(heights: Sequence[float], gap: float = LABEL_GAP) -> list[float]:

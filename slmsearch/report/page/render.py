@@ -57,7 +57,7 @@ def render(template: str, script: str = "", **values: object) -> str:
         script: file; empty for a page without one.
         values: what the template shows; everything is escaped but `Markup`.
     """
-    style, code = read_file("page.css"), read_file(script) if script else ""
+    style, code = read_file("chart.css") + read_file("page.css"), read_file(script) if script else ""
     policy = {
         "default-src": "'none'",
         "style-src": f"'{_digest(style)}'",

@@ -4,16 +4,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
-from typing import Any
 
 from slmsearch.evaluate.compare import Comparison
 from slmsearch.evaluate.rows import EpisodeRow
-from slmsearch.evaluate.statistics import wilson_interval
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.foreign import visible
 from slmsearch.planner.worker import COMBINE, DIRECT_SOLUTION, SUBPROBLEM
 from slmsearch.report.cells import NONE, number, percent
-from slmsearch.report.page.charts import Bar, Line, interval_chart, line_chart, smooth
+from slmsearch.report.judge import qualification_table
+from slmsearch.report.page.charts import Bar, Line, interval_chart, line_chart, share_bar, share_chart, smooth
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
 from slmsearch.report.page.suspects import RULES, count_suspects
 from slmsearch.report.tables import Table, comparison_table, failure_mode_table, results_table, slices_table
@@ -47,6 +46,8 @@ class Block:
     table: Table | None = None
     chart: str = ""
     note: str = ""
+    file: str = ""
+    """Name of the chart where it is written as a file."""
 
 
 @dataclass(frozen=True)
@@ -86,14 +87,10 @@ def _headline(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list
     if not rows:
         return []
     level = f"{100 * (1 - run.alpha):g} %"
-    bars = []
-    for name, members in rows.items():
-        graded = [row for row in members if not row.failed]
-        if graded:
-            right = round(fsum(row.correct for row in graded))
-            low, high = wilson_interval(right, len(graded), run.alpha)
-            bars.append(Bar(visible(name), 100 * right / len(graded), 100 * low, 100 * high, f"{100 * right / len(graded):.1f}"))
-    blocks = [Block(f"Right answers by verdict, %, with {level} intervals", chart=interval_chart("Right answers by policy, %", bars))]
+    graded = {name: [row.correct for row in members if not row.failed] for name, members in rows.items()}
+    bars = [share_bar(visible(name), fsum(right), len(right), run.alpha) for name, right in graded.items() if right]
+    caption = f"Right answers by verdict, %, with {level} intervals"
+    blocks = [Block(caption, chart=interval_chart("Right answers by policy, %", bars), file="right_answers")]
     if run.comparisons:
         blocks.append(Block(f"Paired differences of {run.metric}, question by question", _differences(run.comparisons, level)))
     return [*blocks, Block("Policies on the same questions", results_table(rows, run.alpha))]
@@ -118,7 +115,8 @@ def training_charts(run: RunResults) -> list[Block]:
     for name, caption in curves:
         points = curve(run, name)
         lines = [Line("each step", points, faint=True, style=0), Line(f"mean of 10 steps, {caption}", smooth(points), style=0)]
-        charts.append(Block(caption, chart=line_chart(f"{caption} over training", lines, marks=marks)))
+        chart = line_chart(f"{caption} over training", lines, marks=marks)
+        charts.append(Block(caption, chart=chart, file=name.removesuffix("/mean").replace("/", "_")))
     return [block for block in charts if block.chart]
 
 
@@ -135,34 +133,42 @@ def _stops(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[Bl
         points = curve(run, f"stop/{reason}")
         if any(value for _, value in points):
             lines.append(Line(reason.replace("_", " "), smooth(points), style=style))
-    blocks = [
-        Block("Over training, share of the step's episodes (mean of 10 steps)", chart=line_chart("Stop reasons over training", lines))
-    ]
-    blocks = [block for block in blocks if block.chart]
+    caption = "Over training, share of the step's episodes (mean of 10 steps)"
+    blocks = [Block(caption, chart=line_chart("Stop reasons over training", lines), file="stop_reasons_over_training")]
+    reasons = [reason.value for reason in StopReason if any(row.stop_reason == reason for members in rows.values() for row in members)]
+    counts = {reason: {name: _count(members, "stop_reason", reason) for name, members in rows.items()} for reason in reasons}
+    sides = {reason: {name: found[name] for name in _sides(rows)} for reason, found in counts.items()}
+    chart = share_chart("Stop reasons of the evaluations, %", sides, run.alpha)
+    blocks.append(Block("Of the evaluations, %, with intervals", chart=chart, file="stop_reasons"))
     if rows:
-        reasons = [reason.value for reason in StopReason if any(row.stop_reason == reason for members in rows.values() for row in members)]
         cells = tuple(
-            (
-                name,
-                str(len(members)),
-                *(percent(_share(sum(row.stop_reason == reason for row in members), len(members))) for reason in reasons),
-            )
-            for name, members in rows.items()
+            (name, str(len(members)), *(percent(_share(*counts[reason][name])) for reason in reasons)) for name, members in rows.items()
         )
         blocks.append(Block("Of the evaluations, %", Table(("policy", "n", *(reason.replace("_", " ") for reason in reasons)), cells)))
-    return blocks
+    return [block for block in blocks if block.chart or block.table]
+
+
+def _count(rows: Sequence[EpisodeRow], field: str, value: str) -> tuple[int, int]:
+    """Count the rows whose field has a value, and all."""
+    return sum(getattr(row, field) == value for row in rows), len(rows)
+
+
+def _sides(rows: Mapping[str, Sequence[EpisodeRow]]) -> list[str]:
+    """Name the policies that are drawn beside each other: before and after, or all where a run has none of both."""
+    return [name for name in (BEFORE, AFTER) if name in rows] or list(rows)
 
 
 def _calls(run: RunResults) -> list[Block]:
     blocks = []
     over = [Line(label, smooth(points)) for label, name in (("all", "tool_calls"), ("unserved", "unserved_calls"))
             if (points := curve(run, f"episode/{name}"))]  # fmt: skip
-    blocks.append(Block("Per episode over training (mean of 10 steps)", chart=line_chart("Tool calls over training", over)))
+    caption, chart = "Per episode over training (mean of 10 steps)", line_chart("Tool calls over training", over)
+    blocks.append(Block(caption, chart=chart, file="tool_calls_over_training"))
     sides = {name: run.evaluations[name].rows for name in (BEFORE, AFTER) if name in run.evaluations}
     most = max((row.tool_calls for rows in sides.values() for row in rows), default=0)
     lines = [Line(visible(name), _distribution(rows, most)) for name, rows in sides.items()]
     shown = line_chart("Episodes by number of tool calls", lines, "tool calls of an episode")
-    blocks.append(Block("Share of episodes by number of calls", chart=shown))
+    blocks.append(Block("Share of episodes by number of calls", chart=shown, file="tool_calls"))
     if run.evaluations:
         blocks.append(Block("Calls per episode by tool", _tools_table(run.evaluations)))
     return [block for block in blocks if block.chart or block.table]
@@ -201,22 +207,39 @@ def _slices(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[B
             for part in found.slices[:MAX_SLICES]
         ]  # fmt: skip
         chart = interval_chart("Change by slice, after - before", bars, zero=True)
-        blocks.append(Block(f"Change of {run.metric} by slice, with intervals; dashed: no change", chart=chart))
+        caption = f"Change of {run.metric} by slice, with intervals; dashed: no change"
+        blocks.append(Block(caption, chart=chart, file="change_by_slice"))
         blocks.append(Block("Before and after by slice; p corrected after Holm; a veto stops promotion", comparison_table(found)))
     if any(sides.values()):
+        graded = {name: [row for row in rows[name] if not row.failed] for name in _sides(rows)}
+        kinds = sorted({row.kind for members in graded.values() for row in members})
+        shares = {kind: {name: _right_of_kind(members, kind) for name, members in graded.items()} for kind in ("all", *kinds)}
+        chart = share_chart("Exact match by kind of question, %", shares, run.alpha)
+        blocks.append(Block("Exact match by kind, %, with intervals", chart=chart, file="accuracy_by_kind"))
         blocks.append(Block("Exact match by slice, % (interval)", slices_table(sides, run.alpha)))
     return blocks
 
 
+def _right_of_kind(rows: Sequence[EpisodeRow], kind: str) -> tuple[float, int]:
+    found = [row.exact_match for row in rows if kind in ("all", row.kind)]
+    return fsum(found), len(found)
+
+
 def _failure_modes(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[Block]:
-    sides = [name for name in (BEFORE, AFTER) if name in rows] or [run.main] * bool(run.main)
-    return [Block(f"{name}: wrong episodes by place and kind", failure_mode_table(rows[name])) for name in sides if rows[name]]
+    sides = {name: rows[name] for name in _sides(rows) if rows[name]}
+    wrong = {name: [row for row in members if row.failure_mode] for name, members in sides.items()}
+    places = Counter(row.failure_mode for members in wrong.values() for row in members)
+    shares = {place: {name: _count(members, "failure_mode", place) for name, members in wrong.items()} for place, _ in places.most_common()}
+    chart = share_chart("Where wrong episodes broke, % of them", shares, run.alpha)
+    blocks = [Block("Share of wrong episodes by place, %, with intervals", chart=chart, file="failure_modes")] if chart else []
+    tables = [Block(f"{name}: wrong episodes by place and kind", failure_mode_table(members)) for name, members in sides.items()]
+    return [*blocks, *tables]
 
 
 def _judge(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[Block]:
     blocks = []
     if summary := run.judge.get("summary"):
-        blocks.append(Block(f"On the calibration set: {run.judge.get('found', '')}", _calibration_table(summary)))
+        blocks.append(Block(f"On the calibration set: {run.judge.get('found', '')}", qualification_table(summary)))
     elif run.judge.get("found"):
         blocks.append(Block("What is known of the judge", Table(("judge",), ((str(run.judge["found"]),),))))
     if rows:
@@ -224,20 +247,6 @@ def _judge(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[Bl
         note = "Exact match was the judge: there is nothing to calibrate." if alike and not run.judge else ""
         blocks.append(Block("The verdict beside exact match, episodes", _agreement_table(rows), note=note))
     return blocks
-
-
-def _calibration_table(summary: Mapping[str, Any]) -> Table:
-    def share(value: Mapping[str, Any]) -> str:
-        if not value["n"]:
-            return NONE
-        return f"{percent(value['count'] / value['n'])} ({percent(value['low'])}-{percent(value['high'])})"
-
-    cells = tuple(
-        (str(kind["kind"]), str(kind["accuracy"]["n"]), *(share(kind[part]) for part in ("accuracy", "false_accepts", "false_rejects")),
-         str(kind["failed"]))
-        for kind in summary["kinds"]
-    )  # fmt: skip
-    return Table(("kind of case", "n", "right, %", "false accepts, %", "false rejects, %", "no verdict"), cells)
 
 
 def _agreement_table(rows: Mapping[str, Sequence[EpisodeRow]]) -> Table:

@@ -57,7 +57,8 @@ def test_sums_hold_intervals_kinds_and_gains():
     assert result["gains"]["page_at_5"]["mean"] == 0.0
     text = render_retrieval(result)
     assert "100.0 (51.0-100.0)" in text and "hybrid - dense" in text
-    assert draw_retrieval(result).axes[0].get_title(loc="left") == "Where the gold was found, 4 questions"
+    assert draw_retrieval(result).caption == "Where the gold was found, % of 4 questions"
+    assert "page first, hybrid" in draw_retrieval(result).chart
 
 
 def test_weights_are_chosen_on_one_half_of_the_pages():
