@@ -104,7 +104,7 @@ class Home:
         """Return what an evaluation has left in MLflow; what a killed one had finished is looked up by the next, in a stage of its own."""
         runs = f"(select '{run_id}' union select run_uuid from tags where key = 'mlflow.parentRunId' and value = '{run_id}')"
         stages = self.ask(f"select run_uuid, name, status from runs where run_uuid in {runs} order by name")
-        metrics = self.ask(f"select key, value from metrics where run_uuid in {runs} order by key")
+        metrics = self.ask(f"select distinct key, value from metrics where run_uuid in {runs} order by key, value")
         files = {f"{name}/{path.relative_to(home)}": path
             for run, name, _ in stages for home in [self.mlruns / "artifacts" / run / "artifacts"]
             for path in home.rglob("[!.]*") if path.is_file()}  # fmt: skip

@@ -19,7 +19,7 @@ from tests.e2e import stand
 from tests.e2e.stand import ROOT, Stand
 
 SMALL = ["--corpus.world.pages", "40", "--evaluate.limit", "6", "--judge.kind", "openai", "--judge.model", "judge",
-    "--policy.model", "policy"]  # fmt: skip
+    "--policy.model", "policy", "--retrieval.embedder.model", "embedder"]  # fmt: skip
 
 
 class Models(ThreadingHTTPServer):
@@ -163,7 +163,7 @@ def test_no_secret_is_written_anywhere(models: Models, tmp_path: Path, monkeypat
         done = slmsearch(home, "run", "evaluate", "--evaluate.policy", "untrained", *SMALL)
         printed["run evaluate"] = done.stdout + done.stderr
         assert done.returncode == 0, printed["run evaluate"] + home.tail()
-        assert {name for name, _ in models.asked} == {"judge", "policy"}
+        assert {name for name, _ in models.asked} == {"judge", "policy", "embedder"}
         assert all(authorization for _, authorization in models.asked), "the worker has user and password of both addresses"
 
         models.broken = True
@@ -178,7 +178,7 @@ def test_no_secret_is_written_anywhere(models: Models, tmp_path: Path, monkeypat
             done = slmsearch(home, *arguments, without=variable(planted.setting))
             text = printed[f"{planted.setting} as {planted.way}"] = done.stdout + done.stderr
             if "@127.0.0.1:9" in planted.value:
-                assert done.returncode == 2 and "was withheld from this flow run" in text, text
+                assert done.returncode == 2 and "is not stored with this flow run" in text, text
             elif planted.setting not in ("judge.api_key", "policy.api_key") or planted.way.endswith("list"):
                 assert done.returncode == 2, text
             else:
