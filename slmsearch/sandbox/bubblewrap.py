@@ -16,7 +16,6 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Set
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,8 +23,7 @@ from slmsearch.config import LimitsConfig
 from slmsearch.errors import SandboxError
 from slmsearch.sandbox.cgroups import Group, find_groups
 from slmsearch.sandbox.channel import Channel, ChannelError
-from slmsearch.sandbox.engine import Usage
-from slmsearch.sandbox.layers import ALL_LAYERS, Layer
+from slmsearch.sandbox.engine import LAYERS, Usage
 from slmsearch.sandbox.reaper import kill_orphans, start_reaper
 from slmsearch.sandbox.root import LIBRARIES, PYTHON, RUNNER, prepare_root
 from slmsearch.sandbox.seccomp import build_filter
@@ -42,36 +40,21 @@ CGROUP_HEADROOM = 64 * 1024 * 1024
 """What bubblewrap and the kernel take for an instance, beside the interpreter's own memory."""
 HINT = "user namespaces must be allowed: sysctl user.max_user_namespaces and kernel.apparmor_restrict_unprivileged_userns"
 NO_GROUP = "no cgroup can be made here: user id, system call filter and process limits stand alone"
-NAMESPACES = {
-    Layer.PID: "--unshare-pid",
-    Layer.NETWORK: "--unshare-net",
-    Layer.IPC: "--unshare-ipc",
-    Layer.UTS: "--unshare-uts",
-    Layer.CGROUP_VIEW: "--unshare-cgroup-try",
-}
 
 
 class Bubblewrap:
     """Starts instances with `bwrap`."""
 
     name = "bubblewrap"
+    _inside = ""
+    """Where an instance sees the prepared files."""
 
-    def __init__(
-        self,
-        limits: LimitsConfig,
-        state_dir: Path,
-        layers: Set[Layer] = ALL_LAYERS,
-        scratch: Path | None = None,
-        writable_root: bool = False,
-    ) -> None:
+    def __init__(self, limits: LimitsConfig, state_dir: Path) -> None:
         """Check what this machine has.
 
         Args:
             limits: memory for the cgroup; the others are set when a program comes.
             state_dir: where the instances' file system is kept.
-            layers: for the escape suite; everybody else leaves it alone.
-            scratch: directory that is written to where `Layer.READ_ONLY` is down.
-            writable_root: where it is down, let the instances' file system be written to as well; needs a `state_dir` nobody else uses.
 
         Raises:
             SandboxError: something is missing; the message has the line that installs it.
@@ -80,19 +63,15 @@ class Bubblewrap:
         self._filter = build_filter()
         self.root = prepare_root(state_dir)
         kill_orphans(str(self.root))
-        self._scratch = scratch
-        self._bind_root = "--bind" if writable_root and Layer.READ_ONLY not in layers else "--ro-bind"
         self._memory_bytes = limits.memory_mb * 1024 * 1024 + CGROUP_HEADROOM
         self._numbers = itertools.count()
-        self._drops_root = os.getuid() == 0 and Layer.IDENTITY in layers
         self._setpriv = shutil.which("setpriv")
-        if self._drops_root and self._setpriv is None:
+        if os.getuid() == 0 and self._setpriv is None:
             raise SandboxError("the server runs as root and setpriv is missing, so no program is run; apt-get install util-linux")
         # Last, because it leaves directories behind that `close` removes.
-        self._groups = find_groups() if Layer.CGROUP in layers else None
-        no_group = Layer.CGROUP in layers and self._groups is None
-        self.layers = frozenset(layers) - ({Layer.CGROUP} if no_group else set())
-        self.notes: tuple[str, ...] = (NO_GROUP,) if no_group else ()
+        self._groups = find_groups()
+        self.layers = frozenset(LAYERS) - (set() if self._groups else {"cgroup"})
+        self.notes: tuple[str, ...] = () if self._groups else (NO_GROUP,)
 
     def start(self) -> "BubblewrapInstance":
         """See `Engine.start`."""
@@ -114,59 +93,50 @@ class Bubblewrap:
         try:
             os.write(filter_in, self._filter)
             os.close(filter_in)
-            process = subprocess.Popen(
-                [*self._prelude(number, group), *self._layers_as_options(filter_fd, info_in), *self._interpreter()],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                cwd="/",
-                env={} if Layer.ENVIRONMENT in self.layers else None,
-                close_fds=Layer.DESCRIPTORS in self.layers,
-                # `pass_fds` implies `close_fds`.
-                pass_fds=(filter_fd, info_in) if Layer.DESCRIPTORS in self.layers else _inheritable(filter_fd, info_in),
-                start_new_session=True,
-            )
+            options = [option for layer in self._layer_options(filter_fd).values() for option in layer]
+            bwrap = [self._bwrap, "--die-with-parent", "--new-session", "--info-fd", str(info_in), *options]
+            process = self._open([*self._prelude(number, group), *bwrap, *self._interpreter()], (filter_fd, info_in))
         except BaseException:
             os.close(info_fd)
             raise
         finally:
             os.close(filter_fd)
             os.close(info_in)
-        return BubblewrapInstance(process, info_fd, group, Layer.FRAMES in self.layers)
+        return BubblewrapInstance(process, info_fd, group)
+
+    def _open(self, command: list[str], fds: tuple[int, ...]) -> "subprocess.Popen[bytes]":
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, cwd="/", env={}, pass_fds=fds, start_new_session=True
+        )
 
     def _prelude(self, number: int, group: Group | None) -> list[str]:
+        """Return what joins the cgroup and, for a server that is root, becomes nobody."""
         join = ["/bin/sh", "-c", JOIN, "join", *group.joined_by, "--"] if group else []
-        if not self._drops_root:
+        if os.getuid() != 0:
             return join
         identity = str(FIRST_UID + os.getpid() % 65536 * 4096 + number % 4096)
         nobody = [f"--reuid={identity}", f"--regid={identity}", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]
         return [*join, str(self._setpriv), *nobody]
 
-    def _layers_as_options(self, filter_fd: int, info_fd: int) -> list[str]:
-        options = [self._bwrap, "--die-with-parent", "--new-session", "--info-fd", str(info_fd)]
-        options += [option for layer, option in NAMESPACES.items() if layer in self.layers]
-        options += ["--as-pid-1"] if Layer.PID in self.layers else []
-        if Layer.IDENTITY in self.layers:
-            options += ["--unshare-user", "--uid", INSIDE_ID, "--gid", INSIDE_ID, "--cap-drop", "ALL"]
-            options += ["--disable-userns"] if Layer.NESTING in self.layers else []
-        options += ["--hostname", "sandbox"] if Layer.UTS in self.layers else []
-        options += ["--clearenv"] if Layer.ENVIRONMENT in self.layers else []
-        options += (
-            [self._bind_root, str(self.root), "/"] if Layer.ROOT in self.layers else ["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev"]
-        )
-        if Layer.READ_ONLY not in self.layers and self._scratch is not None:
-            options += ["--bind", str(self._scratch), "/tmp" if Layer.ROOT in self.layers else str(self._scratch)]
-        options += ["--seccomp", str(filter_fd)] if Layer.SYSCALLS in self.layers else []
-        return [*options, "--chdir", "/", "--setenv", "LD_LIBRARY_PATH", f"{self._inside}{LIBRARIES}"]
-
-    @property
-    def _inside(self) -> str:
-        """Prefix of the prepared files as an instance sees them."""
-        return "" if Layer.ROOT in self.layers else str(self.root)
+    def _layer_options(self, filter_fd: int) -> dict[str, list[str]]:
+        """Return the options of bwrap that make each layer."""
+        return {
+            "pid": ["--unshare-pid", "--as-pid-1"],
+            "network": ["--unshare-net"],
+            "ipc": ["--unshare-ipc"],
+            "uts": ["--unshare-uts", "--hostname", "sandbox"],
+            "cgroup_view": ["--unshare-cgroup-try"],
+            "identity": ["--unshare-user", "--uid", INSIDE_ID, "--gid", INSIDE_ID, "--cap-drop", "ALL"],
+            "nesting": ["--disable-userns"],
+            "environment": ["--clearenv"],
+            "root": ["--ro-bind", str(self.root), "/"],
+            "syscalls": ["--seccomp", str(filter_fd)],
+        }
 
     def _interpreter(self) -> list[str]:
-        return [f"{self._inside}{PYTHON}", "-I", "-S", "-B", f"{self._inside}{RUNNER}"]
+        libraries = ["--chdir", "/", "--setenv", "LD_LIBRARY_PATH", f"{self._inside}{LIBRARIES}"]
+        return [*libraries, f"{self._inside}{PYTHON}", "-I", "-S", "-B", f"{self._inside}{RUNNER}"]
 
     def start_reaper(self) -> "subprocess.Popen[bytes]":
         """See `Engine.start_reaper`."""
@@ -180,12 +150,12 @@ class Bubblewrap:
 
 
 class BubblewrapInstance:
-    """See `engine.Cell`."""
+    """See `engine.Instance`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], info_fd: int, group: Group | None, bounded: bool) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], info_fd: int, group: Group | None) -> None:
         if process.stdin is None or process.stdout is None or process.stderr is None:
             raise ValueError("an instance is spoken to through pipes")
-        self.channel = Channel(process.stdout.fileno(), process.stdin.fileno(), bounded)
+        self.channel = Channel(process.stdout.fileno(), process.stdin.fileno())
         self._process, self._group = process, group
         self._info_fd: int | None = info_fd
         self._pid = 0
@@ -285,9 +255,3 @@ def find_bwrap() -> str:
     if version < MIN_VERSION:
         raise SandboxError(f"bubblewrap {'.'.join(map(str, version))} is too old, 0.8 is needed; {INSTALL}")
     return path
-
-
-def _inheritable(*fds: int) -> tuple[int, ...]:
-    for fd in fds:
-        os.set_inheritable(fd, True)
-    return ()

@@ -27,10 +27,11 @@ class ChannelError(Exception):
 class Channel:
     """One side of a conversation."""
 
-    def __init__(self, read_fd: int, write_fd: int, bounded: bool = True) -> None:
-        """Take over two descriptors; `bounded` False accepts messages of any size."""
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        """Take over two descriptors."""
         self.received_bytes = 0
-        self._read_fd, self._write_fd, self._bounded = read_fd, write_fd, bounded
+        self.max_message_bytes, self.max_total_bytes = MAX_MESSAGE_BYTES, MAX_TOTAL_BYTES
+        self._read_fd, self._write_fd = read_fd, write_fd
         self._buffer = bytearray()
         for fd in (read_fd, write_fd):
             os.set_blocking(fd, False)
@@ -45,7 +46,7 @@ class Channel:
             ChannelError: none came in time, the other side is gone, or what it sent is no message.
         """
         length = int.from_bytes(self._take(HEADER_BYTES, deadline), "big")
-        if self._bounded and length > MAX_MESSAGE_BYTES:
+        if length > self.max_message_bytes:
             raise ChannelError("stopped: it wrote to the sandbox's own channel")
         body = bytes(self._take(length, deadline))
         try:
@@ -83,7 +84,7 @@ class Channel:
             if not block:
                 raise ChannelError("stopped: its interpreter ended")
             self.received_bytes += len(block)
-            if self._bounded and self.received_bytes > MAX_TOTAL_BYTES:
+            if self.received_bytes > self.max_total_bytes:
                 raise ChannelError("stopped: it wrote too much")
             self._buffer += block
         taken = self._buffer[:count]

@@ -17,8 +17,7 @@ from pathlib import Path
 from slmsearch.config import SandboxConfig
 from slmsearch.errors import SandboxError
 from slmsearch.sandbox.channel import Channel, ChannelError
-from slmsearch.sandbox.engine import Usage
-from slmsearch.sandbox.layers import ALL_LAYERS, Layer
+from slmsearch.sandbox.engine import LAYERS, Usage
 from slmsearch.sandbox.reaper import remove_containers, start_reaper
 
 INSTALL = "install Docker with its compose plugin (docs.docker.com/engine/install) and start its daemon, or set sandbox.engine=bubblewrap"
@@ -28,15 +27,14 @@ IMAGE = "slmsearch-sandbox"
 CHECK_SECONDS = 30.0
 TERMINATE_SECONDS = 20.0
 PAUSE_SECONDS = 0.05
-# Docker makes no user namespace per container unless its daemon is told to, and keeps the host's view of none.
-LAYERS = ALL_LAYERS - {Layer.NESTING}
 
 
 class Docker:
     """Starts instances with `docker compose run`."""
 
     name = "docker"
-    layers = LAYERS
+    # Docker makes no user namespace per container unless its daemon is told to, and keeps the host's view of none.
+    layers = frozenset(LAYERS) - {"nesting"}
     notes: tuple[str, ...] = ("CPU time and memory of a program are limited, and not measured",)
 
     def __init__(self, config: SandboxConfig, compose_file: Path | None) -> None:
@@ -99,7 +97,7 @@ class Docker:
 
 
 class DockerInstance:
-    """See `engine.Cell`."""
+    """See `engine.Instance`."""
 
     def __init__(self, process: subprocess.Popen[bytes], docker: str, name: str) -> None:
         if process.stdin is None or process.stdout is None:

@@ -8,7 +8,31 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from slmsearch.sandbox.channel import Channel
-from slmsearch.sandbox.layers import Layer
+
+LAYERS = {
+    "root": "the file system is an interpreter and nothing else; no /proc, /sys or /dev",
+    "read_only": "nothing can be written anywhere",
+    "environment": "no variable of the server is passed on",
+    "descriptors": "no open file of the server is passed on",
+    "pid": "own process namespace",
+    "network": "own network namespace, with no interface up",
+    "ipc": "own System V IPC and POSIX message queues",
+    "uts": "own host name",
+    "cgroup_view": "own cgroup namespace",
+    "nesting": "no further user namespace can be made",
+    "identity": "a user id that nobody else has, and no capabilities",
+    "syscalls": "the seccomp filter",
+    "rlimits": "limits of the process: memory, CPU, processes, open files, file size, core dumps",
+    "cgroup": "memory and process cgroup, where the server may make one",
+    "clock": "the server's clock",
+    "output": "the server's limit on what comes back",
+    "calls": "the server's count of tool calls",
+    "patience": "the server never waits for a program to read",
+    "frames": "the server's limit on the length of one message",
+    "kill": "the sandbox is killed as soon as the program has answered",
+    "token": "calls reach only the tools of the session whose token came with the program",
+}
+"""The isolation layers between a program and the machine. No setting and no request takes one down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +79,8 @@ class Engine(Protocol):
     """Starts instances."""
 
     name: str
-    layers: frozenset[Layer]
-    """Those that stand."""
+    layers: frozenset[str]
+    """Keys of `LAYERS`: those that stand on this machine."""
     notes: tuple[str, ...]
     """What a user should know about this machine, such as a missing cgroup."""
 

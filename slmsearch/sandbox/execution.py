@@ -13,7 +13,6 @@ from slmsearch.config import ProgramLimits
 from slmsearch.errors import SandboxError
 from slmsearch.sandbox.channel import ChannelError
 from slmsearch.sandbox.engine import Instance, Usage
-from slmsearch.sandbox.layers import ALL_LAYERS, Layer
 from slmsearch.searcher.episode import CallMade, ToolCall, ToolResult
 from slmsearch.searcher.tools import GO_ON, READ, TOOL_NAMES
 
@@ -49,27 +48,25 @@ class Execution:
 class _Account:
     """What the server knows of a running program."""
 
-    deadline: float | None
-    latest: float | None
+    deadline: float
+    latest: float
     """The deadline is not put off beyond it, however long tools take."""
+    room: int
     printed: list[str] = field(default_factory=list)
-    room: int = 0
     cut: bool = False
     made: list[CallMade] = field(default_factory=list)
     tool_seconds: float = 0.0
 
-    def keep(self, text: str, bounded: bool) -> None:
+    def keep(self, text: str) -> None:
         """Keep what was printed, as far as there is room."""
-        kept = text[: self.room] if bounded else text
+        kept = text[: self.room]
         self.cut = self.cut or len(kept) < len(text)
         self.room -= len(kept)
         if kept:
             self.printed.append(kept)
 
 
-def execute_program(
-    instance: Instance, program: str, serve: Serve, limits: ProgramLimits, layers: frozenset[Layer] = ALL_LAYERS, longest_s: float = 60.0
-) -> Execution:
+def execute_program(instance: Instance, program: str, serve: Serve, limits: ProgramLimits, longest_s: float = 60.0) -> Execution:
     """Run a program in an instance that is ready, and kill the instance.
 
     Args:
@@ -77,55 +74,46 @@ def execute_program(
         program: Python.
         serve: the tools of the session the program belongs to.
         limits: what it may take.
-        layers: for the escape suite; everybody else leaves it alone.
         longest_s: what program and tools may take together.
 
     Raises:
         SlmSearchError: what `serve` raised, or tools took too long: not the program's doing.
     """
     before, started = instance.usage(), time.monotonic()
-    deadline, latest = (started + limits.wall_s, started + max(limits.wall_s, longest_s)) if Layer.CLOCK in layers else (None, None)
-    account = _Account(deadline, latest, room=limits.output_chars)
+    account = _Account(started + limits.wall_s, started + max(limits.wall_s, longest_s), room=limits.output_chars)
     try:
-        error = _converse(instance, _order(program, limits, layers), account, serve, limits, layers)
+        error = _converse(instance, order_program(program, limits), account, serve, limits)
         after = instance.usage()
     finally:
-        if Layer.KILL in layers:
-            instance.kill()
+        instance.kill()
     return _report(account, error, before, after, time.monotonic() - started, instance.channel.received_bytes)
 
 
-def _order(program: str, limits: ProgramLimits, layers: frozenset[Layer]) -> dict[str, Any]:
+def order_program(program: str, limits: ProgramLimits) -> dict[str, Any]:
+    """Return the message that gives the runner its program."""
     process = {"memory_bytes": limits.memory_mb * 1024 * 1024, "cpu_s": limits.cpu_s}
-    return {
-        "program": _clean(program),
-        "tools": TOOL_NAMES,
-        "limits": process if Layer.RLIMITS in layers else None,
-        "output_chars": limits.output_chars if Layer.OUTPUT in layers else None,
-    }
+    return {"program": _clean(program), "tools": TOOL_NAMES, "limits": process, "output_chars": limits.output_chars}
 
 
-def _converse(
-    instance: Instance, order: dict[str, Any], account: _Account, serve: Serve, limits: ProgramLimits, layers: frozenset[Layer]
-) -> str:
+def _converse(instance: Instance, order: dict[str, Any], account: _Account, serve: Serve, limits: ProgramLimits) -> str:
     """Answer what the program asks until it ends; return its error."""
-    channel, allowed = instance.channel, limits.calls if Layer.CALLS in layers else None
+    channel = instance.channel
     try:
         channel.send(order, account.deadline)
         while True:
             message = channel.receive(account.deadline)
             match message:
                 case {"printed": str(text)}:
-                    account.keep(_clean(text), Layer.OUTPUT in layers)
+                    account.keep(_clean(text))
                 case {"call": str(name), "argument": str(argument)}:
-                    answer = _answer(ToolCall(_clean(name), _clean(argument)), account, serve, allowed)
-                    channel.send(answer, account.deadline if Layer.PATIENCE in layers else None)
+                    answer = _answer(ToolCall(_clean(name), _clean(argument)), account, serve, limits.calls)
+                    channel.send(answer, account.deadline)
                 case {"error": str(error)}:
                     return " ".join(_clean(error).split())[:MAX_ERROR_CHARS]
                 case _:
                     raise ChannelError("stopped: it wrote to the sandbox's own channel")
     except ChannelError as error:
-        if account.latest is not None and account.deadline == account.latest <= time.monotonic() and account.tool_seconds > limits.wall_s:
+        if account.deadline == account.latest <= time.monotonic() and account.tool_seconds > limits.wall_s:
             told = f"the tools of a program took {account.tool_seconds:.0f} s, longer than a program and its tools may take together"
             raise SandboxError(f"{told}; look at the load of this machine") from error
         return str(error)
@@ -136,8 +124,8 @@ def _clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _answer(call: ToolCall, account: _Account, serve: Serve, calls: int | None) -> dict[str, Any]:
-    if calls is not None and len(account.made) >= calls:
+def _answer(call: ToolCall, account: _Account, serve: Serve, calls: int) -> dict[str, Any]:
+    if len(account.made) >= calls:
         return {"refused": f"no calls left: a program may make {calls}"}
     if len(call.argument) > MAX_ARGUMENT_CHARS or len(call.name) > MAX_ARGUMENT_CHARS:
         return {"refused": f"argument too long: {MAX_ARGUMENT_CHARS} characters are allowed"}
@@ -145,8 +133,7 @@ def _answer(call: ToolCall, account: _Account, serve: Serve, calls: int | None) 
     result = serve(call)
     seconds = time.monotonic() - started
     account.tool_seconds += seconds
-    if account.deadline is not None and account.latest is not None:
-        account.deadline = min(account.deadline + seconds, account.latest)
+    account.deadline = min(account.deadline + seconds, account.latest)
     account.made.append(CallMade(call, result))
     return {"value": as_value(call.name, result)} if result.served else {"refused": result.text}
 

@@ -28,6 +28,8 @@ class Pool:
             warm: how many wait.
         """
         self.engine = engine
+        self.latest: Instance | None = None
+        """The one that was taken last."""
         self.lost = 0
         """Instances of which something would not die."""
         self._warm = warm
@@ -61,6 +63,7 @@ class Pool:
         except SandboxError:
             self.discard(instance)
             raise
+        self.latest = instance
         return instance
 
     def discard(self, instance: Instance) -> None:

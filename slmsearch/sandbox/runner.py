@@ -35,7 +35,7 @@ class ToolError(LookupError):
 class Printed(io.TextIOBase):
     """Keeps what is printed, up to a limit, until it is sent."""
 
-    def __init__(self, limit: int | None) -> None:
+    def __init__(self, limit: int) -> None:
         self._limit = limit
         self._parts: list[str] = []
         self._kept = 0
@@ -46,7 +46,7 @@ class Printed(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Keep text; what exceeds the limit by more than the one character that shows it is dropped."""
-        room = len(text) if self._limit is None else max(0, self._limit + 1 - self._kept)
+        room = max(0, self._limit + 1 - self._kept)
         self._parts.append(text[:room])
         self._kept += min(len(text), room)
         return len(text)
@@ -110,8 +110,7 @@ def make_tool(name: str, printed: Printed) -> Callable[[str], Any]:
         answer = receive()
         if "refused" in answer:
             raise ToolError(answer["refused"])
-        value = answer["value"]
-        return value
+        return answer["value"]
 
     tool.__name__ = tool.__qualname__ = name
     return tool

@@ -12,13 +12,13 @@ import pytest
 
 from slmsearch.config import ProgramLimits, SandboxConfig
 from slmsearch.sandbox.client import SandboxClient
+from slmsearch.sandbox.control import execute_unbounded
 from slmsearch.sandbox.docker import Docker
 from slmsearch.sandbox.escape import load_escapes
 from slmsearch.sandbox.execution import Execution, execute_program
-from slmsearch.sandbox.layers import ALL_LAYERS, Layer
+from slmsearch.sandbox.fixture import wait_for
 from slmsearch.sandbox.scripted import SCRIPTED_CORPUS, ScriptedTools
 from slmsearch.sandbox.server import Service, live_server
-from slmsearch.sandbox.stage import wait_for
 from slmsearch.sandbox.suite import LIMITS, has_passed, run_suite
 from tests.deployments.reading import DEPLOYMENTS
 from tests.docker.daemon import Daemon
@@ -42,12 +42,14 @@ def engine(daemon: Daemon, stand_in: Callable[[str], None]) -> Iterator[Docker]:
         made.close()
 
 
-def run(engine: Docker, program: str, wall_s: float = 10.0, layers: frozenset[Layer] = ALL_LAYERS) -> Execution:
+def run(engine: Docker, program: str, wall_s: float = 10.0, rlimits: bool = True) -> Execution:
     instance = engine.start()
     try:
         instance.wait_until_ready(60.0)
         limits = ProgramLimits(wall_s=wall_s, cpu_s=10, memory_mb=64, calls=8)
-        return execute_program(instance, program, ScriptedTools().serve_one, limits, layers)
+        if not rlimits:
+            return execute_unbounded(instance, program, limits, rlimits)
+        return execute_program(instance, program, ScriptedTools().serve_one, limits)
     finally:
         assert instance.terminate()
 
@@ -97,14 +99,13 @@ def test_no_program_gets_out(daemon: Daemon, engine: Docker, tmp_path: Path, cap
 # What holds without the limits of the process, which the runner sets: the container's own
 
 BOMB = "held = []\nwhile True:\n    held.append(bytearray(1 << 20))"
-ALONE = ALL_LAYERS - {Layer.RLIMITS}
 
 
 def test_memory_is_limited_by_the_container(daemon: Daemon, engine: Docker) -> None:
-    execution = run(engine, BOMB, layers=ALONE)
+    execution = run(engine, BOMB, rlimits=False)
     assert execution.error in ("MemoryError (line 3)", "stopped: its interpreter ended")
     assert execution.seconds < 9.0, "it ran out of memory and not of time"
-    few = run(engine, f"held = bytearray({MEMORY_MB // 2} << 20)\nprint('fits')", layers=ALONE)
+    few = run(engine, f"held = bytearray({MEMORY_MB // 2} << 20)\nprint('fits')", rlimits=False)
     assert few.stdout == "fits\n"
 
 
@@ -120,7 +121,7 @@ for number in range(40):
 
 
 def test_no_process_is_made_and_the_container_allows_few(daemon: Daemon, engine: Docker) -> None:
-    assert "Operation not permitted" in run(engine, "import os\nos.fork()", layers=ALONE).error
+    assert "Operation not permitted" in run(engine, "import os\nos.fork()", rlimits=False).error
     words = ["--rm", "--network=none", "--pids-limit=8", "--user=65534:65534", "--entrypoint=/python/bin/python3", "slmsearch-sandbox"]
     assert daemon.ask("run", *words, "-I", "-S", "-c", FORKS).returncode == 7, "without our filter, by the limit alone"
 
@@ -165,7 +166,7 @@ from slmsearch.sandbox.docker import Docker
 from slmsearch.sandbox.pool import Pool
 pool = Pool(Docker(SandboxConfig(), Path(sys.argv[1])), 2)
 instances = [pool.take(60.0) for _ in range(2)]
-instances[0].channel.send({"program": "while True: pass", "tools": [], "limits": None, "output_chars": None}, None)
+instances[0].channel.send({"program": "while True: pass", "tools": [], "limits": None, "output_chars": 0}, None)
 print("running", flush=True)
 time.sleep(600)
 """

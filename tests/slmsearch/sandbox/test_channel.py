@@ -20,11 +20,11 @@ class Pair:
     A descriptor is closed once and only when no thread writes to it any more: its number is another file's the moment after.
     """
 
-    def __init__(self, bounded: bool = True) -> None:
+    def __init__(self) -> None:
         channel_in, self.out = os.pipe()
         self.inp, channel_out = os.pipe()
         self.fds = [channel_in, self.out, self.inp, channel_out]
-        self.channel = Channel(channel_in, channel_out, bounded)
+        self.channel = Channel(channel_in, channel_out)
         self.writers: list[threading.Thread] = []
 
     def write(self, body: bytes) -> None:

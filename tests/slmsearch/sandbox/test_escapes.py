@@ -1,4 +1,4 @@
-"""The escape suite, whole: nothing gets out, every control does, and every layer holds alone."""
+"""The escape suite, whole: nothing gets out, and every control does."""
 
 import re
 from pathlib import Path
@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from slmsearch.errors import SandboxError
+from slmsearch.sandbox.engine import LAYERS
 from slmsearch.sandbox.escape import EVIDENCE, Escape, load_escapes
-from slmsearch.sandbox.layers import ALL_LAYERS, Layer
-from slmsearch.sandbox.stage import Stage
+from slmsearch.sandbox.fixture import Fixture
 from slmsearch.sandbox.suite import LIMITS as ESCAPE_LIMITS
 from slmsearch.sandbox.suite import Trial, has_passed, render_trial, run_suite, summarise
 
@@ -51,7 +51,6 @@ def test_an_escape_fails_and_succeeds_without_its_walls(name: str, trials: dict[
     trial = trials[name]
     assert not trial["escaped"], trial
     assert trial["healthy"], trial
-    assert [layer for layer, through in trial["layers"].items() if through] == [], trial
     if trial["control"] is None:
         pytest.skip(f"held; its control was not run: {trial['control_note']}")
     assert trial["control"], f"without its layers it must succeed, or it proves nothing: {trial}"
@@ -62,7 +61,6 @@ def test_the_suite_counts_what_it_did(result: dict[str, Any]) -> None:
     assert result["tried"] == len(ESCAPES) >= 40
     assert result["escaped"] == 0
     assert result["controls"] + len(result["controls_not_run"]) == result["tried"]
-    assert result["layers"] >= 60
     assert has_passed(result)
 
 
@@ -74,7 +72,9 @@ def test_what_is_tried(subject: str) -> None:
 def test_escapes_are_well_formed() -> None:
     names = [escape.name for escape in ESCAPES]
     assert len(names) == len(set(names))
-    assert {layer for escape in ESCAPES for layer in escape.layers} == ALL_LAYERS, "a layer that stops nothing is not needed, or not tested"
+    assert {layer for escape in ESCAPES for layer in escape.layers} == LAYERS.keys(), (
+        "a layer that stops nothing is not needed, or not tested"
+    )
     assert {escape.evidence for escape in ESCAPES} == set(EVIDENCE)
     for escape in ESCAPES:
         compile(re.sub(r"\$\w+", "x", escape.program), escape.name, "exec")
@@ -83,29 +83,27 @@ def test_escapes_are_well_formed() -> None:
 def test_a_program_does_not_know_what_it_is_to_find(tmp_path: Path) -> None:
     for escape in ESCAPES:
         if escape.evidence == "secret":
-            known = {"server_port": "1", "server_pid": "1", "token": "t", "machine": "x86_64"}
-            with Stage(ALL_LAYERS, ESCAPE_LIMITS, known) as stage:
-                assert stage.secret not in stage.render(escape.program), escape.name
+            with Fixture(ESCAPE_LIMITS, "1", "t") as fixture:
+                assert fixture.secret not in fixture.render(escape.program), escape.name
 
 
 def test_the_suite_can_fail() -> None:
-    trial = Trial("x", (Layer.ROOT,), False, True, True, True, "", {}, "")
+    trial = Trial("x", ("root",), False, True, True, True, "", "")
     assert not has_passed(summarise([trial]))
     assert render_trial(trial).startswith("ESCAPED")
     for broken in (
-        Trial("x", (Layer.ROOT,), False, False, True, False, "", {}, ""),
-        Trial("x", (Layer.ROOT,), False, False, False, True, "", {}, ""),
-        Trial("x", (Layer.ROOT,), False, False, True, True, "", {"root": True}, ""),
+        Trial("x", ("root",), False, False, True, False, "", ""),
+        Trial("x", ("root",), False, False, False, True, "", ""),
     ):
         assert not has_passed(summarise([broken]))
-    assert has_passed(summarise([Trial("x", (Layer.ROOT,), False, False, True, True, "", {"root": False}, "")]))
+    assert has_passed(summarise([Trial("x", ("root",), False, False, True, True, "", "")]))
 
 
 @pytest.mark.slow
 def test_a_program_that_only_says_so_is_seen_through_by_its_control(engine: Any, tmp_path: Path) -> None:
     """A liar is counted as an escape, and one that never succeeds as a failed control."""
-    liar = Escape("liar", (Layer.ROOT,), "proof", "print('ESCAPED')")
-    idler = Escape("idler", (Layer.ROOT,), "secret", "print('nothing')")
+    liar = Escape("liar", ("root",), "proof", "print('ESCAPED')")
+    idler = Escape("idler", ("root",), "secret", "print('nothing')")
     result = run_suite(tmp_path, [liar, idler])
     assert (result["tried"], result["escaped"], result["controls_failed"]) == (2, 1, ["idler"])
 

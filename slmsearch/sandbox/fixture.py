@@ -1,7 +1,7 @@
 """What an escape tries to reach, made for one run: secrets, a victim process, listeners, a folder to write to.
 
 An escape counts as successful by what is found here, or by a word that its program can only print once it has succeeded. Programs
-name what they need as `$name`; it is made when a program names it, and gone when the stage closes.
+name what they need as `$name`, an attribute of `Fixture`; it is made when a program names it, and deleted at the end.
 """
 
 import ctypes
@@ -24,10 +24,11 @@ from string import Template
 from typing import Any
 
 from slmsearch.config import ProgramLimits
-from slmsearch.sandbox.layers import Layer
 
 SETTLE_SECONDS = 2.0
 """Time something gets to show after a program has ended, such as a packet to arrive or a process to be gone."""
+LATE_SECONDS = 1.5
+"""Past its time limit by so much, a program was not stopped."""
 IPC_RMID = 0
 IPC_CREAT = 0o1000
 VICTIM = """
@@ -38,49 +39,42 @@ sys.stdin.read()
 """
 
 
-class Stage:
+class Fixture(ExitStack):
     """Everything one run of one escape is played on; use it as a context."""
 
-    def __init__(self, layers: frozenset[Layer], limits: ProgramLimits, known: dict[str, str], secrets_: tuple[str, ...] = ()) -> None:
+    def __init__(self, limits: ProgramLimits, server_port: str, token: str, secrets_: tuple[str, ...] = ()) -> None:
         """Prepare.
 
         Args:
-            layers: those that stand in this run.
             limits: of the program.
-            known: further names, such as the address of a server.
+            server_port: where the sandbox server listens.
+            token: what the program takes for the token of another session.
             secrets_: what else must not come out.
         """
+        super().__init__()
         self.secret = secrets.token_hex(12)
         self.secrets = (self.secret, *secrets_)
         self.nonce = secrets.token_hex(7)
-        self.layers, self.limits, self._known = layers, limits, known
-        self._stack = ExitStack()
+        self.limits, self.server_port, self.token = limits, server_port, token
+        self.server_pid, self.machine, self.hostname = os.getpid(), platform.machine(), platform.node()
+        self.overtime_s = limits.wall_s + LATE_SECONDS + 1.0
+        """How long a program goes on that should have been stopped."""
+        self.overtime_cpu_s = limits.wall_s + 0.6
+        """The same in seconds of CPU."""
+        self.writable = "/tmp"
+        """Where a program would write to `scratch`."""
         self._receivers: list[socket.socket] = []
-
-    def __enter__(self) -> "Stage":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
 
     def render(self, program: str) -> str:
         """Fill in what a program names."""
         template = Template(program)
-        return template.substitute({name: self._value(name) for name in template.get_identifiers()})
-
-    def _value(self, name: str) -> str:
-        return self._known[name] if name in self._known else str(getattr(self, name))
-
-    @property
-    def hostname(self) -> str:
-        """This machine's name."""
-        return platform.node()
+        return template.substitute({name: str(getattr(self, name)) for name in template.get_identifiers()})
 
     @cached_property
     def folder(self) -> Path:
         """A folder that anybody may enter."""
-        path = Path(tempfile.mkdtemp(prefix="slmsearch-stage-"))
-        self._stack.callback(shutil.rmtree, path, ignore_errors=True)
+        path = Path(tempfile.mkdtemp(prefix="slmsearch-escape-"))
+        self.callback(shutil.rmtree, path, ignore_errors=True)
         path.chmod(0o755)
         (path / f"named-{self.secret}").touch()
         return path
@@ -120,23 +114,18 @@ class Stage:
         path.chmod(0o777)
         return path
 
-    @property
-    def writable(self) -> str:
-        """The scratch folder as a program would see it."""
-        return "/tmp" if Layer.ROOT in self.layers else str(self.scratch)
-
     @cached_property
     def shared_memory_file(self) -> Path:
         """A file in /dev/shm."""
         path = Path("/dev/shm") / f"slmsearch-{self.nonce}"
         path.write_text(self.secret)
         path.chmod(0o644)
-        self._stack.callback(path.unlink, missing_ok=True)
+        self.callback(path.unlink, missing_ok=True)
         return path
 
     @cached_property
-    def _victim(self) -> "tuple[subprocess.Popen[str], int]":
-        """A process of the server's user that holds the secret in memory, environment and command line; where in its memory."""
+    def _victim(self) -> "subprocess.Popen[str]":
+        """A process of the server's user that holds the secret in memory, environment and command line."""
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", VICTIM, self.secret],
             stdin=subprocess.PIPE,
@@ -144,24 +133,25 @@ class Stage:
             text=True,
             env={"SECRET": self.secret},
         )
-        self._stack.callback(_end, process)
-        assert process.stdout is not None
-        return process, int(process.stdout.readline())
+        self.enter_context(process)
+        self.callback(process.kill)
+        return process
 
     @property
     def victim_pid(self) -> int:
         """The victim's number on the host."""
-        return self._victim[0].pid
+        return self._victim.pid
 
-    @property
+    @cached_property
     def victim_address(self) -> int:
         """Where in its memory the secret lies."""
-        return self._victim[1]
+        assert self._victim.stdout is not None
+        return int(self._victim.stdout.readline())
 
     @cached_property
     def tcp_port(self) -> int:
         """Port of a listener on loopback."""
-        listener = self._stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        listener = self.enter_context(socket.create_server(("127.0.0.1", 0)))
         self._receivers.append(listener)
         return int(listener.getsockname()[1])
 
@@ -186,7 +176,7 @@ class Stage:
         return name
 
     def _receive(self, family: socket.AddressFamily, address: Any) -> socket.socket:
-        receiver = self._stack.enter_context(socket.socket(family, socket.SOCK_DGRAM))
+        receiver = self.enter_context(socket.socket(family, socket.SOCK_DGRAM))
         receiver.bind(address)
         self._receivers.append(receiver)
         return receiver
@@ -201,16 +191,14 @@ class Stage:
         address = libc.shmat(number, None, 0)
         ctypes.memmove(address, self.secret.encode(), len(self.secret))
         libc.shmdt(ctypes.c_void_p(address))
-        self._stack.callback(libc.shmctl, number, IPC_RMID, None)
+        self.callback(libc.shmctl, number, IPC_RMID, None)
         return key
 
     # What is found afterwards.
 
     def found_victim_dead(self) -> bool:
         """Say whether the victim was killed."""
-        with suppress(subprocess.TimeoutExpired):
-            self._victim[0].wait(SETTLE_SECONDS / 4)
-        return self._victim[0].poll() is not None
+        return wait_for(lambda: self._victim.poll() is not None, SETTLE_SECONDS / 4)
 
     def found_message(self) -> bool:
         """Say whether the nonce came in at a socket."""
@@ -259,8 +247,3 @@ def wait_for(condition: Callable[[], bool], seconds: float = SETTLE_SECONDS) -> 
             return False
         time.sleep(0.01)
     return True
-
-
-def _end(process: "subprocess.Popen[Any]") -> None:
-    process.kill()
-    process.communicate()

@@ -1,0 +1,115 @@
+"""Controls of the escape suite: an instance without some isolation layers, and without any limit of the server's own.
+
+Only the suite imports this module; nothing that serves can reach it.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Set
+from pathlib import Path
+from typing import Any
+
+from slmsearch.config import ProgramLimits
+from slmsearch.sandbox.bubblewrap import Bubblewrap, BubblewrapInstance
+from slmsearch.sandbox.cgroups import Group
+from slmsearch.sandbox.channel import ChannelError
+from slmsearch.sandbox.engine import Instance
+from slmsearch.sandbox.execution import Execution, as_value, order_program
+from slmsearch.sandbox.scripted import ScriptedTools
+from slmsearch.searcher.episode import CallMade, ToolCall
+
+
+class Weakened(Bubblewrap):
+    """bubblewrap without some of its layers."""
+
+    def __init__(self, limits: ProgramLimits, state_dir: Path, without: Set[str], scratch: Path, own_root: bool = False) -> None:
+        """Take layers down.
+
+        Args:
+            limits: see `Bubblewrap`.
+            state_dir: where the instances' file system is kept.
+            without: keys of `engine.LAYERS`.
+            scratch: directory that can be written to without `read_only`.
+            own_root: without `read_only` the instances' file system can be written to; needs a `state_dir` nobody else uses.
+        """
+        super().__init__(limits, state_dir)
+        self._without, self._scratch, self._own_root = without, scratch, own_root
+        self._inside = str(self.root) if "root" in without else ""
+        if "cgroup" in without and self._groups is not None:
+            self._groups.close()
+            self._groups = None
+
+    def start(self) -> BubblewrapInstance:
+        """See `Engine.start`."""
+        instance = super().start()
+        instance.channel.max_message_bytes = instance.channel.max_total_bytes = sys.maxsize
+        return instance
+
+    def _open(self, command: list[str], fds: tuple[int, ...]) -> "subprocess.Popen[bytes]":
+        for fd in fds:
+            os.set_inheritable(fd, True)
+        pipe, close_fds = subprocess.PIPE, "descriptors" not in self._without
+        return subprocess.Popen(
+            command,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            bufsize=0,
+            cwd="/",
+            env=None if "environment" in self._without else {},
+            close_fds=close_fds,
+            pass_fds=fds if close_fds else (),  # `pass_fds` implies `close_fds`
+            start_new_session=True,
+        )
+
+    def _prelude(self, number: int, group: Group | None) -> list[str]:
+        command = super()._prelude(number, group)
+        setpriv = command.index(self._setpriv) if self._setpriv in command and "identity" in self._without else len(command)
+        return command[:setpriv]
+
+    def _layer_options(self, filter_fd: int) -> dict[str, list[str]]:
+        without = self._without | ({"nesting"} if "identity" in self._without else set())
+        options = {layer: words for layer, words in super()._layer_options(filter_fd).items() if layer not in without}
+        if "root" in without:
+            options["root"] = ["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev"]
+        elif self._own_root and "read_only" in without:
+            options["root"] = ["--bind", str(self.root), "/"]
+        if "read_only" in without:
+            options["scratch"] = ["--bind", str(self._scratch), writable_path(self._scratch, without)]
+        return options
+
+
+def writable_path(scratch: Path, without: Set[str]) -> str:
+    """Return where a program of a `Weakened` instance sees the directory that it can write to."""
+    return str(scratch) if "root" in without else "/tmp"
+
+
+def execute_unbounded(instance: Instance, program: str, limits: ProgramLimits, rlimits: bool) -> Execution:
+    """Run a program without clock, count or cut, as long as it takes, and leave its interpreter alive.
+
+    Args:
+        instance: started by `Weakened`.
+        program: Python; it ends by itself.
+        limits: of the process.
+        rlimits: whether they are set.
+    """
+    channel, tools, started = instance.channel, ScriptedTools(), time.monotonic()
+    order = order_program(program, limits) | {"output_chars": sys.maxsize}
+    channel.send(order if rlimits else order | {"limits": None}, None)
+    printed: list[str] = []
+    made: list[CallMade] = []
+    message: dict[str, Any] = {}
+    try:
+        while "error" not in message:
+            message = channel.receive(None)
+            printed.append(message.get("printed", ""))
+            if "call" in message:
+                call = ToolCall(message["call"], message["argument"])
+                result = tools.serve_one(call)
+                made.append(CallMade(call, result))
+                channel.send({"value": as_value(call.name, result)} if result.served else {"refused": result.text}, None)
+    except ChannelError as ended:
+        message = {"error": str(ended)}
+    return Execution("".join(printed), message["error"], tuple(made), time.monotonic() - started, 0.0, 0.0, 0, channel.received_bytes)
