@@ -4,9 +4,8 @@ import re
 from collections.abc import Iterator
 
 from slmsearch.corpus.tables import holds_answer
-from slmsearch.questions.sentences import Sentence
+from slmsearch.questions.sentences import Draft, Sentence
 from slmsearch.questions.spans import Span, find_spans
-from slmsearch.questions.templates import Draft
 
 GAP = "____"
 ASKED = {"date": "Which date", "year": "Which year", "number": "Which number", "name": "Which name", "term": "Which words"}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.sections import own_texts
 from slmsearch.corpus.tables import content_words, holds_answer
-from slmsearch.questions.templates import Draft
+from slmsearch.questions.sentences import Draft
 from slmsearch.retrieval.hits import Index
 
 MAX_SECTIONS_OF_PAGE = 2

@@ -15,8 +15,7 @@ from slmsearch.corpus.sections import own_texts
 from slmsearch.keys import content_key
 from slmsearch.questions.cloze import make_clozes
 from slmsearch.questions.filters import Filters
-from slmsearch.questions.sentences import Sentence, is_usable, plain_paragraphs, split_sentences
-from slmsearch.questions.templates import Draft, make_drafts
+from slmsearch.questions.sentences import Draft, Sentence, is_usable, plain_paragraphs, split_sentences
 from slmsearch.questions.written import MIN_SECTION_CHARS, QuestionGenerator, SectionText
 
 BATCH = 64
@@ -24,7 +23,7 @@ BATCH = 64
 PER_SECTION = 3
 """Questions without a model a section may have."""
 CLOZES_PER_SENTENCE = 1
-KINDS = ("written", "template", "cloze")
+KINDS = ("written", "cloze")
 
 Row = dict[str, Any]
 Progress = Callable[[int, int], None]
@@ -154,31 +153,22 @@ def _in_turn(sources: Sequence[Iterator[list[Draft]]]) -> Iterator[tuple[int, li
 
 
 def _drafts_of(page: Page, seed: int, library: Library) -> Iterator[list[Draft]]:
-    """Yield the drafts of a page, a sentence's together: first all that templates make, then clozes, each in an order drawn by seed."""
+    """Yield the drafts of a page, a sentence's together, in an order drawn by seed."""
     rng = Random(f"questions/{seed}/{page.id}")
     sentences = list(_sentences(page, library))
     rng.shuffle(sentences)
-    used: set[str] = set()
     for sentence in sentences:
-        drafts = list(make_drafts(sentence))[:1]
-        if drafts:
-            used.add(sentence.text)
-            yield drafts
-    for sentence in sentences:
-        if sentence.text not in used:
-            clozes = list(make_clozes(sentence))
-            rng.shuffle(clozes)
-            yield clozes[:CLOZES_PER_SENTENCE]
+        clozes = list(make_clozes(sentence))
+        rng.shuffle(clozes)
+        yield clozes[:CLOZES_PER_SENTENCE]
 
 
 def _sentences(page: Page, library: Library) -> Iterator[Sentence]:
     for section, own in zip(library.sections(page.id), own_texts(page), strict=True):
-        first = True
         for paragraph in plain_paragraphs(own):
             for text in split_sentences(paragraph):
                 if is_usable(text):
-                    yield Sentence(text, page.id, page.title, section.id, section.heading, first)
-                first = False
+                    yield Sentence(text, page.id, page.title, section.id, section.heading)
 
 
 def _row(draft: Draft) -> Row:
@@ -188,7 +178,7 @@ def _row(draft: Draft) -> Row:
         "id": f"{draft.kind[0]}-{key[:12]}",
         "question": draft.question,
         "answer": draft.answer,
-        "aliases": list(draft.aliases),
+        "aliases": [],
         "page_ids": [place.page_id],
         "section_ids": [place.section_id],
         "hops": 1,

@@ -31,8 +31,17 @@ class Sentence:
     """Of the page."""
     section_id: str
     heading: str
-    is_first: bool = False
-    """First of its section."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A question that nothing was checked of yet."""
+
+    question: str
+    answer: str
+    kind: str
+    """`cloze` or `written`."""
+    sentence: Sentence
 
 
 def plain_paragraphs(markdown: str) -> list[str]:

@@ -15,8 +15,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 from slmsearch.config import JudgeConfig
 from slmsearch.errors import JudgeError
 from slmsearch.judge.clients import JudgeClient, ReplyForm, ServerError
-from slmsearch.questions.sentences import Sentence
-from slmsearch.questions.templates import Draft
+from slmsearch.questions.sentences import Draft, Sentence
 
 MAX_SECTION_CHARS = 6000
 """Of a section, that a model reads."""

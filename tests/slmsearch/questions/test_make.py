@@ -17,8 +17,7 @@ from slmsearch.errors import JudgeError
 from slmsearch.judge.clients import ServerError, make_client
 from slmsearch.questions.filters import Filters
 from slmsearch.questions.make import Made, make_questions
-from slmsearch.questions.sentences import Sentence
-from slmsearch.questions.templates import Draft
+from slmsearch.questions.sentences import Draft, Sentence
 from slmsearch.questions.written import FORM, BadReplyError, QuestionGenerator, parse_generated
 from slmsearch.retrieval.hits import Hit
 from tests.judge_server import Behaviour, JudgeServer, always_no
@@ -63,7 +62,7 @@ def make(limit: int = 0, seed: int = 0, generator: QuestionGenerator | None = No
 
 def test_questions_are_made_kept_and_counted():
     made = make()
-    assert {row["question"]: row["answer"] for row in made.rows}["In which year was Alba founded?"] == "1500"
+    assert {row["question"]: row["answer"] for row in made.rows}['Which year fills the gap: "Alba was founded in ____."'] == "1500"
     assert sum(made.made.values()) == sum(made.kept.values()) + sum(made.dropped.values())
     assert sum(made.kept.values()) == len(made.rows) > 8
     assert {row["section_ids"][0] for row in made.rows} <= {
@@ -90,7 +89,7 @@ def test_nothing_is_wrong_with_the_rows_as_validation_counts_it():
     assert [row for row in rows if any(row[name] for name in wrong)] == []
 
 
-def draft(question: str, answer: str, section: str = "alba:history", kind: str = "template") -> Draft:
+def draft(question: str, answer: str, section: str = "alba:history", kind: str = "cloze") -> Draft:
     return Draft(question, answer, kind, Sentence("", section.partition(":")[0], "Alba", section, "History"))
 
 
