@@ -1,8 +1,7 @@
 """llama.cpp: GGUF weights on a CPU or any GPU, on Linux, macOS and Windows.
 
 Two programs serve it: `llama-server`, llama.cpp's own, and the server of llama-cpp-python (extra `llamacpp`), which works on one
-request at a time. The second can be given a tokenizer of transformers, and is, where the weights were converted from a model of this
-project: llama.cpp knows the ways to split text before it is encoded by name only, and tiny-searcher's has none.
+request at a time.
 """
 
 import re
@@ -12,10 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
-from slmsearch.errors import ConfigError, ServiceError
+from slmsearch.errors import ConfigError
 from slmsearch.serve.engine import Engine, Say, find_program, missing
 from slmsearch.serve.failures import Remedy
-from slmsearch.serve.gguf import TOKENIZER, convert_adapter, convert_model
+from slmsearch.serve.gguf import convert_adapter
 from slmsearch.serve.hub import find_gguf
 from slmsearch.serve.names import KNOWN, is_library_name
 from slmsearch.serve.request import Role, ServeRequest
@@ -53,6 +52,11 @@ class LlamaCpp(Engine):
 
     def check(self, request: ServeRequest) -> None:
         """See `Engine.check`."""
+        if (Path(request.model) / "config.json").is_file():
+            raise ConfigError(
+                f"llama.cpp serves GGUF, and {request.model} is a model of transformers: convert it with llama.cpp's convert_hf_to_gguf.py"
+                " and give the file with --model, or take --engine transformers"
+            )
         if request.gpu_memory not in (None, 0.0):
             raise ConfigError(
                 "llama.cpp counts layers, not shares of memory: leave --gpu-memory out (as many as fit), say 0 (none), or"
@@ -62,33 +66,24 @@ class LlamaCpp(Engine):
             raise ConfigError("llama.cpp adds all its LoRA adapters up: give one --lora-adapter, or take --engine vllm to choose by name")
 
     def find(self, request: ServeRequest) -> list[str]:
-        """See `Engine.find`: `llama-server` where there is one, unless the model's tokenizer is in need of the other."""
-        has_python_server = all(find_spec(name) for name in ("llama_cpp", "starlette_context", "sse_starlette"))
-        if _own_tokenizer(request) is not None:
-            if has_python_server:
-                return list(_PYTHON_SERVER)
-            raise ServiceError(
-                f"llama.cpp does not know the tokenizer of {request.model}, and llama-cpp-python, which can be given it, is not installed:"
-                " pip install -e '.[llamacpp]' (it needs a C++ compiler), or take --engine transformers"
-            )
-        program = find_program("llama-server")
-        if program is None and not has_python_server:
-            raise missing(self)
-        return [program] if program else list(_PYTHON_SERVER)
+        """See `Engine.find`: `llama-server` where there is one."""
+        if program := find_program("llama-server"):
+            return [program]
+        if all(find_spec(name) for name in ("llama_cpp", "starlette_context", "sse_starlette")):
+            return list(_PYTHON_SERVER)
+        raise missing(self)
 
     def prepare(self, request: ServeRequest, folder: Path, say: Say) -> ServeRequest:
-        """Fetch the weights, or convert them where a directory of this project's is given; adapters likewise."""
+        """Fetch the weights; convert adapters of PEFT."""
         if request.parallel and request.parallel > 1 and self.find(request) == _PYTHON_SERVER:
             say("llama-cpp-python works on one request at a time, the others wait; --parallel is for llama-server")
-        made = folder / "gguf"
-        model = Path(request.model)
-        path = convert_model(model, made) if (model / "config.json").is_file() else find_gguf(_weights(request.model), say)
+        path = find_gguf(_weights(request.model), say)
         adapters = []
         for name, adapter in request.adapters:
             is_peft = (Path(adapter) / "adapter_config.json").is_file()
             if not is_peft and not Path(adapter).is_file():
                 raise ConfigError(f"adapter {name!r}: neither a GGUF nor a LoRA directory at {adapter}")
-            adapters.append((name, str(convert_adapter(Path(adapter), made)) if is_peft else adapter))
+            adapters.append((name, str(convert_adapter(Path(adapter), folder / "gguf")) if is_peft else adapter))
         return replace(request, model=str(path), adapters=tuple(adapters))
 
     def command(self, program: list[str], request: ServeRequest) -> list[str]:
@@ -129,17 +124,6 @@ def _python_arguments(request: ServeRequest, name: str) -> list[str]:
     ]
     # Left as they are, a new request would break off the one before, and every token of a prompt would get its logits.
     arguments += ["--interrupt_requests", "false", "--logits_all", "false"]
-    if (tokenizer := _own_tokenizer(request)) is not None:
-        arguments += ["--hf_pretrained_model_name_or_path", str(tokenizer)]
     for _, path in request.adapters:
         arguments += ["--lora_path", path]
     return arguments
-
-
-def _own_tokenizer(request: ServeRequest) -> Path | None:
-    """Return the directory of the tokenizer that weights converted here need; None where llama.cpp knows the tokenizer."""
-    model = Path(request.model)
-    if (model / "config.json").is_file():
-        return model
-    beside = model.parent / TOKENIZER
-    return beside if (beside / "tokenizer.json").is_file() else None

@@ -15,6 +15,7 @@ import pytest
 
 from flows.cli.settings import find_project_root
 from slmsearch.serve.ports import free_port
+from tests.slmsearch.serve.tiny_gguf import write_tiny_gguf
 
 MODEL = str(find_project_root() / "data" / "models" / "tiny-searcher")
 
@@ -75,9 +76,7 @@ def test_a_killed_supervisor_leaves_no_server(start: Any) -> None:
 @pytest.mark.skipif(shutil.which("llama-server") is None, reason="llama.cpp's own llama-server is not on the PATH")
 def test_llama_server_serves_converted_weights(start: Any, tmp_path: Path) -> None:
     """Without tiny-searcher's own tokenizer, so that only text without numbers is the same to it: a question, a first turn."""
-    from slmsearch.serve.gguf import convert_model
-
-    weights = shutil.copy(convert_model(Path(MODEL), tmp_path / "made"), tmp_path / "tiny.gguf")
+    weights = write_tiny_gguf(Path(MODEL), tmp_path / "tiny.gguf")
     supervisor, told = start("--engine", "llamacpp", "--model", str(weights), "--ctx-size", "512", "--parallel", "2")
     assert ask(told) == '<tool>search_pages("Lower Kelvinen")</tool>'
     supervisor.send_signal(signal.SIGTERM)

@@ -83,16 +83,16 @@ def test_llama_server_divides_its_context_among_its_slots() -> None:
     assert command[-1] == "--no-webui"
 
 
-def test_llama_cpp_python_takes_the_tokenizer_that_lies_beside(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer").mkdir()
-    (tmp_path / "tokenizer" / "tokenizer.json").write_text("{}")
+def test_llama_cpp_python_breaks_off_no_request(tmp_path: Path) -> None:
     command = LlamaCpp().command(list(_PYTHON_SERVER), replace(HUB, model=str(tmp_path / "model.gguf"), ctx_size=512))
-    assert command[command.index("--hf_pretrained_model_name_or_path") + 1] == str(tmp_path / "tokenizer")
     assert command[command.index("--n_ctx") + 1] == "512"
     assert command[command.index("--interrupt_requests") + 1] == "false"
 
 
-def test_llama_cpp_refuses_what_it_cannot_do() -> None:
+def test_llama_cpp_refuses_what_it_cannot_do(tmp_path: Path) -> None:
+    (tmp_path / "config.json").touch()
+    with pytest.raises(ConfigError, match=r"convert_hf_to_gguf.py and give the file with --model, or take --engine transformers"):
+        LlamaCpp().check(replace(HUB, model=str(tmp_path)))
     with pytest.raises(ConfigError, match="counts layers"):
         LlamaCpp().check(replace(HUB, gpu_memory=0.5))
     with pytest.raises(ConfigError, match="adds all its LoRA adapters up"):

@@ -1,7 +1,6 @@
-"""Weights as GGUF: what llama.cpp computes from them is what torch computes from the model."""
+"""Adapters as GGUF: what llama.cpp computes with them is what torch computes."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from flows.cli.settings import find_project_root
 from slmsearch.config import WorldConfig
 from slmsearch.corpus.world import generate_world
 from slmsearch.errors import ConfigError
-from slmsearch.serve.gguf import TOKENIZER, convert_adapter, convert_model
+from slmsearch.serve.gguf import convert_adapter
+from tests.slmsearch.serve.tiny_gguf import write_tiny_gguf
 
 MODEL = find_project_root() / "data" / "models" / "tiny-searcher"
 NEW_TOKENS = 40
@@ -21,7 +21,7 @@ NEW_TOKENS = 40
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return convert_model(MODEL, tmp_path_factory.mktemp("gguf"))
+    return write_tiny_gguf(MODEL, tmp_path_factory.mktemp("gguf") / "tiny.gguf")
 
 
 @pytest.fixture(scope="module")
@@ -83,43 +83,28 @@ def test_an_adapter_is_the_same_on_both_sides(converted: Path, prompts: list[lis
     llama.close()
 
 
-def test_the_tokenizer_lies_beside_and_a_second_time_nothing_is_done(converted: Path) -> None:
-    beside = converted.parent / TOKENIZER
-    assert (beside / "tokenizer.json").read_bytes() == (MODEL / "tokenizer.json").read_bytes()
-    before = converted.stat().st_mtime_ns
-    assert convert_model(MODEL, converted.parent.parent) == converted
-    assert converted.stat().st_mtime_ns == before
+def test_a_second_time_nothing_is_done(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    from safetensors.numpy import save_file
 
-
-def test_the_file_says_what_the_model_is(converted: Path) -> None:
-    fields = gguf.GGUFReader(converted).fields
-    config = json.loads((MODEL / "config.json").read_text())
-    assert fields["general.architecture"].contents() == "qwen3"
-    assert fields["qwen3.block_count"].contents() == config["num_hidden_layers"]
-    assert fields["tokenizer.ggml.eos_token_id"].contents() == config["eos_token_id"]
-    assert len(fields["tokenizer.ggml.tokens"].contents()) == config["vocab_size"]
-    kinds = fields["tokenizer.ggml.token_type"].contents()
-    assert (kinds[config["eos_token_id"]], kinds[-1]) == (3, 4), "special, and found whole in any text"
-
-
-@pytest.mark.parametrize(
-    ("file", "change", "message"),
-    [
-        ("config.json", {"model_type": "llama"}, "is no plain Qwen3 model"),
-        ("config.json", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "is no plain Qwen3 model"),
-        ("model.safetensors", None, "holds no model.safetensors"),
-        ("tokenizer.json", None, "is no plain Qwen3 model"),
-    ],
-)
-def test_what_cannot_be_converted_is_refused(tmp_path: Path, file: str, change: dict[str, Any] | None, message: str) -> None:
-    source = shutil.copytree(MODEL, tmp_path / "model")
-    if change is None:
-        (source / file).unlink()
-    else:
-        (source / file).write_text(json.dumps({**json.loads((source / file).read_text()), **change}))
-    with pytest.raises(ConfigError, match=message):
-        convert_model(source, tmp_path / "made")
-    assert not list((tmp_path / "made").glob("*/*.gguf"))
+    source = tmp_path / "adapter"
+    source.mkdir()
+    (source / "adapter_config.json").write_text(json.dumps({"r": 4, "lora_alpha": 8, "use_rslora": True}))
+    place = "base_model.model.model.layers.1.self_attn.q_proj"
+    matrices = {f"{place}.lora_{half}.weight": numpy.full((4, 8), number, "float16") for number, half in enumerate("AB")}
+    save_file(matrices, source / "adapter_model.safetensors")
+    made = convert_adapter(source, tmp_path / "made")
+    before = made.stat().st_mtime_ns
+    assert convert_adapter(source, tmp_path / "made") == made
+    assert made.stat().st_mtime_ns == before
+    read = gguf.GGUFReader(made)
+    fields = {name: read.fields[name].contents() for name in ("general.architecture", "general.type", "adapter.type", "adapter.lora.alpha")}
+    assert list(fields.values()) == ["qwen3", "adapter", "lora", 16.0], "scaled by the root of the rank"
+    written = {tensor.name: (float(tensor.data.min()), tensor.data.dtype.name) for tensor in read.tensors}
+    assert written == {f"blk.1.attn_q.weight.lora_{half}": (float(number), "float32") for number, half in enumerate("ab")}
+    save_file({f"{place}.bias": matrices[f"{place}.lora_A.weight"]}, source / "adapter_model.safetensors")
+    with pytest.raises(ConfigError, match="which is no LoRA matrix"):
+        convert_adapter(source, tmp_path / "made")
 
 
 def test_what_is_no_plain_adapter_is_refused(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from huggingface_hub.utils import filter_repo_objects
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slmsearch.errors import ConfigError, ServiceError
-from slmsearch.serve.hub import choose_files, find_gguf
+from slmsearch.serve.hub import find_gguf
 
 FILES = [
     "README.md",
@@ -17,24 +18,36 @@ FILES = [
     "qwen2.5-7b-instruct-q4_0-00001-of-00002.gguf",
     "qwen2.5-7b-instruct-q4_k_m-00001-of-00002.gguf",
     "qwen2.5-7b-instruct-q4_k_m-00002-of-00002.gguf",
-    "qwen2.5-7b-instruct-q8_0.gguf",
+    "qwen2.5-7b-instruct.Q8_0.gguf",
 ]
 
 
-def test_a_quantisation_is_chosen_with_all_its_parts() -> None:
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stands in for the Hub: gives the files of `FILES` that are asked for."""
+
+    def download(repo: str, allow_patterns: list[str]) -> str:
+        for name in filter_repo_objects(FILES, allow_patterns=allow_patterns):
+            (tmp_path / name).touch()
+        return str(tmp_path)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    return tmp_path
+
+
+def test_a_quantisation_is_fetched_with_all_its_parts(hub: Path) -> None:
     parts = ["qwen2.5-7b-instruct-q4_k_m-00001-of-00002.gguf", "qwen2.5-7b-instruct-q4_k_m-00002-of-00002.gguf"]
-    assert choose_files(FILES, "Q4_K_M", "r") == parts
-    assert choose_files(FILES, None, "r") == parts, "the first of the preferred"
-    assert choose_files(FILES, "q8_0", "r") == ["qwen2.5-7b-instruct-q8_0.gguf"]
-    assert choose_files(["phi-3-mini-fp16.gguf", "phi-3-mini-q4.gguf"], "q4", "r") == ["phi-3-mini-q4.gguf"]
-    assert choose_files(["odd.gguf"], None, "r") == ["odd.gguf"]
+    assert find_gguf("owner/r", print) == hub / parts[0], "where none is named"
+    assert sorted(path.name for path in hub.iterdir()) == parts, "and nothing else"
+    assert find_gguf("owner/r:Q4_K_M", print) == hub / parts[0]
+    assert find_gguf("owner/r:q8_0", print) == hub / "qwen2.5-7b-instruct.Q8_0.gguf"
+    assert find_gguf("owner/r/mmproj-model-f16.gguf", print) == hub / "mmproj-model-f16.gguf"
 
 
-def test_a_missing_quantisation_says_what_there_is() -> None:
-    with pytest.raises(ConfigError, match=r"r has no GGUF of quantisation 'q2_k': it has qwen2.5-7b-instruct-fp16-00001"):
-        choose_files(FILES, "q2_k", "r")
-    with pytest.raises(ConfigError, match="it has no GGUF at all"):
-        choose_files(["README.md"], None, "r")
+@pytest.mark.parametrize("model", ["owner/r:q2_k", "owner/r/other.gguf"])
+def test_a_missing_quantisation_says_where_to_look(hub: Path, model: str) -> None:
+    with pytest.raises(ConfigError, match=r"owner/r has no (GGUF of quantisation 'q2_k'|file other.gguf): see its files on the Hub"):
+        find_gguf(model, print)
 
 
 def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:
@@ -59,7 +72,7 @@ def test_what_lies_in_the_cache_is_found_without_network(tmp_path: Path) -> None
     refs = tmp_path / "hub" / "models--owner--repository" / "refs"
     refs.mkdir()
     (refs / "main").write_text("abc")
-    code = "from slmsearch.serve.hub import find_gguf; print(find_gguf('owner/repository', print))"
+    code = "from slmsearch.serve.hub import find_gguf; print(find_gguf('owner/repository', lambda text: None))"
     environment = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.strip() == str(snapshot / "m-q4_k_m.gguf")
@@ -69,10 +82,3 @@ def test_what_lies_in_the_cache_is_found_without_network(tmp_path: Path) -> None
 def test_any_text_is_a_file_a_repository_or_refused(text: str) -> None:
     with pytest.raises((ConfigError, ServiceError)):
         find_gguf(text, print)
-
-
-@given(st.lists(st.from_regex(r"[a-z]{1,5}-(q4_0|q8_0|f16)(-0000[12]-of-00002)?\.gguf", fullmatch=True), min_size=1, unique=True))
-def test_what_is_chosen_is_there_and_of_one_model(files: list[str]) -> None:
-    chosen = choose_files(files, None, "r")
-    assert chosen and set(chosen) <= set(files)
-    assert len({name.split("-00")[0].removesuffix(".gguf") for name in chosen}) == 1
