@@ -1,4 +1,4 @@
-"""The report page of runs: made from stored results, written to `mlruns/reports`, kept with each run in MLflow."""
+"""The report page of runs, made from stored results: written to `mlruns/reports`, kept with each run in MLflow; and its charts as files."""
 
 import re
 from collections.abc import Sequence
@@ -61,6 +61,27 @@ def make_page(names: Sequence[str], config: RunConfig, output: Path | None = Non
         "runs": [{"run_id": result.run_id, "name": result.name, "decision": result.decision} for result in results],
         "warnings": [f"{result.name}: {warning}" for result in results for warning in result.warnings],
     }
+
+
+def plot_run(name: str, config: RunConfig, output: Path | None = None) -> dict[str, Any]:
+    """Write the charts of a run's page as SVG; the same results give the same bytes.
+
+    Args:
+        name: run as `find_run` takes it.
+        config: where results lie.
+        output: folder; None takes `<mlruns_dir>/plots/<run>`.
+
+    Raises:
+        EvaluationError: the run is not found or has left nothing to show.
+        ServiceError: MLflow cannot be read.
+    """
+    from slmsearch.report.figures import run_charts, write_charts
+
+    run = find_run(name, config)
+    results = load_results(run, config)
+    folder = output or Path(config.paths.mlruns_dir) / "plots" / page_name([run]).removesuffix(".html")
+    paths = write_charts(folder, run_charts(results))
+    return {"run_id": run.run_id, "folder": str(folder), "files": [str(path) for path in paths], "warnings": list(results.warnings)}
 
 
 def page_name(runs: Sequence[RunFacts]) -> str:

@@ -35,7 +35,6 @@ PROCESSES = {
     "flows/ops/sandbox.py": "the server, with its own module's name",
     "flows/ops/servers.py": "servers by name",
     "slmsearch/bench/gpu.py": "commands of slmsearch on the shipped presets",
-    "slmsearch/bench/sft.py": "the two sides, with its own module's name; what they compute goes in as JSON",
     "slmsearch/bench/up.py": "`slmsearch up`",
     "slmsearch/corpus/documents/processes.py": "the reader of documents, with its own module's name; paths go in hexadecimal",
     "slmsearch/learn/child.py": "itself, with its own module's name; calls go over a socket that only the two share",

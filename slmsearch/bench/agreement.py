@@ -5,12 +5,13 @@ computes every turn from nothing, and with those of a server where one is named.
 how much likelier the one's token was than the other's: near 0 is a tie that rounding decides, more is a fault.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
+from slmsearch.bench.result import Say, render_table
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.evaluate.indexed_corpus import build_indexed_corpus
@@ -81,7 +82,7 @@ class Agreement:
     """Largest difference of a token's log-probabilities in equal turns; None where they are unknown."""
 
 
-def run_agreement(config: RunConfig, limit: int, served: str | None, say: Callable[[str], None]) -> dict[str, Any]:
+def run_agreement(config: RunConfig, limit: int, served: str | None, say: Say) -> dict[str, Any]:
     """Play the same questions with every backend.
 
     Args:
@@ -135,10 +136,9 @@ def _gap(mine: Any, other: Any) -> float | None:
 
 def render_agreement(result: dict[str, Any]) -> str:
     """Render the result as Markdown."""
-    lines = ["| backend | episodes | same as the torch sampler's | largest gap of log-probabilities |", "|---|---|---|---|"]
-    for row in result["backends"]:
-        gap = "not known" if row["logprob_gap"] is None else f"{row['logprob_gap']:.1e}"
-        lines.append(f"| {row['backend']} | {row['episodes']} | {row['same']} | {gap} |")
+    gaps = ["not known" if row["logprob_gap"] is None else f"{row['logprob_gap']:.1e}" for row in result["backends"]]
+    rows = [(row["backend"], str(row["episodes"]), str(row["same"]), gap) for row, gap in zip(result["backends"], gaps, strict=True)]
+    lines = [render_table(("backend", "episodes", "same as the torch sampler's", "largest gap of log-probabilities"), rows)]
     for row in result["backends"]:
         for parting in row["partings"][:5]:
             gap = "" if parting["gap"] is None else f", {parting['gap']:+.3f} nats"

@@ -6,10 +6,11 @@ What they gain was not learnt from being right. Runs and evaluations are looked 
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
-from slmsearch.bench.learning import Say, difference_over, evaluate_on, with_settings
+from slmsearch.bench.learning import difference_over, evaluate_on, render_points, spread, with_settings
+from slmsearch.bench.result import Say, render_table
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.indexed_corpus import IndexedCorpus, build_indexed_corpus
 from slmsearch.evaluate.policies import PolicySpec, parse_policy
@@ -48,7 +49,7 @@ def run_algorithms(config: RunConfig, seeds: Sequence[int], steps: int, say: Say
             say(f"{name}, seed {seed}")
             varied = with_settings(config, {**settings, "train.seed": seed, "train.steps": steps})
             outcomes.append(_train_and_evaluate(varied, indexed, start, say))
-        rows.append({"name": name, "seeds": outcomes, **_spread([outcome["exact_match"] for outcome in outcomes])})
+        rows.append({"name": name, "seeds": outcomes, **spread([outcome["exact_match"] for outcome in outcomes])})
     return {"n": len(start.rows), "steps": steps, "start": start.metrics["answer/exact_match"], "variants": rows}
 
 
@@ -67,21 +68,12 @@ def _train_and_evaluate(config: RunConfig, indexed: IndexedCorpus, start: Evalua
     }
 
 
-def _spread(values: list[float]) -> dict[str, float]:
-    return {"mean": mean(values), "stdev": stdev(values) if len(values) > 1 else 0.0}
-
-
 def render_algorithms(result: dict[str, Any]) -> str:
     """Render the result as Markdown."""
-    lines = [
-        f"start: {result['start']:.1%} of {result['n']} questions; {result['steps']} steps each",
-        "",
-        "| algorithm | exact match, mean | sd | each seed: gain over the start [95 %] | tool calls |",
-        "|---|---|---|---|---|",
-    ]
+    rows = []
     for row in result["variants"]:
-        gains = [outcome["over_start"] for outcome in row["seeds"]]
-        each = "; ".join(f"{g['mean'] * 100:+.1f} [{g['low'] * 100:+.1f}, {g['high'] * 100:+.1f}]" for g in gains)
+        each = "; ".join(render_points(outcome["over_start"]) for outcome in row["seeds"])
         calls = mean(outcome["tool_calls"] for outcome in row["seeds"])
-        lines.append(f"| {row['name']} | {row['mean']:.1%} | {row['stdev'] * 100:.1f} | {each} | {calls:.1f} |")
-    return "\n".join(lines)
+        rows.append((row["name"], f"{row['mean']:.1%}", f"{row['stdev'] * 100:.1f}", each, f"{calls:.1f}"))
+    headers = ("algorithm", "exact match, mean", "sd", "each seed: gain over the start [95 %]", "tool calls")
+    return f"start: {result['start']:.1%} of {result['n']} questions; {result['steps']} steps each\n\n{render_table(headers, rows)}"

@@ -9,13 +9,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from slmsearch.bench.learning import with_settings
 from slmsearch.bench.published import PUBLISHED, shape_of, write_model, write_shape
+from slmsearch.bench.result import Say
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.learn.memory import GIB, SFT, MemoryPlan, measure_available, plan_memory
@@ -58,9 +61,7 @@ def require_card() -> None:
         raise ServiceError(f"no CUDA device here (torch {torch.__version__}): nothing to check; on a GPU machine run make gpu-check")
 
 
-def run_gpu(
-    presets: Sequence[Preset], tokenizer_dir: Path, work: Path, device: str, layers: int, say: Callable[[str], None]
-) -> dict[str, Any]:
+def run_gpu(presets: Sequence[Preset], tokenizer_dir: Path, work: Path, device: str, layers: int, say: Say) -> dict[str, Any]:
     """Try presets.
 
     Args:
@@ -89,7 +90,7 @@ def render_gpu(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _try(preset: Preset, tokenizer_dir: Path, work: Path, device: str, layers: int, say: Callable[[str], None]) -> dict[str, Any]:
+def _try(preset: Preset, tokenizer_dir: Path, work: Path, device: str, layers: int, say: Say) -> dict[str, Any]:
     model, small, notes = preset.config.policy.model, device == "cpu", list[str]()
     say(f"{preset.name}: making {layers or 'all'} layers of {model}")
     dtype = "float32" if small else "bfloat16"
@@ -97,14 +98,14 @@ def _try(preset: Preset, tokenizer_dir: Path, work: Path, device: str, layers: i
     flags = {"policy.model": str(made), "policy.device": device, "policy.dtype": dtype, **_longest(preset, small)}
     flags |= {"paths.data_dir": str(work / "data"), "paths.mlruns_dir": str(work / "mlruns")}
     for setting, (package, without) in NEEDS.items():
-        if _read(preset.config, setting) not in ("off", False) and (small or find_spec(package) is None):
+        if attrgetter(setting)(preset.config) not in ("off", False) and (small or find_spec(package) is None):
             flags[setting] = without
             notes.append(
                 f"{setting} {without}: " + ("a CPU has none" if small else f"{package} is not installed, uv pip install -e '.[gpu]'")
             )
     is_sft = preset.config.planner.sft.enabled
     available = measure_available()
-    planned = needed(plan_memory(_with(preset.config, flags), measure_shape(preset.config, str(made)), available))
+    planned = needed(plan_memory(with_settings(preset.config, flags), measure_shape(preset.config, str(made)), available))
     command = ["planner", "sft", "--out", str(work / "out")] if is_sft else ["train"]
     files = [part for file in preset.files for part in ("--config", str(file))]
     arguments = [*command, *files, *(f"--{name}={value}" for name, value in flags.items()), "--json"]
@@ -149,28 +150,10 @@ def _longest(preset: Preset, small: bool) -> dict[str, str]:
     }
 
 
-def _with(config: RunConfig, flags: Mapping[str, str]) -> RunConfig:
-    values: dict[str, Any] = config.model_dump()
-    for name, value in flags.items():
-        *path, last = name.split(".")
-        section = values
-        for part in path:
-            section = section[part]
-        section[last] = value
-    return RunConfig.model_validate(values)
-
-
-def _read(config: RunConfig, setting: str) -> Any:
-    value: Any = config
-    for part in setting.split("."):
-        value = getattr(value, part)
-    return value
-
-
 def _plan_whole(preset: Preset, work: Path, available: Mapping[str, float], device: str) -> float:
     """Plan the preset as it is, for the real model."""
     shape = measure_shape(preset.real, str(write_shape(shape_of(preset.real.policy.model), work / "shape")))
-    return needed(plan_memory(_with(preset.real, {"policy.device": device}), shape, available))
+    return needed(plan_memory(with_settings(preset.real, {"policy.device": device}), shape, available))
 
 
 def needed(plan: MemoryPlan) -> float:

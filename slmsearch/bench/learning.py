@@ -9,12 +9,13 @@ All play the same test questions with the same index. Controls and evaluations a
 are trained or looked up by their train key. The table in docs/results.md is what `slmsearch bench learning` prints.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from slmsearch.bench.result import Say, render_table
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.compare import compare
 from slmsearch.evaluate.indexed_corpus import IndexedCorpus, build_indexed_corpus
@@ -29,8 +30,6 @@ from slmsearch.learn.models import model_hash, trained_policy
 
 FRESH_WORLD = 1000
 """Added to the world's seed for the fresh world: other names, facts and wording."""
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,27 +82,32 @@ def run_learning(config: RunConfig, seeds: Sequence[int], clean_model: str | Non
     if clean:
         rows.append(_row("clean sft, equal compute", clean, None))
     scores = [row.exact_match for row in rows if row.policy in {f"grpo, seed {seed}" for seed in seeds}]
-    spread = {"mean": mean(scores), "stdev": stdev(scores) if len(scores) > 1 else 0.0}
-    return {"rows": [asdict(row) for row in rows], "grpo": spread, "seeds": results}
+    return {"rows": [asdict(row) for row in rows], "grpo": spread(scores), "seeds": results}
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Return mean and standard deviation; 0 for that of one value."""
+    return {"mean": mean(values), "stdev": stdev(values) if len(values) > 1 else 0.0}
 
 
 def render_learning(result: dict[str, Any]) -> str:
     """Render the result as Markdown."""
-    lines = ["| policy | questions | exact match | two-hop | tool calls | training |", "|---|---|---|---|---|---|"]
-    for row in result["rows"]:
-        seconds = "" if row["train_s"] is None else f"{row['train_s'] / 60:.1f} min"
-        lines.append(
-            f"| {row['policy']} | {row['n']} | {row['exact_match']:.1%} | {row['two_hop']:.1%} | {row['tool_calls']:.2f} | {seconds} |"
-        )
-    lines += ["", "| seed | GRPO - start | GRPO - SFT continued | GRPO - clean SFT |", "|---|---|---|---|"]
-    for seed in result["seeds"]:
-        cells = [_points(seed[name]) for name in ("over_start", "over_sft", "over_clean_sft")]
-        lines.append(f"| {seed['seed']} | {' | '.join(cells)} |")
-    spread = result["grpo"]
-    return "\n".join([*lines, "", f"GRPO over the seeds: {spread['mean']:.1%}, standard deviation {spread['stdev'] * 100:.1f} points."])
+    rows = [
+        (row["policy"], str(row["n"]), f"{row['exact_match']:.1%}", f"{row['two_hop']:.1%}", f"{row['tool_calls']:.2f}",
+         "" if row["train_s"] is None else f"{row['train_s'] / 60:.1f} min")
+        for row in result["rows"]
+    ]  # fmt: skip
+    policies = render_table(("policy", "questions", "exact match", "two-hop", "tool calls", "training"), rows)
+    gains = [
+        (str(seed["seed"]), *(render_points(seed[f"over_{name}"]) for name in ("start", "sft", "clean_sft"))) for seed in result["seeds"]
+    ]
+    differences = render_table(("seed", "GRPO - start", "GRPO - SFT continued", "GRPO - clean SFT"), gains)
+    whole = result["grpo"]
+    return f"{policies}\n\n{differences}\n\nGRPO over the seeds: {whole['mean']:.1%}, standard deviation {whole['stdev'] * 100:.1f} points."
 
 
-def _points(difference: dict[str, float] | None) -> str:
+def render_points(difference: dict[str, float] | None) -> str:
+    """Render a difference of shares with its interval, in percentage points."""
     if difference is None:
         return "not measured"
     return f"{difference['mean'] * 100:+.1f} [{difference['low'] * 100:+.1f}, {difference['high'] * 100:+.1f}]"

@@ -6,7 +6,7 @@ On the CPU a phase's figure is the largest resident memory of this process, so m
 """
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+from slmsearch.bench.result import Say
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.evaluate.environments import SearcherEnvironment
@@ -148,7 +149,7 @@ class _AtStepEnd(TrainerCallback):
         self._scales.end(UPDATE)
 
 
-def run_memory(config: RunConfig, say: Callable[[str], None]) -> dict[str, Any]:
+def run_memory(config: RunConfig, say: Say) -> dict[str, Any]:
     """Measure each phase of a run in processes of their own, beside its plan.
 
     Args:
@@ -182,7 +183,7 @@ def render_memory(result: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
-def measure_training(config: RunConfig, say: Callable[[str], None]) -> dict[str, float]:
+def measure_training(config: RunConfig, say: Say) -> dict[str, float]:
     """Play and train as a run does, with episodes as long as they may be; return the largest bytes of each phase.
 
     Args:
@@ -224,7 +225,7 @@ def measure_training(config: RunConfig, say: Callable[[str], None]) -> dict[str,
     return {phase: scales.peaks[phase] for phase in (PREFLIGHT, HELD_OUT, SAMPLING, UPDATE)}
 
 
-def measure_evaluation(config: RunConfig, say: Callable[[str], None]) -> dict[str, float]:
+def measure_evaluation(config: RunConfig, say: Say) -> dict[str, float]:
     """Play a batch as an evaluation does; return the largest bytes."""
     toolbox: Any = LongResults(config.searcher.max_section_chars)
     environment = SearcherEnvironment(toolbox, make_judge(config.judge, config.paths.data_dir), config)

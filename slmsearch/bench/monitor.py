@@ -20,13 +20,14 @@ asked. Caught is a collapse that is reported after it began and before the run e
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slmsearch.bench.result import Say, render_table
 from slmsearch.config import RunConfig
 from slmsearch.learn.held_out import ALONE, Scores, find_fall
 from slmsearch.learn.monitor import CollapseMonitor
@@ -249,7 +250,7 @@ def _median(values: Sequence[int]) -> float | None:
     return float(np.median(values)) if values else None
 
 
-def run_monitor(configs: Mapping[str, RunConfig], runs: int, say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
+def run_monitor(configs: Mapping[str, RunConfig], runs: int, say: Say = lambda line: None) -> dict[str, Any]:
     """Measure every preset.
 
     Args:
@@ -271,16 +272,12 @@ def run_monitor(configs: Mapping[str, RunConfig], runs: int, say: Callable[[str]
 
 def render_monitor(result: dict[str, Any]) -> str:
     """Write the result as a table."""
-    lines = [
-        f"{result['healthy_runs']} healthy runs of each preset, {result['planted_of_each_kind']} planted collapses of each kind",
-        "",
-        f"| preset | step | healthy: stopped / restored once | caught | median steps | {' | '.join(KINDS)} |",
-        "|" + "---|" * (5 + len(KINDS)),
-    ]
+    rows = []
     for name, row in result["presets"].items():
-        each = " | ".join(f"{row['kinds'][kind]['caught_frac']:.0%}" for kind in KINDS)
         healthy = f"{row['healthy_stopped_frac']:.1%} / {row['healthy_restored_frac']:.1%}"
         steps = "-" if row["median_steps"] is None else f"{row['median_steps']:.0f}"
-        shape = f"{row['questions_per_step']} x {row['group_size']}"
-        lines.append(f"| {name} | {shape} | {healthy} | {row['caught_frac']:.1%} | {steps} | {each} |")
-    return "\n".join([*lines, *[f"{name} is left out: it {reason}" for name, reason in result["left_out"].items()]])
+        each = (f"{row['kinds'][kind]['caught_frac']:.0%}" for kind in KINDS)
+        rows.append((name, f"{row['questions_per_step']} x {row['group_size']}", healthy, f"{row['caught_frac']:.1%}", steps, *each))
+    table = render_table(("preset", "step", "healthy: stopped / restored once", "caught", "median steps", *KINDS), rows)
+    head = f"{result['healthy_runs']} healthy runs of each preset, {result['planted_of_each_kind']} planted collapses of each kind"
+    return "\n".join([head, "", table, *(f"{name} is left out: it {reason}" for name, reason in result["left_out"].items())])

@@ -4,62 +4,13 @@ What a run takes can so be planned and measured without them.
 """
 
 import json
+import tomllib
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-PUBLISHED: dict[str, dict[str, Any]] = {
-    "Qwen/Qwen3-4B-Instruct-2507": {
-        "model_type": "qwen3",
-        "hidden_size": 2560,
-        "intermediate_size": 9728,
-        "num_hidden_layers": 36,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "vocab_size": 151936,
-        "max_position_embeddings": 262144,
-        "rope_theta": 5000000,
-        "tie_word_embeddings": True,
-    },
-    "Qwen/Qwen2.5-3B-Instruct": {
-        "model_type": "qwen2",
-        "hidden_size": 2048,
-        "intermediate_size": 11008,
-        "num_hidden_layers": 36,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 2,
-        "vocab_size": 151936,
-        "max_position_embeddings": 32768,
-        "rope_theta": 1000000.0,
-        "tie_word_embeddings": True,
-    },
-    "meta-llama/Llama-3.1-8B-Instruct": {
-        "model_type": "llama",
-        "hidden_size": 4096,
-        "intermediate_size": 14336,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "vocab_size": 128256,
-        "max_position_embeddings": 131072,
-        "rope_theta": 500000.0,
-        "tie_word_embeddings": False,
-    },
-    "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": {
-        "model_type": "qwen2",
-        "hidden_size": 1536,
-        "intermediate_size": 8960,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 12,
-        "num_key_value_heads": 2,
-        "vocab_size": 151936,
-        "max_position_embeddings": 131072,
-        "rope_theta": 10000,
-        "tie_word_embeddings": False,
-    },
-}
+PUBLISHED: dict[str, dict[str, Any]] = tomllib.loads(files("slmsearch.bench").joinpath("published.toml").read_text(encoding="utf-8"))
 """Hub id -> what its `config.json` says of its shape."""
-
 _SMALL = {"intermediate_size": 128, "vocab_size": 1536, "max_position_embeddings": 4096}
 _SMALL_HEAD = 16
 

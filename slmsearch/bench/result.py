@@ -1,14 +1,16 @@
-"""What every measurement writes: the machine, medians with their spread, a JSON file."""
+"""What every measurement writes: the machine, medians with their spread, Markdown tables, a JSON file."""
 
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+Say = Callable[[str], None]
+"""Told what is being done."""
 CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -36,6 +38,11 @@ def summarize(values: Sequence[float]) -> dict[str, float]:
 def render_spread(figure: dict[str, float], digits: int = 2) -> str:
     """Render a summary as `median (lowest-highest)`."""
     return f"{figure['median']:,.{digits}f} ({figure['low']:,.{digits}f}-{figure['high']:,.{digits}f})"
+
+
+def render_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Render a Markdown table of cells that hold no text from outside."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in (headers, ["---"] * len(headers), *rows))
 
 
 def save_result(result: dict[str, Any], path: Path) -> None:

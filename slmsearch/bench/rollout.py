@@ -10,8 +10,6 @@ where ours computes what a group has in common once, it can be faster than this 
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
@@ -23,14 +21,13 @@ from transformers.cache_utils import DynamicCache
 
 from slmsearch.bench.continuous import compare_continuous
 from slmsearch.bench.peer import make_peer
-from slmsearch.bench.result import describe_machine, render_machine, render_spread, summarize
+from slmsearch.bench.result import Say, describe_machine, render_machine, render_spread, render_table, summarize
 from slmsearch.bench.shapes import Shape, demo_shape, long_shape
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.environments import SearcherEnvironment
-from slmsearch.generate.sampler import Sampler
-from slmsearch.judge import Judge, make_judge
+from slmsearch.judge import make_judge
 from slmsearch.learn.callbacks import StepCallback
-from slmsearch.learn.grpo import make_arguments, make_trainer
+from slmsearch.learn.grpo import make_arguments, make_trainer, order_questions
 from slmsearch.learn.phase_timer import PhaseTimer
 from slmsearch.learn.rollout_bridge import RolloutBridge
 from slmsearch.learn.trainer_samplers import open_torch_sampler, sampling_mode
@@ -74,7 +71,7 @@ class Stopwatch(TrainerCallback):
         self.steps.append(time.perf_counter() - self._started)
 
 
-def run_rollout(config: RunConfig, shapes: tuple[str, ...], runs: int, say: Any) -> dict[str, Any]:
+def run_rollout(config: RunConfig, shapes: tuple[str, ...], runs: int, say: Say) -> dict[str, Any]:
     """Measure and return medians, spreads and ratios by shape.
 
     Args:
@@ -97,7 +94,7 @@ def run_rollout(config: RunConfig, shapes: tuple[str, ...], runs: int, say: Any)
     return result
 
 
-def measure_shape_speed(shape: Shape, runs: int, directory: Path, say: Any) -> dict[str, Any]:
+def measure_shape_speed(shape: Shape, runs: int, directory: Path, say: Say) -> dict[str, Any]:
     """Measure one shape."""
     say(f"{shape.name}: {shape.parameters / 1e6:.1f} M parameters")
     steps = runs + 1
@@ -109,7 +106,7 @@ def measure_shape_speed(shape: Shape, runs: int, directory: Path, say: Any) -> d
         if watch.steps[-1] < best:
             chosen, best = micro_batch, watch.steps[-1]
     ours_watch, peer_watch = Stopwatch(), Stopwatch()
-    ours, bridge = make_ours(shape, directory, ours_watch, make_judge(shape.config.judge))
+    ours, bridge = make_ours(shape, directory, ours_watch)
     peer = _make_peer(shape, 1, chosen, directory, peer_watch)
     limits: list[float] = []
     for number in range(steps):
@@ -147,68 +144,46 @@ def summarise_speed(
 
 def render_rollout(result: dict[str, Any]) -> str:
     """Render the result as Markdown."""
-    lines = [
-        render_machine(result["machine"]),
-        f"medians of {result['runs']} steps (lowest to highest)",
-        "",
-        "| shape | side | rollout, s | step, s | episodes/s |",
-        "|---|---|---|---|---|",
+    shown = {name: result[name] for name in ("demo", "long") if name in result}
+    sides = [
+        (name, side, render_spread(of[side]["rollout_s"]), render_spread(of[side]["step_s"]),
+         f"{of['episodes'] / of[side]['rollout_s']['median']:.1f}")
+        for name, of in shown.items()
+        for side in ("ours", "peer")
+    ]  # fmt: skip
+    shapes = [
+        (name, f"{of['episodes']} ({of['distinct_frac']:.0%})", f"{of['calls_per_episode']:.1f}, {of['tokens_per_episode']:.0f}",
+         *(f"{of[ratio]:.2f}" for ratio in ("episodes_ratio", "step_ratio", "decode_limit_frac")))
+        for name, of in shown.items()
+    ]  # fmt: skip
+    turns = [
+        (name, *(f"{of['continuous'][part]:.2f}" for part in ("ours_s", "library_s", "ratio")), f"{of['continuous']['same_frac']:.0%}")
+        for name, of in shown.items()
     ]
-    for name in ("demo", "long"):
-        for side in ("ours", "peer"):
-            if name in result:
-                figures = result[name][side]
-                rate = result[name]["episodes"] / figures["rollout_s"]["median"]
-                lines.append(
-                    f"| {name} | {side} | {render_spread(figures['rollout_s'])} | {render_spread(figures['step_s'])} | {rate:.1f} |"
-                )
-    head = "| shape | episodes (different) | calls, tokens of each | episodes ratio | step ratio | limit / rollout |"
-    lines += ["", head, "|---|---|---|---|---|---|"]
-    for name in ("demo", "long"):
-        if name in result:
-            row = result[name]
-            played = f"{row['episodes']} ({row['distinct_frac']:.0%}) | {row['calls_per_episode']:.1f}, {row['tokens_per_episode']:.0f}"
-            ratios = f"{row['episodes_ratio']:.2f} | {row['step_ratio']:.2f} | {row['decode_limit_frac']:.2f}"
-            lines.append(f"| {name} | {played} | {ratios} |")
-    lines += [
-        "",
-        "| shape | one turn of the batch, s | by transformers' continuous batching, s | ratio | same turns |",
-        "|---|---|---|---|---|",
-    ]
-    for name in ("demo", "long"):
-        if name in result:
-            row = result[name]["continuous"]
-            lines.append(f"| {name} | {row['ours_s']:.2f} | {row['library_s']:.2f} | {row['ratio']:.2f} | {row['same_frac']:.0%} |")
-    return "\n".join(lines)
+    tables = (
+        render_table(("shape", "side", "rollout, s", "step, s", "episodes/s"), sides),
+        render_table(("shape", "episodes (different)", "calls, tokens of each", "episodes ratio", "step ratio", "limit / rollout"), shapes),
+        render_table(("shape", "one turn of the batch, s", "by transformers' continuous batching, s", "ratio", "same turns"), turns),
+    )
+    return "\n\n".join([f"{render_machine(result['machine'])}\nmedians of {result['runs']} steps (lowest to highest)", *tables])
 
 
-def make_ours(
-    shape: Shape, directory: Path, watch: Stopwatch, judge: Judge, wrap: Callable[[Sampler], Sampler] = lambda sampler: sampler
-) -> tuple[Any, RolloutBridge]:
+def make_ours(shape: Shape, directory: Path, watch: Stopwatch) -> tuple[Any, RolloutBridge]:
     """Make a trainer whose every `train` takes one step, at a learning rate that changes nothing.
 
     Args:
         shape: what is played.
         directory: where the trainer may write.
         watch: takes the times.
-        judge: decides which answers are right.
-        wrap: put around the sampler of each step.
     """
     config = _still(shape.config)
     model, tokenizer = load_trainable(config)
-    open_plain_sampler, timer = open_torch_sampler(tokenizer, config.searcher.tool_role), PhaseTimer()
-
-    @contextmanager
-    def open_sampler(trainer: Any) -> Iterator[Sampler]:
-        with open_plain_sampler(trainer) as sampler:
-            yield wrap(sampler)
-
-    environment = SearcherEnvironment(shape.toolbox, judge, config)
+    open_sampler, timer = open_torch_sampler(tokenizer, config.searcher.tool_role), PhaseTimer()
+    environment = SearcherEnvironment(shape.toolbox, make_judge(config.judge), config)
     bridge = RolloutBridge(shape.questions, environment, config, open_sampler, tokenizer.eos_token_id, timer)
     callback = StepCallback(bridge, lambda report: None, lambda: False, config.train, timer)
-    trainer = make_trainer(
-        model, tokenizer, shape.questions, environment, bridge, make_arguments(config, directory, 1, True), config, callback
-    )
+    arguments = make_arguments(config, directory, 1, True)
+    trainer = make_trainer(model, tokenizer, shape.questions, environment, bridge, arguments, config, callback)
     trainer.args.save_strategy = "no"
     trainer.add_callback(watch)
     watch.watch(trainer)
@@ -216,8 +191,6 @@ def make_ours(
 
 
 def _make_peer(shape: Shape, steps: int, micro_batch: int, directory: Path, watch: Stopwatch) -> Any:
-    from slmsearch.learn.grpo import order_questions
-
     train = shape.config.train
     rows = order_questions(len(shape.questions), steps * train.questions_per_step, train.seed)
     still = Shape(shape.name, _still(shape.config), shape.questions, shape.toolbox, shape.parameters)

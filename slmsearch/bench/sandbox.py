@@ -7,16 +7,15 @@ throughput by several clients.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 from typing import Any
 
-from slmsearch.bench.result import describe_machine, render_machine
+from slmsearch.bench.result import Say, describe_machine, render_machine, render_table
 from slmsearch.config import SandboxConfig
 from slmsearch.errors import SandboxError
 from slmsearch.evaluate.indexed_corpus import IndexedCorpus
-from slmsearch.report.tables import Table
 from slmsearch.sandbox import sessions
 from slmsearch.sandbox.client import SandboxClient
 
@@ -30,7 +29,7 @@ print(title, heading, len(read_section(section_id)))
 BARS = {"p50_ms": 25.0, "p99_ms": 150.0, "programs_per_s": 40.0}
 
 
-def run_sandbox(config: SandboxConfig, indexed: IndexedCorpus, programs: int, clients: int, say: Callable[[str], None]) -> dict[str, Any]:
+def run_sandbox(config: SandboxConfig, indexed: IndexedCorpus, programs: int, clients: int, say: Say) -> dict[str, Any]:
     """Measure.
 
     Args:
@@ -81,7 +80,7 @@ def render_sandbox(result: dict[str, Any]) -> str:
         (f"{result['clients']} clients", f"{result['programs_per_s']:.0f} programs/s", f">= {BARS['programs_per_s']:.0f} programs/s"),
     )
     head = f"{result['programs']} programs of {result['calls_per_program']} tool calls each, queries asked before; {result['engine']}"
-    return "\n".join([Table(("", "measured", "bar"), rows).to_text(), head, render_machine(result["machine"])])
+    return "\n".join([render_table(("", "measured", "bar"), rows), head, render_machine(result["machine"])])
 
 
 def _run(client: SandboxClient, program: str) -> float:

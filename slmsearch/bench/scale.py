@@ -1,15 +1,14 @@
 """`slmsearch bench scale`: what an index costs and gives at each decade of sections, and what re-indexing a changed corpus costs.
 
 Pages are those of the generated world. Up to `encoded` passages the vectors are real; beyond, each is a real one moved in a random
-direction, because encoding a million passages takes hours on two cores. How far such a set is from a real one, its intrinsic dimension
-tells (TwoNN: Facco et al., "Estimating the intrinsic dimension of datasets by a minimal neighborhood information", Sci. Rep. 7, 2017).
+direction, because encoding a million passages takes hours on two cores.
 """
 
 import resource
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from slmsearch.bench.result import Say, render_table
 from slmsearch.config import CorpusConfig, RetrievalConfig, WorldConfig
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
@@ -42,7 +42,6 @@ DEPTH = 3
 """Pages asked for."""
 CHANGED_FRAC = 0.01
 BLOCK = 65536
-TWONN_SAMPLE = 4000
 
 
 class PerturbedEmbedder(RememberingEmbedder):
@@ -82,9 +81,7 @@ class PerturbedEmbedder(RememberingEmbedder):
         return self._real.encode_queries(texts)
 
 
-def run_scale(
-    config: RetrievalConfig, embedder: Embedder, work: Path, sizes: Sequence[int], encoded: int, tell: Callable[[str], None]
-) -> dict[str, Any]:
+def run_scale(config: RetrievalConfig, embedder: Embedder, work: Path, sizes: Sequence[int], encoded: int, tell: Say) -> dict[str, Any]:
     """Build and search an index of each size.
 
     Args:
@@ -115,7 +112,7 @@ def run_scale(
     return {"encoded": encoded, "exact_limit": EXACT_LIMIT, "depth": DEPTH, "sizes": rows}
 
 
-def run_reindex(config: RetrievalConfig, embedder: Embedder, work: Path, size: int, tell: Callable[[str], None]) -> dict[str, Any]:
+def run_reindex(config: RetrievalConfig, embedder: Embedder, work: Path, size: int, tell: Say) -> dict[str, Any]:
     """Build a version, change one page in a hundred, and build the next one with and without the first beside it.
 
     Rankings of both are compared under exact search, and the recall of their graphs.
@@ -170,19 +167,13 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "ms of 64": lambda row: f"{row['batch_ms']:.2f}",
     "rate of 64": lambda row: f"{row['p50_ms'] / row['batch_ms']:.1f}x",
     "p50 with encoder": lambda row: f"{row['with_encoder_p50_ms']:.1f}",
-    "dimension": lambda row: f"{row['dimension']:.1f}",
 }
 
 
 def render_scale(result: dict[str, Any]) -> str:
     """Write the result as a table."""
-    lines = [
-        f"vectors of {result['encoded']:,} passages are encoded, others are moved copies",
-        f"| {' | '.join(COLUMNS)} |",
-        "|---" * len(COLUMNS) + "|",
-    ]
-    lines += [f"| {' | '.join(cell(row) for cell in COLUMNS.values())} |" for row in result["sizes"]]
-    return "\n".join(lines)
+    rows = [[cell(row) for cell in COLUMNS.values()] for row in result["sizes"]]
+    return f"vectors of {result['encoded']:,} passages are encoded, others are moved copies\n{render_table(list(COLUMNS), rows)}"
 
 
 def render_reindex(result: dict[str, Any]) -> str:
@@ -221,11 +212,8 @@ def _store_world(work: Path, size: int) -> tuple[Path, list[Question]]:
 
 def _facts(version: Path) -> dict[str, Any]:
     manifest = versions.read_version(version.parent, version.name)
-    vectors = np.load(version / versions.VECTORS, mmap_mode="r")
-    rows = np.sort(np.random.default_rng(0).choice(len(vectors), min(TWONN_SAMPLE, len(vectors)), replace=False))
     size = sum(path.stat().st_size for path in version.rglob("*") if path.is_file())
-    search = "exact" if manifest.passages <= EXACT_LIMIT else "graph"
-    return {"passages": manifest.passages, "bytes": size, "search": search, "dimension": _intrinsic_dimension(np.asarray(vectors[rows]))}
+    return {"passages": manifest.passages, "bytes": size, "search": "exact" if manifest.passages <= EXACT_LIMIT else "graph"}
 
 
 def _searched(index: SearchIndex, questions: Sequence[Question]) -> dict[str, float]:
@@ -266,35 +254,20 @@ def _graph_recall(index: SearchIndex, texts: Sequence[str]) -> float:
     return hits / (NEIGHBOURS * len(texts))
 
 
-def _intrinsic_dimension(vectors: Vectors) -> float:
-    """Estimate by TwoNN: points over the summed logarithms of the ratio of the distances to the second and the first neighbour."""
-    near = np.sort(1 - vectors @ vectors.T + 2 * np.eye(len(vectors), dtype=np.float32), axis=1)[:, :2]
-    distances = np.sqrt(np.maximum(2 * near, 0))
-    apart = distances[:, 0] > 1e-3  # equal texts have no distance
-    ratios = np.log(distances[apart, 1] / distances[apart, 0])
-    return float(np.sum(apart) / max(float(ratios.sum()), 1e-9))
-
-
 def _timed(call: Callable[..., Any], *arguments: Any) -> float:
     started = time.perf_counter()
     call(*arguments)
     return time.perf_counter() - started
 
 
-def _teller(tell: Callable[[str], None], size: int) -> Progress:
+def _teller(tell: Say, size: int) -> Progress:
     """Say at every tenth how far the embedding is."""
-    said = iter(_tenths())
-    following = [next(said)]
+    said = 0
 
     def shown(done: int, total: int) -> None:
-        if done >= following[0] * total:
+        nonlocal said
+        if 10 * done // max(1, total) > said:
+            said = 10 * done // max(1, total)
             tell(f"{size} sections: {done} of {total} passages embedded")
-            following[0] = next(said)
 
     return shown
-
-
-def _tenths() -> Iterator[float]:
-    yield from (step / 10 for step in range(1, 11))
-    while True:
-        yield 2.0

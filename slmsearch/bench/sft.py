@@ -14,18 +14,18 @@ Speed is real tokens, padding not counted, by the median update. CPU seconds of 
 other work they say more than the clock does.
 """
 
-import json
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
+from slmsearch.bench.result import Say
 from slmsearch.config import RunConfig, SftConfig
 from slmsearch.errors import TrainingError
 
@@ -37,10 +37,11 @@ TOKENS = 1024
 """Tokens that ours puts through the model together, padding included."""
 LEARNING_RATE = 1e-4
 SIDES = ("slmsearch", "trl")
-READY, DONE = "ready", "done"
+Episodes = list[tuple[list[int], list[int]]]
+"""Ids and labels."""
 
 
-def run_sft(config: RunConfig, runs: int, say: Callable[[str], None]) -> dict[str, Any]:
+def run_sft(config: RunConfig, runs: int, say: Say) -> dict[str, Any]:
     """Measure both sides.
 
     Args:
@@ -54,21 +55,20 @@ def run_sft(config: RunConfig, runs: int, say: Callable[[str], None]) -> dict[st
     Raises:
         TrainingError: a side ended early.
     """
-    with TemporaryDirectory() as folder:
-        episodes = _write_task(config, runs, Path(folder) / "task.json")
-        tokens = sum(len(ids) for ids, _ in episodes)
-        sides = {side: _Side(side, Path(folder)) for side in SIDES}
-        try:
-            for side in sides.values():
-                side.take(READY)
-            for run in range(runs + 1):
-                for name, side in sides.items():
-                    update = side.step()
-                    say(f"{name:<10} update {run}: {update['seconds']:.1f} s, {update['cpu_seconds']:.1f} CPU s")
-            ends = {name: side.take(DONE) for name, side in sides.items()}
-        finally:
-            for side in sides.values():
-                side.close()
+    episodes = _encode_episodes(config)
+    tokens = sum(len(ids) for ids, _ in episodes)
+    sides = {name: _Side(name, config, episodes, runs + 1) for name in SIDES}
+    try:
+        for side in sides.values():
+            side.take()
+        for run in range(runs + 1):
+            for name, side in sides.items():
+                update = side.step()
+                say(f"{name:<10} update {run}: {update['seconds']:.1f} s, {update['cpu_seconds']:.1f} CPU s")
+        ends = {name: side.take() for name, side in sides.items()}
+    finally:
+        for side in sides.values():
+            side.close()
     found = {name: _summarise(side.updates[1:], tokens, ends[name]) for name, side in sides.items()}
     ours, peer = found["slmsearch"], found["trl"]
     return {
@@ -108,7 +108,7 @@ def _summarise(updates: Sequence[dict[str, float]], tokens: int, end: dict[str, 
     }
 
 
-def _write_task(config: RunConfig, runs: int, path: Path) -> list[tuple[list[int], list[int]]]:
+def _encode_episodes(config: RunConfig) -> Episodes:
     from transformers import AutoTokenizer
 
     from slmsearch.generate.chat_renderer import ChatRenderer
@@ -116,10 +116,7 @@ def _write_task(config: RunConfig, runs: int, path: Path) -> list[tuple[list[int
 
     renderer = ChatRenderer(AutoTokenizer.from_pretrained(config.policy.model), config.searcher.tool_role)
     stream = demonstrated(renderer, SftConfig(recipe="expert", seed=config.sft.seed), config.retrieval.top_k, config.searcher)
-    episodes = [(encoded.ids, encoded.labels) for encoded in islice(stream, EPISODES)]
-    settings = config.model_dump(mode="json", include={"policy", "train", "sft"})
-    path.write_text(json.dumps({"episodes": episodes, "config": settings, "updates": runs + 1}))
-    return episodes
+    return [(list(encoded.ids), list(encoded.labels)) for encoded in islice(stream, EPISODES)]
 
 
 class _WithoutWarmup(SftConfig):
@@ -129,90 +126,73 @@ class _WithoutWarmup(SftConfig):
 class _Side:
     """One path in its process; an update is taken when it is told to."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, config: RunConfig, episodes: Episodes, updates: int) -> None:
         self.name, self.updates = name, list[dict[str, float]]()
-        self._log = (folder / f"{name}.log").open("w+")
-        command = [sys.executable, "-m", "slmsearch.bench.sft", name, str(folder / "task.json")]
-        environment = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._log, text=True, env=environment)
+        context = get_context("spawn")
+        self._line, there = context.Pipe()
+        self._process = context.Process(target=take_turns, args=(name, config, episodes, updates, there), daemon=True)
+        self._process.start()
+        there.close()
 
     def step(self) -> dict[str, Any]:
         """Let it take one update; return its times."""
-        assert self._process.stdin
-        try:
-            self._process.stdin.write("\n")
-            self._process.stdin.flush()
-        except OSError as error:
-            raise TrainingError(self._complain()) from error
-        self.updates.append(self.take(READY))
+        self._line.send("go on")
+        self.updates.append(self.take())
         return self.updates[-1]
 
-    def take(self, word: str) -> dict[str, Any]:
-        """Read its next message, `word` and facts."""
-        assert self._process.stdout
-        for line in self._process.stdout:
-            if line.startswith(word):
-                facts: dict[str, Any] = json.loads(line[len(word) :])
-                return facts
-        raise TrainingError(self._complain())
+    def take(self) -> dict[str, Any]:
+        """Receive what it says next: that it is ready, what an update took, how it ended."""
+        try:
+            said: dict[str, Any] = self._line.recv()
+        except (EOFError, OSError) as error:
+            raise TrainingError(f"{self.name} ended before it was done; what it wrote stands above") from error
+        return said
 
     def close(self) -> None:
         """End the process."""
         self._process.kill()
-        self._process.communicate()
-        self._log.close()
-
-    def _complain(self) -> str:
-        self._log.seek(0)
-        lines = self._log.read().strip().splitlines() or ["it said nothing"]
-        return f"{self.name} ended before it was done: {lines[-1]}"
+        self._process.join()
 
 
-def _tell(word: str, facts: dict[str, Any]) -> None:
-    print(word, json.dumps(facts), flush=True)
-
-
-def take_turns(side: str, task: dict[str, Any]) -> None:
-    """Train one path in this process, an update for every line that comes in."""
+def take_turns(side: str, config: RunConfig, episodes: Episodes, updates: int, line: Connection) -> None:
+    """Train one path in this process, an update for every message that comes in."""
     import resource
 
+    from slmsearch.processor import settle
+
+    os.dup2(2, 1)  # trainers print
+    os.environ.pop("GOMP_SPINCOUNT", None)
+    if side == "slmsearch":
+        settle()
     import torch
 
     from slmsearch.learn.sft import has_bf16
 
-    start = _start_ours if side == "slmsearch" else _start_peer
-    config = RunConfig.model_validate(task["config"])
     torch.manual_seed(0)
     with TemporaryDirectory() as folder:
-        loss = start(config, [(list(ids), list(labels)) for ids, labels in task["episodes"]], task["updates"], folder, _turn_taker())
+        loss = (_start_ours if side == "slmsearch" else _start_peer)(config, episodes, updates, folder, _turn_taker(line))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    facts = {"peak_rss_gib": round(peak, 3), "threads": torch.get_num_threads(), "bfloat16": has_bf16(), "loss": loss}
-    _tell(DONE, facts)
+    line.send({"peak_rss_gib": round(peak, 3), "threads": torch.get_num_threads(), "bfloat16": has_bf16(), "loss": loss})
 
 
-def _turn_taker() -> Any:
-    """Make a callback that waits for a line before each update and tells what the update took."""
+def _turn_taker(line: Connection) -> Any:
+    """Make a callback that waits for a message before each update and tells what the update took."""
     from transformers import TrainerCallback
 
     class TurnTaker(TrainerCallback):
         started = cpu = 0.0
 
         def on_train_begin(self, *_: Any, **__: Any) -> None:
-            _tell(READY, {})
+            line.send({})
 
         def on_step_begin(self, *_: Any, **__: Any) -> None:
-            sys.stdin.readline()
+            line.recv()
             self.started, self.cpu = time.perf_counter(), time.process_time()
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            _tell(READY, {"seconds": time.perf_counter() - self.started, "cpu_seconds": time.process_time() - self.cpu})
+            line.send({"seconds": time.perf_counter() - self.started, "cpu_seconds": time.process_time() - self.cpu})
 
     return TurnTaker()
-
-
-Episodes = list[tuple[list[int], list[int]]]
-"""Ids and labels."""
 
 
 def _start_ours(config: RunConfig, episodes: Episodes, updates: int, folder: str, taker: Any) -> float:
@@ -286,11 +266,3 @@ def _start_peer(config: RunConfig, episodes: Episodes, updates: int, folder: str
     data = Dataset.from_dict(rows)
     trainer = SFTTrainer(model, arguments, train_dataset=data, processing_class=tokenizer, peft_config=peft_config, callbacks=[taker])
     return float(trainer.train().training_loss)
-
-
-if __name__ == "__main__":
-    if sys.argv[1] == "slmsearch":
-        from slmsearch.processor import settle
-
-        settle()
-    take_turns(sys.argv[1], json.loads(Path(sys.argv[2]).read_text()))

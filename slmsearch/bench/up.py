@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from slmsearch.bench.result import describe_machine, render_machine, render_spread, summarize
+from slmsearch.bench.result import Say, describe_machine, render_machine, render_spread, summarize
 from slmsearch.errors import ServiceError
 from slmsearch.serve.ports import free_port
 
@@ -24,7 +24,7 @@ FLOW = "validate"
 STARTED = ("RUNNING", "COMPLETED")
 
 
-def run_up(runs: int, say: Callable[[str], None]) -> dict[str, Any]:
+def run_up(runs: int, say: Say) -> dict[str, Any]:
     """Start `slmsearch up` in a data directory of its own, submit a run when it says that it is up, and stop it again.
 
     Args:

@@ -7,8 +7,6 @@ does not exist for a reader. Log-probabilities of episodes are not stored: nothi
 """
 
 import json
-import os
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +16,7 @@ from slmsearch.errors import EvaluationError
 from slmsearch.evaluate.rows import EpisodeRow, row_from_dict, row_to_dict
 from slmsearch.keys import file_key
 from slmsearch.searcher.episode import CallMade, Episode, StopReason, ToolCall, ToolResult, Turn
-from slmsearch.staging import seal
+from slmsearch.staging import publish, staging_directory
 
 ROWS, EPISODES, METRICS_FILE, MANIFEST = "rows.jsonl", "episodes.jsonl", "metrics.json", "manifest.json"
 
@@ -68,16 +66,11 @@ def write_evaluation(evals_dir: Path, key: str, evaluation: Evaluation, sources:
     final = evals_dir / key
     if has_evaluation(evals_dir, key):
         return final
-    temporary = evals_dir / f".tmp-{key}-{os.getpid()}"
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        _write_files(temporary, key, evaluation, sources, corpus)
-        # A directory without a manifest is what a crash inside rmtree below would leave; it holds nothing worth keeping.
-        shutil.rmtree(final, ignore_errors=True)
-        os.replace(temporary, final)
+        with staging_directory(evals_dir, key) as staging:
+            _write_files(staging, key, evaluation, sources, corpus)
+            publish(staging, final, lambda target: has_evaluation(evals_dir, key))
     except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
         raise EvaluationError(f"cannot store evaluation {key} in {evals_dir} ({error}); free disk space or fix permissions") from error
     return final
 
@@ -176,7 +169,6 @@ def _write_files(directory: Path, key: str, evaluation: Evaluation, sources: Map
     digests = {name: file_key(directory / name) for name in (ROWS, EPISODES, METRICS_FILE)}
     manifest = {"key": key, "n": len(evaluation.rows), "files": digests, "sources": dict(sources), "corpus": corpus}
     (directory / MANIFEST).write_text(_to_json(manifest) + "\n", encoding="utf-8")
-    seal(directory)
 
 
 def _to_json(value: Any) -> str:

@@ -226,6 +226,6 @@ def test_report_and_plot_take_a_run_and_say_where_it_went(invoke: Invoke, monkey
     assert out == "/r/x.html (1.5 MB), in MLflow as report/report.html\n  clever-otter  abcdef01  promote\n"
     assert "warning: x: evaluation of random is gone" in err
 
-    monkeypatch.setattr("tasks.plot.plot_run", lambda run, config, output: {"folder": "f", "files": ["f/a.svg"], "warnings": []})
+    monkeypatch.setattr("tasks.page.plot_run", lambda run, config, output: {"folder": "f", "files": ["f/a.svg"], "warnings": []})
     code, out, _ = invoke("plot", "latest", "--no-show", "--json")
     assert (code, json.loads(out)) == (0, {"folder": "f", "files": ["f/a.svg"], "warnings": []})

@@ -214,7 +214,7 @@ def reindex(session: Session, sections: int) -> None:
 @click.option("--sections", type=click.IntRange(min=20), default=4000, show_default=True, help="Passages of section text, at most.")
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Timed builds of each side.")
 def index(session: Session, sections: int, runs: int) -> None:
-    """Build an index beside Chroma's own `collection.add`: speed, vectors, recall; writes index.json."""
+    """Build an index beside Chroma's own `collection.add`: speed and vectors; writes index.json."""
     from slmsearch.bench.index import render_index, run_index
 
     result = run_index(session.config, sections, runs, session.say)

@@ -1,5 +1,6 @@
 """Commands for somebody's own documents: ask a question, write questions to train on."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,8 @@ from flows.cli.session import Session, command
 from slmsearch.foreign import one_line
 
 if TYPE_CHECKING:
-    pass
+    from slmsearch.config import RunConfig
+    from slmsearch.questions.make import Made
 
 
 def register(cli: click.Group) -> None:
@@ -57,14 +59,17 @@ def questions(session: Session, from_corpus: bool, out: Path, limit: int, seed: 
     Templates and gaps need no model. Where judge.kind is ollama or openai, that model writes some as well. Kept is what finds its own
     section through the index and is answered there. Exit code 1 if the result is not valid.
     """
-    from flows.cli.writing import made_questions, render_made, write_rows
     from slmsearch.errors import CorpusError
+    from slmsearch.staging import replace_text
 
     pages_only = session.config.corpus.model_copy(update={"questions": None})
-    made = made_questions(session.config.model_copy(update={"corpus": pages_only}), limit, seed)
+    made = _make_questions(session.config.model_copy(update={"corpus": pages_only}), limit, seed)
+    counts = {"made": made.made, "kept": made.kept, "dropped": made.dropped, **({"faults": made.faults} if made.faults else {})}
+    told = [f"{name:<8}{', '.join(f'{n} {what}' for what, n in found.items()) or 'none'}" for name, found in counts.items()]
     if not made.rows:
-        raise CorpusError(f"no question could be made of these pages ({render_made(made)}); they need sentences that state facts")
-    write_rows(out, made.rows)
+        raise CorpusError(f"no question could be made of these pages ({'; '.join(told)}); they need sentences that state facts")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in made.rows))
     report = _checked(session, out)
     result = {
         "out": str(out),
@@ -74,11 +79,29 @@ def questions(session: Session, from_corpus: bool, out: Path, limit: int, seed: 
         "dropped": made.dropped,
         "faults": made.faults,
     }
-    text = [render_made(made), f"{len(made.rows)} questions in {out}: {'valid' if report['ok'] else 'not valid'}"]
+    text = [*told, f"{len(made.rows)} questions in {out}: {'valid' if report['ok'] else 'not valid'}"]
     text += [f"next    slmsearch evaluate --policy retrieve-then-answer {_flags(session, out)}"]
     session.finish({**result, "valid": report["ok"], "findings": report["findings"]}, "\n".join(text))
     if not report["ok"]:
         raise SystemExit(exits.NEGATIVE)
+
+
+def _make_questions(config: "RunConfig", limit: int, seed: int) -> "Made":
+    """Make questions about the configured pages; a language model writes some where one judges."""
+    from flows.cli.asking import open_indexed_corpus
+    from slmsearch.judge.clients import make_client
+    from slmsearch.questions.filters import Filters
+    from slmsearch.questions.make import make_questions
+    from slmsearch.questions.written import FORM, QuestionGenerator
+    from tasks.progress import Progress
+
+    generator = QuestionGenerator(make_client(config.judge, FORM), config.judge) if config.judge.kind != "exact" else None
+    if generator is not None:
+        generator.check()
+    toolbox = open_indexed_corpus(config).toolbox
+    filters = Filters(toolbox.library, toolbox.index, config.retrieval.top_k)
+    with Progress("questions", "pages") as progress:
+        return make_questions(toolbox.library, filters, limit, seed, generator, progress)
 
 
 def _checked(session: Session, out: Path) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def plot(session: Session, run: str, output: Path | None, show: bool) -> None:
     """Write the charts; see the help above."""
     import sys
 
-    from tasks.plot import plot_run
+    from tasks.page import plot_run
 
     made = plot_run(run, session.config, output)
     for warning in made["warnings"]:
