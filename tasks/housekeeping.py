@@ -5,7 +5,6 @@ manifest is written to `pruned.jsonl`, so that a lineage can still name it. A ru
 UI, where it can be restored, and is removed as many days later.
 """
 
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from slmsearch.artifacts.directories import find_abandoned, remove, remove_abandoned
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.evaluate.shards import SHARDS
@@ -22,7 +22,6 @@ from slmsearch.judge.cache import VerdictCache
 from slmsearch.learn.files import CHECKPOINTS, MANIFEST
 from slmsearch.learn.launch import is_held
 from slmsearch.lineage.pruned import remember
-from slmsearch.staging import STAGING_PREFIX, find_abandoned, remove_abandoned
 from tasks.paths import evals_dir, shared_models_dir
 from tasks.retention import KEPT_VERSIONS, InUse, children, in_use, parents
 from tasks.tracking import RunRecord, RunRegistry, open_run_registry
@@ -213,10 +212,7 @@ def _delete(item: Item, config: RunConfig) -> None:
     else:
         if item.kind in KINDS:
             remember(Path(config.paths.data_dir), KINDS[item.kind], item.path)
-        # Renaming first keeps readers from finding a directory that is half deleted.
-        going = item.path.with_name(f"{STAGING_PREFIX}{item.path.name}-{os.getpid()}")
-        item.path.replace(going)
-        shutil.rmtree(going)
+        remove(item.path, ignore_errors=False)
 
 
 def _changed_s(path: Path) -> float:

@@ -10,8 +10,8 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from slmsearch.artifacts.files import replace_text
 from slmsearch.config import RunConfig
-from slmsearch.staging import replace_text
 from tasks.runs import RunFacts, find_run, load_results
 from tasks.tracking import open_tracker
 

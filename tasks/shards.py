@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from slmsearch.artifacts.sharing import fetch, forget, is_shared, share
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.play import play_evaluation
 from slmsearch.evaluate.policies import PolicySpec
@@ -12,8 +13,7 @@ from slmsearch.evaluate.run import eval_sources
 from slmsearch.evaluate.shards import Shard, has_shard, merge_shards, remove_shards, shards_dir
 from slmsearch.evaluate.store import write_evaluation
 from slmsearch.learn.models import model_hash
-from slmsearch.retrieval.share import pull_version, push_version
-from slmsearch.sharing import fetch, forget, is_shared, share
+from slmsearch.retrieval.upkeep import pull_version, push_version
 from tasks.child import in_child
 from tasks.evaluate import questions_of
 from tasks.paths import corpora_dir, evals_dir, index_dir, shared_models_dir
@@ -53,7 +53,7 @@ def merge(key: str, shards: list[Shard], spec: PolicySpec, digest: str, index_ke
     remove_shards(evals, key)
     if url := config.evaluate.shard_url:
         for shard in shards:
-            forget(url, SHARDS, _shared_name(key, shard))
+            forget(url, _shared_name(key, shard))
 
 
 def share_inputs(digest: str, index_key: str, spec: PolicySpec, config: RunConfig) -> dict[str, str]:
@@ -66,13 +66,13 @@ def share_inputs(digest: str, index_key: str, spec: PolicySpec, config: RunConfi
     names = {"model_hash": "", "adapter_hash": ""}
     if url is None or spec.policy is None:
         return names
-    share(corpora_dir(config) / digest, url, CORPORA, digest)
+    share(corpora_dir(config) / digest, url, f"{CORPORA}/{digest}")
     if index_key:
         push_version(index_dir(config), index_key, f"{url.rstrip('/')}/{INDEXES}")
     for name, place in (("model_hash", spec.policy.model), ("adapter_hash", spec.policy.adapter)):
         if place and Path(place).is_dir():
             names[name] = model_hash(place)
-            share(Path(place), url, MODELS, names[name])
+            share(Path(place), url, f"{MODELS}/{names[name]}")
     return names
 
 
@@ -83,14 +83,14 @@ def fetch_inputs(digest: str, index_key: str, spec: PolicySpec, model: str, adap
         ServiceError, IndexUnusableError: something is not there, or not what its name says.
     """
     url = str(config.evaluate.shard_url)
-    fetch(url, CORPORA, digest, corpora_dir(config) / digest)
+    fetch(url, f"{CORPORA}/{digest}", corpora_dir(config) / digest)
     if index_key:
         pull_version(index_dir(config), index_key, f"{url.rstrip('/')}/{INDEXES}")
     places = {}
     for field, name in (("model", model), ("adapter", adapter)):
         if name:
             places[field] = str(shared_models_dir(config) / name)
-            fetch(url, MODELS, name, Path(places[field]))
+            fetch(url, f"{MODELS}/{name}", Path(places[field]))
     policy = spec.policy.model_copy(update=places) if spec.policy else None
     return replace(spec, policy=policy)
 
@@ -101,7 +101,7 @@ def give_back(key: str, shard: Shard, config: RunConfig) -> None:
     Raises:
         ServiceError: the storage refuses.
     """
-    share(shards_dir(evals_dir(config), key) / shard.name, str(config.evaluate.shard_url), SHARDS, _shared_name(key, shard))
+    share(shards_dir(evals_dir(config), key) / shard.name, str(config.evaluate.shard_url), _shared_name(key, shard))
 
 
 def collect(key: str, shard: Shard, config: RunConfig) -> bool:
@@ -112,11 +112,11 @@ def collect(key: str, shard: Shard, config: RunConfig) -> bool:
     """
     here = has_shard(evals_dir(config), key, shard)
     url = config.evaluate.shard_url
-    if here or url is None or not is_shared(url, SHARDS, _shared_name(key, shard)):
+    if here or url is None or not is_shared(url, _shared_name(key, shard)):
         return here
     place = shards_dir(evals_dir(config), key) / shard.name
-    return fetch(url, SHARDS, _shared_name(key, shard), place, lambda _: has_shard(evals_dir(config), key, shard))
+    return fetch(url, _shared_name(key, shard), place, lambda _: has_shard(evals_dir(config), key, shard))
 
 
 def _shared_name(key: str, shard: Shard) -> str:
-    return f"{key}-{shard.name}"
+    return f"{SHARDS}/{key}-{shard.name}"

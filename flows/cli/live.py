@@ -16,12 +16,12 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from slmsearch.artifacts.files import replace_text
 from slmsearch.config import RunConfig
 from slmsearch.errors import SlmSearchError
 from slmsearch.learn.files import LOCK, STEPS
 from slmsearch.learn.reports import StepReport, read_reports
 from slmsearch.report.live import describe_step, draw_lines, render_live
-from slmsearch.staging import replace_text
 from tasks.paths import training_dir
 from tasks.progress import without_bars
 

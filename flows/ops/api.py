@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Literal
 from flows.cli.settings import read_environment
 from flows.ops.process_environment import prefect_home
 from flows.ops.servers import HOST, Service, answers, start_service, stop_service, wait_until_ready
+from slmsearch.artifacts.files import replace_text
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.serve.ports import free_port, reserve_port
-from slmsearch.staging import replace_text
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient

@@ -33,10 +33,10 @@ from flows.ops.process_environment import prefect_home
 from flows.ops.servers import HOST, WORKER, Service, answers, close_service, start_service, wait_until_ready
 from flows.ops.supervise import Supervised
 from flows.ops.worker_secrets import submitted
+from slmsearch.artifacts.files import replace_text
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.serve.ports import require_free_port, reserve_port
-from slmsearch.staging import replace_text
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient

@@ -9,9 +9,9 @@ from typing import Any
 from flows.cli.reporting import leave_reports
 from flows.stages.artifacts import escape, show_comparison
 from flows.stages.pipeline import Pipeline
+from slmsearch.artifacts.files import replace_text
 from slmsearch.evaluate.compare import replay
 from slmsearch.report.tables import comparison_table, describe_comparison
-from slmsearch.staging import replace_text
 from tasks.paths import evals_dir
 
 LATEST = "latest.json"

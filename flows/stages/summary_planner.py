@@ -10,10 +10,10 @@ from flows.cli.reporting import leave_reports
 from flows.stages.artifacts import escape, show_comparison
 from flows.stages.pipeline import Pipeline
 from flows.stages.summary import DIFFERENCE, Result
+from slmsearch.artifacts.files import replace_text
 from slmsearch.evaluate.compare import replay
 from slmsearch.evaluate.policies import WORKER_ALONE
 from slmsearch.report.tables import comparison_table, describe_comparison
-from slmsearch.staging import replace_text
 from tasks.paths import evals_dir
 
 LATEST_PLANNER = "latest-planner.json"

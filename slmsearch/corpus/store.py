@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from slmsearch.artifacts.directories import publish, staging_directory
+from slmsearch.artifacts.files import replace_text
 from slmsearch.config import CorpusConfig
 from slmsearch.corpus.documents.skipped import OnSkip, Skipped
 from slmsearch.corpus.fingerprint import source_parts
@@ -23,7 +25,6 @@ from slmsearch.corpus.sources import ignore, load_source
 from slmsearch.corpus.splits import SPLIT_SEED, SPLITS, assign_splits
 from slmsearch.errors import CorpusError
 from slmsearch.keys import content_key, file_key
-from slmsearch.staging import publish, replace_text, staging_directory
 
 FORMAT_VERSION = 1
 PAGES = "pages.jsonl"

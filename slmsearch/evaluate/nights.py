@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from slmsearch.artifacts.files import replace_text
 from slmsearch.errors import EvaluationError
 from slmsearch.evaluate.nightly import NightTest
 from slmsearch.evaluate.scores import SliceScore
-from slmsearch.staging import replace_text
 
 SCHEMA = 1
 """Version of the files; raise it when a field changes its meaning."""

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from slmsearch.artifacts.directories import publish, staging_directory
 from slmsearch.errors import EvaluationError
 from slmsearch.evaluate.rows import EpisodeRow, row_from_dict, row_to_dict
 from slmsearch.keys import file_key
 from slmsearch.searcher.episode import CallMade, Episode, StopReason, ToolCall, ToolResult, Turn
-from slmsearch.staging import publish, staging_directory
 
 ROWS, EPISODES, METRICS_FILE, MANIFEST = "rows.jsonl", "episodes.jsonl", "metrics.json", "manifest.json"
 
@@ -69,7 +69,7 @@ def write_evaluation(evals_dir: Path, key: str, evaluation: Evaluation, sources:
     try:
         with staging_directory(evals_dir, key) as staging:
             _write_files(staging, key, evaluation, sources, corpus)
-            publish(staging, final, lambda target: has_evaluation(evals_dir, key))
+            publish(staging, final, lambda _: has_evaluation(evals_dir, key))
     except OSError as error:
         raise EvaluationError(f"cannot store evaluation {key} in {evals_dir} ({error}); free disk space or fix permissions") from error
     return final

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from slmsearch.artifacts.files import replace_text
 from slmsearch.config import JudgeConfig
 from slmsearch.errors import JudgeError, PreflightError
 from slmsearch.judge.calibration import Case, calibration_key, load_cases
@@ -21,7 +22,6 @@ from slmsearch.judge.exact import exact_match
 from slmsearch.judge.llm import LlmJudge
 from slmsearch.judge.prompt import prompt_key, prompt_version
 from slmsearch.keys import content_key
-from slmsearch.staging import replace_text
 
 REMEDY = (
     "run `slmsearch judge qualify`, take another judge.model, begin with judge.kind=exact and reward.correctness=f1, "

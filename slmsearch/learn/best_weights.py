@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from slmsearch.artifacts.files import replace_json
 from slmsearch.errors import CheckpointError
-from slmsearch.learn.checkpoints import write_json
 from slmsearch.learn.held_out import ALONE, SCORINGS, Fall, Scores, find_fall, mean_score
 
 STATE = "best.json"
@@ -84,7 +84,7 @@ class BestWeights:
     def save(self, directory: Path) -> None:
         """Write the best weights and the state into a checkpoint."""
         save_file(self._best, directory / WEIGHTS)
-        write_json(directory / STATE, asdict(self.state))
+        replace_json(directory / STATE, asdict(self.state))
 
     def load(self, directory: Path) -> None:
         """Read what `save` wrote.

@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM, set_seed
 
+from slmsearch.artifacts.directories import replaced_directory
 from slmsearch.config import SearcherConfig, SftConfig
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.learn.demonstrations import make_demonstrations
 from slmsearch.learn.encoding import Encoded
 from slmsearch.learn.sft import demonstrated, train_sft
-from slmsearch.learn.teach import model_directory, writing_alone
+from slmsearch.learn.teach import writing_alone
 from slmsearch.learn.tokenizer import build_tokenizer
 
 TOKENIZER_EPISODES = 4000
@@ -110,7 +111,7 @@ def make_start(
     set_seed(config.seed)
     model = make_model(tokenizer)
     renderer = ChatRenderer(tokenizer)
-    with writing_alone(out), model_directory(out) as temporary:
+    with writing_alone(out), replaced_directory(out, sealed=True) as temporary:
         train_sft(model, tokenizer, config, temporary / "scratch", lambda: stream(renderer), on_log, even)
         shutil.rmtree(temporary / "scratch", ignore_errors=True)
         model.save_pretrained(temporary)

@@ -5,11 +5,11 @@ a manifest with the hash of every file is written last, and only a checkpoint th
 """
 
 import json
-import os
-import shutil
 from pathlib import Path
 
-from slmsearch.staging import file_hash
+from slmsearch.artifacts import directories
+from slmsearch.artifacts.directories import hash_files
+from slmsearch.artifacts.files import replace_json
 
 MANIFEST = "manifest.json"
 KEPT_CHECKPOINTS = 2
@@ -17,20 +17,9 @@ KEPT_CHECKPOINTS = 2
 _PREFIX = "checkpoint-"
 
 
-def write_json(path: Path, value: object) -> None:
-    """Write JSON so that the file is there as a whole or not at all, even after a power cut."""
-    temporary = path.with_name(f".{path.name}-{os.getpid()}")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(value, indent=2, sort_keys=True) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-
-
 def seal_checkpoint(checkpoint: Path, step: int) -> None:
     """Write the manifest that makes a checkpoint count; nothing may be written into it afterwards."""
-    files = {str(path.relative_to(checkpoint)): file_hash(path) for path in sorted(checkpoint.rglob("*")) if path.is_file()}
-    write_json(checkpoint / MANIFEST, {"step": step, "files": files})
+    replace_json(checkpoint / MANIFEST, {"step": step, "files": hash_files(checkpoint)})
 
 
 def is_complete(checkpoint: Path) -> bool:
@@ -47,13 +36,7 @@ def find_damage(checkpoint: Path) -> str | None:
         return f"{MANIFEST} cannot be read"
     if step != checkpoint_step(checkpoint):
         return f"{MANIFEST} is that of another step"
-    for name, digest in files.items():
-        try:
-            if file_hash(checkpoint / name) != digest:
-                return f"{name} has changed"
-        except OSError as error:
-            return f"{name} cannot be read ({error.strerror})"
-    return None
+    return directories.find_damage(checkpoint, files)
 
 
 def checkpoint_step(checkpoint: Path) -> int:
@@ -81,11 +64,11 @@ def prune_checkpoints(directory: Path) -> None:
     oldest_kept = checkpoint_step(sealed[KEPT_CHECKPOINTS - 1])
     for path in list_checkpoints(directory):
         if checkpoint_step(path) < oldest_kept:
-            shutil.rmtree(path)
+            directories.remove(path, ignore_errors=False)
 
 
 def discard_after(directory: Path, step: int) -> None:
     """Delete the checkpoints after `step`: they are broken, or a resumed run will write them again."""
     for path in list_checkpoints(directory):
         if checkpoint_step(path) > step:
-            shutil.rmtree(path)
+            directories.remove(path, ignore_errors=False)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from slmsearch.artifacts.directories import replaced_directory
 from slmsearch.config import RunConfig, SftConfig
 from slmsearch.generate.load import load_model
 from slmsearch.keys import content_key
@@ -57,13 +58,12 @@ def train_control(config: RunConfig, out: Path, on_log: Callable[[int, dict[str,
 def _train(config: RunConfig, out: Path, on_log: Callable[[int, dict[str, float]], None] | None) -> dict[str, Any]:
     from slmsearch.generate.chat_renderer import ChatRenderer
     from slmsearch.learn.sft import demonstrated, train_sft
-    from slmsearch.learn.teach import model_directory
 
     model, tokenizer = load_model(config.policy.model_copy(update={"adapter": None, "dtype": "float32", "load_in_4bit": False}))
     started = time.perf_counter()
     renderer, settings = ChatRenderer(tokenizer, config.searcher.tool_role), _sft(config)
     top_k = config.retrieval.top_k
-    with model_directory(out) as temporary:
+    with replaced_directory(out, sealed=True) as temporary:
         scratch = temporary / "scratch"
         train_sft(model, tokenizer, settings, scratch, lambda: demonstrated(renderer, settings, top_k, config.searcher), on_log)
         facts = {"steps": config.control.steps, "seconds": round(time.perf_counter() - started, 1)}

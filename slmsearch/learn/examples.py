@@ -1,11 +1,11 @@
 """A few episodes of every training batch, as lines of `examples.jsonl`: what a planner wrote, and what came of it."""
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from slmsearch.artifacts.files import replace_text
 from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.searcher.episode import Episode
 
@@ -36,9 +36,7 @@ def truncate_examples(path: Path, last_step: int) -> None:
     """Drop the examples after `last_step`, which a resumed run plays again."""
     if path.exists():
         kept = [example for example in read_examples(path) if example["step"] <= last_step]
-        temporary = path.with_name(f".{path.name}-{os.getpid()}")
-        temporary.write_text("".join(json.dumps(example) + "\n" for example in kept), encoding="utf-8")
-        os.replace(temporary, path)
+        replace_text(path, "".join(json.dumps(example) + "\n" for example in kept))
 
 
 def _example(step: int, row: EpisodeRow, episode: Episode) -> dict[str, Any]:

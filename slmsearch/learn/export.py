@@ -5,7 +5,6 @@ token, before it is written.
 """
 
 import json
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +13,11 @@ from typing import Any
 
 import torch
 
+from slmsearch.artifacts.directories import replaced_directory
+from slmsearch.artifacts.files import file_hash
 from slmsearch.config import PolicyConfig
 from slmsearch.errors import ModelError, ServiceError
 from slmsearch.generate.load import check_local, load_model, merge_adapter
-from slmsearch.staging import file_hash
 
 MAX_DIFFERENCE = 1e-4
 """Difference of log-probabilities, in float32, up to which merged weights count as the same."""
@@ -79,13 +79,11 @@ def merge(adapter: Path, out: Path, base_model: str | None = None, dtype: str = 
     difference = max(float((a - b).abs().max()) for a, b in zip(apart, _logprobs(merged, tokenizer), strict=True))
     if difference > MAX_DIFFERENCE:
         raise ModelError(f"merged weights differ from base and adapter by {difference:.2g} nats (limit {MAX_DIFFERENCE:g}): not written")
-    temporary = _empty(out)
-    merged.to(getattr(torch, dtype)).save_pretrained(temporary)
-    tokenizer.save_pretrained(temporary)
-    if card:
-        (temporary / CARD).write_text(card, encoding="utf-8")
-    shutil.rmtree(out, ignore_errors=True)
-    os.replace(temporary, out)
+    with replaced_directory(out) as staging:
+        merged.to(getattr(torch, dtype)).save_pretrained(staging)
+        tokenizer.save_pretrained(staging)
+        if card:
+            (staging / CARD).write_text(card, encoding="utf-8")
     return Merged(out, base, difference)
 
 
@@ -106,21 +104,19 @@ def collect_adapter(adapter: Path, out: Path, card: str = "") -> Path:
     Checkpoints stay behind, and so does where on this machine the base lies: its name alone is told.
     """
     base = find_base(adapter)
-    temporary = _empty(out)
-    for file in sorted(adapter.iterdir()):
-        if file.is_file() and not any(file.match(pattern) for pattern in SKIPPED):
-            shutil.copy2(file, temporary / file.name)
-    settings = temporary / "adapter_config.json"
-    named = {**json.loads(settings.read_text(encoding="utf-8")), "base_model_name_or_path": public_name(base)}
-    settings.write_text(json.dumps(named, indent=2, sort_keys=True), encoding="utf-8")
-    if not (temporary / "tokenizer_config.json").is_file():
-        from transformers import AutoTokenizer
+    with replaced_directory(out) as staging:
+        for file in sorted(adapter.iterdir()):
+            if file.is_file() and not any(file.match(pattern) for pattern in SKIPPED):
+                shutil.copy2(file, staging / file.name)
+        settings = staging / "adapter_config.json"
+        named = {**json.loads(settings.read_text(encoding="utf-8")), "base_model_name_or_path": public_name(base)}
+        settings.write_text(json.dumps(named, indent=2, sort_keys=True), encoding="utf-8")
+        if not (staging / "tokenizer_config.json").is_file():
+            from transformers import AutoTokenizer
 
-        AutoTokenizer.from_pretrained(base).save_pretrained(temporary)
-    if card:
-        (temporary / CARD).write_text(card, encoding="utf-8")
-    shutil.rmtree(out, ignore_errors=True)
-    os.replace(temporary, out)
+            AutoTokenizer.from_pretrained(base).save_pretrained(staging)
+        if card:
+            (staging / CARD).write_text(card, encoding="utf-8")
     return out
 
 
@@ -128,13 +124,6 @@ def public_name(model: str) -> str:
     """Return what others may know a model by: a Hub id as it is, of a path the last part."""
     path = Path(model)
     return path.name if path.is_absolute() or path.is_dir() else model
-
-
-def _empty(out: Path) -> Path:
-    temporary = out.with_name(f".{out.name}-{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    return temporary
 
 
 def find_run(adapter: Path, summaries: Sequence[Path]) -> dict[str, Any]:

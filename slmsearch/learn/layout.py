@@ -5,12 +5,13 @@ import os
 import shutil
 from pathlib import Path
 
+from slmsearch.artifacts.directories import replaced_directory
+from slmsearch.artifacts.files import replace_json
 from slmsearch.config.secrets import split_secrets
 from slmsearch.generate.load import set_template_kwargs
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST
 from slmsearch.learn.job import TrainJob
 from slmsearch.models.known import split_commit
-from slmsearch.staging import replace_text
 
 TRAINING_CONFIG = "training_config.json"
 
@@ -27,21 +28,17 @@ def lay_out(job: TrainJob, out: Path) -> Path:
     """
     from transformers import AutoTokenizer
 
-    temporary = out.with_name(f".{out.name}-{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
     policy = job.config.policy
     model, revision = split_commit(policy.model)
     tokenizer = AutoTokenizer.from_pretrained(model, revision=revision)
-    set_template_kwargs(tokenizer, policy.chat_template_kwargs).save_pretrained(temporary)
-    for source in [*(job.directory / ADAPTER).iterdir(), *(job.directory / CHECKPOINTS).glob("checkpoint-*")]:
-        _link(source, temporary / source.name)
     plain, _ = split_secrets(job.config)
     del plain["paths"]  # of this machine, and the directory is made to be sent
     manifest = json.loads((job.directory / MANIFEST).read_text(encoding="utf-8"))
-    replace_text(temporary / TRAINING_CONFIG, json.dumps({"config": plain, "run": manifest}, indent=2, sort_keys=True) + "\n")
-    shutil.rmtree(out, ignore_errors=True)
-    os.replace(temporary, out)
+    with replaced_directory(out) as staging:
+        set_template_kwargs(tokenizer, policy.chat_template_kwargs).save_pretrained(staging)
+        for source in [*(job.directory / ADAPTER).iterdir(), *(job.directory / CHECKPOINTS).glob("checkpoint-*")]:
+            _link(source, staging / source.name)
+        replace_json(staging / TRAINING_CONFIG, {"config": plain, "run": manifest})
     return out
 
 

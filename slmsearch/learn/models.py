@@ -7,10 +7,11 @@ import functools
 from collections.abc import Mapping
 from pathlib import Path
 
+from slmsearch.artifacts.directories import SEAL
+from slmsearch.artifacts.files import file_hash
 from slmsearch.config import PolicyConfig
 from slmsearch.keys import content_key
 from slmsearch.models.known import split_commit
-from slmsearch.staging import SEAL, file_hash
 
 _SUFFIXES = {".safetensors", ".bin", ".json", ".jinja", ".txt", ".model"}
 """Weights, configuration, tokenizer and chat template; model cards and notes do not count."""

@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import slmsearch
+from slmsearch.artifacts.files import replace_json
 from slmsearch.config.secrets import split_secrets
 from slmsearch.learn import guard
-from slmsearch.learn.checkpoints import write_json
 from slmsearch.learn.files import ACCELERATE, JOB, LOG, STOP
 from slmsearch.learn.job import TrainJob
 
@@ -37,7 +37,7 @@ class TrainingProcess:
         """
         self._directory, self._num_processes = job.directory, job.config.train.num_processes
         job.directory.mkdir(parents=True, exist_ok=True)
-        write_json(job.directory / ACCELERATE, _settings(job))
+        replace_json(job.directory / ACCELERATE, _settings(job))
         command = [sys.executable, "-P", guard.__file__, *launcher(job), str(job.directory / JOB)]
         with (job.directory / LOG).open("ab") as log:
             self._log_start = log.tell()

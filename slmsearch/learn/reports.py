@@ -6,12 +6,12 @@ tracker is known here: whoever trains passes the reports on.
 
 import json
 import math
-import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from slmsearch.artifacts.files import replace_text
 from slmsearch.errors import CheckpointError
 
 NOT_A_NUMBER = "loss is not a number"
@@ -73,9 +73,7 @@ def truncate_reports(path: Path, last_step: int) -> list[StepReport]:
     A resumed run plays the dropped steps again, so no step appears twice.
     """
     kept = [report for report in read_reports(path) if report.step <= last_step]
-    temporary = path.with_name(f".{path.name}-{os.getpid()}")
-    temporary.write_text("".join(json.dumps(asdict(report)) + "\n" for report in kept), encoding="utf-8")
-    os.replace(temporary, path)
+    replace_text(path, "".join(json.dumps(asdict(report)) + "\n" for report in kept))
     return kept
 
 

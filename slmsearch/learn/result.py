@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from slmsearch.learn.checkpoints import write_json
+from slmsearch.artifacts.directories import find_damage, hash_files, seal
+from slmsearch.artifacts.files import file_hash, replace_json
 from slmsearch.learn.files import ACCELERATE, ADAPTER, CHECKPOINTS, ERROR, LOCK, LOG, MANIFEST, SOURCES, STOP
 from slmsearch.learn.job import TrainJob, train_sources
 from slmsearch.learn.models import weights_file
-from slmsearch.staging import file_hash, seal
 
 UNSEALED = (CHECKPOINTS, LOCK, LOG, ERROR, STOP, ACCELERATE)
 """What may change, grow or go when training is done."""
@@ -16,7 +16,7 @@ UNSEALED = (CHECKPOINTS, LOCK, LOG, ERROR, STOP, ACCELERATE)
 
 def write_sources(job: TrainJob) -> None:
     """Write what the train key was hashed from, so that each part of it can be looked at later."""
-    write_json(job.directory / SOURCES, train_sources(job.config, job.corpus_digest, job.index_key))
+    replace_json(job.directory / SOURCES, train_sources(job.config, job.corpus_digest, job.index_key))
 
 
 def write_manifest(job: TrainJob, steps: int, seconds: float, resumed_from: int, phase_seconds: dict[str, float]) -> None:
@@ -24,7 +24,7 @@ def write_manifest(job: TrainJob, steps: int, seconds: float, resumed_from: int,
     adapter = job.directory / ADAPTER
     facts = {
         "adapter_hash": file_hash(weights_file(adapter)),
-        "adapter_files": {path.name: file_hash(path) for path in sorted(adapter.iterdir()) if path.is_file()},
+        "adapter_files": hash_files(adapter),
         "steps": steps,
         "seconds": round(seconds, 1),
         "spent": phase_seconds,
@@ -34,7 +34,7 @@ def write_manifest(job: TrainJob, steps: int, seconds: float, resumed_from: int,
         "index_key": job.index_key,
         "base_model": job.config.policy.model,
     }
-    write_json(job.directory / MANIFEST, facts)
+    replace_json(job.directory / MANIFEST, facts)
     seal(job.directory, UNSEALED)
 
 
@@ -45,7 +45,6 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
         manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
         # Manifests of old know only the weights.
         files = manifest.get("adapter_files") or {weights_file(adapter).name: manifest["adapter_hash"]}
-        whole = all(file_hash(adapter / name) == recorded for name, recorded in files.items())
-        return manifest if whole and file_hash(weights_file(adapter)) == manifest["adapter_hash"] else None
+        return manifest if find_damage(adapter, files) is None and files[weights_file(adapter).name] == manifest["adapter_hash"] else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -1,7 +1,6 @@
 """Train a model by supervision and publish it as a directory that `policy.model` can name."""
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -11,13 +10,13 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from slmsearch.artifacts.directories import replaced_directory
 from slmsearch.config import RunConfig, SftConfig
 from slmsearch.errors import TrainingError
 from slmsearch.generate.load import load_model, merge_adapter
 from slmsearch.learn.child import release_memory
 from slmsearch.learn.encoding import Encoded
 from slmsearch.learn.sft import train_sft
-from slmsearch.staging import STAGING_PREFIX, find_abandoned, seal
 
 OnLog = Callable[[int, dict[str, float]], None]
 
@@ -39,25 +38,6 @@ def writing_alone(out: Path, waits: bool = False) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-@contextmanager
-def model_directory(out: Path) -> Iterator[Path]:
-    """Give a directory to fill; at the end it is sealed and takes the place of `out`. Nothing stays of one that was not finished."""
-    for left in find_abandoned(out.parent):
-        if left.name.startswith(f"{STAGING_PREFIX}{out.name}-"):
-            shutil.rmtree(left, ignore_errors=True)
-    temporary, before = (out.with_name(f"{STAGING_PREFIX}{out.name}-{what}{os.getpid()}") for what in ("", "before-"))
-    temporary.mkdir(parents=True)
-    try:
-        yield temporary
-        seal(temporary)
-        if out.exists():
-            out.replace(before)
-        temporary.replace(out)
-    finally:
-        for left in (temporary, before):
-            shutil.rmtree(left, ignore_errors=True)
 
 
 def load_student(config: RunConfig) -> tuple[Any, Any]:
@@ -111,7 +91,7 @@ def teach(
         from slmsearch.learn.grpo import make_adapter_config
 
         model = get_peft_model(model, make_adapter_config(config.train.lora))
-    with writing_alone(out), model_directory(out) as temporary:
+    with writing_alone(out), replaced_directory(out, sealed=True) as temporary:
         scratch = temporary / "scratch"
         train_sft(model.train(), tokenizer, settings, scratch, stream, on_log, even, config.train.gradient_checkpointing)
         if settings.lora:

@@ -5,8 +5,6 @@ what has one is finished. Everything heavy is imported from here on; `launch.py`
 """
 
 import json
-import os
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -18,6 +16,8 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from peft import PeftModel
 
+from slmsearch.artifacts.directories import replaced_directory
+from slmsearch.artifacts.files import replace_json
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import ConfigError, TrainingError
@@ -31,7 +31,7 @@ from slmsearch.judge.qualify import require_qualified
 from slmsearch.learn.asked import select_questions
 from slmsearch.learn.best_weights import BestWeights
 from slmsearch.learn.callbacks import StepCallback
-from slmsearch.learn.checkpoints import checkpoint_step, write_json
+from slmsearch.learn.checkpoints import checkpoint_step
 from slmsearch.learn.examples import EXAMPLES, append_examples
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, JUDGE, PREFLIGHT, STEPS, STOP
 from slmsearch.learn.grpo import make_arguments, make_trainer, num_steps
@@ -132,11 +132,11 @@ def train_environment(
     trainer = make_trainer(model, tokenizer, questions, environment, bridge, arguments, config, callback)
     bind_worker(environment, tokenizer, trainer)
     if judge_state is not None and trainer.is_world_process_zero():
-        write_json(job.directory / JUDGE, asdict(judge_state))
+        replace_json(job.directory / JUDGE, asdict(judge_state))
     if not checkpoint and trainer.is_world_process_zero():
         with timer.on(BEFORE):
             checks += pass_on(check_learning(questions, environment, config, lambda: open_sampler(trainer), renderer))
-        write_json(job.directory / PREFLIGHT, [asdict(check) for check in checks])
+        replace_json(job.directory / PREFLIGHT, [asdict(check) for check in checks])
     if config.train.monitor.held_out and held_out:
         spread = held_out[:: max(1, len(held_out) // config.train.monitor.held_out)][: config.train.monitor.held_out]
         best_weights = BestWeights(trainer.accelerator.unwrap_model(trainer.model), lambda: bridge.score(spread, trainer))
@@ -190,15 +190,12 @@ def save_trained(model: Any, tokenizer: Any, base_model: str, directory: Path) -
         base_model: name of the base as configured, which goes into `adapter_config.json`.
         directory: replaced if it is there.
     """
-    temporary = directory.with_name(f".{directory.name}-{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    if isinstance(model, PeftModel):
-        _save_adapter(model, base_model, temporary)
-    else:
-        model.save_pretrained(temporary, max_shard_size=ONE_FILE)
-        tokenizer.save_pretrained(temporary)
-    shutil.rmtree(directory, ignore_errors=True)
-    os.replace(temporary, directory)
+    with replaced_directory(directory) as staging:
+        if isinstance(model, PeftModel):
+            _save_adapter(model, base_model, staging)
+        else:
+            model.save_pretrained(staging, max_shard_size=ONE_FILE)
+            tokenizer.save_pretrained(staging)
 
 
 def _save_adapter(model: Any, base_model: str, directory: Path) -> None:
@@ -207,4 +204,4 @@ def _save_adapter(model: Any, base_model: str, directory: Path) -> None:
     settings = json.loads((directory / "adapter_config.json").read_text(encoding="utf-8"))
     if isinstance(settings["target_modules"], list):  # a set to PEFT, written in an order that changes from process to process
         settings["target_modules"].sort()
-    write_json(directory / "adapter_config.json", settings)
+    replace_json(directory / "adapter_config.json", settings)

@@ -10,8 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from slmsearch.artifacts.files import replace_json
 from slmsearch.errors import SlmSearchError
-from slmsearch.learn.checkpoints import latest_complete_checkpoint, write_json
+from slmsearch.learn.checkpoints import latest_complete_checkpoint
 from slmsearch.learn.files import CHECKPOINTS, ERROR
 from slmsearch.learn.guard import ENV_SECRETS, ENV_STARTER, die_with_parent, wait_for_begin
 from slmsearch.learn.job import TrainJob
@@ -34,7 +35,7 @@ def main(argv: Sequence[str]) -> None:
     try:
         run_job(job, latest_complete_checkpoint(job.directory / CHECKPOINTS))
     except SlmSearchError as error:
-        write_json(job.directory / ERROR, {"boundary": error.boundary, "message": str(error)})
+        replace_json(job.directory / ERROR, {"boundary": error.boundary, "message": str(error)})
         raise
 
 

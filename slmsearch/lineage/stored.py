@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from slmsearch.artifacts.directories import read_seal
 from slmsearch.keys import content_key
 from slmsearch.learn import files
 from slmsearch.learn.models import hash_recorded, model_hash
 from slmsearch.lineage.graph import Graph, Node, Ref
-from slmsearch.staging import read_seal
 
 MANIFEST = "manifest.json"
 MADE_MODELS = {"control": "control.json", "sft": "sft.json"}

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
+from slmsearch.artifacts.directories import SEAL, read_seal
+from slmsearch.artifacts.files import file_hash
 from slmsearch.config import CorpusConfig, PlannerConfig
 from slmsearch.corpus import store as corpora
 from slmsearch.corpus.fingerprint import source_parts
@@ -27,7 +29,6 @@ from slmsearch.lineage.stages import CHANGED_MODEL, COMPARE, EVALUATE, INDEX, TR
 from slmsearch.lineage.stored import MANIFEST, read_json
 from slmsearch.planner.sources import problems_parts
 from slmsearch.retrieval import versions
-from slmsearch.staging import SEAL, file_hash, read_seal
 
 TOLERANCE = 1e-4
 """Difference of a vector in Chroma from the one it was given, per value."""

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from slmsearch.artifacts.directories import hash_files, publish, staging_directory
+from slmsearch.artifacts.files import replace_text
 from slmsearch.errors import ModelError, ServiceError
 from slmsearch.models.installer import unpack_package
 from slmsearch.models.known import FULL, KNOWN, KnownModel
-from slmsearch.staging import hash_files, publish, replace_text, staging_directory
 
 MANIFEST = "manifest.json"
 """Says of a fetched model what it is, its source and its licence; written last."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from slmsearch.artifacts.directories import publish, staging_directory
 from slmsearch.config import RetrievalConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.store import read_manifest, read_pages
@@ -35,7 +36,6 @@ from slmsearch.retrieval.lexical import LEXICAL_VERSION, build_lexical
 from slmsearch.retrieval.passages import CHUNKER_VERSION, Passage, make_passages, text_keys
 from slmsearch.retrieval.vectors import Keys, Known, partial_directory, remove_chunks, vector_keys, write_vectors
 from slmsearch.retrieval.versions import IndexManifest
-from slmsearch.staging import publish, staging_directory
 
 BYTES_PER_VALUE = 10
 """Measured: `vectors.npy` holds 4, Chroma's files about 5."""

@@ -2,22 +2,23 @@
 
 import shutil
 import sqlite3
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from filelock import FileLock, Timeout
 
+from slmsearch.artifacts.directories import remove, remove_abandoned
+from slmsearch.artifacts.sharing import fetch, share
 from slmsearch.config import RetrievalConfig
-from slmsearch.errors import IndexUnusableError
+from slmsearch.errors import IndexUnusableError, ServiceError
 from slmsearch.retrieval import versions
 from slmsearch.retrieval.build import chroma_place
 from slmsearch.retrieval.chroma import Server, drop_collection, verify_collection
 from slmsearch.retrieval.lexical import LexicalIndex
 from slmsearch.retrieval.vectors import LOCK_PREFIX, PARTIAL_PREFIX, lock_path
-from slmsearch.staging import discard, remove_abandoned
 
 KEPT = 1
 """Versions kept besides those in use, for going back."""
@@ -64,6 +65,40 @@ def verify_version(index_dir: Path, key: str, config: RetrievalConfig) -> float:
         raise IndexUnusableError(f"index version {key} cannot be read ({error}); delete it and {versions.REMEDY}") from error
     finally:
         held.close()
+
+
+def push_version(index_dir: Path, key: str, url: str) -> bool:
+    """Copy a version to a URL; return whether it was not there yet.
+
+    Raises:
+        IndexUnusableError: the version is missing or damaged, or the storage refuses.
+    """
+    versions.read_version(index_dir, key)
+    version = index_dir / key
+    if not versions.is_complete(version):
+        raise IndexUnusableError(f"index version {key} is damaged: its files do not match its manifest; {versions.REMEDY}")
+    versions.require_graph(version)
+    with versions.lease(version), _storage_errors(key):
+        return share(version, url, key, versions.unsealed_files(version))
+
+
+def pull_version(index_dir: Path, key: str, url: str) -> bool:
+    """Copy a version from a URL to its place; return whether it was not here yet. `CURRENT` is left alone.
+
+    Raises:
+        IndexUnusableError: the storage has no such version or refuses, or what came is not what was pushed.
+    """
+    versions.require_key(key)
+    with _storage_errors(key):
+        return fetch(url, key, index_dir / key, versions.is_complete)
+
+
+@contextmanager
+def _storage_errors(key: str) -> Iterator[None]:
+    try:
+        yield
+    except ServiceError as error:
+        raise IndexUnusableError(f"index version {key}: {error} (`slmsearch index push` shares a version)") from error
 
 
 def roll_back(index_dir: Path, key: str | None = None) -> tuple[str, str]:
@@ -138,7 +173,7 @@ def _removed(version: Path, stays: str | None, config: RetrievalConfig, dry_run:
 
 def _discarded(path: Path, size: int, reason: str, dry_run: bool) -> Removal:
     if not dry_run:
-        discard(path)
+        remove(path)
     return Removal(path.name, size, reason, True)
 
 

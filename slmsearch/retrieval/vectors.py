@@ -16,8 +16,8 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
+from slmsearch.artifacts.files import replace_file
 from slmsearch.retrieval.embed import Embedder, Progress, Vectors
-from slmsearch.staging import replace_file
 
 CHUNK = 8192
 """Texts embedded between two writes: some seconds to a minute of work."""

@@ -22,11 +22,12 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
+from slmsearch.artifacts.directories import SEAL, find_damage, read_seal
+from slmsearch.artifacts.files import STAGING_PREFIX, replace_text
 from slmsearch.errors import IndexUnusableError
 from slmsearch.keys import content_key, file_key
 from slmsearch.retrieval import lexical
 from slmsearch.retrieval.vectors import Keys
-from slmsearch.staging import SEAL, STAGING_PREFIX, file_hash, read_seal, replace_text
 
 FORMAT_VERSION = 3
 MANIFEST = "manifest.json"
@@ -84,9 +85,8 @@ def read_version(index_dir: Path, key: str) -> IndexManifest:
     Raises:
         IndexUnusableError: there is no such version, or it is damaged.
     """
+    require_key(key)
     path = index_dir / key / MANIFEST
-    if not key or "/" in key or key.startswith("."):
-        raise IndexUnusableError(f"{key!r} is no index key; list them with `slmsearch index list`")
     if not path.is_file():
         raise IndexUnusableError(f"index version {key} is not in {index_dir}; {REMEDY}")
     try:
@@ -99,6 +99,16 @@ def read_version(index_dir: Path, key: str) -> IndexManifest:
     if manifest.key != key:
         raise IndexUnusableError(f"index version {key} has the manifest of another; delete {path.parent} and {REMEDY}")
     return manifest
+
+
+def require_key(key: str) -> None:
+    """Refuse what cannot be the name of a version.
+
+    Raises:
+        IndexUnusableError: it is a path.
+    """
+    if not key or "/" in key or key.startswith("."):
+        raise IndexUnusableError(f"{key!r} is no index key; list them with `slmsearch index list`")
 
 
 def is_complete(version: Path) -> bool:
@@ -132,11 +142,8 @@ def find_graph_damage(version: Path) -> str | None:
         sealed = read_seal(version) or {}
     except ValueError:
         return SEAL
-    for name, digest in sealed.items():
-        path = version / name
-        if name.startswith(f"{CHROMA}/") and not (path.is_file() and file_hash(path) == digest):
-            return name
-    return None
+    damage = find_damage(version, {name: digest for name, digest in sealed.items() if name.startswith(f"{CHROMA}/")})
+    return damage and damage.partition(" ")[0]
 
 
 def require_graph(version: Path) -> None:

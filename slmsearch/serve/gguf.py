@@ -8,9 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slmsearch.artifacts.directories import publish, staging_directory
 from slmsearch.errors import ConfigError
 from slmsearch.keys import file_key
-from slmsearch.staging import publish, staging_directory
 
 if TYPE_CHECKING:
     from gguf import GGUFWriter

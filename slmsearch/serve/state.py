@@ -15,12 +15,12 @@ from typing import Literal
 import psutil
 from filelock import FileLock, Timeout
 
+from slmsearch.artifacts.files import replace_text
 from slmsearch.errors import ServiceError
 from slmsearch.serve import guard
 from slmsearch.serve.guard import kill_belongings
 from slmsearch.serve.process import GRACE_SECONDS
 from slmsearch.serve.request import Role
-from slmsearch.staging import replace_text
 
 STOP_SECONDS = GRACE_SECONDS + 15.0
 """Time a supervisor has to stop its server before it is killed, which its guard takes as the order to do it."""

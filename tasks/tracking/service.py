@@ -16,10 +16,10 @@ from mlflow.exceptions import MlflowException
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from sqlalchemy.exc import SQLAlchemyError
 
+from slmsearch.artifacts.directories import staging_directory
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.foreign import without_credentials
-from slmsearch.staging import staging_directory
 from tasks.owners import one_line
 
 P = ParamSpec("P")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from slmsearch.artifacts.files import file_hash
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.baselines import make_retrieve_then_answer
 from slmsearch.generate.scripted import ScriptedSampler
@@ -22,7 +23,6 @@ from slmsearch.learn.launch import TrainResult
 from slmsearch.learn.reports import Collapse, append_report, make_report
 from slmsearch.learn.result import write_manifest, write_sources
 from slmsearch.retrieval.embed import Progress, RememberingEmbedder, Vectors
-from slmsearch.staging import file_hash
 
 PAGES = 30
 STEPS_TRAINED = 4

@@ -13,13 +13,13 @@ import pytest
 
 from flows.cli.main import cli
 from flows.ops.lineage import trace
+from slmsearch.artifacts.files import STAGING_PREFIX
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.evaluate.shards import shards_dir
 from slmsearch.judge.cache import FILE as VERDICTS
 from slmsearch.judge.cache import StoredVerdict, VerdictCache
 from slmsearch.retrieval.versions import current_key, is_complete
-from slmsearch.staging import STAGING_PREFIX
 from tasks import housekeeping
 from tasks.housekeeping import Item, Plan, Rules, carry_out, plan
 from tasks.paths import evals_dir, index_dir, shared_models_dir, training_dir

@@ -6,9 +6,9 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from slmsearch.artifacts.directories import seal
+from slmsearch.artifacts.sharing import fetch, forget, is_shared, share
 from slmsearch.errors import ServiceError
-from slmsearch.sharing import fetch, forget, is_shared, share
-from slmsearch.staging import seal
 
 
 @pytest.fixture
@@ -32,56 +32,56 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_what_is_shared_comes_out_byte_for_byte(made: Path, url: str, tmp_path: Path) -> None:
     there = tmp_path / "there" / "abc"
-    assert not is_shared(url, "corpora", "abc")
-    assert share(made, url, "corpora", "abc")
-    assert is_shared(url, "corpora", "abc")
-    assert not share(made, url, "corpora", "abc"), "it is there"
-    assert fetch(url, "corpora", "abc", there)
+    assert not is_shared(url, "corpora/abc")
+    assert share(made, url, "corpora/abc")
+    assert is_shared(url, "corpora/abc")
+    assert not share(made, url, "corpora/abc"), "it is there"
+    assert fetch(url, "corpora/abc", there)
     assert contents(there) == contents(made)
-    assert not fetch(url, "corpora", "abc", there), "it is here"
-    forget(url, "corpora", "abc")
-    forget(url, "corpora", "abc")
-    assert not is_shared(url, "corpora", "abc")
+    assert not fetch(url, "corpora/abc", there), "it is here"
+    forget(url, "corpora/abc")
+    forget(url, "corpora/abc")
+    assert not is_shared(url, "corpora/abc")
 
 
 def test_a_copy_without_its_list_does_not_exist(made: Path, url: str, tmp_path: Path) -> None:
-    share(made, url, "corpora", "abc")
+    share(made, url, "corpora/abc")
     store, root = fsspec.core.url_to_fs(url)
     store.rm(f"{root}/corpora/abc.json")
     with pytest.raises(ServiceError, match=r"no complete corpora/abc; share it again"):
-        fetch(url, "corpora", "abc", tmp_path / "there" / "abc")
-    assert share(made, url, "corpora", "abc"), "a killed writer's copy is written again"
-    assert fetch(url, "corpora", "abc", tmp_path / "there" / "abc")
+        fetch(url, "corpora/abc", tmp_path / "there" / "abc")
+    assert share(made, url, "corpora/abc"), "a killed writer's copy is written again"
+    assert fetch(url, "corpora/abc", tmp_path / "there" / "abc")
 
 
 def test_a_damaged_copy_takes_no_place(made: Path, url: str, tmp_path: Path) -> None:
-    share(made, url, "corpora", "abc")
+    share(made, url, "corpora/abc")
     store, root = fsspec.core.url_to_fs(url)
     store.pipe_file(f"{root}/corpora/abc/rows.jsonl", b'{"a": 2}\n')
     with pytest.raises(ServiceError, match="is damaged"):
-        fetch(url, "corpora", "abc", tmp_path / "there" / "abc")
+        fetch(url, "corpora/abc", tmp_path / "there" / "abc")
     assert not list((tmp_path / "there").iterdir())
 
 
 def test_an_incomplete_directory_here_is_replaced(made: Path, url: str, tmp_path: Path) -> None:
-    share(made, url, "shards", "abc")
+    share(made, url, "shards/abc")
     torn = tmp_path / "there" / "abc"
     torn.mkdir(parents=True)
     (torn / "half").write_text("")
-    assert fetch(url, "shards", "abc", torn, lambda path: (path / "rows.jsonl").is_file())
+    assert fetch(url, "shards/abc", torn, lambda path: (path / "rows.jsonl").is_file())
     assert contents(torn) == contents(made)
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/cron.d/x", "a/../../outside", "..\\outside", ""])
 def test_a_list_names_nothing_outside(made: Path, url: str, tmp_path: Path, name: str) -> None:
-    share(made, url, "corpora", "abc")
+    share(made, url, "corpora/abc")
     store, root = fsspec.core.url_to_fs(url)
     store.pipe_file(f"{root}/corpora/abc.json", json.dumps({"files": {name: "0" * 64}}).encode())
     with pytest.raises(ServiceError, match="outside its directory"):
-        fetch(url, "corpora", "abc", tmp_path / "there" / "abc")
+        fetch(url, "corpora/abc", tmp_path / "there" / "abc")
     assert not (tmp_path / "outside").exists() and not (tmp_path / "there" / "outside").exists()
 
 
 def test_a_storage_that_refuses_is_named() -> None:
     with pytest.raises(ServiceError, match=r"nosuch://bucket cannot be opened .*; give a folder or a URL"):
-        is_shared("nosuch://bucket", "corpora", "abc")
+        is_shared("nosuch://bucket", "corpora/abc")

@@ -60,7 +60,7 @@ def questions(session: Session, from_corpus: bool, out: Path, limit: int, seed: 
     section through the index and is answered there. Exit code 1 if the result is not valid.
     """
     from slmsearch.errors import CorpusError
-    from slmsearch.staging import replace_text
+    from slmsearch.artifacts.files import replace_text
 
     pages_only = session.config.corpus.model_copy(update={"questions": None})
     made = _make_questions(session.config.model_copy(update={"corpus": pages_only}), limit, seed)

@@ -84,7 +84,7 @@ def prune(session: Session, keep: int, dry_run: bool) -> None:
 def push(session: Session, url: str, key: str | None) -> None:
     """Copy a version (default: the current one) to URL: a folder, or what fsspec opens, as s3://bucket/indexes."""
     from slmsearch.errors import IndexUnusableError
-    from slmsearch.retrieval.share import push_version
+    from slmsearch.retrieval.upkeep import push_version
     from slmsearch.retrieval.versions import current_key
     from tasks.paths import index_dir
 
@@ -101,7 +101,7 @@ def push(session: Session, url: str, key: str | None) -> None:
 @click.argument("key")
 def pull(session: Session, url: str, key: str) -> None:
     """Copy version KEY from URL, check it, and make it the current one."""
-    from slmsearch.retrieval.share import pull_version
+    from slmsearch.retrieval.upkeep import pull_version
     from slmsearch.retrieval.versions import set_current
     from tasks.paths import index_dir
 

@@ -20,12 +20,12 @@ from flows.ops.api import SERVER, client_of, find_up, record_files
 from flows.ops.doctor.facts import Facts, LastNight, Limit, Listener, Pool, PrefectFacts, Watch
 from flows.ops.servers import answers
 from flows.ops.up import POINTER, POINTER_MARK
+from slmsearch.artifacts.directories import find_abandoned
 from slmsearch.config import RunConfig
 from slmsearch.errors import SlmSearchError
 from slmsearch.evaluate.nights import load_nights
 from slmsearch.learn.files import LOCK, MANIFEST
 from slmsearch.learn.launch import is_held
-from slmsearch.staging import find_abandoned
 from tasks.paths import NIGHTS, corpora_dir, evals_dir, index_dir, trainings_dir
 from tasks.retention import children
 from tasks.tracking import open_run_registry

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from flows.ops.api import client_of
 from flows.ops.doctor.facts import Facts, Finding
 from flows.ops.pool import POOL
+from slmsearch.artifacts.directories import remove_abandoned
 from slmsearch.config import RunConfig
-from slmsearch.staging import remove_abandoned
 from tasks.tracking import open_tracker
 
 if TYPE_CHECKING:

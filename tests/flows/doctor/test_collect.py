@@ -13,8 +13,8 @@ from flows.ops.doctor import collect as looking
 from flows.ops.doctor.collect import look
 from flows.ops.doctor.examine import examine
 from flows.ops.doctor.fix import FIXES, fix_findings
+from slmsearch.artifacts.files import STAGING_PREFIX
 from slmsearch.config import RunConfig
-from slmsearch.staging import STAGING_PREFIX
 from tasks.paths import index_dir, trainings_dir
 from tasks.tracking import OWNER, open_tracker
 from tests.flows.fakes import make_config, write_corpus

@@ -7,13 +7,13 @@ import sys
 import time
 from pathlib import Path
 
+from slmsearch.artifacts.files import file_hash, replace_json
 from slmsearch.errors import JudgeError
-from slmsearch.learn.checkpoints import checkpoint_step, latest_complete_checkpoint, seal_checkpoint, write_json
+from slmsearch.learn.checkpoints import checkpoint_step, latest_complete_checkpoint, seal_checkpoint
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, ERROR, MANIFEST, STEPS, STOP
 from slmsearch.learn.guard import ENV_SECRETS, ENV_STARTER, die_with_parent, wait_for_begin
 from slmsearch.learn.job import TrainJob
 from slmsearch.learn.reports import append_report, make_report
-from slmsearch.staging import file_hash
 
 FINISH, RAISE, TELL, DIE, WAIT = range(5)
 """What to do after step 3, as the seed of the job."""
@@ -26,7 +26,7 @@ def main() -> None:
     checkpoint = latest_complete_checkpoint(job.directory / CHECKPOINTS)
     start = checkpoint_step(checkpoint) if checkpoint else 0
     key = job.config.judge.api_key
-    write_json(job.directory / "seen.json", {"pid": os.getpid(), "judge_key": key and key.get_secret_value(), "start": start})
+    replace_json(job.directory / "seen.json", {"pid": os.getpid(), "judge_key": key and key.get_secret_value(), "start": start})
     for step in range(start + 1, job.config.train.steps + 1):
         append_report(job.directory / STEPS, make_report(step, {"loss": float(step), "group/zero_advantage_frac": step % 2}))
         if step % 2 == 0:
@@ -37,7 +37,7 @@ def main() -> None:
     weights = job.directory / ADAPTER / "adapter_model.safetensors"
     weights.write_text("weights")
     facts = {"adapter_hash": file_hash(weights), "steps": 4, "seconds": 1.0, "resumed_from": start, "spent": {"other": 1.0}}
-    write_json(job.directory / MANIFEST, facts)
+    replace_json(job.directory / MANIFEST, facts)
 
 
 def save(job: TrainJob, step: int) -> None:
@@ -53,7 +53,7 @@ def act(job: TrainJob) -> None:
         raise RuntimeError("the loss went up the wall")
     if seed == TELL:
         error = JudgeError("judge is gone: start it")
-        write_json(job.directory / ERROR, {"boundary": error.boundary, "message": str(error)})
+        replace_json(job.directory / ERROR, {"boundary": error.boundary, "message": str(error)})
         raise error
     if seed == DIE:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -7,11 +7,11 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
+from slmsearch.artifacts.files import file_hash
 from slmsearch.errors import ModelError, ServiceError
 from slmsearch.generate.load import load_model
 from slmsearch.learn import export
 from slmsearch.learn.export import MAX_DIFFERENCE, collect_adapter, find_base, find_run, list_files, merge, push, write_card
-from slmsearch.staging import file_hash
 from tests.slmsearch.learn.hub import serving
 
 RUN = {

@@ -2,11 +2,11 @@
 
 import pytest
 
+from slmsearch.artifacts.files import file_hash
 from slmsearch.errors import TrainingError
 from slmsearch.learn import launch, process
 from slmsearch.learn.files import ACCELERATE, ADAPTER
 from slmsearch.learn.training import train_through
-from slmsearch.staging import file_hash
 from tests.slmsearch.learn import toy_worker
 
 

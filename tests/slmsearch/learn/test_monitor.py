@@ -14,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slmsearch.artifacts.files import file_hash
 from slmsearch.config import MonitorConfig, PolicyConfig
 from slmsearch.errors import CheckpointError, TrainingError
 from slmsearch.generate.load import make_sampler
@@ -28,7 +29,6 @@ from slmsearch.learn.reports import NOT_A_NUMBER, read_reports, truncate_reports
 from slmsearch.learn.training import train_through
 from slmsearch.searcher.rollout import play_episodes
 from slmsearch.serve.ports import free_port
-from slmsearch.staging import file_hash
 from tests.slmsearch.learn import watched
 from tests.slmsearch.learn.watched import NORMAL, QUESTIONS_PER_STEP, Watched, fell_after, noisy, steady
 

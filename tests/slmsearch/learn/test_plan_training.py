@@ -7,6 +7,7 @@ from typing import ClassVar
 import pytest
 import torch
 
+from slmsearch.artifacts.files import file_hash
 from slmsearch.config import PlannerConfig, PlanRewardConfig, WorkerConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.evaluate import environments
@@ -32,7 +33,6 @@ from slmsearch.planner.plan import DIRECT, Plan, Subproblem, parse_plan, render_
 from slmsearch.planner.problems import generate_problems, gold_plan
 from slmsearch.planner.prompt import make_plan_prompt
 from slmsearch.planner.worker import solve_directly
-from slmsearch.staging import file_hash
 from tests.slmsearch.planner.words import WordIndependence
 
 QUESTIONS = [Question(f"q{i}", f"What is {i} plus 3 plus 4?", str(i + 7)) for i in range(2, 9)]

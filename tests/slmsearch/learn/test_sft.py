@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import pytest
 
+from slmsearch.artifacts.directories import replaced_directory
 from slmsearch.config import PolicyConfig, RunConfig, SearcherConfig, SftConfig, WorldConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.world import generate_world
@@ -25,7 +26,7 @@ from slmsearch.learn.cold_start import sample_own, start_cold
 from slmsearch.learn.demonstrations import TitleIndex, demonstrate, make_demonstrations
 from slmsearch.learn.encoding import IGNORED, encode_demonstration, encode_episode
 from slmsearch.learn.sft import EpisodeBatches, demonstrated, repeated
-from slmsearch.learn.teach import model_directory, writing_alone
+from slmsearch.learn.teach import writing_alone
 from slmsearch.learn.tokenizer import WHOLE, build_tokenizer
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.parsing import parse_turn
@@ -181,10 +182,10 @@ def test_a_model_takes_the_place_of_one_as_a_whole_and_what_was_killed_is_remove
     for name in ("out", f".tmp-out-{gone}", f".tmp-out-before-{gone}", f".tmp-another-{gone}"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "old").touch()
-    with pytest.raises(ValueError), model_directory(tmp_path / "out"):
+    with pytest.raises(ValueError), replaced_directory(tmp_path / "out", sealed=True):
         raise ValueError
     assert (tmp_path / "out" / "old").exists()
-    with model_directory(tmp_path / "out") as directory:
+    with replaced_directory(tmp_path / "out", sealed=True) as directory:
         (directory / "new").touch()
     assert sorted(path.name for path in tmp_path.iterdir()) == [f".tmp-another-{gone}", "out"], "in a folder of the user's"
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["new", "seal.json"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from slmsearch.artifacts.files import file_hash
 from slmsearch.config import PolicyConfig
 from slmsearch.errors import ModelError, TrainingError
 from slmsearch.evaluate.environments import SearcherEnvironment
@@ -25,7 +26,6 @@ from slmsearch.learn.models import trained_policy, weights_file
 from slmsearch.learn.reports import read_reports, truncate_reports
 from slmsearch.learn.training import train_through
 from slmsearch.searcher.tools import Toolbox
-from slmsearch.staging import file_hash
 
 TINY = Path(__file__).parents[3] / "data" / "models" / "tiny-searcher"
 

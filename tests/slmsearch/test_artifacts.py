@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slmsearch.staging import publish, remove_abandoned, replace_text, staging_directory
+from slmsearch.artifacts.directories import publish, remove_abandoned, staging_directory
+from slmsearch.artifacts.files import replace_text
 
 
 def is_complete(directory: Path) -> bool:

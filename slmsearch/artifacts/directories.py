@@ -1,0 +1,182 @@
+"""Directories that appear whole or not at all.
+
+One is written to `.tmp-<name>-<pid>` beside its place and renamed there when it is complete; a killed writer leaves
+only such a directory behind, which the next writer removes.
+"""
+
+import glob
+import json
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from slmsearch.artifacts.files import STAGING_PREFIX, file_hash, replace_text, sync_directory
+from slmsearch.keys import content_key
+
+SEAL = "seal.json"
+"""File in an artifact's directory with the sha256 of every file that must never change; it also holds a hash of itself."""
+
+
+@contextmanager
+def staging_directory(parent: Path, name: str) -> Iterator[Path]:
+    """Give a temporary directory in `parent` to fill and `publish`; what is left of it at the end is removed.
+
+    Args:
+        parent: where the artifact will stand; made if missing.
+        name: of the artifact, or of what is being made while its name is not known.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(parent)
+    with _emptied(parent / f"{STAGING_PREFIX}{name}-{os.getpid()}") as staging:
+        yield staging
+
+
+@contextmanager
+def replaced_directory(out: Path, sealed: bool = False) -> Iterator[Path]:
+    """Give a directory to fill, which takes the place of `out` at the end, whatever stands there.
+
+    What stood there is removed only then, and nothing stays of a directory that was not finished.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(out.parent, out.name)
+    with _emptied(out.with_name(f"{STAGING_PREFIX}{out.name}-{os.getpid()}")) as staging:
+        yield staging
+        if sealed:
+            seal(staging)
+        _sync_files(staging)
+        before = _put_aside(out) if out.exists() else None
+        staging.replace(out)
+        if before:
+            shutil.rmtree(before, ignore_errors=True)
+        sync_directory(out.parent)
+
+
+@contextmanager
+def _emptied(staging: Path) -> Iterator[Path]:
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir()
+    try:
+        yield staging
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def seal(directory: Path, skipped: Collection[str] = ()) -> None:
+    """Write down what every file of a finished artifact holds, so that a byte changed later can be named.
+
+    Args:
+        directory: the artifact, complete but for this.
+        skipped: top-level names and files left out: what is opened for writing later, what may grow.
+    """
+    files = hash_files(directory, skipped)
+    replace_text(directory / SEAL, json.dumps({"files": files, "key": content_key(files=files)}, indent=1) + "\n")
+
+
+def hash_files(directory: Path, skipped: Collection[str] = ()) -> dict[str, str]:
+    """Return the sha256 of every file of a directory by its relative name; the seal and what is left out do not count."""
+    found: dict[str, str] = {}
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory)
+        if path.is_file() and not {name.parts[0], name.as_posix()} & {SEAL, *skipped}:
+            found[name.as_posix()] = file_hash(path)
+    return found
+
+
+def find_damage(directory: Path, recorded: Mapping[str, str]) -> str | None:
+    """Name the first file that has not the sha256 recorded for it, and say what is wrong; None if all have."""
+    for name, digest in recorded.items():
+        try:
+            if file_hash(directory / name) != digest:
+                return f"{name} has changed"
+        except OSError as error:
+            return f"{name} cannot be read ({error.strerror})"
+    return None
+
+
+def read_seal(directory: Path) -> dict[str, str] | None:
+    """Return what a seal says of each file; None where there is none.
+
+    Raises:
+        ValueError: the seal itself was changed.
+    """
+    try:
+        found = json.loads((directory / SEAL).read_text(encoding="utf-8"))
+        files = {str(name): str(digest) for name, digest in found["files"].items()}
+        recorded = found["key"]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError("it cannot be read") from error
+    if content_key(files=files) != recorded:
+        raise ValueError("it does not agree with itself")
+    return files
+
+
+def publish(staging: Path, target: Path, is_complete: Callable[[Path], bool], unsealed: Collection[str] | None = ()) -> None:
+    """Seal a filled directory and rename it to its place; a complete one that stands there stays, a damaged one is replaced.
+
+    Args:
+        staging: the directory.
+        target: its place.
+        is_complete: says whether what stands there is complete.
+        unsealed: files that the seal leaves out; None leaves the directory as it is, because it came with its seal.
+    """
+    if unsealed is not None:
+        seal(staging, unsealed)
+    _sync_files(staging)
+    if target.exists():
+        if is_complete(target):
+            return
+        remove(target)
+    try:
+        staging.replace(target)
+    except OSError:
+        # Another writer of the same content was faster.
+        if not is_complete(target):
+            raise
+    sync_directory(target.parent)
+
+
+def _sync_files(directory: Path) -> None:
+    for file in directory.rglob("*"):
+        if file.is_file():
+            with file.open("r+b" if os.name == "nt" else "rb") as stream:  # Windows syncs what may be written alone
+                os.fsync(stream.fileno())
+
+
+def remove(target: Path, ignore_errors: bool = True) -> None:
+    """Remove a directory; renaming it first keeps readers from seeing one that is half deleted."""
+    shutil.rmtree(_put_aside(target), ignore_errors=ignore_errors)
+
+
+def _put_aside(target: Path) -> Path:
+    return target.replace(target.with_name(f"{STAGING_PREFIX}{target.name}-broken-{os.getpid()}"))
+
+
+def find_abandoned(directory: Path, name: str = "") -> list[Path]:
+    """Find temporary directories and files whose writer no longer lives: all of them, or those of one artifact."""
+    pattern = f"{STAGING_PREFIX}{glob.escape(name)}-*" if name else f"{STAGING_PREFIX}*-*"
+    found = ((path, path.name.rpartition("-")[2]) for path in sorted(directory.glob(pattern)))
+    return [path for path, pid in found if pid.isdecimal() and not _lives(int(pid))]
+
+
+def remove_abandoned(directory: Path, name: str = "") -> list[str]:
+    """Remove what `find_abandoned` finds; return the names."""
+    found = find_abandoned(directory, name)
+    for staging in found:
+        if staging.is_dir():
+            shutil.rmtree(staging, ignore_errors=True)
+        else:
+            staging.unlink(missing_ok=True)
+    return [staging.name for staging in found]
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return bool(psutil.pid_exists(pid))  # on Windows, os.kill(pid, 0) is Ctrl-C
+    except OverflowError:
+        return True

@@ -1,0 +1,60 @@
+"""Files that are replaced in one step, and what they hold as a hash."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+STAGING_PREFIX = ".tmp-"
+
+
+def file_hash(path: Path) -> str:
+    """Return the sha256 of a file's bytes, hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def replace_text(path: Path, text: str, private: bool = False) -> None:
+    """Replace a file's text in one step: a reader sees the old or the new, also after a power cut.
+
+    Args:
+        path: file.
+        text: what it says from now on.
+        private: nobody but its user may read it, not for a moment.
+    """
+    with replace_file(path, 0o600 if private else 0o666) as file:
+        file.write(text.encode())
+
+
+def replace_json(path: Path, value: object) -> None:
+    """Replace a file by a value as JSON, in one step."""
+    replace_text(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
+
+
+@contextmanager
+def replace_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Give a binary file to write, which takes the place of `path` in one step at the end; `mode` is what the umask leaves of it."""
+    staging = path.with_name(f"{STAGING_PREFIX}{path.name}-{os.getpid()}")
+    try:
+        with open(staging, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        staging.replace(path)
+    finally:
+        staging.unlink(missing_ok=True)
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Have the names in a directory survive a power cut."""
+    if os.name == "nt":  # Windows opens no directories
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,124 @@
+"""Artifacts on shared or object storage: copies of whole directories under a URL that fsspec understands.
+
+    URL/<name>/...            the files
+    URL/<name>.json           sha256 of each, written last: without it the copy does not exist
+
+Names end in content keys, so a copy that is there is never written again. What is fetched is checked against its list before it takes
+its place, and a list can name nothing outside its directory.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from slmsearch.artifacts.directories import SEAL, find_damage, hash_files, publish, staging_directory
+from slmsearch.artifacts.files import file_hash
+from slmsearch.errors import ServiceError
+
+Complete = Callable[[Path], bool]
+"""Says whether a directory here holds all it should."""
+
+
+def share(directory: Path, url: str, name: str, changing: Collection[str] = ()) -> bool:
+    """Copy a directory to a URL; return whether it was not there yet.
+
+    Args:
+        directory: what to copy.
+        url: folder or URL, such as s3://bucket/slmsearch.
+        name: kind and content key, such as `corpora/0123abcd`.
+        changing: files that readers may change meanwhile; they are copied and not checked.
+
+    Raises:
+        ServiceError: the storage refuses, or a file went away meanwhile.
+    """
+    with _storage(url, name) as (store, place):
+        if store.exists(f"{place}.json"):
+            return False
+        files = {**dict.fromkeys(changing, ""), **hash_files(directory, changing)}
+        if (directory / SEAL).is_file():  # a file like others here
+            files[SEAL] = file_hash(directory / SEAL)
+        for file in files:
+            store.makedirs(f"{place}/{file}".rpartition("/")[0], exist_ok=True)
+            store.put_file(str(directory / file), f"{place}/{file}")
+        store.pipe_file(f"{place}.json", json.dumps({"files": files}, sort_keys=True).encode())
+    return True
+
+
+def is_shared(url: str, name: str) -> bool:
+    """Say whether a complete copy is at a URL.
+
+    Raises:
+        ServiceError: the storage refuses.
+    """
+    with _storage(url, name) as (store, place):
+        return bool(store.exists(f"{place}.json"))
+
+
+def fetch(url: str, name: str, directory: Path, is_complete: Complete = Path.is_dir) -> bool:
+    """Copy a directory from a URL to its place; return whether it was not here yet.
+
+    Args:
+        url: as for `share`.
+        name: as for `share`.
+        directory: its place, named by its content as well.
+        is_complete: says whether it is here already.
+
+    Raises:
+        ServiceError: the storage has no such copy or refuses, or what came is not what its list says.
+    """
+    if is_complete(directory):
+        return False
+    with staging_directory(directory.parent, directory.name) as staging, _storage(url, name) as (store, place):
+        try:
+            listed: dict[str, str] = json.loads(store.cat_file(f"{place}.json"))["files"]
+            for file in map(_inside, listed):
+                (staging / file).parent.mkdir(parents=True, exist_ok=True)
+                store.get_file(f"{place}/{file}", str(staging / file))
+        except FileNotFoundError as error:
+            raise ServiceError(f"{url} holds no complete {name}; share it again") from error
+        if find_damage(staging, {file: digest for file, digest in listed.items() if digest}):
+            raise ServiceError(f"{name} at {url} is damaged: its files are not those of its list; delete it there, share it again")
+        publish(staging, directory, is_complete, unsealed=None)
+    return True
+
+
+def forget(url: str, name: str) -> None:
+    """Remove a copy from a URL; one that is not there is no error.
+
+    Raises:
+        ServiceError: the storage refuses.
+    """
+    with _storage(url, name) as (store, place):
+        try:
+            for path in (f"{place}.json", place):
+                if store.exists(path):
+                    store.rm(path, recursive=True)
+        except FileNotFoundError:  # somebody else was faster
+            return
+
+
+def _inside(name: str) -> str:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\\" in name or not path.parts:
+        raise ServiceError(f"a list names the file {name!r}, which lies outside its directory; whoever wrote it is not to be trusted")
+    return name
+
+
+@contextmanager
+def _storage(url: str, name: str) -> Iterator[tuple[Any, str]]:
+    """Open the storage behind a URL, and give it with the place of a copy; every storage raises its own errors."""
+    import fsspec
+
+    try:
+        store, root = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError, OSError) as error:
+        raise ServiceError(f"{url} cannot be opened ({error}); give a folder or a URL that fsspec knows, as s3://bucket/folder") from error
+    try:
+        yield store, f"{str(root).rstrip('/')}/{name}"
+    except ServiceError:
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ServiceError(f"{url} refuses ({said}); check address and credentials") from error
