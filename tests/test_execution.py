@@ -15,10 +15,10 @@ RUNNER = "slmsearch/sandbox/runner.py"
 EXECUTING = {
     RUNNER: {"exec", "compile", "marshal.loads"},
     "slmsearch/learn/child.py": {"pickle.loads"},
-    "slmsearch/learn/guard.py": {"os.execve"},
+    "slmsearch/processes/watchdog.py": {"os.execve"},
 }
 """The first reads marshalled what the server says; the second what its own starter pickled into a socket that only the two share; the
-third becomes the training process, whose job it reads as JSON."""
+third becomes the Python process that its starter named."""
 BUILTINS = {"exec", "eval", "compile", "__import__"}
 METHODS = {
     "os": {"system", "popen", "execl", "execle", "execlp", "execv", "execve", "execvp", "execvpe", "posix_spawn", "posix_spawnp", "fork"},
@@ -32,14 +32,13 @@ METHODS = {
     "yaml": {"load", "unsafe_load", "full_load"},
 }
 PROCESSES = {
-    "flows/ops/sandbox.py": "the server, with its own module's name",
-    "flows/ops/servers.py": "servers by name",
     "slmsearch/bench/gpu.py": "commands of slmsearch on the shipped presets",
     "slmsearch/bench/up.py": "`slmsearch up`",
     "slmsearch/corpus/documents/processes.py": "the reader of documents, with its own module's name; paths go in hexadecimal",
-    "slmsearch/learn/child.py": "itself, with its own module's name; calls go over a socket that only the two share",
-    "slmsearch/learn/process.py": "the training process, whose job goes in as JSON",
     "slmsearch/models/installer.py": "pip or uv, with names and hashes that stand in the code",
+    "slmsearch/processes/child.py": "modules by name: servers, training, computations; settings and secrets go in as JSON",
+    "slmsearch/processes/server.py": "the watchdog of a model server",
+    "slmsearch/processes/watchdog.py": "a model server by its command line",
     "slmsearch/sandbox/bubblewrap.py": "bwrap; the program goes through a pipe when the walls stand",
     "slmsearch/sandbox/control.py": "bwrap without some layers, for the escape suite",
     "slmsearch/sandbox/docker.py": "docker; as for bwrap",
@@ -47,8 +46,6 @@ PROCESSES = {
     "slmsearch/sandbox/reaper.py": "itself, and docker ps and rm",
     "slmsearch/sandbox/root.py": "ldd",
     "slmsearch/serve/background.py": "a supervisor, with its own module's name; its request goes in as JSON",
-    "slmsearch/serve/guard.py": "a model server by its command line",
-    "slmsearch/serve/process.py": "that guard",
 }
 """Who starts processes, and which."""
 

@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Literal
 
 from flows.cli.settings import read_environment
 from flows.ops.process_environment import prefect_home
-from flows.ops.servers import HOST, Service, answers, start_service, stop_service, wait_until_ready
+from flows.ops.servers import HOST, start_service, wait_until_ready
 from slmsearch.artifacts.files import replace_text
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
+from slmsearch.processes.child import ChildProcess
+from slmsearch.serve.health import answers
 from slmsearch.serve.ports import free_port, reserve_port
 
 if TYPE_CHECKING:
@@ -137,7 +139,7 @@ def client_of(config: RunConfig, url: str) -> "Iterator[SyncPrefectClient]":
         yield client
 
 
-def start_prefect_server(config: RunConfig, port: int, password: str, with_ui: bool) -> Service:
+def start_prefect_server(config: RunConfig, port: int, password: str, with_ui: bool) -> ChildProcess:
     """Start a Prefect server on loopback that does what its password asks for, and nothing else."""
     environment = {
         "PREFECT_API_URL": "",
@@ -174,7 +176,7 @@ def require_api(config: RunConfig) -> str:
 
 def _answers(url: str, password: str) -> bool:
     """Say whether an API is there; a proxy before it asks for the password even of this."""
-    return answers(f"{url.rstrip('/')}/health", auth=password)
+    return answers(f"{url.rstrip('/')}/health", auth=password, elsewhere=True)
 
 
 @contextmanager
@@ -214,4 +216,4 @@ def _own_server(config: RunConfig) -> Iterator[Api]:
             del os.environ["PREFECT_API_URL"], os.environ["PREFECT_API_AUTH_STRING"]
             if before is not None:
                 os.environ["PREFECT_API_AUTH_STRING"] = before
-            stop_service(server)
+            server.stop()

@@ -6,13 +6,13 @@ from pydantic import ValidationError
 
 from flows.cli.settings import loggable, read_environment
 from flows.ops.api import client_of, find_up
-from flows.ops.servers import answers
 from slmsearch.config import RunConfig
 from slmsearch.errors import SlmSearchError
 from slmsearch.keys import content_key
 from slmsearch.lineage.graph import Step
 from slmsearch.lineage.stages import INDEX, TRAIN, following, setting_stages
 from slmsearch.lineage.verify import Change
+from slmsearch.serve.health import answers
 from tasks.environment import describe_environment
 from tasks.lineage import Tracked, differences, lineage_tags
 from tasks.tracking import PREFIX, RunRecord
@@ -109,7 +109,7 @@ def check_prefect(config: RunConfig, run: RunRecord | None, notes: list[str]) ->
         return []
     up = find_up(config)
     api = (up.api if up else read_environment().get("PREFECT_API_URL") or "").rstrip("/")
-    if not api or not answers(f"{api}/health"):
+    if not api or not answers(f"{api}/health", elsewhere=True):
         notes.append("no Prefect API answers: its copy of the lineage was not compared")
         return []
     from flows.stages.artifacts import read_lineage

@@ -7,9 +7,6 @@ data directory says where it is.
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -19,15 +16,17 @@ from typing import IO
 import psutil
 
 from flows.cli.settings import find_project_root
-from flows.ops.servers import HOST, Service, answers, wait_until_ready
+from flows.ops.servers import HOST, wait_until_ready
 from slmsearch.config import CorpusConfig, RunConfig
 from slmsearch.config.secrets import join_secrets, split_secrets
 from slmsearch.errors import SandboxError, ServiceError
-from slmsearch.learn.guard import die_with_parent
+from slmsearch.processes.child import ChildProcess, ProcessSettings, wait_for_end
+from slmsearch.processes.watchdog import die_with_starter
 from slmsearch.sandbox.client import sandbox_address
 from slmsearch.sandbox.engines import make_engine
 from slmsearch.sandbox.sessions import IndexedCorpus, Tools
 from slmsearch.sandbox.token import with_token
+from slmsearch.serve.health import answers
 from slmsearch.serve.ports import free_port, require_free_port
 from tasks.owners import START_TOLERANCE_S, started_s
 
@@ -73,13 +72,9 @@ def serve_here(config: RunConfig) -> None:
 
 
 def read_settings(stream: IO[str]) -> RunConfig:
-    """Read the settings that `_launch` sends: as they were resolved there, whatever this process would find in its environment.
-
-    Where `_launch` names its process, this one is tied to it.
-    """
+    """Read the settings that `_launch` sends: as they were resolved there, whatever this process would find in its environment."""
     told = json.load(stream)
-    if told["starter"] is not None:
-        die_with_parent(told["starter"])
+    die_with_starter()
     return join_secrets(told["config"], told["secrets"])
 
 
@@ -112,39 +107,32 @@ def start_sandbox(config: RunConfig, say: Say) -> SandboxRecord:
     """
     if (up := find_sandbox(config)) is not None:
         raise ServiceError(f"the sandbox is up already (process {up.pid}, {up.address}); `slmsearch sandbox down` stops it")
-    process, log = _launch(config, "server", None, say)
+    process = _launch(config, "server", None, say)
     address = f"http://{HOST}:{config.sandbox.port}"
-    record = SandboxRecord(process.pid, started_s(psutil.Process(process.pid)), address, config.sandbox.engine, str(log))
+    record = SandboxRecord(process.pid, started_s(psutil.Process(process.pid)), address, config.sandbox.engine, str(process.log))
     _record_path(config).write_text(json.dumps(asdict(record)) + "\n")
     return record
 
 
-def _launch(config: RunConfig, name: str, starter: int | None, say: Say) -> tuple["subprocess.Popen[bytes]", Path]:
-    """Start a server process, which ends with the process `starter` if there is one, and wait until it answers."""
+def _launch(config: RunConfig, name: str, end_signal: signal.Signals | None, say: Say) -> ChildProcess:
+    """Start a server process, which gets a signal when this one ends if one is given, and wait until it answers."""
     require_free_port(config.sandbox.port, "--sandbox.port")
     home = state_dir(config)
     home.mkdir(parents=True, exist_ok=True)
     log = home / f"{name}.log"
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "flows", "sandbox", "up", "--foreground", "--from-stdin"],
-            stdin=subprocess.PIPE,
-            stdout=file,
-            stderr=file,
-            start_new_session=True,
-        )
+    log.unlink(missing_ok=True)
+    command = ["-m", "flows", "sandbox", "up", "--foreground", "--from-stdin"]
+    process = ChildProcess("the sandbox", command, log, ProcessSettings(end_signal=end_signal))
     plain, secrets = split_secrets(config)
-    assert process.stdin is not None
-    with process.stdin as pipe, suppress(BrokenPipeError):  # a process that died has said why in its log
-        pipe.write(json.dumps({"config": plain, "secrets": secrets, "starter": starter}).encode())
+    process.tell(json.dumps({"config": plain, "secrets": secrets}).encode())
+    process.hang_up()
     say(f"starting the sandbox on port {config.sandbox.port}; its log is {log}")
     try:
-        wait_until_ready(Service("the sandbox", process, log), f"http://{HOST}:{config.sandbox.port}/health", START_SECONDS)
+        wait_until_ready(process, f"http://{HOST}:{config.sandbox.port}/health", START_SECONDS)
     except BaseException:
-        process.terminate()
-        process.wait()
+        process.stop(STOP_SECONDS)
         raise
-    return process, log
+    return process
 
 
 def find_sandbox(config: RunConfig) -> SandboxRecord | None:
@@ -161,10 +149,13 @@ def stop_sandbox(config: RunConfig) -> SandboxRecord | None:
     """Stop the server and wait until it is gone; None if there was none."""
     record = find_sandbox(config)
     if record is not None:
-        process = psutil.Process(record.pid)
-        with suppress(psutil.NoSuchProcess):
-            process.send_signal(signal.SIGTERM)
-            _wait_or_kill(process)
+        with suppress(ProcessLookupError):
+            os.kill(record.pid, signal.SIGTERM)
+            if not wait_for_end(record.pid, STOP_SECONDS):
+                os.killpg(record.pid, signal.SIGKILL)
+                wait_for_end(record.pid, STOP_SECONDS)
+        with suppress(ChildProcessError):
+            os.waitpid(record.pid, 0)  # a child of this very process
     _record_path(config).unlink(missing_ok=True)
     return record
 
@@ -177,18 +168,17 @@ def some_sandbox(config: RunConfig, say: Say) -> Iterator[str]:
         ServiceError, SandboxError: none can be started.
     """
     address = sandbox_address(config.sandbox)
-    if answers(f"{address}/health"):
+    if answers(f"{address}/health", elsewhere=True):
         yield address
         return
     if config.sandbox.base_url is not None:
         raise SandboxError(f"no sandbox answers at {address}; start it there, or unset sandbox.base_url")
     own = config.model_copy(update={"sandbox": config.sandbox.model_copy(update={"port": free_port()})})
-    process, _ = _launch(own, f"server-{os.getpid()}", os.getpid(), say)
+    process = _launch(own, f"server-{os.getpid()}", signal.SIGKILL, say)
     try:
         yield f"http://{HOST}:{own.sandbox.port}"
     finally:
-        process.terminate()
-        _wait_or_kill(psutil.Process(process.pid))
+        process.stop(STOP_SECONDS)
 
 
 def small_world(config: RunConfig) -> RunConfig:
@@ -197,17 +187,6 @@ def small_world(config: RunConfig) -> RunConfig:
         return config
     world = config.corpus.world.model_copy(update={"pages": CHECKED_PAGES})
     return config.model_copy(update={"corpus": config.corpus.model_copy(update={"world": world})})
-
-
-def _wait_or_kill(process: psutil.Process) -> None:
-    deadline = time.monotonic() + STOP_SECONDS
-    # A child of this very process stays a zombie until it is waited for.
-    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-        if time.monotonic() > deadline:
-            os.killpg(process.pid, signal.SIGKILL)
-        time.sleep(0.05)
-    with suppress(ChildProcessError):
-        os.waitpid(process.pid, 0)
 
 
 def _record_path(config: RunConfig) -> Path:

@@ -1,69 +1,45 @@
-"""Start, watch and stop the servers a run needs: Prefect, MLflow's UI, a worker.
+"""The servers a run needs - Prefect, MLflow's UI, a worker - kept running: one that ends by itself is started again, unless it does so
+again and again.
 
-Every child is the leader of its own process group, writes to a log file, and is asked to end by the kernel when its parent
-dies, so that nothing is left running after a crash. What they are for is the business of `up.py` and `api.py`.
+What they are for is the business of `up.py` and `api.py`.
 """
 
-import base64
-import ctypes
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from slmsearch.errors import ServiceError
+from slmsearch.processes.child import ChildProcess, ProcessSettings
+from slmsearch.serve.health import answers
 
 HOST = "127.0.0.1"
 WORKER = "flows.ops.pool_worker"
 """Prefect's command with a worker that can be closed."""
 LOG_BYTES = 20_000_000
 """A longer log is put aside, in the place of the one before."""
-PR_SET_PDEATHSIG = 1
-"""Option of Linux's prctl: the signal a process gets when its parent dies."""
+MAX_ENDS = 5
+"""A service that has ended by itself this often within `WINDOW_S` is not started again."""
+WINDOW_S = 600.0
+
+Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Service:
-    """A child process that serves something."""
-
-    name: str
-    process: subprocess.Popen[bytes]
-    log: Path
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether it still runs."""
-        return self.process.poll() is None
-
-
-def start_service(name: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> Service:
-    """Start `python -m ARGUMENTS` in its own process group.
+def start_service(name: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> ChildProcess:
+    """Start `python -m ARGUMENTS`, which is asked to end when this process dies.
 
     Call it from the main thread: the kernel ties the child to the thread that started it.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     put_aside(log)
-    with os.fdopen(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-            env={**os.environ, **(environment or {})},
-            start_new_session=True,
-            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
-            # What servers write is private. A worker starts programs that other users run (the sandbox's): the umask stays the user's.
-            umask=-1 if WORKER in arguments else 0o077,
-        )
-    return Service(name, process, log)
+    # What servers write is private. A worker starts programs that other users run (the sandbox's): the umask stays the user's.
+    umask = -1 if WORKER in arguments else 0o077
+    service = ChildProcess(name, ["-m", *arguments], log, ProcessSettings(environment or {}, signal.SIGTERM, umask=umask))
+    service.hang_up()
+    return service
 
 
 def put_aside(log: Path) -> None:
@@ -75,11 +51,7 @@ def put_aside(log: Path) -> None:
         os.truncate(log, 0)
 
 
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def wait_until_ready(service: Service, address: str, timeout_s: float = 180.0) -> None:
+def wait_until_ready(service: ChildProcess, address: str, timeout_s: float = 180.0) -> None:
     """Wait until a server answers at an address.
 
     Raises:
@@ -94,36 +66,57 @@ def wait_until_ready(service: Service, address: str, timeout_s: float = 180.0) -
         time.sleep(0.2)
 
 
-def stop_service(service: Service, grace_s: float = 10.0, first: signal.Signals = signal.SIGTERM) -> None:
-    """Ask a service to end, wait, then kill what is left of its process group."""
-    if service.is_alive:
-        service.process.send_signal(first)
-        with suppress(subprocess.TimeoutExpired):
-            service.process.wait(grace_s)
-    with suppress(ProcessLookupError):
-        os.killpg(service.process.pid, signal.SIGKILL)
-    service.process.wait()
-
-
-def close_service(service: Service) -> None:
+def close_service(service: ChildProcess) -> None:
     """Tell a worker (`flows/ops/pool_worker.py`) to take no more flow runs; it goes on looking after those it has."""
     with suppress(ProcessLookupError):
         service.process.send_signal(signal.SIGUSR1)
-
-
-def answers(address: str, timeout_s: float = 3.0, auth: str | None = None) -> bool:
-    """Say whether an HTTP GET of an address succeeds, with `user:password` where one is given."""
-    try:
-        request = urllib.request.Request(address)
-        if auth:
-            request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(auth.encode()).decode()}")
-        with urllib.request.urlopen(request, timeout=timeout_s) as response:
-            return bool(response.status == 200)
-    except (OSError, ValueError, urllib.error.URLError):
-        return False
 
 
 def last_line(log: Path) -> str:
     """Return the last line of a log that says something."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()] if log.is_file() else []
     return f"{lines[-1][:300]} (log: {log})" if lines else f"nothing was logged (log: {log})"
+
+
+class Supervised:
+    """A service, and how it is started."""
+
+    def __init__(self, start: Callable[[], ChildProcess], wait_until_ready: Callable[[ChildProcess], None] = lambda _: None) -> None:
+        """Start it; `ready` waits until it answers.
+
+        Call it, and `fix_findings`, from the main thread: the kernel ties the service to the thread that started it.
+        """
+        self._start, self._wait_until_ready = start, wait_until_ready
+        self._ends: list[float] = []
+        self.service = start()
+
+    def ready(self) -> None:
+        """Wait until it answers.
+
+        Raises:
+            ServiceError: it ended, or does not answer in time.
+        """
+        self._wait_until_ready(self.service)
+
+    def stop(self, first: signal.Signals = signal.SIGTERM) -> None:
+        """Ask it to end, wait, then kill what is left of it."""
+        self.service.stop(first=first)
+
+    def fix_findings(self, say: Say) -> bool:
+        """Start it again if it has ended; return whether it had. The log of one that runs is kept short.
+
+        Raises:
+            ServiceError: it has ended too often, or does not start.
+        """
+        if self.service.is_alive:
+            put_aside(self.service.log)
+            return False
+        ended = f"{self.service.name} ended by itself (exit code {self.service.process.returncode})"
+        self._ends = [at for at in self._ends if time.monotonic() - at < WINDOW_S] + [time.monotonic()]
+        if len(self._ends) > MAX_ENDS:
+            raise ServiceError(f"{ended}, {len(self._ends)} times in {WINDOW_S / 60:.0f} minutes: {last_line(self.service.log)}")
+        say(f"{time.strftime('%H:%M:%S')} {ended} and is started again: {last_line(self.service.log)}")
+        self.service.kill()  # children of it that live on would hold its port
+        self.service = self._start()
+        self.ready()
+        return True

@@ -142,9 +142,8 @@ def serve_here(
 
     def handle_signals() -> None:
         # Not before: while weights are fetched, Ctrl-C breaks off.
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            if hasattr(signal, name):  # Windows has no SIGHUP
-                previous[getattr(signal, name)] = signal.signal(getattr(signal, name), end)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            previous[number] = signal.signal(number, end)
 
     def show(text: str) -> None:
         click.echo(visible(text), nl=False, err=True)

@@ -30,12 +30,13 @@ from flows.ops.api import (
 from flows.ops.deploying import PREFECT_FILE, apply, read_prefect_file
 from flows.ops.pool import POOL, PROCESSES, Pool, create_pool
 from flows.ops.process_environment import prefect_home
-from flows.ops.servers import HOST, WORKER, Service, answers, close_service, start_service, wait_until_ready
-from flows.ops.supervise import Supervised
+from flows.ops.servers import HOST, WORKER, Supervised, close_service, start_service, wait_until_ready
 from flows.ops.worker_secrets import submitted
 from slmsearch.artifacts.files import replace_text
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
+from slmsearch.processes.child import ChildProcess
+from slmsearch.serve.health import answers
 from slmsearch.serve.ports import require_free_port, reserve_port
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def _start_servers(config: RunConfig, port: int, mlflow_port: int, password: str
     return [server, mlflow]
 
 
-def _start_mlflow(config: RunConfig, port: int) -> Service:
+def _start_mlflow(config: RunConfig, port: int) -> ChildProcess:
     mlruns = Path(config.paths.mlruns_dir)
     mlruns.mkdir(parents=True, exist_ok=True)
     arguments = [MLFLOW, "--backend-store-uri", f"sqlite:///{mlruns}/mlflow.db", "--host", HOST, "--port", str(port)]
@@ -245,15 +246,6 @@ def _say_changes(client: "SyncPrefectClient", states: dict[Any, str], say: Say) 
 
 
 def _reconcile(config: RunConfig, say: Say) -> None:
-    """Bring states to the truth; a tracker that cannot be asked is asked again next time."""
-    import httpx
-    from prefect.exceptions import PrefectException
+    from flows.ops.worker import reconcile_and_say
 
-    from flows.reconcile import reconcile_here
-
-    try:
-        # A slot is free again within a minute; one that is not, the nightly flow and `slmsearch doctor` find.
-        for item in (item for item in reconcile_here(config, [_worker_name()]) if item.kind != "slot"):
-            say(f"{time.strftime('%H:%M:%S')} {item.describe()}")
-    except (httpx.HTTPError, PrefectException, ServiceError) as error:  # a run may be deleted between two questions about it
-        say(f"{time.strftime('%H:%M:%S')} states cannot be compared now: {' '.join(str(error).split())[:200]}")
+    reconcile_and_say(config, [_worker_name()], lambda text: say(f"{time.strftime('%H:%M:%S')} {text}"))

@@ -12,7 +12,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -22,9 +22,10 @@ import psutil
 
 from flows.ops.pool import POOL
 from flows.ops.process_environment import prefect_home
-from flows.ops.servers import WORKER, Service, close_service, last_line, start_service, stop_service
+from flows.ops.servers import WORKER, close_service, last_line, start_service
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
+from slmsearch.processes.child import ChildProcess
 from tasks.owners import RUN_VARIABLE, one_line
 
 if TYPE_CHECKING:
@@ -89,27 +90,28 @@ def serve_worker(config: RunConfig, name: str, limit: int, say: Say) -> None:
             say(f"its flow runs cannot be cancelled and are killed; the next worker says so to Prefect: {one_line(error)}")
     finally:
         for worker in workers:
-            stop_service(worker, first=signal.SIGINT)
+            worker.stop(first=signal.SIGINT)
 
 
 def _keep_states_true(config: RunConfig, workers: frozenset[str], stop: threading.Event, say: Say) -> None:
-    """End what workers of these names, and others, left showing as running; now and again and again.
+    """End what workers of these names, and others, left showing as running; now and again and again."""
+    reconcile_and_say(config, workers, say)
+    while not stop.wait(RECONCILE_SECONDS):
+        reconcile_and_say(config, workers, say)
 
-    A tracker that cannot be asked does not keep the worker from working: it is asked again next time.
-    """
+
+def reconcile_and_say(config: RunConfig, workers: Collection[str], say: Say) -> None:
+    """Bring states to the truth and say what was wrong; a tracker that cannot be asked is asked again next time."""
     from prefect.exceptions import PrefectException
 
     from flows.reconcile import reconcile_here
 
-    while True:
-        try:
-            # A slot is free again within a minute; one that is not, the nightly flow and `slmsearch doctor` find.
-            for item in (item for item in reconcile_here(config, workers) if item.kind != "slot"):
-                say(item.describe())
-        except (httpx.HTTPError, PrefectException, ServiceError) as error:  # a run may be deleted between two questions about it
-            say(f"states cannot be compared now: {one_line(error)}")
-        if stop.wait(RECONCILE_SECONDS):
-            return
+    try:
+        # A slot is free again within a minute; one that is not, the nightly flow and `slmsearch doctor` find.
+        for item in (item for item in reconcile_here(config, workers) if item.kind != "slot"):
+            say(item.describe())
+    except (httpx.HTTPError, PrefectException, ServiceError) as error:  # a run may be deleted between two questions about it
+        say(f"states cannot be compared now: {one_line(error)}")
 
 
 def _plan(name: str, limit: int, config: RunConfig) -> dict[str, list[str]]:
@@ -136,7 +138,7 @@ def _pool_type() -> str:
             raise ServiceError(NO_ANSWER.format(one_line(error))) from error
 
 
-def _start(name: str, options: list[str], config: RunConfig) -> Service:
+def _start(name: str, options: list[str], config: RunConfig) -> ChildProcess:
     arguments = [WORKER, "worker", "start", "--pool", POOL, "--name", name, *options]
     return start_service(f"the worker {name}", arguments, prefect_home(config) / "logs" / f"{name}.log")
 

@@ -144,7 +144,7 @@ def publish(staging: Path, target: Path, is_complete: Callable[[Path], bool], un
 def _sync_files(directory: Path) -> None:
     for file in directory.rglob("*"):
         if file.is_file():
-            with file.open("r+b" if os.name == "nt" else "rb") as stream:  # Windows syncs what may be written alone
+            with file.open("rb") as stream:
                 os.fsync(stream.fileno())
 
 
@@ -177,6 +177,6 @@ def remove_abandoned(directory: Path, name: str = "") -> list[str]:
 
 def _lives(pid: int) -> bool:
     try:
-        return bool(psutil.pid_exists(pid))  # on Windows, os.kill(pid, 0) is Ctrl-C
+        return bool(psutil.pid_exists(pid))
     except OverflowError:
         return True

@@ -51,8 +51,6 @@ def replace_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
 
 def sync_directory(directory: Path) -> None:
     """Have the names in a directory survive a power cut."""
-    if os.name == "nt":  # Windows opens no directories
-        return
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

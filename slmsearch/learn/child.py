@@ -8,26 +8,22 @@ whatever ends that one, and is kept between two calls, because it takes seconds 
 import ctypes
 import gc
 import importlib
-import json
 import logging
 import logging.handlers
-import os
 import pickle
 import signal
-import subprocess
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import slmsearch
 from slmsearch.errors import ServiceError, SlmSearchError
-from slmsearch.learn import guard
+from slmsearch.processes.child import ChildProcess, ProcessSettings
+from slmsearch.processes.watchdog import die_with_starter
 from slmsearch.processor import settle
 
 T = TypeVar("T")
@@ -41,7 +37,7 @@ class Child:
 
     def __init__(self) -> None:
         """Start nothing yet."""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ChildProcess | None = None
         self._line: Connection | None = None
 
     def __enter__(self) -> Self:
@@ -53,7 +49,7 @@ class Child:
     @property
     def pid(self) -> int | None:
         """Its process id while it runs."""
-        return self._process.pid if self._process is not None and self._process.poll() is None else None
+        return self._process.pid if self._process is not None and self._process.is_alive else None
 
     def call(self, function: Callable[..., T] | str, *args: Any, **kwargs: Any) -> T:
         """Call a function of a module in the child and return what it returns; the child is started where it does not run.
@@ -96,9 +92,7 @@ class Child:
     def stop(self) -> None:
         """Kill the child, and all it started, if it runs; the next call starts another."""
         if self._process is not None:
-            if self._process.poll() is None:
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            self._process.kill()
         if self._line is not None:
             self._line.close()
         self._process = self._line = None
@@ -106,21 +100,14 @@ class Child:
     def _start(self) -> None:
         self.stop()
         self._line, theirs = Pipe()
-        command = [sys.executable, "-P", guard.__file__, "-m", __name__, str(theirs.fileno())]
-        told = {
-            "variables": {guard.ENV_STARTER: str(os.getpid())},
-            "num_processes": None,
-            "import_from": str(Path(slmsearch.__path__[0]).parent),
-        }
         with theirs:
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(theirs.fileno(),), start_new_session=True)
-        assert self._process.stdin is not None
-        with self._process.stdin as stdin:
-            stdin.write(json.dumps(told).encode() + b"\n")
+            settings = ProcessSettings(same_code=True, pass_fds=(theirs.fileno(),))
+            self._process = ChildProcess("a computation", ["-m", __name__, str(theirs.fileno())], settings=settings)
+        self._process.hang_up()
 
     def _lost(self, place: str) -> ServiceError:
         assert self._process is not None
-        code = self._process.wait()
+        code = self._process.process.wait()
         self.stop()
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         hint = ": out of memory? Lower evaluate.batch_size, or take a smaller model" if code == -signal.SIGKILL else "; see what it printed"
@@ -186,7 +173,7 @@ def main(argv: Sequence[str]) -> None:
     Args:
         argv: number of the descriptor of the shared socket.
     """
-    guard.die_with_parent(int(os.environ.pop(guard.ENV_STARTER)))
+    die_with_starter()
     settle()
     connection = Connection(int(argv[0]))
     line = _Line(connection)

@@ -103,20 +103,21 @@ def find_result(job: TrainJob) -> TrainResult | None:
 
 def read_preflight(job: TrainJob) -> list[dict[str, Any]]:
     """Return what the pre-flight of a job found, one check each; empty where none was made."""
-    try:
-        checks: list[dict[str, Any]] = json.loads((job.directory / PREFLIGHT).read_text(encoding="utf-8"))
-        return checks
-    except (OSError, ValueError):
-        return []
+    checks: list[dict[str, Any]] = _read_json(job.directory / PREFLIGHT) or []
+    return checks
 
 
 def read_judge_state(job: TrainJob) -> dict[str, Any]:
     """Return what was known of the language model that judged a job (`JudgeState`); empty where none did."""
+    state: dict[str, Any] = _read_json(job.directory / JUDGE) or {}
+    return state
+
+
+def _read_json(path: Path) -> Any:
     try:
-        state: dict[str, Any] = json.loads((job.directory / JUDGE).read_text(encoding="utf-8"))
-        return state
+        return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return {}
+        return None
 
 
 def _prepare(job: TrainJob, resume: bool) -> None:
@@ -145,7 +146,7 @@ def _run(job: TrainJob, tail: ReportTail, on_step: OnStep, after_step: int) -> N
         while (code := process.wait(POLL_SECONDS)) is None:
             _pass_on(tail, on_step, after_step)
     except BaseException as error:
-        process.stop()
+        process.save_and_stop()
         message = f"training stopped; resumable at step {_resumable_step(job)} by running the same command"
         logger.warning(message)
         error.add_note(message)
@@ -169,9 +170,8 @@ def _resumable_step(job: TrainJob) -> int:
 def _explain(job: TrainJob, code: int, printed: str) -> SlmSearchError:
     """Say in one line why the training process failed: in its own words, or by the last exception in its log."""
     where = f"resumable at step {_resumable_step(job)}; log: {job.directory / LOG}"
-    try:
-        told = json.loads((job.directory / ERROR).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    told = _read_json(job.directory / ERROR)
+    if told is None:
         return TrainingError(f"{find_cause(printed, signal.Signals(-code).name if code < 0 else '')}; {where}")
     classes = {kind.boundary: kind for kind in SlmSearchError.__subclasses__()}
     return classes.get(told["boundary"], TrainingError)(f"{told['message']}; {where}")

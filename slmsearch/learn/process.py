@@ -7,26 +7,23 @@ then it waits for a word on its standard input, so that this time can be used fo
 import json
 import logging
 import os
-import signal
-import subprocess
-import sys
-from contextlib import suppress
-from pathlib import Path
 
-import slmsearch
 from slmsearch.artifacts.files import replace_json
 from slmsearch.config.secrets import split_secrets
-from slmsearch.learn import guard
 from slmsearch.learn.files import ACCELERATE, JOB, LOG, STOP
 from slmsearch.learn.job import TrainJob
+from slmsearch.processes.child import ChildProcess, ProcessSettings
 
+ENV_SECRETS = "SLMSEARCH_TRAINING_SECRETS"
+"""Secrets of the job as a JSON object, dotted path to value."""
 STOP_GRACE_SECONDS = 15.0
 """Time a training process has to save a checkpoint when it is asked to stop; below the 30 s orchestrators usually grant."""
+_BEGIN = b"begin\n"
 
 logger = logging.getLogger(__name__)
 
 
-class TrainingProcess:
+class TrainingProcess(ChildProcess):
     """A process that trains one job; it dies with the thread that started it."""
 
     def __init__(self, job: TrainJob) -> None:
@@ -37,29 +34,21 @@ class TrainingProcess:
         """
         self._directory, self._num_processes = job.directory, job.config.train.num_processes
         job.directory.mkdir(parents=True, exist_ok=True)
-        replace_json(job.directory / ACCELERATE, _settings(job))
-        command = [sys.executable, "-P", guard.__file__, *launcher(job), str(job.directory / JOB)]
-        with (job.directory / LOG).open("ab") as log:
-            self._log_start = log.tell()
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
-        self._tell(json.dumps(_environment(job)).encode() + b"\n")
+        replace_json(job.directory / ACCELERATE, _accelerate_settings(job))
+        log = job.directory / LOG
+        self._log_start = log.stat().st_size if log.exists() else 0
+        settings = ProcessSettings(_variables(job), num_processes=self._num_processes, same_code=True)
+        super().__init__("training", [*launcher(job), str(job.directory / JOB)], log, settings)
 
     def begin(self) -> None:
         """Let it read its job and train."""
-        self._tell(guard.BEGIN * self._num_processes)
-
-    def wait(self, timeout_s: float) -> int | None:
-        """Wait for its end; return its exit code, negative for a signal, or None if it goes on."""
-        try:
-            return self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return None
+        self.tell(_BEGIN * self._num_processes)
 
     def read_log(self) -> str:
         """Return what it has printed."""
-        return (self._directory / LOG).read_bytes()[self._log_start :].decode(errors="replace")
+        return self.log.read_bytes()[self._log_start :].decode(errors="replace")
 
-    def stop(self) -> None:
+    def save_and_stop(self) -> None:
         """Ask it to save and end; kill it, and all it started, when it takes too long or we are hurried."""
         try:
             (self._directory / STOP).touch()
@@ -68,17 +57,11 @@ class TrainingProcess:
         finally:
             self.kill()
 
-    def kill(self) -> None:
-        """Kill it, and all it started, if it runs."""
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
 
-    def _tell(self, words: bytes) -> None:
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended, which `wait` tells
-            self._process.stdin.write(words)
-            self._process.stdin.flush()
+def wait_for_begin() -> None:
+    """In the training process: wait until the starter lets it begin; end it if the starter is gone before."""
+    if os.read(0, len(_BEGIN)) != _BEGIN:
+        os._exit(1)
 
 
 def launcher(job: TrainJob) -> list[str]:
@@ -88,7 +71,7 @@ def launcher(job: TrainJob) -> list[str]:
     return ["-m", "accelerate.commands.launch", "--config_file", settings, "--num_processes", processes, "-m", "slmsearch.learn.worker"]
 
 
-def _settings(job: TrainJob) -> dict[str, object]:
+def _accelerate_settings(job: TrainJob) -> dict[str, object]:
     """Settings of `accelerate launch`."""
     on_cpu = job.config.policy.device == "cpu"
     return {
@@ -103,15 +86,12 @@ def _settings(job: TrainJob) -> dict[str, object]:
     }
 
 
-def _environment(job: TrainJob) -> dict[str, object]:
-    """What `guard.make_environment` is told."""
+def _variables(job: TrainJob) -> dict[str, str]:
     _, secrets = split_secrets(job.config)
-    variables = {
-        guard.ENV_STARTER: str(os.getpid()),
-        guard.ENV_SECRETS: json.dumps(secrets),
+    return {
+        ENV_SECRETS: json.dumps(secrets),
         "PYTHONUNBUFFERED": "1",
         "TRL_EXPERIMENTAL_SILENCE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "DISABLE_MLFLOW_INTEGRATION": "TRUE",  # TRL imports mlflow where it is installed, which takes seconds
     }
-    return {"variables": variables, "num_processes": job.config.train.num_processes, "import_from": str(Path(slmsearch.__path__[0]).parent)}

@@ -1,7 +1,7 @@
 """The training process: `accelerate launch -m slmsearch.learn.worker JOB.json`.
 
 Started by `launch.py`, never by hand. It says what happens through files in the job's directory (`files.py`) and its exit code,
-and dies with the process that started it. The only variables it reads are the two that `guard.py` set.
+and dies with the process that started it. The only variables it reads are those that its starter set.
 """
 
 import json
@@ -14,8 +14,9 @@ from slmsearch.artifacts.files import replace_json
 from slmsearch.errors import SlmSearchError
 from slmsearch.learn.checkpoints import latest_complete_checkpoint
 from slmsearch.learn.files import CHECKPOINTS, ERROR
-from slmsearch.learn.guard import ENV_SECRETS, ENV_STARTER, die_with_parent, wait_for_begin
 from slmsearch.learn.job import TrainJob
+from slmsearch.learn.process import ENV_SECRETS, wait_for_begin
+from slmsearch.processes.watchdog import die_with_starter
 from slmsearch.processor import settle
 
 
@@ -25,7 +26,7 @@ def main(argv: Sequence[str]) -> None:
     Args:
         argv: the job's file, which need not be there before.
     """
-    die_with_parent(int(os.environ[ENV_STARTER]))
+    die_with_starter()
     secrets = json.loads(os.environ.pop(ENV_SECRETS, "{}"))
     settle()
     from slmsearch.learn.training import run_job

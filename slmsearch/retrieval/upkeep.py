@@ -44,14 +44,11 @@ def verify_version(index_dir: Path, key: str, config: RetrievalConfig) -> float:
     """
     from chromadb.errors import ChromaError
 
-    manifest = versions.read_version(index_dir, key)
+    versions.read_version(index_dir, key)
     directory = index_dir / key
     held = versions.lease(directory)
     try:
-        if not versions.is_complete(directory):
-            raise IndexUnusableError(
-                f"index version {key} is damaged: its files do not match its manifest; delete it and {versions.REMEDY}"
-            )
+        manifest = versions.require_complete(index_dir, key)
         vectors = np.load(directory / versions.VECTORS, mmap_mode="r")
         keys = versions.read_keys(directory)[1]
         if not len(vectors) == len(keys) == manifest.passages:
@@ -73,10 +70,8 @@ def push_version(index_dir: Path, key: str, url: str) -> bool:
     Raises:
         IndexUnusableError: the version is missing or damaged, or the storage refuses.
     """
-    versions.read_version(index_dir, key)
+    versions.require_complete(index_dir, key)
     version = index_dir / key
-    if not versions.is_complete(version):
-        raise IndexUnusableError(f"index version {key} is damaged: its files do not match its manifest; {versions.REMEDY}")
     versions.require_graph(version)
     with versions.lease(version), _storage_errors(key):
         return share(version, url, key, versions.unsealed_files(version))
@@ -117,9 +112,7 @@ def roll_back(index_dir: Path, key: str | None = None) -> tuple[str, str]:
         if not earlier:
             raise IndexUnusableError("no earlier index version is left; `slmsearch index list` shows what there is")
         key = earlier[-1]
-    if not versions.is_complete(index_dir / key):
-        versions.read_version(index_dir, key)
-        raise IndexUnusableError(f"index version {key} is damaged: its files do not match its manifest; {versions.REMEDY}")
+    versions.require_complete(index_dir, key)
     versions.set_current(index_dir, key)
     return current or "", key
 

@@ -12,8 +12,8 @@
 Also here: the lease of readers. Whoever reads a version holds a shared lock on its manifest; who removes one needs it alone.
 """
 
+import fcntl
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
@@ -109,6 +109,18 @@ def require_key(key: str) -> None:
     """
     if not key or "/" in key or key.startswith("."):
         raise IndexUnusableError(f"{key!r} is no index key; list them with `slmsearch index list`")
+
+
+def require_complete(index_dir: Path, key: str) -> IndexManifest:
+    """Read the manifest of a version whose files agree with it.
+
+    Raises:
+        IndexUnusableError: there is no such version, or it is damaged.
+    """
+    manifest = read_version(index_dir, key)
+    if not is_complete(index_dir / key):
+        raise IndexUnusableError(f"index version {key} is damaged: its files do not match its manifest; delete it and {REMEDY}")
+    return manifest
 
 
 def is_complete(version: Path) -> bool:
@@ -228,14 +240,11 @@ def lease(version: Path, alone: bool = False) -> IO[str]:
         OSError: there is no such version.
     """
     file = (version / MANIFEST).open(encoding="utf-8")
-    if os.name == "posix":  # Windows does not remove a file that is open
-        import fcntl
-
-        try:
-            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-        except OSError as error:
-            file.close()
-            raise IndexUnusableError(f"index version {version.name} is {'in use' if alone else 'being removed'}; {REMEDY}") from error
+    try:
+        fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise IndexUnusableError(f"index version {version.name} is {'in use' if alone else 'being removed'}; {REMEDY}") from error
     return file
 
 

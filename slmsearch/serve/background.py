@@ -19,7 +19,6 @@ from typing import Any
 from slmsearch.errors import ConfigError, ServiceError, SlmSearchError
 from slmsearch.serve.engine import Say
 from slmsearch.serve.engines import make_engine
-from slmsearch.serve.process import apart
 from slmsearch.serve.request import Endpoint, ServeRequest
 from slmsearch.serve.supervisor import SupervisorContext, supervise
 
@@ -47,7 +46,7 @@ def start_in_background(engine: str, request: ServeRequest, folder: Path, start_
             stderr=errors,
             text=True,
             encoding="utf-8",
-            **apart(),
+            start_new_session=True,
         )
     assert process.stdin is not None and process.stdout is not None
     told = {"engine": engine, "request": request.to_dict(), "folder": str(folder), "start_s": start_s}

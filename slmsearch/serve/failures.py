@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slmsearch.serve.process import GUARD_KILLED
+from slmsearch.processes.server import WATCHDOG_KILLED
 
 TAIL_BYTES = 65_536
 """End of a log that is searched for a cause."""
@@ -14,8 +14,6 @@ SHOWN_LINES = 3
 _SHOWN_CHARS = 200
 _SHELL_SIGNAL = 128
 """A shell reports a program that a signal ended as this plus its number."""
-_KILL = 9
-"""SIGKILL, by which the kernel ends what takes the last of the memory; Windows has no name for it."""
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|OutOfMemory|\bOOM\b|bad_alloc|\bMemoryError\b|[Cc]annot allocate memory|failed to allocate|unable to allocate"
     r"|No available memory for the cache blocks|less than desired GPU memory utilization|larger than the available KV cache memory"
@@ -59,14 +57,15 @@ def find_remedy(lines: Sequence[str], code: int, remedies: Sequence[Remedy], mem
         for line in reversed(lines):
             if remedy.pattern.search(line):
                 return remedy.advice, line
-    advice = f"most likely out of memory: {memory_advice}" if _signal_of(code) == _KILL else ""
+    # The kernel ends by SIGKILL what takes the last of the memory.
+    advice = f"most likely out of memory: {memory_advice}" if _signal_of(code) == signal.SIGKILL else ""
     return advice, " | ".join(lines[-SHOWN_LINES:])
 
 
 def describe_code(code: int) -> str:
     """Say how a process ended."""
-    if code == GUARD_KILLED:
-        return "was stopped because its guard process was killed"
+    if code == WATCHDOG_KILLED:
+        return "was stopped because its watchdog process was killed"
     number = _signal_of(code)
     if number is None:
         return f"ended with exit code {code}"
@@ -77,7 +76,7 @@ def describe_code(code: int) -> str:
 
 
 def _signal_of(code: int) -> int | None:
-    if code == GUARD_KILLED:
+    if code == WATCHDOG_KILLED:
         return None
     if code < 0:
         return -code

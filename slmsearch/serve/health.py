@@ -1,4 +1,4 @@
-"""Asking a server on this machine how it is."""
+"""Asking a server how it is."""
 
 from contextlib import suppress
 
@@ -10,12 +10,19 @@ ANSWER_SECONDS = 3.0
 """Time a server has to answer; a busy one may miss one check, so that one miss alone proves nothing."""
 
 
-def answers(address: str, timeout_s: float = ANSWER_SECONDS) -> bool:
-    """Say whether a GET succeeds. Proxies are for other machines and are not asked."""
+def answers(address: str, timeout_s: float = ANSWER_SECONDS, auth: str = "", elsewhere: bool = False) -> bool:
+    """Say whether a GET succeeds.
+
+    Args:
+        address: what is asked for.
+        timeout_s: time to answer.
+        auth: `user:password`, where the server wants one.
+        elsewhere: the server may be on another machine, for which proxies are asked.
+    """
     try:
-        with make_client(timeout_s, trust_env=False) as client:
-            return client.get(address).is_success
-    except httpx.HTTPError:
+        with make_client(timeout_s, trust_env=elsewhere) as client:
+            return client.get(address, auth=tuple(auth.split(":", 1)) if auth else None).is_success  # type: ignore[arg-type]
+    except (httpx.HTTPError, httpx.InvalidURL):
         return False
 
 

@@ -1,4 +1,4 @@
-"""llama.cpp: GGUF weights on a CPU or any GPU, on Linux, macOS and Windows.
+"""llama.cpp: GGUF weights on a CPU or any GPU, on Linux and macOS.
 
 Two programs serve it: `llama-server`, llama.cpp's own, and the server of llama-cpp-python (extra `llamacpp`), which works on one
 request at a time.
@@ -30,9 +30,7 @@ class LlamaCpp(Engine):
 
     name: ClassVar[str] = "llamacpp"
     title: ClassVar[str] = "llama.cpp"
-    install: ClassVar[str] = (
-        "brew install llama.cpp (macOS, Linux), winget install llama.cpp (Windows), or, with a C++ compiler, pip install -e '.[llamacpp]'"
-    )
+    install: ClassVar[str] = "brew install llama.cpp (macOS, Linux), or, with a C++ compiler, pip install -e '.[llamacpp]'"
     memory_advice: ClassVar[str] = (
         "lower --ctx-size or --parallel, take fewer layers on the GPU (--gpu-memory 0: none), or a smaller --model"
     )

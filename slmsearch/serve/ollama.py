@@ -26,9 +26,7 @@ class Ollama(Engine):
     name: ClassVar[str] = "ollama"
     title: ClassVar[str] = "Ollama"
     kind: ClassVar[Literal["ollama", "openai"]] = "ollama"
-    install: ClassVar[str] = (
-        "curl -fsSL https://ollama.com/install.sh | sh (Linux), brew install ollama (macOS), winget install Ollama.Ollama (Windows)"
-    )
+    install: ClassVar[str] = "curl -fsSL https://ollama.com/install.sh | sh (Linux), brew install ollama (macOS)"
     memory_advice: ClassVar[str] = "take a smaller model with --model (qwen2.5:3b needs about 3 GB), or lower --ctx-size or --parallel"
     health_path: ClassVar[str] = "/api/version"
     remedies: ClassVar[tuple[Remedy, ...]] = (

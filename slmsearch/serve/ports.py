@@ -26,8 +26,7 @@ def require_free_port(port: int, option: str, host: str = LOOPBACK) -> None:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
-        if sys.platform != "win32":  # where it would let two servers share a port
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except PermissionError as error:
@@ -65,8 +64,7 @@ def reserve_port(port: int, option: str) -> Iterator[None]:
 def bind_reserved(port: int) -> socket.socket:
     """Return a socket on a port that `reserve_port` keeps; it does not listen yet."""
     bound = socket.socket()
-    if sys.platform != "win32":
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if sys.platform == "linux":
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     bound.bind((LOOPBACK, port))

@@ -17,15 +17,16 @@ from filelock import FileLock, Timeout
 
 from slmsearch.artifacts.files import replace_text
 from slmsearch.errors import ServiceError
-from slmsearch.serve import guard
-from slmsearch.serve.guard import kill_belongings
-from slmsearch.serve.process import GRACE_SECONDS
+from slmsearch.processes import watchdog
+from slmsearch.processes.child import wait_for_end
+from slmsearch.processes.server import GRACE_SECONDS
+from slmsearch.processes.watchdog import kill_belongings
 from slmsearch.serve.request import Role
 
 STOP_SECONDS = GRACE_SECONDS + 15.0
-"""Time a supervisor has to stop its server before it is killed, which its guard takes as the order to do it."""
+"""Time a supervisor has to stop its server before it is killed, which its watchdog takes as the order to do it."""
 END_SECONDS = 10.0
-"""Time a supervisor has to end once it holds nothing, and a guard to end a server after its supervisor's death."""
+"""Time a supervisor has to end once it holds nothing, and a watchdog to end a server after its supervisor's death."""
 _POLL_SECONDS = 0.1
 
 
@@ -42,8 +43,8 @@ class ServerState:
     base_url: str
     log: str
     supervisor: int
-    """Process ids of supervisor, guard and server; 0 where one has not been started."""
-    guard: int = 0
+    """Process ids of supervisor, watchdog and server; 0 where one has not been started."""
+    watchdog: int = 0
     server: int = 0
     mark: str = ""
     """Mark in the environment of the server and all it starts."""
@@ -126,13 +127,13 @@ def stop_server(folder: Path, role: Role) -> ServerState | None:
         _end(state.supervisor, "terminate")
         if not _wait_until_free(folder, role):
             _end(state.supervisor, "kill")
-        _wait_for(state.supervisor)
+        wait_for_end(state.supervisor, END_SECONDS)
     clear_state(folder, role)
     return state
 
 
 def clear_state(folder: Path, role: Role) -> None:
-    """Remove a state that nobody supervises any more, and what a killed supervisor and a killed guard may have left running.
+    """Remove a state that nobody supervises any more, and what a killed supervisor and a killed watchdog may have left running.
 
     Raises:
         ServiceError: something of it cannot be ended.
@@ -140,7 +141,7 @@ def clear_state(folder: Path, role: Role) -> None:
     state = read_state(folder, role)
     stuck: list[int] = []
     if state is not None:
-        _wait_for(state.guard, guard.__file__)
+        wait_for_end(state.watchdog, END_SECONDS, watchdog.__file__)
         stuck = kill_belongings(state.mark)
     with suppress(FileNotFoundError):
         state_file(folder, role).unlink()
@@ -160,19 +161,3 @@ def _wait_until_free(folder: Path, role: Role) -> bool:
             return False
         time.sleep(_POLL_SECONDS)
     return True
-
-
-def _wait_for(pid: int, word: str = "") -> None:
-    """Wait for a process to end.
-
-    Args:
-        pid: its number; 0 is none.
-        word: on its command line; another process that has got the number is not waited for.
-    """
-    deadline = time.monotonic() + END_SECONDS
-    with suppress(psutil.Error):
-        process = psutil.Process(pid) if pid else None
-        while process and process.status() != psutil.STATUS_ZOMBIE and (not word or word in process.cmdline()):
-            if time.monotonic() > deadline:
-                return
-            time.sleep(_POLL_SECONDS)

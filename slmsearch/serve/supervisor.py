@@ -1,7 +1,7 @@
 """One supervisor for all engines: it starts a server, waits until it answers, and stays with it until it is to end."""
 
+import codecs
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,14 +10,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-import psutil
-
 from slmsearch.errors import ServiceError
+from slmsearch.processes.server import ServerProcess
 from slmsearch.serve.engine import Engine, Say
 from slmsearch.serve.failures import explain_end, find_remedy, read_tail
-from slmsearch.serve.follow import LogFollower
 from slmsearch.serve.ports import require_free_port
-from slmsearch.serve.process import ServerProcess
 from slmsearch.serve.request import Endpoint, ServeRequest
 from slmsearch.serve.state import ServerState, clear_state, held, state_file, write_state
 
@@ -80,7 +77,7 @@ def supervise(engine: Engine, request: ServeRequest, around: SupervisorContext, 
         ServiceError: it is not installed, its port is taken, it does not start or answer, or it ended by itself. The state
             file then keeps the reason.
     """
-    parent = Parent() if around.tied else None
+    parent = os.getppid() if around.tied else None
     engine.check(request)
     program = engine.find(request)
     with held(around.folder, request.role):
@@ -92,10 +89,10 @@ def supervise(engine: Engine, request: ServeRequest, around: SupervisorContext, 
         with _described(around.folder, _first_state(engine, request, around, log)) as state:
             around.say(f"starting {engine.title} on port {request.port}; its log is {log}")
             process = ServerProcess(engine.command(program, ready), engine.environment(ready), log)
-            state = replace(state, guard=process.guard_pid, server=process.pid, mark=process.mark)
-            with LogFollower(log, around.show), _stopped(process):
+            state = replace(state, watchdog=process.watchdog_pid, server=process.pid, mark=process.mark)
+            with _stopped(process, log, around.show) as pass_on:
                 write_state(around.folder, state)
-                watch = _Watch(engine, ready, process, log, stop, parent)
+                watch = _Watch(engine, ready, process, log, stop, parent, pass_on)
                 watch.wait_until_healthy(around.start_s)
                 if not watch.is_over():
                     engine.settle(ready, around.say, stop)
@@ -135,21 +132,34 @@ def _described(folder: Path, state: ServerState) -> Iterator[ServerState]:
 
 
 @contextmanager
-def _stopped(process: ServerProcess) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        process.stop()
+def _stopped(process: ServerProcess, log: Path, show: Say | None) -> Iterator[Callable[[], None]]:
+    """Stop a server at the end; until then give what passes on what it has printed since the last call."""
+    decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+    with log.open("rb") as printed:
+
+        def pass_on() -> None:
+            if show and (text := decode(printed.read())):
+                show(text)
+
+        try:
+            yield pass_on
+        finally:
+            process.stop()
+            pass_on()
 
 
+@dataclass(frozen=True, slots=True)
 class _Watch:
     """Looks after a server that runs."""
 
-    def __init__(
-        self, engine: Engine, request: ServeRequest, process: ServerProcess, log: Path, stop: threading.Event, parent: "Parent | None"
-    ) -> None:
-        self._engine, self._request, self._process = engine, request, process
-        self._log, self._stop, self._parent = log, stop, parent
+    engine: Engine
+    request: ServeRequest
+    process: ServerProcess
+    log: Path
+    stop: threading.Event
+    parent: int | None
+    """Process whose end is that of the server, too."""
+    pass_on: Callable[[], None]
 
     def is_over(self) -> bool:
         """Say whether to end.
@@ -157,45 +167,31 @@ class _Watch:
         Raises:
             ServiceError: the server has ended by itself.
         """
-        if (code := self._process.poll()) is not None:
-            raise ServiceError(explain_end(self._engine.title, code, self._log, self._engine.remedies, self._engine.memory_advice))
-        if self._parent is not None and self._parent.is_gone():
-            self._stop.set()
-        return self._stop.is_set()
+        self.pass_on()
+        if (code := self.process.poll()) is not None:
+            raise ServiceError(explain_end(self.engine.title, code, self.log, self.engine.remedies, self.engine.memory_advice))
+        if self.parent is not None and os.getppid() != self.parent:  # who started this process is gone
+            self.stop.set()
+        return self.stop.is_set()
 
     def wait(self) -> None:
         """Wait until the server is to end."""
         while not self.is_over():
-            self._stop.wait(POLL_SECONDS)
+            self.stop.wait(POLL_SECONDS)
 
     def wait_until_healthy(self, timeout_s: float) -> None:
         """Wait until it answers, or is to end."""
         deadline = time.monotonic() + timeout_s
-        while not self.is_over() and not self._engine.is_healthy(self._request):
+        while not self.is_over() and not self.engine.is_healthy(self.request):
             if time.monotonic() > deadline:
                 raise ServiceError(self._explain_silence(timeout_s))
-            self._stop.wait(POLL_SECONDS)
+            self.stop.wait(POLL_SECONDS)
 
     def _explain_silence(self, timeout_s: float) -> str:
-        advice, words = find_remedy(read_tail(self._log), 0, self._engine.remedies, self._engine.memory_advice)
-        address = self._request.origin + self._engine.health_path
-        parts = [f"{self._engine.title} did not answer at {address} within {timeout_s:g} s: {words or 'it said nothing'}"]
-        return "; ".join([*parts, advice or "give it longer with --start-timeout", f"log: {self._log}"])
-
-
-class Parent:
-    """The process that started this one."""
-
-    def __init__(self) -> None:
-        """Remember it."""
-        self._pid = os.getppid()
-        self._process = psutil.Process(self._pid) if sys.platform == "win32" and psutil.pid_exists(self._pid) else None
-
-    def is_gone(self) -> bool:
-        """Say whether it has ended."""
-        if sys.platform == "win32":  # a process keeps the number of its parent there
-            return self._process is None or not self._process.is_running()
-        return os.getppid() != self._pid
+        advice, words = find_remedy(read_tail(self.log), 0, self.engine.remedies, self.engine.memory_advice)
+        address = self.request.origin + self.engine.health_path
+        parts = [f"{self.engine.title} did not answer at {address} within {timeout_s:g} s: {words or 'it said nothing'}"]
+        return "; ".join([*parts, advice or "give it longer with --start-timeout", f"log: {self.log}"])
 
 
 def _new_log(folder: Path, request: ServeRequest, engine: str) -> Path:

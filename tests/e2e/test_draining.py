@@ -9,7 +9,8 @@ from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.settings import PREFECT_API_URL
 
 from flows.ops.pool_worker import CLOSED
-from flows.ops.servers import WORKER, Service, close_service, start_service, stop_service
+from flows.ops.servers import WORKER, close_service, start_service
+from slmsearch.processes.child import ChildProcess
 from tests.e2e.stand import wait_for
 
 pytestmark = pytest.mark.usefixtures("prefect_harness")
@@ -17,7 +18,7 @@ POOL = "drained"
 FLOW = "from prefect import flow\n\n@flow\ndef play():\n    return 1\n"
 
 
-def start(name: str, home: Path) -> Service:
+def start(name: str, home: Path) -> ChildProcess:
     process_environment = {
         "PREFECT_API_URL": str(PREFECT_API_URL.value()),
         "PREFECT_WORKER_QUERY_SECONDS": "0.2",
@@ -46,11 +47,11 @@ def test_a_worker_that_is_told_to_take_no_more_leaves_what_is_scheduled_to_other
             try:
                 wait_for(lambda: (state := client.read_flow_run(run.id).state) and state.is_final(), 120, "it has been played", 0.2)
             finally:
-                stop_service(other)
+                other.stop()
             state = client.read_flow_run(run.id).state
             assert state is not None and state.is_completed(), other.log.read_text()
             assert str(run.id) in other.log.read_text()
             assert closed.is_alive and str(run.id) not in closed.log.read_text()
             assert not psutil.Process(closed.process.pid).children()
         finally:
-            stop_service(closed)
+            closed.stop()

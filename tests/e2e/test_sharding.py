@@ -16,7 +16,7 @@ import pytest
 
 from flows.cli.settings import find_project_root
 from flows.ops.api import make_password, start_prefect_server
-from flows.ops.servers import stop_service, wait_until_ready
+from flows.ops.servers import wait_until_ready
 from flows.ops.worker import flow_runs_below
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.serve.ports import free_port
@@ -65,7 +65,7 @@ class Pool:
             worker.send_signal(signal.SIGTERM)
         for worker in self.workers.values():
             worker.wait(90)
-        stop_service(self.server)
+        self.server.stop()
 
     def evaluate(self, *more: str) -> dict[str, Any]:
         done = self.run("run", "evaluate", "--json", "--here", *SETTINGS, *more)

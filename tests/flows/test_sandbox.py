@@ -15,7 +15,6 @@ import pytest
 
 from flows.cli.settings import load_config
 from flows.ops.sandbox import find_sandbox, small_world, start_sandbox, state_dir, stop_sandbox
-from flows.ops.servers import answers
 from slmsearch.config import RunConfig, SandboxConfig
 from slmsearch.errors import SandboxError, ServiceError
 from slmsearch.evaluate.indexed_corpus import IndexedCorpus, build_indexed_corpus
@@ -30,6 +29,7 @@ from slmsearch.sandbox.server import WARM
 from slmsearch.sandbox.token import with_token
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.rollout import play_episodes
+from slmsearch.serve.health import answers
 from slmsearch.serve.ports import free_port
 from tasks.owners import started_s
 

@@ -12,16 +12,17 @@ import pytest
 
 from flows.ops import servers
 from flows.ops.api import UpRecord, find_up, page_path, password_for, password_path, record_path, write_record
-from flows.ops.servers import Service, answers, start_service, stop_service, wait_until_ready
-from flows.ops.supervise import Supervised
+from flows.ops.servers import Supervised, start_service, wait_until_ready
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.errors import ServiceError
+from slmsearch.processes.child import ChildProcess
+from slmsearch.serve.health import answers
 from slmsearch.serve.ports import free_port, require_free_port
 
 PASSWORD = "slmsearch:word"
 
 
-def serve_folder(folder: Path, port: int) -> Service:
+def serve_folder(folder: Path, port: int) -> ChildProcess:
     arguments = ["http.server", str(port), "--bind", "127.0.0.1", "--directory", str(folder)]
     return start_service("a web server", arguments, folder / "server.log")
 
@@ -33,7 +34,7 @@ def test_a_service_is_started_waited_for_and_stopped(tmp_path: Path) -> None:
     assert service.is_alive
     with pytest.raises(ServiceError, match=f"port {port} is in use"):
         require_free_port(port, "--port")
-    stop_service(service, grace_s=5)
+    service.stop(grace_s=5)
     assert not service.is_alive
     assert not answers(f"http://127.0.0.1:{port}/", timeout_s=1)
 
@@ -51,7 +52,7 @@ def test_a_service_that_does_not_listen_to_reason_is_killed(tmp_path: Path) -> N
     service = start_service("stubborn", ["stubborn"], tmp_path / "log", {"PYTHONPATH": str(tmp_path)})
     while "up" not in (tmp_path / "log").read_text():
         time.sleep(0.05)
-    stop_service(service, grace_s=0.2)
+    service.stop(grace_s=0.2)
     assert service.process.returncode == -signal.SIGKILL
 
 
@@ -98,7 +99,7 @@ def test_a_record_counts_while_its_process_lives_and_its_server_answers(tmp_path
     assert find_up(config) is None, "its process is gone"
     record_path(config).write_text("{broken")
     assert find_up(config) is None
-    stop_service(service)
+    service.stop()
 
 
 def test_a_log_is_private_and_a_long_one_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.ops.servers import Service, start_service
-from flows.ops.supervise import MAX_ENDS, Supervised
+from flows.ops.servers import MAX_ENDS, Supervised, start_service
 from slmsearch.errors import ServiceError
+from slmsearch.processes.child import ChildProcess
 
 
 def make(log: Path, module: str) -> Supervised:
@@ -15,7 +15,7 @@ def make(log: Path, module: str) -> Supervised:
 
 
 def test_one_that_lives_is_left_alone_and_one_that_was_killed_is_started_again(tmp_path: Path) -> None:
-    ready: list[Service] = []
+    ready: list[ChildProcess] = []
     clock = Supervised(lambda: start_service("the clock", ["http.server", "0"], tmp_path / "log"), ready.append)
     try:
         said: list[str] = []

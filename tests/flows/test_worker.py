@@ -113,11 +113,11 @@ def test_told_to_end_without_a_server_a_worker_says_so_and_ends(monkeypatch: pyt
     stopped: list[Any] = []
     signals: list[int] = []
     service = SimpleNamespace(process=SimpleNamespace(pid=1, send_signal=signals.append), is_alive=True, log="its.log", name="w")
+    service.stop = lambda first: stopped.append(service)
     monkeypatch.setattr("prefect.client.orchestration.get_client", lambda **_: Down())
     monkeypatch.setattr(worker, "_plan", lambda *_: {"w": []})
     monkeypatch.setattr(worker, "_start", lambda *_: service)
     monkeypatch.setattr(worker, "flow_runs_below", lambda _: [uuid4()])
-    monkeypatch.setattr(worker, "stop_service", lambda found, first: stopped.append(found))
     monkeypatch.setattr(worker.signal, "signal", lambda *_: None)
     monkeypatch.setattr(worker, "threading", SimpleNamespace(Event=ToldToEnd, Thread=lambda **_: SimpleNamespace(start=lambda: None)))
     worker.serve_worker(RunConfig(), "w", 0, said.append)

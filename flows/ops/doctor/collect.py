@@ -18,7 +18,6 @@ from packaging.utils import canonicalize_name
 from flows.cli.settings import find_project_root, read_environment
 from flows.ops.api import SERVER, client_of, find_up, record_files
 from flows.ops.doctor.facts import Facts, LastNight, Limit, Listener, Pool, PrefectFacts, Watch
-from flows.ops.servers import answers
 from flows.ops.up import POINTER, POINTER_MARK
 from slmsearch.artifacts.directories import find_abandoned
 from slmsearch.config import RunConfig
@@ -26,6 +25,7 @@ from slmsearch.errors import SlmSearchError
 from slmsearch.evaluate.nights import load_nights
 from slmsearch.learn.files import LOCK, MANIFEST
 from slmsearch.learn.launch import is_held
+from slmsearch.serve.health import answers
 from tasks.paths import NIGHTS, corpora_dir, evals_dir, index_dir, trainings_dir
 from tasks.retention import children
 from tasks.tracking import open_run_registry
@@ -107,7 +107,7 @@ def prefect_address(config: RunConfig, environment: Mapping[str, str]) -> str | 
     """Return the Prefect API that a run would use and that answers; None where there is none."""
     up = find_up(config)
     address = (up.api if up else environment.get("PREFECT_API_URL", "")).rstrip("/")
-    return address if address and answers(f"{address}/health") else None
+    return address if address and answers(f"{address}/health", elsewhere=True) else None
 
 
 def _prefect(config: RunConfig, environment: Mapping[str, str], damaged: list[str]) -> PrefectFacts | None:
@@ -177,7 +177,7 @@ def _dead_records(config: RunConfig) -> Iterator[Path]:
         yield from record_files(config)
     if pointer.is_file() and pointer.read_text(encoding="utf-8", errors="replace").startswith(POINTER_MARK):
         address = pointer.read_text(encoding="utf-8").partition('url = "')[2].partition('"')[0]
-        if not answers(f"{address}/health"):
+        if not answers(f"{address}/health", elsewhere=True):
             yield pointer
 
 

@@ -5,11 +5,11 @@ A world is made region by region; of what is behind, only the names and page ids
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from slmsearch.artifacts.files import replace_file
 from slmsearch.config import WorldConfig
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
@@ -58,30 +58,18 @@ def write_world(config: WorldConfig, out: Path, progress: Callable[[int, int], N
     Raises:
         CorpusError: the files cannot be written.
     """
-    partial = [out / f"{name}.jsonl.partial" for name in ("pages", "questions")]
+    done = 0
     try:
         out.mkdir(parents=True, exist_ok=True)
-        try:
-            _stream(config, partial, progress)
-            for path in partial:
-                path.replace(path.with_suffix(""))
-        finally:
-            for path in partial:
-                path.unlink(missing_ok=True)
+        with replace_file(out / "pages.jsonl") as page_file, replace_file(out / "questions.jsonl") as question_file:
+            for pages, questions in _regions(config):
+                page_file.writelines(_line({"id": p.id, "title": p.title, "content": p.content}) for p in pages)
+                question_file.writelines(_line(_question_row(q)) for q in questions)
+                done += len(pages)
+                if progress:
+                    progress(done, config.pages)
     except OSError as error:
         raise CorpusError(f"cannot write the world to {out} ({error}); free space or choose another folder") from error
-
-
-def _stream(config: WorldConfig, paths: list[Path], progress: Callable[[int, int], None] | None) -> None:
-    done = 0
-    with ExitStack() as stack:
-        page_file, question_file = (stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in paths)
-        for pages, questions in _regions(config):
-            page_file.writelines(_line({"id": p.id, "title": p.title, "content": p.content}) for p in pages)
-            question_file.writelines(_line(_question_row(q)) for q in questions)
-            done += len(pages)
-            if progress:
-                progress(done, config.pages)
 
 
 def _question_row(question: Question) -> dict[str, object]:
@@ -89,8 +77,8 @@ def _question_row(question: Question) -> dict[str, object]:
     return {name: getattr(question, name) for name in Question.__slots__}
 
 
-def _line(row: dict[str, object]) -> str:
-    return json.dumps(row, ensure_ascii=False) + "\n"
+def _line(row: dict[str, object]) -> bytes:
+    return json.dumps(row, ensure_ascii=False).encode() + b"\n"
 
 
 def _regions(config: WorldConfig) -> Iterator[tuple[list[Page], list[Question]]]:

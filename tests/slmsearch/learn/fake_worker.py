@@ -11,16 +11,17 @@ from slmsearch.artifacts.files import file_hash, replace_json
 from slmsearch.errors import JudgeError
 from slmsearch.learn.checkpoints import checkpoint_step, latest_complete_checkpoint, seal_checkpoint
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, ERROR, MANIFEST, STEPS, STOP
-from slmsearch.learn.guard import ENV_SECRETS, ENV_STARTER, die_with_parent, wait_for_begin
 from slmsearch.learn.job import TrainJob
+from slmsearch.learn.process import ENV_SECRETS, wait_for_begin
 from slmsearch.learn.reports import append_report, make_report
+from slmsearch.processes.watchdog import die_with_starter
 
 FINISH, RAISE, TELL, DIE, WAIT = range(5)
 """What to do after step 3, as the seed of the job."""
 
 
 def main() -> None:
-    die_with_parent(int(os.environ[ENV_STARTER]))
+    die_with_starter()
     wait_for_begin()
     job = TrainJob.from_json(Path(sys.argv[1]).read_text(), json.loads(os.environ[ENV_SECRETS]))
     checkpoint = latest_complete_checkpoint(job.directory / CHECKPOINTS)

@@ -18,12 +18,13 @@ import pytest
 from pydantic import SecretStr
 
 from slmsearch.errors import JudgeError, TrainingError
-from slmsearch.learn import guard, launch, process
+from slmsearch.learn import launch, process
 from slmsearch.learn.checkpoints import seal_checkpoint
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, LOCK, LOG, STEPS
 from slmsearch.learn.launch import find_cause, find_result, getting_ready, train
 from slmsearch.learn.process import launcher
 from slmsearch.learn.reports import read_reports
+from slmsearch.processes import watchdog
 from tests.slmsearch.learn import fake_worker
 from tests.slmsearch.learn.fake_worker import DIE, FINISH, RAISE, TELL, WAIT
 
@@ -214,7 +215,7 @@ def test_a_process_that_got_ready_is_taken(make_job):
         waiting = children()
         assert len(waiting) == 1
         assert steps_of(job)[1] == [1, 2, 3, 4]
-    assert worker_pid(job) in waiting  # the guard has turned into it
+    assert worker_pid(job) in waiting  # the watchdog has turned into it
     with getting_ready(job):
         assert children() == []  # trained already
 
@@ -285,7 +286,7 @@ def test_the_cause_is_found_in_a_log():
 
 
 def test_the_environment_of_a_training_process():
-    make = guard.make_environment
+    make = watchdog.make_environment
     one = make({"CUDA_VISIBLE_DEVICES": "3,1", "PYTHONPATH": "/b", "A": "old"}, {"A": "new"}, 1, "/a")
     assert (one["CUDA_VISIBLE_DEVICES"], one["PYTHONPATH"], one["A"]) == ("3", f"/a{os.pathsep}/b", "new")
     assert int(one["OMP_NUM_THREADS"]) >= 1

@@ -8,16 +8,17 @@ from pathlib import Path
 
 from slmsearch.learn.checkpoints import latest_complete_checkpoint
 from slmsearch.learn.files import CHECKPOINTS, STEPS
-from slmsearch.learn.guard import ENV_STARTER, die_with_parent, wait_for_begin
 from slmsearch.learn.job import TrainJob
+from slmsearch.learn.process import wait_for_begin
 from slmsearch.learn.reports import read_reports
+from slmsearch.processes.watchdog import die_with_starter
 from slmsearch.searcher.tools import Toolbox
 
 DIES_AFTER = 5
 
 
 def main() -> None:
-    die_with_parent(int(os.environ[ENV_STARTER]))
+    die_with_starter()
     from slmsearch.corpus.library import Library
     from slmsearch.learn.training import train_through
     from tests.slmsearch.learn.conftest import PAGES, QUESTIONS, EveryPageIndex

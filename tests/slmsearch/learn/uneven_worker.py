@@ -5,7 +5,6 @@ learn from, two blocks. Of the other half one group does at most: one block. Gra
 """
 
 import faulthandler
-import os
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +15,9 @@ from transformers import TrainerCallback
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.learn import training
-from slmsearch.learn.guard import ENV_STARTER, die_with_parent, wait_for_begin
 from slmsearch.learn.job import TrainJob
+from slmsearch.learn.process import wait_for_begin
+from slmsearch.processes.watchdog import die_with_starter
 from slmsearch.searcher.tools import Toolbox
 
 PATIENCE_S = 240
@@ -83,7 +83,7 @@ def run(job):
 
 
 def main():
-    die_with_parent(int(os.environ[ENV_STARTER]))
+    die_with_starter()
     faulthandler.dump_traceback_later(PATIENCE_S, exit=True)
     wait_for_begin()
     run(TrainJob.from_json(Path(sys.argv[1]).read_text()))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slmsearch.processes.server import WATCHDOG_KILLED
 from slmsearch.serve.failures import TAIL_BYTES, Remedy, describe_code, explain_end, find_remedy, read_tail
-from slmsearch.serve.process import GUARD_KILLED
 
 ADVICE = "lower --ctx-size"
 OWN = (Remedy(re.compile("no such model"), "correct --model"),)
@@ -62,7 +62,7 @@ def test_an_engine_knows_its_own_words() -> None:
         (139, "was killed by SIGSEGV"),
         (-250, "was killed by signal 250"),
         (255, "ended with exit code 255"),
-        (GUARD_KILLED, "was stopped because its guard process was killed"),
+        (WATCHDOG_KILLED, "was stopped because its watchdog process was killed"),
     ],
 )
 def test_how_it_ended(code: int, words: str) -> None:
@@ -76,7 +76,7 @@ def test_the_message_names_log_and_last_words(tmp_path: Path) -> None:
     assert explain_end("vLLM", 1, tmp_path / "none", OWN, ADVICE).startswith("vLLM ended with exit code 1: it said nothing")
 
 
-@given(st.binary(max_size=400), st.sampled_from([0, 1, -9, 137, GUARD_KILLED]))
+@given(st.binary(max_size=400), st.sampled_from([0, 1, -9, 137, WATCHDOG_KILLED]))
 def test_whatever_a_server_prints_the_message_is_one_line(tmp_path_factory: pytest.TempPathFactory, printed: bytes, code: int) -> None:
     log = tmp_path_factory.getbasetemp() / "anything.log"
     log.write_bytes(printed)

@@ -17,9 +17,9 @@ from slmsearch.corpus.questions import Question
 from slmsearch.errors import ConfigError, ServiceError
 from slmsearch.judge.clients import make_client
 from slmsearch.judge.llm import LlmJudge
+from slmsearch.processes.server import ServerProcess
 from slmsearch.serve.ollama import Ollama
 from slmsearch.serve.ports import free_port
-from slmsearch.serve.process import ServerProcess
 from slmsearch.serve.request import ServeRequest
 from slmsearch.serve.supervisor import SupervisorContext, endpoint_of, find_running, supervise
 from tests.slmsearch.serve.conftest import wait_until

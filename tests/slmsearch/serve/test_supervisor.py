@@ -84,7 +84,7 @@ def test_a_server_is_started_answers_and_is_stopped(programs: Programs, request_
     reply = httpx.post(f"{run.endpoint.base_url}/chat/completions", json=asked).json()
     assert reply["choices"][0]["message"]["content"] == "HEAR ME"
     assert run.end() is None
-    assert not runs(state.server) and not runs(state.guard)
+    assert not runs(state.server) and not runs(state.watchdog)
     assert read_state(tmp_path / "serve", "policy") is None
     assert "ended in order" in "".join(run.shown)
     assert run.shown[0].startswith("fake server in mode ok")
@@ -188,8 +188,8 @@ def test_a_missing_model_is_refused_before_anything_starts(programs: Programs, r
 
 
 def test_what_two_kills_left_is_found_by_its_mark(programs: Programs, request_: ServeRequest, tmp_path: Path) -> None:
-    """Supervisor and guard killed at once: a later `--stop` still finds the server's children."""
-    from slmsearch.serve.process import ServerProcess
+    """Supervisor and watchdog killed at once: a later `--stop` still finds the server's children."""
+    from slmsearch.processes.server import ServerProcess
     from slmsearch.serve.state import ServerState, write_state
 
     environment = {"FAKE_MODE": "family", "FAKE_PIDS": str(tmp_path / "pids")}

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from slmsearch.errors import ServiceError
-from slmsearch.serve import guard
-from slmsearch.serve.process import GUARD_KILLED, ServerProcess
+from slmsearch.processes import watchdog
+from slmsearch.processes.server import WATCHDOG_KILLED, ServerProcess
 from tests.slmsearch.serve.conftest import PROGRAMS, gone_after, runs, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the programs that stand in for servers need POSIX signals")
@@ -72,9 +72,9 @@ def test_the_family_goes_when_the_server_ends_by_itself(tmp_path: Path) -> None:
 def test_the_family_goes_when_the_supervisor_is_killed(tmp_path: Path) -> None:
     environment = {"FAKE_MODE": "family", "FAKE_PIDS": str(tmp_path / "pids")}
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom slmsearch.serve.process import ServerProcess\n"
+        "import sys, time\nfrom pathlib import Path\nfrom slmsearch.processes.server import ServerProcess\n"
         f"process = ServerProcess({SERVER!r}, {environment!r}, Path({str(tmp_path / 'log')!r}))\n"
-        "print(process.pid, process.guard_pid, flush=True)\ntime.sleep(600)"
+        "print(process.pid, process.watchdog_pid, flush=True)\ntime.sleep(600)"
     )
     supervisor = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert supervisor.stdout is not None
@@ -86,14 +86,14 @@ def test_the_family_goes_when_the_supervisor_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ties a process to its parent")
-def test_the_server_goes_when_the_guard_is_killed(tmp_path: Path) -> None:
+def test_the_server_goes_when_the_watchdog_is_killed(tmp_path: Path) -> None:
     """The server by its tie, the rest by session or mark: only an orphan that has shed both could stay, and is not made here."""
     process = start(tmp_path, "family")
     pids = family(tmp_path, process.pid)
     *known, lost = pids
-    os.kill(process.guard_pid, signal.SIGKILL)
+    os.kill(process.watchdog_pid, signal.SIGKILL)
     wait_until(lambda: process.poll() is not None)
-    assert process.poll() == GUARD_KILLED
+    assert process.poll() == WATCHDOG_KILLED
     gone_after(known)
     os.kill(lost, signal.SIGKILL)
     process.stop()
@@ -106,10 +106,10 @@ def test_a_program_that_cannot_be_run_is_named(tmp_path: Path) -> None:
 
 def test_a_mark_finds_its_own_processes_and_no_others(tmp_path: Path) -> None:
     mark = uuid.uuid4().hex
-    marked = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={**os.environ, guard.MARK: mark})
-    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={**os.environ, guard.MARK: mark + "x"})
-    wait_until(lambda: [process.pid for process in guard.find_belongings(mark)] == [marked.pid])
-    assert guard.kill_belongings(mark) == []
+    marked = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={**os.environ, watchdog.MARK: mark})
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={**os.environ, watchdog.MARK: mark + "x"})
+    wait_until(lambda: [process.pid for process in watchdog.find_belongings(mark)] == [marked.pid])
+    assert watchdog.kill_belongings(mark) == []
     assert not runs(marked.pid)
     assert other.poll() is None
     other.communicate(b"\n")

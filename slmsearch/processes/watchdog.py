@@ -1,10 +1,12 @@
-"""The process between a supervisor and a model server: it outlives the one long enough to end the other.
+"""The parent-death watchdog: a process dies with who started it, and so does everything that a server has started.
 
-Run as a script, it reads what to start from the first line of its standard input, starts it, and then waits for one of four things:
-the word `stop`, the end of its input (the supervisor is gone, whatever ended it), a signal, or the server's own end. Then it ends
-the server and everything the server started. Two lines of JSON on standard output say the server's process id and its exit code.
+Run as a script, this file reads one line of JSON from its standard input, so that a secret stands on no command line, and becomes
+one of two things. With arguments, it ties itself to its parent and turns into Python with these arguments: the tie survives `exec`.
+Without, it stands between a supervisor and a server, starts the server and waits for one of four things: the word `stop`, the end of
+its input (the supervisor is gone, whatever ended it), a signal, or the server's own end. Then it ends the server and everything the
+server started. Two lines of JSON on standard output say the server's process id and its exit code.
 
-What belongs to a server is found in three ways, as each has a hole: by descent (on Linux this process adopts orphans, elsewhere they
+What belongs to a server is found in three ways, as each has a hole: by descent (on Linux the watchdog adopts orphans, elsewhere they
 are lost), by session (lost by who starts one of its own) and by a mark in the environment (lost by who overwrites it, as programs
 that change their title do). It imports nothing of this project.
 """
@@ -25,6 +27,8 @@ from typing import Any
 
 import psutil
 
+ENV_STARTER = "SLMSEARCH_STARTER"
+"""Environment variable of a tied process: the process id of who started it."""
 MARK = "SLMSEARCH_SERVER"
 """Environment variable that a server and all it starts carry."""
 STOP = "stop"
@@ -33,8 +37,61 @@ ORPHAN_GRACE_SECONDS = 1.5
 """Time a server has to end by itself once nobody supervises it any more."""
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_POLL_SECONDS = 1.0
 _REAP_SECONDS = 2.0
 _KILL_SECONDS = 5.0
+
+
+def die_with_starter() -> None:
+    """Have this process killed as soon as its parent, or who started the first of its line with `ChildProcess`, is gone.
+
+    Linux does it at once and whatever this process is doing; elsewhere a thread looks every second. One that nobody tied stays free.
+    """
+    starter = int(os.environ.pop(ENV_STARTER, 0))
+    if not starter:
+        return
+    _end_with_parent(signal.SIGKILL)
+    if sys.platform != "linux":
+        threading.Thread(target=_watch, args=(starter,), daemon=True).start()
+    if not psutil.pid_exists(starter):  # it died before the tie was there
+        os._exit(1)
+
+
+def _end_with_parent(number: int = signal.SIGKILL) -> None:
+    """Have Linux send this process a signal when the thread that started it ends; the tie survives `exec`."""
+    _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value)
+
+
+def _watch(starter: int) -> None:
+    while psutil.pid_exists(starter):
+        time.sleep(_POLL_SECONDS)
+    os._exit(1)
+
+
+def make_environment(present: dict[str, str], variables: dict[str, str], num_processes: int | None, import_from: str) -> dict[str, str]:
+    """Make the environment of a tied process.
+
+    Args:
+        present: the environment of who starts it.
+        variables: added, over what is there.
+        num_processes: training processes that share this machine; None leaves threads and devices as the starter has them.
+        import_from: directory in which Python looks for packages first; empty for none.
+    """
+    environment = {**present, **variables}
+    if import_from:
+        environment["PYTHONPATH"] = os.pathsep.join([import_from, *filter(None, [present.get("PYTHONPATH")])])
+    if num_processes is not None:  # without a number of threads, `accelerate launch` sets one
+        num_cpus = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, num_cpus // num_processes)))
+    if num_processes == 1:
+        # With several devices in sight and one process, transformers would wrap the model in DataParallel, which TRL refuses.
+        environment["CUDA_VISIBLE_DEVICES"] = present.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+    return environment
 
 
 def find_belongings(mark: str, session: int | None = None) -> list[psutil.Process]:
@@ -52,7 +109,7 @@ def _belongs(process: psutil.Process, mark: str, session: int | None) -> bool:
     try:
         if process.status() == psutil.STATUS_ZOMBIE:
             return False
-        if session is not None and sys.platform != "win32" and os.getsid(process.pid) == session:
+        if session is not None and os.getsid(process.pid) == session:
             return True
         return bool(process.environ().get(MARK) == mark)
     except (psutil.Error, OSError):
@@ -76,7 +133,7 @@ def _each(processes: Iterable[psutil.Process], method: str) -> None:
             getattr(process, method)()
 
 
-class Guard:
+class Watchdog:
     """One server and the reasons to end it."""
 
     def __init__(self, command: list[str], environment: dict[str, str], log: Path, mark: str) -> None:
@@ -91,7 +148,8 @@ class Guard:
                 stderr=file,
                 env={**os.environ, **environment, MARK: mark},
                 start_new_session=True,
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+                # Against a killed watchdog: the server goes with it, the supervisor finds the rest.
+                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
             )
 
     @property
@@ -171,29 +229,39 @@ def _is_running(process: psutil.Process) -> bool:
         return False
 
 
-def _die_with_parent() -> None:
-    if sys.platform == "linux":  # against a killed guard: the server goes with it, the supervisor finds the rest
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def _tell(fact: dict[str, Any]) -> None:
     with suppress(OSError):  # the supervisor is gone
         print(json.dumps(fact), flush=True)
 
 
-def main() -> None:
-    """Guard the server that the first line of standard input describes: arguments of `Guard` and `grace_s` as JSON."""
-    told = json.loads(sys.stdin.readline())
-    grace_s = told.pop("grace_s")
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+def _become(variables: dict[str, str], starter: int | None, end_signal: int, num_processes: int | None, import_from: str) -> None:
+    """Turn into Python with this process' arguments, tied to `starter` if there is one."""
+    os.environ.pop(ENV_STARTER, None)
+    if starter is not None:
+        _end_with_parent(end_signal)
+        variables = {**variables, ENV_STARTER: str(starter)}
+        if not psutil.pid_exists(starter):  # it died before the tie was there
+            os._exit(1)
+    os.execve(sys.executable, [sys.executable, *sys.argv[1:]], make_environment(dict(os.environ), variables, num_processes, import_from))
+
+
+def _serve(command: list[str], environment: dict[str, str], log: str, mark: str, grace_s: float) -> None:
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     try:
-        guard = Guard(**{**told, "log": Path(told["log"])})
+        watchdog = Watchdog(command, environment, Path(log), mark)
     except OSError as error:
         _tell({"error": f"{error.strerror}: {error.filename}"})
         return
-    _tell({"pid": guard.pid})
-    _tell({"code": guard.watch(grace_s)})
+    _tell({"pid": watchdog.pid})
+    _tell({"code": watchdog.watch(grace_s)})
+
+
+def main() -> None:
+    """Do what the first line of standard input says."""
+    if sys.argv[1:]:
+        with open(0, "rb", buffering=0, closefd=False) as stdin:  # byte by byte: what follows is not ours
+            _become(**json.loads(stdin.readline()))
+    _serve(**json.loads(sys.stdin.readline()))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Child processes that cannot outlive who started them: started, told their settings and secrets, watched, ended."""
