@@ -59,8 +59,8 @@ def questions(session: Session, from_corpus: bool, out: Path, limit: int, seed: 
     Templates and gaps need no model. Where judge.kind is ollama or openai, that model writes some as well. Kept is what finds its own
     section through the index and is answered there. Exit code 1 if the result is not valid.
     """
-    from slmsearch.errors import CorpusError
     from slmsearch.artifacts.files import replace_text
+    from slmsearch.errors import CorpusError
 
     pages_only = session.config.corpus.model_copy(update={"questions": None})
     made = _make_questions(session.config.model_copy(update={"corpus": pages_only}), limit, seed)
