@@ -1,7 +1,7 @@
 """A folder of documents as pages, in the order of their paths.
 
 The page id is the path from the folder without its suffix, lower case, `_` for white space. Where files of several formats would
-share one, Markdown comes to it first, then text, HTML, PDF; the others' ids keep their suffix (`a.html`).
+share one, Markdown comes to it first, then text, HTML, PDF, office; the others' ids keep their suffix (`a.html`).
 """
 
 import os
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slmsearch.corpus.documents.processes import ReadingProcess
-from slmsearch.corpus.documents.reader import HTML, MARKDOWN, MAX_CHARS, PDF, SUFFIXES, Document, convert_text, read_inside
+from slmsearch.corpus.documents.reader import HTML, MARKDOWN, MAX_CHARS, OFFICE, PDF, SUFFIXES, Document, convert_text, read_inside
 from slmsearch.corpus.documents.skipped import NotTakenError, OnSkip, Reason, Skipped, printable
 from slmsearch.corpus.documents.text import decode_utf8
 from slmsearch.corpus.pages import Page
@@ -128,7 +128,7 @@ def read_file(path: Path, root: Path, process: ReadingProcess) -> Document:
         NotTakenError: it cannot be read.
     """
     suffix = path.suffix.lower()
-    if suffix in HTML or suffix in PDF:
+    if suffix in (*HTML, *PDF, *OFFICE):
         return process.read(path, root)
     try:
         text = decode_utf8(read_inside(path, root))

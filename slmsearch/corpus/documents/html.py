@@ -42,6 +42,7 @@ DROPPED = [
     "aside",
     "dialog",
 ]
+HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 DROPPED_ROLES = ["navigation", "banner", "search", "contentinfo", "complementary", "dialog"]
 STRIPPED = ["a", "b", "strong", "i", "em", "u", "img", "video", "audio", "picture", "del", "s", "mark", "q", "kbd", "samp", "sub", "sup"]
 _HEADING, _FENCE = "\x01", "\x02"
@@ -124,7 +125,11 @@ def _depth(soup: BeautifulSoup) -> int:
 
 
 def _is_dropped(tag: Tag) -> bool:
-    return not tag.decomposed and (tag.get("role") in DROPPED_ROLES or tag.has_attr("hidden") or tag.get("aria-hidden") == "true")
+    if tag.decomposed:
+        return False
+    if tag.name == "a" and tag.find_parent(HEADINGS) and not any(c.isalnum() for c in tag.get_text()):
+        return True  # a permalink: "#" or a pilcrow
+    return tag.get("role") in DROPPED_ROLES or tag.has_attr("hidden") or tag.get("aria-hidden") == "true"
 
 
 def _main_part(soup: BeautifulSoup) -> Tag:

@@ -17,7 +17,8 @@ from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.text import decode_text, rst_to_markdown, text_to_markdown
 
 MARKDOWN, TEXT, RST, HTML, PDF = (".md", ".markdown"), (".txt", ".text"), (".rst",), (".html", ".htm", ".xhtml"), (".pdf",)
-SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF)
+OFFICE = (".docx", ".pptx", ".xlsx", ".epub")
+SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *OFFICE)
 """In the order in which files of the same name come to the plain page id."""
 MAX_CHARS = 20_000_000
 """Of one document."""
@@ -98,6 +99,10 @@ def _convert(data: bytes, suffix: str) -> Document:
         from slmsearch.corpus.documents.pdf import pdf_to_markdown
 
         return Document(*pdf_to_markdown(data))
+    if suffix in OFFICE:
+        from slmsearch.corpus.documents.office import office_to_markdown
+
+        return Document(*office_to_markdown(data, suffix))
     return convert_text(decode_text(data), suffix)
 
 

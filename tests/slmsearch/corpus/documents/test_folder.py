@@ -18,7 +18,7 @@ from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.sections import split_sections
 from slmsearch.corpus.store import build_corpus, read_pages
 from slmsearch.errors import CorpusError
-from tests.slmsearch.corpus.documents.builders import make_pdf, read
+from tests.slmsearch.corpus.documents.builders import make_docx, make_epub, make_pdf, make_pptx, make_xlsx, read
 
 
 def test_all_formats_together(tmp_path: Path):
@@ -29,12 +29,18 @@ def test_all_formats_together(tmp_path: Path):
     (tmp_path / "a.txt").write_text("plain")
     (tmp_path / "b.rst").write_text("Rest\n====\n\ntext")
     (tmp_path / "paper.pdf").write_bytes(make_pdf(["text of it"]))
-    pages, skipped = read(tmp_path)
+    (tmp_path / "study.docx").write_bytes(make_docx())
+    (tmp_path / "show.pptx").write_bytes(make_pptx())
+    (tmp_path / "prices.xlsx").write_bytes(make_xlsx())
+    (tmp_path / "book.epub").write_bytes(make_epub())
+    (tmp_path / "cut.docx").write_bytes(make_docx()[:200])
+    pages, (cut,) = read(tmp_path)
     assert {name: page.title for name, page in pages.items()} == {
         "a": "a", "a.html": "Web", "a.txt": "a", "b": "Rest", "paper": "paper", "sub_dir/a_file": "Heading",
+        "study": "The Study", "show": "Trams", "prices": "prices", "book": "Of Boats",
     }  # fmt: skip
     assert pages["sub_dir/a_file"].content == "# Heading\n\ntext", "as reading a text file gives it"
-    assert skipped == []
+    assert (cut.path, cut.reason) == ("cut.docx", Reason.BROKEN)
 
 
 def test_everything_not_taken_is_named_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -7,12 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slmsearch.corpus.documents.html import MAX_DEPTH, html_to_markdown
+from slmsearch.corpus.documents.office import CONVERTERS, office_to_markdown
 from slmsearch.corpus.documents.pdf import pdf_to_markdown
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason, printable
 from slmsearch.corpus.documents.text import decode_text, rst_to_markdown, text_to_markdown
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.sections import split_sections
-from tests.slmsearch.corpus.documents.builders import make_pdf
+from tests.slmsearch.corpus.documents.builders import make_docx, make_epub, make_pdf, make_pptx, make_xlsx
 
 
 def headings(markdown: str) -> list[tuple[int, str]]:
@@ -27,7 +28,8 @@ def refusal(data: bytes, convert: object = decode_text) -> NotTakenError:
 
 def test_html_keeps_headings_lists_tables_and_code_and_drops_what_is_around():
     page = b"""<html><head><title>Site - A</title><script>x()</script></head><body><nav>menu</nav><div role="banner">top</div>
-    <main><h1>Caf&eacute; <em>A</em></h1><p>One <a href=x>two</a>.<p># no heading<h2>Trams</h2><ul><li>red<li>blue</ul>
+    <main><h1>Caf&eacute; <em>A</em><a class="headerlink" href="#a">&para;</a></h1>
+    <p>One <a href=x>two</a>.<p># no heading<h2>Trams</h2><ul><li>red<li>blue</ul>
     <table><tr><th>k</th><th>v</th></tr><tr><td>1</td><td>2</td></tr></table><pre># code
 ```
 rest</pre><h3>After</h3><div hidden>secret</div></main><footer>foot</footer></body></html>"""
@@ -76,6 +78,27 @@ def test_many_openings_of_a_dtd_take_no_longer_than_their_length():
 def test_html_nested_too_deeply_is_refused_and_unclosed_paragraphs_are_not_nested():
     assert refusal(b"<div>" * (MAX_DEPTH + 10) + b"x", html_to_markdown).reason is Reason.NESTED
     assert html_to_markdown(b"<p>word" * 2000)[1].count("word") == 2000
+
+
+def test_office_documents_keep_headings_and_tables_and_lose_links():
+    title, text = office_to_markdown(make_docx(), ".docx")
+    assert headings(text) == [(1, "The Study"), (2, "Methods")]
+    assert "We asked many people." in text, "a link is its text"
+    title, text = office_to_markdown(make_pptx(), ".pptx")
+    assert headings(text)[:2] == [(1, "Trams"), (1, "Boats")]
+    assert "red\nblue" in text and "<!--" not in text
+    title, text = office_to_markdown(make_xlsx(), ".xlsx")
+    assert headings(text) == [(2, "Prices")]
+    assert "| bread | 2 |" in text and "NaN" not in text
+    title, text = office_to_markdown(make_epub(), ".epub")
+    assert (title, headings(text)) == ("Of Boats", [(1, "One"), (2, "Sails")])
+
+
+@pytest.mark.parametrize("suffix", CONVERTERS)
+def test_office_documents_that_are_refused(suffix: str):
+    assert refusal(b"text", lambda data: office_to_markdown(data, suffix)).reason is Reason.BINARY
+    assert refusal(b"\xd0\xcf\x11\xe0 old", lambda data: office_to_markdown(data, suffix)).reason is Reason.BINARY
+    assert refusal(b"", lambda data: office_to_markdown(data, suffix)).reason is Reason.EMPTY
 
 
 def test_pdf_with_an_outline_has_its_headings_in_place():
