@@ -27,8 +27,8 @@ from typing import Any
 
 import psutil
 
-ENV_STARTER = "SLMSEARCH_STARTER"
-"""Environment variable of a tied process: the process id of who started it."""
+ENV_STARTER = "_SLMSEARCH_STARTER"
+"""Environment variable of a tied process: the process id of who started it. Without the prefix of settings, which are checked by name."""
 MARK = "SLMSEARCH_SERVER"
 """Environment variable that a server and all it starts carry."""
 STOP = "stop"

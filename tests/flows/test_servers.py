@@ -124,3 +124,12 @@ def test_the_log_of_a_service_that_runs_for_months_is_put_aside(tmp_path: Path, 
     assert answers(f"http://127.0.0.1:{port}/")
     service.stop()
     assert b"\0" not in log.read_bytes() and log.read_bytes(), "it goes on at the beginning"
+
+
+def test_what_a_service_starts_finds_no_variable_that_reads_like_a_setting(tmp_path: Path) -> None:
+    (tmp_path / "told.py").write_text(
+        "from flows.cli.settings import load_config, read_environment\nload_config(environment=read_environment())\n"
+    )
+    service = start_service("told", ["told"], tmp_path / "log", {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})
+    assert service.wait(120) == 0, (tmp_path / "log").read_text()
+    service.stop()
