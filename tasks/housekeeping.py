@@ -21,14 +21,13 @@ from slmsearch.judge.cache import FILE as VERDICTS
 from slmsearch.judge.cache import VerdictCache
 from slmsearch.learn.files import CHECKPOINTS, MANIFEST
 from slmsearch.learn.launch import is_held
-from slmsearch.lineage.pruned import remember
+from slmsearch.lineage.stored import remember
 from tasks.paths import evals_dir, shared_models_dir
-from tasks.retention import KEPT_VERSIONS, InUse, children, in_use, parents
+from tasks.retention import FIELDS, KEPT_VERSIONS, InUse, changed_s, children, in_use, parents
 from tasks.tracking import RunRecord, RunRegistry, open_run_registry
 
 DAY_S = 86_400.0
-KINDS = {"corpora": "corpus", "indexes": "index", "evals": "eval", "trainings": "training"}
-"""Field of `InUse` -> kind in a lineage."""
+KINDS = {field: kind for kind, field in FIELDS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +94,19 @@ def plan(config: RunConfig, rules: Rules, now: float | None = None) -> Plan:
 
 def _artefacts(config: RunConfig, used: InUse, limit: float, now: float) -> Iterator[Item]:
     for kind, parent in parents(config).items():
+        field = FIELDS[kind]
         for path in children(parent):
-            changed = _changed_s(path)
-            if path.name == "sources" or path.name in getattr(used, kind) or changed >= limit:
-                continue
-            yield Item(kind, path.name, (now - changed) / DAY_S, _size(path), path)
+            if path.name != "sources" and path.name not in getattr(used, field) and (changed := changed_s(path)) < limit:
+                yield Item(field, path.name, (now - changed) / DAY_S, _size(path), path)
 
 
 def _checkpoints(config: RunConfig, limit: float, now: float) -> Iterator[Item]:
     """Find checkpoints of finished trainings: nothing goes on from them. Those of unfinished ones stay as long as these do."""
-    for path in children(parents(config)["trainings"]):
+    for path in children(parents(config)["training"]):
         checkpoints = path / CHECKPOINTS
         if not checkpoints.is_dir() or not (path / MANIFEST).is_file() or is_held(path):
             continue
-        changed = _changed_s(path / MANIFEST)
+        changed = changed_s(path / MANIFEST)
         if changed < limit and any(checkpoints.iterdir()):
             yield Item("checkpoints", path.name, (now - changed) / DAY_S, _size(checkpoints), checkpoints)
 
@@ -117,7 +115,7 @@ def _copies(config: RunConfig, limit: float, now: float) -> Iterator[Item]:
     """Find parts of evaluations that nobody has put together, and models fetched from shared storage; both can be had again."""
     for kind, parent in {"shards": evals_dir(config) / SHARDS, "models": shared_models_dir(config)}.items():
         for path in children(parent):
-            if (changed := _changed_s(path)) < limit:
+            if (changed := changed_s(path)) < limit:
                 yield Item(kind, path.name, (now - changed) / DAY_S, _size(path), path)
 
 
@@ -127,7 +125,7 @@ def _collections(config: RunConfig, limit: float, now: float) -> Iterator[Item]:
     places = {"results": (data_dir / "prefect" / "results",), "pages": (mlruns_dir / "reports", mlruns_dir / "plots")}
     for kind, path in ((kind, path) for kind, paths in places.items() for path in paths):
         if old := list(_older_files(path, limit)):
-            age_days = (now - min(map(_changed_s, old))) / DAY_S
+            age_days = (now - min(map(changed_s, old))) / DAY_S
             yield Item(kind, f"{len(old)} of {path.name}", age_days, sum(map(_size, old)), path, before_s=limit)
     verdicts = data_dir / VERDICTS
     if verdicts.is_file() and (count := VerdictCache(verdicts).count_older(limit)):
@@ -136,13 +134,13 @@ def _collections(config: RunConfig, limit: float, now: float) -> Iterator[Item]:
 
 
 def _older_files(directory: Path, limit: float) -> Iterator[Path]:
-    yield from (path for path in directory.rglob("*") if path.is_file() and _changed_s(path) < limit)
+    yield from (path for path in directory.rglob("*") if path.is_file() and changed_s(path) < limit)
 
 
 def _half_written(config: RunConfig, now: float) -> Iterator[Item]:
     for parent in parents(config).values():
         for path in find_abandoned(parent):
-            yield Item("half-written", path.name, (now - _changed_s(path)) / DAY_S, _size(path), path)
+            yield Item("half-written", path.name, (now - changed_s(path)) / DAY_S, _size(path), path)
 
 
 def _traces(registry: RunRegistry, used: InUse, limit: float, now: float) -> Iterator[Item]:
@@ -197,7 +195,7 @@ def _delete(item: Item, config: RunConfig) -> None:
         elif item.kind == "deleted runs":
             registry.purge(item.key)
         else:
-            registry.delete_traces(item.experiment, [item.key])
+            registry.delete_trace(item.experiment, item.key)
         return
     assert item.path is not None
     if item.kind == "verdicts":
@@ -213,13 +211,6 @@ def _delete(item: Item, config: RunConfig) -> None:
         if item.kind in KINDS:
             remember(Path(config.paths.data_dir), KINDS[item.kind], item.path)
         remove(item.path, ignore_errors=False)
-
-
-def _changed_s(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:  # it went a moment ago
-        return float("inf")
 
 
 def _size(path: Path) -> int:

@@ -12,8 +12,8 @@ from prefect.cache_policies import NO_CACHE
 
 from slmsearch.artifacts.files import replace_text
 from slmsearch.config import RunConfig
-from tasks.runs import RunFacts, find_run, load_results
-from tasks.tracking import open_tracker
+from tasks.runs import find_run, load_results
+from tasks.tracking import RunRecord, open_tracker
 
 FOLDER = "report"
 """Of the run's artifacts."""
@@ -46,7 +46,7 @@ def make_page(names: Sequence[str], config: RunConfig, output: Path | None = Non
     from slmsearch.report.page import render_page
     from slmsearch.report.page.browse import MAX_EPISODES
 
-    runs = list({run.run_id: run for run in (find_run(name, config) for name in names)}.values())
+    runs = list({run.id: run for run in (find_run(name, config) for name in names)}.values())
     results = [load_results(run, config) for run in runs]
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     text = render_page(results, made, MAX_EPISODES if max_episodes is None else max_episodes)
@@ -81,22 +81,22 @@ def plot_run(name: str, config: RunConfig, output: Path | None = None) -> dict[s
     results = load_results(run, config)
     folder = output or Path(config.paths.mlruns_dir) / "plots" / page_name([run]).removesuffix(".html")
     paths = write_charts(folder, run_charts(results))
-    return {"run_id": run.run_id, "folder": str(folder), "files": [str(path) for path in paths], "warnings": list(results.warnings)}
+    return {"run_id": run.id, "folder": str(folder), "files": [str(path) for path in paths], "warnings": list(results.warnings)}
 
 
-def page_name(runs: Sequence[RunFacts]) -> str:
+def page_name(runs: Sequence[RunRecord]) -> str:
     """Name the file of a page: a run's name and id, or the ids of several."""
     if len(runs) > 1:
-        return f"{'-'.join(run.run_id[:8] for run in runs)}.html"
-    called = _ODD.sub("-", runs[0].tags.get("prefect.flow_run_name", runs[0].name))
-    return f"{called}-{runs[0].run_id[:8]}.html"
+        return f"{'-'.join(run.id[:8] for run in runs)}.html"
+    called = _ODD.sub("-", runs[0].tags.get("prefect.flow_run_name", runs[0].stage))
+    return f"{called}-{runs[0].id[:8]}.html"
 
 
-def store_page(runs: Sequence[RunFacts], text: str, config: RunConfig) -> str:
+def store_page(runs: Sequence[RunRecord], text: str, config: RunConfig) -> str:
     """Store a page in each of its runs under a name of its own, so that it replaces only itself; return its path there."""
     name = PAGE if len(runs) == 1 else f"beside-{page_name(runs)}"
     with TemporaryDirectory() as folder:
         (Path(folder) / name).write_text(text, encoding="utf-8")
         for run in runs:
-            open_tracker(config).record_file(run.run_id, Path(folder) / name, FOLDER)
+            open_tracker(config).record_file(run.id, Path(folder) / name, FOLDER)
     return f"{FOLDER}/{name}"

@@ -108,7 +108,7 @@ def _end_flow_runs(
 ) -> Iterator[Fixed]:
     slugs = {slugify(name) for name in workers}
     for run in list(live_flow_runs(client, pool)):
-        reason = _why_dead(run, client, slugs)
+        reason = why_dead(run, client, slugs)
         state = client.read_flow_run(run.id).state if reason else None
         if reason is None or state is None or state.is_final():
             continue
@@ -118,8 +118,16 @@ def _end_flow_runs(
             yield Fixed("flow run", run.name, str(ended.name), reason)
 
 
-def _why_dead(run: FlowRun, client: "SyncPrefectClient", workers: Collection[str]) -> str | None:
-    """Say why a flow run that shows as live is dead; None where it may be alive."""
+def why_dead(run: FlowRun, client: "SyncPrefectClient", workers: Collection[str] = (), unbegun_s: float | None = None) -> str | None:
+    """Say why a flow run that shows as live is dead; None where it may be alive.
+
+    Args:
+        run: as the API has it.
+        client: of the Prefect API.
+        workers: names, as in addresses, of workers on this machine.
+        unbegun_s: seconds after which one that was taken and has not begun never will; None: `UNBEGUN_S`.
+    """
+    unbegun_s = UNBEGUN_S if unbegun_s is None else unbegun_s
     owner = _owner_now(run)
     if is_neighbour(owner):
         return f"{describe_owner(owner)} is gone" if is_orphan(owner) else None
@@ -129,7 +137,7 @@ def _why_dead(run: FlowRun, client: "SyncPrefectClient", workers: Collection[str
         pid, here = run.infrastructure_pid or "", _taken_by(run, client) in workers
         if here and quiet_s > UNBEGUN_HERE_S and not (pid.isdecimal() and begins(int(pid), str(run.id))):
             return f"process {pid} was gone before it had begun" if pid else f"no process of it was started for {quiet_s:.0f} s"
-        return f"it had not begun after {quiet_s:.0f} s" if quiet_s > UNBEGUN_S else None
+        return f"it had not begun after {quiet_s:.0f} s" if quiet_s > unbegun_s else None
     frequency = get_current_settings().flows.heartbeat_frequency
     if frequency is None or quiet_s <= BEATS * frequency:
         return None
@@ -182,7 +190,7 @@ def _end_task_runs(client: "SyncPrefectClient") -> Iterator[Fixed]:
 def _end_mlflow_runs(registry: RunRegistry, client: "SyncPrefectClient", running: list[RunRecord]) -> Iterator[Fixed]:
     for run in running:
         status, reason = _verdict(run, client)
-        if status and registry.end_run(run.id, status, reason):
+        if status and registry.end_dead_run(run.id, status, reason):
             yield Fixed("MLflow run", f"{run.stage} {run.id[:8]}", status, reason)
 
 

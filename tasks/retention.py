@@ -6,28 +6,26 @@ oldest of them began; training directories that a process holds; and directories
 in use, too.
 """
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from slmsearch.config import RunConfig
-from slmsearch.corpus.store import MANIFEST as CORPUS_MANIFEST
-from slmsearch.errors import IndexUnusableError
 from slmsearch.evaluate.nights import load_nights
-from slmsearch.learn.files import JOB
-from slmsearch.learn.files import MANIFEST as TRAINING_MANIFEST
 from slmsearch.learn.launch import is_held
-from slmsearch.retrieval.versions import current_key, read_version
-from tasks.paths import NIGHTS, corpora_dir, evals_dir, index_dir, training_dir, trainings_dir
-from tasks.tracking import PREFIX, RunRecord, RunRegistry, VersionRecord, open_run_registry
+from slmsearch.lineage.graph import Graph, Ref
+from slmsearch.lineage.stored import read_stored
+from slmsearch.retrieval.versions import current_key
+from tasks.lineage import made_by, named_by
+from tasks.paths import NIGHTS, corpora_dir, evals_dir, index_dir, trainings_dir
+from tasks.tracking import RunRecord, RunRegistry, VersionRecord, open_run_registry
 
 KEPT_VERSIONS = 3
 """Newest versions of each registered model that count as in use without an alias."""
-
 KEPT_NIGHTS = 5
 """Green nights of each model whose rows stay, at least."""
+FIELDS = {"corpus": "corpora", "index": "indexes", "eval": "evals", "training": "trainings", "run": "runs"}
+"""Kind in a lineage -> field of `InUse`."""
 
 Reasons = dict[str, str]
 """Key -> why it is in use."""
@@ -45,12 +43,17 @@ class InUse:
     runs: Reasons = field(default_factory=dict)
     """MLflow runs."""
 
-    def keep(self, kind: str, keys: Iterable[str], why: str) -> None:
-        """Note keys of a kind (a field's name) as in use."""
-        known: Reasons = getattr(self, kind)
-        for key in keys:
-            if key:
-                known.setdefault(key, why)
+    def keep(self, refs: Iterable[Ref], why: str) -> None:
+        """Note things as in use; those of other kinds than the fields are never deleted."""
+        for ref in refs:
+            if ref.key and ref.kind in FIELDS:
+                getattr(self, FIELDS[ref.kind]).setdefault(ref.key, why)
+
+    def keep_runs(self, runs: Iterable[RunRecord], why: str) -> None:
+        """Note runs, what their tags name, and what they are making."""
+        for run in runs:
+            made = made_by(run)
+            self.keep([Ref("run", run.id), *named_by(run.tags), *([made] if made else [])], why)
 
 
 def in_use(config: RunConfig, kept_versions: int = KEPT_VERSIONS, used_since: float | None = None) -> InUse:
@@ -67,15 +70,22 @@ def in_use(config: RunConfig, kept_versions: int = KEPT_VERSIONS, used_since: fl
     used = InUse()
     registry = open_run_registry(config)
     runs = registry.runs() if registry else []
-    _keep_current(used, config)
-    _keep_versions(used, runs, _chosen_versions(registry, kept_versions) if registry else [])
-    _keep_nights(used, config)
+    used.keep([Ref("index", current_key(index_dir(config)) or "")], "CURRENT points to it")
+    for version, why in _chosen_versions(registry, kept_versions) if registry else ():
+        used.keep([Ref("run", version.run_id), *named_by(version.tags)], why)
+        used.keep_runs(_family(version.run_id, runs), why)
+    for folder in children(Path(config.paths.mlruns_dir) / NIGHTS):
+        green = [night for night in load_nights(folder)[0] if night.is_green]
+        for night in green[: max(config.nightly.green_nights, KEPT_NIGHTS)]:
+            used.keep([Ref("eval", night.fixed.eval_key)], f"the next nights are compared with night {night.night}")
     _keep_live(used, config, runs)
     if used_since is not None:
-        _keep_touched(used, [run for run in runs if run.started_s >= used_since], "a run touched it lately")
-    _keep_held(used, config)
-    _keep_configured(used, config)
-    _close(used, config)
+        used.keep_runs((run for run in runs if run.started_s >= used_since), "a run touched it lately")
+    held = (path.name for path in children(trainings_dir(config)) if is_held(path))
+    used.keep((Ref("training", name) for name in held), "a process trains in it")
+    named = (config.policy.model, config.policy.adapter, *config.evaluate.baselines)
+    used.keep((_training_of(config, name) for name in named), "the configuration names it")
+    _close(used, config, read_stored(Path(config.paths.data_dir)))
     return used
 
 
@@ -84,13 +94,8 @@ def index_keys_in_use(config: RunConfig) -> set[str]:
     return set(in_use(config).indexes)
 
 
-def _keep_current(used: InUse, config: RunConfig) -> None:
-    if (key := current_key(index_dir(config))) is not None:
-        used.keep("indexes", [key], "CURRENT points to it")
-
-
 def _chosen_versions(registry: RunRegistry, kept: int) -> list[tuple[VersionRecord, str]]:
-    """Choose the versions that count, each with the reason; the newest first."""
+    """Choose the versions that count, each with the reason; those with an alias first."""
     chosen, counts = [], dict[str, int]()
     for version in registry.versions():
         counts[version.name] = counts.get(version.name, 0) + 1
@@ -101,132 +106,55 @@ def _chosen_versions(registry: RunRegistry, kept: int) -> list[tuple[VersionReco
     return sorted(chosen, key=lambda item: not item[0].aliases)
 
 
-def _keep_versions(used: InUse, runs: list[RunRecord], versions: list[tuple[VersionRecord, str]]) -> None:
-    by_id = {run.id: run for run in runs}
-    for version, why in versions:
-        _keep_tags(used, version.tags, why)
-        maker = by_id.get(version.run_id)
-        top = (maker.parent or maker.id) if maker else version.run_id
-        for run in runs:
-            if top and top in (run.id, run.parent):
-                used.keep("runs", [run.id], why)
-                _keep_tags(used, run.tags, why)
-        used.keep("runs", [version.run_id], why)
-
-
-def _keep_nights(used: InUse, config: RunConfig) -> None:
-    """Keep the rows that the next nights are compared with."""
-    for folder in children(Path(config.paths.mlruns_dir) / NIGHTS):
-        green = [night for night in load_nights(folder)[0] if night.is_green]
-        for night in green[: max(config.nightly.green_nights, KEPT_NIGHTS)]:
-            used.keep("evals", [night.fixed.eval_key], f"the next nights are compared with night {night.night}")
-
-
-def _keep_tags(used: InUse, tags: Mapping[str, str], why: str) -> None:
-    """Note what lineage tags name."""
-    for tag, value in tags.items():
-        name = tag.removeprefix(PREFIX)
-        if name == tag:
-            continue
-        if name == "data_digest":
-            used.keep("corpora", [value], why)
-        elif name == "index_key":
-            used.keep("indexes", [value], why)
-        elif name.startswith("eval_key"):
-            used.keep("evals", [value], why)
-        elif name == "train_key":
-            used.keep("trainings", [value], why)
-        elif name in ("control_key", "sft_key"):
-            used.keep("trainings", [f"{name.removesuffix('_key')}-{value}"], why)
+def _family(run_id: str, runs: list[RunRecord]) -> list[RunRecord]:
+    """Return all runs of the flow that a run belongs to."""
+    top = next((run.parent or run.id for run in runs if run.id == run_id), run_id)
+    return [run for run in runs if top and top in (run.id, run.parent)]
 
 
 def _keep_live(used: InUse, config: RunConfig, runs: list[RunRecord]) -> None:
     live = [run for run in runs if run.is_live]
-    tops = {run.parent or run.id for run in live}
-    _keep_touched(used, [run for run in runs if run.id in tops or run.parent in tops], "a live run touched it")
-    if live:
-        began = min(run.started_s for run in live)
-        for kind, parent in parents(config).items():
-            used.keep(kind, (path.name for path in children(parent) if _changed_s(path) >= began), "written since a live run began")
+    for run in live:
+        used.keep_runs(_family(run.id, runs), "a live run touched it")
+    began = min((run.started_s for run in live), default=float("inf"))
+    for kind, parent in parents(config).items():
+        written = (Ref(kind, path.name) for path in children(parent) if live and changed_s(path) >= began)
+        used.keep(written, "written since a live run began")
 
 
-def _keep_touched(used: InUse, runs: list[RunRecord], why: str) -> None:
-    """Note runs, what their tags name, and what they are making."""
-    for run in runs:
-        used.keep("runs", [run.id], why)
-        _keep_tags(used, run.tags, why)
-        if made := _made_by(run):
-            used.keep(made[0], [made[1]], why)
+def _training_of(config: RunConfig, name: str | None) -> Ref:
+    """Return the training that a model's path lies in; one without a key if in none."""
+    home, path = trainings_dir(config), Path(name or "")
+    return Ref("training", path.relative_to(home).parts[0] if path.is_relative_to(home) and path != home else "")
 
 
-def _made_by(run: RunRecord) -> tuple[str, str] | None:
-    """Return kind and key of what a stage makes: while it runs there is no other trace of it."""
-    stages = {"index": ("indexes", ""), "train": ("trainings", ""), "train-control": ("trainings", "control-"),
-        "train-sft": ("trainings", "sft-")}  # fmt: skip
-    kind, prefix = ("evals", "") if run.stage.startswith("evaluate-") else stages.get(run.stage, ("", ""))
-    return (kind, f"{prefix}{run.key}") if kind else None
-
-
-def _keep_held(used: InUse, config: RunConfig) -> None:
-    held = (path.name for path in children(trainings_dir(config)) if is_held(path))
-    used.keep("trainings", held, "a process trains in it")
-
-
-def _keep_configured(used: InUse, config: RunConfig) -> None:
-    named = (config.policy.model, config.policy.adapter, *config.evaluate.baselines)
-    used.keep("trainings", (_training_of(config, name) for name in named), "the configuration names it")
-
-
-def _training_of(config: RunConfig, name: str | None) -> str:
-    """Return the training directory that a model's path lies in, empty if in none."""
-    home = trainings_dir(config)
-    path = Path(name) if name else Path()
-    return path.relative_to(home).parts[0] if name and path.is_relative_to(home) and path != home else ""
-
-
-def _close(used: InUse, config: RunConfig) -> None:
+def _close(used: InUse, config: RunConfig, graph: Graph) -> None:
     """Add what the things in use were made from."""
     waiting = list(used.trainings)
     while waiting:
-        name = waiting.pop()
-        why = f"training {name} was made from it"
-        job, manifest = (_read(training_dir(config, name) / file) for file in (JOB, TRAINING_MANIFEST))
-        policy = job.get("config", {}).get("policy", {})
-        for facts in (job, manifest):
-            used.keep("corpora", [str(facts.get("corpus_digest", ""))], why)
-            used.keep("indexes", [str(facts.get("index_key", ""))], why)
-        for source in (policy.get("model"), policy.get("adapter")):
-            if (start := _training_of(config, source)) and start not in used.trainings:
-                used.keep("trainings", [start], why)
-                waiting.append(start)
+        key = waiting.pop()
+        node, settings = graph.nodes.get(("training", key)), dict[str, str]()
+        refs = list(node.inputs) if node else []
+        for ref in refs:
+            if ref.kind == "config" and ref.name in graph.nodes:
+                settings = dict(graph.nodes[ref.name].facts)
+        starts = [_training_of(config, settings.get(name)) for name in ("policy.model", "policy.adapter")]
+        waiting += [start.key for start in starts if start.key and start.key not in used.trainings]
+        used.keep((*refs, *starts), f"training {key} was made from it")
     for key in list(used.evals):
-        used.keep("indexes", [str(_read(evals_dir(config) / key / "manifest.json").get("sources", {}).get("index_key", ""))],
-            f"evaluation {key} was made from it")  # fmt: skip
-    _keep_pages_of_indexes(used, config)
-
-
-def _keep_pages_of_indexes(used: InUse, config: RunConfig) -> None:
-    """Keep one corpus with the pages of each index in use, the newest where none is in use for itself."""
-    holding: dict[str, list[Path]] = {}
-    for corpus in sorted(children(corpora_dir(config)), key=_changed_s, reverse=True):
-        holding.setdefault(str(_read(corpus / CORPUS_MANIFEST).get("pages_digest")), []).append(corpus)
+        node = graph.nodes.get(("eval", key))
+        used.keep((ref for ref in node.inputs if node and ref.kind == "index") if node else (), f"evaluation {key} was made from it")
     for key in used.indexes:
-        try:
-            corpora = holding.get(read_version(index_dir(config), key).pages_digest, [])
-        except IndexUnusableError:
-            continue
-        if corpora and not any(corpus.name in used.corpora for corpus in corpora):
-            used.keep("corpora", [corpora[0].name], f"index {key} was made from it")
+        node = graph.nodes.get(("index", key))
+        corpora = [ref for ref in node.inputs if ref.kind == "corpus"] if node else []
+        if corpora and not any(ref.key in used.corpora for ref in corpora):  # one corpus with its pages is enough, the newest
+            newest = max(corpora, key=lambda ref: changed_s(corpora_dir(config) / ref.key))
+            used.keep([newest], f"index {key} was made from it")
 
 
 def parents(config: RunConfig) -> dict[str, Path]:
     """Return where things of each kind lie."""
-    return {
-        "corpora": corpora_dir(config),
-        "indexes": index_dir(config),
-        "evals": evals_dir(config),
-        "trainings": trainings_dir(config),
-    }
+    return {"corpus": corpora_dir(config), "index": index_dir(config), "eval": evals_dir(config), "training": trainings_dir(config)}
 
 
 def children(parent: Path) -> list[Path]:
@@ -234,16 +162,9 @@ def children(parent: Path) -> list[Path]:
     return sorted(path for path in parent.iterdir() if path.is_dir() and not path.name.startswith(".")) if parent.is_dir() else []
 
 
-def _changed_s(path: Path) -> float:
+def changed_s(path: Path) -> float:
+    """Return when a path was changed last, in seconds since the epoch; infinity where it was renamed a moment ago."""
     try:
         return path.stat().st_mtime
-    except OSError:  # it was renamed to its place, or away, a moment ago
+    except OSError:
         return float("inf")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}

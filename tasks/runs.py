@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from slmsearch.learn.files import JUDGE, STEPS
 from slmsearch.learn.reports import StepReport, read_reports
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
 from tasks.paths import evals_dir, training_dir
-from tasks.tracking import open_tracker
+from tasks.tracking import RunRecord, open_tracker
 
 LATEST = "latest"
 FLOWS = ("train-and-eval", "train-planner", "evaluate", "train")
@@ -26,20 +25,7 @@ EVAL_KEY, TAG = "eval_key_", "slmsearch."
 LINEAGE = ("data_digest", "index_key", "train_key", "base_hash", "adapter_hash", "model_version", "control_key", "sft_key")
 
 
-@dataclass(frozen=True, slots=True)
-class RunFacts:
-    """A run of a flow in MLflow, without what it recorded."""
-
-    name: str
-    """Its flow."""
-    run_id: str
-    status: str
-    started: float
-    """Seconds since the epoch."""
-    tags: Mapping[str, str]
-
-
-def find_run(name: str, config: RunConfig) -> RunFacts:
+def find_run(name: str, config: RunConfig) -> RunRecord:
     """Find a run of a flow by its MLflow id or the beginning of it, its name in Prefect or MLflow, or `latest`.
 
     Raises:
@@ -47,31 +33,31 @@ def find_run(name: str, config: RunConfig) -> RunFacts:
         ServiceError: MLflow cannot be read.
     """
     tracker = open_tracker(config)
-    runs = sorted((RunFacts(flow, *facts) for flow in FLOWS for facts in tracker.top_runs(flow)), key=lambda run: -run.started)
+    runs = [run for run in tracker.runs() if run.stage in FLOWS and run.parent is None and run.experiment_id == tracker.experiment_id]
     if not runs:
         raise EvaluationError("MLflow holds no run of a flow yet; run `slmsearch run train-and-eval` first")
     if name == LATEST:
         finished = [run for run in runs if run.status == "FINISHED" and f"{TAG}decision" in run.tags]
         return (finished or runs)[0]
-    named = [run for run in runs if name in (run.run_id, run.tags.get("prefect.flow_run_name"))]
-    named = named or [run for run in runs if len(name) >= PREFIX_LENGTH and run.run_id.startswith(name)]
-    if not named and any(run.name == name for run in runs):
-        named = [next(run for run in runs if run.name == name)]
+    named = [run for run in runs if name in (run.id, run.tags.get("prefect.flow_run_name"))]
+    named = named or [run for run in runs if len(name) >= PREFIX_LENGTH and run.id.startswith(name)]
+    if not named and any(run.stage == name for run in runs):
+        named = [next(run for run in runs if run.stage == name)]
     if len(named) == 1:
         return named[0]
-    shown = ", ".join(f"{run.run_id[:8]} ({describe(run)})" for run in (named or runs)[:5])
+    shown = ", ".join(f"{run.id[:8]} ({describe(run)})" for run in (named or runs)[:5])
     if named:
         raise EvaluationError(f"{name!r} may be {len(named)} runs: {shown}; give more of the id")
     raise EvaluationError(f"no run {name!r}; give {LATEST}, an MLflow run id or a flow run's name, such as {shown}")
 
 
-def describe(run: RunFacts) -> str:
+def describe(run: RunRecord) -> str:
     """Name a run for people: its name in Prefect and its flow."""
     name = run.tags.get("prefect.flow_run_name")
-    return f"{name}, {run.name}" if name else run.name
+    return f"{name}, {run.stage}" if name else run.stage
 
 
-def load_results(run: RunFacts, config: RunConfig) -> RunResults:
+def load_results(run: RunRecord, config: RunConfig) -> RunResults:
     """Load everything stored of a run; what is missing is named in its warnings.
 
     Args:
@@ -82,8 +68,8 @@ def load_results(run: RunFacts, config: RunConfig) -> RunResults:
         EvaluationError: the run has left neither evaluations nor steps.
     """
     tracker, warnings = open_tracker(config), list[str]()
-    summary = tracker.read_json(run.run_id, "summary.json") or {}
-    settings = tracker.read_json(run.run_id, "config.json") or {}
+    summary = tracker.read_json(run.id, "summary.json") or {}
+    settings = tracker.read_json(run.id, "config.json") or {}
     decision = DecisionConfig.read_record(settings.get("decision", {}))
     lineage = summary.get("lineage") or {name.removeprefix(TAG): value for name, value in run.tags.items() if name.startswith(TAG)}
     directory = training_dir(config, lineage["train_key"]) if "train_key" in lineage else None
@@ -91,14 +77,14 @@ def load_results(run: RunFacts, config: RunConfig) -> RunResults:
     steps = _load_steps(directory, warnings)
     if not evaluations and not steps:
         raise EvaluationError(
-            f"run {run.run_id[:8]} ({describe(run)}, {run.status}) has left nothing to show: {'; '.join(warnings) or 'no keys'}"
+            f"run {run.id[:8]} ({describe(run)}, {run.status}) has left nothing to show: {'; '.join(warnings) or 'no keys'}"
         )
     return RunResults(
-        run_id=run.run_id,
-        name=run.tags.get("prefect.flow_run_name") or f"{run.name} {run.run_id[:8]}",
+        run_id=run.id,
+        name=run.tags.get("prefect.flow_run_name") or f"{run.stage} {run.id[:8]}",
         environment=str(settings.get("environment") or settings.get("system", "searcher")),
         status="FINISHED" if summary else run.status,  # the summary is written last, by a run that makes its own page
-        started=datetime.fromtimestamp(run.started, UTC).isoformat(timespec="seconds"),
+        started=datetime.fromtimestamp(run.started_s, UTC).isoformat(timespec="seconds"),
         evaluations=evaluations,
         comparisons=_compare_all(evaluations, decision, warnings),
         decision=str(summary.get("decision") or run.tags.get(f"{TAG}decision", "")),

@@ -3,14 +3,10 @@
 import logging
 import warnings
 
-import click
-
-from flows.cli.commands import (
+from flows.cli.commands import (  # noqa: F401  importing one adds its commands
     bench,
     corpus,
-    doctor,
     documents,
-    housekeeping,
     index,
     judge,
     learning,
@@ -19,49 +15,15 @@ from flows.cli.commands import (
     operating,
     planner,
     promotion,
-    reconcile,
     report,
     running,
     sandbox,
     serve,
 )
+from flows.cli.session import cli
 from slmsearch.processor import settle
 
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.version_option(package_name="slmsearch")
-def cli() -> None:
-    """Train a small language model to search a corpus and to answer from what it read.
-
-    \b
-    slmsearch run train-and-eval    the whole pipeline, on two CPU cores, in minutes
-    slmsearch run train-planner     the second environment: a planner for a frozen worker
-    slmsearch up                    Prefect, MLflow and a worker to look at and to schedule
-    """
-
-
-MODULES = (
-    corpus,
-    documents,
-    index,
-    learning,
-    running,
-    operating,
-    promotion,
-    reconcile,
-    report,
-    lineage,
-    doctor,
-    housekeeping,
-    judge,
-    models,
-    serve,
-    sandbox,
-    planner,
-    bench,
-)
-for module in MODULES:
-    module.register(cli)
+__all__ = ["cli", "main"]
 
 
 def main() -> None:

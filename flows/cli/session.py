@@ -188,3 +188,15 @@ def command(group: click.Group, name: str, **options: Any) -> Callable[[Callable
         return group.command(name, cls=SettingsCommand, **options)(click.pass_obj(function))
 
     return register
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(package_name="slmsearch")
+def cli() -> None:
+    """Train a small language model to search a corpus and to answer from what it read.
+
+    \b
+    slmsearch run train-and-eval    the whole pipeline, on two CPU cores, in minutes
+    slmsearch run train-planner     the second environment: a planner for a frozen worker
+    slmsearch up                    Prefect, MLflow and a worker to look at and to schedule
+    """

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from flows.ops.lineage import resolve
-from flows.ops.lineage_checks import recorded_config
+from flows.ops.lineage import recorded_config, resolve
 from flows.ops.runner import FLOWS, run_flow
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError, ModelError

@@ -6,13 +6,8 @@ Retrieved and written text is untrusted and ends up in Markdown: it is escaped a
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
-from uuid import UUID
 
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
-
-if TYPE_CHECKING:
-    from prefect.client.orchestration import SyncPrefectClient
 
 MAX_CELL_CHARS = 600
 
@@ -60,24 +55,6 @@ def show_housekeeping(rows: Sequence[Mapping[str, str]], applied: bool) -> None:
 def show_lineage(lineage: Mapping[str, str]) -> None:
     """Show what was made from what."""
     create_markdown_artifact(f"```json\n{json.dumps(lineage, indent=2)}\n```", key="lineage", description="Content keys, in order")
-
-
-def read_lineage(client: "SyncPrefectClient", flow_run_id: str) -> dict[str, str] | None:
-    """Read back what `show_lineage` wrote for a flow run, None where there is nothing of it.
-
-    Args:
-        client: of a Prefect API that answers.
-        flow_run_id: flow run.
-    """
-    from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, ArtifactFilterKey
-
-    mine = ArtifactFilter(key=ArtifactFilterKey(any_=["lineage"]), flow_run_id=ArtifactFilterFlowRunId(any_=[UUID(flow_run_id)]))
-    found = client.read_artifacts(artifact_filter=mine)
-    try:
-        value = json.loads(str(found[0].data).strip().removeprefix("```json").removesuffix("```"))
-    except (IndexError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def escape(text: str) -> str:

@@ -7,17 +7,14 @@ also when this process is killed. A shard that no worker takes is played here, s
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.logging import get_run_logger
 
-from flows.cli.settings import read_environment
 from flows.evaluate_shard import ShardRequest, play_requested
 from flows.ops.pool import POOL
-from flows.ops.process_environment import DEFAULTS
 from flows.ops.runner import as_error
 from flows.ops.worker_secrets import submitted
 from slmsearch.config import RunConfig
@@ -25,7 +22,7 @@ from slmsearch.errors import ConfigError, EvaluationError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.shards import Shard, split_shards
 from tasks.evaluate import questions_of
-from tasks.owners import BEATS, HEARTBEAT
+from tasks.reconcile import UNBEGUN_S, why_dead
 from tasks.shards import collect, merge, share_inputs
 
 if TYPE_CHECKING:
@@ -33,14 +30,12 @@ if TYPE_CHECKING:
 
 DEPLOYMENT = "evaluate-shard/evaluate-shard"
 POLL_SECONDS = 1.0
-LISTEN_SECONDS = 15.0
-"""Time between two looks at the heartbeats of a running shard."""
+LOOK_SECONDS = 15.0
+"""Time between two looks at whether a shard's run is still alive."""
 PATIENCE_SECONDS = 60.0
 """Time a shard may wait while no other one runs, before it is played here."""
 START_SECONDS = {"process": 120.0}
-"""Time a worker of a type of pool may take to start what it has fetched."""
-SLOW_START_SECONDS = 900.0
-"""The same where an image may have to be fetched, and a machine found."""
+"""Time a worker of a type of pool may take to start what it has fetched; of others `UNBEGUN_S`: an image may have to be fetched."""
 ATTEMPTS = 4
 """Times a shard is submitted; who is lost that often takes its workers along."""
 
@@ -54,10 +49,8 @@ class Waiting:
     attempts: int = 0
     since: float = field(default_factory=time.monotonic)
     """When it was submitted last."""
-    listened: float = field(default_factory=time.monotonic)
-    """When its heartbeats were looked at last."""
-    fetched: float = 0.0
-    """When a worker was first seen to have it without having started it; 0 for not yet."""
+    looked: float = field(default_factory=time.monotonic)
+    """When it was last asked whether it lives."""
 
 
 def play_in_shards(key: str, spec: PolicySpec, digest: str, index_key: str, config: RunConfig) -> None:
@@ -105,7 +98,7 @@ class _Play:
 
     def __init__(self, client: SyncPrefectClient, deployment: UUID, config: RunConfig, common: dict[str, Any]) -> None:
         self.client, self.deployment, self.config, self.common = client, deployment, config, common
-        self.start_seconds = START_SECONDS.get(client.read_work_pool(POOL).type, SLOW_START_SECONDS)
+        self.start_seconds = START_SECONDS.get(client.read_work_pool(POOL).type, UNBEGUN_S)
         self.waiting: list[Waiting] = []
         self.log = get_run_logger()
 
@@ -137,10 +130,8 @@ class _Play:
         state = item.run.state
         if state is None:
             return
-        if state.is_running():
-            self._listen(item)
-        elif state.is_pending():
-            self._expect_start(item)
+        if state.is_running() or state.is_pending():
+            self._require_alive(item, item.run)
         elif state.is_completed() and collect(self.common["key"], item.shard, self.config):
             self.log.info("shard %s is played", item.shard.name)
             self.waiting.remove(item)
@@ -149,16 +140,16 @@ class _Play:
         elif state.is_final():
             self._lost(item, f"{state.name}: {' '.join(str(state.message).split())[:200]}")
 
+    def _request(self, shard: Shard) -> ShardRequest:
+        return ShardRequest(**self.common, number=shard.number, of=shard.of, start=shard.start, stop=shard.stop)
+
     def _submit(self, item: Waiting) -> None:
         from prefect.deployments import run_deployment
 
         item.attempts += 1
-        shard = item.shard
-        request = ShardRequest(**self.common, number=shard.number, of=shard.of, start=shard.start, stop=shard.stop)
-        parameters = {"request": request.model_dump(mode="json"), "config": submitted(self.config)}
+        parameters = {"request": self._request(item.shard).model_dump(mode="json"), "config": submitted(self.config)}
         item.run = cast("FlowRun", run_deployment(self.deployment, parameters=parameters, timeout=0, as_subflow=True))
-        item.since = item.listened = time.monotonic()
-        item.fetched = 0.0
+        item.since = item.looked = time.monotonic()
 
     def _lost(self, item: Waiting, why: str) -> None:
         if item.attempts >= ATTEMPTS:
@@ -167,46 +158,16 @@ class _Play:
         self.log.warning("shard %s was lost (%s) and is submitted again", item.shard.name, why)
         item.run = None
 
-    def _expect_start(self, item: Waiting) -> None:
-        """Take a run that was fetched and does not start for lost: its worker died before the run could say anything."""
+    def _require_alive(self, item: Waiting, run: "FlowRun") -> None:
+        """Take a run for what it is where its process, or its worker and its machine, are gone."""
         from prefect.states import Crashed
 
-        item.fetched = item.fetched or time.monotonic()
-        waited = time.monotonic() - item.fetched
-        if item.run is not None and waited > self.start_seconds:
-            message = f"fetched by a worker and not started within {waited:.0f} s"
-            self.client.set_flow_run_state(item.run.id, Crashed(message=message), force=True)
-            self._lost(item, message)
-
-    def _listen(self, item: Waiting) -> None:
-        """Take a run whose heartbeats have stopped for what it is: dead with its machine."""
-        from prefect.states import Crashed
-
-        if item.run is None or time.monotonic() - item.listened < LISTEN_SECONDS:
+        if time.monotonic() - item.looked < LOOK_SECONDS:
             return
-        item.listened = time.monotonic()
-        silent = self._silence(item.run)
-        if silent > BEATS * beat_seconds():
-            message = f"no sign of life for {silent:.0f} s: its worker and its machine are gone"
-            self.client.set_flow_run_state(item.run.id, Crashed(message=message), force=True)
-            self._lost(item, message)
-
-    def _silence(self, run: "FlowRun") -> float:
-        """Return the seconds since a flow run was last heard of."""
-        from prefect.events.filters import EventFilter, EventNameFilter, EventOccurredFilter, EventResourceFilter
-
-        now = datetime.now(UTC)
-        window = timedelta(seconds=BEATS * beat_seconds())
-        started = run.start_time or run.created or now
-        if now - started < window:
-            return 0.0
-        mine = EventFilter(
-            event=EventNameFilter(name=[HEARTBEAT]),
-            resource=EventResourceFilter(id=[f"prefect.flow-run.{run.id}"]),
-            occurred=EventOccurredFilter(since=cast(Any, now - window)),
-        )
-        found = self.client.read_events(filter=mine, limit=1).events
-        return 0.0 if found else float((now - started).total_seconds())
+        item.looked = time.monotonic()
+        if why := why_dead(run, self.client, unbegun_s=self.start_seconds):
+            self.client.set_flow_run_state(run.id, Crashed(message=why), force=True)
+            self._lost(item, why)
 
     def _play_one_that_nobody_takes(self) -> None:
         """Play a shard here when all of them have waited long and none runs."""
@@ -220,12 +181,5 @@ class _Play:
         self.log.warning("no worker takes shard %s within %.0f s; it is played here", item.shard.name, PATIENCE_SECONDS)
         if item.run is not None:
             self.client.set_flow_run_state(item.run.id, Cancelled(message="no worker took it; played by who waited for it"), force=True)
-        shard = item.shard
-        play_requested(ShardRequest(**self.common, number=shard.number, of=shard.of, start=shard.start, stop=shard.stop), self.config)
+        play_requested(self._request(item.shard), self.config)
         self.waiting.remove(item)
-
-
-def beat_seconds() -> float:
-    """Return the seconds between two heartbeats of a flow run, as workers are told here."""
-    name = "PREFECT_RUNNER_HEARTBEAT_FREQUENCY"
-    return float(read_environment().get(name) or DEFAULTS[name])

@@ -1,25 +1,11 @@
-"""The graph of what was made from what: nodes named by kind and content key, and the two walks over it."""
+"""What was made from what: nodes named by kind and content key, and the two walks over them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 Name = tuple[str, str]
-"""Kind and key."""
-
-KINDS = {
-    "source": "what a corpus was read or generated from",
-    "corpus": "pages, questions and splits",
-    "embedder": "the model that turned text into vectors",
-    "index": "an index version",
-    "model": "weights that were trained on or evaluated",
-    "eval": "a stored evaluation",
-    "config": "the settings of a run",
-    "training": "a training run's directory",
-    "adapter": "what training left: an adapter, or a whole model",
-    "version": "a registered model version",
-    "run": "an MLflow run",
-}
+"""Kind and key. Kinds: source, corpus, embedder, index, model, eval, config, training, adapter; in MLflow: version, run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +59,21 @@ class Step:
 class Graph:
     """Nodes by name; a node added twice is merged: inputs and facts of both."""
 
-    def __init__(self, nodes: Iterable[Node] = ()) -> None:
+    def __init__(self) -> None:
         self.nodes: dict[Name, Node] = {}
-        for node in nodes:
-            self.add(node)
 
     def add(self, node: Node) -> None:
         """Add a node, or what it adds to the one of that name."""
         known = self.nodes.get(node.name)
         if known is not None:
-            inputs = tuple(dict.fromkeys((*known.inputs, *node.inputs)))
-            place = known.place or node.place
-            missing = tuple(dict.fromkeys((*known.missing, *node.missing)))
-            node = Node(node.kind, node.key, inputs, {**node.facts, **known.facts}, place, missing)
+            inputs, missing = dict.fromkeys((*known.inputs, *node.inputs)), dict.fromkeys((*known.missing, *node.missing))
+            facts = {**node.facts, **known.facts}
+            node = Node(node.kind, node.key, tuple(inputs), facts, known.place or node.place, tuple(missing))
         self.nodes[node.name] = node
 
-    def find(self, kind: str, key: str) -> Node | None:
-        """Return a node, None if there is none of that name."""
-        return self.nodes.get((kind, key))
+    def of_kind(self, kind: str) -> list[Node]:
+        """Return the nodes of a kind."""
+        return [node for node in self.nodes.values() if node.kind == kind]
 
     def upward(self, start: Name) -> list[Step]:
         """Walk to everything a node was made from, each thing once, inputs under what they are inputs of."""
@@ -102,9 +85,9 @@ class Graph:
         for node in self.nodes.values():
             for ref in node.inputs:
                 users.setdefault(ref.name, []).append(Ref(node.kind, node.key, ref.role))
-        return list(self._walk(Ref(*start), 0, set(), lambda name: tuple(users.get(name, ()))))[1:]
+        return list(self._walk(Ref(*start), 0, set(), lambda name: users.get(name, ())))[1:]
 
-    def _walk(self, ref: Ref, depth: int, seen: set[Name], following: Callable[[Name], tuple[Ref, ...]]) -> Iterator[Step]:
+    def _walk(self, ref: Ref, depth: int, seen: set[Name], following: Callable[[Name], Iterable[Ref]]) -> Iterator[Step]:
         if ref.name in seen:
             return
         seen.add(ref.name)
@@ -112,9 +95,8 @@ class Graph:
         refs = following(ref.name)
         met = {further.kind for further in refs if further.alternative and further.name in seen}
         for further in refs:
-            if further.alternative and further.kind in met:
-                continue
-            yield from self._walk(further, depth + 1, seen, following)
+            if not (further.alternative and further.kind in met):
+                yield from self._walk(further, depth + 1, seen, following)
 
 
 def gaps(steps: Iterable[Step]) -> list[str]:
@@ -122,10 +104,9 @@ def gaps(steps: Iterable[Step]) -> list[str]:
     found = []
     for step in steps:
         kind, key = step.name
-        if step.node is None:
-            if kind != "embedder":  # it has no place of its own
-                found.append(f"{kind} {key} is named and is not stored here: pruned, moved, or made elsewhere")
-            continue
-        has = {ref.kind for ref in step.node.inputs}
-        found += [f"{kind} {key}: {text}" for fixed_by, text in step.node.missing if fixed_by not in has]
+        if step.node is not None:
+            has = {ref.kind for ref in step.node.inputs}
+            found += [f"{kind} {key}: {text}" for fixed_by, text in step.node.missing if fixed_by not in has]
+        elif kind != "embedder":  # it has no place of its own
+            found.append(f"{kind} {key} is named and is not stored here: pruned, moved, or made elsewhere")
     return found

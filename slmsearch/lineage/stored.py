@@ -1,170 +1,166 @@
-"""Nodes from what lies under a data directory: manifests, jobs and seals. Nothing is hashed here; `verify.py` does that.
+"""Nodes from what lies under a data directory, and from what housekeeping wrote down before it deleted something. Nothing is hashed here.
 
 Files are read as plain JSON, not as the dataclasses of their packages: what an older or newer version wrote is still told.
 """
 
 import json
+import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slmsearch.artifacts.directories import read_seal
+from slmsearch.artifacts.directories import SEAL
 from slmsearch.keys import content_key
-from slmsearch.learn import files
+from slmsearch.learn.files import ADAPTER, JOB, MANIFEST, SOURCES
 from slmsearch.learn.models import hash_recorded, model_hash
 from slmsearch.lineage.graph import Graph, Node, Ref
 
-MANIFEST = "manifest.json"
+PRUNED = "pruned.jsonl"
+"""In the data directory: a line for everything that housekeeping deleted, with the files below."""
+FOLDERS = {"corpus": "corpora", "index": "index", "eval": "evals", "training": "training"}
+"""Kind -> folder in the data directory."""
 MADE_MODELS = {"control": "control.json", "sft": "sft.json"}
 """Directories `<name>-<key>` of models made beside adapters, and the file that says they are complete."""
 
+Files = Mapping[str, Mapping[str, Any]]
+"""What the JSON files of an artifact say, by name."""
+
 
 def read_stored(data_dir: Path) -> Graph:
-    """Return everything stored under a data directory."""
-    graph = Graph()
-    for read in (_corpora, _indexes, _evals, _trainings):
-        for node in read(data_dir):
-            graph.add(node)
+    """Return everything stored under a data directory, and what was pruned there."""
+    graph, made_of = Graph(), dict[str, list[Ref]]()
+    for path in sorted((data_dir / FOLDERS["corpus"] / "sources").glob("*.json")):
+        entry = read_json(path)
+        made_of.setdefault(str(entry.get("digest")), []).append(Ref("source", path.stem))
+        parts = entry.get("parts") or {}
+        graph.add(Node("source", path.stem, (), _flat(parts), path, () if parts else (("", "what it was hashed from was not recorded"),)))
+    for kind, folder in FOLDERS.items():
+        for place in sorted((data_dir / folder).glob("[!.]*/")):
+            for node in _nodes(kind, place.name, _read_files(kind, place), place):
+                graph.add(node)
+    for digest, refs in made_of.items():
+        if ("corpus", digest) in graph.nodes:
+            graph.add(Node("corpus", digest, tuple(refs)))
+    _add_pruned(graph, data_dir)
+    _add_pages(graph)
     return graph
 
 
-def _corpora(data_dir: Path) -> Iterator[Node]:
-    home = data_dir / "corpora"
-    made_of: dict[str, list[Ref]] = {}
-    for path in sorted((home / "sources").glob("*.json")):
-        entry = read_json(path)
-        made_of.setdefault(str(entry.get("digest")), []).append(Ref("source", path.stem))
-        parts = entry.get("parts")
-        yield Node("source", path.stem, (), _flat(parts or {}), path, () if parts else (("", "what it was hashed from was not recorded"),))
-    for place in _children(home, MANIFEST):
-        yield corpus_node(place.name, read_json(place / MANIFEST), place, tuple(made_of.get(place.name, ())))
+def remember(data_dir: Path, kind: str, place: Path) -> None:
+    """Write down what an artifact was, before it is deleted."""
+    entry = {"kind": kind, "key": place.name, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "files": _read_files(kind, place)}
+    with (data_dir / PRUNED).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(entry, ensure_ascii=False) + "\n")
 
 
-def corpus_node(digest: str, manifest: Mapping[str, Any], place: Path | None, made_of: tuple[Ref, ...] = ()) -> Node:
-    """Return the node of a corpus."""
-    source = {name: value for name, value in (manifest.get("source") or {}).items() if value is not None}
-    facts = {
-        **_named(manifest, "pages", "questions", "pages_digest", "questions_digest", "split_seed"),
-        **{f"source.{name}": value for name, value in _flat(source).items()},
-    }
-    return Node("corpus", digest, made_of, facts, place, (("source", "which source gave it was not recorded"),))
+def _add_pruned(graph: Graph, data_dir: Path) -> None:
+    """Add what was pruned, under its old name and lying nowhere."""
+    path = data_dir / PRUNED
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        try:
+            entry = json.loads(line)
+            kind, key, files = str(entry["kind"]), str(entry["key"]), entry["files"]
+        except (ValueError, KeyError, TypeError):  # cut off by a full disk
+            continue
+        if (kind, key) not in graph.nodes:  # else it was made again
+            for node in _nodes(kind, key, files, None):
+                gone = (("", f"its files were pruned on {entry.get('at')}"),) if node.kind == kind else ()
+                graph.add(replace(node, missing=gone))
 
 
-def _indexes(data_dir: Path) -> Iterator[Node]:
-    corpora = {path.name: read_json(path / MANIFEST).get("pages_digest") for path in _children(data_dir / "corpora", MANIFEST)}
-    for place in _children(data_dir / "index", MANIFEST):
-        yield index_node(place.name, read_json(place / MANIFEST), place, corpora)
+def _add_pages(graph: Graph) -> None:
+    """Name the corpora with the pages of each index."""
+    corpora = [node for node in graph.of_kind("corpus") if node.place]
+    for index in graph.of_kind("index"):
+        pages = index.facts.get("pages_digest")
+        refs = (Ref("corpus", node.key, "pages", alternative=True) for node in corpora if node.facts.get("pages_digest") == pages)
+        graph.add(Node("index", index.key, tuple(refs)))
 
 
-def index_node(key: str, manifest: Mapping[str, Any], place: Path | None, corpora: Mapping[str, Any]) -> Node:
-    """Return the node of an index version.
-
-    Args:
-        corpora: digest of a corpus -> digest of its pages.
-    """
-    pages = manifest.get("pages_digest")
-    made_of = [Ref("corpus", digest, "pages", alternative=True) for digest, of_pages in corpora.items() if of_pages == pages]
-    embedder = f"{manifest.get('embedder_id')}@{manifest.get('embedder_revision')}"
-    others = {name: value for name, value in manifest.items() if isinstance(value, str | int | float) and name not in ("key", "seconds")}
-    missing = (("corpus", f"no corpus with its pages ({pages}) is here"),)
-    return Node("index", key, (*made_of, Ref("embedder", embedder)), _flat(others), place, missing)
+def _read_files(kind: str, place: Path) -> dict[str, dict[str, Any]]:
+    names = (MANIFEST, JOB, SOURCES, *MADE_MODELS.values(), SEAL) if kind == "training" else (MANIFEST,)
+    return {name: read_json(place / name) for name in names if (place / name).is_file()}
 
 
-def _evals(data_dir: Path) -> Iterator[Node]:
-    for place in _children(data_dir / "evals", MANIFEST):
-        yield eval_node(place.name, read_json(place / MANIFEST), place)
+def _nodes(kind: str, key: str, files: Files, place: Path | None) -> Iterator[Node]:
+    manifest = files.get(MANIFEST) or {}
+    made_model = MADE_MODELS.get(key.partition("-")[0], "")
+    if kind == "training" and made_model in files:
+        yield from _made_model(key, files[made_model], files, place)
+    elif kind == "training" and (MANIFEST in files or JOB in files):
+        yield from _training(key, files, place)
+    elif kind == "corpus" and MANIFEST in files:
+        told = {
+            name: manifest[name] for name in ("pages", "questions", "pages_digest", "questions_digest", "split_seed") if name in manifest
+        }
+        source = {name: value for name, value in (manifest.get("source") or {}).items() if value is not None}
+        missing = (("source", "which source gave it was not recorded"),)
+        yield Node(kind, key, (), _flat({**told, "source": source}), place, missing)
+    elif kind == "index" and MANIFEST in files:
+        told = {name: value for name, value in manifest.items() if isinstance(value, str | int | float) and name not in ("key", "seconds")}
+        embedder = Ref("embedder", f"{manifest.get('embedder_id')}@{manifest.get('embedder_revision')}")
+        missing = (("corpus", f"no corpus with its pages ({manifest.get('pages_digest')}) is here"),)
+        yield Node(kind, key, (embedder,), _flat(told), place, missing)
+    elif kind == "eval" and MANIFEST in files:
+        yield _eval(key, manifest, place)
 
 
-def eval_node(key: str, manifest: Mapping[str, Any], place: Path | None) -> Node:
-    """Return the node of a stored evaluation."""
+def _eval(key: str, manifest: Mapping[str, Any], place: Path | None) -> Node:
     sources = manifest.get("sources") or {}
     policy = sources.get("policy") or {}
-    refs = [
+    refs = (
         Ref("corpus", manifest.get("corpus") or "", "questions"),
         Ref("index", sources.get("index_key") or ""),
         Ref("model", policy.get("model") or "", "policy"),
         Ref("adapter", policy.get("adapter") or ""),
         Ref("eval", policy.get("plans_of") or "", "plans"),
-    ]
+    )
     told = {name: value for name, value in sources.items() if name not in ("index_key", "policy")}
-    facts = {"n": str(manifest.get("n")), **_flat({"policy": _policy_name(policy)}), **_flat(told)}
+    name = policy.get("baseline") or policy.get("served") or "a model" + (" with an adapter" if policy.get("adapter") else "")
     missing = (("corpus", "the corpus of its questions was not recorded"),)
-    return Node("eval", key, tuple(ref for ref in refs if ref.key), facts, place, missing)
+    return Node("eval", key, _named(refs), _flat({"n": str(manifest.get("n")), "policy": name, **told}), place, missing)
 
 
-def _policy_name(policy: Mapping[str, Any]) -> str:
-    return str(policy.get("baseline") or policy.get("served") or "a model" + (" with an adapter" if policy.get("adapter") else ""))
-
-
-def _trainings(data_dir: Path) -> Iterator[Node]:
-    for place in _children(data_dir / "training"):
-        name, _, key = place.name.partition("-")
-        if name in MADE_MODELS:
-            yield from _made_model(place, name, key)
-        elif (place / files.MANIFEST).is_file() or (place / files.JOB).is_file():
-            yield from training_nodes(place.name, read_json(place / files.JOB), read_json(place / files.MANIFEST), _sources(place), place)
-
-
-def _sources(place: Path) -> dict[str, Any]:
-    return read_json(place / files.SOURCES)
-
-
-def training_nodes(
-    key: str, job: Mapping[str, Any], manifest: Mapping[str, Any], sources: Mapping[str, Any], place: Path | None
-) -> Iterator[Node]:
+def _training(key: str, files: Files, place: Path | None) -> Iterator[Node]:
     """Return the nodes of a training run: itself, its settings, the model it began with, and what it left."""
+    manifest, job, sources = (files.get(name) or {} for name in (MANIFEST, JOB, SOURCES))
     config = job.get("config") or {}
-    policy = config.get("policy") or {}
-    made_of = sources.get("policy") or {}
+    path, made_of = (config.get("policy") or {}).get("model"), sources.get("policy") or {}
     settings = content_key(config=config) if config else ""
-    refs = [
-        Ref("corpus", str(job.get("corpus_digest") or manifest.get("corpus_digest") or "")),
-        Ref("index", str(job.get("index_key") or manifest.get("index_key") or "")),
-        Ref("model", str(made_of.get("model") or ""), "base"),
-        Ref("adapter", str(made_of.get("adapter") or ""), "start"),
+    refs = (
+        Ref("corpus", job.get("corpus_digest") or manifest.get("corpus_digest") or ""),
+        Ref("index", job.get("index_key") or manifest.get("index_key") or ""),
+        Ref("model", made_of.get("model") or "", "base"),
+        Ref("adapter", made_of.get("adapter") or "", "start"),
         Ref("config", settings),
-    ]
+    )
     missing = [] if sources else [("", "what its key was hashed from (base model, package versions) was not recorded")]
-    missing.append(("config", "its settings were not recorded"))
     told = {name: value for name, value in sources.items() if name not in ("policy", "corpus", "index")}
-    facts = {**_named(manifest, "steps", "seconds", "base_model"), **_flat(told)}
-    yield Node("training", key, tuple(ref for ref in refs if ref.key), facts, place, tuple(missing))
+    facts = _flat({**{name: manifest[name] for name in ("steps", "seconds", "base_model") if name in manifest}, **told})
+    yield Node("training", key, _named(refs), facts, place, (*missing, ("config", "its settings were not recorded")))
     if settings:
-        yield Node("config", settings, (), _flat(config), place / files.JOB if place else None)
+        yield Node("config", settings, (), _flat(config), place / JOB if place else None)
     if made_of.get("model"):
-        yield Node("model", str(made_of["model"]), (), {"path": str(policy.get("model"))}, _directory(policy.get("model")))
+        yield Node("model", made_of["model"], (), {"path": str(path)}, Path(path) if path and Path(path).is_dir() else None)
     if manifest.get("adapter_hash"):
-        adapter = place / files.ADAPTER if place else None
-        recorded = manifest.get("adapter_files")
+        adapter, recorded = place / ADAPTER if place else None, manifest.get("adapter_files")
         left = hash_recorded(recorded) if recorded else (model_hash(str(adapter)) if adapter and adapter.is_dir() else "")
-        yield Node("adapter", left, (Ref("training", key),), {"sha256": str(manifest["adapter_hash"])}, adapter)
+        yield Node("adapter", left, (Ref("training", key),), {"sha256": manifest["adapter_hash"]}, adapter)
         if (config.get("train") or {}).get("method") == "full":  # evaluated as a model, not as an adapter on one
             yield Node("model", left, (Ref("adapter", left),), {}, adapter)
 
 
-def _made_model(place: Path, kind: str, key: str) -> Iterator[Node]:
+def _made_model(key: str, facts: Mapping[str, Any], files: Files, place: Path | None) -> Iterator[Node]:
     """Return the nodes of a model that supervised training left: the model, and the training it is named after."""
-    facts = read_json(place / MADE_MODELS[kind])
-    if not facts:
-        return
-    try:
-        sealed = read_seal(place)
-    except ValueError:
-        sealed = None
-    left = hash_recorded(sealed) if sealed else model_hash(str(place))
-    missing = (("", f"what {place.name} was made from is only in its key"),)
-    yield Node("training", place.name, (), _flat(facts), place, missing)
-    yield Node("model", left, (Ref("training", place.name),), {"path": str(place)}, place)
+    yield Node("training", key, (), _flat(facts), place, (("", f"what {key} was made from is only in its key"),))
+    sealed = (files.get(SEAL) or {}).get("files")
+    left = hash_recorded(sealed) if sealed else model_hash(str(place)) if place else ""
+    yield Node("model", left, (Ref("training", key),), {"path": str(place)}, place)
 
 
-def _children(parent: Path, holding: str = "") -> list[Path]:
-    if not parent.is_dir():
-        return []
-    return sorted(path for path in parent.iterdir() if path.is_dir() and not path.name.startswith(".") and (path / holding).exists())
-
-
-def _directory(path: Any) -> Path | None:
-    return Path(path) if isinstance(path, str) and Path(path).is_dir() else None
+def _named(refs: tuple[Ref, ...]) -> tuple[Ref, ...]:
+    return tuple(ref for ref in refs if ref.key)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -174,10 +170,6 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _named(facts: Mapping[str, Any], *names: str) -> dict[str, str]:
-    return _flat({name: facts[name] for name in names if name in facts})
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import mlflow
@@ -24,7 +25,6 @@ from tasks.tracking.service import DELETED, ENDED, KEY, NO_SUCH_THING, OWNER, SQ
 
 PARENT = "mlflow.parentRunId"
 PAGE = 1000
-TRACES_PER_DELETE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def open_run_registry(config: RunConfig) -> "RunRegistry | None":
 
 
 class RunRegistry:
-    """All runs and model versions of one store."""
+    """All runs and model versions of one store, to read and to delete; `Tracker` also writes them."""
 
     @as_service
     def __init__(self, uri: str) -> None:
@@ -96,25 +96,28 @@ class RunRegistry:
         self.client = MlflowClient(tracking_uri=uri)
 
     @as_service
-    def runs(self) -> list[RunRecord]:
-        """Return every run that carries our tags, the newest first."""
+    def runs(self, wanted: str = "") -> list[RunRecord]:
+        """Return every run that carries our tags, the newest first; `wanted` is a filter of MLflow's."""
         experiments = [found.experiment_id for found in self.client.search_experiments()]
-        return [_run_record(run) for run in self._pages(experiments) if KEY in run.data.tags]
+        return [_run_record(run) for run in self._pages(experiments, wanted) if KEY in run.data.tags]
 
-    @as_service
     def running(self) -> list[RunRecord]:
         """Return every run that carries our tags and shows as running, the newest first."""
-        experiments = [found.experiment_id for found in self.client.search_experiments()]
-        return [_run_record(run) for run in self._pages(experiments, "attributes.status = 'RUNNING'") if KEY in run.data.tags]
+        return self.runs("attributes.status = 'RUNNING'")
 
     @as_service
-    def end_run(self, run_id: str, status: str, reason: str) -> bool:
+    def end_dead_run(self, run_id: str, status: str, reason: str) -> bool:
         """End a run that shows as running, and say why; return False where it has ended meanwhile."""
         if self.client.get_run(run_id).info.status != "RUNNING":
             return False
         self.client.set_tag(run_id, ENDED, reason)
         self.client.set_terminated(run_id, status=status)
         return True
+
+    def end_orphans(self) -> int:
+        """End as KILLED every run whose process on this machine is gone; return how many there were."""
+        orphans = [run for run in self.running() if not run.is_live]
+        return sum(self.end_dead_run(run.id, "KILLED", "its process was gone") for run in orphans)
 
     def _pages(self, experiments: list[str], wanted: str = "", view: int = ViewType.ACTIVE_ONLY) -> Iterator[Any]:
         token: str | None = None
@@ -137,38 +140,45 @@ class RunRegistry:
         return sorted(found, key=lambda version: version.created_s, reverse=True)
 
     @as_service
-    def params(self, run_id: str) -> dict[str, str]:
-        """Return the params of a run."""
-        return dict(self.client.get_run(run_id).data.params)
-
-    @as_service
     def metrics(self, run_id: str) -> dict[str, float]:
         """Return the last value of every metric of a run."""
         return dict(self.client.get_run(run_id).data.metrics)
 
-    def read_json(self, run_id: str, name: str) -> dict[str, Any] | None:
-        """Return a JSON artifact of a run, None where it has none of that name."""
+    @as_service
+    def find_tag(self, run_id: str, name: str) -> str | None:
+        """Return a tag of a run, None if the run or the tag does not exist."""
         try:
-            value = json.loads(mlflow.artifacts.load_text(f"runs:/{run_id}/{name}"))
-        except (OSError, ValueError, MlflowException):
+            value = self.client.get_run(run_id).data.tags.get(name)
+        except MlflowException as error:
+            if error.error_code in NO_SUCH_THING:
+                return None
+            raise
+        return None if value is None else str(value)
+
+    @as_service
+    def read_json(self, run_id: str, name: str) -> dict[str, Any] | None:
+        """Return a JSON artifact of a run, None where it has none of that name that can be read."""
+        if name not in {item.path for item in self.client.list_artifacts(run_id)}:
+            return None
+        try:
+            with TemporaryDirectory() as folder:
+                value = json.loads(Path(self.client.download_artifacts(run_id, name, folder)).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
             return None
         return value if isinstance(value, dict) else None
 
-    def adapter_of(self, version: VersionRecord) -> Path:
-        """Return a directory with the registered copy of an adapter, fetched if the store is remote.
+    @as_service
+    def fetch_adapter(self, name: str, version: str) -> Path:
+        """Return a directory with the registered copy of a version's adapter, fetched if the store is remote.
 
         Raises:
             ModelError: its files are gone.
         """
+        uri = self.client.get_model_version_download_uri(name, version)
         try:
-            if version.source.startswith(f"runs:/{version.run_id}/"):
-                home = self.client.get_run(version.run_id).info.artifact_uri.removeprefix("file://")
-                if Path(home).is_dir():
-                    return Path(home) / version.source.removeprefix(f"runs:/{version.run_id}/")
-            uri = self.client.get_model_version_download_uri(version.name, version.version)
             return Path(mlflow.artifacts.download_artifacts(artifact_uri=uri, tracking_uri=self.uri))
         except (OSError, MlflowException) as error:
-            raise ModelError(f"the registered copy of {version.label} cannot be read ({one_line(error)}); register it again") from error
+            raise ModelError(f"adapter of {name} version {version} cannot be read ({one_line(error)}); train and promote again") from error
 
     # Housekeeping
 
@@ -203,25 +213,26 @@ class RunRegistry:
         found: dict[str, list[tuple[str, str, float]]] = {}
         older = f"attributes.timestamp_ms < {int(before_s * 1000)}"
         for experiment in (item.experiment_id for item in self.client.search_experiments()):
-            token: str | None = None
-            while True:
-                page = self.client.search_traces(
-                    locations=[experiment], filter_string=older, max_results=100, include_spans=False, page_token=token
-                )
-                for trace in page:
-                    info = trace.info
-                    known = (str(info.trace_id), str(info.tags.get("eval_key", "")), info.timestamp_ms / 1000)
-                    found.setdefault(experiment, []).append(known)
-                token = page.token
-                if not token:
-                    break
+            for info in self.find_traces(experiment, older):
+                known = (str(info.trace_id), str(info.tags.get("eval_key", "")), info.timestamp_ms / 1000)
+                found.setdefault(experiment, []).append(known)
         return found
 
+    def find_traces(self, experiment_id: str, wanted: str) -> Iterator[Any]:
+        """Return what MLflow says of each trace of an experiment that passes a filter of its own."""
+        token: str | None = None
+        while True:
+            page = self.client.search_traces(
+                locations=[experiment_id], filter_string=wanted, max_results=100, include_spans=False, page_token=token
+            )
+            yield from (trace.info for trace in page)
+            if not (token := page.token):
+                return
+
     @as_service
-    def delete_traces(self, experiment_id: str, trace_ids: list[str]) -> int:
-        """Delete traces and return how many there were."""
-        chunks = [trace_ids[i : i + TRACES_PER_DELETE] for i in range(0, len(trace_ids), TRACES_PER_DELETE)]
-        return sum(int(self.client.delete_traces(experiment_id, trace_ids=chunk)) for chunk in chunks)
+    def delete_trace(self, experiment_id: str, trace_id: str) -> None:
+        """Delete a trace."""
+        self.client.delete_traces(experiment_id, trace_ids=[trace_id])
 
 
 def _run_record(run: Any) -> RunRecord:

@@ -11,20 +11,19 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import mlflow
 from filelock import FileLock
-from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.environment_variables import MLFLOW_ENABLE_ASYNC_TRACE_LOGGING
 from mlflow.exceptions import MlflowException
 
 from slmsearch.config import RunConfig
-from slmsearch.errors import ModelError, ServiceError
-from tasks.owners import is_orphan, one_line, owner_tag, require_reachable
+from slmsearch.errors import ServiceError
+from tasks.owners import is_orphan, one_line, owner_tag
 from tasks.traces import Span
+from tasks.tracking.run_registry import PARENT, RunRegistry
 from tasks.tracking.service import ADAPTER_HASH, CHAMPION, ENDED, KEY, NO_SUCH_THING, OWNER, STAGE, as_service, make_store, tracking_uri
 
 MAX_PARAM_CHARS = 6000
@@ -46,7 +45,7 @@ def open_tracker(config: RunConfig) -> "Tracker":
     return Tracker(tracking_uri(config), config.tracking.experiment, Path(config.paths.mlruns_dir))
 
 
-class Tracker:
+class Tracker(RunRegistry):
     """One experiment of one MLflow store."""
 
     @as_service
@@ -58,10 +57,7 @@ class Tracker:
         """
         mlruns_dir.mkdir(parents=True, exist_ok=True)
         make_store(uri)
-        require_reachable(uri)
-        mlflow.set_tracking_uri(uri)
-        self.uri = uri
-        self.client = MlflowClient(tracking_uri=uri)
+        super().__init__(uri)
         self.home = mlruns_dir
         self.lock = FileLock(mlruns_dir / "promotion.lock")
         location = str(mlruns_dir.resolve() / "artifacts") if uri.startswith("sqlite") else None
@@ -92,7 +88,7 @@ class Tracker:
         """
         wanted = {**(tags or {}), STAGE: stage, KEY: key, OWNER: owner_tag()}
         if parent:
-            wanted["mlflow.parentRunId"] = parent
+            wanted[PARENT] = parent
         with self.lock:  # two runs of the same at a time must not both go on with it
             unfinished = self._unfinished(stage, key)
             if unfinished is None:
@@ -131,52 +127,12 @@ class Tracker:
             raise
         self.end_run(run_id, "FINISHED")
 
-    @as_service
-    def end_orphans(self) -> int:
-        """End as KILLED every run whose process on this machine is gone; return how many there were."""
-        running = self.client.search_runs([self.experiment_id], "attributes.status = 'RUNNING'", max_results=1000)
-        orphans = [run.info.run_id for run in running if is_orphan(run.data.tags.get(OWNER, ""))]
-        # Read again: it may have finished between being listed and being looked for.
-        orphans = [run_id for run_id in orphans if self.client.get_run(run_id).info.status == "RUNNING"]
-        for run_id in orphans:
-            self.end_run(run_id, "KILLED", "its process was gone")
-        return len(orphans)
-
     # What a run records
 
     @as_service
     def set_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
         """Set tags, the last value wins."""
         self.client.log_batch(run_id, tags=[RunTag(name, str(value)[:MAX_TAG_CHARS]) for name, value in tags.items()])
-
-    @as_service
-    def find_tag(self, run_id: str, name: str) -> str | None:
-        """Return a tag of a run, None if the run or the tag does not exist."""
-        try:
-            value = self.client.get_run(run_id).data.tags.get(name)
-        except MlflowException as error:
-            if error.error_code in NO_SUCH_THING:
-                return None
-            raise
-        return None if value is None else str(value)
-
-    @as_service
-    def top_runs(self, stage: str) -> list[tuple[str, str, float, dict[str, str]]]:
-        """Return id, status, start (seconds since the epoch) and tags of the runs of a name that are no other's children."""
-        mine = f"tags.`{STAGE}` = '{stage}'"
-        found = self.client.search_runs([self.experiment_id], mine, max_results=10_000)
-        facts = [(run.info.run_id, run.info.status, run.info.start_time / 1000, run.data.tags) for run in found]
-        return [fact for fact in facts if "mlflow.parentRunId" not in fact[-1]]
-
-    @as_service
-    def read_json(self, run_id: str, name: str) -> dict[str, Any] | None:
-        """Return a JSON artifact, None if the run has none of that name."""
-        if name not in {item.path for item in self.client.list_artifacts(run_id)}:
-            return None
-        with TemporaryDirectory() as folder:
-            path = Path(self.client.download_artifacts(run_id, name, folder))
-            value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return value
 
     @as_service
     def record_params(self, run_id: str, params: Mapping[str, Any]) -> None:
@@ -269,14 +225,8 @@ class Tracker:
 
     def _traces_of(self, key: str) -> dict[str, str]:
         """Return the traces of an evaluation, by question."""
-        found, token = dict[str, str](), None
-        while True:
-            page = self.client.search_traces(
-                locations=[self.experiment_id], filter_string=f"tags.eval_key = '{key}'", include_spans=False, page_token=token
-            )
-            found |= {trace.info.tags.get("question_id", ""): trace.info.trace_id for trace in page}
-            if not (token := page.token):
-                return found
+        traces = self.find_traces(self.experiment_id, f"tags.eval_key = '{key}'")
+        return {info.tags.get("question_id", ""): info.trace_id for info in traces}
 
     def _write_trace(self, root: Span, tags: dict[str, str]) -> str:
         started = time.time() - root.end_s
@@ -359,19 +309,6 @@ class Tracker:
             if error.error_code in NO_SUCH_THING:
                 return None
             raise
-
-    @as_service
-    def fetch_adapter(self, name: str, version: str) -> Path:
-        """Return a directory with a version's adapter, fetched if the store is remote.
-
-        Raises:
-            ModelError: its files are gone.
-        """
-        uri = self.client.get_model_version_download_uri(name, version)
-        try:
-            return Path(mlflow.artifacts.download_artifacts(artifact_uri=uri, tracking_uri=self.uri))
-        except (OSError, MlflowException) as error:
-            raise ModelError(f"adapter of {name} version {version} cannot be read ({one_line(error)}); train and promote again") from error
 
 
 def describe_stop(error: BaseException) -> str:

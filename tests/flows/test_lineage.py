@@ -21,7 +21,7 @@ from flows.ops.reproduce import render_comparison, reproduce_version
 from flows.ops.runner import FLOWS
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
-from slmsearch.lineage.stages import STAGES, following
+from slmsearch.lineage.verify import STAGES, following
 from tasks.lineage import Tracked, read_tracked
 from tasks.paths import corpora_dir, evals_dir, index_dir
 from tasks.tracking import CHAMPION, RunRegistry, open_run_registry, open_tracker
@@ -230,7 +230,7 @@ def test_a_changed_registered_copy_is_named(history: list[Made]) -> None:
     made = history[0]
     registry = open_run_registry(made.config)
     assert registry is not None
-    copy = next(registry.adapter_of(v) for v in registry.versions() if v.label == made.version) / "adapter_model.safetensors"
+    copy = registry.fetch_adapter(*made.version.split("/")) / "adapter_model.safetensors"
     before = copy.read_bytes()
     flip(copy, random.Random(1))
     try:

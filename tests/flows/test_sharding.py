@@ -37,7 +37,10 @@ class Server:
         state = states.pop(0) if len(states) > 1 else states[0]
         if state.is_completed():
             self.played.add(name)
-        return SimpleNamespace(id=run, state=state, start_time=None, created=None)
+        return SimpleNamespace(id=run, state=state, labels={}, infrastructure_pid=None)
+
+    def read_events(self, *_: Any, **__: Any) -> Any:
+        return SimpleNamespace(events=[])
 
     def read_work_pool(self, _name: str) -> Any:
         return SimpleNamespace(type="process")
@@ -110,9 +113,9 @@ def test_what_fails_for_a_reason_fails_for_that_reason_and_the_rest_is_cancelled
 
 def test_a_run_without_heartbeats_is_dead_and_said_to_be(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     server, made = play(lambda n: [Running()] if n == 0 else [Completed()])
-    monkeypatch.setattr(sharding, "LISTEN_SECONDS", 0.0)
-    silent = [0.0, 89.0, 91.0]
-    monkeypatch.setattr(_Play, "_silence", lambda self, run: silent.pop(0))
+    monkeypatch.setattr(sharding, "LOOK_SECONDS", 0.0)
+    silent = [None, None, "it has sent no heartbeat for 91 s"]
+    monkeypatch.setattr(sharding, "why_dead", lambda run, client, unbegun_s: silent.pop(0))
     made.until_done(SHARDS[:1])
     assert server.forced == ["Crashed"]
     assert len(server.runs) == 2
@@ -120,6 +123,7 @@ def test_a_run_without_heartbeats_is_dead_and_said_to_be(play: Any, monkeypatch:
 
 def test_a_run_that_was_fetched_and_never_starts_is_lost(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sharding.START_SECONDS, "process", 0.0)
+    monkeypatch.setattr(sharding, "LOOK_SECONDS", 0.0)
     server, made = play(lambda n: [Pending()] if n == 0 else [Completed()])
     made.until_done(SHARDS[:1])
     assert server.forced == ["Crashed"]

@@ -12,7 +12,7 @@ from slmsearch.learn.reports import append_report
 from slmsearch.report.page.results import AFTER, BEFORE
 from tasks.page import make_page, plot_run
 from tasks.runs import find_run, load_results
-from tasks.tracking import Tracker, open_tracker
+from tasks.tracking import RunRecord, Tracker, open_tracker
 from tests.slmsearch.report.page.synthetic import make_run
 
 
@@ -52,8 +52,8 @@ def runs(config: RunConfig) -> dict[str, str]:
 
 def test_a_run_is_found_by_id_beginning_name_and_latest(config: RunConfig, runs: dict[str, str]) -> None:
     whole = runs["whole"]
-    assert {find_run(name, config).run_id for name in (whole, whole[:12], "clever-otter", "latest", "train-and-eval")} == {whole}
-    assert find_run("train", config).run_id == runs["train"], "the flow's, not its stage's"
+    assert {find_run(name, config).id for name in (whole, whole[:12], "clever-otter", "latest", "train-and-eval")} == {whole}
+    assert find_run("train", config).id == runs["train"], "the flow's, not its stage's"
 
 
 @pytest.mark.parametrize("name", ["nothing", "ab", "", "validate"])
@@ -63,15 +63,16 @@ def test_what_is_no_run_is_said_with_what_there_is(config: RunConfig, runs: dict
 
 
 def test_two_runs_of_one_name_are_both_named(config: RunConfig, runs: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    double = [(f"abcd{i}", "FINISHED", float(i), {"prefect.flow_run_name": "twin"}) for i in range(2)]
-    monkeypatch.setattr(Tracker, "top_runs", lambda self, stage: double if stage == "evaluate" else [])
+    where, twin = open_tracker(config).experiment_id, {"prefect.flow_run_name": "twin"}
+    double = [RunRecord(f"abcd{i}", where, "evaluate", "k", None, "FINISHED", float(i), None, twin) for i in range(2)]
+    monkeypatch.setattr(Tracker, "runs", lambda self: double)
     for name in ("twin", "abcd"):
         with pytest.raises(EvaluationError, match="may be 2 runs"):
             find_run(name, config)
 
 
 def test_an_empty_store_says_what_to_run_first(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Tracker, "top_runs", lambda self, stage: [])
+    monkeypatch.setattr(Tracker, "runs", lambda self: [])
     with pytest.raises(EvaluationError, match="run `slmsearch run train-and-eval` first"):
         find_run("latest", config)
 

@@ -6,15 +6,10 @@ from typing import Any
 import click
 
 from flows.cli import exits
-from flows.cli.session import Session, command
+from flows.cli.session import Session, cli, command
 
 
-def register(cli: click.Group) -> None:
-    """Add the group to the command line."""
-    cli.add_command(bench)
-
-
-@click.group("bench")
+@cli.group("bench")
 def bench() -> None:
     """Measure side by side; results go to `bench/` in the MLflow directory."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flows.cli import exits
-from flows.cli.session import Session, command
+from flows.cli.session import Session, cli, command
 from slmsearch.foreign import one_line
 
 if TYPE_CHECKING:
@@ -14,19 +14,11 @@ if TYPE_CHECKING:
     from slmsearch.corpus.documents.skipped import Skipped
 
 
-def register(cli: click.Group) -> None:
-    """Add the commands of this module to the command line."""
-    for made in (setup, world, validate, search):
-        cli.add_command(made)
-    cli.add_command(index)
-
-
-_group = click.Group()
 SHOWN_IDS = 5
 """Failing rows named on the terminal; the rest are in the MLflow and Prefect tables of a flow run."""
 
 
-@command(_group, "setup")
+@command(cli, "setup")
 @click.option("--data-dir", help="Where corpora, models and index versions go; also DATA_DIR.")
 @click.option("--skip-index", is_flag=True, help="Only fetch and validate.")
 @click.option("--sandbox-only", is_flag=True, help="Only prepare the sandbox for model-written programs.")
@@ -51,7 +43,7 @@ def setup(session: Session, data_dir: str | None, skip_index: bool, sandbox_only
         raise SystemExit(exits.NEGATIVE)
 
 
-@command(_group, "world")
+@command(cli, "world")
 @click.option("--pages", type=click.IntRange(min=40), help="Pages to write.")
 @click.option("--seed", type=int, help="Seed of names, facts, wording and questions.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder to write to.")
@@ -70,7 +62,7 @@ def world(session: Session, pages: int | None, seed: int | None, out: Path) -> N
     session.finish({"num_pages": wanted.pages, "seed": wanted.seed, **paths}, text)
 
 
-@command(_group, "validate")
+@command(cli, "validate")
 def validate(session: Session) -> None:
     """Check pages and questions; exit code 1 if anything critical is found."""
     digest, report = checked_corpus(session.config)
@@ -80,7 +72,7 @@ def validate(session: Session) -> None:
         raise SystemExit(exits.NEGATIVE)
 
 
-@click.group()
+@cli.group()
 def index() -> None:
     """Build index versions and look after them."""
 
@@ -116,7 +108,7 @@ def index_list(session: Session) -> None:
     session.finish({"versions": found, "current": current}, "\n".join(rows) or "no index version yet; slmsearch index build")
 
 
-@command(_group, "search")
+@command(cli, "search")
 @click.argument("query")
 @click.option("--top-k", type=click.IntRange(1, 50), help="Pages to show.")
 @click.option("--index", "key", help="Index version; default: that of the configured corpus, else the current one.")

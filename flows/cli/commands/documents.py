@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flows.cli import exits
-from flows.cli.session import Session, command
+from flows.cli.session import Session, cli, command
 from slmsearch.foreign import one_line
 
 if TYPE_CHECKING:
@@ -15,16 +15,7 @@ if TYPE_CHECKING:
     from slmsearch.questions.make import Made
 
 
-def register(cli: click.Group) -> None:
-    """Add the commands of this module to the command line."""
-    for made in (ask, questions):
-        cli.add_command(made)
-
-
-_group = click.Group()
-
-
-@command(_group, "ask")
+@command(cli, "ask")
 @click.argument("question")
 @click.option("--policy", help="champion, untrained, retrieve-then-answer, a path, a Hub id, or openai:MODEL@URL.")
 def ask(session: Session, question: str, policy: str | None) -> None:
@@ -48,7 +39,7 @@ def ask(session: Session, question: str, policy: str | None) -> None:
         raise SystemExit(exits.NEGATIVE)
 
 
-@command(_group, "questions")
+@command(cli, "questions")
 @click.option("--from-corpus", is_flag=True, required=True, help="Make them from the configured pages; there is no other source yet.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="JSON lines file to write.")
 @click.option("--limit", type=click.IntRange(min=0), default=0, help="Questions at most; 0 makes all.")

@@ -8,18 +8,10 @@ import click
 
 from flows.cli import exits
 from flows.cli.commands.corpus import built_index, index
-from flows.cli.session import Session, command
+from flows.cli.session import Session, cli, command
 
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
-
-
-def register(cli: click.Group) -> None:
-    """Add the report to the command line; the rest has joined the group `index`."""
-    cli.add_command(report)
-
-
-_group = click.Group()
 
 
 @command(index, "verify")
@@ -111,7 +103,7 @@ def pull(session: Session, url: str, key: str) -> None:
     session.finish({"key": key, "url": url, "copied": new}, f"{key} {'copied from ' + url if new else 'was here already'}; it is current")
 
 
-@command(_group, "retrieval-report")
+@command(cli, "retrieval-report")
 @click.option(
     "--split", type=click.Choice(["all", "train", "validation", "test"]), default="all", show_default=True, help="Questions to search for."
 )

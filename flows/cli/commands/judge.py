@@ -1,17 +1,10 @@
 """Commands about judges: `slmsearch judge ...`."""
 
-import click
-
 from flows.cli import exits
-from flows.cli.session import Session, command
+from flows.cli.session import Session, cli, command
 
 
-def register(cli: click.Group) -> None:
-    """Add the group to the command line."""
-    cli.add_command(judge)
-
-
-@click.group("judge")
+@cli.group("judge")
 def judge() -> None:
     """Measure the language model that judges answers."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from flows.cli import exits
-from flows.cli.session import Session, command
+from flows.cli.session import Session, cli, command
 from slmsearch.foreign import visible
 
 if TYPE_CHECKING:
@@ -19,16 +19,7 @@ RUN_ID_LENGTH = 32
 SPLITS = ("train", "validation", "test", "all")
 
 
-def register(cli: click.Group) -> None:
-    """Add the commands of this module to the command line."""
-    for made in (evaluate, train, preflight, sft, bootstrap, compare):
-        cli.add_command(made)
-
-
-_group = click.Group()
-
-
-@command(_group, "evaluate")
+@command(cli, "evaluate")
 @click.option("--policy", help="champion, untrained, random, retrieve-then-answer, a path, a Hub id, or openai:MODEL@URL.")
 @click.option("--split", type=click.Choice(SPLITS), help="Questions to take.")
 @click.option("--limit", type=click.IntRange(min=0), help="Take a seeded sample of this many questions; 0 takes all.")
@@ -44,7 +35,7 @@ def evaluate(session: Session, policy: str | None, split: str | None, limit: int
     session.finish(result, render_evaluation(result["policy"], result["key"], session.config))
 
 
-@command(_group, "train")
+@command(cli, "train")
 @click.option("--live-plot", is_flag=True, help="Draw reward, accuracy and loss as it goes: here, and as live.html beside the checkpoints.")
 def train(session: Session, live_plot: bool) -> None:
     """Train an adapter with GRPO, or go on where a killed run stopped; nothing is compared or promoted."""
@@ -61,7 +52,7 @@ def train(session: Session, live_plot: bool) -> None:
     session.finish(result, f"{text}\nnext    slmsearch evaluate --policy {result['adapter']}")
 
 
-@command(_group, "bootstrap")
+@command(cli, "bootstrap")
 @click.argument("environment", type=click.Choice(["searcher", "planner"]), default="searcher")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Default: models/tiny-<ENVIRONMENT> in the data directory.")
 def bootstrap(session: Session, environment: str, out: Path | None) -> None:
@@ -87,7 +78,7 @@ def bootstrap(session: Session, environment: str, out: Path | None) -> None:
     session.finish({"model": str(target), **facts}, text)
 
 
-@command(_group, "compare")
+@command(cli, "compare")
 @click.argument("before")
 @click.argument("after")
 def compare(session: Session, before: str, after: str) -> None:
@@ -129,7 +120,7 @@ def find_rows(name: str, config: "RunConfig") -> Path:
     return evals_dir(config) / key
 
 
-@command(_group, "sft")
+@command(cli, "sft")
 @click.option(
     "--from",
     "source",
@@ -151,7 +142,7 @@ def sft(session: Session, source: Literal["demonstrations", "gold", "own"], out:
     session.finish({"model": str(out), **facts}, f"{out}: {facts['steps']} steps in {facts['seconds'] / 60:.1f} min")
 
 
-@command(_group, "preflight")
+@command(cli, "preflight")
 def preflight(session: Session) -> None:
     """Check whether training could succeed: memory, disk, tools, template, mask, judge, index, a few episodes."""
     from flows.cli.fetching import require_policy

@@ -5,19 +5,10 @@ from pathlib import Path
 import click
 
 from flows.cli import exits
-from flows.cli.session import Session, command
+from flows.cli.session import Session, cli, command
 
 
-def register(cli: click.Group) -> None:
-    """Add the commands of this module to the command line."""
-    for made in (lineage, reproduce):
-        cli.add_command(made)
-
-
-_group = click.Group()
-
-
-@command(_group, "lineage")
+@command(cli, "lineage")
 @click.argument("target")
 @click.option("--verify", "again", is_flag=True, help="Hash every stored content again and name what changed; exit code 1 if anything did.")
 def lineage(session: Session, target: str, again: bool) -> None:
@@ -36,7 +27,7 @@ def lineage(session: Session, target: str, again: bool) -> None:
         raise SystemExit(exits.NEGATIVE)
 
 
-@command(_group, "reproduce")
+@command(cli, "reproduce")
 @click.argument("version")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Where to run it; default: a new folder, removed when equal.")
 def reproduce(session: Session, version: str, out: Path | None) -> None:

@@ -6,15 +6,10 @@ from typing import Literal
 
 import click
 
-from flows.cli.session import Session, command
+from flows.cli.session import Session, cli, command
 
 
-def register(cli: click.Group) -> None:
-    """Add the group to the command line."""
-    cli.add_command(models)
-
-
-@click.group("models")
+@cli.group("models")
 def models() -> None:
     """Fetch small pretrained models by name, and list those that are here."""
 

@@ -1,24 +1,24 @@
-"""Commands of a service on one or many machines: deploy, worker."""
+"""Commands that look after an installation: deploy, worker, doctor, reconcile, housekeeping."""
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from flows.cli.session import Session, command
+from flows.cli import exits
+from flows.cli.session import Session, cli, command
+
+if TYPE_CHECKING:
+    from tasks.housekeeping import Item
 
 POOL_TYPES = ("process", "docker", "kubernetes")
+SHOWN = 3
+"""Things that housekeeping names of each kind; `--json` names all."""
 
 
-def register(cli: click.Group) -> None:
-    """Add the commands of this module to the command line."""
-    for made in (deploy, worker):
-        cli.add_command(made)
-
-
-_group = click.Group()
-
-
-@command(_group, "deploy")
+@command(cli, "deploy")
 @click.option("--pool-type", type=click.Choice(POOL_TYPES), default="process", show_default=True, help="What runs flows, for a new pool.")
 @click.option(
     "--base-job-template",
@@ -41,7 +41,7 @@ def deploy(session: Session, pool_type: str, base_job_template: Path | None) -> 
     session.finish({"deployed": True, "pool_type": pool_type}, "deployed")
 
 
-@command(_group, "worker")
+@command(cli, "worker")
 @click.option("--name", help="Name in the pool; the machine's by default.")
 @click.option("--limit", type=click.IntRange(0), default=0, show_default=True, help="Flow runs at a time; 0 takes any number.")
 @click.option("--check", is_flag=True, help="Only say whether the worker of this name reports; start nothing.")
@@ -58,3 +58,87 @@ def worker(session: Session, name: str | None, limit: int, check: bool) -> None:
         return
     serve_worker(config, name, limit, session.say)
     session.finish({"stopped": True}, "stopped")
+
+
+@command(cli, "doctor")
+@click.option("--fix", is_flag=True, help="Do what is safe: nothing is lost by it.")
+@click.option("--strict", is_flag=True, help="Fail on warnings, too.")
+def doctor(session: Session, fix: bool, strict: bool) -> None:
+    """Look for what will break a run or let others in: versions, servers, limits, pools, disk, leftovers; each with its remedy.
+
+    Exit code 1 where anything is an error. Training itself is checked by its own pre-flight.
+    """
+    from flows.ops.doctor.collect import look
+    from flows.ops.doctor.examine import examine, render
+    from flows.ops.doctor.fix import fix_findings
+
+    facts = look(session.config)
+    findings, done = examine(facts), list[str]()
+    if fix:
+        done = fix_findings(findings, facts, session.config)
+        findings = examine(look(session.config))
+    session.finish({"findings": [asdict(finding) for finding in findings], "fixed": done}, render(findings, done))
+    failing = ("error", "warning") if strict else ("error",)
+    if any(finding.severity in failing for finding in findings):
+        raise SystemExit(exits.NEGATIVE)
+
+
+@command(cli, "reconcile")
+def reconcile(session: Session) -> None:
+    """End what shows as running and is not, in Prefect and in MLflow, and say why; report device slots that nobody holds.
+
+    `slmsearch up` does it all the time, the deployment `reconcile` every night. Run it before a worker of your own is started.
+    """
+    from flows.ops.api import prefect_api
+
+    with prefect_api(session.config):
+        from flows.reconcile import reconcile_here
+
+        fixed = reconcile_here(session.config)
+    text = "\n".join(item.describe() for item in fixed) or "all states are true: nothing shows as running that is not"
+    session.finish({"fixed": [asdict(item) for item in fixed]}, text)
+
+
+@command(cli, "housekeeping")
+@click.option("--apply", "deed", is_flag=True, help="Take it away; without this it is only said.")
+@click.option("--older-than", type=click.FloatRange(min=0), default=14.0, show_default=True, help="Days that must have passed since.")
+@click.option("--keep-versions", type=click.IntRange(0), default=3, show_default=True, help="Newest versions of each model that stay.")
+def housekeeping(session: Session, deed: bool, older_than: float, keep_versions: int) -> None:
+    """Say what nothing needs any more, and take it away with --apply: checkpoints, corpora, indexes, evaluations, trainings, traces, runs.
+
+    Never what a champion (any alias), CURRENT, a live run or the configuration needs, with all they were made from.
+    """
+    from tasks.housekeeping import Rules, carry_out, plan
+
+    rules = Rules(older_than, keep_versions)
+    if deed:
+        items, failed = carry_out(session.config, rules)
+        kept = {}
+    else:
+        planned = plan(session.config, rules)
+        items, failed, kept = list(planned.items), [], asdict(planned.used)
+    result = {"applied": deed, "items": [asdict(item) for item in items], "failed": failed, "in_use": kept}
+    rows = [*_rows(items), *(f"could not go: {line}" for line in failed)]
+    rows.append(_verdict(items, deed))
+    session.finish(result, "\n".join(rows))
+    if failed:
+        raise SystemExit(exits.MISSING)
+
+
+def _rows(items: "Sequence[Item]") -> list[str]:
+    kinds = dict.fromkeys(item.kind for item in items)
+    rows = []
+    for kind in kinds:
+        mine = [item for item in items if item.kind == kind]
+        shown = ", ".join(item.key for item in mine[:SHOWN]) + (" ..." if len(mine) > SHOWN else "")
+        rows.append(f"{kind:<13}{len(mine):>5}  {sum(item.num_bytes for item in mine) / 1e6:>9.1f} MB  {shown}")
+    return rows
+
+
+def _verdict(items: "Sequence[Item]", deed: bool) -> str:
+    size = sum(item.num_bytes for item in items) / 1e6
+    if not items:
+        return "nothing may go: everything is needed or young"
+    if deed:
+        return f"{len(items)} things deleted, {size:.1f} MB freed; `mlflow gc` frees what deleted runs held"
+    return f"{len(items)} things may go, {size:.1f} MB; nothing was changed: --apply takes them away"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows.cli.session import Session, command
+from flows.cli.session import Session, cli, command
 
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
@@ -13,16 +13,7 @@ if TYPE_CHECKING:
 SUMMARIES = ("latest.json", "latest-planner.json")
 
 
-def register(cli: click.Group) -> None:
-    """Add the commands of this module to the command line."""
-    for made in (planner, export, infer):
-        cli.add_command(made)
-
-
-_group = click.Group()
-
-
-@click.group()
+@cli.group()
 def planner() -> None:
     """Train a planner that splits problems for a frozen worker."""
 
@@ -48,7 +39,7 @@ def sft(session: Session, out: Path) -> None:
     session.finish({"model": str(out), **facts}, f"{out}: {facts['steps']} steps in {facts['seconds']:.0f} s")
 
 
-@click.group()
+@cli.group()
 def export() -> None:
     """Merge a trained adapter into its base, save it, send it to the Hub."""
 
@@ -124,7 +115,7 @@ def export_push(
     session.finish({**result, "commit": address}, f"{listed}\n{address}")
 
 
-@command(_group, "infer")
+@command(cli, "infer")
 @click.argument("questions", nargs=-1, required=True)
 @click.option(
     "--environment", type=click.Choice(["planner", "searcher"]), help="Which prompt and format; default: the configured environment."

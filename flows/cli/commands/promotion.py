@@ -4,19 +4,10 @@ from dataclasses import asdict
 
 import click
 
-from flows.cli.session import Session, command
+from flows.cli.session import Session, cli, command
 
 
-def register(cli: click.Group) -> None:
-    """Add the commands of this module to the command line."""
-    for made in (promote, rollback, nights):
-        cli.add_command(made)
-
-
-_group = click.Group()
-
-
-@command(_group, "promote")
+@command(cli, "promote")
 @click.argument("version")
 @click.option("--reason", required=True, help="Why; recorded with the version.")
 def promote(session: Session, version: str, reason: str) -> None:
@@ -29,7 +20,7 @@ def promote(session: Session, version: str, reason: str) -> None:
     session.finish(asdict(event), told if event.at else f"{event.model}/{event.version} was champion already")
 
 
-@command(_group, "rollback")
+@command(cli, "rollback")
 @click.option("--reason", required=True, help="Why; recorded with both versions.")
 def rollback(session: Session, reason: str) -> None:
     """Make the champion before the present one champion again."""
@@ -39,7 +30,7 @@ def rollback(session: Session, reason: str) -> None:
     session.finish(asdict(event), f"{event.model}/{event.version} is champion again, in place of version {event.previous}")
 
 
-@command(_group, "nights")
+@command(cli, "nights")
 @click.option("--accept", metavar="NIGHT", help="Take a regressed night (or its beginning) as the new state of things.")
 @click.option("--reason", help="Why; recorded with the night.")
 def nights(session: Session, accept: str | None, reason: str | None) -> None:

@@ -4,21 +4,13 @@ from pathlib import Path
 
 import click
 
-from flows.cli.session import Session, command
+from flows.cli.session import Session, cli, command
 
-
-def register(cli: click.Group) -> None:
-    """Add the commands of this module to the command line."""
-    for made in (report, plot):
-        cli.add_command(made)
-
-
-_group = click.Group()
 RUN = "RUN is an MLflow run id (or its beginning), the name of a flow run, or `latest`."
 
 
 @command(
-    _group,
+    cli,
     "report",
     help=f"""Make one page of a run, or of several side by side; it opens without a network.
 
@@ -40,7 +32,7 @@ def report(session: Session, runs: tuple[str, ...], output: Path | None, episode
 
 
 @command(
-    _group,
+    cli,
     "plot",
     help=f"""Write the charts of a run's page as SVG files, and show them where there is a screen.
 

@@ -5,22 +5,13 @@ from typing import Any
 import click
 
 from flows.cli import exits
-from flows.cli.session import Session, command
+from flows.cli.session import Session, cli, command
 
 FLOW_NAMES = ("train-and-eval", "train-planner", "evaluate", "nightly", "reindex", "validate")
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
-def register(cli: click.Group) -> None:
-    """Add the commands of this module to the command line."""
-    for made in (run, reindex, up, config):
-        cli.add_command(made)
-
-
-_group = click.Group()
-
-
-@command(_group, "run")
+@command(cli, "run")
 @click.argument("flow", type=click.Choice(FLOW_NAMES))
 @click.option("--here", is_flag=True, help="Run in this process even if `slmsearch up` has a worker.")
 def run(session: Session, flow: str, here: bool) -> None:
@@ -38,7 +29,7 @@ def run(session: Session, flow: str, here: bool) -> None:
         raise SystemExit(exits.NEGATIVE)
 
 
-@command(_group, "reindex")
+@command(cli, "reindex")
 @click.option("--here", is_flag=True, help="Run in this process even if `slmsearch up` has a worker.")
 def reindex(session: Session, here: bool) -> None:
     """Validate, build the index version of the configured corpus and make it the current one."""
@@ -50,7 +41,7 @@ def reindex(session: Session, here: bool) -> None:
     session.finish(result, f"index {result['index_key']} of corpus {result['data_digest']} is current")
 
 
-@command(_group, "up")
+@command(cli, "up")
 @click.option("--port", type=click.IntRange(1, 65535), default=4200, show_default=True, help="Port of Prefect.")
 @click.option("--mlflow-port", type=click.IntRange(1, 65535), default=5000, show_default=True, help="Port of MLflow.")
 def up(session: Session, port: int, mlflow_port: int) -> None:
@@ -64,7 +55,7 @@ def up(session: Session, port: int, mlflow_port: int) -> None:
     session.finish({"stopped": True}, "stopped")
 
 
-@command(_group, "config")
+@command(cli, "config")
 def config(session: Session) -> None:
     """Print every setting as it is resolved; secrets are masked."""
     import yaml

@@ -7,17 +7,12 @@ from typing import Any
 import click
 
 from flows.cli import exits
-from flows.cli.session import Session, command
+from flows.cli.session import Session, cli, command
 
 PARTS = ("escapes", "tools", "scripted")
 
 
-def register(cli: click.Group) -> None:
-    """Add the group to the command line."""
-    cli.add_command(sandbox)
-
-
-@click.group("sandbox")
+@cli.group("sandbox")
 def sandbox() -> None:
     """Run programs that the searcher wrote, behind isolation layers (`searcher.programs`)."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flows.cli import exits
-from flows.cli.session import Session, command
+from flows.cli.session import Session, cli, command
 
 if TYPE_CHECKING:
     from slmsearch.serve.request import Endpoint, Role
@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 ENGINES = ("ollama", "llamacpp", "vllm", "transformers")
 
 
-def register(cli: click.Group) -> None:
-    """Add the group to the command line."""
-    cli.add_command(serve)
-
-
-@click.group("serve")
+@cli.group("serve")
 def serve() -> None:
     """Start model servers: the judge's, the policy's."""
 
