@@ -12,7 +12,7 @@ from flows.cli.fetching import require_model
 from flows.cli.night_text import describe_night, night_table
 from flows.cli.settings import loggable, read_environment
 from flows.evaluate import choose_policy
-from flows.ops.watchdog import REGRESSED_STATE
+from flows.ops.automations import REGRESSED_STATE
 from flows.stages.artifacts import show_night
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
 from flows.stages.problems import of_its_environment, playing_data

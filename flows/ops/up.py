@@ -146,7 +146,7 @@ def deploy_flows(config: RunConfig, say: Say) -> None:
     from prefect.client.orchestration import get_client
 
     from flows.nightly import webhook
-    from flows.ops.alarms import create_alarms, expect_nights
+    from flows.ops.automations import create_alarms, expect_nights
 
     say(f"deploying {PREFECT_FILE}")
     root = find_project_root()

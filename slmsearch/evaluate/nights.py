@@ -8,9 +8,11 @@ the record itself holds what later nights need.
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 from slmsearch.artifacts.files import replace_text
 from slmsearch.errors import EvaluationError
@@ -128,19 +130,7 @@ def night_from_dict(values: Mapping[str, Any]) -> Night:
     """
     if values["schema"] != SCHEMA:
         raise ValueError(f"its schema is {values['schema']}, this is {SCHEMA}")
-    rest = {name: value for name, value in values.items() if name != "schema"}
-    night = Night(**rest)
-    if not (isinstance(night.night, str) and isinstance(night.at, str) and night.state in ("green", "regressed")):
-        raise ValueError("it has no name, time or state")
-    return replace(
-        night,
-        fixed=_played(rest["fixed"]),
-        fresh=_played(rest["fresh"]) if rest["fresh"] else None,
-        tests=tuple(NightTest(**test) for test in rest["tests"]),
-        changes={name: tuple(Change(**change) for change in changes) for name, changes in rest["changes"].items()},
-        notes=tuple(rest["notes"]),
-    )
+    return _NIGHT.validate_python(values)
 
 
-def _played(values: Mapping[str, Any]) -> PlayedSet:
-    return PlayedSet(**{**values, "slices": {name: SliceScore(**score) for name, score in values["slices"].items()}})
+_NIGHT = TypeAdapter(Night)

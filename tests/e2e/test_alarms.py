@@ -77,7 +77,7 @@ def test_a_lost_and_a_missing_night_reach_the_webhook(tmp_path: Path, hook: str,
         from prefect.states import Cancelled, Running
 
         from flows.nightly import nightly
-        from flows.ops.alarms import LOST, MISSING, NAMES, create_alarms, expect_nights
+        from flows.ops.automations import LOST, MISSING, NAMES, create_alarms, expect_nights
 
         with temporary_settings({PREFECT_API_URL: api.url, PREFECT_API_AUTH_STRING: api.password}), get_client(sync_client=True) as client:
             assert create_alarms(client, config, None, WITHIN) == list(NAMES)

@@ -16,7 +16,7 @@ import httpx
 import psutil
 import pytest
 
-from flows.ops.alarms import NAMES
+from flows.ops.automations import NAMES
 from slmsearch.serve.health import answers
 from tests.e2e.browser import CHROMIUM, EVIL, TRIES, Hostile, page_text
 from tests.e2e.stand import ROOT, Stand, still_alive, wait_for

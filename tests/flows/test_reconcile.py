@@ -23,10 +23,10 @@ from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settin
 from prefect.states import Cancelling, Completed, Failed, Pending, Running
 from prefect.types._datetime import now
 
+from flows.ops.automations import HEARTBEATS, watch_heartbeats
+from flows.ops.doctor.checks import check_automations
 from flows.ops.doctor.collect import _watch
-from flows.ops.doctor.services import check_automations
 from flows.ops.pool import POOL
-from flows.ops.watchdog import NAME, watch_heartbeats
 from slmsearch.config import RunConfig
 from slmsearch.learn.checkpoints import seal_checkpoint
 from slmsearch.learn.files import CHECKPOINTS
@@ -202,10 +202,10 @@ def test_a_run_gone_on_with_no_longer_says_why_it_ended(config: RunConfig) -> No
 
 def test_heartbeats_are_watched_once_and_long_enough(client: SyncPrefectClient) -> None:
     assert [watch_heartbeats(client) for _ in range(3)] == [True, False, False]
-    (automation,) = client.read_automations_by_name(NAME)
+    (automation,) = client.read_automations_by_name(HEARTBEATS)
     watch = _watch(automation)
     assert watch is not None and watch.within_s == owners.BEATS * 30
-    assert check_automations(with_api(watches=(watch,), automations=(NAME,))) == []
+    assert check_automations(with_api(watches=(watch,), automations=(HEARTBEATS,))) == []
     assert any("nothing watches heartbeats" in found.message for found in check_automations(with_api(watches=(), scheduled=1)))
     assert SOUND.prefect is not None
 

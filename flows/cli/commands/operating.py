@@ -68,8 +68,8 @@ def doctor(session: Session, fix: bool, strict: bool) -> None:
 
     Exit code 1 where anything is an error. Training itself is checked by its own pre-flight.
     """
+    from flows.ops.doctor.checks import examine, render
     from flows.ops.doctor.collect import look
-    from flows.ops.doctor.examine import examine, render
     from flows.ops.doctor.fix import fix_findings
 
     facts = look(session.config)

@@ -1,4 +1,4 @@
 """`slmsearch doctor`: what is wrong with an installation, each with its remedy in one line.
 
-`look.py` collects facts, `packages.py`, `services.py` and `leftovers.py` judge them, `fix_findings.py` does what is safe.
+`collect.py` collects facts, `packages.py` and `checks.py` judge them, `fix.py` does what is safe.
 """

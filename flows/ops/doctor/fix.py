@@ -61,10 +61,10 @@ def _resume_pool(facts: Facts, config: RunConfig) -> list[str]:
 
 
 def _watch_heartbeats(facts: Facts, config: RunConfig) -> list[str]:
-    from flows.ops.watchdog import NAME, watch_heartbeats
+    from flows.ops.automations import HEARTBEATS, watch_heartbeats
 
     with _client(facts, config) as client:
-        return [f"created the automation {NAME!r}"] if watch_heartbeats(client) else []
+        return [f"created the automation {HEARTBEATS!r}"] if watch_heartbeats(client) else []
 
 
 FIXES: dict[str, Callable[[Facts, RunConfig], list[str]]] = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.ops.doctor.examine import CHECKS, examine, render
+from flows.ops.doctor.checks import CHECKS, examine, render
 from flows.ops.doctor.facts import Facts, LastNight, Limit, Listener, Pool, PrefectFacts, Watch
 
 VERSIONS = {"fastapi": "0.150.0", "prefect": "3.8.8", "chromadb": "1.5.9", "trl": "1.16.0", "transformers": "5.23.0", "mlflow": "3.17.2"}

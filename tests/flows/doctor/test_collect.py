@@ -10,8 +10,8 @@ import pytest
 
 from flows.ops.api import UpRecord, page_path, password_path, record_path, write_record
 from flows.ops.doctor import collect as looking
+from flows.ops.doctor.checks import examine
 from flows.ops.doctor.collect import look
-from flows.ops.doctor.examine import examine
 from flows.ops.doctor.fix import FIXES, fix_findings
 from slmsearch.artifacts.files import STAGING_PREFIX
 from slmsearch.config import RunConfig
@@ -85,7 +85,7 @@ def test_a_store_that_cannot_be_read_is_a_finding(config: RunConfig) -> None:
 def test_every_fix_that_a_finding_names_exists() -> None:
     import inspect
 
-    from flows.ops.doctor import leftovers, packages, services
+    from flows.ops.doctor import checks, packages
 
-    named = {part.split('"')[1] for module in (leftovers, packages, services) for part in inspect.getsource(module).split("fix=")[1:]}
+    named = {part.split('"')[1] for module in (checks, packages) for part in inspect.getsource(module).split("fix=")[1:]}
     assert named == set(FIXES)

@@ -1,12 +1,12 @@
-"""Automations that notice what no run can say of itself: a night that was lost, or that never came. Created once, by name.
+"""Automations that notice what no run can say of itself: that it died, that a night was lost or never came. Created once, by name.
 
 - `slmsearch: a night regressed` waits for the event of the flow `nightly`, which calls the webhook itself; here others may add actions.
 - `slmsearch: a night was lost`: the flow failed, crashed or was cancelled.
 - `slmsearch: a night is missing`: none has ended since the last one for 26 hours. Each end starts the clock again, and so
   does each deploying (`expect_nights`) where none goes; an alarm is given once.
 
-The last two call the webhook from the server, through a block that holds its address. What people change in an automation stays; only
-one that does nothing gets the webhook once there is one.
+The last two of these call the webhook from the server, through a block that holds its address. What people change in an automation stays;
+only one that does nothing gets the webhook once there is one.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,32 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from prefect.events import ActionTypes, AutomationCore, CallWebhook, DoNothing, EventTrigger, Posture, ResourceSpecification
+from prefect.client.schemas.objects import StateType
+from prefect.events import (
+    ActionTypes,
+    AutomationCore,
+    CallWebhook,
+    ChangeFlowRunState,
+    DoNothing,
+    EventTrigger,
+    Posture,
+    ResourceSpecification,
+)
+from prefect.settings.context import get_current_settings
 
 from slmsearch.config import RunConfig
 from tasks.alarm import ENDED, EXPECTED, REGRESSED, emit
+from tasks.owners import BEATS, HEARTBEAT
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
+HEARTBEATS = "slmsearch: flow runs without a heartbeat"
+SHORTEST_S = 30
+"""Prefect sends no more heartbeats than one in this time."""
+REGRESSED_STATE = "Regressed"
+"""Name of the state in which a night ends that is worse than those before."""
+ENDS = tuple(f"prefect.flow-run.{state}" for state in ("Completed", REGRESSED_STATE, "Failed", "Cancelled", "Crashed"))
 NAMES = REGRESSION, LOST, MISSING = "slmsearch: a night regressed", "slmsearch: a night was lost", "slmsearch: a night is missing"
 BLOCK = "slmsearch-alarms"
 """Webhook block with the address."""
@@ -34,6 +52,34 @@ LOST_TEXT = (
     ' ~ (flow_run.state.message or "no reason was given")) | tojson }}, "flow_run_id": {{ (flow_run.id | string) | tojson }}}'
 )
 MISSING_TEXT = '{"alarm": "missing", "text": "No nightly evaluation has ended for %g hours; see worker, schedule and pool."}'
+
+
+def watch_heartbeats(client: "SyncPrefectClient") -> bool:
+    """Create the automation that ends flow runs whose heartbeats have stopped, unless it is there; return whether it was created.
+
+    It is for what nobody else notices: flow, worker and machine gone together. Prefect's own server has none of that kind.
+    """
+    frequency = get_current_settings().flows.heartbeat_frequency
+    if frequency is None or client.read_automations_by_name(HEARTBEATS):
+        return False
+    within_s = BEATS * max(frequency, SHORTEST_S)
+    client.create_automation(
+        AutomationCore(
+            name=HEARTBEATS,
+            description="Ends a flow run whose process, worker and machine are gone: nobody else would say so.",
+            trigger=EventTrigger(
+                after={HEARTBEAT},
+                expect={HEARTBEAT, *ENDS},
+                match=ANY_RUN,
+                for_each={"prefect.resource.id"},
+                posture=Posture.Proactive,
+                threshold=1,
+                within=timedelta(seconds=within_s),
+            ),
+            actions=[ChangeFlowRunState(name=None, state=StateType.CRASHED, message=f"no heartbeat for {within_s} s", force=False)],
+        )
+    )
+    return True
 
 
 def create_alarms(client: "SyncPrefectClient", config: RunConfig, address: str | None, within: timedelta | None = None) -> list[str]:
