@@ -36,11 +36,21 @@ def mirrored(config: RunConfig, key: str) -> Iterator[Mirror]:
     if not config.tracking.wandb_project:
         yield lambda step, metrics: None
         return
-    guard = _Guarded(_open(config, key))
+    run = _open(config, key)
+
+    def attempt(action: Callable[[], object], what: str) -> None:
+        nonlocal run
+        try:
+            if run is not None:
+                action()
+        except Exception as error:
+            logger.warning("Weights & Biases lost %s (%s: %s); no more is mirrored, MLflow has it all", what, type(error).__name__, error)
+            run = None
+
     try:
-        yield guard.log
+        yield lambda step, metrics: attempt(lambda: run.log(dict(metrics), step=step), f"step {step}")
     finally:
-        guard.finish()
+        attempt(lambda: run.finish(), "the end")
 
 
 def check_mirror(config: RunConfig) -> None:
@@ -82,25 +92,3 @@ def _open(config: RunConfig, key: str) -> Any:
         said = " ".join(str(error).split())[:300]
         remedy = "set WANDB_API_KEY, or WANDB_MODE=offline, or unset tracking.wandb_project"
         raise ServiceError(f"Weights & Biases: {said}; {remedy}") from error
-
-
-class _Guarded:
-    """A run whose faults cost no training."""
-
-    def __init__(self, run: Any) -> None:
-        self._run: Any = run
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._attempt(lambda run: run.log(dict(metrics), step=step), f"step {step}")
-
-    def finish(self) -> None:
-        self._attempt(lambda run: run.finish(), "the end")
-
-    def _attempt(self, action: Callable[[Any], object], what: str) -> None:
-        if self._run is None:
-            return
-        try:
-            action(self._run)
-        except Exception as error:
-            logger.warning("Weights & Biases lost %s (%s: %s); no more is mirrored, MLflow has it all", what, type(error).__name__, error)
-            self._run = None

@@ -101,13 +101,15 @@ class Session:
         """Tell a person something, on stderr."""
         click.echo(visible(text), err=True)
 
-    def finish(self, result: dict[str, Any], text: str) -> None:
-        """Give the result: as JSON where it was asked for, else as text."""
+    def finish(self, result: dict[str, Any], text: str, negative: bool = False) -> None:
+        """Give the result: as JSON where it was asked for, else as text; a negative finding ends the command with exit code 1."""
         if self._stdout is None:
             click.echo(visible(text))
         else:
             os.write(self._stdout, (json.dumps(result, default=str) + "\n").encode())
             self.close()
+        if negative:
+            raise SystemExit(exits.NEGATIVE)
 
     def close(self) -> None:
         """Give stdout back."""

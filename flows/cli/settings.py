@@ -7,6 +7,7 @@ It reads and never changes the environment; `flows/ops/process_environment.py` d
 
 import difflib
 import os
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -46,43 +47,8 @@ SHORT_NAMES = {
 """Variables read without the prefix; the prefixed name of the same setting wins."""
 DEV_PAGES = 10
 """Pages that `DEV=1` keeps."""
-GONE = {
-    "corpus.documents": "a document of more than 50 MB, or one that takes 120 s, is left out",
-    "corpus.revision": "write the commit behind the name, hub:owner/name@commit",
-    "corpus.split_seed": "it is always 0",
-    "corpus.max_question_chars": "it is always 600",
-    "corpus.max_page_chars": "it is always 400,000",
-    "retrieval.embedder.kind": "a model with a retrieval.embedder.base_url is served, one without is local",
-    "retrieval.embedder.revision": "write the commit behind the name, owner/name@commit",
-    "retrieval.embedder.batch_size": "it is always 64",
-    "retrieval.hnsw_ef_construction": "it is always 100",
-    "retrieval.hnsw_max_neighbors": "it is always 16",
-    "sandbox.warm": "it is always 6",
-    "sandbox.docker_image": "it is always slmsearch-sandbox",
-    "sandbox.limits": "of a program's limits wall_s and memory_mb are settings",
-    "planner.subset": "write it behind the name, hub:owner/name/subset; GSM8K's is main",
-    "planner.revision": "write the commit behind the name, hub:owner/name@commit",
-    "planner.generated": "planner.limit says how many problems are generated",
-    "planner.split_seed": "it is always 0",
-    "planner.independence": "subproblems are compared by their embeddings",
-    "planner.output_dir": "it is always planner in paths.data_dir",
-    "policy.revision": "write the commit behind the name, owner/name@commit",
-    "judge.cache": "verdicts are always kept; delete judge/verdicts.sqlite to ask anew",
-    "judge.overlap": "judge.loaded says when the model is on the device: after, for what overlap false said",
-    "judge.keep_loaded": "judge.loaded says when the model is on the device: always, for what keep_loaded true said",
-    "judge.qualify": "what a judge must reach is fixed, docs/judges.md says it",
-    "train.probe_questions": "as many groups are played before training as two updates have, 16 at most",
-    "train.keep_checkpoints": "it is always 2",
-    "train.max_failed_frac": "it is always 0.5",
-    "train.lora.alpha": "it is always twice train.lora.r",
-    "train.monitor.enabled": "train.monitor.held_out 0 switches the monitor off",
-    "evaluate.traced_episodes": "it is always 24",
-    "evaluate.night": "the flow nightly names its night by itself",
-    "nightly.fresh_questions": "2.5 questions of each of nightly.fresh_pages are played",
-    "tracking.wandb_entity": "write it before the project, team/project; WANDB_ENTITY is read by wandb itself",
-}
+GONE: dict[str, str] = tomllib.loads(Path(__file__).with_name("former_settings.toml").read_text(encoding="utf-8"))
 """Names of settings that were, or of their sections, and what holds instead, where the section does not know (`Section.constants`)."""
-
 RENAMED = {"system": "environment", "train.sentinel": "train.monitor"}
 """Former names of settings, or of their sections, and the present ones."""
 
@@ -176,16 +142,24 @@ def _short_settings(environment: Mapping[str, str]) -> dict[str, Any]:
 
 def known_settings() -> dict[str, type[Section] | None]:
     """Return every dotted name: a section's class for sections, None for values."""
-    return dict(_walk(RunConfig))
+    return {name: _section(field) for name, field in _fields(RunConfig)}
 
 
-def _walk(model: type[Section], prefix: str = "") -> Iterator[tuple[str, type[Section] | None]]:
+def secret_settings() -> set[str]:
+    """Return the dotted names of all settings that hold secrets, by their type."""
+    return {name for name, field in _fields(RunConfig) if _is_secret(field)}
+
+
+def _fields(model: type[Section], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
     for name, field in model.model_fields.items():
-        kind = field.annotation
-        section = kind if isinstance(kind, type) and issubclass(kind, Section) else None
-        yield prefix + name, section
-        if section is not None:
-            yield from _walk(section, f"{prefix}{name}.")
+        yield prefix + name, field
+        if (section := _section(field)) is not None:
+            yield from _fields(section, f"{prefix}{name}.")
+
+
+def _section(field: FieldInfo) -> type[Section] | None:
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, Section) else None
 
 
 def _check_files(files: Sequence[Path]) -> None:
@@ -259,19 +233,6 @@ def _given(name: str, value: object) -> str:
         return f" (got {without_credentials(value)!r})"
     plain = value is None or isinstance(value, bool | int | float)
     return f" (got {value!r})" if plain else f" (got a {type(value).__name__})"
-
-
-def secret_settings() -> set[str]:
-    """Return the dotted names of all settings that hold secrets, by their type."""
-    return set(_secrets(RunConfig))
-
-
-def _secrets(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from _secrets(field.annotation, f"{prefix}{name}.")
-        elif _is_secret(field):
-            yield prefix + name
 
 
 def _is_secret(field: FieldInfo) -> bool:

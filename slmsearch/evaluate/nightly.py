@@ -20,10 +20,8 @@ it lost at least `min_fall`. So the chance that a night alarms without cause is 
 in 50 nights, and were nights independent, more than two would come in one of seventy such series. The promotion's score is one draw
 that all nights share, and one high enough to promote, so that alarms may come in clusters.
 
-What this can see at 1,000 questions: a replay that flips 5 % of the questions has a standard error of 0.7 points against one night and
-0.55 against five, a fall of 5 points is more than 7 of them; with 20 % flips 1.4 and 1.1 points, 3.5 and 4.5 of them. A single fresh
-world at 60 % right has 1.6 points; a fall of 5 is 3.2 of them, no more than the corrected level asks for, and is found about every
-second night; three worlds together find it nearly always. `slmsearch bench nightly` measures all of this.
+What this can see at 1,000 questions: a fall of 5 points against one night or several is 3.5 to 7 standard errors; in a single fresh world
+it is 3.2, found about every second night, and nearly always in three worlds together. `slmsearch bench nightly` measures all of this.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

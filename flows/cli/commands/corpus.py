@@ -1,11 +1,11 @@
 """Commands about data: setup, world, validate, index, search."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows.cli import exits
 from flows.cli.session import Session, cli, command
 from slmsearch.foreign import one_line
 
@@ -38,9 +38,7 @@ def setup(session: Session, data_dir: str | None, skip_index: bool, sandbox_only
         result["index"] = built_index(digest, session.config)
         lines.append(f"index   {result['index']['key']}: {result['index']['pages']} pages, {result['index']['passages']} passages")
         lines.append("next    slmsearch search 'a query'; slmsearch run train-and-eval")
-    session.finish(result, "\n".join(lines))
-    if not report["ok"]:
-        raise SystemExit(exits.NEGATIVE)
+    session.finish(result, "\n".join(lines), negative=not report["ok"])
 
 
 @command(cli, "world")
@@ -67,9 +65,7 @@ def validate(session: Session) -> None:
     """Check pages and questions; exit code 1 if anything critical is found."""
     digest, report = checked_corpus(session.config)
     verdict = "valid" if report["ok"] else "not valid"
-    session.finish({"data_digest": digest, **report}, f"{render_findings(report)}\ncorpus {digest}: {verdict}")
-    if not report["ok"]:
-        raise SystemExit(exits.NEGATIVE)
+    session.finish({"data_digest": digest, **report}, f"{render_findings(report)}\ncorpus {digest}: {verdict}", negative=not report["ok"])
 
 
 @cli.group()
@@ -80,8 +76,6 @@ def index() -> None:
 @command(index, "build")
 def index_build(session: Session) -> None:
     """Build the index version of the configured corpus, or find it, and make it the current one."""
-    from dataclasses import asdict
-
     from slmsearch.corpus.expectations import find_skipped
     from slmsearch.corpus.store import build_corpus
     from tasks.paths import corpora_dir
@@ -116,8 +110,6 @@ def index_list(session: Session) -> None:
 @click.option("--within", default="", help="Only pages whose id begins so, as `guides/`.")
 def search(session: Session, query: str, top_k: int | None, key: str | None, ranking: str | None, within: str) -> None:
     """Search the index as the agent's first tool does."""
-    from dataclasses import asdict
-
     from slmsearch.retrieval.open import open_index
     from slmsearch.retrieval.search import Filter
     from tasks.paths import index_dir
@@ -134,8 +126,6 @@ def search(session: Session, query: str, top_k: int | None, key: str | None, ran
 
 def checked_corpus(config: "RunConfig") -> tuple[str, dict[str, Any]]:
     """Materialise and check the configured corpus; return digest and report, with all files that were not taken as `skipped`."""
-    from dataclasses import asdict
-
     from slmsearch.corpus.expectations import find_skipped, validate_corpus
     from slmsearch.corpus.store import build_corpus
     from tasks.paths import corpora_dir
@@ -149,8 +139,6 @@ def checked_corpus(config: "RunConfig") -> tuple[str, dict[str, Any]]:
 
 def built_index(digest: str, config: "RunConfig") -> dict[str, Any]:
     """Build or find the index version of a corpus."""
-    from dataclasses import asdict
-
     from slmsearch.retrieval.build import build_index
     from slmsearch.retrieval.versions import read_version
     from tasks.paths import corpora_dir, index_dir

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows.cli import exits
 from flows.cli.session import Session, cli, command
 from slmsearch.foreign import one_line
 
@@ -34,9 +33,7 @@ def ask(session: Session, question: str, policy: str | None) -> None:
     episode = asking.ask(text, spec, indexed, session)
     result = {"question": text, "policy": spec.name, **asking.describe_episode(episode, indexed.toolbox.library)}
     result |= {"data_digest": indexed.corpus_digest, "index_key": indexed.index_key}
-    session.finish(result, "\n" + asking.render_end(episode, indexed.toolbox.library))
-    if episode.answer is None:
-        raise SystemExit(exits.NEGATIVE)
+    session.finish(result, "\n" + asking.render_end(episode, indexed.toolbox.library), negative=episode.answer is None)
 
 
 @command(cli, "questions")
@@ -72,9 +69,7 @@ def questions(session: Session, from_corpus: bool, out: Path, limit: int, seed: 
     }
     text = [*told, f"{len(made.rows)} questions in {out}: {'valid' if report['ok'] else 'not valid'}"]
     text += [f"next    slmsearch evaluate --policy retrieve-then-answer {_flags(session, out)}"]
-    session.finish({**result, "valid": report["ok"], "findings": report["findings"]}, "\n".join(text))
-    if not report["ok"]:
-        raise SystemExit(exits.NEGATIVE)
+    session.finish({**result, "valid": report["ok"], "findings": report["findings"]}, "\n".join(text), negative=not report["ok"])
 
 
 def _make_questions(config: "RunConfig", limit: int, seed: int) -> "Made":

@@ -1,12 +1,12 @@
 """Commands about index versions: looking after them, sharing them, and measuring how well they find."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows.cli import exits
 from flows.cli.commands.corpus import built_index, index
 from flows.cli.session import Session, cli, command
 
@@ -35,9 +35,7 @@ def verify(session: Session, keys: tuple[str, ...], every: bool) -> None:
         except IndexUnusableError as error:
             found.append({"key": key, "ok": False, "error": str(error)})
     lines = [f"ok       {row['key']}  recall {row['recall']:.3f}" if row["ok"] else f"damaged  {row['error']}" for row in found]
-    session.finish({"versions": found}, "\n".join(lines))
-    if not all(row["ok"] for row in found):
-        raise SystemExit(exits.NEGATIVE)
+    session.finish({"versions": found}, "\n".join(lines), negative=not all(row["ok"] for row in found))
 
 
 @command(index, "rollback")
@@ -56,8 +54,6 @@ def rollback(session: Session, key: str | None) -> None:
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 def prune(session: Session, keep: int, dry_run: bool) -> None:
     """Remove versions that neither CURRENT, a promoted model, a live run nor a reader needs, and what killed builds left."""
-    from dataclasses import asdict
-
     from slmsearch.retrieval import upkeep
     from tasks.paths import index_dir
     from tasks.retention import index_keys_in_use

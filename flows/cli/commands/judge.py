@@ -1,6 +1,5 @@
 """Commands about judges: `slmsearch judge ...`."""
 
-from flows.cli import exits
 from flows.cli.session import Session, cli, command
 
 
@@ -29,6 +28,4 @@ def qualify(session: Session) -> None:
         measured = measure(config.judge, config.paths.data_dir, progress)
     summary = summarise_qualification(measured)
     run_id = record_qualification(measured, summary, config)
-    session.finish({**summary, "mlflow_run_id": run_id}, render_qualification(summary))
-    if not summary["passed"]:
-        raise SystemExit(exits.NEGATIVE)
+    session.finish({**summary, "mlflow_run_id": run_id}, render_qualification(summary), negative=not summary["passed"])

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from flows.cli import exits
 from flows.cli.session import Session, cli, command
 from slmsearch.foreign import visible
 
@@ -92,9 +91,7 @@ def compare(session: Session, before: str, after: str) -> None:
     paths = [find_rows(name, session.config) for name in (before, after)]
     comparison = replay(paths[0], paths[1], session.config.decision)
     found = {**comparison.to_dict(), "before_rows": str(paths[0]), "after_rows": str(paths[1])}
-    session.finish(found, render_comparison(comparison))
-    if comparison.decision == "reject":
-        raise SystemExit(exits.NEGATIVE)
+    session.finish(found, render_comparison(comparison), negative=comparison.decision == "reject")
 
 
 def find_rows(name: str, config: "RunConfig") -> Path:
@@ -162,6 +159,6 @@ def preflight(session: Session) -> None:
     checks = preflight_here(require_policy(session.config), tell, show, paint)
     failed = [check for check in checks if not check.passed]
     result = {"passed": not failed, "checks": [asdict(check) for check in checks]}
-    session.finish(result, f"pre-flight failed: {failed[0].name}; {failed[0].remedy}" if failed else "ready to train")
-    if failed:
-        raise SystemExit(exits.NEGATIVE)
+    session.finish(
+        result, f"pre-flight failed: {failed[0].name}; {failed[0].remedy}" if failed else "ready to train", negative=bool(failed)
+    )

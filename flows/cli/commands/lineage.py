@@ -4,7 +4,6 @@ from pathlib import Path
 
 import click
 
-from flows.cli import exits
 from flows.cli.session import Session, cli, command
 
 
@@ -22,9 +21,7 @@ def lineage(session: Session, target: str, again: bool) -> None:
     from flows.ops.lineage import trace
 
     found = trace(session.config, target, again, session.config_beside if session.is_configured else None)
-    session.finish(found.to_dict(), render(found))
-    if not found.as_recorded:
-        raise SystemExit(exits.NEGATIVE)
+    session.finish(found.to_dict(), render(found), negative=not found.as_recorded)
 
 
 @command(cli, "reproduce")
@@ -35,6 +32,4 @@ def reproduce(session: Session, version: str, out: Path | None) -> None:
     from flows.ops.reproduce import render_comparison, reproduce_version
 
     found = reproduce_version(session.config, version, out, session.say)
-    session.finish(found, render_comparison(found))
-    if not found["same"]:
-        raise SystemExit(exits.NEGATIVE)
+    session.finish(found, render_comparison(found), negative=not found["same"])

@@ -77,10 +77,9 @@ def doctor(session: Session, fix: bool, strict: bool) -> None:
     if fix:
         done = fix_findings(findings, facts, session.config)
         findings = examine(look(session.config))
-    session.finish({"findings": [asdict(finding) for finding in findings], "fixed": done}, render(findings, done))
     failing = ("error", "warning") if strict else ("error",)
-    if any(finding.severity in failing for finding in findings):
-        raise SystemExit(exits.NEGATIVE)
+    wrong = any(finding.severity in failing for finding in findings)
+    session.finish({"findings": [asdict(finding) for finding in findings], "fixed": done}, render(findings, done), negative=wrong)
 
 
 @command(cli, "reconcile")

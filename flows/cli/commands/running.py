@@ -4,7 +4,6 @@ from typing import Any
 
 import click
 
-from flows.cli import exits
 from flows.cli.session import Session, cli, command
 
 FLOW_NAMES = ("train-and-eval", "train-planner", "evaluate", "nightly", "reindex", "validate")
@@ -24,9 +23,9 @@ def run(session: Session, flow: str, here: bool) -> None:
         session.override(environment="planner")
     result = run_flow(flow, session.config, session.say, here)
     session.say(where_to_look(session.config, result))
-    session.finish(result, render_result(result, session.config))
-    if result.get("decision") == "reject" or result.get("state") == "regressed":
-        raise SystemExit(exits.NEGATIVE)
+    session.finish(
+        result, render_result(result, session.config), negative=result.get("decision") == "reject" or result.get("state") == "regressed"
+    )
 
 
 @command(cli, "reindex")

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from flows.cli import exits
 from flows.cli.session import Session, cli, command
 
 PARTS = ("escapes", "tools", "scripted")
@@ -63,9 +62,7 @@ def test(session: Session, parts: tuple[str, ...]) -> None:
             passed = passed and all(finding.passed for finding in findings)
             result[part] = [asdict(finding) for finding in findings]
             texts.append(f"{part}\n{render_findings(findings)}")
-    session.finish({"passed": passed, **result}, "\n\n".join(texts))
-    if not passed:
-        raise SystemExit(exits.NEGATIVE)
+    session.finish({"passed": passed, **result}, "\n\n".join(texts), negative=not passed)
 
 
 def run_escapes(session: Session) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows.cli import exits
 from flows.cli.session import Session, cli, command
 
 if TYPE_CHECKING:
@@ -123,9 +122,11 @@ def status(session: Session) -> None:
     from flows.ops.serving import list_servers
 
     servers = list_servers(session.config)
-    session.finish({"servers": servers}, "\n".join(_line(server) for server in servers))
-    if any(server["state"] in ("failed", "killed") for server in servers):
-        raise SystemExit(exits.NEGATIVE)
+    session.finish(
+        {"servers": servers},
+        "\n".join(_line(server) for server in servers),
+        negative=any(server["state"] in ("failed", "killed") for server in servers),
+    )
 
 
 def _line(server: dict[str, Any]) -> str:
