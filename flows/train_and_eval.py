@@ -8,7 +8,7 @@ from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
 from flows.stages.preflight import check_models
 from flows.stages.promotion import promoted_or_held
 from flows.stages.stages import Data, compared, current_index, evaluated, sft_control, trained_adapter, validated_corpus
-from flows.stages.summary import Outcome, conclude, difference
+from flows.stages.summary import Outcome, conclude
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
@@ -33,13 +33,8 @@ def train_and_eval(config: RunConfig = DEFAULTS) -> dict[str, Any]:
         after = evaluated(run, data, PolicySpec(TRAINED, policy), "evaluate-after")
         comparison = compared(run, "compare", before, after)
         decision = promoted_or_held(run, data, trained, after, comparison)
-        policies = {"before": before, "after": after, **baselines}
-        more: dict[str, Any] = {"baselines": {name: found["metrics"] for name, found in baselines.items()}}
-        if control:
-            policies["sft-control"] = control
-            more["control"] = {**control["metrics"], "seconds": control["training_s"], "steps": control["steps"]}
-            more["rl_adds"] = difference(compared(run, "compare-control", control, after))
-        return conclude(run, Outcome(policies, trained, comparison, decision, more))
+        rl_adds = compared(run, "compare-control", control, after) if control else None
+        return conclude(run, Outcome(before, after, baselines, trained, control, comparison, rl_adds, decision))
 
 
 def evaluated_baselines(run: Pipeline, data: Data) -> dict[str, dict[str, Any]]:

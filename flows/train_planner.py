@@ -11,7 +11,7 @@ from flows.stages.preflight import check_models
 from flows.stages.problems import as_planner, validated_problems
 from flows.stages.promotion import promoted_or_held
 from flows.stages.stages import Data, compared, evaluated, trained_adapter
-from flows.stages.summary import LATEST_PLANNER, Outcome, conclude, difference
+from flows.stages.summary_planner import PlannerOutcome, conclude_planner
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.policies import PLAN_IS_QUESTION, PLANS_SHUFFLED, TRAINED, UNTRAINED, WORKER_ALONE, PolicySpec
 from slmsearch.learn.job import plan_sft_key
@@ -40,13 +40,7 @@ def train_planner(config: RunConfig = DEFAULTS) -> dict[str, Any]:
         gain = compared(run, f"compare-{WORKER_ALONE}", alone, after)
         decision = promoted_or_held(run, data, trained, after, comparison)
         controls = {PLAN_IS_QUESTION: restated, PLANS_SHUFFLED: shuffled}
-        more = {
-            "worker_alone": alone["metrics"],
-            "gain": difference(gain),
-            "controls": {name: found["metrics"] for name, found in controls.items()},
-        }
-        policies = {WORKER_ALONE: alone, "before": before, "after": after, **controls}
-        return conclude(run, Outcome(policies, trained, comparison, decision, more), LATEST_PLANNER)
+        return conclude_planner(run, PlannerOutcome(alone, before, after, controls, trained, comparison, gain, decision))
 
 
 def start_from_plans(run: Pipeline, data: Data) -> None:
