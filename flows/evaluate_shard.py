@@ -34,18 +34,11 @@ class ShardRequest(Section):
     """Name of a shared copy of the model; empty where it is no directory."""
     adapter_hash: str = ""
     """Name of a shared copy of the adapter; empty where there is none."""
-    number: int
-    of: int
-    start: int
-    stop: int
-
-    @property
-    def shard(self) -> Shard:
-        """The part of the questions."""
-        return Shard(self.number, self.of, self.start, self.stop)
+    shard: Shard
+    """Its part of the questions."""
 
 
-@flow(name="evaluate-shard", flow_run_name="shard-{request.number}-of-{request.of}", persist_result=True, result_serializer="json")
+@flow(name="evaluate-shard", flow_run_name="shard-{request.shard.name}", persist_result=True, result_serializer="json")
 def evaluate_shard(request: ShardRequest, config: RunConfig = DEFAULTS) -> dict[str, Any]:
     """Play a shard, or find it played; return how many questions it has and where it was played."""
     config = with_own_secrets(where_this_machine_keeps_things(config), unused=("nightly.",))

@@ -141,7 +141,7 @@ class _Play:
             self._lost(item, f"{state.name}: {' '.join(str(state.message).split())[:200]}")
 
     def _request(self, shard: Shard) -> ShardRequest:
-        return ShardRequest(**self.common, number=shard.number, of=shard.of, start=shard.start, stop=shard.stop)
+        return ShardRequest(**self.common, shard=shard)
 
     def _submit(self, item: Waiting) -> None:
         from prefect.deployments import run_deployment

@@ -1,8 +1,7 @@
 """MLflow; nothing outside this package imports it.
 
-It was one file until reading what other runs recorded came to writing one's own, which together are too much for a file.
-`tracker.py` is what a run writes, `champions.py` who is promoted, `registry.py` what people and other commands read of all runs,
-`service.py` where the store is.
+`run_registry.py` is what is read of all runs and versions, and deleted; `tracker.py` what a run writes beside that; `champions.py` who is
+promoted; `service.py` where the store is.
 """
 
 from tasks.tracking.champions import PromotionEvent, move_champion, read_promotions, roll_back

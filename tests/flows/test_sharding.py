@@ -29,7 +29,7 @@ class Server:
 
     def submit(self, _deployment: UUID, parameters: dict[str, Any], **_: Any) -> Any:
         request, run = parameters["request"], uuid4()
-        self.runs[run] = (f"{request['number']}-of-{request['of']}", list(self.story(len(self.runs))))
+        self.runs[run] = ("{number}-of-{of}".format(**request["shard"]), list(self.story(len(self.runs))))
         return SimpleNamespace(id=run, state=None)
 
     def read_flow_run(self, run: UUID) -> Any:

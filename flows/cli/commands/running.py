@@ -7,7 +7,6 @@ import click
 from flows.cli.session import Session, cli, command
 
 FLOW_NAMES = ("train-and-eval", "train-planner", "evaluate", "nightly", "reindex", "validate")
-SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 @command(cli, "run")

@@ -44,6 +44,8 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 
 def look(config: RunConfig) -> Facts:
     """Collect the facts of the installation that a configuration uses."""
+    from flows.ops.device import device_names
+
     environment, damaged = read_environment(), list[str]()
     homes = tuple(dict.fromkeys((Path(config.paths.data_dir), Path(config.paths.mlruns_dir))))
     return Facts(
@@ -57,7 +59,7 @@ def look(config: RunConfig) -> Facts:
         listeners=tuple(_listeners(damaged)),
         prefect=_prefect(config, environment, damaged),
         prefect_expected=environment.get("PREFECT_API_URL", ""),
-        devices=_devices(config, environment),
+        devices=tuple(device_names(config, environment)),
         chroma_server=_chroma_server(environment),
         abandoned=tuple(found for home in _staging_homes(config) for found in find_abandoned(home)),
         dead_records=tuple(_dead_records(config)),
@@ -144,12 +146,6 @@ def _watch(automation: Any) -> Watch | None:
     if getattr(trigger, "type", "") != "event" or str(getattr(trigger.posture, "value", trigger.posture)) != "Proactive":
         return None
     return Watch(automation.name, tuple(sorted(trigger.expect)), trigger.within.total_seconds(), bool(automation.enabled))
-
-
-def _devices(config: RunConfig, environment: Mapping[str, str]) -> tuple[str, ...]:
-    from flows.ops.device import device_names
-
-    return tuple(device_names(config, environment))
 
 
 def _chroma_server(environment: Mapping[str, str]) -> tuple[str, str] | None:

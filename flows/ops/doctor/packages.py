@@ -1,70 +1,36 @@
 """Checks of what is installed: versions that are known to break each other, and whether they are what slmsearch asks for."""
 
-from dataclasses import dataclass
+import tomllib
+from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from flows.ops.doctor.facts import Facts, Finding, Severity
+from flows.ops.doctor.facts import Facts, Finding
 
-
-@dataclass(frozen=True, slots=True)
-class BadPair:
-    """Versions that do not go together."""
-
-    package: str
-    versions: str
-    """Those that break."""
-    beside: str
-    """Package they break; empty: by themselves."""
-    beside_versions: str
-    severity: Severity
-    why: str
-    remedy: str
-
-
-OLD_FASTAPI, INSTALL = "uv pip install 'fastapi<0.151'", "make install"
-APART = "keep the extras `verifiers` and `gpu` in environments of their own"
-BAD_PAIRS = (
-    BadPair("fastapi", ">=0.155", "prefect", "<3.9", "error", "its server dies on import (argument 'min_items')", OLD_FASTAPI),
-    BadPair("fastapi", ">=0.151,<0.155", "prefect", "<3.9", "warning", "Prefect's own next release shuts it out", OLD_FASTAPI),
-    BadPair("prefect", "<3.8.3", "", "", "error", "it sends no password on the events websocket", "uv pip install 'prefect==3.8.8'"),
-    BadPair("sqlalchemy", ">=2.1", "prefect", "<3.9", "error", "its server schedules no flow run on PostgreSQL (bulk inserts fail)",
-        "uv pip install 'sqlalchemy<2.1'"),
-    BadPair("prefect-great-expectations", ">=0", "great-expectations", ">=1", "warning", "it is written for Great Expectations 0",
-        "uv pip uninstall prefect-great-expectations"),
-    BadPair("chromadb", "<1.5", "", "", "error", "it cannot read indexes of 1.5", "uv pip install 'chromadb==1.5.9'"),
-    BadPair("verifiers", ">=0", "vllm", ">=0", "warning", "one takes mcp 1, the other mcp 2", APART),
-    BadPair("setuptools", ">=81", "vllm", "<0.31", "warning", "vLLM does not start with it on Python 3.12 and later",
-        "uv pip install 'setuptools<81'"),
-    BadPair("transformers", ">=5.24", "trl", "<1.17", "error", "TRL's experimental rollout_func is tried with 5.23 alone", INSTALL),
-    BadPair("trl", ">=1.17", "", "", "error", "its experimental rollout_func is another", INSTALL),
-    BadPair("mlflow", "<3.17", "", "", "error", "its store and traces are others", "uv pip install 'mlflow==3.17.2'"),
-)  # fmt: skip
+INSTALL = "make install"
+BAD_PAIRS = tomllib.loads(Path(__file__).with_name("bad_pairs.toml").read_text(encoding="utf-8"))["pairs"]
 
 
 def check_pairs(facts: Facts) -> list[Finding]:
     """Find versions that are known to break."""
     found = []
     for pair in BAD_PAIRS:
-        version = _within(facts, pair.package, pair.versions)
-        beside = _within(facts, pair.beside, pair.beside_versions) if pair.beside else ""
-        if version is None or beside is None:
-            continue
-        both = f"{pair.package} {version}" + (f" beside {pair.beside} {beside}" if pair.beside else "")
-        found.append(Finding("versions", pair.severity, f"{both}: {pair.why}", pair.remedy))
+        both = [_within(facts, Requirement(pair[name])) for name in ("package", "beside") if name in pair]
+        if None not in both:
+            found.append(Finding("versions", pair["severity"], f"{' beside '.join(filter(None, both))}: {pair['why']}", pair["remedy"]))
     return found
 
 
-def _within(facts: Facts, package: str, versions: str) -> str | None:
-    installed = facts.packages.get(canonicalize_name(package))
+def _within(facts: Facts, bad: Requirement) -> str | None:
+    """Return name and version of a package whose installed version is a bad one."""
+    installed = facts.packages.get(canonicalize_name(bad.name))
     try:
-        inside = installed is not None and SpecifierSet(versions, prereleases=True).contains(Version(installed))
+        inside = installed is not None and bad.specifier.contains(Version(installed), prereleases=True)
     except InvalidVersion:
         return None
-    return installed if inside else None
+    return f"{bad.name} {installed}" if inside else None
 
 
 def check_requirements(facts: Facts) -> list[Finding]:
