@@ -1,9 +1,8 @@
 """A lineage as a person reads it."""
 
 from collections.abc import Iterable
-from typing import Any
 
-from flows.ops.lineage import Lineage
+from flows.ops.lineage import Lineage, OtherSettings
 from slmsearch.lineage.graph import Step
 
 TOLD = {
@@ -47,11 +46,11 @@ def _rows(steps: Iterable[Step]) -> list[str]:
     return rows
 
 
-def _settings(settings: dict[str, Any]) -> str:
-    if not settings["different"]:
+def _settings(settings: OtherSettings) -> str:
+    if not settings.different:
         return "settings: those given are those recorded"
-    rows = [f"  {name}: {pair['recorded']!r} -> {pair['given']!r}" for name, pair in settings["different"].items()]
-    again = ", ".join(settings["stages"]) or "no stage"
+    rows = [f"  {name}: {pair['recorded']!r} -> {pair['given']!r}" for name, pair in settings.different.items()]
+    again = ", ".join(settings.stages) or "no stage"
     return "\n".join(["settings that differ from the recorded:", *rows, f"  would run again: {again}"])
 
 

@@ -29,6 +29,16 @@ OTHER = ("paths.", "tracking.")
 
 
 @dataclass(frozen=True, slots=True)
+class OtherSettings:
+    """Settings that were given beside those recorded."""
+
+    different: dict[str, dict[str, object]]
+    """Name -> `recorded` and `given`."""
+    stages: tuple[str, ...]
+    """Stages that would run again with those given."""
+
+
+@dataclass(frozen=True, slots=True)
 class Lineage:
     """What is known of one thing."""
 
@@ -39,13 +49,13 @@ class Lineage:
     verified: Verified | None
     """None where nothing was hashed again."""
     notes: list[str]
-    settings: dict[str, Any] | None
-    """Settings given that differ from those recorded, and the stages that would run again; None where none were given."""
+    settings: OtherSettings | None
+    """None where none were given."""
 
     @property
     def as_recorded(self) -> bool:
         """Whether nothing that was looked at differs from what was recorded."""
-        return not (self.verified and self.verified.changes) and not (self.settings and self.settings["different"])
+        return not (self.verified and self.verified.changes) and not (self.settings and self.settings.different)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-serialisable values."""
@@ -60,7 +70,7 @@ class Lineage:
             "gaps": self.gaps,
             "verified": verified,
             "notes": self.notes,
-            "settings": self.settings,
+            "settings": asdict(self.settings) if self.settings else None,
         }
 
 
@@ -188,13 +198,13 @@ def recorded_config(tracked: Tracked, run: RunRecord | None) -> RunConfig | None
         return None
 
 
-def _compare_settings(recorded: RunConfig, given: RunConfig) -> dict[str, Any]:
+def _compare_settings(recorded: RunConfig, given: RunConfig) -> OtherSettings:
     """Name the settings that differ, both values of each, and the stages that would run again with those given."""
     before, now = loggable(recorded), loggable(given)
     names = [name for name in sorted({*before, *now}) if name == "tracking.registered_model" or not name.startswith(OTHER)]
     different = {name: {"recorded": before.get(name), "given": now.get(name)} for name in names if before.get(name) != now.get(name)}
     same_place = given.model_copy(update={"paths": recorded.paths})
-    return {"different": different, "stages": list(setting_stages(recorded, same_place)) if different else []}
+    return OtherSettings(different, setting_stages(recorded, same_place) if different else ())
 
 
 def _check_embedder(recorded: RunConfig | None, up: list[Step]) -> list[Change]:

@@ -4,8 +4,8 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flows.ops.lineage import recorded_config, resolve
 from flows.ops.runner import FLOWS, run_flow
@@ -22,7 +22,31 @@ PLACES = ("source_key", "config_hash")
 Say = Callable[[str], None]
 
 
-def reproduce_version(config: RunConfig, version: str, out: Path | None, say: Say) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A key or a metric of both runs."""
+
+    name: str
+    recorded: str | float | None
+    again: str | float | None
+    same: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """A recorded run beside one made again."""
+
+    version: str
+    run: str
+    """The recorded one in MLflow."""
+    directory: str | None
+    """Where the new one lies; None where it was removed."""
+    items: tuple[Item, ...]
+    same: bool
+    """Whether all items are."""
+
+
+def reproduce_version(config: RunConfig, version: str, out: Path | None, say: Say) -> Reproduction:
     """Run a version's flow again in a data directory of its own and compare keys, adapter hash and metrics.
 
     Args:
@@ -30,9 +54,6 @@ def reproduce_version(config: RunConfig, version: str, out: Path | None, say: Sa
         version: `name/version` or `models:/name@alias`.
         out: directory to run in; None makes one and removes it where everything is the same.
         say: tells a person something.
-
-    Returns:
-        `items`, each with its recorded and its new value, and `same`.
 
     Raises:
         ConfigError: no such version, or what was recorded of it is not enough.
@@ -51,12 +72,11 @@ def reproduce_version(config: RunConfig, version: str, out: Path | None, say: Sa
     say(f"running {run.stage} again in {folder}")
     fresh = fresh_config(recorded, config, folder.resolve())
     again = run_flow(run.stage, fresh, say, here=True)
-    found = compare_runs(tracked, run, fresh, str(again["mlflow_run_id"]))
-    found |= {"version": label, "run": run.id, "directory": str(folder)}
-    if out is None and found["same"]:
+    items = _compare_runs(tracked, run, fresh, str(again["mlflow_run_id"]))
+    same = all(item.same for item in items)
+    if out is None and same:
         shutil.rmtree(folder, ignore_errors=True)
-        found["directory"] = None
-    return found
+    return Reproduction(label, run.id, None if out is None and same else str(folder), items, same)
 
 
 def _ready(directory: Path) -> Path:
@@ -86,7 +106,7 @@ def fresh_config(recorded: RunConfig, config: RunConfig, folder: Path) -> RunCon
     )
 
 
-def compare_runs(tracked: Tracked, run: RunRecord, fresh: RunConfig, run_id: str) -> dict[str, Any]:
+def _compare_runs(tracked: Tracked, run: RunRecord, fresh: RunConfig, run_id: str) -> tuple[Item, ...]:
     """Compare a recorded run with one made again: every key of the lineage, and every metric but those of the machine."""
     registry = open_run_registry(fresh)
     assert tracked.registry is not None and registry is not None
@@ -98,27 +118,27 @@ def compare_runs(tracked: Tracked, run: RunRecord, fresh: RunConfig, run_id: str
         was, now = tracked.registry.metrics(recorded_id), registry.metrics(made_id) if made_id else {}
         names = [name for name in sorted({*was, *now}) if not name.startswith(TIMED)]
         items += [_item(f"{stage}: {name}", was.get(name), now.get(name)) for name in names]
-    return {"items": items, "same": all(item["same"] for item in items)}
+    return tuple(items)
 
 
 def _stages(runs: dict[str, RunRecord], parent: str) -> dict[str, str]:
     return {run.stage: run.id for run in runs.values() if run.parent == parent}
 
 
-def _item(name: str, recorded: Any, made: Any) -> dict[str, Any]:
-    return {"name": name, "recorded": recorded, "again": made, "same": recorded == made}
+def _item(name: str, recorded: str | float | None, again: str | float | None) -> Item:
+    return Item(name, recorded, again, recorded == again)
 
 
-def render_comparison(found: dict[str, Any]) -> str:
+def render_comparison(found: Reproduction) -> str:
     """Render what `reproduce_version` found: every key, and of the metrics how many are the same and which are not."""
-    keys = [item for item in found["items"] if ":" not in item["name"]]
-    metrics = [item for item in found["items"] if ":" in item["name"]]
-    shown = [*keys, *(item for item in metrics if not item["same"])]
-    rows = [f"{'same' if item['same'] else 'DIFFERENT':<10} {item['name']:<28} {_values(item)}" for item in shown]
-    same = sum(item["same"] for item in metrics)
-    verdict = "reproduced" if found["same"] else f"not reproduced; the new run is in {found['directory']}"
-    return "\n".join([*rows, f"{same} of {len(metrics)} metrics are the same", f"{found['version']}: {verdict}"])
+    keys = [item for item in found.items if ":" not in item.name]
+    metrics = [item for item in found.items if ":" in item.name]
+    shown = [*keys, *(item for item in metrics if not item.same)]
+    rows = [f"{'same' if item.same else 'DIFFERENT':<10} {item.name:<28} {_values(item)}" for item in shown]
+    verdict = "reproduced" if found.same else f"not reproduced; the new run is in {found.directory}"
+    same = sum(item.same for item in metrics)
+    return "\n".join([*rows, f"{same} of {len(metrics)} metrics are the same", f"{found.version}: {verdict}"])
 
 
-def _values(item: dict[str, Any]) -> str:
-    return str(item["recorded"]) if item["same"] else f"{json.dumps(item['recorded'])} -> {json.dumps(item['again'])}"
+def _values(item: Item) -> str:
+    return str(item.recorded) if item.same else f"{json.dumps(item.recorded)} -> {json.dumps(item.again)}"

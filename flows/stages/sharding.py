@@ -7,7 +7,7 @@ also when this process is killed. A shard that no worker takes is played here, s
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -69,11 +69,12 @@ def play_in_shards(key: str, spec: PolicySpec, digest: str, index_key: str, conf
     """
     shards = split_shards(len(questions_of(digest, config)), config.evaluate.batch_size, config.evaluate.shards)
     names = share_inputs(digest, index_key, spec, config)
-    policy = spec.policy.model_copy(update={"api_key": None}) if spec.policy else None
+    assert spec.policy is not None
+    policy = spec.policy.model_copy(update={"api_key": None})
     with get_client(sync_client=True) as client:
         deployment = _find_deployment(client)
-        common = {"key": key, "digest": digest, "index_key": index_key, "name": spec.name, "policy": policy, **names}
-        play = _Play(client, deployment, config, common)
+        first = ShardRequest(key=key, digest=digest, index_key=index_key, name=spec.name, policy=policy, shard=shards[0], **names)
+        play = _Play(client, deployment, config, first)
         try:
             play.until_done(shards)
         finally:
@@ -96,15 +97,15 @@ def _find_deployment(client: SyncPrefectClient) -> UUID:
 class _Play:
     """The shards of one evaluation on their way."""
 
-    def __init__(self, client: SyncPrefectClient, deployment: UUID, config: RunConfig, common: dict[str, Any]) -> None:
-        self.client, self.deployment, self.config, self.common = client, deployment, config, common
+    def __init__(self, client: SyncPrefectClient, deployment: UUID, config: RunConfig, first: ShardRequest) -> None:
+        self.client, self.deployment, self.config, self.first = client, deployment, config, first
         self.start_seconds = START_SECONDS.get(client.read_work_pool(POOL).type, UNBEGUN_S)
         self.waiting: list[Waiting] = []
         self.log = get_run_logger()
 
     def until_done(self, shards: list[Shard]) -> None:
         """Return when every shard is played."""
-        self.waiting = [Waiting(shard) for shard in shards if not collect(self.common["key"], shard, self.config)]
+        self.waiting = [Waiting(shard) for shard in shards if not collect(self.first.key, shard, self.config)]
         self.log.info("%d of %d shards are to be played", len(self.waiting), len(shards))
         while self.waiting:
             for item in list(self.waiting):
@@ -132,7 +133,7 @@ class _Play:
             return
         if state.is_running() or state.is_pending():
             self._require_alive(item, item.run)
-        elif state.is_completed() and collect(self.common["key"], item.shard, self.config):
+        elif state.is_completed() and collect(self.first.key, item.shard, self.config):
             self.log.info("shard %s is played", item.shard.name)
             self.waiting.remove(item)
         elif state.is_failed():
@@ -141,7 +142,7 @@ class _Play:
             self._lost(item, f"{state.name}: {' '.join(str(state.message).split())[:200]}")
 
     def _request(self, shard: Shard) -> ShardRequest:
-        return ShardRequest(**self.common, shard=shard)
+        return self.first.model_copy(update={"shard": shard})
 
     def _submit(self, item: Waiting) -> None:
         from prefect.deployments import run_deployment

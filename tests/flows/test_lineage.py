@@ -275,8 +275,8 @@ def test_other_settings_are_named_with_the_stages_that_run_again(
     given = RunConfig.model_validate({**values, section: {**values.get(section, {}), name: value}})
     settings = trace(made.config, made.version, given=lambda _: given).settings
     assert settings is not None
-    assert set(settings["different"]) == {f"{section}.{name}"}
-    assert settings["stages"] == list(stages)
+    assert set(settings.different) == {f"{section}.{name}"}
+    assert settings.stages == stages
 
 
 def test_what_is_gone_is_said_and_not_guessed(history: list[Made]) -> None:
@@ -367,11 +367,11 @@ def test_a_version_is_reproduced_from_what_was_recorded(history: list[Made], her
     made = history[number]
     here.content = f"adapter {number}".encode()
     found = reproduce_version(made.config, made.version, None, lambda _: None)
-    assert found["same"], [item for item in found["items"] if not item["same"]]
-    items = {item["name"]: item for item in found["items"]}
-    assert items["adapter_hash"]["again"] == made.lineage["adapter_hash"]
-    assert items["data_digest"]["same"] and items["index_key"]["same"] and items["train_key"]["same"]
-    assert items["train: reward/mean"]["same"]
+    assert found.same, [item for item in found.items if not item.same]
+    items = {item.name: item for item in found.items}
+    assert items["adapter_hash"].again == made.lineage["adapter_hash"]
+    assert items["data_digest"].same and items["index_key"].same and items["train_key"].same
+    assert items["train: reward/mean"].same
     assert ("evaluate-after: answer/exact_match" in items) == (number == 0)
     assert not list(Path(made.config.paths.data_dir).glob("reproduce-*"))
     assert "reproduced" in render_comparison(found)
@@ -380,8 +380,8 @@ def test_a_version_is_reproduced_from_what_was_recorded(history: list[Made], her
 def test_another_adapter_is_not_reproduced(history: list[Made], here: Any, tmp_path: Path) -> None:
     here.content = b"something else"
     found = reproduce_version(history[1].config, history[1].version, tmp_path / "again", lambda _: None)
-    assert not found["same"]
-    assert [item["name"] for item in found["items"] if not item["same"]] == ["adapter_hash"]
+    assert not found.same
+    assert [item.name for item in found.items if not item.same] == ["adapter_hash"]
     assert "DIFFERENT  adapter_hash" in render_comparison(found)
     with pytest.raises(ConfigError, match="is not empty"):
         reproduce_version(history[1].config, history[1].version, tmp_path / "again", lambda _: None)

@@ -8,13 +8,13 @@ from uuid import UUID, uuid4
 import pytest
 from prefect.states import Cancelled, Completed, Crashed, Failed, Late, Pending, Running, State
 
+from flows.evaluate_shard import ShardRequest
 from flows.stages import sharding
 from flows.stages.sharding import ATTEMPTS, _Play
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.errors import EvaluationError, ModelError
 from slmsearch.evaluate.shards import split_shards
 
-COMMON = {"key": "k", "digest": "d", "index_key": "i", "name": "untrained", "policy": PolicyConfig(), "model_hash": "", "adapter_hash": ""}
 Story = Callable[[int], list[State[Any]]]
 
 
@@ -59,12 +59,13 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Story], tuple[Server, _Pl
         monkeypatch.setattr(sharding, "collect", lambda key, shard, config: shard.name in server.played)
         monkeypatch.setattr(sharding, "play_requested", lambda request, config: server.played.add(request.shard.name))
         monkeypatch.setattr(sharding, "POLL_SECONDS", 0.0)
-        return server, _Play(server, uuid4(), RunConfig(), COMMON)  # type: ignore[arg-type]
+        return server, _Play(server, uuid4(), RunConfig(), FIRST)  # type: ignore[arg-type]
 
     return make
 
 
 SHARDS = split_shards(8, 2, 4)
+FIRST = ShardRequest(key="k", digest="d", index_key="i", name="untrained", policy=PolicyConfig(), shard=SHARDS[0])
 
 
 def test_what_is_played_is_not_played_again(play: Any) -> None:

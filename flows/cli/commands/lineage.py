@@ -1,5 +1,6 @@
 """Commands about where results come from: lineage, reproduce."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -32,4 +33,4 @@ def reproduce(session: Session, version: str, out: Path | None) -> None:
     from flows.ops.reproduce import render_comparison, reproduce_version
 
     found = reproduce_version(session.config, version, out, session.say)
-    session.finish(found, render_comparison(found), negative=not found["same"])
+    session.finish(asdict(found), render_comparison(found), negative=not found.same)
