@@ -174,8 +174,14 @@ class RunRegistry:
         Raises:
             ModelError: its files are gone.
         """
-        uri = self.client.get_model_version_download_uri(name, version)
+        source = str(self.client.get_model_version(name, version).source)
+        run_id, _, folder = source.removeprefix("runs:/").partition("/")
         try:
+            if source.startswith("runs:/"):  # MLflow would copy what lies on this machine already
+                here = Path(self.client.get_run(run_id).info.artifact_uri.removeprefix("file://")) / folder
+                if here.is_dir():
+                    return here
+            uri = self.client.get_model_version_download_uri(name, version)
             return Path(mlflow.artifacts.download_artifacts(artifact_uri=uri, tracking_uri=self.uri))
         except (OSError, MlflowException) as error:
             raise ModelError(f"adapter of {name} version {version} cannot be read ({one_line(error)}); train and promote again") from error
