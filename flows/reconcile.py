@@ -9,9 +9,9 @@ from prefect.client.orchestration import get_client
 from prefect.logging import get_run_logger
 
 from flows.cli.settings import find_project_root, read_environment, resolve_paths
+from flows.ops.automations import watch_heartbeats
 from flows.ops.pool import POOL
 from flows.ops.process_environment import prepare_process_environment
-from flows.ops.automations import watch_heartbeats
 from flows.ops.worker_secrets import ALL_BUT_TRACKING, with_own_secrets
 from flows.stages.pipeline import DEFAULTS, own_flow_run
 from slmsearch.config import RunConfig
