@@ -1,4 +1,4 @@
-"""The report page of runs, made from stored results: written to `mlruns/reports`, kept with each run in MLflow; and its charts as files."""
+"""The report page of runs, made from stored results, kept in `mlruns/reports` and in MLflow; its charts and tables as files."""
 
 import re
 from collections.abc import Sequence
@@ -25,6 +25,22 @@ _ODD = re.compile(r"[^\w.-]+")
 def report_page_task(run_id: str, config: RunConfig) -> dict[str, Any]:
     """Make the page of a run and keep it; see `make_page`."""
     return make_page([run_id], config)
+
+
+@task(name="report", cache_policy=NO_CACHE)
+def report_task(run_id: str, config: RunConfig) -> list[dict[str, str]]:
+    """Store charts and tables in a run whose summary is stored, and return the table of policies as rows."""
+    from slmsearch.report.figures import run_charts, write_charts
+    from slmsearch.report.tables import results_table, slices_table
+
+    results = load_results(find_run(run_id, config), config)
+    rows = {name: evaluation.rows for name, evaluation in results.evaluations.items()}
+    tracker, table = open_tracker(config), results_table(rows)
+    tracker.record_text(run_id, f"{table.to_markdown()}\n\n{slices_table(rows).to_markdown()}\n", "report.md")
+    with TemporaryDirectory() as folder:
+        for path in write_charts(Path(folder), run_charts(results)):
+            tracker.record_file(run_id, path, "figures")
+    return table.to_records()
 
 
 def make_page(names: Sequence[str], config: RunConfig, output: Path | None = None, max_episodes: int | None = None) -> dict[str, Any]:

@@ -182,16 +182,8 @@ class _Timed:
 def _judge(judge: LlmJudge, cases: Sequence[Case]) -> list[Outcome]:
     verdicts = judge.judge([(case.as_question(), case.answer) for case in cases])
     return [
-        Outcome(
-            case.id,
-            case.kind,
-            case.correct,
-            verdict.correct,
-            exact_match(case.answer, (case.gold,)),
-            verdict.by == "judge",
-            verdict.failure,
-        )
-        for case, verdict in zip(cases, verdicts, strict=True)
+        Outcome(case.id, case.kind, case.correct, found.correct, exact_match(case.answer, (case.gold,)), found.by == "judge", found.failure)
+        for case, found in zip(cases, verdicts, strict=True)
     ]
 
 

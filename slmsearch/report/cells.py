@@ -1,5 +1,7 @@
 """Numbers as the cells of a table."""
 
+from slmsearch.evaluate.statistics import Difference
+
 NONE = "-"
 """What stands where there is no value."""
 
@@ -27,6 +29,11 @@ def number(value: float | None, digits: int = 1) -> str:
 def whole(value: float | None) -> str:
     """Write a number without decimals; no value is a dash."""
     return number(value, 0)
+
+
+def change(before: float, after: float, found: Difference) -> tuple[str, ...]:
+    """Write two means, their difference, its interval and its p-value as five cells."""
+    return (f"{before:.3f}", f"{after:.3f}", f"{found.mean:+.3f}", f"[{found.low:+.3f}, {found.high:+.3f}]", f"{found.p:.4f}")
 
 
 def difference(mean: float, low: float, high: float, p: float) -> str:

@@ -13,7 +13,7 @@ from slmsearch.evaluate.failure_modes import FailureMode
 from slmsearch.evaluate.metrics import slice_rows, summarise
 from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.statistics import wilson_interval
-from slmsearch.report.cells import NONE, difference, number, percent, points, share, whole
+from slmsearch.report.cells import NONE, change, difference, number, percent, points, share, whole
 
 Evaluations = Mapping[str, Sequence[EpisodeRow]]
 """Name of a policy -> its rows, in the order of the table."""
@@ -125,17 +125,7 @@ def comparison_table(comparison: Comparison) -> Table:
     whole = ("all", comparison.n, comparison.before, comparison.after, comparison.difference, None, False)
     parts = [(part.name, part.n, part.before, part.after, part.difference, part.p_holm, part.vetoes) for part in comparison.slices]
     rows = tuple(
-        (
-            name,
-            str(n),
-            f"{before:.3f}",
-            f"{after:.3f}",
-            f"{found.mean:+.3f}",
-            f"[{found.low:+.3f}, {found.high:+.3f}]",
-            f"{found.p:.4f}",
-            NONE if p_holm is None else f"{p_holm:.4f}",
-            "yes" if vetoes else "",
-        )
+        (name, str(n), *change(before, after, found), NONE if p_holm is None else f"{p_holm:.4f}", "yes" if vetoes else "")
         for name, n, before, after, found, p_holm, vetoes in (whole, *parts)
     )
     return Table(("slice", "n", "before", "after", "difference", "interval", "p", "p (Holm)", "veto"), rows)

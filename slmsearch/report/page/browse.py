@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slmsearch.evaluate.rows import EpisodeRow
-from slmsearch.evaluate.store import Evaluation
 from slmsearch.foreign import visible
 from slmsearch.report.page.results import BEFORE, RunResults
 from slmsearch.report.page.safe import shorten, to_script_json
@@ -181,8 +180,3 @@ def _pack_turn(turn: Turn, texts: Texts) -> dict[str, Any]:
     if turn.result is not None:
         packed |= {"result": texts.add(turn.result.text), "unserved": int(not turn.result.served)}
     return {name: value for name, value in packed.items() if not (value == -1 or (name == "unserved" and not value))}
-
-
-def count_episodes(evaluations: Sequence[Evaluation]) -> int:
-    """Count the episodes of evaluations."""
-    return sum(len(evaluation.rows) for evaluation in evaluations)

@@ -10,7 +10,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from slmsearch.foreign import visible
-from slmsearch.report.page.browse import MAX_EPISODES, choose_episodes, count_episodes, pack_episodes
+from slmsearch.report.page.browse import MAX_EPISODES, choose_episodes, pack_episodes
 from slmsearch.report.page.results import RunResults
 from slmsearch.report.page.safe import to_script_json
 from slmsearch.report.page.sections import run_parts
@@ -42,7 +42,7 @@ def render_page(runs: Sequence[RunResults], made: str, max_episodes: int = MAX_E
         together=side_by_side(runs) if len(runs) > 1 else None,
         made=made,
         held=held,
-        total=sum(count_episodes(list(run.evaluations.values())) for run in runs),
+        total=sum(len(evaluation.rows) for run in runs for evaluation in run.evaluations.values()),
         text_limit=text_limit,
         episodes=Markup(packed),
         labels=Markup(to_script_json(labels)),

@@ -10,7 +10,7 @@ from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.foreign import visible
 from slmsearch.planner.worker import COMBINE, DIRECT_SOLUTION, SUBPROBLEM
-from slmsearch.report.cells import NONE, number, percent
+from slmsearch.report.cells import NONE, change, number, percent
 from slmsearch.report.judge import qualification_table
 from slmsearch.report.page.charts import Bar, Line, interval_chart, line_chart, share_bar, share_chart, smooth
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
@@ -97,14 +97,9 @@ def _headline(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list
 
 
 def _differences(comparisons: Mapping[str, Comparison], level: str) -> Table:
-    return Table(
-        ("after training, against", "n", "then", "now", "difference", f"{level} interval", "p"),
-        tuple(
-            (name, str(found.n), f"{found.before:.3f}", f"{found.after:.3f}", f"{found.difference.mean:+.3f}",
-             f"[{found.difference.low:+.3f}, {found.difference.high:+.3f}]", f"{found.difference.p:.4f}")
-            for name, found in comparisons.items()
-        ),
-    )  # fmt: skip
+    headers = ("after training, against", "n", "then", "now", "difference", f"{level} interval", "p")
+    rows = ((name, str(found.n), *change(found.before, found.after, found.difference)) for name, found in comparisons.items())
+    return Table(headers, tuple(rows))
 
 
 def training_charts(run: RunResults) -> list[Block]:

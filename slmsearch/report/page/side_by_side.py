@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from slmsearch.foreign import visible
-from slmsearch.report.cells import NONE, percent
+from slmsearch.report.cells import NONE, change, percent
 from slmsearch.report.page.charts import Bar, Line, interval_chart, line_chart, smooth
 from slmsearch.report.page.results import AFTER, RunResults
 from slmsearch.report.page.sections import Block, Part, curve
@@ -55,8 +55,5 @@ def _row(run: RunResults) -> tuple[str, ...]:
         suspected = percent(sum(map(bool, rules)) / len(rules))
     if found is None:
         return (run.name, run.environment, NONE, run.metric, *(NONE,) * 5, run.decision or run.status, steps, suspected)
-    difference = found.difference
-    return (
-        run.name, run.environment, str(found.n), found.metric, f"{found.before:.3f}", f"{found.after:.3f}", f"{difference.mean:+.3f}",
-        f"[{difference.low:+.3f}, {difference.high:+.3f}]", f"{difference.p:.4f}", run.decision or found.decision, steps, suspected,
-    )  # fmt: skip
+    cells = change(found.before, found.after, found.difference)
+    return (run.name, run.environment, str(found.n), found.metric, *cells, run.decision or found.decision, steps, suspected)
