@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from slmsearch.artifacts.files import read_json
 from slmsearch.config import DecisionConfig, RunConfig
 from slmsearch.errors import EvaluationError, SlmSearchError
 from slmsearch.evaluate.compare import Comparison, compare
@@ -92,7 +93,7 @@ def load_results(run: RunRecord, config: RunConfig) -> RunResults:
         metric=decision.metric,
         alpha=decision.alpha,
         steps=steps,
-        judge=_load_judge(directory),
+        judge=read_json(directory / JUDGE) if directory else {},
         lineage={name: value for name, value in lineage.items() if name in LINEAGE or name.startswith(EVAL_KEY)},
         seconds=summary.get("seconds", {}),
         settings=_changed(settings),
@@ -127,14 +128,6 @@ def _load_steps(directory: Path | None, warnings: list[str]) -> Sequence[StepRep
     except SlmSearchError as error:
         warnings.append(f"training curves: {error}")
         return ()
-
-
-def _load_judge(directory: Path | None) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads((directory / JUDGE).read_text(encoding="utf-8")) if directory else {}
-        return found
-    except (OSError, ValueError):
-        return {}
 
 
 def _compare_all(evaluations: Mapping[str, Evaluation], config: DecisionConfig, warnings: list[str]) -> dict[str, Comparison]:

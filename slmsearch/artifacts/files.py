@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 STAGING_PREFIX = ".tmp-"
 
@@ -32,6 +32,15 @@ def replace_text(path: Path, text: str, private: bool = False) -> None:
 def replace_json(path: Path, value: object) -> None:
     """Replace a file by a value as JSON, in one step."""
     replace_text(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return a JSON object from a file; empty where there is none that can be read."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from slmsearch.artifacts.directories import replaced_directory
-from slmsearch.artifacts.files import file_hash
+from slmsearch.artifacts.files import file_hash, read_json
 from slmsearch.config import PolicyConfig
 from slmsearch.errors import ModelError, ServiceError
 from slmsearch.generate.load import check_local, load_model, merge_adapter
@@ -130,10 +130,7 @@ def find_run(adapter: Path, summaries: Sequence[Path]) -> dict[str, Any]:
     """Find the summary of the run that made an adapter, by the hash of its weights; empty where none is known."""
     weights = file_hash(adapter / "adapter_model.safetensors")
     for path in summaries:
-        try:
-            summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
+        summary = read_json(path)
         if summary.get("training", {}).get("hash") == weights:
             return summary
     return {}

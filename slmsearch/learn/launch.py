@@ -22,6 +22,7 @@ from typing import IO, Any
 
 import psutil
 
+from slmsearch.artifacts.files import read_json
 from slmsearch.errors import SlmSearchError, TrainingError
 from slmsearch.learn.checkpoints import MANIFEST as CHECKPOINT_MANIFEST
 from slmsearch.learn.checkpoints import checkpoint_step, discard_after, find_damage, latest_complete_checkpoint, list_checkpoints
@@ -103,21 +104,16 @@ def find_result(job: TrainJob) -> TrainResult | None:
 
 def read_preflight(job: TrainJob) -> list[dict[str, Any]]:
     """Return what the pre-flight of a job found, one check each; empty where none was made."""
-    checks: list[dict[str, Any]] = _read_json(job.directory / PREFLIGHT) or []
-    return checks
+    try:
+        checks: list[dict[str, Any]] = json.loads((job.directory / PREFLIGHT).read_text(encoding="utf-8"))
+        return checks
+    except (OSError, ValueError):
+        return []
 
 
 def read_judge_state(job: TrainJob) -> dict[str, Any]:
     """Return what was known of the language model that judged a job (`JudgeState`); empty where none did."""
-    state: dict[str, Any] = _read_json(job.directory / JUDGE) or {}
-    return state
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+    return read_json(job.directory / JUDGE)
 
 
 def _prepare(job: TrainJob, resume: bool) -> None:
@@ -170,8 +166,8 @@ def _resumable_step(job: TrainJob) -> int:
 def _explain(job: TrainJob, code: int, printed: str) -> SlmSearchError:
     """Say in one line why the training process failed: in its own words, or by the last exception in its log."""
     where = f"resumable at step {_resumable_step(job)}; log: {job.directory / LOG}"
-    told = _read_json(job.directory / ERROR)
-    if told is None:
+    told = read_json(job.directory / ERROR)
+    if not told:
         return TrainingError(f"{find_cause(printed, signal.Signals(-code).name if code < 0 else '')}; {where}")
     classes = {kind.boundary: kind for kind in SlmSearchError.__subclasses__()}
     return classes.get(told["boundary"], TrainingError)(f"{told['message']}; {where}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from slmsearch.artifacts.directories import SEAL
+from slmsearch.artifacts.files import read_json
 from slmsearch.keys import content_key
 from slmsearch.learn.files import ADAPTER, JOB, MANIFEST, SOURCES
 from slmsearch.learn.models import hash_recorded, model_hash
@@ -161,15 +162,6 @@ def _made_model(key: str, facts: Mapping[str, Any], files: Files, place: Path | 
 
 def _named(refs: tuple[Ref, ...]) -> tuple[Ref, ...]:
     return tuple(ref for ref in refs if ref.key)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return a JSON object from a file; empty where there is none that can be read."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

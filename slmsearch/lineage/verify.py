@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from slmsearch.artifacts.directories import SEAL, read_seal
-from slmsearch.artifacts.files import file_hash
+from slmsearch.artifacts.files import file_hash, read_json
 from slmsearch.config import CorpusConfig, PlannerConfig, RunConfig
 from slmsearch.corpus import store as corpora
 from slmsearch.corpus.fingerprint import source_parts
@@ -31,7 +31,6 @@ from slmsearch.learn.job import train_sources
 from slmsearch.learn.models import model_hash
 from slmsearch.learn.result import read_manifest
 from slmsearch.lineage.graph import Graph, Node
-from slmsearch.lineage.stored import read_json
 from slmsearch.planner.sources import problems_parts
 from slmsearch.retrieval import versions
 

@@ -1,11 +1,10 @@
 """Which models lie in a folder, and what is known of each."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from slmsearch.artifacts.files import read_json
 from slmsearch.models.fetch import MANIFEST
 from slmsearch.models.known import KNOWN
 
@@ -40,7 +39,7 @@ def list_models(folders: Sequence[Path]) -> list[ListedModel]:
 
 
 def _describe(path: Path) -> ListedModel:
-    manifest, made, taught = (_read(path / name) for name in (MANIFEST, "bootstrap.json", "sft.json"))
+    manifest, made, taught = (read_json(path / name) for name in (MANIFEST, "bootstrap.json", "sft.json"))
     if "source" in manifest:
         what, source, licence = manifest["what"], manifest["source"], manifest["licence"]
         return ListedModel(path.name, str(path), what, source, licence, manifest.get("parameters"))
@@ -51,11 +50,3 @@ def _describe(path: Path) -> ListedModel:
         start = Path(str(taught.get("start"))).name
         return ListedModel(path.name, str(path), f"{start} after supervised training", "slmsearch sft", f"that of {start}", None)
     return ListedModel(path.name, str(path), "put here by hand", "unknown", "unknown", None)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}
