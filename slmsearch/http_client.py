@@ -5,15 +5,21 @@ read further than `MAX_BYTES`.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from slmsearch.foreign import without_credentials
+
 if TYPE_CHECKING:
     from openai import OpenAI
+    from openai.types.chat import ChatCompletion
 
 MAX_BYTES = 64 << 20
 """Of an answer; 1,000 embeddings of 1,024 numbers, written as text, take 20 MB."""
+ANSWER_SECONDS = 3.0
+"""Time a server of this machine has to answer; a busy one may miss one check, so that one miss alone proves nothing."""
 
 
 def make_client(timeout_s: float, **settings: Any) -> httpx.Client:
@@ -27,6 +33,45 @@ def make_openai(base_url: str, api_key: str, timeout_s: float, max_retries: int)
 
     http_client: Any = make_client(timeout_s)  # its types ask for httpx2's, it takes httpx's as well
     return OpenAI(base_url=base_url, api_key=api_key, timeout=timeout_s, max_retries=max_retries, http_client=http_client)
+
+
+def complete(client: "OpenAI", **request: Any) -> "ChatCompletion | str":
+    """Ask for a chat completion; where there is none, return why, without the key."""
+    from openai import OpenAIError
+
+    place = without_credentials(str(client.base_url))
+    try:
+        reply = client.chat.completions.create(**request)
+    except OpenAIError as error:
+        return without_credentials(f"{type(error).__name__} from {place}: {error}", client.api_key)[:300]
+    return reply if reply.choices else f"{place} sent a reply without choices"
+
+
+def answers(address: str, timeout_s: float = ANSWER_SECONDS, auth: str = "", elsewhere: bool = False) -> bool:
+    """Say whether a GET succeeds.
+
+    Args:
+        address: what is asked for.
+        timeout_s: time to answer.
+        auth: `user:password`, where the server wants one.
+        elsewhere: the server may be on another machine, for which proxies are asked.
+    """
+    try:
+        with make_client(timeout_s, trust_env=elsewhere) as client:
+            return client.get(address, auth=tuple(auth.split(":", 1)) if auth else None).is_success  # type: ignore[arg-type]
+    except (httpx.HTTPError, httpx.InvalidURL):
+        return False
+
+
+def list_models(base_url: str, api_key: str | None = None, timeout_s: float = ANSWER_SECONDS, elsewhere: bool = False) -> list[str] | None:
+    """Return the names an OpenAI-compatible server gives its models, or None where no such server answers."""
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    with suppress(httpx.HTTPError, httpx.InvalidURL, ValueError, TypeError, KeyError, AttributeError):
+        with make_client(timeout_s, trust_env=elsewhere) as client:
+            reply = client.get(f"{base_url.rstrip('/')}/models", headers=headers)
+        if reply.is_success:
+            return [str(model["id"]) for model in reply.json()["data"]]
+    return None
 
 
 def bounded() -> dict[str, Any]:

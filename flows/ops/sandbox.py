@@ -20,13 +20,13 @@ from flows.ops.servers import HOST, wait_until_ready
 from slmsearch.config import CorpusConfig, RunConfig
 from slmsearch.config.secrets import join_secrets, split_secrets
 from slmsearch.errors import SandboxError, ServiceError
+from slmsearch.http_client import answers
 from slmsearch.processes.child import ChildProcess, ProcessSettings, wait_for_end
 from slmsearch.processes.watchdog import die_with_starter
 from slmsearch.sandbox.client import sandbox_address
 from slmsearch.sandbox.engines import make_engine
 from slmsearch.sandbox.sessions import IndexedCorpus, Tools
 from slmsearch.sandbox.token import with_token
-from slmsearch.serve.health import answers
 from slmsearch.serve.ports import free_port, require_free_port
 from tasks.owners import START_TOLERANCE_S, started_s
 

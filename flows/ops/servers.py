@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from slmsearch.errors import ServiceError
+from slmsearch.http_client import answers
 from slmsearch.processes.child import ChildProcess, ProcessSettings
-from slmsearch.serve.health import answers
 
 HOST = "127.0.0.1"
 WORKER = "flows.ops.pool_worker"

@@ -14,10 +14,10 @@ import psutil
 from slmsearch.config import JudgeConfig, PolicyConfig, RunConfig
 from slmsearch.errors import ConfigError, ServiceError
 from slmsearch.foreign import visible, without_credentials
+from slmsearch.http_client import answers, list_models
 from slmsearch.serve.background import start_in_background
 from slmsearch.serve.engine import DEFAULT_ENGINES, Engine
 from slmsearch.serve.engines import default_port, make_engine
-from slmsearch.serve.health import answers, list_models
 from slmsearch.serve.ollama import PORT as OLLAMA_PORT
 from slmsearch.serve.ollama import Ollama
 from slmsearch.serve.request import LOOPBACK, ROLES, Endpoint, Role, ServeRequest, is_loopback, split_address

@@ -35,8 +35,8 @@ from flows.ops.worker_secrets import submitted
 from slmsearch.artifacts.files import replace_text
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
+from slmsearch.http_client import answers
 from slmsearch.processes.child import ChildProcess
-from slmsearch.serve.health import answers
 from slmsearch.serve.ports import require_free_port, reserve_port
 
 if TYPE_CHECKING:

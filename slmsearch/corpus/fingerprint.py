@@ -11,7 +11,18 @@ from slmsearch.corpus.splits import SPLIT_SEED
 from slmsearch.errors import CorpusError
 from slmsearch.keys import content_key, file_key
 
-PARSERS = ("beautifulsoup4", "charset-normalizer", "lxml", "markdownify", "pypdf")
+PARSERS = (
+    "beautifulsoup4",
+    "charset-normalizer",
+    "lxml",
+    "mammoth",
+    "markdownify",
+    "markitdown",
+    "openpyxl",
+    "pandas",
+    "pypdf",
+    "python-pptx",
+)
 """Packages whose version may change what a folder of documents says."""
 
 

@@ -10,6 +10,7 @@ from slmsearch.evaluate.environments import Environment, make_planner
 from slmsearch.evaluate.indexed_corpus import make_environment
 from slmsearch.generate.openai_sampler import OpenAISampler
 from slmsearch.generate.sampler import Sampling
+from slmsearch.http_client import list_models
 from slmsearch.searcher.episode import Episode
 
 
@@ -19,15 +20,9 @@ def find_model(base_url: str, api_key: str = "none") -> str:
     Raises:
         GenerationError: it does not answer, or serves none.
     """
-    from openai import OpenAIError
-
-    from slmsearch.http_client import make_openai
-
-    try:
-        client = make_openai(base_url, api_key, 10.0, 1)
-        names = [model.id for model in client.models.list()]
-    except OpenAIError as error:
-        raise GenerationError(f"no server answers at {base_url} ({type(error).__name__}); start it, or give --base-url") from error
+    names = list_models(base_url, api_key, 10.0, elsewhere=True)
+    if names is None:
+        raise GenerationError(f"no server answers at {base_url}; start it, or give --base-url")
     if not names:
         raise GenerationError(f"{base_url} lists no model; give --model")
     return names[0]

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from slmsearch.foreign import without_credentials
 from slmsearch.generate.sampler import Message, SampledTurn, Sampling
 from slmsearch.searcher.thinking import THINK, THOUGHT
 
@@ -87,32 +86,25 @@ class OpenAISampler:
         self._renderers = []
 
     def _write(self, row: int, room: int) -> SampledTurn:
-        from openai import OpenAIError
+        from slmsearch.http_client import complete
 
         limit = min(self._sampling.max_new_tokens, room)
         if limit <= 0:
             return SampledTurn("", ended=False)
-        messages: Any = self._renderers[row]
-        settings: dict[str, Any] = {"stop": list(self._sampling.stop)} if self._sampling.stop else {}
-        try:
-            reply = self._client.chat.completions.create(
-                model=self._model,
-                messages=messages,
-                temperature=self._sampling.temperature,
-                top_p=1.0,
-                frequency_penalty=0.0,
-                seed=self._sampling.seed,
-                max_tokens=limit,
-                extra_body={**self._extra, **(self._known or {})},
-                **settings,
-            )
-        except OpenAIError as error:
-            cause = f"generation: {type(error).__name__} from {self._client.base_url}: {error}"
-            return SampledTurn("", ended=False, failure=without_credentials(cause, self._client.api_key)[:300])
-        if not reply.choices:
-            return SampledTurn(
-                "", ended=False, failure=without_credentials(f"generation: {self._client.base_url} sent a reply without choices")
-            )
+        reply = complete(
+            self._client,
+            model=self._model,
+            messages=self._renderers[row],
+            temperature=self._sampling.temperature,
+            top_p=1.0,
+            frequency_penalty=0.0,
+            seed=self._sampling.seed,
+            max_tokens=limit,
+            extra_body={**self._extra, **(self._known or {})},
+            **({"stop": list(self._sampling.stop)} if self._sampling.stop else {}),
+        )
+        if isinstance(reply, str):
+            return SampledTurn("", ended=False, failure=f"generation: {reply}")
         choice = reply.choices[0]
         ended = choice.finish_reason != "length"
         text = close_stopped(choice.message.content or "", self._sampling.stop) if ended else choice.message.content or ""

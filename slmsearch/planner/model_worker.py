@@ -57,9 +57,7 @@ def _read(text: str, tokens: int, failure: str) -> Solution:
 
 def make_served_worker(config: WorkerConfig) -> ConcurrentWorker:
     """Make a worker behind an OpenAI-compatible server or Ollama; nothing is asked yet."""
-    from openai import OpenAIError
-
-    from slmsearch.http_client import make_openai
+    from slmsearch.http_client import complete, make_openai
 
     url = config.base_url or DEFAULT_URLS[config.kind]
     key = config.api_key.get_secret_value() if config.api_key else "none"
@@ -67,18 +65,9 @@ def make_served_worker(config: WorkerConfig) -> ConcurrentWorker:
 
     def solve_one(task: Task) -> Solution:
         messages = [dict(message) for message in make_worker_prompt(task)]
-        try:
-            reply = client.chat.completions.create(
-                model=config.model,
-                messages=messages,  # type: ignore[arg-type]
-                temperature=0.0,
-                seed=0,
-                max_tokens=config.max_new_tokens,
-            )
-        except OpenAIError as error:
-            return Solution(None, 0, without_credentials(f"worker: {type(error).__name__} from {place}: {error}", key)[:300])
-        if not reply.choices:
-            return Solution(None, 0, f"worker: {place} sent a reply without choices")
+        reply = complete(client, model=config.model, messages=messages, temperature=0.0, seed=0, max_tokens=config.max_new_tokens)
+        if isinstance(reply, str):
+            return Solution(None, 0, f"worker: {reply}")
         return _read(reply.choices[0].message.content or "", reply.usage.total_tokens if reply.usage else 0, "")
 
     return ConcurrentWorker(f"{config.kind}:{config.model}@{place}", solve_one, config.concurrency)

@@ -11,8 +11,8 @@ from typing import ClassVar, Literal, Protocol
 import psutil
 
 from slmsearch.errors import ConfigError, ServiceError
+from slmsearch.http_client import answers, list_models
 from slmsearch.serve.failures import Remedy
-from slmsearch.serve.health import answers, list_models
 from slmsearch.serve.ports import find_listener
 from slmsearch.serve.request import Role, ServeRequest
 

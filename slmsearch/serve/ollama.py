@@ -5,9 +5,9 @@ import threading
 from typing import Any, ClassVar, Literal
 
 from slmsearch.errors import ConfigError, ServiceError
+from slmsearch.http_client import answers
 from slmsearch.serve.engine import Engine, Say, find_program, missing, refuse_adapters, refuse_share
 from slmsearch.serve.failures import Remedy
-from slmsearch.serve.health import answers
 from slmsearch.serve.request import ServeRequest
 
 PORT = 11434

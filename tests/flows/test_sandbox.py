@@ -20,6 +20,7 @@ from slmsearch.errors import SandboxError, ServiceError
 from slmsearch.evaluate.indexed_corpus import IndexedCorpus, build_indexed_corpus
 from slmsearch.generate.sampler import Sampling
 from slmsearch.generate.scripted import ScriptedSampler
+from slmsearch.http_client import answers
 from slmsearch.learn.preflight_checks import check_sandbox
 from slmsearch.sandbox import sessions
 from slmsearch.sandbox.bubblewrap import find_bwrap
@@ -29,7 +30,6 @@ from slmsearch.sandbox.server import WARM
 from slmsearch.sandbox.token import with_token
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.rollout import play_episodes
-from slmsearch.serve.health import answers
 from slmsearch.serve.ports import free_port
 from tasks.owners import started_s
 

@@ -18,8 +18,8 @@ from flows.cli.main import cli
 from flows.cli.settings import load_config
 from flows.ops.serving import Options, make_request
 from slmsearch.errors import ConfigError
+from slmsearch.http_client import list_models
 from slmsearch.serve import engine
-from slmsearch.serve.health import list_models
 from slmsearch.serve.ports import free_port
 from tests.slmsearch.serve.conftest import gone_after, programs, runs, wait_until
 

@@ -15,8 +15,8 @@ from flows.ops.api import UpRecord, find_up, page_path, password_for, password_p
 from flows.ops.servers import Supervised, start_service, wait_until_ready
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.errors import ServiceError
+from slmsearch.http_client import answers
 from slmsearch.processes.child import ChildProcess
-from slmsearch.serve.health import answers
 from slmsearch.serve.ports import free_port, require_free_port
 
 PASSWORD = "slmsearch:word"

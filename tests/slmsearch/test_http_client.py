@@ -17,11 +17,11 @@ from slmsearch.errors import SlmSearchError
 from slmsearch.evaluate.infer import find_model
 from slmsearch.generate.openai_sampler import OpenAISampler
 from slmsearch.generate.sampler import Sampling
+from slmsearch.http_client import answers, list_models
 from slmsearch.judge.clients import make_client
 from slmsearch.planner.model_worker import make_served_worker
 from slmsearch.planner.worker import solve_directly
 from slmsearch.retrieval.embed_served import ServedEmbedder
-from slmsearch.serve.health import answers, list_models
 
 LIMIT = 1 << 20
 KEY, PASSWORD = "PLANTEDKEY", "PLANTEDPASSWORD"

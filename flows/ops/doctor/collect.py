@@ -23,9 +23,9 @@ from slmsearch.artifacts.directories import find_abandoned
 from slmsearch.config import RunConfig
 from slmsearch.errors import SlmSearchError
 from slmsearch.evaluate.nights import load_nights
+from slmsearch.http_client import answers
 from slmsearch.learn.files import LOCK, MANIFEST
 from slmsearch.learn.launch import is_held
-from slmsearch.serve.health import answers
 from tasks.paths import NIGHTS, corpora_dir, evals_dir, index_dir, trainings_dir
 from tasks.retention import children
 from tasks.tracking import open_run_registry
