@@ -1,0 +1,64 @@
+"""Versions in content keys are raised with the code that they describe: `python -m tests.test_versions` records the code as it is.
+
+A digest is of the syntax trees without docstrings: comments and formatting may change.
+"""
+
+import ast
+import hashlib
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+RECORDED = Path(__file__).with_name("recorded_versions.json")
+DESCRIBED = {
+    "slmsearch.corpus.store:FORMAT_VERSION": ("corpus/store", "corpus/pages", "corpus/sections", "corpus/splits"),
+    "slmsearch.evaluate.run:EVALUATION_VERSION": (
+        "evaluate/grade",
+        "evaluate/rows",
+        "searcher/reward",
+        "searcher/rollout",
+        "searcher/parsing",
+    ),
+    "slmsearch.judge.llm:CACHE_VERSION": ("judge/prompt", "judge/verdict"),
+    "slmsearch.learn.control:CONTROL_VERSION": ("learn/control", "learn/demonstrations", "learn/teach"),
+    "slmsearch.learn.job:TRAINING_VERSION": ("learn/advantages", "learn/grpo", "learn/rollout_bridge", "learn/training"),
+    "slmsearch.learn.job:PLAN_SFT_VERSION": ("learn/plan_sft", "learn/teach"),
+    "slmsearch.planner.prompt:PLAN_PROMPT_VERSION": ("planner/prompt",),
+    "slmsearch.planner.sources:PROBLEMS_VERSION": ("planner/problems", "planner/sources", "planner/arithmetic"),
+    "slmsearch.retrieval.lexical:LEXICAL_VERSION": ("retrieval/lexical",),
+    "slmsearch.retrieval.passages:CHUNKER_VERSION": ("retrieval/passages",),
+    "slmsearch.retrieval.search:RANKING_VERSION": ("retrieval/search",),
+    "slmsearch.retrieval.versions:FORMAT_VERSION": ("retrieval/versions", "retrieval/vectors"),
+    "slmsearch.sandbox.root:ROOT_VERSION": ("sandbox/root", "sandbox/runner"),
+    "slmsearch.searcher.prompt:PROMPT_VERSION": ("searcher/prompt",),
+}
+"""Constant -> the modules whose change may change what is stored under it."""
+
+
+def describe(name: str) -> dict[str, str | int]:
+    """Return a version and the digest of the code that it describes."""
+    module, _, constant = name.partition(":")
+    digest = hashlib.sha256()
+    for part in DESCRIBED[name]:
+        tree = ast.parse((ROOT / "slmsearch" / f"{part}.py").read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            body = getattr(node, "body", None)
+            if isinstance(body, list):
+                node.body = [item for item in body if not (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant))]  # type: ignore[attr-defined]
+        digest.update(ast.dump(tree).encode())
+    return {"version": getattr(importlib.import_module(module), constant), "code": digest.hexdigest()[:20]}
+
+
+@pytest.mark.parametrize("name", DESCRIBED)
+def test_the_version_rises_with_the_code(name: str) -> None:
+    was, now = json.loads(RECORDED.read_text(encoding="utf-8"))[name], describe(name)
+    if was["version"] == now["version"]:
+        assert was["code"] == now["code"], f"{', '.join(DESCRIBED[name])} changed: if results change, raise {name}; then record it"
+    assert was == now, "a raised version is recorded: python -m tests.test_versions"
+
+
+if __name__ == "__main__":
+    RECORDED.write_text(json.dumps({name: describe(name) for name in DESCRIBED}, indent=1) + "\n", encoding="utf-8")
