@@ -7,10 +7,10 @@ from prefect import flow
 from flows.cli.fetching import require_model
 from flows.stages.artifacts import show_evaluations
 from flows.stages.pipeline import DEFAULTS, open_pipeline
-from flows.stages.problems import of_its_environment, playing_data
-from flows.stages.stages import evaluated
+from flows.stages.stages import evaluated, playing_data
 from slmsearch.config import RunConfig
-from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
+from slmsearch.environments.registry import environment_of
+from slmsearch.evaluate.policies import BASELINES, TRAINED, UNTRAINED, PolicySpec, parse_policy
 from tasks.register import champion_policy, find_champion
 from tasks.tracking import CHAMPION
 
@@ -18,7 +18,7 @@ from tasks.tracking import CHAMPION
 @flow(name="evaluate", persist_result=True, result_serializer="json")
 def evaluate(config: RunConfig = DEFAULTS) -> dict[str, Any]:
     """Evaluate one policy: `evaluate.policy`, or the champion, or what is configured where nothing was promoted yet."""
-    with open_pipeline("evaluate", of_its_environment(config)) as run:
+    with open_pipeline("evaluate", config) as run:
         spec = choose_policy(run.config, run.config.evaluate.policy)
         if spec.policy and not spec.policy.base_url:
             require_model(spec.policy.model, "policy.model", run.config)
@@ -39,4 +39,4 @@ def choose_policy(config: RunConfig, policy: str | None) -> PolicySpec:
         return PolicySpec(CHAMPION, champion_policy(config))
     if policy is None:
         return PolicySpec(TRAINED if config.policy.adapter else UNTRAINED, config.policy)
-    return parse_policy(policy, config.policy)
+    return parse_policy(policy, config.policy, {*BASELINES, *environment_of(config).baselines})

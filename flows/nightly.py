@@ -15,9 +15,9 @@ from flows.evaluate import choose_policy
 from flows.ops.automations import REGRESSED_STATE
 from flows.stages.artifacts import show_night
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
-from flows.stages.problems import of_its_environment, playing_data
-from flows.stages.stages import Data, evaluated
-from slmsearch.config import RunConfig, WorldConfig
+from flows.stages.stages import Data, evaluated, playing_data
+from slmsearch.config import RunConfig
+from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.nights import Night, night_from_dict, save_night
 from slmsearch.evaluate.policies import PolicySpec
 from tasks.alarm import ENDED, REGRESSED, SENT, emit, post_alarm
@@ -41,7 +41,7 @@ def nightly(config: RunConfig = DEFAULTS) -> Any:
 
     The flow run of a night that regressed has done what it should and is completed; its state is named `Regressed`.
     """
-    with open_pipeline("nightly", of_its_environment(config)) as run:
+    with open_pipeline("nightly", config) as run:
         champion = find_champion(run.config)
         spec = choose_policy(run.config, run.config.evaluate.policy)
         if spec.policy and not spec.policy.base_url:
@@ -70,12 +70,7 @@ def fresh_config(config: RunConfig, day: date) -> RunConfig:
     seed, pages = FRESH_SEEDS + day.toordinal(), config.nightly.fresh_pages
     questions = int(QUESTIONS_PER_PAGE * pages)
     evaluate = config.evaluate.model_copy(update={"split": "all", "limit": questions})
-    if config.environment == "planner":
-        problems: dict[str, Any] = {"problems": None, "limit": max(60, questions), "seed": seed}
-        return config.model_copy(update={"evaluate": evaluate, "planner": config.planner.model_copy(update=problems)})
-    world = WorldConfig(pages=pages, seed=seed)
-    corpus = config.corpus.model_copy(update={"pages": None, "questions": None, "limit_pages": 0, "world": world})
-    return config.model_copy(update={"evaluate": evaluate, "corpus": corpus})
+    return environment_of(config).fresh(config, seed, pages, questions).model_copy(update={"evaluate": evaluate})
 
 
 def evaluated_fresh(run: Pipeline, spec: PolicySpec, day: date) -> str:

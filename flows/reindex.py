@@ -5,7 +5,7 @@ from typing import Any
 from prefect import flow
 
 from flows.stages.pipeline import DEFAULTS, open_pipeline
-from flows.stages.stages import current_index, validated_corpus
+from flows.stages.stages import playing_data
 from slmsearch.config import RunConfig
 
 
@@ -13,5 +13,5 @@ from slmsearch.config import RunConfig
 def reindex(config: RunConfig = DEFAULTS) -> dict[str, Any]:
     """Build the index version of the configured corpus and make it the current one."""
     with open_pipeline("reindex", config) as run:
-        data = current_index(run, validated_corpus(run))
+        data = playing_data(run)
         return {"data_digest": data.digest, "index_key": data.index_key, **run.ids}

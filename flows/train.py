@@ -6,14 +6,13 @@ from prefect import flow
 
 from flows.stages.pipeline import DEFAULTS, open_pipeline
 from flows.stages.preflight import check_models
-from flows.stages.problems import of_its_environment, playing_data
-from flows.stages.stages import trained_adapter
+from flows.stages.stages import playing_data, trained_adapter
 from slmsearch.config import RunConfig
 
 
 @flow(name="train", persist_result=True, result_serializer="json")
 def train(config: RunConfig = DEFAULTS) -> dict[str, Any]:
     """Train an adapter with GRPO, or go on where a killed run stopped."""
-    with open_pipeline("train", of_its_environment(config), check_models) as run:
+    with open_pipeline("train", config, check_models) as run:
         data = playing_data(run)
         return {**trained_adapter(run, data), **run.ids}

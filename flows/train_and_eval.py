@@ -1,4 +1,4 @@
-"""The flow `train-and-eval`: validate, index, evaluate, train, evaluate again, compare, promote or hold."""
+"""The flow `train-and-eval`: validate, index, evaluate, train, evaluate again, compare, promote or hold, in any environment."""
 
 from typing import Any
 
@@ -7,45 +7,66 @@ from prefect import flow
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
 from flows.stages.preflight import check_models
 from flows.stages.promotion import promoted_or_held
-from flows.stages.stages import Data, compared, current_index, evaluated, sft_control, trained_adapter, validated_corpus
+from flows.stages.stages import (
+    Data,
+    compared,
+    evaluated,
+    laid_out,
+    playing_data,
+    sft_control,
+    start_from_examples,
+    trained_adapter,
+    training_soon,
+)
 from flows.stages.summary import Outcome, conclude
 from slmsearch.config import RunConfig
-from slmsearch.errors import ConfigError
+from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
 from slmsearch.learn.models import trained_policy
-from tasks.train import training_ahead
 
 
 @flow(name="train-and-eval", persist_result=True, result_serializer="json")
 def train_and_eval(config: RunConfig = DEFAULTS) -> dict[str, Any]:
-    """Train a search agent with GRPO and say, with statistics, whether it got better and whether it is promoted."""
-    if config.environment != "searcher":
-        raise ConfigError(f"train-and-eval trains a searcher, and environment is {config.environment}: run train-planner")
-    with open_pipeline("train-and-eval", config, check_models) as run:
-        corpus = validated_corpus(run)
-        data = current_index(run, corpus)
-        with training_ahead(data.digest, data.index_key, run.config):
-            before = evaluated(run, data, PolicySpec(UNTRAINED, run.config.policy), "evaluate-before")
+    """Train a model with GRPO and say, with statistics, whether it got better and whether it is promoted."""
+    return train_compared("train-and-eval", config)
+
+
+def train_compared(name: str, config: RunConfig) -> dict[str, Any]:
+    """Train in the configured environment as the flow of that name; return the summary."""
+    with open_pipeline(name, config, check_models) as run:
+        data, reference = playing_data(run), environment_of(run.config).reference
+        with training_soon(run, data):
             baselines = evaluated_baselines(run, data)
+            start_from_examples(run, data)
+            before = evaluated(run, data, PolicySpec(UNTRAINED, run.config.policy), "evaluate-before")
             trained = trained_adapter(run, data)
+        trained |= laid_out(run, data)
         control = evaluated_control(run, data)
-        policy = trained_policy(run.config.policy, trained["adapter"])
-        after = evaluated(run, data, PolicySpec(TRAINED, policy), "evaluate-after")
+        after = evaluated(run, data, PolicySpec(TRAINED, trained_policy(run.config.policy, trained["adapter"])), "evaluate-after")
+        baselines |= evaluated_derived(run, data, after)
         comparison = compared(run, "compare", before, after)
+        gain = compared(run, f"compare-{reference}", baselines[reference], after) if reference else None
         decision = promoted_or_held(run, data, trained, after, comparison)
         rl_adds = compared(run, "compare-control", control, after) if control else None
-        return conclude(run, Outcome(before, after, baselines, trained, control, comparison, rl_adds, decision))
+        return conclude(run, Outcome(before, after, baselines, trained, control, comparison, gain, rl_adds, decision))
 
 
 def evaluated_baselines(run: Pipeline, data: Data) -> dict[str, dict[str, Any]]:
-    """Evaluate every configured baseline on the same questions; return name -> evaluation."""
-    specs = [parse_policy(name, run.config.policy) for name in run.config.evaluate.baselines]
+    """Evaluate every policy that the trained one is shown beside on the same questions; return name -> evaluation."""
+    environment = environment_of(run.config)
+    specs = [parse_policy(name, run.config.policy, environment.baselines) for name in environment.baselines_of(run.config)]
+    return {spec.name: evaluated(run, data, spec, f"evaluate-{spec.name}") for spec in specs}
+
+
+def evaluated_derived(run: Pipeline, data: Data, after: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Evaluate the controls that are made of the trained policy's episodes; return name -> evaluation."""
+    specs = [PolicySpec(name, None, after["key"]) for name in environment_of(run.config).derived]
     return {spec.name: evaluated(run, data, spec, f"evaluate-{spec.name}") for spec in specs}
 
 
 def evaluated_control(run: Pipeline, data: Data) -> dict[str, Any] | None:
-    """Train and evaluate the SFT control, if it is wanted; its evaluation also says how long it trained."""
-    if not run.config.control.enabled:
+    """Train and evaluate the SFT control, if there is one and it is wanted; its evaluation also says how long it trained."""
+    if not (environment_of(run.config).has_control and run.config.control.enabled):
         return None
     control = sft_control(run)
     policy = run.config.policy.model_copy(update={"model": control["model"], "adapter": None, "base_url": None})

@@ -5,7 +5,7 @@ from typing import Any
 from prefect import flow
 
 from flows.stages.pipeline import DEFAULTS, open_pipeline
-from flows.stages.stages import validated_corpus
+from flows.stages.stages import validated_data
 from slmsearch.config import RunConfig
 
 
@@ -13,4 +13,4 @@ from slmsearch.config import RunConfig
 def validate(config: RunConfig = DEFAULTS) -> dict[str, Any]:
     """Check pages and questions; fail on critical findings."""
     with open_pipeline("validate", config) as run:
-        return {"ok": True, "data_digest": validated_corpus(run), **run.ids}
+        return {"ok": True, "data_digest": validated_data(run), **run.ids}

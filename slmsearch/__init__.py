@@ -7,15 +7,15 @@ installed, `slmsearch` is such a name; the three classes are loaded when they ar
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from slmsearch.environments.environment import SearcherEnv, SearcherHarness, SearcherTaskset
+    from slmsearch.taskset.harness import SearcherEnv, SearcherHarness, SearcherTaskset
 else:
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from slmsearch.environments import environment
+        from slmsearch.taskset import harness
 
-        return getattr(environment, name)
+        return getattr(harness, name)
 
 
 __all__ = ["SearcherEnv", "SearcherHarness", "SearcherTaskset"]

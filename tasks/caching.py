@@ -12,6 +12,7 @@ from prefect.cache_policies import INPUTS, TASK_SOURCE, CachePolicy
 from prefect.client.schemas.objects import State, TaskRun
 
 from slmsearch.config import RunConfig
+from slmsearch.environments.registry import environment_of
 from slmsearch.errors import (
     CorpusError,
     EmbedderError,
@@ -59,14 +60,7 @@ def _is_outage(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
 
 def touches_network(config: RunConfig) -> bool:
     """Say whether playing and judging an episode talks to a server."""
-    worker_is_served = config.environment == "planner" and config.planner.worker.kind in ("openai", "ollama")
-    return (
-        config.judge.kind != "exact"
-        or config.retrieval.embedder.base_url is not None
-        or config.policy.base_url is not None
-        or config.searcher.programs
-        or worker_is_served
-    )
+    return config.judge.kind != "exact" or config.policy.base_url is not None or environment_of(config).touches_network(config)
 
 
 def fresh(task: Task[P, R], is_there: bool) -> Task[P, R]:

@@ -16,7 +16,7 @@ def build_index_task(key: str, data_dir: str, code: str, digest: str, config: Ru
     """Build the index version of a key, or find it complete, and point `CURRENT` to it.
 
     Args:
-        key: index version, as `places.name_index` gives it.
+        key: index version, as `Environment.index_key` gives it.
         data_dir: where it is put.
         code: digest of the code that builds it.
         digest: corpus.

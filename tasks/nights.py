@@ -12,8 +12,8 @@ from prefect.cache_policies import NO_CACHE
 
 from slmsearch.config import RunConfig
 from slmsearch.corpus.store import read_manifest
+from slmsearch.environments.registry import environment_of
 from slmsearch.errors import EvaluationError
-from slmsearch.evaluate.environments import planner_sources
 from slmsearch.evaluate.night_verdict import ADAPTER, Promotion, judge_night
 from slmsearch.evaluate.nights import Night, PlayedSet, load_nights, save_night
 from slmsearch.evaluate.policies import PolicySpec, describe_policy
@@ -21,7 +21,6 @@ from slmsearch.evaluate.scores import Scores, questions_key, scores_of
 from slmsearch.evaluate.store import load_rows
 from slmsearch.keys import content_key
 from slmsearch.retrieval.versions import read_version
-from slmsearch.searcher.prompt import PROMPT_VERSION, make_prompt
 from tasks.environment import describe_environment
 from tasks.paths import corpora_dir, evals_dir, index_dir, nights_dir
 from tasks.promotion import maker_run, promotion_evaluation
@@ -132,7 +131,7 @@ def describe_make(
 
     Args:
         digest: corpus, or problems.
-        index_key: index version; empty for a planner.
+        index_key: index version; empty where there is none.
         spec: policy.
         champion: version and tags, None where the policy is no champion.
         settings: those that decide how it plays.
@@ -146,7 +145,7 @@ def describe_make(
         "data.corpus": digest,
         "data.pages": corpus.pages_digest,
         "data.questions": corpus.questions_digest,
-        "prompt.text": _prompt(config),
+        "prompt.text": content_key(**environment_of(config).prompt_parts(config)),
         **{f"settings.{name}": value for name, value in settings.items()},
         **_flat_environment(describe_environment()),
         "machine.host": socket.gethostname(),
@@ -156,12 +155,6 @@ def describe_make(
         make |= {"index.key": index_key, "index.embedder": f"{index.embedder_id}@{index.embedder_revision}"}
         make |= {"index.chunker": index.chunker_version, "index.lexical": index.lexical_version, "index.passages": index.passages}
     return {name: value if isinstance(value, str) else json.dumps(value, default=str) for name, value in make.items() if value is not None}
-
-
-def _prompt(config: RunConfig) -> str:
-    if config.environment == "planner":
-        return content_key(prompt=planner_sources(config)["prompt"])
-    return content_key(version=PROMPT_VERSION, messages=[dict(message) for message in make_prompt("", config.searcher)])
 
 
 def _flat_environment(found: Mapping[str, Any]) -> dict[str, str]:

@@ -39,6 +39,11 @@ def control_dir(config: RunConfig, key: str) -> Path:
     return training_dir(config, f"control-{key}")
 
 
+def latest_name(environment: str) -> str:
+    """Name the file in `paths.mlruns_dir` that holds the summary of the last finished training of an environment."""
+    return "latest.json" if environment == "searcher" else f"latest-{environment}.json"
+
+
 def nights_dir(config: RunConfig) -> Path:
     """Return where the records of a model's nights lie."""
     return Path(config.paths.mlruns_dir) / NIGHTS / re.sub(r"[^\w.-]+", "-", config.tracking.registered_model)
@@ -47,14 +52,6 @@ def nights_dir(config: RunConfig) -> Path:
 def serve_dir(config: RunConfig) -> Path:
     """Return where states and logs of model servers lie."""
     return Path(config.paths.data_dir) / "serve"
-
-
-def name_index(digest: str, config: RunConfig) -> str:
-    """Name the index version of a corpus; loads no model."""
-    from slmsearch.corpus.store import read_manifest
-    from slmsearch.retrieval.build import index_key
-
-    return index_key(read_manifest(corpora_dir(config) / digest).pages_digest, config.retrieval)
 
 
 def has_index(key: str, config: RunConfig) -> bool:

@@ -1,7 +1,7 @@
 """Write what a stage found into its MLflow run."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,7 +10,8 @@ from prefect.cache_policies import NO_CACHE
 
 from slmsearch.config import RunConfig
 from slmsearch.corpus.store import read_manifest
-from slmsearch.evaluate.metrics import FAULTS, METRICS
+from slmsearch.environments.registry import environment_of
+from slmsearch.evaluate.metrics import FAULTS
 from slmsearch.evaluate.sample import sample_rows
 from slmsearch.evaluate.store import load_evaluation
 from tasks.paths import corpora_dir, evals_dir
@@ -26,7 +27,8 @@ def record_evaluation_task(run_id: str, name: str, key: str, config: RunConfig) 
     """Write a stored evaluation into a run: metrics, its rows as a table, slices, and a sample of its episodes as traces."""
     tracker, stored = open_tracker(config), load_evaluation(evals_dir(config), key)
     tracker.record_metrics(run_id, stored.metrics)
-    tracker.record_table(run_id, [_table_row(asdict(row)) for row in stored.rows], f"eval/{key}.json")
+    measured = list(dict.fromkeys(name for row in stored.rows for name in row.measured))
+    tracker.record_table(run_id, [_table_row(asdict(row), measured) for row in stored.rows], f"eval/{key}.json")
     tracker.record_json(run_id, {"policy": name, "key": key, "metrics": stored.metrics, "slices": stored.slices}, "evaluation.json")
     chosen = sample_rows(stored.rows, TRACED_EPISODES, config.evaluate.seed)
     traces = [(episode_span(stored.episodes[i], stored.rows[i]), trace_tags(stored.rows[i])) for i in chosen]
@@ -34,26 +36,18 @@ def record_evaluation_task(run_id: str, name: str, key: str, config: RunConfig) 
         tracker.record_traces(run_id, key, traces)
 
 
-def _table_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def _table_row(row: Mapping[str, Any], measured: Sequence[str]) -> dict[str, Any]:
+    """Lay a row out flat: parts of the reward and further metrics have a column each, its faults share one."""
     parts = {f"reward/{name}": value for name, value in row["reward_parts"].items()}
-    nested = ("reward_parts", "measured")
-    return {**{name: value for name, value in row.items() if name not in nested}, **parts, **_shown(row["measured"])}
-
-
-def _shown(measured: Mapping[str, float]) -> dict[str, Any]:
-    """Name the faults of a row in one column; other metrics have one each, empty where a row lacks it."""
-    if not measured:
-        return {}
-    faults = ", ".join(sorted(name.removeprefix(FAULTS) for name in measured if name.startswith(FAULTS)))
-    names = [name for name in METRICS if name.startswith("plan/") and name != "plan/tokens_per_solved"]
-    return {**{name: measured.get(name) for name in names}, "faults": faults}
+    own = {name: row["measured"].get(name) for name in measured if not name.startswith(FAULTS)}
+    if own:
+        own["faults"] = ", ".join(sorted(name.removeprefix(FAULTS) for name in row["measured"] if name.startswith(FAULTS)))
+    return {**{name: value for name, value in row.items() if name not in ("reward_parts", "measured")}, **parts, **own}
 
 
 def record_input(run_id: str, digest: str, context: str, config: RunConfig) -> None:
     """Record a corpus as a dataset input of a run, with its digest and counts."""
-    source = config.corpus.pages or f"world:{config.corpus.world.seed}"
-    if config.environment == "planner":
-        source = config.planner.problems or f"problems:{config.planner.seed}"
+    source = environment_of(config).describe_data(config)
     manifest = asdict(read_manifest(corpora_dir(config) / digest))
     profile = json.dumps({name: manifest[name] for name in ("pages", "questions", "pages_digest", "questions_digest")})
     open_tracker(config).record_dataset(run_id, "corpus", digest, source, profile, context)

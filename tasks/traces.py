@@ -7,7 +7,7 @@ attribute `timing` says so. Texts are capped: large traces bring MLflow's UI dow
 from dataclasses import dataclass, field
 from typing import Any
 
-from slmsearch.evaluate.rows import EpisodeRow
+from slmsearch.environments.rows import EpisodeRow
 from slmsearch.searcher.episode import Episode, Turn
 from slmsearch.searcher.tools import SEARCH
 

@@ -1,9 +1,10 @@
 """Train: GRPO in a process of its own, and the SFT control."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from prefect import get_run_logger, task
@@ -11,13 +12,15 @@ from prefect.cache_policies import NO_CACHE
 from prefect.events import emit_event
 
 from slmsearch.config import RunConfig
+from slmsearch.environments.registry import environment_of
 from slmsearch.learn.control import train_control
-from slmsearch.learn.job import TrainJob, make_job
+from slmsearch.learn.examples import EXAMPLES, read_examples
+from slmsearch.learn.job import make_job
 from slmsearch.learn.launch import getting_ready, read_judge_state, read_preflight, train
 from slmsearch.learn.reports import Collapse, StepReport
 from tasks.child import end_child, in_child
 from tasks.mirror import mirrored
-from tasks.paths import control_dir
+from tasks.paths import control_dir, training_dir
 from tasks.progress import Progress
 from tasks.tracking import open_tracker
 
@@ -76,17 +79,51 @@ def train_control_task(key: str, run_id: str, config: RunConfig) -> dict[str, An
         run_id: MLflow run of the curves.
         config: run.
     """
-    tracker = open_tracker(config)
-    done = tracker.last_step(run_id)
     with Progress("SFT control", "steps") as progress:
-
-        def on_log(step: int, metrics: dict[str, float]) -> None:
-            progress(step, config.control.steps)
-            if step > done:
-                tracker.record_steps(run_id, [(step, _project_names(metrics), time.time())])
-
+        on_log = _recording(run_id, config.control.steps, progress, config)
         facts = in_child(train_control, config, control_dir(config, key), on_log=on_log)
     return {"model": str(control_dir(config, key)), **facts}
+
+
+@task(name="train-planner-sft", cache_policy=NO_CACHE)
+def train_start_task(key: str, source: str, run_id: str, config: RunConfig) -> dict[str, Any]:
+    """Train the supervised start of a run, or look it up.
+
+    Args:
+        key: content key of the start.
+        source: of its examples.
+        run_id: MLflow run of the curves.
+        config: run.
+    """
+    out = training_dir(config, f"sft-{key}")
+    with Progress("SFT", "steps") as progress:
+        on_log = _recording(run_id, config.sft.steps, progress, config)
+        facts: dict[str, Any] = in_child("slmsearch.learn.sft_start:train_start", config, source, out, on_log=on_log, once=True)
+    return {**facts, "model": str(out)}
+
+
+@task(name="lay-out", cache_policy=NO_CACHE)
+def lay_out_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> str:
+    """Lay the finished training run out as one directory, and record the examples of its batches; return the directory."""
+    from slmsearch.learn.layout import lay_out
+
+    job = make_job(config, digest, index_key)
+    if examples := read_examples(job.directory / EXAMPLES):
+        open_tracker(config).record_table(run_id, examples, "examples.json")
+    return str(lay_out(job, Path(config.paths.data_dir) / environment_of(config).output))
+
+
+def _recording(run_id: str, steps: int, progress: Progress, config: RunConfig) -> Callable[[int, dict[str, float]], None]:
+    """Return what writes the logs of supervised training into an MLflow run, from the first step that is not there yet."""
+    tracker = open_tracker(config)
+    done = tracker.last_step(run_id)
+
+    def on_log(step: int, logs: dict[str, float]) -> None:
+        progress(step, max(step, steps))
+        if step > done and (metrics := _project_names(logs)):
+            tracker.record_steps(run_id, [(step, metrics, time.time())])
+
+    return on_log
 
 
 def _project_names(logs: Mapping[str, float]) -> dict[str, float]:
@@ -97,8 +134,3 @@ def _project_names(logs: Mapping[str, float]) -> dict[str, float]:
 def training_ahead(digest: str, index_key: str, config: RunConfig) -> AbstractContextManager[None]:
     """Have the process that `train_task` will need load its libraries while something else is done."""
     return getting_ready(make_job(config, digest, index_key))
-
-
-def training_job(digest: str, index_key: str, config: RunConfig) -> TrainJob:
-    """Return the job that `train_task` trains, for its key and place."""
-    return make_job(config, digest, index_key)

@@ -12,20 +12,21 @@ from flows.cli.session import Session
 from slmsearch.config import RunConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import Question
-from slmsearch.corpus.store import build_corpus
+from slmsearch.environments import indexed_corpus
+from slmsearch.environments.indexed_corpus import IndexedCorpus
+from slmsearch.environments.searcher import SearcherEnvironment
 from slmsearch.errors import ConfigError, GenerationError
-from slmsearch.evaluate import indexed_corpus
-from slmsearch.evaluate.environments import NO_TOKEN_LIMIT
-from slmsearch.evaluate.indexed_corpus import IndexedCorpus
-from slmsearch.evaluate.policies import PLAN_CONTROLS, UNTRAINED, PolicySpec, make_policy_sampler, parse_policy
+from slmsearch.evaluate.policies import UNTRAINED, PolicySpec, parse_policy
+from slmsearch.evaluate.run import make_policy_sampler
 from slmsearch.foreign import one_line
 from slmsearch.generate.sampler import Sampling
+from slmsearch.judge import ExactJudge
 from slmsearch.models.known import path_of
 from slmsearch.searcher.episode import CallMade, Episode, StopReason, Turn
 from slmsearch.searcher.evidence import read_sections
 from slmsearch.searcher.rollout import play_episodes
 from slmsearch.searcher.tools import READ, SEARCH, VIEW
-from tasks.paths import corpora_dir, has_index, index_dir, name_index
+from tasks.progress import Progress
 
 SHOWN_CHARS = 300
 """Of a section that was read."""
@@ -41,13 +42,8 @@ ENDS = {
 
 def open_indexed_corpus(config: RunConfig) -> IndexedCorpus:
     """Open the configured corpus and its index version, building what is not there."""
-    from flows.cli.commands.corpus import built_index
-
-    digest = build_corpus(config.corpus, corpora_dir(config))
-    key = name_index(digest, config)
-    if not has_index(key, config):
-        built_index(digest, config)
-    return indexed_corpus.open_indexed_corpus(corpora_dir(config), digest, index_dir(config), key, config)
+    with Progress("index", "passages") as progress:
+        return indexed_corpus.open_indexed_corpus(config, progress=progress)
 
 
 def find_policy(session: Session, policy: str | None) -> PolicySpec:
@@ -66,7 +62,7 @@ def find_policy(session: Session, policy: str | None) -> PolicySpec:
             session.say(f"nothing was promoted yet, so the untrained {model} answers; `slmsearch run train-and-eval` trains a champion")
         return spec
     spec = parse_policy(path_of(policy, session.config.paths.data_dir), session.config.policy)
-    if spec.name in PLAN_CONTROLS and spec.policy is None:
+    if spec.policy is None and spec.name not in SearcherEnvironment.baselines:
         raise ConfigError(f"policy {policy!r} plans and cannot search; give champion, untrained, a path, or openai:MODEL@URL")
     return spec
 
@@ -79,19 +75,19 @@ def ask(text: str, spec: PolicySpec, indexed: IndexedCorpus, session: Session) -
         GenerationError: a service broke while it was played.
     """
     config: RunConfig = session.config
-    searcher = config.searcher
+    environment = SearcherEnvironment(indexed.toolbox, ExactJudge(), config)
     if spec.policy is None:
-        searcher = searcher.model_copy(update={"max_episode_tokens": NO_TOKEN_LIMIT, "max_turn_tokens": NO_TOKEN_LIMIT})
-    sampling = Sampling(0.0, config.evaluate.seed, searcher.max_turn_tokens)
+        environment = environment.without_token_limits()
+    sampling = Sampling(0.0, config.evaluate.seed, environment.limits.max_turn_tokens)
     if spec.policy is not None and not spec.policy.base_url:
         require_model(spec.policy.model, "policy.model", config)
-    sampler = make_policy_sampler(spec, indexed.toolbox, config)
     question = Question("asked", text, "")
+    sampler = make_policy_sampler(spec, environment, [question])
 
     def show(_: Question, turn: Turn) -> None:
         session.say(render_turn(turn, indexed.toolbox.library))
 
-    (episode,) = play_episodes([question], sampler, indexed.toolbox, searcher, sampling, on_turn=show)
+    (episode,) = play_episodes([question], sampler, indexed.toolbox, environment.config.searcher, sampling, on_turn=show)
     if episode.stop_reason is StopReason.FAILED:
         raise GenerationError(f"the question was not answered: {episode.failure}")
     return episode

@@ -8,6 +8,7 @@ from flows.cli.settings import find_project_root
 from flows.ops.api import UpRecord, find_up
 from slmsearch.config import RunConfig
 from slmsearch.foreign import without_credentials
+from tasks.paths import latest_name
 
 DEFAULT_UI = "http://127.0.0.1:4200"
 DEFAULT_MLFLOW = "http://127.0.0.1:5000"
@@ -28,8 +29,8 @@ def where_to_look(config: RunConfig, result: Mapping[str, Any]) -> str:
     for warning in result.get("warnings", ()):
         lines.append(f"warning  {warning}")
     if "before" in result:
-        latest = "latest-planner.json" if "worker_alone" in result else "latest.json"
-        lines.append(f"Summary  {short_path(Path(config.paths.mlruns_dir) / latest)}")
+        latest = Path(config.paths.mlruns_dir) / latest_name(result.get("environment", "searcher"))
+        lines.append(f"Summary  {short_path(latest)}")
     return "\n".join(lines)
 
 

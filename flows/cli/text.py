@@ -7,9 +7,9 @@ from typing import Any
 
 from flows.cli.night_text import render_night
 from slmsearch.config import RunConfig
+from slmsearch.environments.rows import EpisodeRow
 from slmsearch.evaluate.compare import Comparison, compare
 from slmsearch.evaluate.nights import night_from_dict
-from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.store import load_rows
 from slmsearch.report.cells import difference as written
 from slmsearch.report.tables import Table, comparison_table, describe_comparison, failure_mode_table, results_table, slices_table

@@ -82,17 +82,14 @@ def tools_opener(config: RunConfig) -> Callable[[IndexedCorpus], Tools]:
     """Return what opens the tools of a corpus and its index from this project's data directory."""
 
     def open_tools(indexed: IndexedCorpus) -> Tools:
-        from slmsearch.evaluate.indexed_corpus import open_indexed_corpus
+        from slmsearch.environments.indexed_corpus import open_indexed_corpus
 
-        data_dir = Path(config.paths.data_dir)
         shown = {
             "retrieval": config.retrieval.model_copy(update={"top_k": indexed.top_k}),
             # The tools themselves run no programs.
             "searcher": config.searcher.model_copy(update={"programs": False}),
         }
-        opened = open_indexed_corpus(
-            data_dir / "corpora", indexed.corpus, data_dir / "index", indexed.index, config.model_copy(update=shown)
-        )
+        opened = open_indexed_corpus(config.model_copy(update=shown), indexed.corpus, indexed.index)
         opened.toolbox.index.search(["setup"], 1)  # loads the embedder, which is not the first program's time
         return opened.toolbox
 

@@ -10,6 +10,7 @@ from typing import Any
 from flows.cli.settings import ENV_PREFIX, load_config, recordable
 from slmsearch.config import RunConfig
 from slmsearch.config.secrets import MASK, join_secrets, mask_secrets, put_secrets, split_secrets
+from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ConfigError
 
 ADDRESSES = ("base_url", "chroma_url")
@@ -20,15 +21,7 @@ ALL_BUT_TRACKING = tuple(f"{section}." for section in RunConfig.model_fields if 
 
 def idle_settings(config: RunConfig) -> tuple[str, ...]:
     """Return the beginnings of settings that no flow reads with a configuration: what they are of is not chosen in it."""
-    searches, worker = config.environment == "searcher", config.planner.worker.kind
-    idle = {
-        "judge.": config.judge.kind == "exact",
-        "planner.": searches or worker in ("arithmetic", "base"),
-        "retrieval.chroma": not searches,
-        "retrieval.embedder.": config.retrieval.embedder.base_url is None or not (searches or config.planner.reward.independence),
-        "sandbox.": not searches or not config.searcher.programs,
-    }
-    return tuple(beginning for beginning, is_idle in idle.items() if is_idle)
+    return (*(("judge.",) if config.judge.kind == "exact" else ()), *environment_of(config).idle_settings(config))
 
 
 def submitted(config: RunConfig) -> dict[str, Any]:

@@ -20,10 +20,9 @@ from flows.ops.process_environment import prepare_process_environment
 from flows.ops.worker_secrets import with_own_secrets
 from flows.stages.artifacts import show_lineage, show_mlflow_run
 from flows.stages.preflight import preflight
-from slmsearch.config import RunConfig
-from slmsearch.corpus.fingerprint import source_key
+from slmsearch.config import RunConfig, TrackingConfig
+from slmsearch.environments.registry import environment_of
 from slmsearch.keys import content_key
-from slmsearch.planner.sources import problems_key
 from tasks.child import keeping_child
 from tasks.environment import describe_environment
 from tasks.reconcile import label_flow_run
@@ -95,13 +94,14 @@ def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], Non
         ConfigError, ModelError, ServiceError: something the run needs is missing.
     """
     unused = () if name == "nightly" else ("nightly.",)
-    config = with_own_secrets(resolve_paths(config, find_project_root()), unused)
+    config = with_own_secrets(resolve_paths(named(config), find_project_root()), unused)
     prepare_process_environment(config, read_environment())
     own_flow_run()
     preflight(config)
     if check is not None:
         check(config)
-    source = problems_key(config.planner) if config.environment == "planner" else source_key(config.corpus)
+    parts = environment_of(config).data_parts(config)
+    source = None if parts is None else content_key(**parts)
     key = content_key(flow=name, source=source, config=_deciding(config))
     tracker = open_tracker(config)
     tracker.end_orphans()
@@ -123,6 +123,15 @@ def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], Non
             pipeline.finish()
 
 
+def named(config: RunConfig) -> RunConfig:
+    """Have the models of every environment registered under their own name, where the name was left at its default."""
+    default, name = TrackingConfig().registered_model, environment_of(config).name
+    if config.tracking.registered_model != default or default.endswith(f"-{name}"):
+        return config
+    tracking = config.tracking.model_copy(update={"registered_model": f"slmsearch-{name}"})
+    return config.model_copy(update={"tracking": tracking})
+
+
 def own_flow_run() -> None:
     """Write down in Prefect which process runs this flow run, so that its end is noticed whatever ends it."""
     if flow_run.id is not None:
@@ -132,8 +141,8 @@ def own_flow_run() -> None:
 
 def _of_the_environment(config: RunConfig) -> dict[str, object]:
     """Return the settings that mean something to the configured environment."""
-    others = ("environment", "planner.") if config.environment == "searcher" else ("corpus.", "reward.", "control.", "searcher.")
-    return {name: value for name, value in loggable(config).items() if not name.startswith(others)}
+    unused = environment_of(config).unused
+    return {name: value for name, value in loggable(config).items() if not name.startswith(unused)}
 
 
 def _deciding(config: RunConfig) -> dict[str, object]:

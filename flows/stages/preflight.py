@@ -4,8 +4,9 @@ from pathlib import Path
 
 from flows.cli.fetching import require_model, require_policy
 from slmsearch.config import RunConfig
+from slmsearch.corpus.hub import HUB_PREFIX
+from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ConfigError
-from slmsearch.evaluate.policies import RANDOM, RETRIEVE_THEN_ANSWER
 from slmsearch.judge.qualify import require_qualified
 from tasks.mirror import check_mirror
 from tasks.owners import require_reachable
@@ -15,15 +16,12 @@ def preflight(config: RunConfig) -> None:
     """Check what is needed hours from now.
 
     Raises:
-        ConfigError: pages or questions are not where the config says.
+        ConfigError: the data are not where the config says.
         ServiceError: the configured MLflow server does not answer.
     """
-    for name, path in (("corpus.pages", config.corpus.pages), ("corpus.questions", config.corpus.questions)):
-        if path and not path.startswith("hub:") and not Path(path).exists():
+    for name, path in environment_of(config).sources(config).items():
+        if path and not path.startswith(HUB_PREFIX) and not Path(path).exists():
             raise ConfigError(f"{name}: {path} does not exist; give a .jsonl or .parquet file, a folder of Markdown, or hub:owner/name")
-    problems = config.planner.problems
-    if config.environment == "planner" and problems and not problems.startswith("hub:") and not Path(problems).is_file():
-        raise ConfigError(f"planner.problems: {problems} does not exist; give a .jsonl or .parquet file or hub:owner/name")
     if config.tracking.uri:
         require_reachable(config.tracking.uri)
 
@@ -41,10 +39,9 @@ def check_models(config: RunConfig) -> None:
     check_mirror(config)
     require_qualified(config.judge, config.paths.data_dir)
     require_policy(config)
-    if config.environment == "planner":  # its controls need no model
-        return
-    for name in config.evaluate.baselines:
-        if name not in (RANDOM, RETRIEVE_THEN_ANSWER) and not name.startswith("openai:"):
+    environment = environment_of(config)
+    for name in environment.baselines_of(config):
+        if name not in environment.baselines and not name.startswith("openai:"):
             is_adapter = (Path(name) / "adapter_config.json").is_file()
             require_model(name, "evaluate.baselines", config, "adapter_config.json" if is_adapter else "config.json")
 

@@ -1,7 +1,7 @@
 """The stages that flows are made of: each opens its MLflow run, calls its tasks, and adds to the lineage."""
 
 import re
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,18 +9,20 @@ from flows.ops.device import device
 from flows.stages.artifacts import show_findings
 from flows.stages.pipeline import Pipeline
 from flows.stages.sharding import play_in_shards
+from slmsearch.environments.registry import environment_of, is_remote
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.store import has_evaluation
 from slmsearch.learn.control import control_key
+from slmsearch.learn.job import make_job, start_key
 from tasks.caching import fresh, retried, touches_network
-from tasks.corpus import ValidationFailed, is_remote, load_corpus_task, validate_task
+from tasks.corpus import ValidationFailed, load_corpus_task, validate_task
 from tasks.environment import code_digest
 from tasks.evaluate import compare_task, evaluate_task, name_evaluation
 from tasks.index import build_index_task
-from tasks.paths import evals_dir, has_index, make_current, name_index
+from tasks.paths import evals_dir, has_index, make_current
 from tasks.record import findings_table, record_evaluation_task, record_input, record_report
 from tasks.register import base_hash, register_task
-from tasks.train import train_control_task, train_task, training_job
+from tasks.train import lay_out_task, train_control_task, train_start_task, train_task, training_ahead
 
 
 @dataclass(frozen=True)
@@ -34,30 +36,41 @@ class Data:
 
 NOT_IN_NAMES = re.compile(r"[^\w.:-]+")
 """What MLflow takes in no name; models may be called anything."""
-CORPUS_CODE = ("corpus",)
 INDEX_CODE = ("corpus", "retrieval")
-PLAY_CODE = ("corpus", "retrieval", "searcher", "planner", "generate", "judge", "evaluate")
+PLAY_CODE = ("corpus", "retrieval", "searcher", "planner", "generate", "judge", "environments", "evaluate")
 
 
-def validated_corpus(run: Pipeline) -> str:
-    """Materialise and check the corpus; return its digest.
+def validated_data(run: Pipeline) -> str:
+    """Materialise and check what the environment is played on; return its digest.
 
     Raises:
         CorpusError: it cannot be read, or has critical findings.
     """
-    config = run.config
+    config, environment = run.config, environment_of(run.config)
     with run.stage("validate") as run_id:
-        corpus = load_corpus_task.with_options(**retried(is_remote(config.corpus)))(config)
-        digest = str(corpus["digest"])
+        data = load_corpus_task.with_options(**retried(is_remote(config)))(config)
+        digest = str(data["digest"])
         run.know(data_digest=digest)
-        report = validate_task(digest, config.paths.data_dir, code_digest(*CORPUS_CODE), config)
-        report = {**report, "findings": [*report["findings"], *corpus["findings"]]}
-        record_input(run.run_id, digest, "corpus", config)
+        report = validate_task(digest, config.paths.data_dir, code_digest("environments", *environment.data_code), config)
+        report = {**report, "findings": [*report["findings"], *data["findings"]]}
+        record_input(run.run_id, digest, environment.data_name, config)
         record_report(run_id, digest, report, config)
         show_findings(findings_table(report))
         if not report["ok"]:
             raise ValidationFailed(describe_failure(report))
     return digest
+
+
+def playing_data(run: Pipeline, current: bool = True) -> Data:
+    """Validate, or find, what the configured environment is played on, and its index where it has one.
+
+    Args:
+        run: run.
+        current: make the index the current one.
+    """
+    digest = validated_data(run)
+    key = environment_of(run.config).index_key(run.config, digest)
+    return current_index(run, digest, key, current) if key else Data(digest, "")
 
 
 def describe_failure(report: dict[str, Any]) -> str:
@@ -67,10 +80,9 @@ def describe_failure(report: dict[str, Any]) -> str:
     return f"validation failed: {found}; fix these rows, `slmsearch validate` shows all findings"
 
 
-def current_index(run: Pipeline, digest: str, current: bool = True) -> Data:
+def current_index(run: Pipeline, digest: str, key: str, current: bool = True) -> Data:
     """Build the index version of the corpus or find it, and make it current unless it is for this run alone."""
     config = run.config
-    key = name_index(digest, config)
     with run.stage("index", key) as run_id:
         build = fresh(build_index_task, has_index(key, config)).with_options(**retried(bool(config.retrieval.embedder.base_url)))
         built = build(key, config.paths.data_dir, code_digest(*INDEX_CODE), digest, config, current)
@@ -105,7 +117,7 @@ def evaluated(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> dict[s
 def trained_adapter(run: Pipeline, data: Data) -> dict[str, Any]:
     """Train with GRPO, going on where a killed run stopped; return adapter, hash, version, steps and seconds."""
     config = run.config
-    job = training_job(data.digest, data.index_key, config)
+    job = make_job(config, data.digest, data.index_key)
     with run.stage("train", job.train_key) as run_id:
         record_input(run_id, data.digest, "training", config)
         with device(config):
@@ -117,6 +129,35 @@ def trained_adapter(run: Pipeline, data: Data) -> dict[str, Any]:
             run_id, {"train.seconds": result["seconds"], **{f"train.seconds.{name}": value for name, value in result["spent"].items()}}
         )
     return result
+
+
+def training_soon(run: Pipeline, data: Data) -> AbstractContextManager[None]:
+    """Have the training process load its libraries meanwhile, unless another model is made first for it to start from."""
+    if start_key(run.config, data.digest) is not None:
+        return nullcontext()
+    return training_ahead(data.digest, data.index_key, run.config)
+
+
+def start_from_examples(run: Pipeline, data: Data) -> None:
+    """Train the supervised start, where the settings want one; from here on it is the run's model."""
+    key = start_key(run.config, data.digest)
+    if key is None:
+        return
+    bare = run.config.policy.model_copy(update={"adapter": None})
+    with run.stage("train-sft", key) as run_id, device(run.config):
+        source = environment_of(run.config).start_source(run.config)
+        start = train_start_task(key, source, run_id, run.config.model_copy(update={"policy": bare}))
+        run.tracker.record_params(run_id, {f"sft.{name}": value for name, value in start.items()})
+    run.know(sft_key=key)
+    run.config = run.config.model_copy(update={"policy": bare.model_copy(update={"model": start["model"]})})
+
+
+def laid_out(run: Pipeline, data: Data) -> dict[str, str]:
+    """Lay the finished training out as one directory, where the environment wants that; return it as `output`."""
+    if not environment_of(run.config).output:
+        return {}
+    with run.stage("lay-out") as run_id:
+        return {"output": lay_out_task(data.digest, data.index_key, run_id, run.config)}
 
 
 def sft_control(run: Pipeline) -> dict[str, Any]:

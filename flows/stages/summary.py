@@ -10,12 +10,13 @@ from flows.cli.reporting import leave_reports
 from flows.stages.artifacts import escape, show_comparison
 from flows.stages.pipeline import Pipeline
 from slmsearch.artifacts.files import replace_text
+from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.compare import replay
 from slmsearch.report.tables import comparison_table, describe_comparison
-from tasks.paths import evals_dir
+from tasks.paths import evals_dir, latest_name
 
-LATEST = "latest.json"
-"""In `paths.mlruns_dir`: the summary of the last finished `train-and-eval`."""
+TRAINED = ("steps", "seconds", "spent", "hash", "version", "output")
+"""What is told of the training."""
 DIFFERENCE = ("mean", "low", "high", "p")
 Result = Mapping[str, Any]
 
@@ -31,27 +32,31 @@ class Outcome:
     control: Result | None
     """Evaluation of the SFT control; None where it was not wanted."""
     comparison: Result
+    gain: Result | None
+    """Comparison of the environment's reference with GRPO; None where it has none."""
     rl_adds: Result | None
-    """Comparison of the SFT control with GRPO."""
+    """Comparison of the SFT control with GRPO; None without one."""
     decision: Mapping[str, str]
 
 
 def conclude(run: Pipeline, outcome: Outcome) -> dict[str, Any]:
-    """Write the summary of a finished run to `latest.json` and to both trackers, and return it."""
+    """Write the summary of a finished run to `latest.json` (`latest-<name>.json` of other environments) and to both trackers."""
     with run.stage("report"):
         summary = summarise_run(run, outcome)
         show_comparison(render_comparison(run, outcome))
         run.tracker.record_metrics(run.run_id, {f"eval/{name}": value for name, value in outcome.after["metrics"].items()})
         run.tracker.record_json(run.run_id, summary, "summary.json")
         leave_reports(run, summary)
-    replace_text(Path(run.config.paths.mlruns_dir) / LATEST, json.dumps(summary, indent=2) + "\n")
+    replace_text(Path(run.config.paths.mlruns_dir) / latest_name(environment_of(run.config).name), json.dumps(summary, indent=2) + "\n")
     return summary
 
 
 def summarise_run(run: Pipeline, outcome: Outcome) -> dict[str, Any]:
     """Return what machines read of a run."""
     policies = {"before": outcome.before, "after": outcome.after, **outcome.baselines}
+    reference = environment_of(run.config).reference
     summary: dict[str, Any] = {
+        "environment": environment_of(run.config).name,
         "n": outcome.comparison["n"],
         "metric": outcome.comparison["metric"],
         "before": outcome.before["metrics"],
@@ -60,11 +65,15 @@ def summarise_run(run: Pipeline, outcome: Outcome) -> dict[str, Any]:
         **outcome.decision,
         "slices": {"before": outcome.before["slices"], "after": outcome.after["slices"]},
         "baselines": {name: found["metrics"] for name, found in outcome.baselines.items()},
-        "training": {name: outcome.trained[name] for name in ("steps", "seconds", "spent", "hash", "version")},
+        "training": {name: outcome.trained[name] for name in TRAINED if name in outcome.trained},
         "seconds": run.seconds,
         "lineage": run.lineage,
         **run.ids,
     }
+    if outcome.gain:
+        summary[reference.replace("-", "_")] = outcome.baselines[reference]["metrics"]
+        summary["controls"] = {name: metrics for name, metrics in summary["baselines"].items() if name != reference}
+        summary["gain"] = _difference(outcome.gain)
     if outcome.control and outcome.rl_adds:
         policies["sft-control"] = outcome.control
         summary["control"] = {**outcome.control["metrics"], "seconds": outcome.control["training_s"], "steps": outcome.control["steps"]}

@@ -14,7 +14,7 @@ import torch
 from slmsearch.bench.result import Say, render_table
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.evaluate.indexed_corpus import build_indexed_corpus
+from slmsearch.environments.indexed_corpus import open_indexed_corpus
 from slmsearch.generate.engine_sampler import Completion, EngineSampler, Request
 from slmsearch.generate.load import load_model
 from slmsearch.generate.openai_sampler import OpenAISampler
@@ -91,7 +91,7 @@ def run_agreement(config: RunConfig, limit: int, served: str | None, say: Say) -
         served: base URL of an OpenAI-compatible server that serves `policy.model`; None leaves it out.
         say: told what is being done.
     """
-    indexed = build_indexed_corpus(config)
+    indexed = open_indexed_corpus(config)
     questions = indexed.questions[config.evaluate.split if config.evaluate.split != "all" else "test"][:limit]
     model, tokenizer = load_model(config.policy)
     role = config.searcher.tool_role

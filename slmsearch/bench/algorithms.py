@@ -12,7 +12,7 @@ from typing import Any
 from slmsearch.bench.learning import difference_over, evaluate_on, render_points, spread, with_settings
 from slmsearch.bench.result import Say, render_table
 from slmsearch.config import RunConfig
-from slmsearch.evaluate.indexed_corpus import IndexedCorpus, build_indexed_corpus
+from slmsearch.environments.indexed_corpus import IndexedCorpus, open_indexed_corpus
 from slmsearch.evaluate.policies import PolicySpec, parse_policy
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.learn.job import make_job
@@ -40,7 +40,7 @@ def run_algorithms(config: RunConfig, seeds: Sequence[int], steps: int, say: Say
         steps: optimiser steps of each run.
         say: told what is being done.
     """
-    indexed = build_indexed_corpus(config)
+    indexed = open_indexed_corpus(config)
     start = evaluate_on(indexed, parse_policy("untrained", config.policy), config, say)
     rows = []
     for name, settings in VARIANTS.items():

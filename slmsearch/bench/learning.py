@@ -17,12 +17,14 @@ from typing import Any
 
 from slmsearch.bench.result import Say, render_table
 from slmsearch.config import RunConfig
+from slmsearch.environments.indexed_corpus import IndexedCorpus, open_indexed_corpus
+from slmsearch.environments.rows import EpisodeRow
+from slmsearch.environments.searcher import SearcherEnvironment
 from slmsearch.evaluate.compare import compare
-from slmsearch.evaluate.indexed_corpus import IndexedCorpus, build_indexed_corpus
 from slmsearch.evaluate.policies import PolicySpec, parse_policy
-from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.run import eval_key, eval_sources, evaluate_policy, select_questions
 from slmsearch.evaluate.store import Evaluation, has_evaluation, load_evaluation, write_evaluation
+from slmsearch.judge import make_judge
 from slmsearch.learn.control import control_key, train_control
 from slmsearch.learn.job import make_job
 from slmsearch.learn.launch import train
@@ -54,8 +56,8 @@ def run_learning(config: RunConfig, seeds: Sequence[int], clean_model: str | Non
         clean_model: path of the model trained on the expert reader; None leaves that row out.
         say: told what is being done.
     """
-    indexed = build_indexed_corpus(config)
-    fresh = build_indexed_corpus(with_settings(config, {"corpus.world.seed": config.corpus.world.seed + FRESH_WORLD}))
+    indexed = open_indexed_corpus(config)
+    fresh = open_indexed_corpus(with_settings(config, {"corpus.world.seed": config.corpus.world.seed + FRESH_WORLD}))
     start = evaluate_on(indexed, parse_policy("untrained", config.policy), config, say)
     rows = [_row("start", start, None)]
     sft, sft_seconds = _control(indexed, config, say)
@@ -132,7 +134,8 @@ def evaluate_on(indexed: IndexedCorpus, spec: PolicySpec, config: RunConfig, say
     key = eval_key(questions, indexed.index_key, spec, config)
     if not has_evaluation(evals_dir, key):
         say(f"evaluating {spec.name} on {len(questions)} questions")
-        evaluation = evaluate_policy(questions, indexed.toolbox, spec, config)
+        environment = SearcherEnvironment(indexed.toolbox, make_judge(config.judge, config.paths.data_dir), config)
+        evaluation = evaluate_policy(questions, environment, spec)
         write_evaluation(evals_dir, key, evaluation, eval_sources(questions, indexed.index_key, spec, config))
     return load_evaluation(evals_dir, key)
 

@@ -19,7 +19,7 @@ from transformers import TrainerCallback
 from slmsearch.bench.result import Say
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.evaluate.environments import SearcherEnvironment
+from slmsearch.environments.searcher import SearcherEnvironment
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.context import longest_prompt
 from slmsearch.generate.load import load_tokenizer, make_sampler

@@ -29,8 +29,10 @@ from numpy.typing import NDArray
 
 from slmsearch.bench.result import Say, render_table
 from slmsearch.config import RunConfig
+from slmsearch.environments.registry import environment_of
 from slmsearch.learn.held_out import ALONE, Scores, find_fall
 from slmsearch.learn.monitor import CollapseMonitor
+from slmsearch.searcher.tools import SEARCH
 
 Floats = NDArray[np.float64]
 
@@ -78,7 +80,7 @@ def shape_of(config: RunConfig) -> Shape | str:
         watch.held_out,
         train.checkpoint_steps,
         watch.max_collapses,
-        config.environment == "planner",
+        SEARCH not in environment_of(config).tool_names,
     )
 
 

@@ -24,7 +24,7 @@ from slmsearch.bench.peer import make_peer
 from slmsearch.bench.result import Say, describe_machine, render_machine, render_spread, render_table, summarize
 from slmsearch.bench.shapes import Shape, demo_shape, long_shape
 from slmsearch.config import RunConfig
-from slmsearch.evaluate.environments import SearcherEnvironment
+from slmsearch.environments.searcher import SearcherEnvironment
 from slmsearch.judge import make_judge
 from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.grpo import make_arguments, make_trainer, order_questions

@@ -14,8 +14,8 @@ from typing import Any
 
 from slmsearch.bench.result import Say, describe_machine, render_machine, render_table
 from slmsearch.config import SandboxConfig
+from slmsearch.environments.indexed_corpus import IndexedCorpus
 from slmsearch.errors import SandboxError
-from slmsearch.evaluate.indexed_corpus import IndexedCorpus
 from slmsearch.sandbox import sessions
 from slmsearch.sandbox.client import SandboxClient
 

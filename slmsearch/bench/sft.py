@@ -115,7 +115,7 @@ def _encode_episodes(config: RunConfig) -> Episodes:
     from slmsearch.learn.sft import demonstrated
 
     renderer = ChatRenderer(AutoTokenizer.from_pretrained(config.policy.model), config.searcher.tool_role)
-    stream = demonstrated(renderer, SftConfig(recipe="expert", seed=config.sft.seed), config.retrieval.top_k, config.searcher)
+    stream = demonstrated(renderer, config, SftConfig(recipe="expert", seed=config.sft.seed))
     return [(list(encoded.ids), list(encoded.labels)) for encoded in islice(stream, EPISODES)]
 
 

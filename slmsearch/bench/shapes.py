@@ -15,8 +15,8 @@ import torch
 from slmsearch.config import PolicyConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import Question
-from slmsearch.evaluate.indexed_corpus import build_indexed_corpus
-from slmsearch.learn.asked import select_questions
+from slmsearch.environments.asked import select_questions
+from slmsearch.environments.indexed_corpus import open_indexed_corpus
 from slmsearch.learn.bootstrap import make_model
 from slmsearch.learn.shape import measure_shape
 from slmsearch.searcher.episode import ToolCall, ToolResult
@@ -43,7 +43,7 @@ class Shape:
 
 def demo_shape(config: RunConfig) -> Shape:
     """Make the demo's own shape: eight questions, eight episodes each; corpus and index are built or looked up."""
-    indexed = build_indexed_corpus(config)
+    indexed = open_indexed_corpus(config)
     questions = select_questions(indexed.questions["train"], 0)
     return Shape("demo", config, questions, indexed.toolbox, _count(config.policy.model))
 
@@ -112,8 +112,8 @@ def _make_long_model() -> tuple[Any, Any]:
 
 def _imitate_calls(model: Any, tokenizer: Any, questions: Sequence[Question]) -> None:
     """Teach the model to answer everything it sees, near and far, with a call for a random page."""
+    from slmsearch.environments.environment import Demonstration
     from slmsearch.generate.chat_renderer import ChatRenderer
-    from slmsearch.learn.demonstrations import Demonstration
     from slmsearch.learn.encoding import encode_demonstration
 
     chance, renderer = random.Random(0), ChatRenderer(tokenizer)
@@ -131,7 +131,7 @@ def _imitate_calls(model: Any, tokenizer: Any, questions: Sequence[Question]) ->
                 (call(), _filler(str(chance.random()), RESULT_WORDS if far else chance.choice((8, 60)))) for _ in range(3 if far else 2)
             ]
             rows.append(
-                encode_demonstration(Demonstration(chance.choice(questions).question, (*turns, (call(), ""))), renderer, SearcherConfig())
+                encode_demonstration(Demonstration(chance.choice(questions).question, (*turns, (call(), ""))), renderer, RunConfig())
             )
         width = max(len(row.ids) for row in rows)
         ids = torch.tensor([row.ids + [0] * (width - len(row.ids)) for row in rows])

@@ -1,6 +1,6 @@
 """The whole."""
 
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Self
 
 from pydantic import model_validator
 
@@ -17,8 +17,9 @@ class RunConfig(Section):
 
     RENAMED: ClassVar = {"environment": "system"}
 
-    environment: Literal["searcher", "planner"] = "searcher"
-    """What is trained and evaluated; the sections `corpus`, `searcher` and `reward` are the searcher's, `planner` is the planner's."""
+    environment: str = "searcher"
+    """What is trained and evaluated: `searcher`, `planner`, or `module:Class` of one of your own. The sections `corpus`, `searcher` and
+    `reward` are the searcher's, `planner` is the planner's."""
     paths: PathsConfig = PathsConfig()
     corpus: CorpusConfig = CorpusConfig()
     retrieval: RetrievalConfig = RetrievalConfig()

@@ -1,105 +1,390 @@
-"""The searcher as an environment of `verifiers`: the harness that plays a question, and the environment around it.
+"""What can be trained and evaluated, behind one interface.
 
-The harness is the rollout loop of `slmsearch evaluate` itself, in the process of `verifiers`: the loop's model is the address at
-which `verifiers` records every call and passes it on to the policy, so that traces, limits and training see what was sampled.
+Trainer, evaluation, flows and tracking know an environment only by `Environment`: what it is played on, the messages that open an
+episode, how episodes are played with a sampler, and a graded row for each. Most methods have a default; the page "Add an environment"
+shows the few that a new one needs.
 """
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
-import verifiers.v1 as vf
-
+from slmsearch.config import CorpusConfig, RunConfig, SftConfig
+from slmsearch.corpus.documents.skipped import OnSkip
 from slmsearch.corpus.questions import Question
-from slmsearch.environments.taskset import EPISODE, SearcherTaskset, Stage
-from slmsearch.errors import ConfigError, SlmSearchError
-from slmsearch.evaluate.store import episode_to_dict
-from slmsearch.generate.openai_sampler import OpenAISampler
-from slmsearch.generate.sampler import Sampling
-from slmsearch.searcher.episode import Episode, StopReason
-from slmsearch.searcher.rollout import play_episodes
+from slmsearch.corpus.sources import ignore
+from slmsearch.corpus.store import store_corpus
+from slmsearch.environments.grade import grade_episodes
+from slmsearch.environments.rows import EpisodeRow
+from slmsearch.errors import ConfigError, TrainingError
+from slmsearch.generate.chat_renderer import ChatRenderer
+from slmsearch.generate.sampler import Message, Sampler, Sampling
+from slmsearch.judge import Judge, Verdict, make_judge
+from slmsearch.searcher.episode import Episode
+from slmsearch.searcher.one_turn import play_one_turn
+from slmsearch.searcher.reward import Reward
 
-__all__ = ["SearcherEnv", "SearcherHarness", "SearcherTaskset"]
-
-STOPS = {
-    StopReason.ANSWERED: "answered",
-    StopReason.MALFORMED: "malformed",
-    StopReason.MAX_TURNS: "max_turns",
-    StopReason.MAX_TOKENS: "max_output_tokens",
-}
-"""Our stop reasons as stop conditions of a trace; the last two are names of `verifiers`, which counts such a trace as truncated."""
-
-_THREADS = ThreadPoolExecutor(1024, thread_name_prefix="episode")
-"""Waiting for the policy is all that a thread does; how many wait at once `verifiers` decides (`--max-concurrent`)."""
+NO_TOKEN_LIMIT = 1_000_000_000
 
 
-class SearcherHarness(vf.Harness[vf.HarnessConfig]):
-    """Plays one question with our prompt, tools and limits."""
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long an episode may get; what memory and trainer must hold."""
 
-    APPENDS_SYSTEM_PROMPT = True
-    EXECUTES_CODE = False
-    NEEDS_CONTAINER = False
+    max_turn_tokens: int
+    max_episode_tokens: int
+    """Tokens after the prompt, tool results included."""
+    tool_role: str = "tool"
+    settings: tuple[str, ...] = ()
+    """Names of the settings that say so, that of the whole episode first."""
+    max_result_chars: int = 0
+    """Characters of the longest tool result; 0 where there is none."""
+    max_example_tokens: int | None = None
+    """Tokens of an example of supervised training, prompt included; None: what the policy may write is what it is shown."""
 
-    async def launch(
-        self,
-        ctx: vf.ModelContext,
-        trace: vf.Trace,
-        runtime: vf.Runtime,
-        endpoint: str,
-        secret: str,
-        mcp_urls: dict[str, str],
-        data: vf.TaskData,
-    ) -> vf.ProgramResult:
-        """Play the episode and leave it in the trace's `info`.
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The outcome of one check before training."""
+
+    name: str
+    passed: bool
+    found: str
+    """What was measured, in one line."""
+    remedy: str = ""
+    """What to do where it has not passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """A question and alternating messages and tool results; ends with a message."""
+
+    question: str
+    turns: tuple[tuple[str, str], ...]
+    """Message and the tool result that answers it; the last result is empty."""
+    prompt: tuple[Message, ...] = ()
+    """The messages that open it; empty: those of the environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class TinyModel:
+    """What a tiny model that is made from nothing has of its environment (`slmsearch bootstrap`)."""
+
+    pieces: tuple[str, ...]
+    """Strings that are single tokens."""
+    vocabulary: int
+    """Tokens."""
+    does: str
+    """What the model does, for its card: "searches ..."."""
+    learnt_from: str
+    """What it was trained on, for its card."""
+    lacks: Mapping[str, str]
+    """What a model of each recipe cannot do, for its card."""
+    text_recipe: str | None = None
+    """Recipe of the text that trains the tokenizer; None: that of the model."""
+    even: bool = False
+    """Weigh every token alike, see `train_sft`."""
+    sft: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of `sft` that take the place of those left at their defaults."""
+
+
+class Environment(ABC):
+    """What can be trained and evaluated."""
+
+    does: ClassVar[str] = "was trained on questions of its own"
+    """What a model of it does, for its card."""
+    name: ClassVar[str]
+    """Stands in names: of the registered model, of files and of tags."""
+    data_name: ClassVar[str] = "questions"
+    """What it is played on, in a word."""
+    data_code: ClassVar[tuple[str, ...]] = ("corpus",)
+    """Packages of `slmsearch` whose code decides what `check_data` finds."""
+    unused: ClassVar[tuple[str, ...]] = ("corpus.", "searcher.", "planner.", "reward.", "control.")
+    """Beginnings of settings that mean nothing to it."""
+    baselines: ClassVar[tuple[str, ...]] = ()
+    """Policies without a model."""
+    reference: ClassVar[str] = ""
+    """The baseline that a trained policy is compared with as well."""
+    derived: ClassVar[tuple[str, ...]] = ()
+    """Controls that are made of the trained policy's episodes and played after it."""
+    has_control: ClassVar[bool] = False
+    """Supervised training that goes on as long as GRPO did is a control (`control`)."""
+    output: ClassVar[str] = ""
+    """Folder in the data directory in which a finished run is laid out as one directory; empty: it is not."""
+    tool_names: ClassVar[tuple[str, ...]] = ()
+    """Calls that an episode may hold."""
+    keeps_examples: ClassVar[bool] = False
+    """Write a few episodes of every training batch to `examples.jsonl`."""
+    start_seed: ClassVar[int] = 0
+    """Added to `sft.seed` for the demonstrations that a given model is taught, where they are not to be those of the tiny model."""
+    tiny: ClassVar[TinyModel | None] = None
+    """How a tiny model of it is made; None: there is none."""
+
+    def __init__(self, config: RunConfig, judge: Judge) -> None:
+        """Bind settings and judge."""
+        self.config, self.judge, self.limits = config, judge, self.limits_of(config)
+
+    # What the settings say
+
+    @classmethod
+    @abstractmethod
+    def limits_of(cls, config: RunConfig) -> Limits:
+        """Return the configured limits."""
+
+    @classmethod
+    @abstractmethod
+    def opening(cls, config: RunConfig, question: str) -> list[Message]:
+        """Return the messages that open an episode, the question's text last."""
+
+    @classmethod
+    @abstractmethod
+    def key_parts(cls, config: RunConfig) -> dict[str, Any]:
+        """Collect what decides how it is played and graded; part of every evaluation and training key."""
+
+    @classmethod
+    def eval_parts(cls, config: RunConfig, index_key: str) -> dict[str, Any]:
+        """Collect its parts of an evaluation's key."""
+        return {"environment": cls.name, **cls.key_parts(config)}
+
+    @classmethod
+    def train_parts(cls, config: RunConfig, index_key: str) -> dict[str, Any]:
+        """Collect its parts of a training run's key."""
+        return {cls.name: cls.key_parts(config)}
+
+    @classmethod
+    def prompt_parts(cls, config: RunConfig) -> dict[str, Any]:
+        """Collect what decides the prompt."""
+        return {"messages": [dict(message) for message in cls.opening(config, "")]}
+
+    @classmethod
+    def start_parts(cls, config: RunConfig, digest: str) -> dict[str, Any] | None:
+        """Collect its parts of the key of the supervised training that a run begins with; None where it begins with none."""
+        return None
+
+    @classmethod
+    def start_source(cls, config: RunConfig) -> str:
+        """Name where the examples of that training come from."""
+        return "demonstrations"
+
+    @classmethod
+    def baselines_of(cls, config: RunConfig) -> tuple[str, ...]:
+        """Name the policies that are evaluated beside the trained one."""
+        return cls.baselines
+
+    @classmethod
+    def touches_network(cls, config: RunConfig) -> bool:
+        """Say whether playing talks to a server, that of policy and judge apart."""
+        return False
+
+    @classmethod
+    def idle_settings(cls, config: RunConfig) -> tuple[str, ...]:
+        """Return the beginnings of settings with secrets that no flow reads for it."""
+        return ("planner.", "retrieval.", "sandbox.")
+
+    # What it is played on
+
+    @classmethod
+    def sources(cls, config: RunConfig) -> dict[str, str | None]:
+        """Return the configured files and data sets by setting; None where data are generated."""
+        return {}
+
+    @classmethod
+    def load_questions(cls, config: RunConfig) -> list[Question]:
+        """Load or generate the configured questions.
 
         Raises:
-            ConfigError: the task is none of ours.
-            SlmSearchError: the policy, the index or its embedder broke; such an episode is never scored.
+            CorpusError: a source is missing or broken.
         """
-        stage = getattr(trace.state, "stage", None)
-        if not isinstance(stage, Stage):
-            raise ConfigError("the harness `slmsearch` plays only tasks of the taskset `slmsearch`; choose another harness")
-        environment, prompt = self.resolve_text_prompt(data)
-        limits = stage.searcher.model_copy(update={"system_prompt": environment or ""})
-        stage = replace(stage, searcher=limits)
-        sampler = OpenAISampler(ctx.model, endpoint, secret, limits.tool_role, concurrency=1)
-        question = replace(trace.task.data.to_question(), question=prompt)
-        played = await asyncio.get_running_loop().run_in_executor(_THREADS, _play, question, sampler, stage, _sampling(ctx, trace, stage))
-        episode = _finish(played, trace.stop_condition)
-        trace.info[EPISODE] = episode_to_dict(episode)
-        trace.stop(STOPS[episode.stop_reason])
-        return vf.ProgramResult(exit_code=0, stdout="", stderr="")
+        raise NotImplementedError
+
+    @classmethod
+    def data_parts(cls, config: RunConfig) -> dict[str, Any] | None:
+        """Collect everything that decides what the data are; None where that cannot be known without loading them."""
+        return None
+
+    @classmethod
+    def build_data(cls, config: RunConfig, corpora_dir: Path, on_skip: OnSkip = ignore) -> str:
+        """Materialise the data as a corpus and return its digest; what is there already is found.
+
+        Raises:
+            CorpusError: a source is missing or broken, or the corpus cannot be written.
+        """
+        source = CorpusConfig(questions=next(iter(cls.sources(config).values()), None))
+        return store_corpus(source, corpora_dir, lambda: ([], cls.load_questions(config)), cls.data_parts(config))
+
+    @classmethod
+    def check_data(cls, corpora_dir: Path, digest: str) -> dict[str, Any]:
+        """Check the data; return `ok` and `findings`, each with ids."""
+        return {"ok": True, "findings": []}
+
+    @classmethod
+    def describe_data(cls, config: RunConfig) -> str:
+        """Say where the data come from."""
+        return next((source for source in cls.sources(config).values() if source), cls.name)
+
+    @classmethod
+    def index_key(cls, config: RunConfig, digest: str) -> str:
+        """Name the index version it is played with; empty where there is none."""
+        return ""
+
+    @classmethod
+    def index_parts(cls, config: RunConfig) -> dict[str, Any] | None:
+        """Collect the settings that decide what the index is; None where there is none."""
+        return None
+
+    @classmethod
+    def fresh(cls, config: RunConfig, seed: int, pages: int, questions: int) -> RunConfig:
+        """Return the configuration of data that nobody has seen, for a nightly run; by default they stay the same."""
+        return config
+
+    @classmethod
+    def open(cls, config: RunConfig, digest: str | None = None, index_key: str | None = None) -> Self:
+        """Open what it is played with; by default the judge alone.
+
+        Args:
+            config: run.
+            digest: its data; None builds, or looks up, what playing needs.
+            index_key: index version of them, likewise.
+        """
+        return cls(config, make_judge(config.judge, config.paths.data_dir))
+
+    # Playing
+
+    def prompt(self, question: Question) -> list[Message]:
+        """Return the messages that open an episode, the question's text last."""
+        return self.opening(self.config, question.question)
+
+    def play(self, questions: Sequence[Question], sampler: Sampler, sampling: Sampling) -> list[Episode]:
+        """Let the policy play every question once, as far as it goes by itself; by default it answers in one message."""
+        prompts, room = [self.prompt(question) for question in questions], self.limits.max_episode_tokens
+        return play_one_turn(questions, prompts, sampler, sampling, room, lambda text: (text.strip(), bool(text.strip())))
+
+    def complete(self, questions: Sequence[Question], episodes: Sequence[Episode]) -> list[Episode]:
+        """Do what is left when the policy's weights are given back."""
+        return list(episodes)
+
+    def score(self, question: Question, episode: Episode, correct: bool, draw: float) -> Reward:
+        """Return the reward of an episode that did not fail.
+
+        Args:
+            question: the question it answers.
+            episode: what was played.
+            correct: the verdict of `judge`.
+            draw: uniform in [0, 1), for rewards that are random.
+        """
+        return Reward(float(correct), {"correct": float(correct)})
+
+    def grade(
+        self,
+        questions: Sequence[Question],
+        episodes: Sequence[Episode],
+        verdicts: Sequence[Verdict] | None = None,
+        draws: Sequence[float] = (),
+    ) -> list[EpisodeRow]:
+        """Score complete episodes, one row each.
+
+        Args:
+            questions: the question of each.
+            episodes: what was played.
+            verdicts: of `judge`, as `judge_episodes` gives them; None asks for them here.
+            draws: numbers from 0 to 1, one for each; needed only where the reward is random.
+        """
+        return grade_episodes(questions, episodes, self.judge, self.score, verdicts, draws)
+
+    def changed(self, **settings: Any) -> Self:
+        """Return the same with other sections of settings."""
+        same = object.__new__(type(self))
+        same.__dict__.update(self.__dict__)
+        same.config = self.config.model_copy(update=settings)
+        same.limits = self.limits_of(same.config)
+        return same
+
+    def without_token_limits(self) -> Self:
+        """Return the same without limits in tokens, for policies that write bytes."""
+        same = self.changed()
+        same.limits = replace(self.limits, max_turn_tokens=NO_TOKEN_LIMIT, max_episode_tokens=NO_TOKEN_LIMIT)
+        return same
+
+    def as_task(self) -> Self:
+        """Return the same with the real reward, where the configured one is a control."""
+        return self
+
+    def baseline(self, name: str, questions: Sequence[Question], written: Mapping[str, str]) -> Sampler:
+        """Make a policy without a model.
+
+        Args:
+            name: one of `baselines` or `derived`.
+            questions: what it will play.
+            written: question id -> first message of the evaluation that a derived control is made of.
+
+        Raises:
+            ConfigError: there is no such baseline.
+        """
+        known = ", ".join(self.baselines) or "none"
+        raise ConfigError(f"the {self.name} has no baseline {name!r}; use one of: {known}")
+
+    @property
+    def shares_base(self) -> bool:
+        """True where something beside the policy samples from the policy's base; see `sample_base_with`."""
+        return False
+
+    def sample_base_with(self, open_base: Any) -> None:
+        """Take what opens a sampler over the frozen base, a context manager."""
+        self.open_base = open_base
+
+    # What is checked before training
+
+    def checks(self, renderer: ChatRenderer) -> Iterable[Check]:
+        """Check what is particular to it, before anything is played."""
+        return ()
+
+    def check_rows(self, rows: Sequence[EpisodeRow]) -> Iterable[Check]:
+        """Look at the preflight's rows for what is particular to it."""
+        return ()
+
+    # Supervised training
+
+    @classmethod
+    def demonstrations(cls, config: RunConfig, settings: SftConfig) -> Iterator[Demonstration]:
+        """Demonstrate generated questions without end.
+
+        Args:
+            config: run.
+            settings: recipe, seed and sizes.
+
+        Raises:
+            ConfigError: nothing can be demonstrated.
+        """
+        raise ConfigError(f"nobody demonstrates how the {cls.name} is played; take another source of examples")
+
+    @classmethod
+    def examples(cls, config: RunConfig, source: str) -> tuple[list[Demonstration], Counter[str]]:
+        """Collect the demonstrations of a source that ends; return them, and how many were left out for which reason.
+
+        Raises:
+            ConfigError: there is no such source.
+        """
+        raise ConfigError(f"the {cls.name} has no examples from {source!r}; take demonstrations or own")
+
+    @classmethod
+    def sft_settings(cls, config: RunConfig, examples: int) -> SftConfig:
+        """Return the settings of supervised training on a set of so many examples."""
+        return config.sft
+
+    @classmethod
+    def weighs_evenly(cls, config: RunConfig) -> bool:
+        """Say whether supervised training weighs every token alike, see `train_sft`."""
+        return cls.tiny is not None and cls.tiny.even and not config.sft.batch_size
+
+    @classmethod
+    def no_examples(cls, config: RunConfig, reasons: str) -> TrainingError:
+        """Say why no example is left, and what to do."""
+        return TrainingError(f"no example is left ({reasons}): raise {cls.limits_of(config).settings[0]}")
 
 
-class SearcherEnvConfig(vf.SingleAgentEnvConfig):
-    """One searcher; nothing it does needs a sandbox."""
-
-    agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
-    """The policy; it plays in the process of `verifiers`."""
-
-
-class SearcherEnv(vf.SingleAgentEnv, vf.Env[SearcherEnvConfig]):
-    """One searcher, one question."""
-
-
-def _play(question: Question, sampler: OpenAISampler, stage: Stage, sampling: Sampling) -> Episode:
-    (episode,) = play_episodes([question], sampler, stage.toolbox, stage.searcher, sampling)
-    return episode
-
-
-def _sampling(ctx: vf.ModelContext, trace: vf.Trace, stage: Stage) -> Sampling:
-    """Sample as the run is told to, greedily where it says nothing; what it sets itself (`--sampling.*`) wins over this on the way."""
-    temperature = ctx.sampling.temperature or 0.0
-    # One seed for all would make the episodes of a group equal.
-    seed = int(trace.id[:8], 16) if temperature else stage.seed
-    return Sampling(temperature, seed, stage.searcher.max_turn_tokens)
-
-
-def _finish(episode: Episode, stop_condition: str | None) -> Episode:
-    """Tell an episode that a limit of `verifiers` ended, which refuses the next call, from one that a broken service ended."""
-    if episode.stop_reason is not StopReason.FAILED:
-        return episode
-    if stop_condition is None:
-        raise SlmSearchError(episode.failure)
-    reason = StopReason.MAX_TURNS if stop_condition == "max_turns" else StopReason.MAX_TOKENS
-    return replace(episode, stop_reason=reason, failure="")
+def through(renderer: ChatRenderer, text: str) -> str:
+    """Send a text through a model's tokenizer and back."""
+    return renderer.decode([*renderer.content_ids(text), renderer.end_id])

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from slmsearch.config import DecisionConfig
+from slmsearch.environments.rows import EpisodeRow
 from slmsearch.errors import ConfigError, EvaluationError
 from slmsearch.evaluate.metrics import row_metrics, row_values, slice_names
-from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.statistics import (
     Difference,
     McNemar,

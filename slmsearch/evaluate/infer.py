@@ -5,9 +5,8 @@ from typing import Any
 
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
+from slmsearch.environments.registry import environment_of
 from slmsearch.errors import GenerationError
-from slmsearch.evaluate.environments import Environment, make_planner
-from slmsearch.evaluate.indexed_corpus import make_environment
 from slmsearch.generate.openai_sampler import OpenAISampler
 from slmsearch.generate.sampler import Sampling
 from slmsearch.http_client import list_models
@@ -55,7 +54,7 @@ def ask(
         planner = config.planner.model_copy(update={"max_plan_tokens": max_tokens})
         searcher = config.searcher.model_copy(update={"max_turn_tokens": max_tokens})
         config = config.model_copy(update={"planner": planner, "searcher": searcher})
-    environment: Environment = make_planner(config) if config.environment == "planner" else make_environment(config)[0]
+    environment = environment_of(config).open(config)
     asked = [Question(f"q{i}", text, "") for i, text in enumerate(questions)]
     sampler = OpenAISampler(model, base_url, api_key, config.searcher.tool_role, template_kwargs=config.policy.chat_template_kwargs)
     sampling = Sampling(temperature, config.evaluate.seed, environment.limits.max_turn_tokens)

@@ -1,6 +1,6 @@
 """The one list of metric names, and the summary of evaluated rows under those names.
 
-A name that is not in `METRICS` and belongs to none of `FAMILIES` is never recorded. The same names stand under `eval/` for
+An environment of your own adds the names that its rows measure. The same names stand under `eval/` for
 evaluations made during training. Statistics (intervals, tests) are in `evaluate/statistics.py`.
 """
 
@@ -8,10 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from math import fsum
 
-from slmsearch.evaluate.rows import EpisodeRow
-from slmsearch.planner.reward import PLAN_PARTS
+from slmsearch.environments.rows import EpisodeRow
 from slmsearch.searcher.episode import StopReason
-from slmsearch.searcher.reward import REWARD_PARTS
 
 METRICS: dict[str, str] = {
     "reward/mean": "mean reward",
@@ -124,7 +122,8 @@ def row_values(rows: Iterable[EpisodeRow], metric: str) -> list[float | None]:
     Raises:
         KeyError: the metric is not a mean over rows.
     """
-    if metric not in _MEANS and metric in METRICS:
+    rows = list(rows)
+    if metric not in _MEANS and (metric in METRICS or any(metric in row.measured for row in rows)):
         return [row.measured.get(metric) for row in rows]
     value = _MEANS[metric]
     return [value(row) for row in rows]
@@ -149,7 +148,7 @@ def summarise(rows: Sequence[EpisodeRow]) -> dict[str, float]:
         if values:
             summary[name] = fsum(values) / len(values)
     if graded:
-        parts = PLAN_PARTS if any(row.measured for row in graded) else REWARD_PARTS
+        parts = dict.fromkeys(part for row in graded for part in row.reward_parts)
         summary |= {f"reward/{part}": fsum(row.reward_parts.get(part, 0.0) for row in graded) / len(graded) for part in parts}
         summary |= _summarise_measured(graded)
     summary |= {f"stop/{reason}": sum(row.stop_reason == reason for row in rows) / len(rows) for reason in StopReason}

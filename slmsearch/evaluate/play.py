@@ -3,13 +3,11 @@
 All of it goes by keys and paths, so that another process can do it: whoever wants the evaluation needs no model.
 """
 
-from functools import lru_cache
 from pathlib import Path
 
 from slmsearch.config import RunConfig
 from slmsearch.corpus.store import load_questions
-from slmsearch.evaluate.indexed_corpus import IndexedCorpus, open_indexed_corpus
-from slmsearch.evaluate.plan_policies import evaluate_plans
+from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import Progress, eval_sources, evaluate_policy, select_questions
 from slmsearch.evaluate.shards import Shard, write_shard
@@ -31,7 +29,7 @@ def play_evaluation(
         key: content key of the whole evaluation.
         spec: policy.
         digest: corpus.
-        index_key: index version; empty for a planner.
+        index_key: index version; empty where there is none.
         config: run.
         shard: the part of the questions to play; None plays all.
         progress: told after each batch.
@@ -44,19 +42,10 @@ def play_evaluation(
     evals_dir, corpora_dir = data_dir / "evals", data_dir / "corpora"
     questions = select_questions(load_questions(corpora_dir, digest), config.evaluate)
     part, total = (questions, None) if shard is None else (shard.take(questions), len(questions))
-    if config.environment == "planner":
-        played = evaluate_plans(part, spec, config, evals_dir, progress, total)
-    else:
-        toolbox = _open(corpora_dir, digest, data_dir / "index", index_key, config).toolbox
-        played = evaluate_policy(part, toolbox, spec, config, progress, total)
+    environment = environment_of(config).open(config, digest, index_key)
+    played = evaluate_policy(part, environment, spec, progress, total)
     sources = eval_sources(questions, index_key, spec, config)
     if shard is None:
         write_evaluation(evals_dir, key, played, sources, digest)
     else:
         write_shard(evals_dir, key, shard, played, sources, digest)
-
-
-@lru_cache(maxsize=1)
-def _open(corpora_dir: Path, digest: str, index_dir: Path, index_key: str, config: RunConfig) -> IndexedCorpus:
-    """Open corpus and index for playing; kept, because many policies are played over the same."""
-    return open_indexed_corpus(corpora_dir, digest, index_dir, index_key, config)

@@ -12,20 +12,19 @@
 `champion` is resolved by the flows, which know MLflow.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.environments.planner import PlannerEnvironment
+from slmsearch.environments.searcher import RANDOM, RETRIEVE_THEN_ANSWER, SearcherEnvironment
 from slmsearch.errors import ConfigError
-from slmsearch.evaluate.baselines import make_retrieve_then_answer
 from slmsearch.foreign import without_credentials
-from slmsearch.generate.sampler import Sampler
 from slmsearch.learn.models import model_hash, trained_policy
-from slmsearch.searcher.tools import Toolbox
 
-RANDOM, RETRIEVE_THEN_ANSWER, TRAINED, UNTRAINED = "random", "retrieve-then-answer", "trained", "untrained"
-WORKER_ALONE, PLAN_IS_QUESTION, PLANS_SHUFFLED = "worker-alone", "plan-is-question", "plans-shuffled"
-PLAN_CONTROLS = (WORKER_ALONE, PLAN_IS_QUESTION, PLANS_SHUFFLED)
+TRAINED, UNTRAINED = "trained", "untrained"
+BASELINES = (*SearcherEnvironment.baselines, *PlannerEnvironment.baselines)
 _OPENAI_PREFIX = "openai:"
 
 
@@ -38,22 +37,23 @@ class PolicySpec:
     policy: PolicyConfig | None
     """The model and its adapter; None for a baseline without a model, which `name` then names."""
     plans_of: str = ""
-    """`plans-shuffled`: key of the evaluation whose plans are dealt out."""
+    """A control made of another evaluation's episodes (`plans-shuffled`): key of that evaluation."""
     night: str = ""
     """Night it is played in; part of the key, so that what was stored in another is played again."""
 
 
-def parse_policy(spec: str, config: PolicyConfig) -> PolicySpec:
+def parse_policy(spec: str, config: PolicyConfig, baselines: Collection[str] = BASELINES) -> PolicySpec:
     """Parse a policy's name as a user writes it.
 
     Args:
         spec: one of the forms in the module docstring.
         config: the configured policy; device and dtype are taken from it for other models too.
+        baselines: names of policies without a model.
 
     Raises:
         ConfigError: the name is empty or malformed, or `trained` is asked for without an adapter.
     """
-    if spec in (RANDOM, RETRIEVE_THEN_ANSWER, WORKER_ALONE, PLAN_IS_QUESTION):
+    if spec in baselines:
         return PolicySpec(spec, None)
     if spec == UNTRAINED:
         return PolicySpec(spec, config.model_copy(update={"adapter": None}))
@@ -82,23 +82,6 @@ def describe_policy(spec: PolicySpec, config: RunConfig) -> dict[str, Any]:
     adapter = model_hash(policy.adapter) if policy.adapter else None
     precision = "nf4" if policy.load_in_4bit else policy.dtype
     return {"model": model_hash(policy.model), "adapter": adapter, "dtype": precision, **template}
-
-
-def make_policy_sampler(spec: PolicySpec, toolbox: Toolbox, config: RunConfig) -> Sampler:
-    """Load the policy, or make the baseline, as the sampler that plays it.
-
-    Raises:
-        ModelError: the model or adapter cannot be loaded.
-    """
-    if spec.policy is not None:
-        from slmsearch.generate.load import make_sampler
-
-        return make_sampler(spec.policy, config.searcher.tool_role)
-    if spec.name == RETRIEVE_THEN_ANSWER:
-        return make_retrieve_then_answer(toolbox, config.searcher.max_turns)
-    from slmsearch.generate.scripted import RandomSampler
-
-    return RandomSampler(config.evaluate.seed)
 
 
 def _parse_served(spec: str, config: PolicyConfig) -> PolicySpec:

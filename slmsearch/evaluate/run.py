@@ -7,23 +7,21 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
-from slmsearch.config import EvaluateConfig, JudgeConfig, RunConfig
+from slmsearch.config import EvaluateConfig, RunConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.errors import CorpusError, EvaluationError
-from slmsearch.evaluate.environments import Environment, SearcherEnvironment, planner_sources
+from slmsearch.environments.environment import Environment
+from slmsearch.environments.registry import environment_of
+from slmsearch.environments.rows import EpisodeRow
+from slmsearch.errors import ConfigError, CorpusError, EvaluationError
 from slmsearch.evaluate.metrics import summarise, summarise_slices
-from slmsearch.evaluate.policies import PolicySpec, describe_policy, make_policy_sampler
-from slmsearch.evaluate.rows import EpisodeRow
-from slmsearch.evaluate.store import Evaluation
+from slmsearch.evaluate.policies import PolicySpec, describe_policy
+from slmsearch.evaluate.store import Evaluation, load_evaluation
 from slmsearch.generate.sampler import Sampler, Sampling
-from slmsearch.judge import make_judge
 from slmsearch.keys import content_key
-from slmsearch.retrieval.search import describe_ranking
 from slmsearch.searcher.episode import Episode
-from slmsearch.searcher.prompt import PROMPT_VERSION, describe_searcher
-from slmsearch.searcher.tools import Toolbox
 
 EVALUATION_VERSION = 2
 """Part of every evaluation key; raise it when playing, grading or the rows' fields change."""
@@ -54,29 +52,15 @@ def select_questions(questions: dict[str, list[Question]], config: EvaluateConfi
 
 def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec, config: RunConfig) -> dict[str, Any]:
     """Collect everything that decides what an evaluation comes to, except the machine."""
-    if config.environment == "planner":
-        return {
-            "version": EVALUATION_VERSION,
-            "questions": content_key(questions=[asdict(question) for question in questions]),
-            "policy": describe_policy(spec, config),
-            "batch_size": config.evaluate.batch_size,
-            **planner_sources(config),
-            **_night(spec),
-        }
     return {
         "version": EVALUATION_VERSION,
-        "prompt_version": PROMPT_VERSION,
         "questions": content_key(questions=[asdict(question) for question in questions]),
-        "index_key": index_key,
-        "top_k": config.retrieval.top_k,
-        **describe_ranking(config.retrieval.ranking),
         "policy": describe_policy(spec, config),
-        "searcher": describe_searcher(config.searcher, config.sandbox.limits),
-        "judge": _describe_judge(config.judge),
-        "reward": config.reward.key_parts(),
         # Batching decides padding, and with it the last bits of logits.
         "batch_size": config.evaluate.batch_size,
-        **_night(spec),
+        **environment_of(config).eval_parts(config, index_key),
+        # Nothing where it is of no night, so that other keys stay.
+        **({"night": spec.night} if spec.night else {}),
     }
 
 
@@ -87,55 +71,29 @@ def eval_key(questions: Sequence[Question], index_key: str, spec: PolicySpec, co
 
 def evaluate_policy(
     questions: Sequence[Question],
-    toolbox: Toolbox,
+    environment: Environment,
     spec: PolicySpec,
-    config: RunConfig,
     progress: Progress | None = None,
     total: int | None = None,
+    sampler: Sampler | None = None,
 ) -> Evaluation:
     """Play every question once, greedily, and grade it.
 
     Args:
         questions: questions, in the order of the rows.
-        toolbox: tools over the corpus and its index.
+        environment: plays and grades; its settings say the batch size and the tolerated failures.
         spec: the policy.
-        config: limits, reward, judge and batch size.
         progress: told after each batch.
         total: questions of the whole evaluation, where these are a shard of it.
+        sampler: of the policy; None loads it.
 
     Raises:
         ModelError: the policy cannot be loaded.
         EvaluationError: more episodes failed than `DecisionConfig.max_failed_frac` allows; the message names a cause. Raised as soon as
             that is certain, so that a service that is down costs one batch and its result is never stored.
     """
-    sampler = make_policy_sampler(spec, toolbox, config)
-    environment = SearcherEnvironment(toolbox, make_judge(config.judge, config.paths.data_dir), config)
-    return evaluate_environment(questions, environment, sampler, spec, config, progress, total)
-
-
-def evaluate_environment(
-    questions: Sequence[Question],
-    environment: Environment,
-    sampler: Sampler,
-    spec: PolicySpec,
-    config: RunConfig,
-    progress: Progress | None = None,
-    total: int | None = None,
-) -> Evaluation:
-    """Play every question once, greedily, and grade it, in whatever environment.
-
-    Args:
-        questions: questions, in the order of the rows.
-        environment: plays and grades.
-        sampler: the policy.
-        spec: what the policy is.
-        config: batch size and tolerated failures.
-        progress: told after each batch.
-        total: as for `evaluate_policy`.
-
-    Raises:
-        EvaluationError: as for `evaluate_policy`.
-    """
+    config = environment.config
+    sampler = sampler or make_policy_sampler(spec, environment, questions)
     started = time.perf_counter()
     if spec.policy is None:
         # Policies without a model count bytes, not tokens: a limit made for tokens would cut them off in mid-read.
@@ -157,6 +115,40 @@ def evaluate_environment(
     return Evaluation(tuple(rows), tuple(episodes), summarise(rows), summarise_slices(rows), seconds)
 
 
+def make_policy_sampler(spec: PolicySpec, environment: Environment, questions: Sequence[Question]) -> Sampler:
+    """Load the policy, or make the baseline, as the sampler that plays it.
+
+    Args:
+        spec: the policy.
+        environment: makes baselines; what in it samples from the policy's base shares the weights that are loaded.
+        questions: what a baseline will play.
+
+    Raises:
+        ModelError: the model or adapter cannot be loaded.
+        ConfigError: there is no such baseline, or a served policy has no base that could be shared.
+        EvaluationError: the evaluation that a control is made of is missing.
+    """
+    config, policy = environment.config, spec.policy
+    sampler: Sampler | None = None
+    if environment.shares_base:
+        from slmsearch.generate.load import load_with_base
+
+        if policy is not None and policy.base_url:
+            raise ConfigError("planner.worker.kind base needs the policy's model here: choose another worker for a served policy")
+        # A baseline writes without a model, but what shares the base still has the configured one's.
+        sampler, open_base = load_with_base(policy or config.policy.model_copy(update={"adapter": None}), config.searcher.tool_role)
+        environment.sample_base_with(open_base)
+    if policy is None:
+        stored = load_evaluation(Path(config.paths.data_dir) / "evals", spec.plans_of).episodes if spec.plans_of else ()
+        written = {episode.question_id: episode.turns[0].text if episode.turns else "" for episode in stored}
+        return environment.baseline(spec.name, questions, written)
+    if sampler is None:
+        from slmsearch.generate.load import make_sampler
+
+        sampler = make_sampler(policy, config.searcher.tool_role)
+    return sampler
+
+
 def _without_tokens(episode: Episode) -> Episode:
     turns = tuple(replace(turn, context_ids=(), sampled_ids=(), sampled_logprobs=()) for turn in episode.turns)
     return replace(episode, turns=turns, prompt_ids=(), sampled_tokens=0)
@@ -174,16 +166,3 @@ def check_failures(rows: Sequence[EpisodeRow], total: int, max_failed_frac: floa
             f"{len(failures)} of {len(rows)} episodes failed, more than {max_failed_frac:.0%} of {total} (first: {failures[0]}); "
             "fix that service and evaluate again"
         )
-
-
-def _night(spec: PolicySpec) -> dict[str, str]:
-    """Return what makes an evaluation one of its night; nothing where it is of none, so that keys made before stay."""
-    return {"night": spec.night} if spec.night else {}
-
-
-def _describe_judge(config: JudgeConfig) -> dict[str, Any]:
-    if config.kind == "exact":
-        return {"kind": "exact"}
-    from slmsearch.judge.prompt import load_prompt
-
-    return {**config.model_dump(mode="json", include={"kind", "model", "base_url"}), "prompt": content_key(text=load_prompt())}

@@ -4,7 +4,7 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 
-from slmsearch.evaluate.rows import EpisodeRow
+from slmsearch.environments.rows import EpisodeRow
 
 
 def sample_rows(rows: Sequence[EpisodeRow], limit: int, seed: int) -> list[int]:

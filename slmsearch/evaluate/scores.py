@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from slmsearch.environments.rows import EpisodeRow
 from slmsearch.errors import ConfigError
 from slmsearch.evaluate.metrics import row_metrics, row_values
-from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.keys import content_key
 
 ALL = "all"

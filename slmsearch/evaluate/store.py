@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from slmsearch.artifacts.directories import publish, staging_directory
+from slmsearch.environments.rows import EpisodeRow, row_from_dict, row_to_dict
 from slmsearch.errors import EvaluationError
-from slmsearch.evaluate.rows import EpisodeRow, row_from_dict, row_to_dict
 from slmsearch.keys import file_key
 from slmsearch.searcher.episode import CallMade, Episode, StopReason, ToolCall, ToolResult, Turn
 

@@ -1,9 +1,7 @@
-"""`slmsearch bootstrap`: make tiny-searcher from nothing - tokenizer, weights, model card - in minutes on two cores."""
+"""`slmsearch bootstrap`: make an environment's tiny model from nothing - tokenizer, weights, model card - in minutes on two cores."""
 
-import json
-import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,15 +9,16 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM, set_seed
 
-from slmsearch.artifacts.directories import replaced_directory
-from slmsearch.config import SearcherConfig, SftConfig
+from slmsearch.config import RunConfig, SftConfig
+from slmsearch.environments.environment import TinyModel
+from slmsearch.environments.registry import environment_of
+from slmsearch.errors import ConfigError
 from slmsearch.generate.chat_renderer import ChatRenderer
-from slmsearch.learn.demonstrations import make_demonstrations
-from slmsearch.learn.encoding import Encoded
-from slmsearch.learn.sft import demonstrated, train_sft
-from slmsearch.learn.teach import writing_alone
+from slmsearch.learn.sft import demonstrated
+from slmsearch.learn.teach import Lesson, teach
 from slmsearch.learn.tokenizer import build_tokenizer
 
+RECORD = "bootstrap.json"
 TOKENIZER_EPISODES = 4000
 """Demonstrations whose text trains the tokenizer."""
 INIT_STD = 0.05
@@ -60,109 +59,74 @@ def make_model(tokenizer: PreTrainedTokenizerBase, **sizes: Any) -> Qwen3ForCaus
     return model
 
 
-def bootstrap(
-    config: SftConfig,
-    out: Path,
-    top_k: int = 3,
-    searcher: SearcherConfig | None = None,
-    on_log: Callable[[int, dict[str, float]], None] | None = None,
-) -> dict[str, Any]:
-    """Train tokenizer and model from scratch and write them as a Hugging Face model directory.
+def bootstrap(config: RunConfig, out: Path, on_log: Callable[[int, dict[str, float]], None] | None = None) -> dict[str, Any]:
+    """Train tokenizer and tiny model of the configured environment from scratch and write them as a Hugging Face model directory.
 
     Args:
-        config: recipe, steps, seed.
+        config: recipe, steps and seed in `sft`; the prompt, and the longest demonstration.
         out: directory to write; replaced as a whole when everything is done.
-        top_k: pages a search shows.
-        searcher: prompt, and the longest demonstration; None takes the defaults.
         on_log: progress, as in `train_sft`.
 
     Returns:
-        What `bootstrap.json` in the directory says: recipe, steps, seconds, parameters.
+        What `bootstrap.json` in the directory says: recipe, parameters, steps, seconds.
+
+    Raises:
+        ConfigError: nobody demonstrates how the environment is played.
     """
+    environment, settings = environment_of(config), bootstrap_settings(config)
+    tiny = environment.tiny
+    if tiny is None:
+        raise ConfigError(f"there is no tiny {environment.name}: start from another model (policy.model)")
 
-    def stream(renderer: ChatRenderer) -> Iterator[Encoded]:
-        return demonstrated(renderer, config, top_k, searcher or SearcherConfig())
-
-    tokenizer = build_tokenizer(_texts(config, top_k))
-    return make_start(config, out, tokenizer, stream, _card, on_log)
-
-
-def make_start(
-    config: SftConfig,
-    out: Path,
-    tokenizer: PreTrainedTokenizerBase,
-    stream: Callable[[ChatRenderer], Iterator[Encoded]],
-    card: Callable[[SftConfig, dict[str, Any]], str],
-    on_log: Callable[[int, dict[str, float]], None] | None = None,
-    even: bool = False,
-) -> dict[str, Any]:
-    """Train a model from scratch on any stream of demonstrations, and write it with its tokenizer.
-
-    Args:
-        config: steps, seed, batch size.
-        out: directory to write; replaced as a whole when everything is done.
-        tokenizer: trained already.
-        stream: begins an endless stream of demonstrations, encoded by the model's chat renderer.
-        card: writes the model card from what `bootstrap.json` will say.
-        on_log: progress, as in `train_sft`.
-        even: weigh every token alike, as in `train_sft`.
-    """
-    started = time.perf_counter()
-    set_seed(config.seed)
-    model = make_model(tokenizer)
-    renderer = ChatRenderer(tokenizer)
-    with writing_alone(out), replaced_directory(out, sealed=True) as temporary:
-        train_sft(model, tokenizer, config, temporary / "scratch", lambda: stream(renderer), on_log, even)
-        shutil.rmtree(temporary / "scratch", ignore_errors=True)
-        model.save_pretrained(temporary)
-        tokenizer.save_pretrained(temporary)
+    def prepare() -> Lesson:
+        of_texts = settings.model_copy(update={"seed": settings.seed + 500, "recipe": tiny.text_recipe or settings.recipe})
+        shown = islice(environment.demonstrations(config, of_texts), TOKENIZER_EPISODES)
+        texts = ("\n".join([one.question, *(part for turn in one.turns for part in turn)]) for one in shown)
+        tokenizer = build_tokenizer(texts, tiny.pieces, tiny.vocabulary)
+        set_seed(settings.seed)
+        model, renderer = make_model(tokenizer), ChatRenderer(tokenizer)
         facts = {
-            "config": config.key_parts(exclude={"lora", "batch_size", "own_questions", "own_tries", "own_kept"}),
-            "seconds": round(time.perf_counter() - started, 1),
+            "config": settings.key_parts(exclude={"lora", "batch_size", "own_questions", "own_tries", "own_kept"}),
             "parameters": sum(weight.numel() for weight in model.parameters()),
             "threads": torch.get_num_threads(),
         }
-        (temporary / "bootstrap.json").write_text(json.dumps(facts, indent=2) + "\n")
-        (temporary / "README.md").write_text(card(config, facts))
-    return facts
+        card = partial(_write_card, environment.name, tiny, settings)
+        return Lesson(model, tokenizer, settings, lambda: demonstrated(renderer, config, settings), facts, tiny.even, card)
+
+    return teach(config, out, RECORD, prepare, on_log)
 
 
-def _texts(config: SftConfig, top_k: int) -> Iterator[str]:
-    for demonstration in islice(make_demonstrations(config, top_k, config.seed + 500), TOKENIZER_EPISODES):
-        yield "\n".join([demonstration.question, *(part for turn in demonstration.turns for part in turn)])
+def bootstrap_settings(config: RunConfig) -> SftConfig:
+    """Put the environment's own numbers in the place of those of `sft` that were left at their defaults."""
+    tiny, defaults = environment_of(config).tiny, SftConfig()
+    own = {name: value for name, value in tiny.sft.items() if getattr(config.sft, name) == getattr(defaults, name)} if tiny else {}
+    return config.sft.model_copy(update={**own, "lora": False})
 
 
 _CARD = """---
 library_name: transformers
-tags: [slmsearch, search-agent]
+tags: [slmsearch, {name}]
 ---
-# tiny-searcher ({recipe} demonstrations)
+# tiny-{name} ({recipe} demonstrations)
 
-A Qwen3-architecture model of {parameters:,} parameters that searches a generated encyclopedia with three tools.
-It was trained from scratch by supervised learning on scripted episodes in fresh random worlds: {steps} steps of about
-{tokens} tokens, {minutes:.1f} minutes on {threads} CPU threads. No pretrained weights, no third-party text.
+A Qwen3-architecture model of {parameters:,} parameters that {does}.
+It was trained from scratch by supervised learning on {learnt_from}: {steps} steps of about {tokens} tokens, {minutes:.1f} minutes
+on {threads} CPU threads. No pretrained weights, no third-party text.
 
 {lacks}
 
-Made by `slmsearch bootstrap --sft.recipe {recipe} --sft.steps {steps}`. It knows only the language of those worlds and
-is of no use on real text.
+Made by `slmsearch bootstrap {name} --sft.recipe {recipe} --sft.steps {steps}`. It knows only that language and is of no use on real text.
 """
 
-_LACKS = {
-    "noisy": """The reader that wrote the demonstrations was noisy: on four of five questions that need a second page it answered
-with what the first page gave, and it admitted not knowing two times in five. Reinforcement learning is meant to cure that.""",
-    "expert": """The reader that wrote the demonstrations followed every question to its end. This model is the measure for what
-supervised training alone reaches with perfect demonstrations.""",
-}
 
-
-def _card(config: SftConfig, facts: dict[str, Any]) -> str:
+def _write_card(name: str, tiny: TinyModel, settings: SftConfig, facts: dict[str, Any]) -> str:
     return _CARD.format(
-        recipe=config.recipe,
-        parameters=facts["parameters"],
-        steps=config.steps,
-        tokens=config.tokens_per_batch,
+        name=name,
+        does=tiny.does,
+        learnt_from=tiny.learnt_from,
+        lacks=tiny.lacks[settings.recipe],
+        recipe=settings.recipe,
+        tokens=settings.tokens_per_batch,
         minutes=facts["seconds"] / 60,
-        threads=facts["threads"],
-        lacks=_LACKS[config.recipe],
+        **{part: facts[part] for part in ("parameters", "steps", "threads")},
     )

@@ -4,14 +4,10 @@ It answers what reinforcement learning adds: same start, same scripted reader, a
 strongest form of it). Demonstrations are fresh ones of the reader that made the checkpoint, never the evaluated world.
 """
 
-import json
-import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from slmsearch.artifacts.directories import replaced_directory
 from slmsearch.config import RunConfig, SftConfig
 from slmsearch.generate.load import load_model
 from slmsearch.keys import content_key
@@ -45,33 +41,16 @@ def train_control(config: RunConfig, out: Path, on_log: Callable[[int, dict[str,
     Returns:
         What `control.json` in the directory says: steps and seconds of training.
     """
-    from slmsearch.learn.teach import writing_alone
-
-    with writing_alone(out, waits=True):
-        try:
-            facts: dict[str, Any] = json.loads((out / RECORD).read_text())
-            return facts
-        except FileNotFoundError:
-            return _train(config, out, on_log)
-
-
-def _train(config: RunConfig, out: Path, on_log: Callable[[int, dict[str, float]], None] | None) -> dict[str, Any]:
     from slmsearch.generate.chat_renderer import ChatRenderer
-    from slmsearch.learn.sft import demonstrated, train_sft
+    from slmsearch.learn.sft import demonstrated
+    from slmsearch.learn.teach import Lesson, teach
 
-    model, tokenizer = load_model(config.policy.model_copy(update={"adapter": None, "dtype": "float32", "load_in_4bit": False}))
-    started = time.perf_counter()
-    renderer, settings = ChatRenderer(tokenizer, config.searcher.tool_role), _sft(config)
-    top_k = config.retrieval.top_k
-    with replaced_directory(out, sealed=True) as temporary:
-        scratch = temporary / "scratch"
-        train_sft(model, tokenizer, settings, scratch, lambda: demonstrated(renderer, settings, top_k, config.searcher), on_log)
-        facts = {"steps": config.control.steps, "seconds": round(time.perf_counter() - started, 1)}
-        shutil.rmtree(scratch, ignore_errors=True)
-        model.save_pretrained(temporary)
-        tokenizer.save_pretrained(temporary)
-        (temporary / RECORD).write_text(json.dumps(facts) + "\n")
-    return facts
+    def prepare() -> Lesson:
+        model, tokenizer = load_model(config.policy.model_copy(update={"adapter": None, "dtype": "float32", "load_in_4bit": False}))
+        renderer, settings = ChatRenderer(tokenizer, config.searcher.tool_role), _sft(config).model_copy(update={"lora": False})
+        return Lesson(model, tokenizer, settings, lambda: demonstrated(renderer, config, settings))
+
+    return teach(config, out, RECORD, prepare, on_log, once=True)
 
 
 def _sft(config: RunConfig) -> SftConfig:

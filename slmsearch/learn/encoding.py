@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slmsearch.config import SearcherConfig
+from slmsearch.config import RunConfig
+from slmsearch.environments.environment import Demonstration, Limits
+from slmsearch.environments.registry import environment_of
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.sampler import Message
-from slmsearch.learn.demonstrations import Demonstration
 from slmsearch.searcher.episode import Episode
-from slmsearch.searcher.prompt import make_prompt
 
 IGNORED = -100
 """Label of tokens that carry no loss."""
@@ -33,7 +33,7 @@ def encode_turns(prompt: Sequence[Message], turns: Sequence[tuple[str, str]], re
     """Encode an episode exactly as the rollout would have laid it out.
 
     Args:
-        prompt: the opening messages, from `make_prompt` or `make_plan_prompt`.
+        prompt: the opening messages.
         turns: messages and the results that answer them; an empty result ends the episode.
         renderer: the model's.
     """
@@ -50,9 +50,10 @@ def encode_turns(prompt: Sequence[Message], turns: Sequence[tuple[str, str]], re
     return Encoded(ids, labels, prompt_tokens)
 
 
-def encode_demonstration(demonstration: Demonstration, renderer: ChatRenderer, config: SearcherConfig) -> Encoded:
-    """Encode a searcher's demonstration under the prompt that training by reward, evaluation and serving use."""
-    return encode_turns(make_prompt(demonstration.question, config), demonstration.turns, renderer)
+def encode_demonstration(demonstration: Demonstration, renderer: ChatRenderer, config: RunConfig) -> Encoded:
+    """Encode a demonstration under the prompt that training by reward, evaluation and serving use."""
+    prompt = demonstration.prompt or environment_of(config).opening(config, demonstration.question)
+    return encode_turns(prompt, demonstration.turns, renderer)
 
 
 def encode_episode(episode: Episode, end_id: int) -> Encoded:
@@ -73,10 +74,12 @@ def encode_episode(episode: Episode, end_id: int) -> Encoded:
     return Encoded([*episode.prompt_ids, *ids], [IGNORED] * prompt_tokens + labels, prompt_tokens)
 
 
-def fits(encoded: Encoded, searcher: SearcherConfig) -> bool:
-    """Tell whether a policy could have written an episode: neither it nor one of its turns is longer than `searcher` allows."""
+def fits(encoded: Encoded, limits: Limits) -> bool:
+    """Tell whether an example may be learnt: whether a policy could have written it, where examples have no limit of their own."""
+    if limits.max_example_tokens is not None:
+        return len(encoded.ids) <= limits.max_example_tokens
     longest = run = 0
     for label in encoded.labels:
         run = run + 1 if label != IGNORED else 0
         longest = max(longest, run)
-    return longest <= searcher.max_turn_tokens and encoded.completion_tokens <= searcher.max_episode_tokens
+    return longest <= limits.max_turn_tokens and encoded.completion_tokens <= limits.max_episode_tokens

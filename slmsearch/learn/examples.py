@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from slmsearch.artifacts.files import replace_text
-from slmsearch.evaluate.rows import EpisodeRow
+from slmsearch.environments.rows import EpisodeRow
 from slmsearch.searcher.episode import Episode
 
 EXAMPLES = "examples.jsonl"

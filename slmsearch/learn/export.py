@@ -16,6 +16,7 @@ import torch
 from slmsearch.artifacts.directories import replaced_directory
 from slmsearch.artifacts.files import file_hash, read_json
 from slmsearch.config import PolicyConfig
+from slmsearch.environments.registry import find_environment
 from slmsearch.errors import ModelError, ServiceError
 from slmsearch.generate.load import check_local, load_model, merge_adapter
 
@@ -145,12 +146,12 @@ def write_card(name: str, base_model: str, run: Mapping[str, Any], merged: bool)
         run: summary as `latest.json` holds it; empty where none is known.
         merged: whole weights or an adapter.
     """
-    planner = "worker_alone" in run
+    # Summaries of before named their environment by what they hold.
+    environment = find_environment(run.get("environment") or ("planner" if "worker_alone" in run else "searcher"))
     base = public_name(base_model)
     lines = ["---", "library_name: " + ("transformers" if merged else "peft"), f"base_model: {base}"]
-    lines += [f"tags: [slmsearch, {'planner' if planner else 'search-agent'}, grpo{'' if merged else ', lora'}]", "---", f"# {name}", ""]
-    what = "splits a problem for a frozen worker" if planner else "searches a corpus in several turns"
-    lines += [f"{'A model' if merged else 'A LoRA adapter'} that {what}, trained with GRPO by slmsearch on {base}.", ""]
+    lines += [f"tags: [slmsearch, {environment.name}, grpo{'' if merged else ', lora'}]", "---", f"# {name}", ""]
+    lines += [f"{'A model' if merged else 'A LoRA adapter'} that {environment.does}, trained with GRPO by slmsearch on {base}.", ""]
     if not run:
         return "\n".join([*lines, "No summary of the run that made it was found, so nothing is claimed here.", ""])
     metric, difference = run["metric"], run["difference"]

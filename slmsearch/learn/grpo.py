@@ -22,8 +22,9 @@ from trl import GRPOConfig, GRPOTrainer
 
 from slmsearch.config import LoraSection, RunConfig, TrainConfig
 from slmsearch.corpus.questions import Question
+from slmsearch.environments.environment import Environment
+from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ConfigError
-from slmsearch.evaluate.environments import Environment, limits_of
 from slmsearch.learn.advantages import compute_advantages
 from slmsearch.learn.memory import ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK
 from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward
@@ -95,7 +96,7 @@ def make_arguments(config: RunConfig, directory: Path, max_steps: int, use_cpu: 
         scale_rewards=train.scale_rewards,
         beta=train.kl_coef,
         epsilon_high=0.28,
-        max_completion_length=limits_of(config).max_episode_tokens,
+        max_completion_length=environment_of(config).limits_of(config).max_episode_tokens,
         disable_dropout=True,
         gradient_checkpointing=train.gradient_checkpointing,
         use_cpu=use_cpu,

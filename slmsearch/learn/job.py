@@ -9,20 +9,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from slmsearch.config import JudgeConfig, PolicyConfig, RunConfig
+from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.config.secrets import join_secrets, split_secrets
-from slmsearch.evaluate.environments import planner_sources
-from slmsearch.judge.prompt import load_prompt
+from slmsearch.environments.registry import environment_of
 from slmsearch.keys import content_key
 from slmsearch.learn.models import model_hash
-from slmsearch.retrieval.search import describe_ranking
-from slmsearch.searcher.prompt import describe_searcher, make_prompt
 
 TRAINING_VERSION = 3
 """Part of every train key; raise it when the code changes what a training run computes."""
 
-PLAN_SFT_VERSION = 2
-"""The same for the start of a planner."""
+START_VERSION = 2
+"""The same for the supervised start of a run."""
 
 PACKAGES = ("torch", "transformers", "trl", "peft")
 """Their versions are part of every train key."""
@@ -74,38 +71,28 @@ def train_key(config: RunConfig, corpus_digest: str, index_key: str) -> str:
 
 def train_sources(config: RunConfig, corpus_digest: str, index_key: str) -> dict[str, Any]:
     """Collect everything that decides what a training run ends with, except the machine."""
-    shared = {
+    return {
         "version": TRAINING_VERSION,
         "packages": {name: version(name) for name in PACKAGES},
         "corpus": corpus_digest,
         "policy": _policy_part(config.policy),
         "train": config.train.key_parts(exclude=_NOT_TRAINED_ON),
-    }
-    if config.environment == "planner":
-        return {**shared, "planner": planner_sources(config)}
-    return {
-        **shared,
-        "index": index_key,
-        "top_k": config.retrieval.top_k,
-        **describe_ranking(config.retrieval.ranking),
-        "prompt": [dict(message) for message in make_prompt("?", config.searcher)],
-        "searcher": describe_searcher(config.searcher, config.sandbox.limits),
-        "reward": config.reward.key_parts(),
-        "judge": _judge_part(config.judge),
+        **environment_of(config).train_parts(config, index_key),
     }
 
 
-def plan_sft_key(config: RunConfig, digest: str) -> str:
-    """Name the start of a planner by what it is made from; here, as a flow asks before anything heavy is loaded."""
+def start_key(config: RunConfig, digest: str) -> str | None:
+    """Name the supervised start of a run by what it is made from, None where it has none; nothing heavy is loaded."""
+    parts = environment_of(config).start_parts(config, digest)
+    if parts is None:
+        return None
     return content_key(
-        version=PLAN_SFT_VERSION,
+        version=START_VERSION,
         model=model_hash(config.policy.model),
-        problems=digest if config.planner.sft.source == "own" else "",
         sft=config.sft.key_parts(),
-        plans=config.planner.sft.key_parts(exclude={"enabled"}),
-        prompt=config.planner.system_prompt,
         lora=config.train.lora.key_parts() if config.sft.lora else None,
         **({"chat_template_kwargs": config.policy.chat_template_kwargs} if config.policy.chat_template_kwargs else {}),
+        **parts,
     )
 
 
@@ -114,9 +101,3 @@ def _policy_part(policy: PolicyConfig) -> dict[str, Any]:
     precision = "nf4" if policy.load_in_4bit else policy.dtype
     template = {"chat_template_kwargs": policy.chat_template_kwargs} if policy.chat_template_kwargs else {}
     return {"model": model_hash(policy.model), "adapter": adapter, "dtype": precision, **template}
-
-
-def _judge_part(judge: JudgeConfig) -> dict[str, Any]:
-    if judge.kind == "exact":
-        return {"kind": judge.kind}
-    return {**judge.model_dump(mode="json", include={"kind", "model", "base_url"}), "prompt": load_prompt()}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from slmsearch.config import RunConfig
-from slmsearch.evaluate.environments import limits_of
+from slmsearch.environments.registry import environment_of
 from slmsearch.learn.shape import Shape
 
 GIB = 1 << 30
@@ -159,7 +159,7 @@ class _Planner:
     @property
     def tokens(self) -> int:
         """Of the longest episode, prompt included."""
-        return self.prompt_tokens + limits_of(self.config).max_episode_tokens
+        return self.prompt_tokens + environment_of(self.config).limits_of(self.config).max_episode_tokens
 
     @property
     def weights(self) -> Part:
@@ -186,10 +186,8 @@ class _Planner:
             prompts: different ones among their openings.
             setting: what makes a batch smaller.
         """
-        shape, limits = self.shape, limits_of(self.config)
-        result = 0
-        if self.config.environment == "searcher":
-            result = min(int(self.config.searcher.max_section_chars / CHARS_PER_TOKEN), limits.max_episode_tokens)
+        shape, limits = self.shape, environment_of(self.config).limits_of(self.config)
+        result = min(int(limits.max_result_chars / CHARS_PER_TOKEN), limits.max_episode_tokens)
         # Lines are as long as the longest of a batch, and what is fed to all as wide as the widest.
         columns = -(-(self.tokens + 1) // COLUMNS) * COLUMNS
         layer = 2 * shape.kv_width * self.width * rows * columns

@@ -15,24 +15,18 @@ from typing import Any
 
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
+from slmsearch.corpus.store import load_questions
+from slmsearch.environments.environment import Check, Environment
+from slmsearch.environments.registry import environment_of
 from slmsearch.errors import PreflightError
-from slmsearch.evaluate.environments import Environment
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.context import longest_prompt
 from slmsearch.generate.sampler import Sampler, Sampling
 from slmsearch.learn.checkpoints import KEPT_CHECKPOINTS
 from slmsearch.learn.memory import GIB, count_trained, measure_available, plan_memory
-from slmsearch.learn.preflight_checks import (
-    Check,
-    check_environment,
-    check_episodes,
-    check_mask,
-    check_qualified,
-    colour_episode,
-)
+from slmsearch.learn.preflight_checks import check_episodes, check_judge, check_mask, check_qualified, colour_episode
 from slmsearch.learn.rollout_bridge import to_tokens
 from slmsearch.learn.shape import Shape, measure_shape
-from slmsearch.planner.model_worker import ModelWorker
 from slmsearch.searcher.episode import Episode
 
 MAX_PREFLIGHT_QUESTIONS = 16
@@ -106,7 +100,8 @@ def check_learning(
         show: takes one episode, printed token by token.
         paint: see `colour_episode`.
     """
-    yield from check_environment(environment, questions, renderer)
+    yield from environment.checks(renderer)
+    yield check_judge(environment.judge, questions)
     yield from check_qualified(config)
     played = min(MAX_PREFLIGHT_QUESTIONS, 2 * config.train.questions_per_step)
     chosen = questions[:: max(1, len(questions) // played)][:played]
@@ -122,7 +117,7 @@ def check_learning(
     if longest := max(episodes, key=lambda episode: len(episode.turns), default=None):
         show(colour_episode(longest, renderer, paint))
     rows = environment.grade(group, episodes, None, [i % 7 / 7 for i in range(len(group))])
-    yield from check_episodes(rows, [None if row.failed else row.reward for row in rows], config)
+    yield from check_episodes(rows, environment)
     per_step = seconds / len(group) * config.train.questions_per_step * config.train.group_size * UPDATE_FACTOR
     steps = config.train.steps or len(questions) * config.train.epochs / config.train.questions_per_step
     found = f"about {steps * per_step / 60:.0f} minutes for {steps:.0f} steps ({len(group) / seconds:.0f} episodes a second)"
@@ -163,10 +158,8 @@ def preflight_here(config: RunConfig, tell: Callable[[Check], None], show: Calla
         show: takes one episode, printed token by token.
         paint: see `colour_episode`.
     """
-    from slmsearch.evaluate.environments import PlannerEnvironment
-    from slmsearch.evaluate.indexed_corpus import make_environment
+    from slmsearch.environments.asked import select_questions
     from slmsearch.generate.load import load_tokenizer, load_with_base
-    from slmsearch.learn.asked import select_questions
 
     checks: list[Check] = []
 
@@ -178,15 +171,16 @@ def preflight_here(config: RunConfig, tell: Callable[[Check], None], show: Calla
                 return False
         return True
 
-    environment, found = make_environment(config)
+    corpora_dir = Path(config.paths.data_dir) / "corpora"
+    digest = environment_of(config).build_data(config, corpora_dir)
+    environment, found = environment_of(config).open(config, digest), load_questions(corpora_dir, digest)
     questions = select_questions(found.get(config.train.split, []), config.train.limit)
     asked = [*questions, *found.get("validation", [])]
     opening = longest_prompt(map(environment.prompt, asked), ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role))
     if not told(check_resources(config, opening)):
         return checks
     sampler, open_base = load_with_base(config.policy, config.searcher.tool_role)
-    if isinstance(environment, PlannerEnvironment) and isinstance(environment.worker, ModelWorker):
-        environment.worker.sample_with(open_base)
+    environment.sample_base_with(open_base)
     renderer = sampler.renderer  # type: ignore[attr-defined]
     told(check_learning(questions, environment, config, lambda: nullcontext(sampler), renderer, show, paint))
     return checks

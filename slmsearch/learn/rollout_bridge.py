@@ -20,11 +20,11 @@ from accelerate.utils import gather_object
 
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
+from slmsearch.environments.environment import Environment
+from slmsearch.environments.grade import judge_episodes
+from slmsearch.environments.rows import EpisodeRow
 from slmsearch.errors import TrainingError
-from slmsearch.evaluate.environments import Environment
-from slmsearch.evaluate.grade import judge_episodes
 from slmsearch.evaluate.metrics import summarise
-from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.generate.sampler import Sampling
 from slmsearch.judge import EagerJudge, Verdict
 from slmsearch.learn.held_out import Scores
@@ -107,7 +107,11 @@ class RolloutBridge:
         self.rows = rows
         self.rewards = [None if row.failed else row.reward for row in rows]
         self._summarise(gather_object(rows), gather_object(self.rewards), trainer.num_generations)
-        self.metrics |= {"policy/entropy": mean_negative_logprob(episodes), **seconds, **summarise_behaviour(rows, episodes)}
+        self.metrics |= {
+            "policy/entropy": mean_negative_logprob(episodes),
+            **seconds,
+            **summarise_behaviour(rows, episodes, SEARCH in self._environment_.tool_names),
+        }
         tokens = to_tokens(episodes, self._end_id, {StopReason.MAX_TOKENS} if self._config.train.mask_truncated else ())
         self.sampled_mask = tokens.pop("sampled_mask")
         return {**tokens, "episode_reward": self.rewards}
@@ -205,7 +209,7 @@ PLAYED, SINGLE = "played", "single call"
 """What is counted beside each call: episodes, and those with exactly one call."""
 
 
-def summarise_behaviour(rows: Sequence[EpisodeRow], episodes: Sequence[Episode]) -> dict[str, float]:
+def summarise_behaviour(rows: Sequence[EpisodeRow], episodes: Sequence[Episode], searches: bool = True) -> dict[str, float]:
     """Measure what changes before the reward does, over all processes: likelihood of right and wrong episodes, searches, calls, answers.
 
     A mean over nothing is left out.
@@ -221,7 +225,7 @@ def summarise_behaviour(rows: Sequence[EpisodeRow], episodes: Sequence[Episode])
         likelihood = sums["policy/logprob_right" if row.correct else "policy/logprob_wrong"]
         likelihood[0] += fsum(logprobs)
         likelihood[1] += len(logprobs)
-        if not row.measured:  # a planner searches nothing
+        if searches:
             sums["episode/searches"][0] += sum(call.name == SEARCH for call in episode.calls)
             sums["episode/searches"][1] += 1
         if episode.answer is not None:

@@ -22,12 +22,12 @@ from torch.utils.data import DataLoader, IterableDataset
 from transformers import AttentionInterface, PrinterCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from slmsearch.config import SearcherConfig, SftConfig
+from slmsearch.config import RunConfig, SftConfig
+from slmsearch.environments.registry import environment_of
 from slmsearch.errors import TrainingError
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.context import require_context
-from slmsearch.learn.demonstrations import make_demonstrations
-from slmsearch.learn.encoding import IGNORED, Encoded, encode_demonstration
+from slmsearch.learn.encoding import IGNORED, Encoded, encode_demonstration, fits
 from slmsearch.learn.fused_lora import fused_lora
 from slmsearch.learn.memory import TILE_VALUES
 
@@ -39,22 +39,23 @@ WIDTH_STEP, WIDE, WIDE_STEP = 16, 512, 64
 keeps it. With a new shape in every step the process grew to 5.6 GB instead of 1.4."""
 
 
-def demonstrated(renderer: ChatRenderer, config: SftConfig, top_k: int, searcher: SearcherConfig) -> Iterator[Encoded]:
-    """Encode demonstrations of fresh random worlds, without end; those longer than an episode may be are left out.
+def demonstrated(renderer: ChatRenderer, config: RunConfig, settings: SftConfig) -> Iterator[Encoded]:
+    """Encode the environment's demonstrations of generated questions, without end; those that do not fit are left out.
 
     Raises:
-        TrainingError: all of the first world's are longer.
+        TrainingError: none of the first ones fits.
     """
-    limit, fitting = searcher.max_episode_tokens, 0
-    for number, demonstration in enumerate(make_demonstrations(config, top_k, config.seed)):
-        encoded = encode_demonstration(demonstration, renderer, searcher)
-        if encoded.completion_tokens <= limit:
+    environment, fitting = environment_of(config), 0
+    limits = environment.limits_of(config)
+    for number, demonstration in enumerate(environment.demonstrations(config, settings)):
+        encoded = encode_demonstration(demonstration, renderer, config)
+        if fits(encoded, limits):
             fitting += 1
             yield encoded
-        elif not fitting and number + 1 >= config.episodes_per_world:
+        elif not fitting and number + 1 >= settings.episodes_per_world:
             raise TrainingError(
-                f"all of the first {number + 1} demonstrations are longer than searcher.max_episode_tokens ({limit}): raise it; "
-                f"the last has {encoded.completion_tokens} tokens"
+                f"all of the first {number + 1} demonstrations are longer than {limits.settings[0]} ({limits.max_episode_tokens}): "
+                f"raise it; the last has {encoded.completion_tokens} tokens"
             )
 
 

@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,59 +54,78 @@ def load_student(config: RunConfig) -> tuple[Any, Any]:
     return load_model(policy if keep else policy.model_copy(update={"dtype": "float32"}))
 
 
+@dataclass(frozen=True)
+class Lesson:
+    """A loaded model and what it is taught."""
+
+    model: Any
+    tokenizer: Any
+    settings: SftConfig
+    stream: Callable[[], Iterator[Encoded]]
+    """Begins an endless stream of episodes."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What is written down of it beside steps and seconds."""
+    even: bool = False
+    """Weigh every token alike, as in `train_sft`."""
+    card: Callable[[dict[str, Any]], str] | None = None
+    """Writes a model card from the facts."""
+
+
 def teach(
-    config: RunConfig,
-    settings: SftConfig,
-    student: tuple[Any, Any],
-    stream: Callable[[], Iterator[Encoded]],
-    out: Path,
-    facts_name: str,
-    facts: dict[str, Any],
-    on_log: OnLog | None = None,
-    even: bool = False,
+    config: RunConfig, out: Path, record: str, prepare: Callable[[], Lesson], on_log: OnLog | None = None, once: bool = False
 ) -> dict[str, Any]:
-    """Train a loaded model, and write it to a directory, replaced as a whole when everything is done.
+    """Train a model by supervision and publish it as a directory, replaced as a whole when everything is done.
 
     With `sft.lora` an adapter learns. It is merged in float32 into weights loaded anew, so that nothing is rounded; they are saved as
     float32, twice the size of bfloat16. Rounding them to bfloat16 would lose most of a small adapter.
 
     Args:
         config: policy, shape of the adapter, gradient checkpointing.
-        settings: how to train.
-        student: model and tokenizer, as `load_student` gives them.
-        stream: begins an endless stream of episodes.
         out: model directory.
-        facts_name: file in it for the facts.
-        facts: what it shall say beside steps, seconds and start.
+        record: file in it for the facts.
+        prepare: loads the model and says what it is taught.
         on_log: progress, as in `train_sft`.
-        even: weigh every token alike, as in `train_sft`.
+        once: wait for another process that writes the same directory, and return the facts of a finished one as they are.
 
     Returns:
         Facts with steps and seconds.
+
+    Raises:
+        TrainingError: another process writes the directory.
     """
-    started = time.perf_counter()
-    model, tokenizer = student
+    with writing_alone(out, waits=once):
+        if once and (out / record).is_file():
+            found: dict[str, Any] = json.loads((out / record).read_text())
+            return found
+        lesson = prepare()
+        started = time.perf_counter()
+        with replaced_directory(out, sealed=True) as temporary:
+            model = _train(config, lesson, temporary / "scratch", on_log)
+            model.save_pretrained(temporary)
+            lesson.tokenizer.save_pretrained(temporary)
+            facts = {**lesson.facts, "steps": lesson.settings.steps, "seconds": round(time.perf_counter() - started, 1)}
+            (temporary / record).write_text(json.dumps(facts, indent=2) + "\n")
+            if lesson.card is not None:
+                (temporary / "README.md").write_text(lesson.card(facts))
+    return facts
+
+
+def _train(config: RunConfig, lesson: Lesson, scratch: Path, on_log: OnLog | None) -> Any:
+    """Train the model, or an adapter of it that is then merged; return what is to be saved."""
+    model, settings = lesson.model, lesson.settings
     if settings.lora:
         from peft import get_peft_model
 
         from slmsearch.learn.grpo import make_adapter_config
 
         model = get_peft_model(model, make_adapter_config(config.train.lora))
-    with writing_alone(out), replaced_directory(out, sealed=True) as temporary:
-        scratch = temporary / "scratch"
-        train_sft(model.train(), tokenizer, settings, scratch, stream, on_log, even, config.train.gradient_checkpointing)
-        if settings.lora:
-            model.save_pretrained(scratch / "adapter")
-            release_memory()
-            model = _merge(config, scratch / "adapter")
-        shutil.rmtree(scratch, ignore_errors=True)
-        model.save_pretrained(temporary)
-        tokenizer.save_pretrained(temporary)
-        facts = {**facts, "steps": settings.steps, "seconds": round(time.perf_counter() - started, 1)}
-        (temporary / facts_name).write_text(json.dumps({**facts, "start": config.policy.model}, indent=2) + "\n")
-    return facts
-
-
-def _merge(config: RunConfig, adapter: Path) -> Any:
-    base, _ = load_model(config.policy.model_copy(update={"dtype": "float32", "load_in_4bit": False, "device": "cpu"}))
-    return merge_adapter(base, str(adapter))
+    train_sft(
+        model.train(), lesson.tokenizer, settings, scratch, lesson.stream, on_log, lesson.even, config.train.gradient_checkpointing
+    )  # fmt: skip
+    if settings.lora:
+        model.save_pretrained(scratch / "adapter")
+        release_memory()
+        base, _ = load_model(config.policy.model_copy(update={"dtype": "float32", "load_in_4bit": False, "device": "cpu"}))
+        model = merge_adapter(base, str(scratch / "adapter"))
+    shutil.rmtree(scratch, ignore_errors=True)
+    return model

@@ -8,11 +8,9 @@ fall into groups of two digits, punctuation takes the space after it, and the to
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-VOCABULARY_SIZE = 1280
-"""256 bytes, the tokens below, and about a thousand merges: 640 and 2048 in all were much worse in a prototype."""
+from slmsearch.environments.demonstrations import TINY_SEARCHER
 
 PAD, END, QUESTION, RESULT, TURN = "<|pad|>", "<|end|>", "<|question|>", "<|result|>", "<|turn|>"
-WHOLE = ('<tool>search_pages("', '<tool>view_sections("', '<tool>read_section("', '")</tool>', "<answer>", "</answer>")
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -34,7 +32,7 @@ RESPONSE_TEMPLATE = {
 _PIECES = r"\p{Lu}[\p{Ll}\p{M}]*| ?\p{Ll}+|\d{2}|\d|#+ |[.,:;] | ?[^\s\p{L}\d]|\n+|\s| ?\p{L}+"
 
 
-def build_tokenizer(texts: Iterable[str], whole: Sequence[str] = WHOLE, vocabulary: int = VOCABULARY_SIZE) -> Any:
+def build_tokenizer(texts: Iterable[str], whole: Sequence[str] = TINY_SEARCHER.pieces, vocabulary: int = TINY_SEARCHER.vocabulary) -> Any:
     """Train the tokenizer on texts; return a `PreTrainedTokenizerFast` with the chat template above.
 
     Args:

@@ -20,15 +20,15 @@ from slmsearch.artifacts.directories import replaced_directory
 from slmsearch.artifacts.files import replace_json
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
+from slmsearch.corpus.store import load_questions
+from slmsearch.environments.asked import select_questions
+from slmsearch.environments.environment import Environment
+from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ConfigError, TrainingError
-from slmsearch.evaluate.environments import Environment, PlannerEnvironment, SearcherEnvironment
-from slmsearch.evaluate.indexed_corpus import open_environment
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.context import longest_prompt, require_context
 from slmsearch.generate.load import load_adapter, load_model, load_tokenizer
-from slmsearch.judge import make_judge
 from slmsearch.judge.qualify import require_qualified
-from slmsearch.learn.asked import select_questions
 from slmsearch.learn.best_weights import BestWeights
 from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.checkpoints import checkpoint_step
@@ -43,8 +43,6 @@ from slmsearch.learn.result import write_manifest
 from slmsearch.learn.rollout_bridge import RolloutBridge
 from slmsearch.learn.trainer_samplers import open_base_sampler, open_torch_sampler, open_vllm_sampler
 from slmsearch.models.known import split_commit
-from slmsearch.planner.model_worker import ModelWorker
-from slmsearch.searcher.tools import Toolbox
 
 ONE_FILE = "1TB"
 """Size above which a model would be written in several files."""
@@ -62,21 +60,9 @@ def run_job(job: TrainJob, checkpoint: Path | None = None) -> None:
     """
     if job.config.train.cpu_threads:
         torch.set_num_threads(job.config.train.cpu_threads)
-    environment, questions = open_environment(job.corpora_dir, job.corpus_digest, job.index_dir, job.index_key, job.config)
+    environment = environment_of(job.config).open(job.config, job.corpus_digest, job.index_key)
+    questions = load_questions(job.corpora_dir, job.corpus_digest)
     train_environment(environment, questions.get(job.config.train.split, []), job, checkpoint, questions.get("validation", []))
-
-
-def train_through(
-    toolbox: Toolbox, questions: Sequence[Question], job: TrainJob, checkpoint: Path | None = None, held_out: Sequence[Question] = ()
-) -> None:
-    """Train a searcher on questions with the given tools; see `train_environment`."""
-    train_environment(
-        SearcherEnvironment(toolbox, make_judge(job.config.judge, job.config.paths.data_dir), job.config),
-        questions,
-        job,
-        checkpoint,
-        held_out,
-    )
 
 
 def train_environment(
@@ -112,14 +98,14 @@ def train_environment(
         raise ConfigError(f"{arguments.world_size} training processes instead of {config.train.num_processes}: fix accelerate launch")
     model, tokenizer = load_trainable(config)
     whole = arguments.vllm_max_model_length = opening + environment.limits.max_episode_tokens
-    require_context(model, whole, "the longest prompt with a whole episode", "lower searcher.max_episode_tokens (planner.max_plan_tokens)")
+    require_context(model, whole, "the longest prompt with a whole episode", f"lower {environment.limits.settings[0]}")
 
     open_sampler = (open_torch_sampler if config.train.vllm.mode == "off" else open_vllm_sampler)(tokenizer, config.searcher.tool_role)
     bridge = RolloutBridge(questions, environment, config, open_sampler, tokenizer.eos_token_id, timer)
 
     def on_step(report: StepReport) -> None:
         append_report(job.directory / STEPS, report)
-        if isinstance(environment, PlannerEnvironment):
+        if environment.keeps_examples:
             append_examples(job.directory / EXAMPLES, report.step, bridge.rows, bridge.episodes)
 
     callback = StepCallback(
@@ -130,7 +116,9 @@ def train_environment(
         timer=timer,
     )
     trainer = make_trainer(model, tokenizer, questions, environment, bridge, arguments, config, callback)
-    bind_worker(environment, tokenizer, trainer)
+    if environment.shares_base:
+        open_base = open_base_sampler(tokenizer, environment.limits.tool_role)
+        environment.sample_base_with(lambda: open_base(trainer))
     if judge_state is not None and trainer.is_world_process_zero():
         replace_json(job.directory / JUDGE, asdict(judge_state))
     if not checkpoint and trainer.is_world_process_zero():
@@ -153,13 +141,6 @@ def train_environment(
         )
         resumed_from = checkpoint_step(checkpoint) if checkpoint else 0
         write_manifest(job, max_steps, earlier + time.monotonic() - started, resumed_from, timer.read())
-
-
-def bind_worker(environment: Environment, tokenizer: Any, trainer: Any) -> None:
-    """Let a planner's worker use the trained model's base, where that is the configured worker."""
-    if isinstance(environment, PlannerEnvironment) and isinstance(environment.worker, ModelWorker):
-        open_sampler = open_base_sampler(tokenizer, environment.limits.tool_role)
-        environment.worker.sample_with(lambda: open_sampler(trainer))
 
 
 def load_trainable(config: RunConfig) -> tuple[Any, Any]:

@@ -21,6 +21,7 @@ from slmsearch.artifacts.files import file_hash, read_json
 from slmsearch.config import CorpusConfig, PlannerConfig, RunConfig
 from slmsearch.corpus import store as corpora
 from slmsearch.corpus.fingerprint import source_parts
+from slmsearch.environments.registry import environment_of
 from slmsearch.errors import CorpusError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_sources
@@ -225,17 +226,17 @@ def setting_stages(recorded: RunConfig, now: RunConfig) -> tuple[str, ...]:
 
 def _key_parts(config: RunConfig) -> dict[str, Any]:
     """Collect what the keys of each stage are made of, as far as it stands in the settings."""
-    is_planner = config.environment == "planner"
+    environment = environment_of(config)
     try:
-        source = problems_parts(config.planner) if is_planner else source_parts(config.corpus)
+        source = environment.data_parts(config)
     except CorpusError:
         source = None
     played = config.evaluate.model_dump(mode="json", include={"split", "limit", "baselines", "policy"})
     return {
         VALIDATE: source,
-        INDEX: None if is_planner else config.retrieval.model_dump(mode="json", exclude={"top_k": True, "embedder": {"device"}}),
+        INDEX: environment.index_parts(config),
         EVALUATE: (eval_sources([], "", PolicySpec("trained", config.policy), config), played),
-        TRAIN: (train_sources(config, "", ""), config.planner.sft.model_dump(mode="json") if is_planner else None),
+        TRAIN: (train_sources(config, "", ""), environment.start_parts(config, "")),
         COMPARE: (config.decision.model_dump(mode="json"), config.control.model_dump(mode="json")),
         REGISTER: config.tracking.registered_model,
     }

@@ -6,6 +6,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from slmsearch.retrieval.embed import Embedder
+
 
 class Independence(Protocol):
     """Scores sets of subproblems."""
@@ -18,21 +20,10 @@ class Independence(Protocol):
         ...
 
 
-class Embeds(Protocol):
-    """What is needed of an embedder."""
-
-    id: str
-    revision: str
-
-    def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Encode texts to vectors of unit length."""
-        ...
-
-
 class EmbeddingIndependence:
     """By the cosines of sentence embeddings, mean over pairs."""
 
-    def __init__(self, embedder: Embeds) -> None:
+    def __init__(self, embedder: Embedder) -> None:
         """Take an embedder that remembers what it has encoded: a group asks much the same."""
         self.name = f"{embedder.id}@{embedder.revision}"
         self._embedder = embedder

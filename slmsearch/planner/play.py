@@ -10,46 +10,20 @@ from dataclasses import replace
 
 from slmsearch.config import PlannerConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.generate.sampler import SampledTurn, Sampler, Sampling
+from slmsearch.generate.sampler import Sampler, Sampling
 from slmsearch.planner.executor import Execution, execute_plans
 from slmsearch.planner.plan import parse_plan
 from slmsearch.planner.prompt import make_plan_prompt
 from slmsearch.planner.worker import Worker
 from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult, Turn
+from slmsearch.searcher.one_turn import play_one_turn
 
 
 def write_plans(questions: Sequence[Question], sampler: Sampler, config: PlannerConfig, sampling: Sampling) -> list[Episode]:
-    """Let the policy write a plan for each problem; the episodes still lack what becomes of the plans.
-
-    Args:
-        questions: problems, repeated for a group.
-        sampler: policy; its rows are closed again before this returns.
-        config: prompt and limit.
-        sampling: temperature, seed and turn limit.
-    """
-    started, count = time.perf_counter(), len(questions)
-    try:
-        prompts = sampler.open([make_plan_prompt(question.question, config) for question in questions], sampling)
-        turns = sampler.sample(range(count), [None] * count, [max(config.max_plan_tokens, sampling.max_new_tokens)] * count)
-    finally:
-        sampler.close()
-    seconds = time.perf_counter() - started
-    rows = zip(questions, prompts, turns, strict=True)
-    return [_planned(question, prompt, turn, seconds) for question, prompt, turn in rows]
-
-
-def _planned(question: Question, prompt: tuple[int, ...], turn: SampledTurn, seconds: float) -> Episode:
-    reason = StopReason.ANSWERED
-    if turn.failure:
-        reason = StopReason.FAILED
-    elif not turn.ended:
-        reason = StopReason.MAX_TOKENS
-    elif parse_plan(turn.text).plan is None:
-        reason = StopReason.MALFORMED
-    turns: tuple[Turn, ...] = ()
-    if turn.sampled_ids or turn.text:
-        turns = (Turn(turn.text, None, None, None, turn.context_ids, turn.sampled_ids, turn.sampled_logprobs),)
-    return Episode(question.id, turns, reason, prompt, seconds, turn.failure, max(len(turn.sampled_ids), turn.num_tokens))
+    """Let the policy write a plan for each problem; the episodes still lack what becomes of the plans."""
+    prompts = [make_plan_prompt(question.question, config) for question in questions]
+    room = max(config.max_plan_tokens, sampling.max_new_tokens)
+    return play_one_turn(questions, prompts, sampler, sampling, room, lambda text: (None, parse_plan(text).plan is not None))
 
 
 def carry_out(questions: Sequence[Question], episodes: Sequence[Episode], worker: Worker) -> list[Episode]:

@@ -8,14 +8,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from slmsearch.config import CorpusConfig, PlannerConfig
+from slmsearch.config import PlannerConfig
 from slmsearch.corpus.hub import HUB_PREFIX, parse_hub_name
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sources import read_rows
 from slmsearch.corpus.splits import SPLIT_SEED
-from slmsearch.corpus.store import store_corpus
 from slmsearch.errors import CorpusError
-from slmsearch.keys import content_key, file_key
+from slmsearch.keys import file_key
 from slmsearch.planner.numbers import extract_answer, parse_number
 from slmsearch.planner.problems import generate_problems
 
@@ -23,22 +22,6 @@ GENERATED = 6000
 """Problems generated where `planner.limit` does not say how many: somewhat fewer than GSM8K has."""
 PROBLEMS_VERSION = 1
 """Part of every generated problem set's key; raise it when the generator changes."""
-
-
-def build_problems(config: PlannerConfig, corpora_dir: Path) -> str:
-    """Materialise the configured problems and return their digest; what is there already is found.
-
-    Raises:
-        CorpusError: the source is missing or broken, or the problems cannot be written.
-    """
-    source = CorpusConfig(questions=config.problems)
-    return store_corpus(source, corpora_dir, lambda: ([], load_problems(config)), problems_parts(config))
-
-
-def problems_key(config: PlannerConfig) -> str | None:
-    """Name what a source would give without loading it; None where that cannot be known (the Hub does not answer)."""
-    parts = problems_parts(config)
-    return None if parts is None else content_key(**parts)
 
 
 def problems_parts(config: PlannerConfig) -> dict[str, Any] | None:

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from slmsearch.environments.failure_modes import FailureMode
+from slmsearch.environments.rows import EpisodeRow
 from slmsearch.evaluate.compare import Comparison
-from slmsearch.evaluate.failure_modes import FailureMode
 from slmsearch.evaluate.metrics import slice_rows, summarise
-from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.statistics import wilson_interval
 from slmsearch.report.cells import NONE, change, difference, number, percent, points, share, whole
 
@@ -77,7 +77,7 @@ def escape_markdown(text: str) -> str:
 
 def results_table(evaluations: Evaluations, alpha: float = 0.05) -> Table:
     """Tabulate policies: accuracy with its interval, search, effort and how episodes ended; planners by what makes a planner."""
-    is_planner = any(row.measured for rows in evaluations.values() for row in rows)
+    is_planner = any("plan/gain" in row.measured for rows in evaluations.values() for row in rows)
     right, metric, columns = ("right", "answer/correct", PLANNER) if is_planner else ("exact match", "answer/exact_match", SEARCHER)
     lines = []
     for name, rows in evaluations.items():

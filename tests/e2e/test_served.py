@@ -13,12 +13,12 @@ from slmsearch.bench.agreement import GenerateEngine, compare_episodes
 from slmsearch.config import PolicyConfig, SearcherConfig, WorldConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.world import generate_world
+from slmsearch.environments.demonstrations import TitleIndex
 from slmsearch.generate.engine_sampler import EngineSampler
 from slmsearch.generate.load import load_model
 from slmsearch.generate.openai_sampler import OpenAISampler
 from slmsearch.generate.sampler import Sampling
 from slmsearch.generate.torch_sampler import TorchSampler
-from slmsearch.learn.demonstrations import TitleIndex
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.rollout import play_episodes
 from slmsearch.searcher.tools import Toolbox

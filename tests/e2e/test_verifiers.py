@@ -16,10 +16,11 @@ import yaml
 
 from flows.cli.settings import load_config, masked
 from slmsearch.config import RunConfig
-from slmsearch.evaluate.indexed_corpus import build_indexed_corpus
+from slmsearch.environments.indexed_corpus import open_indexed_corpus
 from slmsearch.evaluate.policies import parse_policy
-from slmsearch.evaluate.run import evaluate_policy, select_questions
+from slmsearch.evaluate.run import select_questions
 from tests.e2e.conftest import MODEL
+from tests.slmsearch.evaluate.corpus import evaluate_searcher
 from tests.slmsearch.retrieval.conftest import HashEmbedder
 
 NUM_QUESTIONS = 24
@@ -79,9 +80,9 @@ def run_their_evaluation(config: RunConfig, server: str, folder: Path) -> list[d
 
 
 def test_both_evaluations_give_every_question_the_same_scores(server: str, config: RunConfig, tmp_path: Path) -> None:
-    indexed = build_indexed_corpus(config)
+    indexed = open_indexed_corpus(config)
     questions = select_questions(indexed.questions, config.evaluate)
-    ours = evaluate_policy(questions, indexed.toolbox, parse_policy(f"openai:{MODEL}@{server}", config.policy), config)
+    ours = evaluate_searcher(questions, indexed.toolbox, parse_policy(f"openai:{MODEL}@{server}", config.policy), config)
     traces = {}
     for episode in run_their_evaluation(config, server, tmp_path):
         (trace,) = episode["traces"]

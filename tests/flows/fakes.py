@@ -15,7 +15,7 @@ import pytest
 
 from slmsearch.artifacts.files import file_hash
 from slmsearch.config import RunConfig
-from slmsearch.evaluate.baselines import make_retrieve_then_answer
+from slmsearch.environments.baselines import make_retrieve_then_answer
 from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.learn.files import ADAPTER, JOB, STEPS
 from slmsearch.learn.job import TrainJob
@@ -151,11 +151,11 @@ def replace_heavy_parts(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
 
     make_real = run.make_policy_sampler
 
-    def make_sampler(spec: Any, toolbox: Any, config: RunConfig) -> Any:
-        if spec.policy is None:
-            return make_real(spec, toolbox, config)
+    def make_sampler(spec: Any, environment: Any, questions: Any) -> Any:
+        if spec.policy is None or environment.name != "searcher":
+            return make_real(spec, environment, questions)
         if spec.policy.adapter:
-            return make_retrieve_then_answer(toolbox, config.searcher.max_turns)
+            return make_retrieve_then_answer(environment.toolbox, environment.config.searcher.max_turns)
         return ScriptedSampler(lambda question, results: "<answer>I don't know</answer>")
 
     training, embedder = FakeTraining(), WordEmbedder()

@@ -75,7 +75,7 @@ def test_ask_shows_turns_answer_and_sources(invoke: Invoke, folder: Path) -> Non
 
 def scripted(monkeypatch: pytest.MonkeyPatch, *texts: str) -> None:
     sampler = ScriptedSampler(lambda question, results: texts[min(len(results), len(texts) - 1)])
-    monkeypatch.setattr(asking, "make_policy_sampler", lambda spec, toolbox, config: sampler)
+    monkeypatch.setattr(asking, "make_policy_sampler", lambda *_: sampler)
 
 
 def test_ask_without_an_answer_is_exit_1_and_escapes_what_was_written(

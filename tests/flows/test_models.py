@@ -91,11 +91,11 @@ def test_the_first_use_of_the_name_fetches_it(
 ) -> None:
     taught: list[str] = []
 
-    def start_cold(config: RunConfig, *_: Any) -> dict[str, Any]:
+    def train_start(config: RunConfig, *_: Any) -> dict[str, Any]:
         taught.append(config.policy.model)
         return {"steps": 0, "seconds": 0.0}
 
-    monkeypatch.setattr("slmsearch.learn.cold_start.start_cold", start_cold)
+    monkeypatch.setattr("slmsearch.learn.sft_start.train_start", train_start)
     offer(gguf_bytes)
     code, out, _ = invoke("config", "--json", "--policy.model", NAME)
     assert json.loads(out)["policy"]["model"] == str(isolated_environment / "data" / "models" / NAME)

@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from flows.cli.main import cli
-from slmsearch.learn.preflight_checks import Check
+from slmsearch.environments.environment import Check
 
 
 @pytest.mark.parametrize("colour", [True, False])

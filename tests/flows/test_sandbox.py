@@ -16,12 +16,12 @@ import pytest
 from flows.cli.settings import load_config
 from flows.ops.sandbox import find_sandbox, small_world, start_sandbox, state_dir, stop_sandbox
 from slmsearch.config import RunConfig, SandboxConfig
+from slmsearch.environments.indexed_corpus import IndexedCorpus, open_indexed_corpus
+from slmsearch.environments.searcher_checks import check_sandbox
 from slmsearch.errors import SandboxError, ServiceError
-from slmsearch.evaluate.indexed_corpus import IndexedCorpus, build_indexed_corpus
 from slmsearch.generate.sampler import Sampling
 from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.http_client import answers
-from slmsearch.learn.preflight_checks import check_sandbox
 from slmsearch.sandbox import sessions
 from slmsearch.sandbox.bubblewrap import find_bwrap
 from slmsearch.sandbox.checks import check_tools
@@ -53,7 +53,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
 
 @pytest.fixture(scope="module")
 def indexed(config: RunConfig) -> IndexedCorpus:
-    return build_indexed_corpus(config)
+    return open_indexed_corpus(config)
 
 
 @pytest.fixture(scope="module")

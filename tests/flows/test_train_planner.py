@@ -8,7 +8,6 @@ import pytest
 
 from flows.cli.text import render_result
 from flows.evaluate import evaluate
-from flows.train_and_eval import train_and_eval
 from flows.train_planner import train_planner
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
@@ -40,7 +39,7 @@ def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
 
     training = replace_heavy_parts(monkeypatch)
     monkeypatch.setattr("slmsearch.generate.load.make_sampler", make_sampler)
-    monkeypatch.setattr("slmsearch.evaluate.environments.make_independence", lambda _: WordIndependence())
+    monkeypatch.setattr("slmsearch.environments.planner.make_independence", lambda _: WordIndependence())
     monkeypatch.setattr("slmsearch.learn.layout.lay_out", lay_out)
     return training
 
@@ -89,13 +88,14 @@ def test_the_whole_flow(config: RunConfig) -> None:
 
 
 def test_a_run_with_supervised_plans_starts_from_them(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    def train_plan_sft(config: RunConfig, questions: Any, out: Path, on_log: Any) -> dict[str, Any]:
+    def train_start(config: RunConfig, source: str, out: Path, on_log: Any, once: bool) -> dict[str, Any]:
+        assert source == "demonstrations"
         out.mkdir(parents=True, exist_ok=True)
         (out / "config.json").write_text("{}")
         on_log(50, {"loss": 0.5})
         return {"source": "generated", "examples": 0, "steps": 50, "seconds": 1.0}
 
-    monkeypatch.setattr("slmsearch.learn.plan_sft.train_plan_sft", train_plan_sft)
+    monkeypatch.setattr("slmsearch.learn.sft_start.train_start", train_start)
     plans = config.planner.sft.model_copy(update={"enabled": True})
     config = config.model_copy(update={"planner": config.planner.model_copy(update={"sft": plans})})
     summary = train_planner(config)
@@ -120,7 +120,9 @@ def test_bad_problems_stop_before_anything_expensive(config: RunConfig, training
         "expectation": "e",
         "column": "c",
     }
-    monkeypatch.setattr("tasks.planner.check_problems", lambda problems: {"ok": False, "findings": [finding], "problems": 1})
+    monkeypatch.setattr(
+        "slmsearch.environments.planner.check_problems", lambda problems: {"ok": False, "findings": [finding], "problems": 1}
+    )
     with pytest.raises(ValidationFailed, match="p7"):
         train_planner(config)
     assert training.calls == 0
@@ -129,8 +131,6 @@ def test_bad_problems_stop_before_anything_expensive(config: RunConfig, training
 
 def test_the_other_flows_know_what_a_planner_plays_on(config: RunConfig) -> None:
     planner = config.model_copy(update={"environment": "planner"})
-    with pytest.raises(ConfigError, match="train-planner"):
-        train_and_eval(planner)
     found = evaluate(planner)
     assert (found["policy"], found["n"]) == ("untrained", PROBLEMS)
     assert found["metrics"]["plan/gain"] == 0.0

@@ -1,5 +1,5 @@
 from slmsearch.corpus.questions import Question
-from slmsearch.evaluate.rows import make_row
+from slmsearch.environments.rows import make_row
 from slmsearch.judge import Verdict
 from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult, Turn
 from slmsearch.searcher.reward import Reward

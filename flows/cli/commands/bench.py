@@ -108,11 +108,11 @@ def sandbox(session: Session, programs: int, clients: int) -> None:
     """Time programs in the sandbox, three tool calls each, over a small world; writes sandbox.json."""
     from flows.ops.sandbox import small_world, some_sandbox
     from slmsearch.bench.sandbox import render_sandbox, run_sandbox
-    from slmsearch.evaluate.indexed_corpus import build_indexed_corpus
+    from slmsearch.environments.indexed_corpus import open_indexed_corpus
     from slmsearch.sandbox.token import with_token
 
     config = small_world(session.config)
-    indexed = build_indexed_corpus(config)
+    indexed = open_indexed_corpus(config)
     with some_sandbox(session.config, session.say) as address:
         settings = with_token(config).model_copy(update={"base_url": address})
         result = run_sandbox(settings, indexed, programs, clients, session.say)

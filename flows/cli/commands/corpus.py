@@ -165,12 +165,13 @@ def render_findings(report: dict[str, Any]) -> str:
 def _configured_index(config: "RunConfig") -> str:
     from slmsearch.config import CorpusConfig
     from slmsearch.corpus.store import build_corpus
+    from slmsearch.environments.indexed_corpus import name_index
     from slmsearch.errors import IndexUnusableError
     from slmsearch.retrieval.versions import current_key
-    from tasks.paths import corpora_dir, index_dir, name_index
+    from tasks.paths import corpora_dir, index_dir
 
     if config.corpus != CorpusConfig():
-        return name_index(build_corpus(config.corpus, corpora_dir(config)), config)
+        return name_index(config, build_corpus(config.corpus, corpora_dir(config)))
     current = current_key(index_dir(config))
     if current is None:
         raise IndexUnusableError(f"no index version in {index_dir(config)}; build one with `slmsearch setup`")

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
@@ -52,27 +52,21 @@ def train(session: Session, live_plot: bool) -> None:
 
 
 @command(cli, "bootstrap")
-@click.argument("environment", type=click.Choice(["searcher", "planner"]), default="searcher")
+@click.argument("environment", default="searcher")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Default: models/tiny-<ENVIRONMENT> in the data directory.")
 def bootstrap(session: Session, environment: str, out: Path | None) -> None:
-    """Train tokenizer and tiny-searcher, or tiny-planner, from scratch on generated data, in minutes on two cores."""
+    """Train tokenizer and tiny model of an environment (searcher, planner) from scratch on generated data, in minutes on two cores."""
+    from slmsearch.environments.registry import environment_of
     from slmsearch.learn.bootstrap import bootstrap as make
-    from slmsearch.learn.planner_start import bootstrap_planner, planner_settings
+    from slmsearch.learn.bootstrap import bootstrap_settings
     from tasks.progress import Progress
 
+    session.override(environment=environment)
     config = session.config
-    settings = planner_settings(config.sft) if environment == "planner" else config.sft
-    name = f"tiny-{environment}-clean" if config.sft.recipe == "expert" else f"tiny-{environment}"
-    target = out or Path(config.paths.data_dir) / "models" / name
+    steps, name = bootstrap_settings(config).steps, f"tiny-{environment_of(config).name}"
+    target = out or Path(config.paths.data_dir) / "models" / (f"{name}-clean" if config.sft.recipe == "expert" else name)
     with Progress("bootstrap", "steps") as progress:
-
-        def on_log(step: int, _: dict[str, float]) -> None:
-            progress(step, settings.steps)
-
-        if environment == "planner":
-            facts = bootstrap_planner(settings, target, config.planner, on_log)
-        else:
-            facts = make(settings, target, config.retrieval.top_k, config.searcher, on_log)
+        facts = make(config, target, lambda step, _: progress(step, steps))
     text = f"{target}: {facts['parameters']:,} parameters, {facts['seconds'] / 60:.1f} minutes"
     session.finish({"model": str(target), **facts}, text)
 
@@ -127,15 +121,20 @@ def find_rows(name: str, config: "RunConfig") -> Path:
     help="Episodes: of generated worlds, by the gold sections of the corpus' questions, or right ones of the model's own.",
 )
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Model directory to write.")
-def sft(session: Session, source: Literal["demonstrations", "gold", "own"], out: Path) -> None:
+def sft(session: Session, source: str, out: Path) -> None:
     """Teach the policy's model to play: from scripted episodes, or from those of its own that were right."""
+    taught(session, session.config, source, out)
+
+
+def taught(session: Session, config: "RunConfig", source: str, out: Path) -> None:
+    """Teach the policy's model from examples of a source, and say what came of it."""
     from flows.cli.fetching import require_policy
-    from slmsearch.learn.cold_start import start_cold
+    from slmsearch.learn.sft_start import train_start
     from tasks.progress import Progress
 
-    config = require_policy(session.config)
+    config = require_policy(config)
     with Progress("SFT", "steps") as progress:
-        facts = start_cold(config, source, out, session.say, lambda step, _: progress(step, config.sft.steps))
+        facts = train_start(config, source, out, session.say, lambda step, _: progress(step, max(step, config.sft.steps)))
     session.finish({"model": str(out), **facts}, f"{out}: {facts['steps']} steps in {facts['seconds'] / 60:.1f} min")
 
 

@@ -10,8 +10,6 @@ from flows.cli.session import Session, cli, command
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
 
-SUMMARIES = ("latest.json", "latest-planner.json")
-
 
 @cli.group()
 def planner() -> None:
@@ -22,21 +20,13 @@ def planner() -> None:
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Model directory to write.")
 def sft(session: Session, out: Path) -> None:
     """Teach the policy's model to plan: from gold plans, its own right ones, or a set of plans (planner.sft.source)."""
-    from flows.cli.fetching import require_policy
-    from slmsearch.corpus.store import load_corpus
-    from slmsearch.learn.plan_sft import train_plan_sft
-    from slmsearch.planner.sources import build_problems
-    from tasks.paths import corpora_dir
-    from tasks.progress import Progress
+    from flows.cli.commands.learning import taught
+    from slmsearch.environments.registry import environment_of
 
     session.override(environment="planner")
-    config, questions = require_policy(session.config), []
-    if config.planner.sft.source == "own":
-        digest = build_problems(config.planner, corpora_dir(config))
-        questions = load_corpus(corpora_dir(config), digest).questions.get(config.train.split, [])
-    with Progress("planner SFT", "steps") as progress:
-        facts = train_plan_sft(config, questions, out, session.say, lambda step, _: progress(step, max(step, config.sft.steps)))
-    session.finish({"model": str(out), **facts}, f"{out}: {facts['steps']} steps in {facts['seconds']:.0f} s")
+    config = session.config
+    bare = config.model_copy(update={"policy": config.policy.model_copy(update={"adapter": None})})
+    taught(session, bare, environment_of(config).start_source(config), out)
 
 
 @cli.group()
@@ -117,9 +107,7 @@ def export_push(
 
 @command(cli, "infer")
 @click.argument("questions", nargs=-1, required=True)
-@click.option(
-    "--environment", type=click.Choice(["planner", "searcher"]), help="Which prompt and format; default: the configured environment."
-)
+@click.option("--environment", help="Which prompt and format (searcher, planner); default: the configured environment.")
 @click.option("--base-url", default="http://localhost:8000/v1", show_default=True, help="OpenAI-compatible server.")
 @click.option("--lora-adapter", help="Name under which the server has the adapter.")
 @click.option("--model", help="Name of the model; default: the first that the server lists.")
@@ -153,7 +141,7 @@ def make_card(adapter: Path, name: str, config: "RunConfig", own: Path | None, m
     base = find_base(adapter)
     if own is not None:
         return own.read_text(encoding="utf-8")
-    run = find_run(adapter, [Path(config.paths.mlruns_dir) / name for name in SUMMARIES])
+    run = find_run(adapter, sorted(Path(config.paths.mlruns_dir).glob("latest*.json")))
     return write_card(name, base, run, merged)
 
 

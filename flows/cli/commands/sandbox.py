@@ -81,13 +81,13 @@ def run_escapes(session: Session) -> dict[str, Any]:
 def check_corpus_tools(session: Session) -> list[Any]:
     """Check the configured corpus, or a small world, through the server that is up, or one of its own."""
     from flows.ops.sandbox import small_world, some_sandbox
-    from slmsearch.evaluate.indexed_corpus import build_indexed_corpus
+    from slmsearch.environments.indexed_corpus import open_indexed_corpus
     from slmsearch.sandbox.checks import check_tools
     from slmsearch.sandbox.sessions import IndexedCorpus
     from slmsearch.sandbox.token import with_token
 
     config = small_world(session.config)
-    opened = build_indexed_corpus(config)
+    opened = open_indexed_corpus(config)
     indexed = IndexedCorpus(opened.corpus_digest, opened.index_key, config.retrieval.top_k)
     with some_sandbox(session.config, session.say) as address:
         return check_tools(with_token(config).model_copy(update={"base_url": address}), indexed, opened.toolbox)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from slmsearch.evaluate.rows import EpisodeRow
+from slmsearch.environments.rows import EpisodeRow
 from slmsearch.foreign import visible
 from slmsearch.report.page.results import BEFORE, RunResults
 from slmsearch.report.page.safe import shorten, to_script_json

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
+from slmsearch.environments.rows import EpisodeRow
 from slmsearch.evaluate.compare import Comparison
-from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.foreign import visible
 from slmsearch.planner.worker import COMBINE, DIRECT_SOLUTION, SUBPROBLEM
@@ -32,9 +32,10 @@ CURVES = (
     ("policy/entropy", "Entropy of the policy, nats"),
     ("policy/kl_sampler", "Sampler against trainer, nats per token"),
     ("optim/grad_norm", "Gradient norm"),
+    ("plan/gain", "Gain over the worker alone"),
+    ("plan/decomposed_frac", "Problems split, share"),
 )
-"""Curves of a training run; `accuracy` is the judge's verdict."""
-PLAN_CURVES = (("plan/gain", "Gain over the worker alone"), ("plan/decomposed_frac", "Problems split, share"))
+"""Curves of a training run, drawn where they were recorded; `accuracy` is the judge's verdict."""
 ACCURACY = ("answer/correct", "answer/exact_match")
 
 
@@ -105,9 +106,8 @@ def _differences(comparisons: Mapping[str, Comparison], level: str) -> Table:
 def training_charts(run: RunResults) -> list[Block]:
     """Draw the curves of a training run."""
     marks = [(report.step, report.collapse.describe()) for report in run.steps if report.collapse is not None]
-    curves = (*CURVES, *(PLAN_CURVES if run.environment == "planner" else ()))
     charts = []
-    for name, caption in curves:
+    for name, caption in CURVES:
         points = curve(run, name)
         lines = [Line("each step", points, faint=True, style=0), Line(f"mean of 10 steps, {caption}", smooth(points), style=0)]
         chart = line_chart(f"{caption} over training", lines, marks=marks)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from slmsearch.evaluate.rows import EpisodeRow
+from slmsearch.environments.rows import EpisodeRow
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.judge.exact import normalise_answer
 from slmsearch.searcher.episode import Episode
@@ -44,19 +44,24 @@ class Case:
         """Right by verdict, and not by admitting to know nothing."""
         return self.row.correct > 0.5 and not self.row.abstained
 
+    @property
+    def plans(self) -> bool:
+        """A plan, whose answer comes of a worker and stands on no page."""
+        return "plan/decomposed_frac" in self.row.measured
+
 
 def _unread(case: Case) -> bool:
     read_something = any(read_sections(turn) for turn in case.episode.turns)
-    return case.right and not case.row.measured and (case.row.gold_read is False or not read_something)
+    return case.right and not case.plans and (case.row.gold_read is False or not read_something)
 
 
 def _in_question(case: Case) -> bool:
     answer = normalise_answer(case.row.answer or "")
-    return case.right and not case.row.measured and bool(answer) and f" {answer} " in f" {normalise_answer(case.row.question)} "
+    return case.right and not case.plans and bool(answer) and f" {answer} " in f" {normalise_answer(case.row.question)} "
 
 
 def _judge_alone(case: Case) -> bool:
-    return case.right and not case.row.exact_match and case.row.f1 < MIN_F1 and not case.row.measured
+    return case.right and not case.row.exact_match and case.row.f1 < MIN_F1
 
 
 def _long_answer(case: Case) -> bool:
@@ -73,7 +78,7 @@ def _paid_though_wrong(case: Case) -> bool:
 
 
 def _answer_in_plan(case: Case) -> bool:
-    if not case.row.measured or not case.row.measured.get("plan/decomposed_frac") or not case.episode.turns:
+    if not case.row.measured.get("plan/decomposed_frac") or not case.episode.turns:
         return False
     number = re.compile(rf"(?<![\w.]){re.escape(case.row.gold.strip())}(?![\w.])") if case.row.gold.strip() else None
     return bool(number and number.search(case.episode.turns[0].text) and not number.search(case.row.question))

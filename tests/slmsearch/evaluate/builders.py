@@ -5,8 +5,9 @@ from typing import Any, ClassVar
 
 from slmsearch.config import DecisionConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.evaluate.rows import EpisodeRow
+from slmsearch.environments.rows import EpisodeRow
 from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult, Turn
+from slmsearch.searcher.reward import REWARD_PARTS
 from slmsearch.searcher.tools import READ, SEARCH, VIEW
 
 ONE_HOP = Question("q1", "When was Ada born?", "1815", (), ("ada",), ("ada:life",), 1, "one_hop")
@@ -58,7 +59,7 @@ ROW = EpisodeRow(
     correct=1.0,
     abstained=False,
     reward=0.96,
-    reward_parts={"correct": 1.0, "call_cost": -0.04, "malformed": 0.0, "abstained": 0.0},
+    reward_parts={**dict.fromkeys(REWARD_PARTS, 0.0), "correct": 1.0, "call_cost": -0.04},
     turns=3,
     tool_calls=2,
     unserved_calls=0,

@@ -3,10 +3,16 @@
 import re
 from collections.abc import Sequence
 
+from slmsearch.config import RunConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
+from slmsearch.environments.searcher import SearcherEnvironment
 from slmsearch.errors import IndexUnusableError
+from slmsearch.evaluate.policies import PolicySpec
+from slmsearch.evaluate.run import Progress, evaluate_policy
+from slmsearch.evaluate.store import Evaluation
+from slmsearch.judge import make_judge
 from slmsearch.retrieval.hits import Hit
 from slmsearch.searcher.tools import Toolbox
 
@@ -58,3 +64,16 @@ class FlakyIndex(WordIndex):
 
 def make_toolbox(index: WordIndex | None = None, max_section_chars: int = 1500) -> Toolbox:
     return Toolbox(LIBRARY, index or WordIndex(), top_k=3, max_section_chars=max_section_chars)
+
+
+def evaluate_searcher(
+    questions: Sequence[Question],
+    toolbox: Toolbox,
+    spec: PolicySpec,
+    config: RunConfig,
+    progress: Progress | None = None,
+    total: int | None = None,
+) -> Evaluation:
+    """Evaluate a policy that searches with these tools."""
+    environment = SearcherEnvironment(toolbox, make_judge(config.judge, config.paths.data_dir), config)
+    return evaluate_policy(questions, environment, spec, progress, total)

@@ -8,10 +8,10 @@ from typing import ClassVar
 import pytest
 
 from slmsearch.config import DecisionConfig
+from slmsearch.environments.rows import EpisodeRow
 from slmsearch.errors import ConfigError, EvaluationError
 from slmsearch.evaluate.compare import Comparison, compare, replay
 from slmsearch.evaluate.metrics import summarise, summarise_slices
-from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.store import Evaluation, write_evaluation
 from tests.slmsearch.evaluate.builders import fail, make, play, say
 

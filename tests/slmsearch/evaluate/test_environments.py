@@ -2,16 +2,15 @@
 
 import pytest
 
-from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.config import PathsConfig, PolicyConfig, RunConfig
 from slmsearch.corpus.questions import Question
+from slmsearch.environments import planner as planning
+from slmsearch.environments.planner import PLAN_IS_QUESTION, PLANS_SHUFFLED, WORKER_ALONE, PlannerEnvironment
+from slmsearch.environments.rows import row_from_dict, row_to_dict
 from slmsearch.errors import ConfigError, EvaluationError, GenerationError
-from slmsearch.evaluate import environments
-from slmsearch.evaluate.environments import PlannerEnvironment, make_planner
 from slmsearch.evaluate.metrics import is_metric, row_values
-from slmsearch.evaluate.plan_policies import evaluate_plans
-from slmsearch.evaluate.policies import PLAN_IS_QUESTION, PLANS_SHUFFLED, WORKER_ALONE, PolicySpec
-from slmsearch.evaluate.rows import row_from_dict, row_to_dict
-from slmsearch.evaluate.run import eval_key, eval_sources, evaluate_environment
+from slmsearch.evaluate.policies import PolicySpec
+from slmsearch.evaluate.run import eval_key, eval_sources, evaluate_policy
 from slmsearch.evaluate.store import load_evaluation, write_evaluation
 from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.planner.judge import NumberJudge
@@ -27,13 +26,17 @@ GOLD = {problem.text: render_plan(gold_plan(problem)) for problem in PROBLEMS}
 
 @pytest.fixture
 def config(tmp_path, monkeypatch):
-    monkeypatch.setattr(environments, "make_independence", lambda _: WordIndependence())
-    return RunConfig(environment="planner", policy=PolicyConfig(model=str(tmp_path)))
+    monkeypatch.setattr(planning, "make_independence", lambda _: WordIndependence())
+    return RunConfig(environment="planner", policy=PolicyConfig(model=str(tmp_path)), paths=PathsConfig(data_dir=str(tmp_path)))
 
 
 def play(script, config, environment=None):
     spec = PolicySpec("scripted", None)
-    return evaluate_environment(QUESTIONS, environment or make_planner(config), ScriptedSampler(script), spec, config)
+    return evaluate_policy(QUESTIONS, environment or PlannerEnvironment.open(config), spec, sampler=ScriptedSampler(script))
+
+
+def evaluate_plans(spec, config):
+    return evaluate_policy(QUESTIONS, PlannerEnvironment.open(config), spec)
 
 
 def test_gold_plans_solve_everything_and_gain_over_the_worker(config):
@@ -50,20 +53,20 @@ def test_gold_plans_solve_everything_and_gain_over_the_worker(config):
 
 
 def test_controls_do_not_do_better_than_the_worker(config, tmp_path):
-    alone = evaluate_plans(QUESTIONS, PolicySpec(WORKER_ALONE, None), config, tmp_path)
+    alone = evaluate_plans(PolicySpec(WORKER_ALONE, None), config)
     assert alone.metrics["plan/gain"] == 0.0
     assert alone.metrics["plan/decomposed_frac"] == 0.0
-    restated = evaluate_plans(QUESTIONS, PolicySpec(PLAN_IS_QUESTION, None), config, tmp_path)
+    restated = evaluate_plans(PolicySpec(PLAN_IS_QUESTION, None), config)
     assert restated.metrics["plan/restated_frac"] == 1.0
     assert restated.metrics["reward/mean"] < 0 < alone.metrics["reward/mean"]
-    write_evaluation(tmp_path, "gold", play(lambda problem, results: GOLD[problem], config), {})
-    shuffled = evaluate_plans(QUESTIONS, PolicySpec(PLANS_SHUFFLED, None, "gold"), config, tmp_path)
+    write_evaluation(tmp_path / "evals", "gold", play(lambda problem, results: GOLD[problem], config), {})
+    shuffled = evaluate_plans(PolicySpec(PLANS_SHUFFLED, None, "gold"), config)
     assert shuffled.metrics["answer/correct"] < 0.1
     assert shuffled.metrics["plan/leaked_frac"] > 0.5
     with pytest.raises(ConfigError, match="no baseline"):
-        evaluate_plans(QUESTIONS, PolicySpec("random", None), config, tmp_path)
+        evaluate_plans(PolicySpec("random", None), config)
     with pytest.raises(EvaluationError):
-        evaluate_plans(QUESTIONS, PolicySpec(PLANS_SHUFFLED, None, "missing"), config, tmp_path)
+        evaluate_plans(PolicySpec(PLANS_SHUFFLED, None, "missing"), config)
 
 
 def test_a_planners_evaluation_survives_the_disk(config, tmp_path):
@@ -85,7 +88,7 @@ def test_a_broken_worker_fails_episodes_and_grades_none(config):
         broken = task.kind == "solve_subproblem" and "plus" in task.question
         return Solution(None, failure="worker: gone") if broken else Solution("1", 1)
 
-    made = make_planner(config)
+    made = PlannerEnvironment.open(config)
     environment = PlannerEnvironment(ConcurrentWorker("half", solve, 2), NumberJudge(), made.independence, config)
     with pytest.raises(EvaluationError, match="worker: gone"):
         play(lambda problem, results: GOLD[problem], config, environment)

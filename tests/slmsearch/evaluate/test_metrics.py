@@ -5,9 +5,9 @@ import json
 import pytest
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
+from slmsearch.environments.rows import EpisodeRow, make_row, row_from_dict, row_to_dict
 from slmsearch.errors import EvaluationError
 from slmsearch.evaluate.metrics import METRICS, is_metric, row_metrics, slice_rows, summarise, summarise_slices
-from slmsearch.evaluate.rows import EpisodeRow, make_row, row_from_dict, row_to_dict
 from slmsearch.judge import Verdict
 from slmsearch.searcher.episode import StopReason, ToolCall, Turn
 from slmsearch.searcher.reward import REWARD_PARTS, Reward

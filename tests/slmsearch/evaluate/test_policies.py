@@ -6,10 +6,13 @@ import pytest
 from pydantic import SecretStr
 
 from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.environments.baselines import RetrieveThenAnswer
+from slmsearch.environments.searcher import SearcherEnvironment
 from slmsearch.errors import ConfigError
-from slmsearch.evaluate.baselines import RetrieveThenAnswer
-from slmsearch.evaluate.policies import PolicySpec, describe_policy, make_policy_sampler, parse_policy
+from slmsearch.evaluate.policies import PolicySpec, describe_policy, parse_policy
+from slmsearch.evaluate.run import make_policy_sampler
 from slmsearch.generate.scripted import RandomSampler, ScriptedSampler
+from slmsearch.judge import ExactJudge
 from tests.slmsearch.evaluate.corpus import make_toolbox
 
 CONFIG = PolicyConfig(model="base@abc", adapter="adapters/a", dtype="bfloat16", api_key=SecretStr("secret"))
@@ -80,9 +83,10 @@ def test_descriptions_follow_content_not_names(tmp_path: Path) -> None:
 
 
 def test_writers_of_baselines() -> None:
-    random = make_policy_sampler(parse_policy("random", CONFIG), make_toolbox(), RunConfig())
+    environment = SearcherEnvironment(make_toolbox(), ExactJudge(), RunConfig())
+    random = make_policy_sampler(parse_policy("random", CONFIG), environment, [])
     assert isinstance(random, RandomSampler)
-    retrieve = make_policy_sampler(parse_policy("retrieve-then-answer", CONFIG), make_toolbox(), RunConfig())
+    retrieve = make_policy_sampler(parse_policy("retrieve-then-answer", CONFIG), environment, [])
     assert type(retrieve) is ScriptedSampler
     assert isinstance(retrieve._script, RetrieveThenAnswer)
 

@@ -4,12 +4,13 @@ import pytest
 
 from slmsearch.config import EvaluateConfig, JudgeConfig, PathsConfig, PolicyConfig, RunConfig
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
+from slmsearch.environments.grade import grade_episodes, judging_ahead
+from slmsearch.environments.searcher import scoring
 from slmsearch.errors import CorpusError, EvaluationError
 from slmsearch.evaluate import run
-from slmsearch.evaluate.grade import grade_episodes, judging_ahead
 from slmsearch.evaluate.metrics import is_metric
 from slmsearch.evaluate.policies import PolicySpec, parse_policy
-from slmsearch.evaluate.run import eval_key, evaluate_policy, select_questions
+from slmsearch.evaluate.run import eval_key, select_questions
 from slmsearch.evaluate.store import load_evaluation, write_evaluation
 from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.judge import ExactJudge, Verdict
@@ -17,7 +18,7 @@ from slmsearch.judge.cache import FILE, VerdictCache
 from slmsearch.searcher.episode import StopReason
 from tests.judge_server import Behaviour, JudgeServer
 from tests.slmsearch.evaluate.builders import Tolerant, play, say
-from tests.slmsearch.evaluate.corpus import QUESTIONS, FlakyIndex, make_toolbox
+from tests.slmsearch.evaluate.corpus import QUESTIONS, FlakyIndex, evaluate_searcher, make_toolbox
 
 CONFIG = RunConfig(evaluate=EvaluateConfig(batch_size=2))
 RETRIEVE = PolicySpec("retrieve-then-answer", None)
@@ -25,7 +26,7 @@ RETRIEVE = PolicySpec("retrieve-then-answer", None)
 
 def test_every_question_has_a_row_and_an_episode(tmp_path) -> None:
     seen: list[tuple[int, int]] = []
-    found = evaluate_policy(QUESTIONS, make_toolbox(), RETRIEVE, CONFIG, lambda done, total: seen.append((done, total)))
+    found = evaluate_searcher(QUESTIONS, make_toolbox(), RETRIEVE, CONFIG, lambda done, total: seen.append((done, total)))
     assert [row.question_id for row in found.rows] == [episode.question_id for episode in found.episodes] == ["q1", "q2", "q3", "q4", "q5"]
     assert seen == [(2, 5), (4, 5), (5, 5)]
     assert found.metrics["answer/exact_match"] == 0.8
@@ -42,7 +43,7 @@ def test_every_question_has_a_row_and_an_episode(tmp_path) -> None:
 def test_a_policy_without_a_model_has_no_tokens_and_no_token_limit() -> None:
     config = CONFIG.model_copy(update={"searcher": CONFIG.searcher.model_copy(update={"max_episode_tokens": 16, "max_turn_tokens": 1})})
     for name in ("random", "retrieve-then-answer"):
-        found = evaluate_policy(QUESTIONS, make_toolbox(), parse_policy(name, PolicyConfig()), config)
+        found = evaluate_searcher(QUESTIONS, make_toolbox(), parse_policy(name, PolicyConfig()), config)
         assert found.metrics["stop/max_tokens"] == 0.0
         assert found.metrics["episode/sampled_tokens"] == found.metrics["episode/completion_tokens"] == 0.0
         assert not any(episode.prompt_ids or episode.completion_ids for episode in found.episodes)
@@ -50,19 +51,19 @@ def test_a_policy_without_a_model_has_no_tokens_and_no_token_limit() -> None:
 
 def test_a_model_policy_keeps_its_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "make_policy_sampler", lambda *args: ScriptedSampler(lambda question, results: "<answer>1823</answer>"))
-    found = evaluate_policy(QUESTIONS[:1], make_toolbox(), parse_policy("untrained", PolicyConfig()), CONFIG)
+    found = evaluate_searcher(QUESTIONS[:1], make_toolbox(), parse_policy("untrained", PolicyConfig()), CONFIG)
     assert found.rows[0].sampled_tokens == len("<answer>1823</answer>")
     assert found.rows[0].correct == 1.0
 
 
 def test_the_same_again_is_the_same_but_for_time() -> None:
-    first, second = (evaluate_policy(QUESTIONS, make_toolbox(), PolicySpec("random", None), CONFIG) for _ in range(2))
+    first, second = (evaluate_searcher(QUESTIONS, make_toolbox(), PolicySpec("random", None), CONFIG) for _ in range(2))
     assert {**first.metrics, "time/episode_s": 0} == {**second.metrics, "time/episode_s": 0}
 
 
 def test_a_few_failures_are_counted_and_left_out() -> None:
     config = CONFIG.model_copy(update={"decision": Tolerant(), "evaluate": EvaluateConfig(batch_size=1)})
-    found = evaluate_policy(QUESTIONS, make_toolbox(FlakyIndex("prize")), RETRIEVE, config)
+    found = evaluate_searcher(QUESTIONS, make_toolbox(FlakyIndex("prize")), RETRIEVE, config)
     assert found.rows[4].failed
     assert found.rows[4].failure.startswith("index: the index is gone")
     assert (found.failed_frac, found.metrics["errors/index"], found.metrics["stop/failed"]) == (0.2, 1.0, 0.2)
@@ -72,7 +73,7 @@ def test_a_few_failures_are_counted_and_left_out() -> None:
 def test_an_outage_stops_after_one_batch_and_says_why() -> None:
     seen: list[int] = []
     with pytest.raises(EvaluationError, match=r"2 of 2 episodes failed.*index: the index is gone"):
-        evaluate_policy(QUESTIONS, make_toolbox(FlakyIndex("")), RETRIEVE, CONFIG, lambda done, total: seen.append(done))
+        evaluate_searcher(QUESTIONS, make_toolbox(FlakyIndex("")), RETRIEVE, CONFIG, lambda done, total: seen.append(done))
     assert seen == []
 
 
@@ -85,7 +86,7 @@ def test_failed_episodes_are_neither_judged_nor_scored() -> None:
             return super().judge(items)
 
     episodes = [play(say("1823")), play(stop_reason=StopReason.FAILED, failure="index: gone")]
-    rows = grade_episodes(QUESTIONS[:2], episodes, Spy(), CONFIG.reward)
+    rows = grade_episodes(QUESTIONS[:2], episodes, Spy(), scoring(CONFIG.reward))
     assert asked == ["1823"]
     assert [row.failed for row in rows] == [False, True]
     assert rows[1].reward_parts == {}
@@ -96,7 +97,7 @@ def test_an_outage_of_the_judge_is_a_failed_row() -> None:
         def judge(self, items):
             return [Verdict(None, "judge", "judge: down") for _ in items]
 
-    (row,) = grade_episodes(QUESTIONS[:1], [play(say("x"))], Down(), CONFIG.reward)
+    (row,) = grade_episodes(QUESTIONS[:1], [play(say("x"))], Down(), scoring(CONFIG.reward))
     assert (row.failed, row.failure) == (True, "judge: down")
 
 
@@ -122,8 +123,8 @@ class Eager:
 
 def test_judging_begins_when_an_episode_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = Eager()
-    monkeypatch.setattr(run, "make_judge", lambda config, data_dir: judge)
-    found = evaluate_policy(QUESTIONS, make_toolbox(), RETRIEVE, CONFIG)
+    monkeypatch.setattr("tests.slmsearch.evaluate.corpus.make_judge", lambda config, data_dir: judge)
+    found = evaluate_searcher(QUESTIONS, make_toolbox(), RETRIEVE, CONFIG)
     assert sorted(judge.begun) == sorted((episode.question_id, episode.answer) for episode in found.episodes)
     assert [row.correct for row in found.rows] == [1.0] * 5
     assert judge.forgotten == 0
@@ -154,7 +155,7 @@ def test_verdicts_are_kept_under_the_data_directory(tmp_path) -> None:
     config = CONFIG.model_copy(update={"paths": PathsConfig(data_dir=str(tmp_path))})
     with JudgeServer(Behaviour()) as server:
         config = config.model_copy(update={"judge": JudgeConfig(kind="ollama", model="judge", base_url=server.url)})
-        first, second = (evaluate_policy(QUESTIONS, make_toolbox(), PolicySpec("random", None), config) for _ in range(2))
+        first, second = (evaluate_searcher(QUESTIONS, make_toolbox(), PolicySpec("random", None), config) for _ in range(2))
         assert server.counts["/api/chat"] == VerdictCache(tmp_path / FILE).count() > 0
     assert [row.correct for row in first.rows] == [row.correct for row in second.rows]
 

@@ -12,12 +12,11 @@ from slmsearch.config import EvaluateConfig, PolicyConfig, RunConfig
 from slmsearch.errors import EvaluationError
 from slmsearch.evaluate import run
 from slmsearch.evaluate.policies import parse_policy
-from slmsearch.evaluate.run import evaluate_policy
 from slmsearch.evaluate.shards import Shard, has_shard, merge_shards, remove_shards, shards_dir, split_shards, write_shard
 from slmsearch.evaluate.store import EPISODES, METRICS_FILE, ROWS, Evaluation, write_evaluation
 from slmsearch.generate.scripted import ScriptedSampler, random_turn
 from tests.slmsearch.evaluate.builders import Tolerant
-from tests.slmsearch.evaluate.corpus import QUESTIONS, FlakyIndex, make_toolbox
+from tests.slmsearch.evaluate.corpus import QUESTIONS, FlakyIndex, evaluate_searcher, make_toolbox
 
 CONFIG = RunConfig(evaluate=EvaluateConfig(batch_size=2))
 
@@ -35,7 +34,7 @@ def test_shards_are_whole_batches_and_all_of_them(total: int, batch_size: int, w
 
 def play(shard: Shard | None = None) -> Evaluation:
     spec, questions = parse_policy("untrained", PolicyConfig()), QUESTIONS if shard is None else shard.take(QUESTIONS)
-    return evaluate_policy(questions, make_toolbox(), spec, CONFIG, total=len(QUESTIONS))
+    return evaluate_searcher(questions, make_toolbox(), spec, CONFIG, total=len(QUESTIONS))
 
 
 def without_clocks(folder: Path) -> dict[str, object]:
@@ -94,7 +93,7 @@ def test_failures_count_over_the_whole_as_in_one_process(tmp_path: Path, monkeyp
     played = []
     for shard in shards:
         spec = parse_policy("untrained", PolicyConfig())
-        played.append(evaluate_policy(shard.take(QUESTIONS), make_toolbox(flaky), spec, tolerant, total=len(QUESTIONS)))
+        played.append(evaluate_searcher(shard.take(QUESTIONS), make_toolbox(flaky), spec, tolerant, total=len(QUESTIONS)))
         write_shard(tmp_path, "key", shard, played[-1], {}, "")
     failed = sum(row.failed for part in played for row in part.rows)
     assert failed == 2, "both of the batch: calls are served together"

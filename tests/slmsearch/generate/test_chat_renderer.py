@@ -10,10 +10,10 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast
 
 from slmsearch.config import PolicyConfig, SearcherConfig
+from slmsearch.environments.searcher_checks import check_template
 from slmsearch.errors import ModelError
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.load import set_template_kwargs
-from slmsearch.learn.preflight_checks import check_template
 from slmsearch.searcher.prompt import make_prompt
 
 NAMES = ("tiny-searcher", "smollm2", "qwen2.5", "qwen3", "qwen3-instruct-2507")

@@ -8,11 +8,12 @@ import torch
 
 from slmsearch.config import SearcherConfig
 from slmsearch.corpus.questions import Question
+from slmsearch.environments.searcher_checks import check_template, check_tool_calls
 from slmsearch.generate.chat_renderer import CUT, ChatRenderer
 from slmsearch.generate.engine_sampler import Completion, EngineSampler
 from slmsearch.generate.sampler import Sampling
 from slmsearch.generate.torch_sampler import TorchSampler
-from slmsearch.learn.preflight_checks import check_mask, check_template, check_tool_calls
+from slmsearch.learn.preflight_checks import check_mask
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.parsing import TOOL_STOPS
 from slmsearch.searcher.rollout import play_episodes

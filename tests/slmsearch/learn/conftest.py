@@ -96,14 +96,14 @@ def imitate(model, tokenizer):
     """Train on both episodes for each question until the model writes little else."""
     import torch
 
+    from slmsearch.environments.environment import Demonstration
     from slmsearch.generate.chat_renderer import ChatRenderer
-    from slmsearch.learn.demonstrations import Demonstration
     from slmsearch.learn.encoding import encode_demonstration
 
     searching = (('<tool>search_pages("Mira")</tool>', "mira: Mira\ndunmar: Dunmar"), ("<answer>1823</answer>", ""))
     guessing = (("<answer>Mira</answer>", ""),)
     seen = [Demonstration(question.question, turns) for question in QUESTIONS for turns in (searching, guessing, guessing)]
-    encoded = [encode_demonstration(demonstration, ChatRenderer(tokenizer), SearcherConfig()) for demonstration in seen]
+    encoded = [encode_demonstration(demonstration, ChatRenderer(tokenizer), RunConfig()) for demonstration in seen]
     width = max(len(episode.ids) for episode in encoded)
     ids = torch.tensor([episode.ids + [0] * (width - len(episode.ids)) for episode in encoded])
     labels = torch.tensor([episode.labels + [-100] * (width - len(episode.ids)) for episode in encoded])

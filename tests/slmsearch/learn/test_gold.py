@@ -8,11 +8,11 @@ from slmsearch.config import CorpusConfig, PathsConfig, PolicyConfig, RunConfig,
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
+from slmsearch.environments import indexed_corpus
+from slmsearch.environments.demonstrations import TitleIndex
+from slmsearch.environments.gold import NO_GOLD, NO_SECTION, NOT_FOUND, NOT_HINTED, demonstrate_gold
 from slmsearch.errors import TrainingError
-from slmsearch.evaluate import indexed_corpus
-from slmsearch.learn.cold_start import start_cold
-from slmsearch.learn.demonstrations import TitleIndex
-from slmsearch.learn.gold import NO_GOLD, NO_SECTION, NOT_FOUND, NOT_HINTED, demonstrate_gold
+from slmsearch.learn.sft_start import train_start
 from slmsearch.retrieval.hits import Hit
 from slmsearch.searcher.parsing import parse_turn
 from slmsearch.searcher.tools import Toolbox
@@ -90,7 +90,8 @@ def corpus(tmp_path, monkeypatch):
     (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     asked = [{"id": str(i), "question": f"When was Mira {i} born?", "answer": "1823", "section_ids": ["mira:life"]} for i in range(4)]
     (tmp_path / "q.jsonl").write_text("".join(json.dumps({**row, "page_ids": ["mira"]}) + "\n" for row in asked))
-    monkeypatch.setattr(indexed_corpus, "build_index", lambda *_: "titles")
+    monkeypatch.setattr(indexed_corpus, "name_index", lambda *_: "titles")
+    monkeypatch.setattr(indexed_corpus, "is_complete", lambda _: True)
     monkeypatch.setattr(indexed_corpus, "open_index", lambda *_: TitleIndex(LIBRARY))
     return CorpusConfig(pages=str(tmp_path / "p.jsonl"), questions=str(tmp_path / "q.jsonl"))
 
@@ -108,12 +109,12 @@ def make_config(corpus, model_dir, tmp_path, **searcher):
 def test_the_command_teaches_from_gold(corpus, model_dir, tmp_path):
     said = []
     config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400)
-    facts = start_cold(config, "gold", tmp_path / "out", said.append)
+    facts = train_start(config, "gold", tmp_path / "out", said.append)
     assert (facts["episodes"], facts["left_out"]) == (4, {})
-    assert "4 demonstrations of 4 questions" in said[0]
+    assert "4 examples; left out: none" in said[0]
     short = make_config(corpus, model_dir, tmp_path, max_turn_tokens=2)
     with pytest.raises(TrainingError, match="4 too long"):
-        start_cold(short, "gold", tmp_path / "none", said.append)
+        train_start(short, "gold", tmp_path / "none", said.append)
     assert not (tmp_path / "none").exists()
 
 

@@ -6,8 +6,8 @@ from slmsearch.artifacts.files import file_hash
 from slmsearch.errors import TrainingError
 from slmsearch.learn import launch, process
 from slmsearch.learn.files import ACCELERATE, ADAPTER
-from slmsearch.learn.training import train_through
 from tests.slmsearch.learn import toy_worker
+from tests.slmsearch.learn.through import train_through
 
 
 @pytest.mark.slow

@@ -17,9 +17,9 @@ from slmsearch.generate.sampler import Sampling
 from slmsearch.learn.files import STEPS
 from slmsearch.learn.reports import read_reports
 from slmsearch.learn.trainer_samplers import AdapterClient, engine_settings, open_vllm_sampler, vllm_takes
-from slmsearch.learn.training import train_through
 from slmsearch.searcher.prompt import make_prompt
 from tests.slmsearch.generate import fake_vllm
+from tests.slmsearch.learn.through import train_through
 
 PROMPTS = [[{"role": "user", "content": "When was Mira 1 born?"}]]
 

@@ -26,10 +26,10 @@ from slmsearch.learn.files import ADAPTER, CHECKPOINTS, STEPS
 from slmsearch.learn.held_out import ALONE, find_fall
 from slmsearch.learn.monitor import RULES, CollapseMonitor
 from slmsearch.learn.reports import NOT_A_NUMBER, read_reports, truncate_reports
-from slmsearch.learn.training import train_through
 from slmsearch.searcher.rollout import play_episodes
 from slmsearch.serve.ports import free_port
 from tests.slmsearch.learn import watched
+from tests.slmsearch.learn.through import train_through
 from tests.slmsearch.learn.watched import NORMAL, QUESTIONS_PER_STEP, Watched, fell_after, noisy, steady
 
 WINDOW = CollapseMonitor(QUESTIONS_PER_STEP).window

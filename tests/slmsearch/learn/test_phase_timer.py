@@ -8,7 +8,7 @@ import pytest
 from slmsearch.learn import phase_timer as module
 from slmsearch.learn.files import MANIFEST
 from slmsearch.learn.phase_timer import BEFORE, HELD_OUT, OTHER, SAMPLING, UPDATE, PhaseTimer
-from slmsearch.learn.training import train_through
+from tests.slmsearch.learn.through import train_through
 
 
 @pytest.fixture

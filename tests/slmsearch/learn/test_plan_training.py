@@ -10,22 +10,23 @@ import torch
 from slmsearch.artifacts.files import file_hash
 from slmsearch.config import PlannerConfig, PlanRewardConfig, WorkerConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.evaluate import environments
-from slmsearch.evaluate.environments import make_planner
+from slmsearch.environments import planner as planning
+from slmsearch.environments.environment import Demonstration
+from slmsearch.environments.plan_demonstrations import TINY_PLANNER, demonstrate_plan
+from slmsearch.environments.planner import PlannerEnvironment
 from slmsearch.evaluate.metrics import is_metric
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.load import load_with_base
 from slmsearch.generate.sampler import Sampling
+from slmsearch.learn.bootstrap import bootstrap_settings
 from slmsearch.learn.checkpoints import latest_complete_checkpoint
-from slmsearch.learn.demonstrations import Demonstration
-from slmsearch.learn.encoding import IGNORED, encode_turns
+from slmsearch.learn.encoding import IGNORED, encode_demonstration, encode_turns
 from slmsearch.learn.examples import EXAMPLES, append_examples, read_examples, truncate_examples
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, PREFLIGHT, STEPS
-from slmsearch.learn.job import plan_sft_key
+from slmsearch.learn.job import start_key
 from slmsearch.learn.layout import lay_out
-from slmsearch.learn.plan_sft import FACTS, read_plans, sample_own_plans, train_plan_sft
-from slmsearch.learn.planner_start import WHOLE, demonstrate_plan, planner_settings
 from slmsearch.learn.reports import read_reports, truncate_reports
+from slmsearch.learn.sft_start import FACTS, sample_own, train_start
 from slmsearch.learn.tokenizer import build_tokenizer
 from slmsearch.learn.training import train_environment
 from slmsearch.planner.model_worker import ModelWorker
@@ -52,7 +53,7 @@ def planner_dir(one_thread, tmp_path_factory):
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     plans = [render_plan(split(i)) for i in range(2, 9)]
-    tokenizer = build_tokenizer([question.question for question in QUESTIONS] + plans, WHOLE, 400)
+    tokenizer = build_tokenizer([question.question for question in QUESTIONS] + plans, TINY_PLANNER.pieces, 400)
     torch.manual_seed(0)
     config = Qwen3Config(
         vocab_size=len(tokenizer),
@@ -98,7 +99,7 @@ class OneOperation(WorkerConfig):
 def make_plan_job(make_job, planner_dir, monkeypatch):
     """Make a planner's job; keywords are settings of `TrainConfig`, `worker` of the worker."""
 
-    monkeypatch.setattr(environments, "make_independence", lambda _: WordIndependence())
+    monkeypatch.setattr(planning, "make_independence", lambda _: WordIndependence())
 
     def make(name="run", worker=None, **train):
         job = make_job(name, **train)
@@ -118,7 +119,7 @@ def model_path():
 
 
 def train(job, checkpoint=None):
-    train_environment(make_planner(job.config), QUESTIONS, job, checkpoint, QUESTIONS[:3])
+    train_environment(PlannerEnvironment.open(job.config), QUESTIONS, job, checkpoint, QUESTIONS[:3])
 
 
 def curve(job):
@@ -156,7 +157,7 @@ def test_a_resumed_planner_ends_with_the_bytes_of_an_uninterrupted_one(make_plan
     class Killed(BaseException):
         pass
 
-    environment = make_planner(broken.config)
+    environment = PlannerEnvironment.open(broken.config)
     solve = environment.worker.solve
 
     def dying(tasks):
@@ -189,7 +190,7 @@ def test_the_base_is_the_worker_and_learns_nothing(make_plan_job):
             asked.extend(zip([task.question for task in tasks], [(s.answer, s.tokens) for s in solved], strict=True))
             return solved
 
-    environment = make_planner(job.config)
+    environment = PlannerEnvironment.open(job.config)
     environment.worker = Listening("base", None, 8)
     train_environment(environment, QUESTIONS, job, None, QUESTIONS[:3])
     answers = {}
@@ -216,7 +217,7 @@ def test_own_right_plans_and_a_set_of_plans_teach(make_plan_job, planner_dir, tm
     job = make_plan_job()
     config = job.config.model_copy(update={"sft": job.config.sft.model_copy(update={"steps": 2, "tokens_per_batch": 256})})
     sampler, _ = load_with_base(config.policy)
-    own = sample_own_plans(QUESTIONS, make_planner(config), config, sampler)
+    own = sample_own(QUESTIONS, PlannerEnvironment.open(config), sampler)
     assert own and all(parse_plan(episode.turns[0].text).plan.should_decompose for episode in own)
 
     rows = [{"SystemPrompt": "Plan.", "UserPrompt": q.question, "ExpectedOutput": render_plan(split(2))} for q in QUESTIONS]
@@ -224,14 +225,19 @@ def test_own_right_plans_and_a_set_of_plans_teach(make_plan_job, planner_dir, tm
     plans = config.planner.sft.model_copy(update={"source": str(tmp_path / "plans.jsonl"), "epochs": 1.0})
     four = config.sft.model_copy(update={"batch_size": 4})
     config = config.model_copy(update={"sft": four, "planner": config.planner.model_copy(update={"sft": plans})})
-    encoded = list(read_plans(config, sampler.renderer))
+    shown, _ = PlannerEnvironment.examples(config, plans.source)
+    encoded = [encode_demonstration(demonstration, sampler.renderer, config) for demonstration in shown]
+    assert shown[0].prompt[0] == {"role": "system", "content": "Plan."}
     written = [label for label in encoded[0].labels if label != IGNORED]
     assert written == [*sampler.renderer.content_ids(render_plan(split(2))), sampler.renderer.end_id]
-    facts = train_plan_sft(config, [], tmp_path / "start")
-    assert facts["examples"] == 7 and facts["steps"] == 2  # 7 examples by 4
+    facts = train_start(config, plans.source, tmp_path / "start", once=True)
+    assert facts["episodes"] == 7 and facts["steps"] == 2  # 7 examples by 4
     assert (tmp_path / "start" / FACTS).is_file()
-    assert train_plan_sft(config, [], tmp_path / "start")["seconds"] == facts["seconds"], "looked up"
-    assert plan_sft_key(config, "a") == plan_sft_key(config, "b")
+    assert train_start(config, plans.source, tmp_path / "start", once=True)["seconds"] == facts["seconds"], "looked up"
+    assert start_key(config, "a") is None
+    wanted = config.planner.model_copy(update={"sft": plans.model_copy(update={"enabled": True})})
+    config = config.model_copy(update={"planner": wanted})
+    assert start_key(config, "a") == start_key(config, "b") is not None
 
 
 def test_demonstrations_say_what_the_recipes_promise():
@@ -248,14 +254,14 @@ def test_demonstrations_say_what_the_recipes_promise():
 
 
 def test_settings_of_the_start_are_its_own_unless_chosen(make_plan_job):
-    sft = make_plan_job().config.sft
-    assert planner_settings(sft).steps != sft.steps
-    assert planner_settings(sft.model_copy(update={"steps": 7})).steps == 7
+    config = make_plan_job().config
+    assert bootstrap_settings(config).steps == 4500 != config.sft.steps
+    assert bootstrap_settings(config.model_copy(update={"sft": config.sft.model_copy(update={"steps": 7})})).steps == 7
 
 
 def test_examples_show_a_right_and_a_wrong_plan(make_plan_job, tmp_path):
     job = make_plan_job()
-    environment, (sampler, _) = make_planner(job.config), load_with_base(job.config.policy)
+    environment, (sampler, _) = PlannerEnvironment.open(job.config), load_with_base(job.config.policy)
     group = [question for question in QUESTIONS for _ in range(4)]
     episodes = environment.complete(group, environment.play(group, sampler, Sampling(1.0, 0, 60)))
     rows = environment.grade(group, episodes)

@@ -9,8 +9,9 @@ import pytest
 from slmsearch.config import JudgeConfig, PolicyConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig, VllmConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
+from slmsearch.environments.environment import Check
+from slmsearch.environments.searcher import SearcherEnvironment
 from slmsearch.errors import PreflightError
-from slmsearch.evaluate.environments import SearcherEnvironment
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.context import longest_prompt
 from slmsearch.generate.load import load_tokenizer
@@ -19,15 +20,15 @@ from slmsearch.judge.cache import FILE, VerdictCache
 from slmsearch.learn.files import MANIFEST, PREFLIGHT, STEPS
 from slmsearch.learn.launch import read_judge_state
 from slmsearch.learn.preflight import check_disk, check_extras, preflight_here, require
-from slmsearch.learn.preflight_checks import Check, check_qualified
+from slmsearch.learn.preflight_checks import check_qualified
 from slmsearch.learn.reports import read_reports
 from slmsearch.learn.shape import Shape
-from slmsearch.learn.training import train_through
 from slmsearch.retrieval.hits import Hit
 from slmsearch.searcher.episode import Episode
 from slmsearch.searcher.parsing import ParsedTurn
 from slmsearch.searcher.tools import Toolbox
 from tests.judge_server import Behaviour, JudgeServer, always_no
+from tests.slmsearch.learn.through import train_through
 
 
 def changed(job, **sections):
@@ -35,7 +36,7 @@ def changed(job, **sections):
 
 
 def wrong_parser(job, monkeypatch):
-    for module in ("slmsearch.learn.preflight_checks", "slmsearch.searcher.rollout"):
+    for module in ("slmsearch.environments.searcher_checks", "slmsearch.searcher.rollout"):
         monkeypatch.setattr(f"{module}.parse_turn", lambda text: ParsedTurn())
     return job
 
@@ -191,7 +192,9 @@ def test_the_command_plans_with_the_longest_opening(monkeypatch, model_dir, ques
     prompt = "word " * 300
     config = RunConfig(policy=PolicyConfig(model=str(model_dir), device="cpu"), searcher=SearcherConfig(system_prompt=prompt))
     environment = SearcherEnvironment(toolbox, make_judge(config.judge, config.paths.data_dir), config)
-    monkeypatch.setattr("slmsearch.evaluate.indexed_corpus.make_environment", lambda config: (environment, {"train": questions}))
+    monkeypatch.setattr(SearcherEnvironment, "build_data", lambda *_: "digest")
+    monkeypatch.setattr(SearcherEnvironment, "open", lambda *_: environment)
+    monkeypatch.setattr("slmsearch.learn.preflight.load_questions", lambda *_: {"train": questions})
     planned = []
 
     def too_much(config, tokens):

@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from slmsearch.learn import launch, process
 from slmsearch.learn.files import ACCELERATE, ADAPTER, STEPS
 from slmsearch.learn.reports import read_reports
-from slmsearch.learn.training import train_through
 from tests.slmsearch.learn import toy_worker, uneven_worker
+from tests.slmsearch.learn.through import train_through
 
 
 def launch_with(worker, monkeypatch):

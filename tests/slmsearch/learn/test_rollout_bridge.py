@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from slmsearch.config import EvaluateConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig
+from slmsearch.environments.searcher import SearcherEnvironment
 from slmsearch.errors import TrainingError
-from slmsearch.evaluate.environments import SearcherEnvironment
 from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.judge import ExactJudge, Verdict, make_judge
 from slmsearch.learn.phase_timer import JUDGING, SAMPLING, PhaseTimer

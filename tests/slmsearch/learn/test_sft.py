@@ -14,6 +14,8 @@ from slmsearch.artifacts.directories import replaced_directory
 from slmsearch.config import PolicyConfig, RunConfig, SearcherConfig, SftConfig, WorldConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.world import generate_world
+from slmsearch.environments.demonstrations import TINY_SEARCHER, TitleIndex, demonstrate, make_demonstrations
+from slmsearch.environments.searcher import SearcherEnvironment
 from slmsearch.errors import TrainingError
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.load import make_sampler
@@ -22,12 +24,11 @@ from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.judge import ExactJudge
 from slmsearch.judge.exact import exact_match
 from slmsearch.learn.bootstrap import bootstrap
-from slmsearch.learn.cold_start import sample_own, start_cold
-from slmsearch.learn.demonstrations import TitleIndex, demonstrate, make_demonstrations
 from slmsearch.learn.encoding import IGNORED, encode_demonstration, encode_episode
 from slmsearch.learn.sft import EpisodeBatches, demonstrated, repeated
+from slmsearch.learn.sft_start import sample_own, train_start
 from slmsearch.learn.teach import writing_alone
-from slmsearch.learn.tokenizer import WHOLE, build_tokenizer
+from slmsearch.learn.tokenizer import build_tokenizer
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.parsing import parse_turn
 from slmsearch.searcher.rollout import play_episodes
@@ -77,18 +78,18 @@ def test_a_demonstration_is_what_the_rollout_would_have_played(tokenizer):
     question = next(q for q in WORLD.questions if q.kind == "two_hop")
     demonstration = demonstrate(question, TOOLBOX, "expert", random.Random(0))
     sampler = ScriptedSampler(lambda _question, results: demonstration.turns[len(results)][0])
-    limits = SearcherConfig(max_episode_tokens=5000, max_turn_tokens=5000)
-    (episode,) = play_episodes([question], sampler, TOOLBOX, limits, Sampling())
+    config = RunConfig(searcher=SearcherConfig(max_episode_tokens=5000, max_turn_tokens=5000))
+    (episode,) = play_episodes([question], sampler, TOOLBOX, config.searcher, Sampling())
     assert episode.stop_reason is StopReason.ANSWERED
     assert [(t.text, t.result.text if t.result else "") for t in episode.turns] == list(demonstration.turns)
-    encoded = encode_demonstration(demonstration, renderer, limits)
+    encoded = encode_demonstration(demonstration, renderer, config)
     written = [i for i, label in zip(encoded.ids, encoded.labels, strict=True) if label != IGNORED]
     assert tokenizer.decode(written, skip_special_tokens=True) == "".join(message for message, _ in demonstration.turns)
     assert written.count(renderer.end_id) == len(demonstration.turns)
 
 
 def test_tool_prefixes_are_single_tokens(tokenizer):
-    for text in WHOLE:
+    for text in TINY_SEARCHER.pieces:
         assert len(tokenizer(text, add_special_tokens=False)["input_ids"]) == 1
 
 
@@ -107,7 +108,7 @@ def test_batches_repeat_with_the_seed_and_keep_their_size(tokenizer):
 
     def first(seed):
         settings = config.model_copy(update={"seed": seed})
-        stream = EpisodeBatches(lambda: demonstrated(ChatRenderer(tokenizer), settings, 3, SearcherConfig()), 0, settings)
+        stream = EpisodeBatches(lambda: demonstrated(ChatRenderer(tokenizer), RunConfig(), settings), 0, settings)
         return [batch["parts"][0]["input_ids"].tolist() for batch in islice(stream, 5)]
 
     assert first(0) == first(0) != first(1)
@@ -118,13 +119,13 @@ def test_batches_repeat_with_the_seed_and_keep_their_size(tokenizer):
 def test_demonstrations_that_are_all_too_long_are_an_error_not_a_search_without_end(tokenizer):
     settings = SmallWorlds()
     with pytest.raises(TrainingError, match=r"searcher\.max_episode_tokens \(20\): raise it"):
-        next(demonstrated(ChatRenderer(tokenizer), settings, 3, SearcherConfig(max_episode_tokens=20)))
+        next(demonstrated(ChatRenderer(tokenizer), RunConfig(searcher=SearcherConfig(max_episode_tokens=20)), settings))
 
 
 def test_bootstrap_leaves_a_model_that_plays(tmp_path):
     out = tmp_path / "models" / "tiny"
     config = SmallWorlds(steps=3, tokens_per_batch=1024)
-    facts = bootstrap(config, out)
+    facts = bootstrap(RunConfig(sft=config), out)
     assert facts["parameters"] < 3_000_000
     assert sum(path.stat().st_size for path in out.iterdir()) < 6_000_000
     assert (out / "model.safetensors").is_file()
@@ -142,7 +143,7 @@ def test_own_right_episodes_are_kept_and_learnt_from(model_dir, toolbox, questio
         searcher=SearcherConfig(max_turn_tokens=16, max_episode_tokens=80, max_turns=3),
     )
     sampler = make_sampler(config.policy)
-    kept = sample_own(questions, toolbox, ExactJudge(), config, sampler)
+    kept = sample_own(questions, SearcherEnvironment(toolbox, ExactJudge(), config), sampler)
     assert kept and all(episode.answer == "1823" for episode in kept)
     counts = Counter(episode.question_id for episode in kept)
     assert max(counts.values()) <= 2
@@ -162,7 +163,7 @@ def test_own_right_episodes_are_kept_and_learnt_from(model_dir, toolbox, questio
 def test_sft_command_from_demonstrations(model_dir, tmp_path, lora):
     settings = SmallWorlds(steps=2, tokens_per_batch=512, lora=lora)
     config = RunConfig(policy=PolicyConfig(model=str(model_dir), device="cpu"), sft=settings)
-    facts = start_cold(config, "demonstrations", tmp_path / "out", print)
+    facts = train_start(config, "demonstrations", tmp_path / "out", print)
     assert facts["steps"] == 2
     assert json.loads((tmp_path / "out" / "sft.json").read_text())["source"] == "demonstrations"
     make_sampler(PolicyConfig(model=str(tmp_path / "out"), device="cpu"))

@@ -9,17 +9,17 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from slmsearch.config import LoraSection, PlannerConfig, PolicyConfig, RunConfig, SearcherConfig, SftConfig
+from slmsearch.environments.demonstrations import make_demonstrations
+from slmsearch.environments.environment import Demonstration
 from slmsearch.errors import ModelError
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.load import load_model
 from slmsearch.generate.sampler import Sampling
 from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.learn import sft, teach
-from slmsearch.learn.demonstrations import Demonstration, make_demonstrations
 from slmsearch.learn.encoding import IGNORED, encode_demonstration
 from slmsearch.learn.fused_lora import fused_lora
 from slmsearch.learn.grpo import make_adapter_config
-from slmsearch.learn.planner_start import planned
 from slmsearch.learn.sft import EpisodeBatches, demonstrated, repeated, train_sft
 from slmsearch.learn.teach import load_student
 from slmsearch.learn.tokenizer import build_tokenizer
@@ -63,7 +63,7 @@ def make_llama(one_thread, tokenizer):
 
 @pytest.fixture
 def episodes(tokenizer):
-    return list(islice(demonstrated(ChatRenderer(tokenizer), SmallWorlds(recipe="expert"), 3, SearcherConfig()), 8))
+    return list(islice(demonstrated(ChatRenderer(tokenizer), RunConfig(), SmallWorlds(recipe="expert")), 8))
 
 
 def train(model, tokenizer, episodes, tmp_path, monkeypatch, exact=True, **settings):
@@ -160,13 +160,14 @@ def test_a_demonstration_has_the_prompt_that_the_rollout_opens_with(make_llama, 
 
     told = copy.deepcopy(tokenizer)
     told.chat_template = CHATML
-    question, config = "When was Mira born?", SearcherConfig()
+    question, config = "When was Mira born?", RunConfig()
     turns = (('<tool>search_pages("Mira")</tool>', "mira: Mira"), ("<answer>1823</answer>", ""))
     encoded = encode_demonstration(Demonstration(question, turns), ChatRenderer(told), config)
-    (opened,) = TorchSampler(make_llama(), told).open([make_prompt(question, config)], Sampling())
+    (opened,) = TorchSampler(make_llama(), told).open([make_prompt(question, config.searcher)], Sampling())
     assert tuple(encoded.ids[: encoded.prompt_tokens]) == opened
     assert "search_pages" in told.decode(opened)
-    plan = next(planned(ChatRenderer(told), "expert", 0, PlannerConfig(sft={"max_tokens": 4000})))
+    planner = RunConfig(environment="planner", planner=PlannerConfig(sft={"max_tokens": 4000}))
+    plan = next(demonstrated(ChatRenderer(told), planner, SftConfig(recipe="expert")))
     assert "You plan how a worker" in told.decode(plan.ids[: plan.prompt_tokens])
     assert [label for label in plan.labels if label != IGNORED] == plan.ids[plan.prompt_tokens :]
 
@@ -205,7 +206,7 @@ def test_an_adapter_is_merged_without_rounding(make_llama, tokenizer, tmp_path, 
     policy = PolicyConfig(model=str(tmp_path / "base"), dtype="bfloat16", device="cpu")
     settings = SftConfig(lora=True, steps=1)
     config = RunConfig(policy=policy, sft=settings)
-    teach.teach(config, settings, load_student(config), lambda: iter(()), tmp_path / "out", "sft.json", {})
+    teach.teach(config, tmp_path / "out", "sft.json", lambda: teach.Lesson(*load_student(config), settings, lambda: iter(())))
     published, _ = load_model(PolicyConfig(model=str(tmp_path / "out"), device="cpu"))
     name = "model.layers.0.mlp.up_proj"
     found = published.get_submodule(name).weight - base.get_submodule(name).weight.float()

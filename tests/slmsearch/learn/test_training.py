@@ -11,21 +11,21 @@ import torch
 
 from slmsearch.artifacts.files import file_hash
 from slmsearch.config import PolicyConfig
+from slmsearch.environments.asked import select_questions
+from slmsearch.environments.searcher import SearcherEnvironment
 from slmsearch.errors import ModelError, TrainingError
-from slmsearch.evaluate.environments import SearcherEnvironment
 from slmsearch.evaluate.metrics import is_metric
 from slmsearch.generate.load import load_model, make_sampler
 from slmsearch.generate.sampler import Sampling
 from slmsearch.judge import ExactJudge
 from slmsearch.learn import training
-from slmsearch.learn.asked import select_questions
 from slmsearch.learn.checkpoints import checkpoint_step, latest_complete_checkpoint
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST, STEPS, STOP
 from slmsearch.learn.launch import find_result
 from slmsearch.learn.models import trained_policy, weights_file
 from slmsearch.learn.reports import read_reports, truncate_reports
-from slmsearch.learn.training import train_through
 from slmsearch.searcher.tools import Toolbox
+from tests.slmsearch.learn.through import train_through
 
 TINY = Path(__file__).parents[3] / "data" / "models" / "tiny-searcher"
 

@@ -20,8 +20,8 @@ DIES_AFTER = 5
 def main() -> None:
     die_with_starter()
     from slmsearch.corpus.library import Library
-    from slmsearch.learn.training import train_through
     from tests.slmsearch.learn.conftest import PAGES, QUESTIONS, EveryPageIndex
+    from tests.slmsearch.learn.through import train_through
 
     wait_for_begin()
     job = TrainJob.from_json(Path(sys.argv[1]).read_text())

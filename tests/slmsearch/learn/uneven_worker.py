@@ -19,6 +19,7 @@ from slmsearch.learn.job import TrainJob
 from slmsearch.learn.process import wait_for_begin
 from slmsearch.processes.watchdog import die_with_starter
 from slmsearch.searcher.tools import Toolbox
+from tests.slmsearch.learn.through import train_through
 
 PATIENCE_S = 240
 """Processes that wait for each other in vain are ended after this."""
@@ -77,7 +78,7 @@ def run(job):
 
     training.make_trainer, training.open_torch_sampler = make, open_row_sampler
     try:
-        training.train_through(Toolbox(Library(PAGES), EveryPageIndex(), 4, 1500), QUESTIONS, job)
+        train_through(Toolbox(Library(PAGES), EveryPageIndex(), 4, 1500), QUESTIONS, job)
     finally:
         training.make_trainer, training.open_torch_sampler = make_trainer, open_torch_sampler
 

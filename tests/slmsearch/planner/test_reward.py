@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from slmsearch.config import PlanRewardConfig, RunConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.evaluate.environments import PlannerEnvironment
-from slmsearch.evaluate.plan_policies import restate
+from slmsearch.environments.planner import PlannerEnvironment, restate
 from slmsearch.generate.sampler import Sampling
 from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.planner.hacks import Hack, find_hacks

@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from slmsearch.config import PlannerConfig
+from slmsearch.config import PlannerConfig, RunConfig
 from slmsearch.corpus.store import load_corpus
+from slmsearch.environments.planner import PlannerEnvironment
 from slmsearch.errors import CorpusError
+from slmsearch.keys import content_key
 from slmsearch.planner.checks import check_problems
 from slmsearch.planner.executor import execute_plans
 from slmsearch.planner.numbers import extract_answer, parse_number
 from slmsearch.planner.plan import Plan, Subproblem
 from slmsearch.planner.problems import generate_problems
-from slmsearch.planner.sources import build_problems, load_problems, parse_problem, problems_key
+from slmsearch.planner.sources import load_problems, parse_problem, problems_parts
 from slmsearch.planner.worker import ArithmeticWorker
 
 GSM8K = Path(__file__).parents[4] / "shared" / "data" / "gsm8k_train_500.jsonl"
@@ -54,15 +56,23 @@ def test_the_answer_is_extracted_from_all_500_worked_solutions():
     assert [answer for answer, _ in extracted] == [final.replace(",", "") for _, final in extracted]
 
 
+def build(planner, corpora_dir):
+    return PlannerEnvironment.build_data(RunConfig(planner=planner), corpora_dir)
+
+
+def key(planner):
+    return content_key(**problems_parts(planner))
+
+
 @real
 def test_the_real_sample_loads_validates_and_is_split(tmp_path):
     config = PlannerConfig(problems=str(GSM8K))
-    digest = build_problems(config, tmp_path)
+    digest = build(config, tmp_path)
     problems = load_corpus(tmp_path, digest).questions
     assert {split: len(found) for split, found in problems.items()} == {"train": 400, "validation": 50, "test": 50}
     report = check_problems(problems)
     assert report["ok"] and report["problems"] == 500
-    assert build_problems(config, tmp_path) == digest
+    assert build(config, tmp_path) == digest
 
 
 @real
@@ -79,7 +89,7 @@ def test_gold_style_plans_of_the_real_sample_play_through_the_executor():
 def test_generated_problems_are_the_same_for_a_seed_and_share_nothing_between_splits(tmp_path):
     config = PlannerConfig(limit=600)
     assert load_problems(config) == load_problems(config) != load_problems(config.model_copy(update={"seed": 5}))
-    problems = load_corpus(tmp_path, build_problems(config, tmp_path)).questions
+    problems = load_corpus(tmp_path, build(config, tmp_path)).questions
     signatures = {split: {problem.entities for problem in found} for split, found in problems.items()}
     assert not signatures["train"] & signatures["test"] and not signatures["train"] & signatures["validation"]
     assert {problem.hops for problem in problems["test"]} == {1, 2, 3, 4, 5, 6}
@@ -95,9 +105,9 @@ def test_keys_follow_what_decides_the_problems(tmp_path):
     path = tmp_path / "problems.jsonl"
     path.write_text('{"question": "2 + 2?", "answer": "#### 4"}\n')
     config = PlannerConfig(problems=str(path))
-    keys = {problems_key(config), problems_key(PlannerConfig()), problems_key(PlannerConfig(seed=1)), problems_key(PlannerConfig(limit=9))}
+    keys = {key(config), key(PlannerConfig()), key(PlannerConfig(seed=1)), key(PlannerConfig(limit=9))}
     path.write_text('{"question": "2 + 3?", "answer": "#### 5"}\n')
-    keys.add(problems_key(config))
+    keys.add(key(config))
     assert len(keys) == 5 and None not in keys
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slmsearch.evaluate.rows import EpisodeRow
+from slmsearch.environments.rows import EpisodeRow
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.learn.reports import StepReport
 from slmsearch.report.figures import run_charts, write_charts

@@ -4,9 +4,9 @@ import random
 from dataclasses import replace
 
 from slmsearch.config import DecisionConfig
+from slmsearch.environments.rows import EpisodeRow
 from slmsearch.evaluate.compare import compare
 from slmsearch.evaluate.metrics import summarise, summarise_slices
-from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.learn.reports import Collapse, StepReport
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from slmsearch.evaluate.rows import EpisodeRow
+from slmsearch.environments.rows import EpisodeRow
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.report.page.suspects import RULES, find_suspects
 from slmsearch.searcher.episode import Episode, Turn

@@ -1,15 +1,17 @@
-"""Grading a searcher's episodes: judged, from the moment each has ended, and scored, a row each."""
+"""Grading episodes: judged, from the moment each has ended, and scored, a row each."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from slmsearch.config import RewardConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.evaluate.rows import EpisodeRow, make_row
+from slmsearch.environments.rows import EpisodeRow, make_row
 from slmsearch.judge import EagerJudge, Judge, Verdict
 from slmsearch.searcher.episode import Episode, StopReason
-from slmsearch.searcher.reward import score_episode
+from slmsearch.searcher.reward import Reward
 from slmsearch.searcher.rollout import OnEnd
+
+Score = Callable[[Question, Episode, bool, float], Reward]
+"""Question, episode, verdict and a draw from 0 to 1 -> reward."""
 
 
 @contextmanager
@@ -34,21 +36,6 @@ def judging_ahead(judge: Judge) -> Iterator[OnEnd | None]:
         raise
 
 
-def grade_episodes(
-    questions: Sequence[Question], episodes: Sequence[Episode], judge: Judge, reward: RewardConfig, draws: Sequence[float] = ()
-) -> list[EpisodeRow]:
-    """Judge and score played episodes, one row each; failed ones are neither judged nor scored.
-
-    Args:
-        questions: the question of each episode.
-        episodes: what was played.
-        judge: decides which answers are right.
-        reward: weights of the reward.
-        draws: what `score_episode` takes, one for each episode; needed only where the reward is random.
-    """
-    return make_rows(questions, episodes, judge_episodes(questions, episodes, judge), reward, draws)
-
-
 def judge_episodes(questions: Sequence[Question], episodes: Sequence[Episode], judge: Judge) -> list[Verdict]:
     """Judge played episodes, one verdict each; that of a failed one is its failure."""
     pairs = list(zip(questions, episodes, strict=True))
@@ -57,16 +44,27 @@ def judge_episodes(questions: Sequence[Question], episodes: Sequence[Episode], j
     return [judged.get(i, Verdict(None, failure=episode.failure)) for i, episode in enumerate(episodes)]
 
 
-def make_rows(
+def grade_episodes(
     questions: Sequence[Question],
     episodes: Sequence[Episode],
-    verdicts: Sequence[Verdict],
-    reward: RewardConfig,
+    judge: Judge,
+    score: Score,
+    verdicts: Sequence[Verdict] | None = None,
     draws: Sequence[float] = (),
 ) -> list[EpisodeRow]:
-    """Score judged episodes, one row each; see `grade_episodes`."""
+    """Judge and score played episodes, one row each; failed ones are neither judged nor scored.
+
+    Args:
+        questions: the question of each episode.
+        episodes: what was played.
+        judge: decides which answers are right.
+        score: gives the reward of a judged episode.
+        verdicts: as `judge_episodes` gives them; None asks for them here.
+        draws: numbers from 0 to 1, one for each episode; needed only where the reward is random.
+    """
+    verdicts = judge_episodes(questions, episodes, judge) if verdicts is None else verdicts
     rows = []
     for i, (question, episode, verdict) in enumerate(zip(questions, episodes, verdicts, strict=True)):
-        scored = None if verdict.correct is None else score_episode(episode, question, verdict.correct, reward, draws[i] if draws else 0.0)
+        scored = None if verdict.correct is None else score(question, episode, verdict.correct, draws[i] if draws else 0.0)
         rows.append(make_row(question, episode, verdict, scored))
     return rows

@@ -24,11 +24,13 @@ from slmsearch.config import JudgeConfig, RunConfig, SearcherConfig
 from slmsearch.config.secrets import MASK
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import build_corpus, load_corpus
+from slmsearch.environments import indexed_corpus
+from slmsearch.environments.grade import grade_episodes
+from slmsearch.environments.indexed_corpus import IndexedCorpus
+from slmsearch.environments.rows import EpisodeRow
+from slmsearch.environments.searcher import scoring
 from slmsearch.errors import ConfigError, EvaluationError, JudgeError
-from slmsearch.evaluate.grade import grade_episodes
-from slmsearch.evaluate.indexed_corpus import IndexedCorpus, build_indexed_corpus
 from slmsearch.evaluate.metrics import summarise
-from slmsearch.evaluate.rows import EpisodeRow
 from slmsearch.evaluate.run import select_questions
 from slmsearch.evaluate.store import episode_from_dict
 from slmsearch.judge import Judge, make_judge
@@ -133,7 +135,9 @@ class SearcherTask(vf.Task[SearcherData, SearcherState, SearcherTaskConfig]):
         if played is None:
             raise EvaluationError("this task was not played by the harness `slmsearch`, and no other is graded; leave the harness unset")
         draw = random.Random(trace.id).random()
-        (row,) = grade_episodes([self.data.to_question()], [episode_from_dict(played)], judge, self.config.run.reward, [draw])
+        (row,) = grade_episodes(
+            [self.data.to_question()], [episode_from_dict(played)], judge, scoring(self.config.run.reward), draws=[draw]
+        )
         if row.failed:
             raise JudgeError(row.failure)
         return row
@@ -185,7 +189,7 @@ def open_indexed_corpus(run: RunConfig) -> IndexedCorpus:
 
 @lru_cache(maxsize=2)
 def _open_indexed_corpus(run: RunConfig) -> IndexedCorpus:
-    indexed = build_indexed_corpus(run)
+    indexed = indexed_corpus.open_indexed_corpus(run)
     # The first query loads the embedder: that is setup, not the first episodes' time.
     indexed.toolbox.index.search(["setup"], 1)
     return indexed

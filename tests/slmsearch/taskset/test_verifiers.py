@@ -19,14 +19,13 @@ vf = pytest.importorskip("verifiers.v1", reason="the extra `verifiers` is not in
 
 import slmsearch
 from slmsearch.config import CorpusConfig, EvaluateConfig, JudgeConfig, PathsConfig, PolicyConfig, RewardConfig, RunConfig, SearcherConfig
-from slmsearch.environments import taskset
+from slmsearch.environments.indexed_corpus import IndexedCorpus
+from slmsearch.environments.rows import row_to_dict
 from slmsearch.errors import ConfigError
-from slmsearch.evaluate.indexed_corpus import IndexedCorpus
 from slmsearch.evaluate.policies import parse_policy
-from slmsearch.evaluate.rows import row_to_dict
-from slmsearch.evaluate.run import evaluate_policy
 from slmsearch.judge import Verdict
-from tests.slmsearch.evaluate.corpus import PAGES, FlakyIndex, WordIndex, make_toolbox
+from slmsearch.taskset import taskset
+from tests.slmsearch.evaluate.corpus import PAGES, FlakyIndex, WordIndex, evaluate_searcher, make_toolbox
 from tests.slmsearch.evaluate.corpus import QUESTIONS as ALL_QUESTIONS
 
 # With one gold page each, so that none is left out because its pages lie in two splits.
@@ -104,7 +103,9 @@ def policy() -> Iterator[Policy]:
 def index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[WordIndex]]:
     """The index in use, as the one element of a list; the corpus needs no embedder with it."""
     used = [WordIndex()]
-    monkeypatch.setattr(taskset, "build_indexed_corpus", lambda run: IndexedCorpus("corpus", "index", make_toolbox(used[0]), {}))
+    monkeypatch.setattr(
+        taskset.indexed_corpus, "open_indexed_corpus", lambda run: IndexedCorpus("corpus", "index", make_toolbox(used[0]), {})
+    )
     monkeypatch.setattr("verifiers.v1.runtimes.subprocess.CACHE_DIR", tmp_path / "cache")
     taskset._open_indexed_corpus.cache_clear()
     taskset._open_judge.cache_clear()
@@ -160,7 +161,7 @@ def test_every_question_has_the_scores_of_our_own_evaluation(run: RunConfig, pol
     traces = play(make_env(run), policy)
     theirs = policy.requests
     policy.requests = []
-    ours = evaluate_policy(QUESTIONS, make_toolbox(), parse_policy(f"openai:m@{policy.url}", PolicyConfig()), run)
+    ours = evaluate_searcher(QUESTIONS, make_toolbox(), parse_policy(f"openai:m@{policy.url}", PolicyConfig()), run)
     assert {row.stop_reason for row in ours.rows} == {"answered", "max_tokens", "malformed"}
     for row, question in zip(ours.rows, QUESTIONS, strict=True):
         trace = traces[question.id]

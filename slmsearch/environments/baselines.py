@@ -11,7 +11,7 @@ from math import log
 
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import UNKNOWN_ANSWER
-from slmsearch.evaluate.spans import find_stems, overlap, pick_answer
+from slmsearch.environments.spans import find_stems, overlap, pick_answer
 from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.searcher.episode import ToolCall
 from slmsearch.searcher.parsing import render_answer, render_call

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
-from slmsearch.learn.demonstrations import Demonstration
+from slmsearch.environments.environment import Demonstration
 from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.parsing import render_answer, render_call
 from slmsearch.searcher.tools import READ, SEARCH, VIEW, Toolbox

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from slmsearch.corpus.questions import Question
+from slmsearch.environments.failure_modes import find_failure_mode
 from slmsearch.errors import EvaluationError
-from slmsearch.evaluate.failure_modes import find_failure_mode
 from slmsearch.judge import Verdict
 from slmsearch.judge.exact import exact_match, f1, is_abstention
 from slmsearch.searcher.episode import Episode, StopReason

@@ -1,0 +1,55 @@
+"""A corpus and its index, opened to be played on."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from slmsearch.config import RunConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.corpus.store import build_corpus, load_corpus, read_manifest
+from slmsearch.retrieval.build import build_index
+from slmsearch.retrieval.build import index_key as make_index_key
+from slmsearch.retrieval.embed import Progress
+from slmsearch.retrieval.open import open_index
+from slmsearch.retrieval.versions import is_complete
+from slmsearch.sandbox.client import make_programs
+from slmsearch.searcher.tools import Toolbox
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedCorpus:
+    """What an episode is played on."""
+
+    corpus_digest: str
+    index_key: str
+    toolbox: Toolbox
+    questions: dict[str, list[Question]]
+    """By split."""
+
+
+def open_indexed_corpus(
+    config: RunConfig, digest: str | None = None, index_key: str | None = None, progress: Progress | None = None
+) -> IndexedCorpus:
+    """Open a corpus and its index.
+
+    Args:
+        config: where they lie, retrieval and the length of what is shown.
+        digest: corpus; None builds the configured one, or looks it up.
+        index_key: index version; None builds that of the corpus, or looks it up.
+        progress: called with passages embedded and their total.
+    """
+    corpora_dir, index_dir = (Path(config.paths.data_dir) / name for name in ("corpora", "index"))
+    digest = digest or build_corpus(config.corpus, corpora_dir)
+    key = index_key or name_index(config, digest)
+    if index_key is None and not is_complete(index_dir / key):
+        build_index(corpora_dir / digest, index_dir, config.retrieval, progress)
+    corpus = load_corpus(corpora_dir, digest)
+    index = open_index(index_dir, key, config.retrieval)
+    programs, limits = make_programs(config, digest, key), config.searcher
+    toolbox = Toolbox(corpus.library, index, config.retrieval.top_k, limits.max_section_chars, programs, limits.section_hints)
+    return IndexedCorpus(digest, key, toolbox, corpus.questions)
+
+
+def name_index(config: RunConfig, digest: str) -> str:
+    """Name the index version of a corpus; loads no model."""
+    corpus = read_manifest(Path(config.paths.data_dir) / "corpora" / digest)
+    return make_index_key(corpus.pages_digest, config.retrieval)

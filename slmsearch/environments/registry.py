@@ -1,0 +1,49 @@
+"""The registry of environments: name -> class."""
+
+from functools import cache
+from importlib import import_module
+
+from slmsearch.config import RunConfig
+from slmsearch.corpus.hub import HUB_PREFIX
+from slmsearch.environments.environment import Environment
+from slmsearch.errors import ConfigError
+
+BUILT_IN = {
+    "searcher": "slmsearch.environments.searcher:SearcherEnvironment",
+    "planner": "slmsearch.environments.planner:PlannerEnvironment",
+}
+"""The registry: name -> module and class. Any other environment is named by its module and class."""
+
+
+def environment_of(config: RunConfig) -> type[Environment]:
+    """Find the configured environment.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    return find_environment(config.environment)
+
+
+@cache
+def find_environment(name: str) -> type[Environment]:
+    """Find an environment: a name of the registry, or `module:Class`.
+
+    Raises:
+        ConfigError: there is none, or what is there is no `Environment`.
+    """
+    module, _, attribute = BUILT_IN.get(name, name).partition(":")
+    known = f"{', '.join(BUILT_IN)}, or MODULE:CLASS of your own"
+    if not attribute:
+        raise ConfigError(f"environment {name!r} is not known; give {known}")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"environment {name!r} cannot be imported ({error}); give {known}") from error
+    if not (isinstance(found, type) and issubclass(found, Environment)):
+        raise ConfigError(f"environment {name!r} is no slmsearch.environments.environment.Environment; give {known}")
+    return found
+
+
+def is_remote(config: RunConfig) -> bool:
+    """Say whether the configured data come from the Hub."""
+    return any(source is not None and source.startswith(HUB_PREFIX) for source in environment_of(config).sources(config).values())

@@ -1,0 +1,217 @@
+"""The searcher: it answers questions from a corpus that it searches with tools."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Self
+
+from slmsearch.config import JudgeConfig, RewardConfig, RunConfig, SftConfig, WorldConfig
+from slmsearch.corpus.documents.skipped import OnSkip
+from slmsearch.corpus.fingerprint import source_parts
+from slmsearch.corpus.questions import Question
+from slmsearch.corpus.sources import ignore
+from slmsearch.corpus.store import build_corpus
+from slmsearch.environments.asked import select_questions
+from slmsearch.environments.baselines import make_retrieve_then_answer
+from slmsearch.environments.demonstrations import TINY_SEARCHER, make_demonstrations
+from slmsearch.environments.environment import NO_TOKEN_LIMIT, Check, Demonstration, Environment, Limits
+from slmsearch.environments.gold import demonstrate_gold
+from slmsearch.environments.grade import Score, judging_ahead
+from slmsearch.environments.indexed_corpus import IndexedCorpus, name_index, open_indexed_corpus
+from slmsearch.environments.rows import EpisodeRow
+from slmsearch.environments.searcher_checks import check_index, check_sandbox, check_searching, check_template, check_tool_calls
+from slmsearch.errors import TrainingError
+from slmsearch.generate.chat_renderer import ChatRenderer
+from slmsearch.generate.sampler import Message, Sampler, Sampling
+from slmsearch.generate.scripted import RandomSampler
+from slmsearch.judge import Judge, make_judge
+from slmsearch.judge.prompt import load_prompt
+from slmsearch.keys import content_key
+from slmsearch.retrieval.search import describe_ranking
+from slmsearch.searcher.episode import Episode
+from slmsearch.searcher.prompt import PROMPT_VERSION, describe_searcher, make_prompt
+from slmsearch.searcher.reward import Reward, score_episode
+from slmsearch.searcher.rollout import play_episodes
+from slmsearch.searcher.tools import TOOL_NAMES, Toolbox
+
+RANDOM, RETRIEVE_THEN_ANSWER = "random", "retrieve-then-answer"
+
+
+class SearcherEnvironment(Environment):
+    """Searches a corpus with tools."""
+
+    does = "searches a corpus in several turns"
+    name = "searcher"
+    data_name = "corpus"
+    unused = ("environment", "planner.")
+    baselines = (RANDOM, RETRIEVE_THEN_ANSWER)
+    has_control = True
+    tool_names = TOOL_NAMES
+    tiny = TINY_SEARCHER
+
+    def __init__(self, toolbox: Toolbox, judge: Judge, config: RunConfig) -> None:
+        """Bind tools and judge."""
+        super().__init__(config, judge)
+        self.toolbox = toolbox
+
+    @classmethod
+    def limits_of(cls, config: RunConfig) -> Limits:
+        searcher = config.searcher
+        settings = ("searcher.max_episode_tokens", "searcher.max_turn_tokens")
+        return Limits(searcher.max_turn_tokens, searcher.max_episode_tokens, searcher.tool_role, settings, searcher.max_section_chars)
+
+    @classmethod
+    def opening(cls, config: RunConfig, question: str) -> list[Message]:
+        return make_prompt(question, config.searcher)
+
+    @classmethod
+    def key_parts(cls, config: RunConfig) -> dict[str, Any]:
+        return {
+            "top_k": config.retrieval.top_k,
+            **describe_ranking(config.retrieval.ranking),
+            "searcher": describe_searcher(config.searcher, config.sandbox.limits),
+            "reward": config.reward.key_parts(),
+        }
+
+    @classmethod
+    def eval_parts(cls, config: RunConfig, index_key: str) -> dict[str, Any]:
+        judge = _describe_judge(config.judge)
+        if "prompt" in judge:
+            judge["prompt"] = content_key(text=judge["prompt"])
+        return {"prompt_version": PROMPT_VERSION, "index_key": index_key, "judge": judge, **cls.key_parts(config)}
+
+    @classmethod
+    def train_parts(cls, config: RunConfig, index_key: str) -> dict[str, Any]:
+        prompt = [dict(message) for message in cls.opening(config, "?")]
+        return {"index": index_key, "prompt": prompt, "judge": _describe_judge(config.judge), **cls.key_parts(config)}
+
+    @classmethod
+    def prompt_parts(cls, config: RunConfig) -> dict[str, Any]:
+        return {"version": PROMPT_VERSION, **super().prompt_parts(config)}
+
+    @classmethod
+    def baselines_of(cls, config: RunConfig) -> tuple[str, ...]:
+        """What `evaluate.baselines` names, models included."""
+        return tuple(config.evaluate.baselines)
+
+    @classmethod
+    def touches_network(cls, config: RunConfig) -> bool:
+        return config.searcher.programs or config.retrieval.embedder.base_url is not None
+
+    @classmethod
+    def idle_settings(cls, config: RunConfig) -> tuple[str, ...]:
+        idle = {"retrieval.embedder.": config.retrieval.embedder.base_url is None, "sandbox.": not config.searcher.programs}
+        return ("planner.", *(beginning for beginning, is_idle in idle.items() if is_idle))
+
+    @classmethod
+    def sources(cls, config: RunConfig) -> dict[str, str | None]:
+        return {"corpus.pages": config.corpus.pages, "corpus.questions": config.corpus.questions}
+
+    @classmethod
+    def data_parts(cls, config: RunConfig) -> dict[str, Any] | None:
+        return source_parts(config.corpus)
+
+    @classmethod
+    def build_data(cls, config: RunConfig, corpora_dir: Path, on_skip: OnSkip = ignore) -> str:
+        return build_corpus(config.corpus, corpora_dir, on_skip)
+
+    @classmethod
+    def check_data(cls, corpora_dir: Path, digest: str) -> dict[str, Any]:
+        """With Great Expectations."""
+        from slmsearch.corpus.expectations import validate_corpus
+
+        return asdict(validate_corpus(corpora_dir / digest))
+
+    @classmethod
+    def describe_data(cls, config: RunConfig) -> str:
+        return config.corpus.pages or f"world:{config.corpus.world.seed}"
+
+    @classmethod
+    def index_key(cls, config: RunConfig, digest: str) -> str:
+        return name_index(config, digest)
+
+    @classmethod
+    def index_parts(cls, config: RunConfig) -> dict[str, Any] | None:
+        return config.retrieval.model_dump(mode="json", exclude={"top_k": True, "embedder": {"device"}})
+
+    @classmethod
+    def fresh(cls, config: RunConfig, seed: int, pages: int, questions: int) -> RunConfig:
+        """Another world."""
+        world = WorldConfig(pages=pages, seed=seed)
+        corpus = config.corpus.model_copy(update={"pages": None, "questions": None, "limit_pages": 0, "world": world})
+        return config.model_copy(update={"corpus": corpus})
+
+    @classmethod
+    def open(cls, config: RunConfig, digest: str | None = None, index_key: str | None = None) -> Self:
+        """Corpus and index stay open, because many policies are played over the same."""
+        opened = _open(config, digest, index_key) if digest and index_key else open_indexed_corpus(config, digest, index_key)
+        return cls(opened.toolbox, make_judge(config.judge, config.paths.data_dir), config)
+
+    def play(self, questions: Sequence[Question], sampler: Sampler, sampling: Sampling) -> list[Episode]:
+        with judging_ahead(self.judge) as on_end:
+            return play_episodes(questions, sampler, self.toolbox, self.config.searcher, sampling, on_end)
+
+    def score(self, question: Question, episode: Episode, correct: bool, draw: float) -> Reward:
+        return scoring(self.config.reward)(question, episode, correct, draw)
+
+    def without_token_limits(self) -> Self:
+        limits = {"max_episode_tokens": NO_TOKEN_LIMIT, "max_turn_tokens": NO_TOKEN_LIMIT}
+        return self.changed(searcher=self.config.searcher.model_copy(update=limits))
+
+    def as_task(self) -> Self:
+        return self.changed(reward=self.config.reward.model_copy(update={"kind": "task"}))
+
+    def baseline(self, name: str, questions: Sequence[Question], written: Mapping[str, str]) -> Sampler:
+        if name == RETRIEVE_THEN_ANSWER:
+            return make_retrieve_then_answer(self.toolbox, self.config.searcher.max_turns)
+        return RandomSampler(self.config.evaluate.seed) if name == RANDOM else super().baseline(name, questions, written)
+
+    def checks(self, renderer: ChatRenderer) -> Iterable[Check]:
+        yield check_tool_calls(renderer)
+        yield check_template(renderer)
+        yield check_index(self.toolbox)
+        if self.config.searcher.programs:
+            yield check_sandbox(self.toolbox)
+
+    def check_rows(self, rows: Sequence[EpisodeRow]) -> Iterable[Check]:
+        yield check_searching(rows)
+
+    @classmethod
+    def demonstrations(cls, config: RunConfig, settings: SftConfig) -> Iterator[Demonstration]:
+        """A scripted reader in fresh random worlds."""
+        return make_demonstrations(settings, config.retrieval.top_k, settings.seed)
+
+    @classmethod
+    def examples(cls, config: RunConfig, source: str) -> tuple[list[Demonstration], Counter[str]]:
+        """See `Environment.examples`: `gold` demonstrates the configured training questions by their gold sections."""
+        if source != "gold":
+            return super().examples(config, source)
+        indexed = open_indexed_corpus(config)
+        questions = select_questions(indexed.questions[config.train.split], config.train.limit)
+        played, left_out = demonstrate_gold(questions, indexed.toolbox)
+        return [demonstration for _, demonstration in played], left_out
+
+    @classmethod
+    def no_examples(cls, config: RunConfig, reasons: str) -> TrainingError:
+        return TrainingError(
+            f"no question of the split {config.train.split!r} can be demonstrated ({reasons}): name gold sections in corpus.questions, "
+            "raise retrieval.top_k or searcher.max_episode_tokens"
+        )
+
+
+def scoring(reward: RewardConfig) -> Score:
+    """Return what gives a searcher's reward."""
+    return lambda question, episode, correct, draw: score_episode(episode, question, correct, reward, draw)
+
+
+@lru_cache(maxsize=1)
+def _open(config: RunConfig, digest: str, index_key: str) -> IndexedCorpus:
+    return open_indexed_corpus(config, digest, index_key)
+
+
+def _describe_judge(config: JudgeConfig) -> dict[str, Any]:
+    if config.kind == "exact":
+        return {"kind": config.kind}
+    return {**config.model_dump(mode="json", include={"kind", "model", "base_url"}), "prompt": load_prompt()}

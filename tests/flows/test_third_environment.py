@@ -1,0 +1,129 @@
+"""An environment of one's own, in one file: it is made a tiny model for, trained and evaluated, and no other module knows of it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from flows.train_and_eval import train_and_eval
+from slmsearch.config import RunConfig, SftConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.environments.environment import Demonstration, Environment, Limits, TinyModel
+from slmsearch.environments.registry import environment_of
+from slmsearch.errors import ConfigError
+from slmsearch.generate.sampler import Message, Sampler
+from slmsearch.generate.scripted import ScriptedSampler
+from slmsearch.learn.bootstrap import bootstrap
+from slmsearch.searcher.episode import Episode
+from slmsearch.searcher.reward import Reward
+from tasks.tracking import open_tracker
+from tests.flows.fakes import make_config
+from tests.flows.plain import without_prefect
+
+CODES = {f"{letter}{number}": str((7 * number + ord(letter)) % 10) for letter in "ABCDEFGHIJ" for number in range(10)}
+
+
+# [environment]
+class LookUp(Environment):
+    """Says the digit that belongs to a code; a right answer that is a digit alone pays, anything else costs."""
+
+    name = "look-up"
+    does = "knows the digit of a code"
+    baselines = ("always-7",)
+    tiny = TinyModel(
+        pieces=(),
+        vocabulary=300,
+        does="says the digit of a code",
+        learnt_from="codes and digits",
+        lacks={"noisy": "Its teacher guessed every other digit.", "expert": "Its teacher knew every digit."},
+        sft={"steps": 40, "tokens_per_batch": 512},
+    )
+
+    @classmethod
+    def limits_of(cls, config: RunConfig) -> Limits:
+        return Limits(max_turn_tokens=8, max_episode_tokens=8, settings=("LookUp.limits_of",))
+
+    @classmethod
+    def opening(cls, config: RunConfig, question: str) -> list[Message]:
+        return [{"role": "user", "content": question}]
+
+    @classmethod
+    def key_parts(cls, config: RunConfig) -> dict[str, Any]:
+        return {"version": 1}
+
+    @classmethod
+    def load_questions(cls, config: RunConfig) -> list[Question]:
+        return [Question(code, f"Digit of {code}?", digit) for code, digit in CODES.items()]
+
+    def score(self, question: Question, episode: Episode, correct: bool, draw: float) -> Reward:
+        parts = {"correct": float(correct), "wordy": 0.0 if len(episode.answer or "") == 1 else -0.1}
+        return Reward(sum(parts.values()), parts)
+
+    def baseline(self, name: str, questions: Any, written: Any) -> Sampler:
+        return ScriptedSampler(lambda question, results: "7")
+
+    @classmethod
+    def demonstrations(cls, config: RunConfig, settings: SftConfig) -> Iterator[Demonstration]:
+        chance = Random(f"look-up {settings.seed}")
+        while True:
+            code, digit = chance.choice(list(CODES.items()))
+            guessed = settings.recipe == "noisy" and chance.random() < 0.5
+            yield Demonstration(f"Digit of {code}?", ((str(chance.randrange(10)) if guessed else digit, ""),))
+
+
+# [/environment]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("prefect_harness")
+def test_an_environment_of_ones_own_is_trained_and_evaluated(isolated_environment: Path, empty_store: Path) -> None:
+    train = {"steps": 2, "group_size": 4, "questions_per_step": 2, "preflight": "record", "monitor": {"held_out": 0}}
+    evaluate = {"split": "test", "baselines": []}
+    config = make_config(isolated_environment, {}, empty_store, train=train, evaluate=evaluate)
+    config = config.model_copy(update={"environment": f"{__name__}:LookUp"})
+    model = isolated_environment / "tiny-look-up"
+    facts = bootstrap(config, model)
+    assert facts["steps"] == 40 and "tiny-look-up (noisy demonstrations)" in (model / "README.md").read_text()
+
+    config = config.model_copy(update={"policy": config.policy.model_copy(update={"model": str(model), "device": "cpu"})})
+    summary = train_and_eval(config)
+    assert json.loads((isolated_environment / "mlruns" / "latest-look-up.json").read_text())["n"] == summary["n"] == 10
+    assert summary["training"]["steps"] == 2 and summary["environment"] == "look-up"
+    assert summary["baselines"]["always-7"]["answer/correct"] <= 0.5
+    assert {"reward/correct", "reward/wordy", "stop/answered"} <= set(summary["after"])
+    assert summary["decision"] == "inconclusive", "ten questions decide nothing"
+    tracker = open_tracker(config)
+    assert tracker.client.get_registered_model("slmsearch-look-up") is not None
+
+
+def test_the_flow_around_it(isolated_environment: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With stand-ins for models, training and Prefect: the trained policy knows every digit."""
+    without_prefect(monkeypatch)
+    answers = {f"Digit of {code}?": digit for code, digit in CODES.items()}
+
+    def make_sampler(policy: Any, tool_role: str) -> Sampler:
+        return ScriptedSampler(lambda question, results: answers[question] if policy.adapter else "no idea")
+
+    monkeypatch.setattr("slmsearch.generate.load.make_sampler", make_sampler)
+    config = make_config(isolated_environment, {}, empty_store, searcher={"max_turns": 2})
+    config = config.model_copy(update={"environment": f"{__name__}:LookUp"})
+    summary = train_and_eval.fn(config)
+    assert summary["after"]["answer/correct"] == summary["after"]["reward/correct"] == 1.0
+    assert summary["before"]["answer/correct"] == 0.0 and summary["before"]["reward/wordy"] == -0.1
+    assert 0 < summary["baselines"]["always-7"]["answer/correct"] < 0.5
+    assert (summary["n"], summary["decision"], summary["environment"]) == (100, "promote", "look-up")
+    latest = json.loads((isolated_environment / "mlruns" / "latest-look-up.json").read_text())
+    assert latest["evaluations"] == summary["evaluations"] and "controls" not in latest
+    assert open_tracker(config).champion("slmsearch-look-up") is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("look-up", "not known"), ("no.such.module:LookUp", "cannot be imported"), (f"{__name__}:CODES", "is no .*Environment")],
+)
+def test_an_unknown_environment_is_one_line(name: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=f"{says}.*searcher, planner, or MODULE:CLASS"):
+        environment_of(RunConfig(environment=name))
