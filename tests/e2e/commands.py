@@ -111,7 +111,7 @@ class Home:
         questions = "select value from trace_tags where key = 'question_id' order by value"
         return {
             "stages": sorted({stage[1:] for stage in stages}),
-            "metrics": [metric for metric in metrics if "seconds" not in metric[0]],
+            "metrics": [metric for metric in metrics if "seconds" not in metric[0] and not metric[0].startswith("time/")],
             "tables": {name: len(json.loads(path.read_text())["data"]) for name, path in files.items() if "/eval/" in name},
             "listed": self.ask(
                 f"select distinct value from tags where key = 'mlflow.loggedArtifacts' and run_uuid in {runs} order by value"
