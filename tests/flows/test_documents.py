@@ -9,7 +9,7 @@ import pytest
 
 from flows.cli import asking
 from flows.evaluate import choose_policy
-from slmsearch.config import PolicyConfig
+from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.errors import ModelError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.generate.scripted import ScriptedSampler
@@ -106,7 +106,7 @@ def test_wrong_usage_is_one_line(invoke: Invoke, arguments: tuple[str, ...], cod
 
 def test_who_is_asked_without_a_champion_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    config = type("Config", (), {"policy": PolicyConfig(model="tiny")})
+    config = RunConfig(policy=PolicyConfig(model="tiny"))
     session: Any = type("S", (), {"config": config, "say": staticmethod(said.append)})
     monkeypatch.setattr("flows.evaluate.find_champion", lambda config: None)
     assert asking.find_policy(session, None).name == "untrained"
