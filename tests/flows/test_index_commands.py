@@ -55,7 +55,7 @@ def test_versions_are_pushed_and_pulled(invoke: Invoke, two: list[str], tmp_path
     code, out, _ = invoke("index", "pull", shared, two[0])
     assert code == 0 and out.startswith(f"{two[0]} was here already")
     code, _, err = invoke("index", "pull", shared, "0123456789abcdef0123")
-    assert code != 0 and "has no complete index version" in err
+    assert code != 0 and "holds no complete 0123456789abcdef0123" in err
 
 
 def test_the_report_measures_all_three(invoke: Invoke, tmp_path: Path) -> None:

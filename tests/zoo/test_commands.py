@@ -153,7 +153,7 @@ def test_train_planner_and_its_adapter(zoo: Zoo, slmsearch: Slmsearch) -> None:
     result = answer(slmsearch, "run", "train-planner", "--here", *zoo.flags(**settings))
     adapter = result["training"]["output"]
     planning = zoo.folder / "planner.yaml"
-    planning.write_text("system: planner\n")
+    planning.write_text("environment: planner\n")
     limited = zoo.flags(**{**settings, "evaluate__limit": 3})
     planned = answer(slmsearch, "evaluate", "--config", planning, "--policy", adapter, *limited)
     assert len(rows(zoo, planned)) == 3
