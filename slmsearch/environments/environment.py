@@ -197,8 +197,9 @@ class Environment(ABC):
 
         Raises:
             CorpusError: a source is missing or broken.
+            ConfigError: the environment defines no questions.
         """
-        raise NotImplementedError
+        raise ConfigError(f"environment {cls.name} has no questions; define {cls.__name__}.load_questions")
 
     @classmethod
     def data_parts(cls, config: RunConfig) -> dict[str, Any] | None:

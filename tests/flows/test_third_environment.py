@@ -127,3 +127,9 @@ def test_the_flow_around_it(isolated_environment: Path, empty_store: Path, monke
 def test_an_unknown_environment_is_one_line(name: str, says: str) -> None:
     with pytest.raises(ConfigError, match=f"{says}.*searcher, planner, or MODULE:CLASS"):
         environment_of(RunConfig(environment=name))
+
+
+def test_an_environment_without_questions_is_one_line() -> None:
+    empty = type("Empty", (LookUp,), {"load_questions": Environment.__dict__["load_questions"]})
+    with pytest.raises(ConfigError, match=r"look-up has no questions; define Empty\.load_questions"):
+        empty.load_questions(RunConfig())
