@@ -9,9 +9,9 @@ from prefect import task
 
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.evaluate.play import play_evaluation
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_key, select_questions
+from slmsearch.evaluate.shards import play_evaluation
 from slmsearch.evaluate.store import has_evaluation, load_evaluation, load_rows
 from tasks.caching import cached
 from tasks.child import in_child
@@ -48,7 +48,7 @@ def evaluate_task(
     """
     if not has_evaluation(evals_dir(config), key):
         with Progress(f"evaluate {name}", "questions") as progress:
-            in_child(play_evaluation, key, PolicySpec(name, policy, plans_of, night), digest, index_key, config, progress=progress)
+            in_child(play_evaluation, PolicySpec(name, policy, plans_of, night), digest, index_key, config, progress=progress)
     stored = load_evaluation(evals_dir(config), key)
     return {"key": key, "n": len(stored.rows), "metrics": stored.metrics, "slices": stored.slices, "seconds": stored.seconds}
 

@@ -128,7 +128,7 @@ def _collections(config: RunConfig, limit: float, now: float) -> Iterator[Item]:
             age_days = (now - min(map(changed_s, old))) / DAY_S
             yield Item(kind, f"{len(old)} of {path.name}", age_days, sum(map(_size, old)), path, before_s=limit)
     verdicts = data_dir / VERDICTS
-    if verdicts.is_file() and (count := VerdictCache(verdicts).count_older(limit)):
+    if verdicts.is_file() and (count := VerdictCache(verdicts).count(limit)):
         share = count / VerdictCache(verdicts).count()
         yield Item("verdicts", f"{count} of {verdicts.name}", (now - limit) / DAY_S, int(share * _size(verdicts)), verdicts, before_s=limit)
 

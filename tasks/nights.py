@@ -14,10 +14,9 @@ from slmsearch.config import RunConfig
 from slmsearch.corpus.store import read_manifest
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import EvaluationError
-from slmsearch.evaluate.night_verdict import ADAPTER, Promotion, judge_night
-from slmsearch.evaluate.nights import Night, PlayedSet, load_nights, save_night
+from slmsearch.evaluate.nightly import Scores, questions_key, scores_of
+from slmsearch.evaluate.nights import ADAPTER, Night, PlayedSet, Promotion, judge_night, load_nights, save_night
 from slmsearch.evaluate.policies import PolicySpec, describe_policy
-from slmsearch.evaluate.scores import Scores, questions_key, scores_of
 from slmsearch.evaluate.store import load_rows
 from slmsearch.keys import content_key
 from slmsearch.retrieval.versions import read_version

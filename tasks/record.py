@@ -11,8 +11,7 @@ from prefect.cache_policies import NO_CACHE
 from slmsearch.config import RunConfig
 from slmsearch.corpus.store import read_manifest
 from slmsearch.environments.registry import environment_of
-from slmsearch.evaluate.metrics import FAULTS
-from slmsearch.evaluate.sample import sample_rows
+from slmsearch.evaluate.metrics import FAULTS, sample_rows
 from slmsearch.evaluate.store import load_evaluation
 from tasks.paths import corpora_dir, evals_dir
 from tasks.traces import episode_span, trace_tags

@@ -7,10 +7,9 @@ from typing import Any
 
 from slmsearch.artifacts.sharing import fetch, forget, is_shared, share
 from slmsearch.config import RunConfig
-from slmsearch.evaluate.play import play_evaluation
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_sources
-from slmsearch.evaluate.shards import Shard, has_shard, merge_shards, remove_shards, shards_dir
+from slmsearch.evaluate.shards import Shard, has_shard, merge_shards, play_evaluation, remove_shards, shards_dir
 from slmsearch.evaluate.store import write_evaluation
 from slmsearch.learn.models import model_hash
 from slmsearch.retrieval.upkeep import pull_version, push_version
@@ -37,7 +36,7 @@ def play_shard(key: str, shard: Shard, spec: PolicySpec, digest: str, index_key:
     found = has_shard(evals_dir(config), key, shard)
     if not found:
         with Progress(f"evaluate {spec.name}, shard {shard.name}", "questions") as progress:
-            in_child(play_evaluation, key, spec, digest, index_key, config, shard, progress=progress)
+            in_child(play_evaluation, spec, digest, index_key, config, shard, progress=progress)
     return {"n": shard.stop - shard.start, "found": found, "host": socket.gethostname()}
 
 

@@ -15,10 +15,8 @@ from typing import Any
 import numpy as np
 
 from slmsearch.config import NightlyConfig
-from slmsearch.evaluate.night_verdict import ADAPTER, Promotion, judge_night
-from slmsearch.evaluate.nightly import FRESH, FRESH_WINDOW
-from slmsearch.evaluate.nights import Night, PlayedSet
-from slmsearch.evaluate.scores import Floats, Scores
+from slmsearch.evaluate.nightly import FRESH, FRESH_WINDOW, Floats, Scores
+from slmsearch.evaluate.nights import ADAPTER, Night, PlayedSet, Promotion, judge_night
 
 KINDS = (("one_hop", 0.40, 0.12), ("two_hop", 0.38, -0.12), ("count", 0.10, 0.05), ("unanswerable", 0.12, -0.04))
 """Kind, share of the questions, how far above the mean."""

@@ -5,7 +5,7 @@ so that a comparison can be replayed from what was stored.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from slmsearch.corpus.questions import Question
@@ -113,11 +113,6 @@ def make_row(question: Question, episode: Episode, verdict: Verdict, reward: Rew
         failure=(failure or "unknown: no cause given") if failed else "",
         told_turns=episode.num_told,
     )
-
-
-def row_to_dict(row: EpisodeRow) -> dict[str, Any]:
-    """Turn a row into JSON-serialisable values."""
-    return asdict(row)
 
 
 def row_from_dict(values: Mapping[str, Any]) -> EpisodeRow:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import fsum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from slmsearch.config import DecisionConfig
 from slmsearch.environments.rows import EpisodeRow
@@ -76,11 +76,9 @@ class Comparison:
     reason: str
     """One sentence."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Turn the comparison into JSON-serialisable values."""
-        values = asdict(self)
-        values["slices"] = list(values["slices"])
-        return values
+        return {**asdict(self), "slices": [asdict(part) for part in self.slices]}
 
 
 def compare(before: Sequence[EpisodeRow], after: Sequence[EpisodeRow], config: DecisionConfig) -> Comparison:
@@ -120,13 +118,7 @@ def compare(before: Sequence[EpisodeRow], after: Sequence[EpisodeRow], config: D
 
 
 def replay(before_path: Path, after_path: Path, config: DecisionConfig) -> Comparison:
-    """Compare two stored evaluations again; the same rows and config give the identical comparison.
-
-    Args:
-        before_path: directory of a stored evaluation, or its `rows.jsonl`.
-        after_path: the same for the other side.
-        config: the rule's numbers.
-    """
+    """Compare two stored evaluations, named by directory or `rows.jsonl`; the same rows and config give the identical comparison."""
     return compare(load_rows(before_path), load_rows(after_path), config)
 
 

@@ -1,13 +1,13 @@
 """Asking a served model one question at a time, in the same loop that trains and evaluates it."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import GenerationError
-from slmsearch.generate.openai_sampler import OpenAISampler
+from slmsearch.evaluate.policies import PolicySpec
+from slmsearch.evaluate.run import make_policy_sampler
 from slmsearch.generate.sampler import Sampling
 from slmsearch.http_client import list_models
 from slmsearch.searcher.episode import Episode
@@ -27,45 +27,21 @@ def find_model(base_url: str, api_key: str = "none") -> str:
     return names[0]
 
 
-def ask(
-    questions: Sequence[str],
-    config: RunConfig,
-    model: str,
-    base_url: str,
-    api_key: str = "none",
-    max_tokens: int | None = None,
-    temperature: float = 0.0,
-) -> list[dict[str, Any]]:
-    """Ask a served model and return its answers, each with what it wrote on the way.
-
-    Args:
-        questions: questions or problems.
-        config: run; says which environment, and with which worker or corpus.
-        model: name the server knows, of a model or a LoRA adapter.
-        base_url: address ending in `/v1`.
-        api_key: key of the server.
-        max_tokens: tokens of a message; None takes the configured limit.
-        temperature: 0 is greedy.
+def ask(questions: Sequence[str], config: RunConfig, temperature: float = 0.0) -> list[Episode]:
+    """Ask the configured policy, which a server has, and return the episodes; temperature 0 is greedy.
 
     Raises:
         GenerationError: the server did not answer.
     """
-    if max_tokens is not None:
-        planner = config.planner.model_copy(update={"max_plan_tokens": max_tokens})
-        searcher = config.searcher.model_copy(update={"max_turn_tokens": max_tokens})
-        config = config.model_copy(update={"planner": planner, "searcher": searcher})
     environment = environment_of(config).open(config)
     asked = [Question(f"q{i}", text, "") for i, text in enumerate(questions)]
-    sampler = OpenAISampler(model, base_url, api_key, config.searcher.tool_role, template_kwargs=config.policy.chat_template_kwargs)
+    sampler = make_policy_sampler(PolicySpec(config.policy.model, config.policy), environment, asked)
     sampling = Sampling(temperature, config.evaluate.seed, environment.limits.max_turn_tokens)
     episodes = environment.complete(asked, environment.play(asked, sampler, sampling))
     broken = next((episode.failure for episode in episodes if episode.failure), "")
     if broken:
         raise GenerationError(f"{broken}; check --base-url and --model")
-    return [
-        {"question": q.question, "answer": e.answer, "stop_reason": e.stop_reason.value, "transcript": transcribe(e), "seconds": e.seconds}
-        for q, e in zip(asked, episodes, strict=True)
-    ]
+    return episodes
 
 
 def transcribe(episode: Episode) -> str:

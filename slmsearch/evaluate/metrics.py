@@ -4,6 +4,7 @@ An environment of your own adds the names that its rows measure. The same names 
 evaluations made during training. Statistics (intervals, tests) are in `evaluate/statistics.py`.
 """
 
+import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from math import fsum
@@ -95,10 +96,10 @@ _MEANS: dict[str, Callable[[EpisodeRow], float | None]] = {
     "answer/exact_match": lambda row: row.exact_match,
     "answer/f1": lambda row: row.f1,
     "answer/correct": lambda row: row.correct,
-    "answer/abstained_frac": lambda row: float(row.abstained),
-    "search/first_hit_frac": lambda row: _optional(row.first_hit),
-    "search/any_hit_frac": lambda row: _optional(row.any_hit),
-    "search/gold_read_frac": lambda row: _optional(row.gold_read),
+    "answer/abstained_frac": lambda row: row.abstained,
+    "search/first_hit_frac": lambda row: row.first_hit,
+    "search/any_hit_frac": lambda row: row.any_hit,
+    "search/gold_read_frac": lambda row: row.gold_read,
     "episode/turns": lambda row: row.turns,
     "episode/tool_calls": lambda row: row.tool_calls,
     "episode/unserved_calls": lambda row: row.unserved_calls,
@@ -125,8 +126,8 @@ def row_values(rows: Iterable[EpisodeRow], metric: str) -> list[float | None]:
     rows = list(rows)
     if metric not in _MEANS and (metric in METRICS or any(metric in row.measured for row in rows)):
         return [row.measured.get(metric) for row in rows]
-    value = _MEANS[metric]
-    return [value(row) for row in rows]
+    values = map(_MEANS[metric], rows)
+    return [None if value is None else float(value) for value in values]
 
 
 def row_metrics() -> tuple[str, ...]:
@@ -190,5 +191,21 @@ def summarise_slices(rows: Iterable[EpisodeRow]) -> dict[str, dict[str, float]]:
     return {name: summarise(members) for name, members in slice_rows(rows).items()}
 
 
-def _optional(value: bool | None) -> float | None:
-    return None if value is None else float(value)
+def sample_rows(rows: Sequence[EpisodeRow], limit: int, seed: int) -> list[int]:
+    """Choose at most `limit` rows worth keeping as traces, spread evenly over right and wrong, kind and stop reason.
+
+    Every stratum gives one row before any gives a second; small strata are therefore over-represented, on purpose.
+    Returns indices into `rows`, ascending.
+    """
+    strata: defaultdict[tuple[bool, str, str], list[int]] = defaultdict(list)
+    for i, row in enumerate(rows):
+        strata[(row.correct > 0.5, row.kind, row.stop_reason)].append(i)
+    chance = random.Random(seed)
+    queues = [chance.sample(members, len(members)) for _, members in sorted(strata.items())]
+    chance.shuffle(queues)  # otherwise a limit below the number of strata would always drop the same ones
+    chosen: list[int] = []
+    while len(chosen) < limit and any(queues):
+        for queue in queues:
+            if queue and len(chosen) < limit:
+                chosen.append(queue.pop())
+    return sorted(chosen)

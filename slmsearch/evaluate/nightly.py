@@ -25,14 +25,100 @@ it is 3.2, found about every second night, and nearly always in three worlds tog
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from math import inf, sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 
 from slmsearch.config import DecisionConfig, NightlyConfig
-from slmsearch.evaluate.scores import Floats, Scores, SliceScore, common
+from slmsearch.environments.rows import EpisodeRow
+from slmsearch.errors import ConfigError
+from slmsearch.evaluate.metrics import row_metrics, row_values
 from slmsearch.evaluate.statistics import holm_adjust
+from slmsearch.keys import content_key
+
+ALL = "all"
+"""The slice of all questions."""
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceScore:
+    """How a slice of questions came out on one night."""
+
+    n: int
+    mean: float
+    variance: float
+    """Of the mean, had other questions of the same kind been drawn, page by page."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One value for each question that was played and graded, in the order of their ids."""
+
+    ids: tuple[str, ...]
+    values: Floats
+    kinds: tuple[str, ...]
+    clusters: tuple[str, ...]
+    """First gold page; empty where none is known."""
+
+    def slices(self) -> dict[str, NDArray[np.intp]]:
+        """Return the positions of the questions of each slice: all, and each kind."""
+        kinds = np.array(self.kinds)
+        found = {ALL: np.arange(len(self.ids))}
+        return found | {f"kind={kind}": np.flatnonzero(kinds == kind) for kind in sorted(set(self.kinds))}
+
+    def summarise(self) -> dict[str, SliceScore]:
+        """Summarise each slice."""
+        return {name: _summarise(self.values[rows], [self.clusters[i] for i in rows]) for name, rows in self.slices().items() if len(rows)}
+
+
+def scores_of(rows: Sequence[EpisodeRow], metric: str) -> Scores:
+    """Take the values of a metric; failed rows are left out.
+
+    Raises:
+        ConfigError: the metric is no mean over questions, or has no value for some.
+    """
+    if metric not in row_metrics():
+        raise ConfigError(f"decision.metric {metric!r} is no mean over questions; use one of {', '.join(row_metrics())}")
+    graded = sorted((row for row in rows if not row.failed), key=lambda row: row.question_id)
+    values = row_values(graded, metric)
+    if any(value is None for value in values):
+        raise ConfigError(f"decision.metric {metric!r} is undefined for some questions; use answer/exact_match")
+    ids, kinds, clusters = (tuple(getattr(row, name) for row in graded) for name in ("question_id", "kind", "cluster"))
+    return Scores(ids, np.array(values, dtype=np.float64), kinds, clusters)
+
+
+def questions_key(rows: Sequence[EpisodeRow]) -> str:
+    """Name the questions that rows are of, with their answers: equal keys may be compared question by question."""
+    return content_key(questions=sorted([row.question_id, row.question, row.gold] for row in rows))
+
+
+def common(scores: Sequence[Scores]) -> tuple[list[Floats], Scores]:
+    """Keep the questions that were graded in all of several evaluations of the same questions.
+
+    Returns:
+        The values of each, in the same order, and the first of them cut to those questions.
+    """
+    shared = sorted(set.intersection(*(set(part.ids) for part in scores)))
+    places = [{name: i for i, name in enumerate(part.ids)} for part in scores]
+    columns = [part.values[[place[name] for name in shared]] for part, place in zip(scores, places, strict=True)]
+    kinds, clusters = (tuple(column[places[0][name]] for name in shared) for column in (scores[0].kinds, scores[0].clusters))
+    return columns, Scores(tuple(shared), columns[0], kinds, clusters)
+
+
+def _summarise(values: Floats, clusters: Sequence[str]) -> SliceScore:
+    """Estimate a mean and its variance over clusters (Miller, arXiv 2411.00640), never below that of one more hit and one more miss."""
+    n, mean = len(values), float(values.mean())
+    names = [f"c{name}" if name else f"q{i}" for i, name in enumerate(clusters)]
+    places: dict[str, int] = {}
+    member_of = np.array([places.setdefault(name, len(places)) for name in names])
+    clustered = float((np.bincount(member_of, weights=values - mean) ** 2).sum()) / n**2
+    share = (float(values.sum()) + 1) / (n + 2)
+    floor = share * (1 - share) / (n + 2) if np.isin(values, (0.0, 1.0)).all() else 0.0
+    return SliceScore(n, mean, max(clustered, floor))
+
 
 GREEN, PROMOTION, FRESH, FRESH_WINDOW, OTHER = "green nights", "promotion", "fresh worlds", "three fresh worlds", "other questions"
 WINDOW = 3
@@ -70,7 +156,7 @@ class Past:
     promotion: Scores | None = None
     fresh: tuple[FreshScores, ...] = ()
     """Fresh worlds of green nights of one adapter, newest first."""
-    fresh_older: tuple[FreshScores, ...] = field(default=())
+    fresh_older: tuple[FreshScores, ...] = ()
     """Those of them before the window of `three fresh worlds`."""
 
 
@@ -94,12 +180,9 @@ class NightTest:
 
 
 def compare_night(tonight: Tonight, past: Past, config: NightlyConfig) -> tuple[NightTest, ...]:
-    """Compare a night with its past by the rule above.
+    """Compare a night with its past by the rule above; parts of the past that are empty are no comparison.
 
-    Args:
-        tonight: what was played.
-        past: what it is compared with; parts that are empty are no comparison.
-        config: level and smallest fall; slices of fewer questions than have a veto in decisions are shown and not tested.
+    Slices of fewer questions than have a veto in decisions are shown and not tested.
     """
     tests: list[NightTest] = []
     if past.green:
@@ -118,14 +201,11 @@ def compare_night(tonight: Tonight, past: Past, config: NightlyConfig) -> tuple[
 
 def _corrected(tests: Sequence[NightTest], config: NightlyConfig) -> tuple[NightTest, ...]:
     large = [i for i, test in enumerate(tests) if test.n >= DecisionConfig.min_slice]
-    adjusted = dict(zip(large, holm_adjust([tests[i].p for i in large]), strict=True))
-
-    def judged(i: int, test: NightTest) -> NightTest:
-        p = adjusted.get(i)
-        fell = p is not None and p < config.alpha and test.before - test.now >= config.min_fall
-        return NightTest(test.against, test.slice, test.n, test.before, test.now, test.low, test.high, test.p, p, fell)
-
-    return tuple(judged(i, test) for i, test in enumerate(tests))
+    corrected = list(tests)
+    for i, p in zip(large, holm_adjust([tests[i].p for i in large]), strict=True):
+        fell = p < config.alpha and tests[i].before - tests[i].now >= config.min_fall
+        corrected[i] = replace(tests[i], p_holm=p, fell=fell)
+    return tuple(corrected)
 
 
 def _replayed(against: str, now: Scores, before: Sequence[Scores]) -> Iterable[NightTest]:
@@ -142,9 +222,7 @@ def _replayed(against: str, now: Scores, before: Sequence[Scores]) -> Iterable[N
 def replay_p(nights: Floats, seed: int = 0) -> float:
     """Return the chance that the first of several nights comes out as low as it did, if it might have been any of them.
 
-    Args:
-        nights: a row per night, a column per question.
-        seed: seeds the draws where values are not right or wrong.
+    `nights` has a row per night and a column per question; `seed` is for the draws where values are not right or wrong.
     """
     from scipy.stats import poisson_binom
 

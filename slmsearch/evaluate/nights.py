@@ -1,4 +1,4 @@
-"""Records of nights: what was played, what it was made of, what it was compared with, what was found.
+"""Records of nights, and the verdict on one: which earlier nights it is compared with, whether it is green, what changed since.
 
     <directory>/<night>.json
 
@@ -7,24 +7,21 @@ the record itself holds what later nights need.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import TypeAdapter
 
 from slmsearch.artifacts.files import replace_text
+from slmsearch.config import NightlyConfig
 from slmsearch.errors import EvaluationError
-from slmsearch.evaluate.nightly import NightTest
-from slmsearch.evaluate.scores import SliceScore
+from slmsearch.evaluate.nightly import WINDOW, FreshScores, NightTest, Past, Scores, SliceScore, Tonight, compare_night
 
 SCHEMA = 1
 """Version of the files; raise it when a field changes its meaning."""
-
-Make = Mapping[str, str]
-"""What a night was made of, by dotted names that begin with `adapter`, `data`, `index`, `prompt`, `settings`, `code`, `packages` or
-`machine`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +59,11 @@ class Night:
     policy: str
     metric: str
     make: dict[str, str]
+    """What it was made of, by dotted names that begin with one of `LIKELY`."""
     fixed: PlayedSet
     fresh: PlayedSet | None
     tests: tuple[NightTest, ...] = ()
-    against: dict[str, Any] = field(default_factory=dict)
+    against: dict[str, str | list[str] | None] = field(default_factory=dict)
     """Names of the references: nights, and the key of the promotion's evaluation."""
     changes: dict[str, tuple[Change, ...]] = field(default_factory=dict)
     """What changed since: reference -> changes."""
@@ -87,7 +85,7 @@ class Night:
         """What fell."""
         return tuple(test for test in self.tests if test.fell)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Turn it into JSON-serialisable values."""
         return {"schema": SCHEMA, **asdict(self)}
 
@@ -122,7 +120,7 @@ def load_nights(directory: Path) -> tuple[list[Night], list[str]]:
     return sorted(nights, key=lambda night: night.at, reverse=True), odd
 
 
-def night_from_dict(values: Mapping[str, Any]) -> Night:
+def night_from_dict(values: Mapping[str, object]) -> Night:
     """Turn stored values back into a night.
 
     Raises:
@@ -130,7 +128,152 @@ def night_from_dict(values: Mapping[str, Any]) -> Night:
     """
     if values["schema"] != SCHEMA:
         raise ValueError(f"its schema is {values['schema']}, this is {SCHEMA}")
-    return _NIGHT.validate_python(values)
+    return TypeAdapter(Night).validate_python(values)
 
 
-_NIGHT = TypeAdapter(Night)
+LONGEST_HISTORY = 30
+"""Fresh worlds that tonight's is compared with."""
+ADAPTER = "adapter.hash"
+"""In what a night was made of: nights of another adapter are no history."""
+LIKELY = ("adapter", "data", "index", "prompt", "settings", "code", "packages", "machine")
+"""Parts of what a night is made of, the likelier causes of a fall first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """The evaluation that the champion was promoted by."""
+
+    eval_key: str
+    questions: str
+    scores: Scores
+    make: Mapping[str, str]
+    """As much as is known of what it was made of."""
+
+
+def judge_night(
+    nights: Sequence[Night],
+    tonight: Night,
+    fixed: Scores,
+    load: Callable[[str], Scores],
+    promotion: Promotion | None,
+    config: NightlyConfig,
+) -> Night:
+    """Compare a night with its past and complete its record: tests, state, references, what changed since.
+
+    Args:
+        nights: records of earlier nights.
+        tonight: the night, as it was played.
+        fixed: its scores on the fixed set.
+        load: returns the scores of a stored evaluation by key; raises `EvaluationError` where they are gone.
+        promotion: None where the champion was promoted without an evaluation, or nothing was promoted.
+        config: rule.
+    """
+    chosen, notes = choose_references(nights, tonight, config.green_nights), list(tonight.notes)
+    green, kept = _load_green(chosen.green, load, notes)
+    other = None
+    if chosen.last is None:
+        notes.append("there is no green night yet: this one is compared with the promotion only")
+    elif not kept:
+        why = "its rows are gone" if chosen.green else "the questions are others"
+        notes.append(f"last green night {chosen.last.night}: {why}; compared as different questions")
+        other = chosen.last.fixed.slices
+    same = _choose_promotion(promotion, chosen.accepted, tonight, notes)
+    past = Past(tuple(green), other, same.scores if same else None, fresh_scores(chosen.fresh), fresh_scores(chosen.fresh_older))
+    fresh = tonight.fresh.slices if tonight.fresh else None
+    tests = compare_night(Tonight(fixed, fresh, fresh_scores(chosen.fresh_before)), past, config)
+    changes: dict[str, tuple[Change, ...]] = {}
+    if chosen.last is not None:
+        changes["last green night"] = find_changes(chosen.last.make, tonight.make)
+    if same is not None:
+        changes["promotion"] = find_changes(same.make, tonight.make, partial=True)
+    against: dict[str, str | list[str] | None] = {
+        "last_green": chosen.last.night if chosen.last else None,
+        "green": [night.night for night in kept],
+        "promotion": same.eval_key if same else None,
+        "fresh": [night.night for night in chosen.fresh],
+    }
+    state: Literal["green", "regressed"] = "regressed" if any(test.fell for test in tests) else "green"
+    return replace(tonight, state=state, tests=tests, against=against, changes=changes, notes=tuple(notes))
+
+
+def _choose_promotion(promotion: Promotion | None, accepted: Night | None, tonight: Night, notes: list[str]) -> Promotion | None:
+    """Return the promotion if tonight can be compared with it, else note why not."""
+    if accepted is not None and accepted.make.get(ADAPTER) == tonight.make.get(ADAPTER):
+        notes.append(f"night {accepted.night} was accepted since the promotion: not compared with it")
+    elif promotion is None:
+        notes.append("no evaluation that the champion was promoted by: nothing to compare with")
+    elif promotion.questions != tonight.fixed.questions:
+        notes.append("the questions are no longer those of the promotion: not compared with it")
+    else:
+        return promotion
+    return None
+
+
+def _load_green(nights: Sequence[Night], load: Callable[[str], Scores], notes: list[str]) -> tuple[list[Scores], list[Night]]:
+    found, kept = [], []
+    for night in nights:
+        try:
+            found.append(load(night.fixed.eval_key))
+            kept.append(night)
+        except EvaluationError as error:
+            notes.append(f"night {night.night} is left out: {error}")
+    return found, kept
+
+
+@dataclass(frozen=True)
+class References:
+    """The earlier nights that one night is compared with."""
+
+    last: Night | None = None
+    """The last green night."""
+    green: tuple[Night, ...] = ()
+    """It and green nights before it, of its questions and adapter, newest first; empty where tonight has other questions."""
+    fresh: tuple[Night, ...] = ()
+    """Green nights of its adapter with a fresh world, newest first."""
+    fresh_before: tuple[Night, ...] = ()
+    """Nights just before tonight, of tonight's adapter, green or not, that fill the window of fresh worlds; empty where they do not."""
+    fresh_older: tuple[Night, ...] = ()
+    """Those of `fresh` that are not in the window."""
+    accepted: Night | None = None
+    """A night that was taken as the new state of things: nothing before it counts, nor does the promotion of its adapter."""
+
+
+def choose_references(nights: Sequence[Night], tonight: Night, green_nights: int) -> References:
+    """Choose what a night is compared with: at most `green_nights` of the last green ones; it and what came after it do not count."""
+    mine = [night for night in nights if night.night != tonight.night and night.metric == tonight.metric and night.at < tonight.at]
+    mine.sort(key=lambda night: night.at, reverse=True)
+    green = [night for night in mine if night.is_green]
+    if not green:
+        return References()
+    accepted = next((i for i, night in enumerate(green) if night.accepted), None)
+    if accepted is not None:
+        green = green[: accepted + 1]
+    last = green[0]
+    adapter = last.make.get(ADAPTER)
+    alike = takewhile(lambda night: night.fixed.questions == tonight.fixed.questions and night.make.get(ADAPTER) == adapter, green)
+    world = tonight.fresh.questions if tonight.fresh else ""  # played already where this is the second run of a day
+    fresh = [night for night in green if night.fresh and night.fresh.questions != world and night.make.get(ADAPTER) == adapter]
+    before = list(takewhile(lambda night: night.fresh is not None and night.make.get(ADAPTER) == tonight.make.get(ADAPTER), mine))
+    window = before[: WINDOW - 1] if len(before) >= WINDOW - 1 else []
+    older = [night for night in fresh if window and night.at < window[-1].at]
+    return References(
+        last=last,
+        green=tuple(alike)[:green_nights],
+        fresh=tuple(fresh[:LONGEST_HISTORY]),
+        fresh_before=tuple(window),
+        fresh_older=tuple(older[:LONGEST_HISTORY]),
+        accepted=green[-1] if accepted is not None else None,
+    )
+
+
+def fresh_scores(nights: Sequence[Night]) -> tuple[FreshScores, ...]:
+    """Return how the fresh worlds of nights came out."""
+    return tuple(night.fresh.slices for night in nights if night.fresh is not None)
+
+
+def find_changes(before: Mapping[str, str], now: Mapping[str, str], partial: bool = False) -> tuple[Change, ...]:
+    """Say what differs, the likely causes of a fall first; with `partial`, what the reference does not name is no change."""
+    names = [name for name in {*before, *now} if before.get(name) != now.get(name) and (name in before or not partial)]
+    rank = {part: i for i, part in enumerate(LIKELY)}
+    changes = [Change(*name.partition(".")[::2], before.get(name), now.get(name)) for name in names]
+    return tuple(sorted(changes, key=lambda change: (rank.get(change.part, len(LIKELY)), change.name)))

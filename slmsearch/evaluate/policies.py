@@ -14,7 +14,6 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.environments.planner import PlannerEnvironment
@@ -43,12 +42,7 @@ class PolicySpec:
 
 
 def parse_policy(spec: str, config: PolicyConfig, baselines: Collection[str] = BASELINES) -> PolicySpec:
-    """Parse a policy's name as a user writes it.
-
-    Args:
-        spec: one of the forms in the module docstring.
-        config: the configured policy; device and dtype are taken from it for other models too.
-        baselines: names of policies without a model.
+    """Parse a policy's name as a user writes it, in one of the forms above; device and dtype are those configured for other models, too.
 
     Raises:
         ConfigError: the name is empty or malformed, or `trained` is asked for without an adapter.
@@ -69,7 +63,7 @@ def parse_policy(spec: str, config: PolicyConfig, baselines: Collection[str] = B
     return PolicySpec(name, trained_policy(config, spec))
 
 
-def describe_policy(spec: PolicySpec, config: RunConfig) -> dict[str, Any]:
+def describe_policy(spec: PolicySpec, config: RunConfig) -> dict[str, object]:
     """Say what a policy is made of: content hashes for local files, names for what is served. Part of every evaluation key."""
     policy = spec.policy
     if policy is None and spec.plans_of:

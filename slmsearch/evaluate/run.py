@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from slmsearch.config import EvaluateConfig, RunConfig
 from slmsearch.corpus.questions import Question
@@ -19,6 +18,7 @@ from slmsearch.errors import ConfigError, CorpusError, EvaluationError
 from slmsearch.evaluate.metrics import summarise, summarise_slices
 from slmsearch.evaluate.policies import PolicySpec, describe_policy
 from slmsearch.evaluate.store import Evaluation, load_evaluation
+from slmsearch.generate import load
 from slmsearch.generate.sampler import Sampler, Sampling
 from slmsearch.keys import content_key
 from slmsearch.searcher.episode import Episode
@@ -31,11 +31,7 @@ Progress = Callable[[int, int], None]
 
 
 def select_questions(questions: dict[str, list[Question]], config: EvaluateConfig) -> list[Question]:
-    """Select the questions to evaluate: a split, or a seeded sample of it, in corpus order.
-
-    Args:
-        questions: questions by split, as `Corpus.questions` holds them.
-        config: split, limit and seed.
+    """Select from questions by split those to evaluate: a split, or a seeded sample of it, in corpus order.
 
     Raises:
         CorpusError: there are none.
@@ -50,7 +46,7 @@ def select_questions(questions: dict[str, list[Question]], config: EvaluateConfi
     return [found[i] for i in sorted(chosen)]
 
 
-def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec, config: RunConfig) -> dict[str, Any]:
+def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec, config: RunConfig) -> dict[str, object]:
     """Collect everything that decides what an evaluation comes to, except the machine."""
     return {
         "version": EVALUATION_VERSION,
@@ -116,12 +112,9 @@ def evaluate_policy(
 
 
 def make_policy_sampler(spec: PolicySpec, environment: Environment, questions: Sequence[Question]) -> Sampler:
-    """Load the policy, or make the baseline, as the sampler that plays it.
+    """Load the policy, or make the baseline that will play these questions, as the sampler that plays it.
 
-    Args:
-        spec: the policy.
-        environment: makes baselines; what in it samples from the policy's base shares the weights that are loaded.
-        questions: what a baseline will play.
+    What in the environment samples from the policy's base shares the weights that are loaded.
 
     Raises:
         ModelError: the model or adapter cannot be loaded.
@@ -131,22 +124,16 @@ def make_policy_sampler(spec: PolicySpec, environment: Environment, questions: S
     config, policy = environment.config, spec.policy
     sampler: Sampler | None = None
     if environment.shares_base:
-        from slmsearch.generate.load import load_with_base
-
         if policy is not None and policy.base_url:
             raise ConfigError("planner.worker.kind base needs the policy's model here: choose another worker for a served policy")
         # A baseline writes without a model, but what shares the base still has the configured one's.
-        sampler, open_base = load_with_base(policy or config.policy.model_copy(update={"adapter": None}), config.searcher.tool_role)
+        sampler, open_base = load.load_with_base(policy or config.policy.model_copy(update={"adapter": None}), config.searcher.tool_role)
         environment.sample_base_with(open_base)
     if policy is None:
         stored = load_evaluation(Path(config.paths.data_dir) / "evals", spec.plans_of).episodes if spec.plans_of else ()
         written = {episode.question_id: episode.turns[0].text if episode.turns else "" for episode in stored}
         return environment.baseline(spec.name, questions, written)
-    if sampler is None:
-        from slmsearch.generate.load import make_sampler
-
-        sampler = make_sampler(policy, config.searcher.tool_role)
-    return sampler
+    return sampler or load.make_sampler(policy, config.searcher.tool_role)
 
 
 def _without_tokens(episode: Episode) -> Episode:

@@ -11,13 +11,17 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
+from slmsearch.corpus.store import load_questions
+from slmsearch.environments.registry import environment_of
 from slmsearch.errors import EvaluationError
 from slmsearch.evaluate.metrics import summarise, summarise_slices
-from slmsearch.evaluate.run import check_failures
+from slmsearch.evaluate.policies import PolicySpec
+from slmsearch.evaluate.run import Progress, check_failures, eval_sources, evaluate_policy, select_questions
 from slmsearch.evaluate.store import Evaluation, has_evaluation, load_evaluation, write_evaluation
+from slmsearch.keys import content_key
 
 SHARDS = ".shards"
 """Folder among the evaluations; its name keeps it out of every listing of them."""
@@ -46,13 +50,7 @@ class Shard:
 
 
 def split_shards(total: int, batch_size: int, wanted: int) -> list[Shard]:
-    """Cut an evaluation into shards of whole batches, as equal as they get; fewer than wanted where there are fewer batches.
-
-    Args:
-        total: questions.
-        batch_size: questions played together.
-        wanted: shards.
-    """
+    """Cut an evaluation of `total` questions into shards of whole batches, as equal as they get; fewer than wanted for fewer batches."""
     batches = -(-total // batch_size)
     count = max(1, min(wanted, batches))
     cuts = [min(total, batches * i // count * batch_size) for i in range(count + 1)]
@@ -69,7 +67,7 @@ def has_shard(evals_dir: Path, key: str, shard: Shard) -> bool:
     return has_evaluation(shards_dir(evals_dir, key), shard.name)
 
 
-def write_shard(evals_dir: Path, key: str, shard: Shard, played: Evaluation, sources: Mapping[str, Any], corpus: str) -> Path:
+def write_shard(evals_dir: Path, key: str, shard: Shard, played: Evaluation, sources: Mapping[str, object], corpus: str) -> Path:
     """Store a played shard; arguments as for `write_evaluation`.
 
     Raises:
@@ -79,14 +77,7 @@ def write_shard(evals_dir: Path, key: str, shard: Shard, played: Evaluation, sou
 
 
 def merge_shards(evals_dir: Path, key: str, shards: Sequence[Shard], questions: Sequence[Question], max_failed_frac: float) -> Evaluation:
-    """Put the shards of an evaluation together; its seconds are the sum of theirs.
-
-    Args:
-        evals_dir: parent of all evaluations.
-        key: evaluation.
-        shards: all of them, in order.
-        questions: of the whole evaluation, in order.
-        max_failed_frac: as in `DecisionConfig.max_failed_frac`.
+    """Put all shards of an evaluation together, given in order as its questions are; its seconds are the sum of theirs.
 
     Raises:
         EvaluationError: a shard is missing, damaged or one of other questions, or too many episodes failed.
@@ -102,6 +93,29 @@ def merge_shards(evals_dir: Path, key: str, shards: Sequence[Shard], questions: 
     check_failures(rows, len(questions), max_failed_frac)
     episodes = tuple(episode for part in parts for episode in part.episodes)
     return Evaluation(rows, episodes, summarise(rows), summarise_slices(rows), sum(part.seconds for part in parts))
+
+
+def play_evaluation(
+    spec: PolicySpec, digest: str, index_key: str, config: RunConfig, shard: Shard | None = None, progress: Progress | None = None
+) -> None:
+    """Play an evaluation, or a shard of it, on the stored corpus and index version, and store it.
+
+    All of it goes by keys and paths, so that another process can do it: whoever wants the evaluation needs no model.
+
+    Raises:
+        ModelError, EvaluationError: as for `evaluate_policy`.
+        CorpusError, IndexUnusableError: what is played on is missing or damaged.
+    """
+    data_dir = Path(config.paths.data_dir)
+    questions = select_questions(load_questions(data_dir / "corpora", digest), config.evaluate)
+    part, total = (questions, None) if shard is None else (shard.take(questions), len(questions))
+    environment = environment_of(config).open(config, digest, index_key)
+    played = evaluate_policy(part, environment, spec, progress, total)
+    sources = eval_sources(questions, index_key, spec, config)
+    if shard is None:
+        write_evaluation(data_dir / "evals", content_key(**sources), played, sources, digest)
+    else:
+        write_shard(data_dir / "evals", content_key(**sources), shard, played, sources, digest)
 
 
 def remove_shards(evals_dir: Path, key: str) -> None:

@@ -10,15 +10,29 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
+
+from pydantic import TypeAdapter
 
 from slmsearch.artifacts.directories import publish, staging_directory
-from slmsearch.environments.rows import EpisodeRow, row_from_dict, row_to_dict
+from slmsearch.environments.rows import EpisodeRow, row_from_dict
 from slmsearch.errors import EvaluationError
 from slmsearch.keys import file_key
-from slmsearch.searcher.episode import CallMade, Episode, StopReason, ToolCall, ToolResult, Turn
+from slmsearch.searcher.episode import Episode
 
 ROWS, EPISODES, METRICS_FILE, MANIFEST = "rows.jsonl", "episodes.jsonl", "metrics.json", "manifest.json"
+_EPISODE = TypeAdapter(Episode)
+
+
+class Manifest(TypedDict):
+    """What `manifest.json` holds; earlier ones have no `corpus`."""
+
+    key: str
+    n: int
+    files: dict[str, str]
+    """File -> digest."""
+    sources: dict[str, Any]
+    corpus: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +64,11 @@ def has_evaluation(evals_dir: Path, key: str) -> bool:
         return False
 
 
-def write_evaluation(evals_dir: Path, key: str, evaluation: Evaluation, sources: Mapping[str, Any], corpus: str = "") -> Path:
+def write_evaluation(evals_dir: Path, key: str, evaluation: Evaluation, sources: Mapping[str, object], corpus: str = "") -> Path:
     """Store an evaluation; one that is already there complete is left as it is.
 
-    Args:
-        evals_dir: parent of all evaluations.
-        key: name of the directory, from `eval_key`.
-        evaluation: what to store.
-        sources: what the key was made from, written into the manifest so that the result can be walked back.
-        corpus: digest of the corpus the questions were first taken from; the key knows only the questions.
+    The manifest names what the key was made from (`sources`), so that the result can be walked back, and the digest of the corpus that
+    the questions were first taken from, for the key knows only the questions.
 
     Raises:
         EvaluationError: it cannot be written; nothing half-written is left.
@@ -91,14 +101,14 @@ def load_evaluation(evals_dir: Path, key: str) -> Evaluation:
     return Evaluation(tuple(load_rows(directory)), episodes, stored["metrics"], stored["slices"], stored["seconds"])
 
 
-def load_manifest(directory: Path) -> dict[str, Any]:
+def load_manifest(directory: Path) -> Manifest:
     """Load the manifest of a stored evaluation: key, files with their digests, n, sources.
 
     Raises:
         EvaluationError: there is none, or it is damaged.
     """
     try:
-        manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        manifest: Manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
         manifest["files"].items()
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise EvaluationError(f"{directory} holds no complete evaluation ({type(error).__name__}); evaluate again") from error
@@ -127,43 +137,22 @@ def episode_to_dict(episode: Episode) -> dict[str, Any]:
     return values
 
 
-def episode_from_dict(values: Mapping[str, Any]) -> Episode:
+def episode_from_dict(values: Mapping[str, object]) -> Episode:
     """Turn stored values back into an episode.
 
     Raises:
         EvaluationError: they are no episode.
     """
     try:
-        turns = tuple(_turn_from_dict(turn) for turn in values["turns"])
-        rest = {**values, "turns": turns, "stop_reason": StopReason(values["stop_reason"]), "prompt_ids": tuple(values["prompt_ids"])}
-        return Episode(**rest)
-    except (KeyError, TypeError, ValueError) as error:
-        raise EvaluationError(f"a stored episode is damaged ({error}); delete the evaluation and evaluate again") from error
+        return _EPISODE.validate_python(values)
+    except ValueError as error:
+        what = " ".join(str(error).split())[:200]
+        raise EvaluationError(f"a stored episode is damaged ({what}); delete the evaluation and evaluate again") from error
 
 
-def _turn_from_dict(values: Mapping[str, Any]) -> Turn:
-    call, result = values["call"], values["result"]
-    result = None if result is None else result_from_dict(result)
-    return Turn(
-        text=values["text"],
-        call=None if call is None else ToolCall(**call),
-        answer=values["answer"],
-        result=result,
-        context_ids=tuple(values["context_ids"]),
-        sampled_ids=tuple(values["sampled_ids"]),
-        program=values.get("program"),
-    )
-
-
-def result_from_dict(values: Mapping[str, Any]) -> ToolResult:
-    """Turn stored values back into a tool result."""
-    made = tuple(CallMade(ToolCall(**item["call"]), result_from_dict(item["result"])) for item in values.get("made", ()))
-    return ToolResult(values["text"], values["served"], tuple(values["page_ids"]), tuple(values["section_ids"]), made)
-
-
-def _write_files(directory: Path, key: str, evaluation: Evaluation, sources: Mapping[str, Any], corpus: str) -> None:
-    _write_lines(directory / ROWS, (row_to_dict(row) for row in evaluation.rows))
-    _write_lines(directory / EPISODES, (episode_to_dict(episode) for episode in evaluation.episodes))
+def _write_files(directory: Path, key: str, evaluation: Evaluation, sources: Mapping[str, object], corpus: str) -> None:
+    _write_lines(directory / ROWS, map(asdict, evaluation.rows))
+    _write_lines(directory / EPISODES, map(episode_to_dict, evaluation.episodes))
     summary = {"metrics": evaluation.metrics, "slices": evaluation.slices, "seconds": evaluation.seconds}
     (directory / METRICS_FILE).write_text(_to_json(summary) + "\n", encoding="utf-8")
     digests = {name: file_key(directory / name) for name in (ROWS, EPISODES, METRICS_FILE)}
@@ -171,7 +160,7 @@ def _write_files(directory: Path, key: str, evaluation: Evaluation, sources: Map
     (directory / MANIFEST).write_text(_to_json(manifest) + "\n", encoding="utf-8")
 
 
-def _to_json(value: Any) -> str:
+def _to_json(value: object) -> str:
     # ASCII, because a served model may answer with lone surrogates, which JSON can escape but UTF-8 cannot hold.
     return json.dumps(value, sort_keys=True, allow_nan=False)
 

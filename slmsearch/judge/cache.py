@@ -9,7 +9,8 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from math import inf
 from pathlib import Path
 from typing import TypeVar
 
@@ -78,7 +79,6 @@ class VerdictCache:
         Raises:
             JudgeError: the file cannot be written.
         """
-        rows = [tuple(getattr(verdict, name) for name in StoredVerdict.__slots__) for verdict in verdicts]
         insert = (
             "INSERT INTO verdicts (key, correct, judge, question, answers, answer, at) "
             f"VALUES (?, ?, ?, ?, ?, ?, {_NOW}) ON CONFLICT (key) DO NOTHING"
@@ -86,19 +86,11 @@ class VerdictCache:
 
         def write(connection: sqlite3.Connection) -> None:
             with connection:
-                connection.executemany(insert, rows)
+                connection.executemany(insert, map(astuple, verdicts))
 
         self._run(write)
 
-    def count(self) -> int:
-        """Count the verdicts.
-
-        Raises:
-            JudgeError: the file cannot be read.
-        """
-        return int(self._run(lambda connection: connection.execute("SELECT count(*) FROM verdicts").fetchone()[0]))
-
-    def count_older(self, before_s: float) -> int:
+    def count(self, before_s: float = inf) -> int:
         """Count the verdicts that were given before a time, in seconds since the epoch.
 
         Raises:

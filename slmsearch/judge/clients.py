@@ -4,7 +4,7 @@ A client asks once. Whether asking again may help is said by the error (`ServerE
 """
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from slmsearch.config import JudgeConfig
 from slmsearch.errors import JudgeError
@@ -32,16 +32,9 @@ VERDICT = ReplyForm("verdict", REPLY_SCHEMA, MAX_REPLY_TOKENS)
 
 
 class ServerError(JudgeError):
-    """A server gave no reply."""
+    """A server gave no reply; `passing`: the same request may succeed later, after `retry_after_s` where the server said so."""
 
     def __init__(self, message: str, passing: bool, retry_after_s: float = 0.0) -> None:
-        """Describe an outage.
-
-        Args:
-            message: cause and remedy.
-            passing: the same request may succeed later.
-            retry_after_s: seconds the server asked to wait; 0 where it did not.
-        """
         super().__init__(message)
         self.passing, self.retry_after_s = passing, retry_after_s
 
@@ -75,11 +68,7 @@ class JudgeClient(Protocol):
 
 
 def make_client(config: JudgeConfig, form: ReplyForm = VERDICT) -> JudgeClient:
-    """Make the client of the configured server; nothing is contacted yet.
-
-    Args:
-        config: server and model.
-        form: of the replies.
+    """Make the client of the configured server, for replies of that form; nothing is contacted yet.
 
     Raises:
         ValueError: the kind is not that of a language model.
@@ -91,8 +80,30 @@ def make_client(config: JudgeConfig, form: ReplyForm = VERDICT) -> JudgeClient:
     raise ValueError(f"judge kind {config.kind!r} asks no model")
 
 
-class OllamaClient:
+class _Client:
+    """What both clients share: address, model, and how an outage is told."""
+
+    server: ClassVar[str]
+    kind: ClassVar[str]
+
+    def __init__(self, config: JudgeConfig, form: ReplyForm = VERDICT) -> None:
+        self._address = config.base_url or DEFAULT_URLS[self.kind]
+        self._config, self._url, self._form = config, without_credentials(self._address), form
+        self._key = config.api_key.get_secret_value() if config.api_key else None
+
+    def _outage(self, cause: object, status: int = 0, retry_after_s: float = 0.0) -> ServerError:
+        """Describe an outage; `status` is that of HTTP, 0 where no whole reply came."""
+        passing = not 300 <= status < 500 or status in PASSING_STATUS
+        text = without_credentials(" ".join((str(cause) or type(cause).__name__).split()), self._key)[:200]
+        remedy = "start it" if passing else "check judge.model, judge.base_url and judge.api_key"
+        told = f"{self.server} at {self._url} gave no verdict with model {self._config.model!r} ({text})"
+        return ServerError(f"{told}; {remedy}, or set judge.kind=exact", passing, retry_after_s)
+
+
+class OllamaClient(_Client):
     """A model in Ollama, named by the digest of its weights and settings."""
+
+    server, kind = "Ollama", "ollama"
 
     def __init__(self, config: JudgeConfig, form: ReplyForm = VERDICT) -> None:
         """Take address, model, time limit and how long the model stays loaded."""
@@ -101,10 +112,9 @@ class OllamaClient:
 
         from slmsearch.http_client import bounded
 
-        address = config.base_url or DEFAULT_URLS["ollama"]
-        self._config, self._url, self._form = config, without_credentials(address), form
-        headers = {"Authorization": f"Bearer {config.api_key.get_secret_value()}"} if config.api_key else None
-        self._client = ollama.Client(host=address, timeout=config.timeout_s, headers=headers, **bounded())
+        super().__init__(config, form)
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else None
+        self._client = ollama.Client(host=self._address, timeout=config.timeout_s, headers=headers, **bounded())
         self._outages = (ollama.ResponseError, ollama.RequestError, ConnectionError, httpx.HTTPError)
 
     def ask(self, prompt: str) -> str:
@@ -118,7 +128,7 @@ class OllamaClient:
             keep_alive=KEEP_ALIVE[self._config.loaded == "always"],
         )
         if reply.message.content is None or not reply.done:
-            raise _outage("Ollama", self._url, self._config, "the reply is incomplete", passing=True)
+            raise self._outage("the reply is incomplete")
         return str(reply.message.content)
 
     def identify(self) -> str:
@@ -139,25 +149,23 @@ class OllamaClient:
         try:
             return method(**arguments)
         except self._outages as error:
-            status = getattr(error, "status_code", 0)
-            passing = not 300 <= status < 500 or status in PASSING_STATUS
-            raise _outage("Ollama", self._url, self._config, error, passing) from error
+            raise self._outage(error, getattr(error, "status_code", 0)) from error
         except (ValueError, TypeError, AttributeError) as error:  # what its client lets through when a body is not what it expects
-            raise _outage("Ollama", self._url, self._config, error, passing=True) from error
+            raise self._outage(error) from error
 
 
-class OpenAIClient:
+class OpenAIClient(_Client):
     """A model behind an OpenAI-compatible endpoint, which tells nobody what weights it serves."""
+
+    server, kind = "judge server", "openai"
 
     def __init__(self, config: JudgeConfig, form: ReplyForm = VERDICT) -> None:
         """Take address, model and time limit."""
         from slmsearch.http_client import make_openai
 
-        address = config.base_url or DEFAULT_URLS["openai"]
-        self._config, self._url, self._form = config, without_credentials(address), form
+        super().__init__(config, form)
         # Local servers want no key, the client wants one; without it the client would look into the environment.
-        key = config.api_key.get_secret_value() if config.api_key else "none"
-        self._client = make_openai(address, key, config.timeout_s, 0)
+        self._client = make_openai(self._address, self._key or "none", config.timeout_s, 0)
         schema = {"name": form.name, "schema": form.schema, "strict": True}
         self._forms: tuple[Any, ...] = (
             {"type": "json_schema", "json_schema": schema},
@@ -192,7 +200,7 @@ class OpenAIClient:
             )
             content = completion.choices[0].message.content
         except (ValueError, TypeError, AttributeError, IndexError) as error:  # a body that is not a chat completion
-            raise _outage("judge server", self._url, self._config, error, passing=True) from error
+            raise self._outage(error) from error
         return str(content or "")
 
     def identify(self) -> str:
@@ -204,24 +212,13 @@ class OpenAIClient:
 
     def _describe(self, error: Any) -> ServerError:
         response = getattr(error, "response", None)
-        status = 0 if response is None else response.status_code
-        passing = not 300 <= status < 500 or status in PASSING_STATUS
-        wait = "" if response is None else response.headers.get("retry-after", "")
-        body = (error.__cause__ or "") if response is None else response.text
-        cause = f"{error} {body}"
-        return _outage("judge server", self._url, self._config, cause, passing, float(wait) if wait.isdecimal() else 0.0)
+        if response is None:
+            return self._outage(f"{error} {error.__cause__ or ''}")
+        wait = response.headers.get("retry-after", "")
+        return self._outage(f"{error} {response.text}", response.status_code, float(wait) if wait.isdecimal() else 0.0)
 
 
 def _refuses_form(error: Any) -> bool:
     """Tell whether a server does not take `response_format`; llama-cpp-python's says so with status 500."""
     response = getattr(error, "response", None)
     return response is not None and (response.status_code in (400, 422) or "response_format" in response.text)
-
-
-def _outage(server: str, url: str, config: JudgeConfig, cause: object, passing: bool, retry_after_s: float = 0.0) -> ServerError:
-    key = config.api_key.get_secret_value() if config.api_key else None
-    text = without_credentials(" ".join((str(cause) or type(cause).__name__).split()), key)[:200]
-    remedy = "start it" if passing else "check judge.model, judge.base_url and judge.api_key"
-    return ServerError(
-        f"{server} at {url} gave no verdict with model {config.model!r} ({text}); {remedy}, or set judge.kind=exact", passing, retry_after_s
-    )

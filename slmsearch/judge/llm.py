@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from tenacity import (
@@ -25,11 +26,11 @@ from tenacity import (
 from slmsearch.config import JudgeConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import JudgeError
-from slmsearch.judge.cache import StoredVerdict, VerdictCache
-from slmsearch.judge.clients import JudgeClient, ServerError
+from slmsearch.judge.cache import FILE, StoredVerdict, VerdictCache
+from slmsearch.judge.clients import JudgeClient, make_client
 from slmsearch.judge.exact import exact_match, is_abstention, is_unanswerable
 from slmsearch.judge.prompt import UnparsableReplyError, as_read, parse_reply, prompt_key, render_prompt
-from slmsearch.judge.verdict import Verdict
+from slmsearch.judge.verdict import ExactJudge, Judge, Verdict
 from slmsearch.keys import content_key
 
 R = TypeVar("R")
@@ -61,14 +62,7 @@ class LlmJudge:
         cache: VerdictCache | None = None,
         sleep: Callable[[float], None] | None = None,
     ) -> None:
-        """Wrap a server.
-
-        Args:
-            client: how it is asked.
-            config: concurrency and retries.
-            cache: where verdicts are kept; None keeps none.
-            sleep: waits between two tries; None waits, but not for a batch that was dropped.
-        """
+        """Wrap a server; `cache` keeps verdicts, `sleep` waits between two tries (None: but not for a batch that was dropped)."""
         self._client, self._config, self._cache, self._sleep = client, config, cache, sleep
         self._lock = threading.Lock()
         self._digest = ""
@@ -151,7 +145,7 @@ class LlmJudge:
         if look_up and (known := self._look_up([asked])):
             return known[asked]
         try:
-            correct = self._persist(lambda: self._ask_once(question, asked.answer), dropped)
+            correct = self._persist(lambda: parse_reply(self._client.ask(render_prompt(question, asked.answer))), dropped)
             if self._cache is not None:
                 answers = json.dumps(asked.answers, ensure_ascii=False)
                 key, judge = self._key(asked), self.identify()
@@ -159,9 +153,6 @@ class LlmJudge:
             return Verdict(correct, "judge")
         except JudgeError as error:
             return _failed(error)
-
-    def _ask_once(self, question: Question, answer: str) -> bool:
-        return parse_reply(self._client.ask(render_prompt(question, answer)))
 
     def _key(self, asked: _Asked) -> str:
         return content_key(version=CACHE_VERSION, judge=self.identify(), prompt=prompt_key(), **asked._asdict())
@@ -182,7 +173,7 @@ class LlmJudge:
         return Retrying(
             stop=stop_after_attempt(self._config.retries + 1) | stop_when_event_set(dropped),
             wait=self._wait,
-            retry=retry_if_exception(_may_pass),
+            retry=retry_if_exception(lambda error: isinstance(error, UnparsableReplyError) or getattr(error, "passing", False)),
             sleep=self._sleep or sleep_using_event(dropped),
             reraise=True,
         )(work)
@@ -197,6 +188,13 @@ class LlmJudge:
         return max(drawn, min(longest, getattr(error, "retry_after_s", 0.0)))
 
 
+def make_judge(config: JudgeConfig, data_dir: str | Path | None = None) -> Judge:
+    """Make the configured judge; nothing is contacted yet. Verdicts of language models are kept under `data_dir`."""
+    if config.kind == "exact":
+        return ExactJudge()
+    return LlmJudge(make_client(config), config, VerdictCache(Path(data_dir) / FILE) if data_dir is not None else None)
+
+
 def judge_by_rule(question: Question, answer: str | None) -> Verdict | None:
     """Decide what needs no model; None where one must be asked."""
     if exact_match(answer, question.answers):
@@ -208,10 +206,6 @@ def judge_by_rule(question: Question, answer: str | None) -> Verdict | None:
 
 def _asked(question: Question, answer: str | None) -> _Asked:
     return _Asked(*as_read(question, answer))
-
-
-def _may_pass(error: BaseException) -> bool:
-    return isinstance(error, UnparsableReplyError) or (isinstance(error, ServerError) and error.passing)
 
 
 def _failed(error: JudgeError) -> Verdict:

@@ -1,5 +1,9 @@
 """Qualification: a judge is measured on answers with known verdicts before it may teach.
 
+The calibration set is `calibration.jsonl`. A person gave every verdict; facts are common knowledge or about places and people that do not
+exist, and nothing is taken from a published data set. Wrong answers are near misses, other names, hedges, lists of candidates,
+instructions to the judge, and empty ones; right ones are paraphrases, aliases, other formats of a number and other languages.
+
 The result is stored by model, prompt and calibration set, so that another model, another prompt or another set asks for a new one.
 Whether it passes is decided anew from the stored outcomes by `find_shortfalls` and `LIMITS`.
 """
@@ -9,18 +13,20 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from importlib.resources import files
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from slmsearch.artifacts.files import replace_text
 from slmsearch.config import JudgeConfig
+from slmsearch.corpus.questions import Question
 from slmsearch.errors import JudgeError, PreflightError
-from slmsearch.judge.calibration import Case, calibration_key, load_cases
 from slmsearch.judge.clients import JudgeClient, make_client
 from slmsearch.judge.exact import exact_match
 from slmsearch.judge.llm import LlmJudge
 from slmsearch.judge.prompt import prompt_key, prompt_version
+from slmsearch.judge.verdict import Verdict
 from slmsearch.keys import content_key
 
 REMEDY = (
@@ -56,8 +62,33 @@ class Limits:
 
 LIMITS = Limits()
 
-Progress = Callable[[int, int], None]
-"""Called with the cases done and their total."""
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One answer whose verdict is known."""
+
+    id: str
+    kind: str
+    """How the answer relates to the accepted one."""
+    question: str
+    gold: str
+    answer: str
+    correct: bool
+
+    def as_question(self) -> Question:
+        """Return the question as a judge takes it."""
+        return Question(self.id, self.question, self.gold)
+
+
+def load_cases() -> list[Case]:
+    """Load the shipped calibration set."""
+    text = files("slmsearch.judge").joinpath("calibration.jsonl").read_text(encoding="utf-8")
+    return [Case(**json.loads(line)) for line in text.splitlines()]
+
+
+def calibration_key(cases: list[Case]) -> str:
+    """Name a set by what is in it."""
+    return content_key(cases=[asdict(case) for case in cases])
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +156,10 @@ class KindFigures:
     failed: int
 
 
-def qualify(config: JudgeConfig, data_dir: str | Path, progress: Progress | None = None) -> Qualification:
-    """Put every case of the calibration set to the configured judge, and store what came out.
+def qualify(config: JudgeConfig, data_dir: str | Path, progress: Callable[[int, int], None] | None = None) -> Qualification:
+    """Put every case of the calibration set to the configured judge, without its cache, and store what came out under `data_dir`.
 
-    Args:
-        config: the judge; its cache is not used.
-        data_dir: where results are kept.
-        progress: told how far it is.
+    `progress` is told the cases done and their total.
 
     Raises:
         JudgeError: the server does not answer, or does not have the model.
@@ -142,7 +170,9 @@ def qualify(config: JudgeConfig, data_dir: str | Path, progress: Progress | None
     outcomes: list[Outcome] = []
     started = time.perf_counter()
     for start in range(0, len(cases), CASES_AT_A_TIME):
-        outcomes += _judge(judge, cases[start : start + CASES_AT_A_TIME])
+        batch = cases[start : start + CASES_AT_A_TIME]
+        verdicts = judge.judge([(case.as_question(), case.answer) for case in batch])
+        outcomes += [_outcome(case, found) for case, found in zip(batch, verdicts, strict=True)]
         if progress is not None:
             progress(len(outcomes), len(cases))
     seconds = time.perf_counter() - started
@@ -179,12 +209,9 @@ class _Timed:
         return reply
 
 
-def _judge(judge: LlmJudge, cases: Sequence[Case]) -> list[Outcome]:
-    verdicts = judge.judge([(case.as_question(), case.answer) for case in cases])
-    return [
-        Outcome(case.id, case.kind, case.correct, found.correct, exact_match(case.answer, (case.gold,)), found.by == "judge", found.failure)
-        for case, found in zip(cases, verdicts, strict=True)
-    ]
+def _outcome(case: Case, found: Verdict) -> Outcome:
+    exact = exact_match(case.answer, (case.gold,))
+    return Outcome(case.id, case.kind, case.correct, found.correct, exact, found.by == "judge", found.failure)
 
 
 def qualification_key(digest: str, cases: list[Case]) -> str:
@@ -224,20 +251,16 @@ def measure_kinds(outcomes: Iterable[Outcome], alpha: float) -> list[KindFigures
 
 def _measure(kind: str, outcomes: Sequence[Outcome], alpha: float) -> KindFigures:
     given = [outcome for outcome in outcomes if outcome.verdict is not None]
-    accepted = [outcome.verdict for outcome in given if not outcome.known]
-    rejected = [not outcome.verdict for outcome in given if outcome.known]
-    return KindFigures(
-        kind,
-        accuracy=_share(sum(outcome.verdict is outcome.known for outcome in given), len(given), alpha),
-        false_accepts=_share(sum(map(bool, accepted)), len(accepted), alpha),
-        false_rejects=_share(sum(rejected), len(rejected), alpha),
-        failed=len(outcomes) - len(given),
-    )
+    right = _share([outcome.verdict is outcome.known for outcome in given], alpha)
+    accepted = _share([bool(outcome.verdict) for outcome in given if not outcome.known], alpha)
+    rejected = _share([not outcome.verdict for outcome in given if outcome.known], alpha)
+    return KindFigures(kind, right, accepted, rejected, failed=len(outcomes) - len(given))
 
 
-def _share(count: int, n: int, alpha: float) -> Share:
+def _share(found: Sequence[bool], alpha: float) -> Share:
     from statsmodels.stats.proportion import proportion_confint
 
+    count, n = sum(found), len(found)
     low, high = proportion_confint(count, n, alpha=alpha, method="wilson") if n else (0.0, 1.0)
     return Share(count, n, float(low), float(high))
 

@@ -11,8 +11,8 @@ from mlflow import MlflowClient
 
 from flows.cli.main import cli
 from slmsearch.config import JudgeConfig
-from slmsearch.judge.calibration import load_cases
 from slmsearch.judge.prompt import render_prompt
+from slmsearch.judge.qualify import load_cases
 from tasks.judge import STAGE
 from tests.judge_server import DIGEST, Behaviour, JudgeServer
 

@@ -21,9 +21,8 @@ from flows.train_and_eval import train_and_eval
 from flows.validate import validate
 from slmsearch.config import JudgeConfig, RunConfig
 from slmsearch.errors import ConfigError, ModelError, PreflightError, TrainingError
-from slmsearch.judge.calibration import load_cases
 from slmsearch.judge.prompt import render_prompt
-from slmsearch.judge.qualify import qualify, require_qualified
+from slmsearch.judge.qualify import load_cases, qualify, require_qualified
 from slmsearch.learn.files import JUDGE
 from slmsearch.learn.job import TrainJob
 from slmsearch.learn.reports import Collapse

@@ -1,7 +1,7 @@
 """Commands of the planner and of what comes after training: planner, export, infer."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -71,31 +71,25 @@ def export_merge(session: Session, adapter_path: Path, out: Path, dtype: str, mo
 @click.option("--dry-run", is_flag=True, help="Show what would be sent; nothing leaves this machine.")
 @_card
 def export_push(
-    session: Session,
-    adapter_path: Path,
-    repo_name: str,
-    private: bool,
-    merged: bool,
-    local_save_path: Path | None,
-    dry_run: bool,
-    model_card: Path | None,
+    session: Session, adapter_path: Path, repo_name: str, local_save_path: Path | None, model_card: Path | None, **flags: bool
 ) -> None:
     """Send an adapter, or the merged model, to the Hub. The token comes from HF_TOKEN and from nowhere else."""
     import tempfile
 
+    from flows.cli.settings import read_environment
     from slmsearch.learn.export import collect_adapter, list_files, merge, push
 
-    environment = _environment()
-    card = make_card(adapter_path, repo_name.rpartition("/")[2], session.config, model_card, merged)
+    environment, private, dry_run = read_environment(), flags["private"], flags["dry_run"]
+    card = make_card(adapter_path, repo_name.rpartition("/")[2], session.config, model_card, flags["merged"])
     with tempfile.TemporaryDirectory() as folder:
         directory = local_save_path or Path(folder) / "model"
-        if merged:
+        if flags["merged"]:
             session.say(f"max |difference of log-probabilities| {merge(adapter_path, directory, card=card).difference:.2g}")
         else:
             collect_adapter(adapter_path, directory, card)
         files = list_files(directory)
         listed = "\n".join(f"{size:>12}  {name}" for name, size in files)
-        result: dict[str, Any] = {"repo": repo_name, "private": private, "files": dict(files), "sent": not dry_run}
+        result: dict[str, object] = {"repo": repo_name, "private": private, "files": dict(files), "sent": not dry_run}
         if dry_run:
             session.finish(result, f"{listed}\nwould be sent to {repo_name} ({'private' if private else 'public'}); nothing was")
             return
@@ -114,23 +108,29 @@ def export_push(
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens of a message; default: the configured limit.")
 @click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True)
 def infer(
-    session: Session,
-    questions: tuple[str, ...],
-    environment: str | None,
-    base_url: str,
-    lora_adapter: str | None,
-    model: str | None,
-    max_tokens: int | None,
-    temperature: float,
+    session: Session, questions: tuple[str, ...], environment: str | None, max_tokens: int | None, temperature: float, **server: str
 ) -> None:
     """Ask a served model: it plans and the configured worker solves, or it searches the configured corpus."""
-    from slmsearch.evaluate.infer import ask, find_model
+    from pydantic import SecretStr
 
+    from flows.cli.settings import read_environment
+    from slmsearch.evaluate.infer import ask, find_model, transcribe
+
+    key = read_environment().get("OPENAI_API_KEY", "none")
     session.override(environment=environment)
-    key = _environment().get("OPENAI_API_KEY", "none")
-    name = lora_adapter or model or find_model(base_url, key)
-    answers = ask(questions, session.config, name, base_url, key, max_tokens, temperature)
-    shown = [f"{answer['question']}\n{answer['transcript']}\n= {answer['answer'] or answer['stop_reason']}" for answer in answers]
+    config = session.config
+    name = server["lora_adapter"] or server["model"] or find_model(server["base_url"], key)
+    served = {"model": name, "base_url": server["base_url"], "api_key": SecretStr(key), "adapter": None}
+    update: dict[str, object] = {"policy": config.policy.model_copy(update=served)}
+    if max_tokens is not None:
+        update["planner"] = config.planner.model_copy(update={"max_plan_tokens": max_tokens})
+        update["searcher"] = config.searcher.model_copy(update={"max_turn_tokens": max_tokens})
+    episodes = ask(questions, config.model_copy(update=update), temperature)
+    answers = [
+        {"question": asked, "answer": e.answer, "stop_reason": e.stop_reason.value, "transcript": transcribe(e), "seconds": e.seconds}
+        for asked, e in zip(questions, episodes, strict=True)
+    ]
+    shown = [f"{found['question']}\n{found['transcript']}\n= {found['answer'] or found['stop_reason']}" for found in answers]
     session.finish({"model": name, "answers": answers}, "\n\n".join(shown))
 
 
@@ -143,9 +143,3 @@ def make_card(adapter: Path, name: str, config: "RunConfig", own: Path | None, m
         return own.read_text(encoding="utf-8")
     run = find_run(adapter, sorted(Path(config.paths.mlruns_dir).glob("latest*.json")))
     return write_card(name, base, run, merged)
-
-
-def _environment() -> dict[str, str]:
-    from flows.cli.settings import read_environment
-
-    return read_environment()

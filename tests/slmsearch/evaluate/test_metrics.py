@@ -1,11 +1,12 @@
 """Rows and their summary under the one list of metric names."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
-from slmsearch.environments.rows import EpisodeRow, make_row, row_from_dict, row_to_dict
+from slmsearch.environments.rows import EpisodeRow, make_row, row_from_dict
 from slmsearch.errors import EvaluationError
 from slmsearch.evaluate.metrics import METRICS, is_metric, row_metrics, slice_rows, summarise, summarise_slices
 from slmsearch.judge import Verdict
@@ -63,11 +64,11 @@ def test_an_outage_of_the_index_fails_the_row() -> None:
 
 def test_rows_survive_json() -> None:
     row = make("q", answer="Ä\u2028\ud800", first_hit=None, f1=1 / 3)
-    assert row_from_dict(json.loads(json.dumps(row_to_dict(row)))) == row
+    assert row_from_dict(json.loads(json.dumps(asdict(row)))) == row
     with pytest.raises(EvaluationError, match="seconds"):
-        row_from_dict({key: value for key, value in row_to_dict(row).items() if key != "seconds"})
+        row_from_dict({key: value for key, value in asdict(row).items() if key != "seconds"})
     with pytest.raises(EvaluationError, match="colour"):
-        row_from_dict({**row_to_dict(row), "colour": "red"})
+        row_from_dict({**asdict(row), "colour": "red"})
 
 
 def test_summary_leaves_failed_rows_out_and_counts_them() -> None:

@@ -12,10 +12,33 @@ from scipy.stats import binom
 
 from slmsearch.config import NightlyConfig
 from slmsearch.errors import ConfigError, EvaluationError
-from slmsearch.evaluate.night_verdict import Promotion, choose_references, find_changes, judge_night
-from slmsearch.evaluate.nightly import FRESH, FRESH_WINDOW, GREEN, OTHER, PROMOTION, Past, Tonight, compare_night, history_p, replay_p
-from slmsearch.evaluate.nights import Night, PlayedSet, load_nights, night_from_dict, save_night
-from slmsearch.evaluate.scores import Scores, SliceScore, questions_key, scores_of
+from slmsearch.evaluate.nightly import (
+    FRESH,
+    FRESH_WINDOW,
+    GREEN,
+    OTHER,
+    PROMOTION,
+    Past,
+    Scores,
+    SliceScore,
+    Tonight,
+    compare_night,
+    history_p,
+    questions_key,
+    replay_p,
+    scores_of,
+)
+from slmsearch.evaluate.nights import (
+    Night,
+    PlayedSet,
+    Promotion,
+    choose_references,
+    find_changes,
+    judge_night,
+    load_nights,
+    night_from_dict,
+    save_night,
+)
 from tests.slmsearch.evaluate.builders import fail, make
 
 RULE = NightlyConfig()

@@ -1,6 +1,6 @@
 """The sample of episodes kept as traces."""
 
-from slmsearch.evaluate.sample import sample_rows
+from slmsearch.evaluate.metrics import sample_rows
 from tests.slmsearch.evaluate.builders import fail, make
 
 ROWS = [make(f"r{i}") for i in range(90)] + [make(f"w{i}", False, kind="two_hop") for i in range(8)] + [fail("f0"), fail("f1")]

@@ -124,10 +124,10 @@ def test_old_verdicts_are_forgotten_and_their_space_is_given_back(tmp_path: Path
     cache = VerdictCache(tmp_path / "verdicts.sqlite")
     cache.store([replace(stored(str(i)), question="long " * 200) for i in range(2000)])
     full = cache.path.stat().st_size
-    assert cache.count_older(time.time() - 60) == 0
+    assert cache.count(time.time() - 60) == 0
     cache.forget(time.time() - 60)
     assert cache.count() == 2000
-    assert cache.count_older(time.time() + 60) == 2000
+    assert cache.count(time.time() + 60) == 2000
     cache.forget(time.time() + 60)
     assert cache.count() == 0 and cache.path.stat().st_size < full / 10
     cache.store([stored("new", False)])
@@ -143,5 +143,5 @@ def test_a_file_made_before_verdicts_had_a_time_is_taken_over(tmp_path: Path) ->
         old.commit()
     cache = VerdictCache(path)
     assert cache.find(["a"]) == {"a": True}
-    assert cache.count_older(time.time() - 60) == 0, "its age is not known, so it counts from now"
-    assert cache.count_older(time.time() + 60) == 1
+    assert cache.count(time.time() - 60) == 0, "its age is not known, so it counts from now"
+    assert cache.count(time.time() + 60) == 1

@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from slmsearch.judge.calibration import calibration_key, load_cases
 from slmsearch.judge.exact import exact_match
 from slmsearch.judge.prompt import MAX_ANSWER_CHARS, render_prompt
+from slmsearch.judge.qualify import calibration_key, load_cases
 
 CASES = load_cases()
 KINDS = (

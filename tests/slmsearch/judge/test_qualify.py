@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from slmsearch.config import JudgeConfig
 from slmsearch.errors import JudgeError, PreflightError
 from slmsearch.judge import qualify as module
-from slmsearch.judge.calibration import load_cases
 from slmsearch.judge.prompt import render_prompt
 from slmsearch.judge.qualify import (
     FOLDER,
     find_qualification,
     find_shortfalls,
+    load_cases,
     measure_kappa,
     measure_kinds,
     qualify,

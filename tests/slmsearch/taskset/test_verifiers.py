@@ -20,7 +20,6 @@ vf = pytest.importorskip("verifiers.v1", reason="the extra `verifiers` is not in
 import slmsearch
 from slmsearch.config import CorpusConfig, EvaluateConfig, JudgeConfig, PathsConfig, PolicyConfig, RewardConfig, RunConfig, SearcherConfig
 from slmsearch.environments.indexed_corpus import IndexedCorpus
-from slmsearch.environments.rows import row_to_dict
 from slmsearch.errors import ConfigError
 from slmsearch.evaluate.policies import parse_policy
 from slmsearch.judge import Verdict
@@ -167,7 +166,7 @@ def test_every_question_has_the_scores_of_our_own_evaluation(run: RunConfig, pol
         trace = traces[question.id]
         assert (trace.ok, trace.errors, trace.reward) == (True, [], row.reward)
         assert {name: reward.value for name, reward in trace.rewards.items()} == row.reward_parts
-        assert {**row_to_dict(trace.state.row), "seconds": 0} == {**row_to_dict(row), "seconds": 0}
+        assert {**asdict(trace.state.row), "seconds": 0} == {**asdict(row), "seconds": 0}
         for name in ("exact_match", "f1", "correct"):
             assert trace.metrics[f"answer/{name}"] == getattr(row, name)
         assert trace.metrics[f"stop/{row.stop_reason}"] == 1.0
