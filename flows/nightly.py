@@ -1,6 +1,6 @@
 """The flow `nightly`: play the champion anew on the fixed set and on a fresh world, compare, and alarm where it got worse."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -102,7 +102,7 @@ def tell(run: Pipeline, night: Night) -> Night:
         return night
     values = night.to_dict()
     payload = {name: values[name] for name in ("night", "state", "policy", "metric", "against", "changes", "ids")}
-    payload |= {"text": text, "falls": [test for test in values["tests"] if test["fell"]], "model": config.tracking.registered_model}
+    payload |= {"text": text, "falls": [asdict(test) for test in night.falls], "model": config.tracking.registered_model}
     emit(REGRESSED, config, payload)
     get_run_logger().warning("%s", text)
     if address := webhook(config):
