@@ -15,7 +15,7 @@ import torch
 from slmsearch.config import PolicyConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import Question
-from slmsearch.environments.asked import select_questions
+from slmsearch.environments.environment import select_questions
 from slmsearch.environments.indexed_corpus import open_indexed_corpus
 from slmsearch.learn.bootstrap import make_model
 from slmsearch.learn.shape import measure_shape

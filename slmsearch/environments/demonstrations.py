@@ -4,19 +4,26 @@ The reader knows the gold path of a question, the searcher does not. Two readers
 question to its end; `noisy` is quick to answer - on most questions that need a second page it answers with what the first one
 gave, and where nothing is stated it mostly makes something up. So a model trained on the noisy reader has every skill,
 and faults that imitation cannot cure; reinforcement learning can.
+
+Any corpus whose questions name the sections that answer them can be demonstrated, too (`demonstrate_gold`): the demonstrator searches
+for the question, reads the gold section and answers, through the tools and the index that the policy will use. It writes only what a
+policy could have known: a page that a search showed, a section that a hint or a list of sections showed. Questions it cannot play so are
+left out and counted.
 """
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 
 from slmsearch.config import SftConfig, WorldConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
-from slmsearch.corpus.world import World, generate_world
+from slmsearch.corpus.world import generate_world
 from slmsearch.environments.environment import Demonstration, TinyModel
 from slmsearch.retrieval.hits import Hit
-from slmsearch.searcher.episode import ToolCall
+from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.parsing import render_answer, render_call
 from slmsearch.searcher.tools import READ, SEARCH, VIEW, Toolbox
 
@@ -68,35 +75,20 @@ class TitleIndex:
 
 
 def make_demonstrations(config: SftConfig, top_k: int, seed: int) -> Iterator[Demonstration]:
-    """Make demonstrations without end, from a fresh random world every `episodes_per_world`.
+    """Make demonstrations without end, from a fresh random world every `episodes_per_world`; a search shows `top_k` pages.
 
-    Args:
-        config: recipe and sizes.
-        top_k: pages a search shows.
-        seed: seeds worlds and the reader; worlds of a run that evaluates never carry these seeds.
+    The seed is that of worlds and of the reader; worlds of a run that evaluates never carry these seeds.
     """
-    number = 0
-    while True:
-        world = training_world(config, seed, number)
-        chance = random.Random(f"demonstrations {seed} {number}")
-        yield from demonstrate_world(world, config, top_k, chance)
-        number += 1
-
-
-def training_world(config: SftConfig, seed: int, number: int) -> World:
-    """Generate the `number`-th world of a training stream."""
     per_page = config.episodes_per_world / config.pages_per_world
-    return generate_world(WorldConfig(pages=config.pages_per_world, seed=1_000_000 + 10_000 * seed + number, questions_per_page=per_page))
-
-
-def demonstrate_world(world: World, config: SftConfig, top_k: int, chance: random.Random) -> Iterator[Demonstration]:
-    """Demonstrate every question of one world, in random order."""
-    library = Library(world.pages)
-    toolbox = Toolbox(library, TitleIndex(library), top_k, max_section_chars=1500)
-    questions = list(world.questions)
-    chance.shuffle(questions)
-    for question in questions:
-        yield demonstrate(question, toolbox, config.recipe, chance)
+    for number in count():
+        chosen = WorldConfig(pages=config.pages_per_world, seed=1_000_000 + 10_000 * seed + number, questions_per_page=per_page)
+        world, chance = generate_world(chosen), random.Random(f"demonstrations {seed} {number}")
+        library = Library(world.pages)
+        toolbox = Toolbox(library, TitleIndex(library), top_k, max_section_chars=1500)
+        questions = list(world.questions)
+        chance.shuffle(questions)
+        for question in questions:
+            yield demonstrate(question, toolbox, config.recipe, chance)
 
 
 def demonstrate(question: Question, toolbox: Toolbox, recipe: str, chance: random.Random) -> Demonstration:
@@ -135,3 +127,78 @@ def _invent(read: str, shown: str, chance: random.Random) -> str:
 def _trigrams(text: str) -> set[str]:
     padded = f"  {text.lower()} "
     return {padded[i : i + 3] for i in range(len(padded) - 2)}
+
+
+NO_GOLD, NOT_FOUND, NOT_HINTED, NO_SECTION = "no gold section", "page not found", "section not hinted", "no such section"
+BATCH = 64
+"""Questions whose searches are served together."""
+
+
+class Unplayable(Exception):
+    """A question cannot be demonstrated; the message is the reason that is counted."""
+
+
+def demonstrate_gold(questions: Sequence[Question], toolbox: Toolbox) -> tuple[list[tuple[Question, Demonstration]], Counter[str]]:
+    """Play questions by their gold sections, with the tools that the policy will have.
+
+    Returns:
+        Demonstrated questions in order, and how many were left out for which reason.
+    """
+    left_out: Counter[str] = Counter()
+    found: list[tuple[Question, Demonstration]] = []
+    playable = [question for question in questions if question.section_ids and question.answer != UNKNOWN_ANSWER]
+    left_out[NO_GOLD] = len(questions) - len(playable)
+    for start in range(0, len(playable), BATCH):
+        batch = playable[start : start + BATCH]
+        searched = toolbox.serve([ToolCall(SEARCH, question.question) for question in batch])
+        for question, result in zip(batch, searched, strict=True):
+            try:
+                found.append((question, _play(question, result, toolbox)))
+            except Unplayable as reason:
+                left_out[str(reason)] += 1
+    return found, +left_out
+
+
+def _play(question: Question, searched: ToolResult, toolbox: Toolbox) -> Demonstration:
+    turns = [(render_call(ToolCall(SEARCH, question.question)), searched.text)]
+    for section_id in question.section_ids:
+        section = toolbox.library.section(section_id)
+        if section is None:
+            raise Unplayable(NO_SECTION)
+        if section.page_id not in searched.page_ids:
+            searched = _search_again(section.page_id, turns, toolbox)
+        if not toolbox.section_hints:
+            turns += _go_through(VIEW, section.page_id, toolbox, lambda result, wanted=section_id: wanted in result.section_ids)
+        elif f"({section_id})" not in searched.text:
+            raise Unplayable(NOT_HINTED)
+        turns += _go_through(READ, section_id, toolbox, lambda result: _holds_answer(question, result))
+    return Demonstration(question.question, (*turns, (render_answer(question.answer), "")))
+
+
+def _search_again(page_id: str, turns: list[tuple[str, str]], toolbox: Toolbox) -> ToolResult:
+    """Search for a page by its title, which must stand in what was read: nothing else could have led there."""
+    page = toolbox.library.page(page_id)
+    if page is None or len(turns) == 1 or page.title not in turns[-1][1]:
+        raise Unplayable(NOT_FOUND)
+    call = ToolCall(SEARCH, page.title)
+    result = toolbox.serve([call])[0]
+    if page_id not in result.page_ids:
+        raise Unplayable(NOT_FOUND)
+    turns.append((render_call(call), result.text))
+    return result
+
+
+def _go_through(tool: str, name: str, toolbox: Toolbox, is_found: Callable[[ToolResult], bool]) -> list[tuple[str, str]]:
+    """Turn the pages of a result up to the one that holds what is looked for; the first page alone where none does."""
+    turns: list[tuple[str, str]] = []
+    number = 1
+    while (result := toolbox.serve([call := ToolCall(tool, name if number == 1 else f"{name}#{number}")])[0]).served:
+        turns.append((render_call(call), result.text))
+        if is_found(result):
+            return turns
+        number += 1
+    return turns[:1]
+
+
+def _holds_answer(question: Question, result: ToolResult) -> bool:
+    return any(answer.lower() in result.text.lower() for answer in question.answers)

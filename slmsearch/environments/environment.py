@@ -8,6 +8,7 @@ shows the few that a new one needs.
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -87,12 +88,12 @@ class TinyModel:
     """Recipe of the text that trains the tokenizer; None: that of the model."""
     even: bool = False
     """Weigh every token alike, see `train_sft`."""
-    sft: Mapping[str, Any] = field(default_factory=dict)
+    sft: Mapping[str, float] = field(default_factory=dict)
     """Settings of `sft` that take the place of those left at their defaults."""
 
 
 class Environment(ABC):
-    """What can be trained and evaluated."""
+    """What can be trained and evaluated; a method with a default says what holds without one of your own."""
 
     does: ClassVar[str] = "was trained on questions of its own"
     """What a model of it does, for its card."""
@@ -141,26 +142,26 @@ class Environment(ABC):
 
     @classmethod
     @abstractmethod
-    def key_parts(cls, config: RunConfig) -> dict[str, Any]:
+    def key_parts(cls, config: RunConfig) -> Mapping[str, object]:
         """Collect what decides how it is played and graded; part of every evaluation and training key."""
 
     @classmethod
-    def eval_parts(cls, config: RunConfig, index_key: str) -> dict[str, Any]:
+    def eval_parts(cls, config: RunConfig, index_key: str) -> Mapping[str, object]:
         """Collect its parts of an evaluation's key."""
         return {"environment": cls.name, **cls.key_parts(config)}
 
     @classmethod
-    def train_parts(cls, config: RunConfig, index_key: str) -> dict[str, Any]:
+    def train_parts(cls, config: RunConfig, index_key: str) -> Mapping[str, object]:
         """Collect its parts of a training run's key."""
         return {cls.name: cls.key_parts(config)}
 
     @classmethod
-    def prompt_parts(cls, config: RunConfig) -> dict[str, Any]:
+    def prompt_parts(cls, config: RunConfig) -> Mapping[str, object]:
         """Collect what decides the prompt."""
         return {"messages": [dict(message) for message in cls.opening(config, "")]}
 
     @classmethod
-    def start_parts(cls, config: RunConfig, digest: str) -> dict[str, Any] | None:
+    def start_parts(cls, config: RunConfig, digest: str) -> Mapping[str, object] | None:
         """Collect its parts of the key of the supervised training that a run begins with; None where it begins with none."""
         return None
 
@@ -202,7 +203,7 @@ class Environment(ABC):
         raise ConfigError(f"environment {cls.name} has no questions; define {cls.__name__}.load_questions")
 
     @classmethod
-    def data_parts(cls, config: RunConfig) -> dict[str, Any] | None:
+    def data_parts(cls, config: RunConfig) -> Mapping[str, object] | None:
         """Collect everything that decides what the data are; None where that cannot be known without loading them."""
         return None
 
@@ -232,7 +233,7 @@ class Environment(ABC):
         return ""
 
     @classmethod
-    def index_parts(cls, config: RunConfig) -> dict[str, Any] | None:
+    def index_parts(cls, config: RunConfig) -> Mapping[str, object] | None:
         """Collect the settings that decide what the index is; None where there is none."""
         return None
 
@@ -243,13 +244,7 @@ class Environment(ABC):
 
     @classmethod
     def open(cls, config: RunConfig, digest: str | None = None, index_key: str | None = None) -> Self:
-        """Open what it is played with; by default the judge alone.
-
-        Args:
-            config: run.
-            digest: its data; None builds, or looks up, what playing needs.
-            index_key: index version of them, likewise.
-        """
+        """Open what it is played with, by default the judge alone; without digest and index version it builds, or looks up, them."""
         return cls(config, make_judge(config.judge, config.paths.data_dir))
 
     # Playing
@@ -268,14 +263,7 @@ class Environment(ABC):
         return list(episodes)
 
     def score(self, question: Question, episode: Episode, correct: bool, draw: float) -> Reward:
-        """Return the reward of an episode that did not fail.
-
-        Args:
-            question: the question it answers.
-            episode: what was played.
-            correct: the verdict of `judge`.
-            draw: uniform in [0, 1), for rewards that are random.
-        """
+        """Return the reward of an episode that did not fail; `draw` is uniform in [0, 1), for rewards that are random."""
         return Reward(float(correct), {"correct": float(correct)})
 
     def grade(
@@ -285,20 +273,12 @@ class Environment(ABC):
         verdicts: Sequence[Verdict] | None = None,
         draws: Sequence[float] = (),
     ) -> list[EpisodeRow]:
-        """Score complete episodes, one row each.
-
-        Args:
-            questions: the question of each.
-            episodes: what was played.
-            verdicts: of `judge`, as `judge_episodes` gives them; None asks for them here.
-            draws: numbers from 0 to 1, one for each; needed only where the reward is random.
-        """
+        """Score complete episodes, one row each; see `grade_episodes`."""
         return grade_episodes(questions, episodes, self.judge, self.score, verdicts, draws)
 
-    def changed(self, **settings: Any) -> Self:
+    def changed(self, **settings: object) -> Self:
         """Return the same with other sections of settings."""
-        same = object.__new__(type(self))
-        same.__dict__.update(self.__dict__)
+        same = copy(self)
         same.config = self.config.model_copy(update=settings)
         same.limits = self.limits_of(same.config)
         return same
@@ -314,12 +294,9 @@ class Environment(ABC):
         return self
 
     def baseline(self, name: str, questions: Sequence[Question], written: Mapping[str, str]) -> Sampler:
-        """Make a policy without a model.
+        """Make a policy without a model, one of `baselines` or `derived`, for these questions.
 
-        Args:
-            name: one of `baselines` or `derived`.
-            questions: what it will play.
-            written: question id -> first message of the evaluation that a derived control is made of.
+        `written` has the first message to each question id in the evaluation that a derived control is made of.
 
         Raises:
             ConfigError: there is no such baseline.
@@ -350,11 +327,7 @@ class Environment(ABC):
 
     @classmethod
     def demonstrations(cls, config: RunConfig, settings: SftConfig) -> Iterator[Demonstration]:
-        """Demonstrate generated questions without end.
-
-        Args:
-            config: run.
-            settings: recipe, seed and sizes.
+        """Demonstrate generated questions without end; `settings` say recipe, seed and sizes.
 
         Raises:
             ConfigError: nothing can be demonstrated.
@@ -389,3 +362,17 @@ class Environment(ABC):
 def through(renderer: ChatRenderer, text: str) -> str:
     """Send a text through a model's tokenizer and back."""
     return renderer.decode([*renderer.content_ids(text), renderer.end_id])
+
+
+def select_questions(questions: Sequence[Question], limit: int) -> list[Question]:
+    """Take the questions to train on: the first `limit` questions (0: all), leaving out those whose text came before.
+
+    Raises:
+        TrainingError: there are none.
+    """
+    unique: dict[str, Question] = {}
+    for question in questions:
+        unique.setdefault(question.question, question)
+    if not unique:
+        raise TrainingError("there is no question to train on: check corpus.questions")
+    return list(unique.values())[: limit or None]

@@ -54,13 +54,8 @@ def grade_episodes(
 ) -> list[EpisodeRow]:
     """Judge and score played episodes, one row each; failed ones are neither judged nor scored.
 
-    Args:
-        questions: the question of each episode.
-        episodes: what was played.
-        judge: decides which answers are right.
-        score: gives the reward of a judged episode.
-        verdicts: as `judge_episodes` gives them; None asks for them here.
-        draws: numbers from 0 to 1, one for each episode; needed only where the reward is random.
+    Verdicts are those of `judge_episodes`, None asks for them here. Draws, from 0 to 1 for each episode, are needed only where the reward
+    is random.
     """
     verdicts = judge_episodes(questions, episodes, judge) if verdicts is None else verdicts
     rows = []

@@ -29,13 +29,9 @@ class IndexedCorpus:
 def open_indexed_corpus(
     config: RunConfig, digest: str | None = None, index_key: str | None = None, progress: Progress | None = None
 ) -> IndexedCorpus:
-    """Open a corpus and its index.
+    """Open a corpus and its index; None builds the configured corpus, or its index version, or looks it up.
 
-    Args:
-        config: where they lie, retrieval and the length of what is shown.
-        digest: corpus; None builds the configured one, or looks it up.
-        index_key: index version; None builds that of the corpus, or looks it up.
-        progress: called with passages embedded and their total.
+    `progress` is told the passages embedded and their total.
     """
     corpora_dir, index_dir = (Path(config.paths.data_dir) / name for name in ("corpora", "index"))
     digest = digest or build_corpus(config.corpus, corpora_dir)

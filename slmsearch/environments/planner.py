@@ -71,13 +71,11 @@ class PlannerEnvironment(Environment):
         return make_plan_prompt(question, config.planner)
 
     @classmethod
-    def key_parts(cls, config: RunConfig) -> dict[str, Any]:
+    def key_parts(cls, config: RunConfig) -> Mapping[str, object]:
         planner = config.planner
         read = {"arithmetic": {"max_operations"}, "base": {"max_new_tokens"}}
         used = read.get(planner.worker.kind, {"model", "base_url", "max_new_tokens"})
-        judge = {"kind": "numbers"}
-        if config.judge.kind != "exact":
-            judge |= config.judge.model_dump(mode="json", include={"kind", "model", "base_url"})
+        asked = {"kind", "model", "base_url"} if config.judge.kind != "exact" else set()
         return {
             "system": "planner",
             **cls.prompt_parts(config),
@@ -85,19 +83,19 @@ class PlannerEnvironment(Environment):
             "worker": {name: value for name, value in planner.worker.key_parts().items() if name == "kind" or name in used},
             "independence": make_independence(config).name if planner.reward.independence else None,
             "reward": planner.reward.key_parts(),
-            "judge": judge,
+            "judge": {"kind": "numbers", **config.judge.model_dump(mode="json", include=asked)},
         }
 
     @classmethod
-    def eval_parts(cls, config: RunConfig, index_key: str) -> dict[str, Any]:
+    def eval_parts(cls, config: RunConfig, index_key: str) -> Mapping[str, object]:
         return cls.key_parts(config)
 
     @classmethod
-    def prompt_parts(cls, config: RunConfig) -> dict[str, Any]:
+    def prompt_parts(cls, config: RunConfig) -> Mapping[str, object]:
         return {"prompt": {"version": PLAN_PROMPT_VERSION, "system": config.planner.system_prompt}}
 
     @classmethod
-    def start_parts(cls, config: RunConfig, digest: str) -> dict[str, Any] | None:
+    def start_parts(cls, config: RunConfig, digest: str) -> Mapping[str, object] | None:
         plans = config.planner.sft
         if not plans.enabled:
             return None
@@ -133,7 +131,7 @@ class PlannerEnvironment(Environment):
         return load_problems(config.planner)
 
     @classmethod
-    def data_parts(cls, config: RunConfig) -> dict[str, Any] | None:
+    def data_parts(cls, config: RunConfig) -> Mapping[str, object] | None:
         return problems_parts(config.planner)
 
     @classmethod
@@ -201,12 +199,16 @@ class PlannerEnvironment(Environment):
         alone = self.solve_alone([questions[i] for i, episode in enumerate(episodes) if episode.stop_reason is not StopReason.FAILED])
         planned = [inspect_episode(episode, question.question) for question, episode in zip(questions, episodes, strict=True)]
         apart = self.independence.score([[part.question for part in p.plan.subproblems] if p.plan else [] for p in planned])
-        return [
-            self._grade(
-                question, episode, planned[i], verdicts[i], alone.get(question.id, False), apart[i], draws[i] if draws else 0.0
-            )
-            for i, (question, episode) in enumerate(zip(questions, episodes, strict=True))
-        ]  # fmt: skip
+        rows = []
+        for i, (question, episode, verdict) in enumerate(zip(questions, episodes, verdicts, strict=True)):
+            worker_right, reward, draw = alone.get(question.id, False), None, draws[i] if draws else 0.0
+            if verdict.correct is not None:
+                reward = score_plan(episode, planned[i], verdict.correct, worker_right, apart[i], self.config.planner.reward, draw)
+            row = make_row(question, episode, verdict, reward)
+            mode = "" if row.failed or row.correct else _find_failure_mode(episode, planned[i])
+            measured = {} if row.failed else _measure(episode, planned[i], row.correct, worker_right, apart[i])
+            rows.append(replace(row, exact_match=row.correct, f1=row.correct, failure_mode=mode, measured=measured))
+        return rows
 
     def solve_alone(self, questions: Sequence[Question]) -> dict[str, bool]:
         """Say of each problem whether the worker alone gets it right; each is tried once.
@@ -222,22 +224,6 @@ class PlannerEnvironment(Environment):
         verdicts = self.judge.judge([(question, solution.answer) for question, solution in zip(new, solutions, strict=True)])
         self._alone |= {question.id: bool(verdict.correct) for question, verdict in zip(new, verdicts, strict=True)}
         return {question.id: self._alone[question.id] for question in questions}
-
-    def _grade(
-        self, question: Question, episode: Episode, planned: PlannedEpisode, verdict: Verdict, alone: bool, apart: float, draw: float
-    ) -> EpisodeRow:
-        scored = None
-        if verdict.correct is not None:
-            scored = score_plan(episode, planned, verdict.correct, alone, apart, self.config.planner.reward, draw)
-        row = make_row(question, episode, verdict, scored)
-        right = row.correct
-        return replace(
-            row,
-            exact_match=right,
-            f1=right,
-            failure_mode="" if row.failed or right else _find_failure_mode(episode, planned),
-            measured={} if row.failed else _measure(episode, planned, right, alone, apart),
-        )
 
     def checks(self, renderer: ChatRenderer) -> Iterable[Check]:
         yield check_plan(renderer)
@@ -316,7 +302,7 @@ def _measure(episode: Episode, planned: PlannedEpisode, right: float, alone: boo
         **{f"plan/{hack}_frac": float(hack in planned.hacks) for hack in ("leaked", "restated", "trivial", "duplicated")},
         **{f"faults/{fault}": 1.0 for fault in planned.faults},
     }
-    asked = [turn.result.served for turn in episode.turns if turn.call is not None and turn.call.name == "solve_subproblem" and turn.result]
+    asked = [turn.result.served for turn in episode.turns if turn.call and turn.call.name == SUBPROBLEM and turn.result]
     if planned.subproblems > 1:
         measured["plan/independence"] = apart
     if asked:

@@ -13,11 +13,9 @@ from slmsearch.corpus.fingerprint import source_parts
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sources import ignore
 from slmsearch.corpus.store import build_corpus
-from slmsearch.environments.asked import select_questions
 from slmsearch.environments.baselines import make_retrieve_then_answer
-from slmsearch.environments.demonstrations import TINY_SEARCHER, make_demonstrations
-from slmsearch.environments.environment import NO_TOKEN_LIMIT, Check, Demonstration, Environment, Limits
-from slmsearch.environments.gold import demonstrate_gold
+from slmsearch.environments.demonstrations import TINY_SEARCHER, demonstrate_gold, make_demonstrations
+from slmsearch.environments.environment import NO_TOKEN_LIMIT, Check, Demonstration, Environment, Limits, select_questions
 from slmsearch.environments.grade import Score, judging_ahead
 from slmsearch.environments.indexed_corpus import IndexedCorpus, name_index, open_indexed_corpus
 from slmsearch.environments.rows import EpisodeRow
@@ -67,7 +65,7 @@ class SearcherEnvironment(Environment):
         return make_prompt(question, config.searcher)
 
     @classmethod
-    def key_parts(cls, config: RunConfig) -> dict[str, Any]:
+    def key_parts(cls, config: RunConfig) -> Mapping[str, object]:
         return {
             "top_k": config.retrieval.top_k,
             **describe_ranking(config.retrieval.ranking),
@@ -76,19 +74,19 @@ class SearcherEnvironment(Environment):
         }
 
     @classmethod
-    def eval_parts(cls, config: RunConfig, index_key: str) -> dict[str, Any]:
+    def eval_parts(cls, config: RunConfig, index_key: str) -> Mapping[str, object]:
         judge = _describe_judge(config.judge)
         if "prompt" in judge:
             judge["prompt"] = content_key(text=judge["prompt"])
         return {"prompt_version": PROMPT_VERSION, "index_key": index_key, "judge": judge, **cls.key_parts(config)}
 
     @classmethod
-    def train_parts(cls, config: RunConfig, index_key: str) -> dict[str, Any]:
+    def train_parts(cls, config: RunConfig, index_key: str) -> Mapping[str, object]:
         prompt = [dict(message) for message in cls.opening(config, "?")]
         return {"index": index_key, "prompt": prompt, "judge": _describe_judge(config.judge), **cls.key_parts(config)}
 
     @classmethod
-    def prompt_parts(cls, config: RunConfig) -> dict[str, Any]:
+    def prompt_parts(cls, config: RunConfig) -> Mapping[str, object]:
         return {"version": PROMPT_VERSION, **super().prompt_parts(config)}
 
     @classmethod
@@ -110,7 +108,7 @@ class SearcherEnvironment(Environment):
         return {"corpus.pages": config.corpus.pages, "corpus.questions": config.corpus.questions}
 
     @classmethod
-    def data_parts(cls, config: RunConfig) -> dict[str, Any] | None:
+    def data_parts(cls, config: RunConfig) -> Mapping[str, object] | None:
         return source_parts(config.corpus)
 
     @classmethod
@@ -133,7 +131,7 @@ class SearcherEnvironment(Environment):
         return name_index(config, digest)
 
     @classmethod
-    def index_parts(cls, config: RunConfig) -> dict[str, Any] | None:
+    def index_parts(cls, config: RunConfig) -> Mapping[str, object] | None:
         return config.retrieval.model_dump(mode="json", exclude={"top_k": True, "embedder": {"device"}})
 
     @classmethod
@@ -211,7 +209,7 @@ def _open(config: RunConfig, digest: str, index_key: str) -> IndexedCorpus:
     return open_indexed_corpus(config, digest, index_key)
 
 
-def _describe_judge(config: JudgeConfig) -> dict[str, Any]:
+def _describe_judge(config: JudgeConfig) -> dict[str, str | None]:
     if config.kind == "exact":
         return {"kind": config.kind}
     return {**config.model_dump(mode="json", include={"kind", "model", "base_url"}), "prompt": load_prompt()}

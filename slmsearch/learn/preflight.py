@@ -158,7 +158,7 @@ def preflight_here(config: RunConfig, tell: Callable[[Check], None], show: Calla
         show: takes one episode, printed token by token.
         paint: see `colour_episode`.
     """
-    from slmsearch.environments.asked import select_questions
+    from slmsearch.environments.environment import select_questions
     from slmsearch.generate.load import load_tokenizer, load_with_base
 
     checks: list[Check] = []

@@ -14,8 +14,7 @@ from typing import Any
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import load_questions
-from slmsearch.environments.asked import select_questions
-from slmsearch.environments.environment import Environment
+from slmsearch.environments.environment import Environment, select_questions
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import TrainingError
 from slmsearch.generate.chat_renderer import ChatRenderer

@@ -21,8 +21,7 @@ from slmsearch.artifacts.files import replace_json
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import load_questions
-from slmsearch.environments.asked import select_questions
-from slmsearch.environments.environment import Environment
+from slmsearch.environments.environment import Environment, select_questions
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ConfigError, TrainingError
 from slmsearch.generate.chat_renderer import ChatRenderer

@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slmsearch.environments.failure_modes import FailureMode
-from slmsearch.environments.rows import EpisodeRow
+from slmsearch.environments.rows import EpisodeRow, FailureMode
 from slmsearch.evaluate.compare import Comparison
 from slmsearch.evaluate.metrics import slice_rows, summarise
 from slmsearch.evaluate.statistics import wilson_interval

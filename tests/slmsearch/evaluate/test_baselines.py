@@ -8,8 +8,7 @@ from slmsearch.config import SearcherConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
-from slmsearch.environments.baselines import make_retrieve_then_answer
-from slmsearch.environments.spans import find_stems, overlap, pick_answer
+from slmsearch.environments.baselines import find_stems, make_retrieve_then_answer, overlap, pick_answer
 from slmsearch.generate.sampler import Sampling
 from slmsearch.retrieval.hits import Hit
 from slmsearch.searcher.episode import Episode, StopReason

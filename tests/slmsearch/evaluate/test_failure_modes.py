@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
-from slmsearch.environments.failure_modes import FailureMode, find_failure_mode
+from slmsearch.environments.rows import FailureMode, find_failure_mode
 from slmsearch.searcher.episode import Episode, StopReason
 from slmsearch.searcher.evidence import Evidence, gather_evidence
 from tests.slmsearch.evaluate.builders import ONE_HOP, TWO_HOP, play, read, say, search, view

@@ -9,8 +9,7 @@ from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
 from slmsearch.environments import indexed_corpus
-from slmsearch.environments.demonstrations import TitleIndex
-from slmsearch.environments.gold import NO_GOLD, NO_SECTION, NOT_FOUND, NOT_HINTED, demonstrate_gold
+from slmsearch.environments.demonstrations import NO_GOLD, NO_SECTION, NOT_FOUND, NOT_HINTED, TitleIndex, demonstrate_gold
 from slmsearch.errors import TrainingError
 from slmsearch.learn.sft_start import train_start
 from slmsearch.retrieval.hits import Hit

@@ -11,7 +11,7 @@ import torch
 
 from slmsearch.artifacts.files import file_hash
 from slmsearch.config import PolicyConfig
-from slmsearch.environments.asked import select_questions
+from slmsearch.environments.environment import select_questions
 from slmsearch.environments.searcher import SearcherEnvironment
 from slmsearch.errors import ModelError, TrainingError
 from slmsearch.evaluate.metrics import is_metric

@@ -7,7 +7,7 @@ import pytest
 
 from slmsearch.config import ProgramLimits, RewardConfig, RunConfig, SearcherConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.environments.failure_modes import FailureMode, find_failure_mode
+from slmsearch.environments.rows import FailureMode, find_failure_mode
 from slmsearch.errors import SandboxError, SlmSearchError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_key
