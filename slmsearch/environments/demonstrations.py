@@ -15,6 +15,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import count
 
 from slmsearch.config import SftConfig, WorldConfig
@@ -168,7 +169,7 @@ def _play(question: Question, searched: ToolResult, toolbox: Toolbox) -> Demonst
         if section.page_id not in searched.page_ids:
             searched = _search_again(section.page_id, turns, toolbox)
         if not toolbox.section_hints:
-            turns += _go_through(VIEW, section.page_id, toolbox, lambda result, wanted=section_id: wanted in result.section_ids)
+            turns += _go_through(VIEW, section.page_id, toolbox, partial(_lists, section_id))
         elif f"({section_id})" not in searched.text:
             raise Unplayable(NOT_HINTED)
         turns += _go_through(READ, section_id, toolbox, lambda result: _holds_answer(question, result))
@@ -198,6 +199,10 @@ def _go_through(tool: str, name: str, toolbox: Toolbox, is_found: Callable[[Tool
             return turns
         number += 1
     return turns[:1]
+
+
+def _lists(section_id: str, result: ToolResult) -> bool:
+    return section_id in result.section_ids
 
 
 def _holds_answer(question: Question, result: ToolResult) -> bool:

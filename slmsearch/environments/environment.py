@@ -25,8 +25,8 @@ from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.sampler import Message, Sampler, Sampling
 from slmsearch.judge import Judge, Verdict, make_judge
 from slmsearch.searcher.episode import Episode
-from slmsearch.searcher.one_turn import play_one_turn
 from slmsearch.searcher.reward import Reward
+from slmsearch.searcher.rollout import play_one_turn
 
 NO_TOKEN_LIMIT = 1_000_000_000
 

@@ -15,7 +15,7 @@ from jinja2 import TemplateError
 
 from slmsearch.errors import ModelError
 from slmsearch.generate.sampler import Message
-from slmsearch.searcher.thinking import THINK, after_thinking
+from slmsearch.searcher.parsing import THINK, after_thinking
 
 _MARK = "\u2063{}\u2063"
 """Invisible separators around a number stand for a content while the template is rendered."""

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from slmsearch.generate.sampler import Message, SampledTurn, Sampling
-from slmsearch.searcher.thinking import THINK, THOUGHT
+from slmsearch.searcher.parsing import THINK, THOUGHT
 
 _MARKUP = re.compile(r"<(?=[^<>\s]{1,60}>)|\[(?=/?[A-Z_]{2,40}\])")
 """Beginnings of what some model's template may use as markup: `<|im_end|>`, `</tool_response>`, `[/INST]`."""

@@ -16,7 +16,7 @@ from slmsearch.planner.plan import parse_plan
 from slmsearch.planner.prompt import make_plan_prompt
 from slmsearch.planner.worker import Worker
 from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult, Turn
-from slmsearch.searcher.one_turn import play_one_turn
+from slmsearch.searcher.rollout import play_one_turn
 
 
 def write_plans(questions: Sequence[Question], sampler: Sampler, config: PlannerConfig, sampling: Sampling) -> list[Episode]:

@@ -14,7 +14,7 @@ from slmsearch.errors import SandboxError, SlmSearchError
 from slmsearch.sandbox.sessions import IndexedCorpus
 from slmsearch.sandbox.token import with_token
 from slmsearch.searcher.episode import CallMade, ToolCall, ToolResult
-from slmsearch.searcher.programs import render_outcome
+from slmsearch.searcher.tools import render_outcome
 
 UNAUTHORIZED, BROKEN = 401, 503
 CONNECT_TRIES = 2
@@ -39,7 +39,7 @@ def make_programs(config: RunConfig, corpus_digest: str, index_key: str) -> "San
 
 
 class SandboxClient:
-    """Runs programs in one tool session of a server; see `searcher.programs.ProgramRunner`."""
+    """Runs programs in one tool session of a server; see `searcher.tools.ProgramRunner`."""
 
     def __init__(self, config: SandboxConfig, indexed: IndexedCorpus) -> None:
         """Name the server and the tools that programs get.

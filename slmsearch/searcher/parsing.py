@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from slmsearch.searcher.episode import ToolCall
-from slmsearch.searcher.thinking import THINK, THOUGHT, after_thinking
 
 _STRING = r"\"(?P<double>(?:[^\"\\]|\\.)*)\"|'(?P<single>(?:[^'\\]|\\.)*)'"
 _CALL = re.compile(rf"\s*(?P<name>[A-Za-z_]\w*)\s*\(\s*(?:[A-Za-z_]\w*\s*=\s*)?(?:{_STRING})\s*\)\s*</tool>", re.DOTALL)
 _LOOSE = re.compile(r"(?:\w+\.)?(?P<name>[A-Za-z_]\w*)\s*\((?P<argument>.*)\)", re.DOTALL)
 _QUOTES = "\"'`“”„‟«»\u2018\u2019\u201a\u201b"
-_KEYWORD = re.compile(rf"[A-Za-z_]\w*\s*[=:]\s*(?=[{_QUOTES}])")
+_KEYWORD = re.compile(rf"\A[A-Za-z_]\w*\s*[=:]\s*(?=[{_QUOTES}])")
 _SEVERAL = re.compile(rf"[{_QUOTES}]\s*,|,\s*[A-Za-z_]\w*\s*=")
 _OPENING = re.compile(r"<(?P<tag>tool|answer|code|tool_call)>")
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -27,6 +26,8 @@ _BLANK_LINES = re.compile(r"\A(?:[ \t]*\r?\n)+|\s+\Z")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 
+THINK, THOUGHT = "<think>", "</think>"
+"""Around what a thinking model writes before it says anything."""
 TOOL_STOPS = ("</tool>", "</answer>", "</tool_call>")
 PROGRAM_STOP = "</code>"
 
@@ -61,11 +62,9 @@ class ParsedTurn:
 
 
 def parse_turn(text: str, programs: bool = False) -> ParsedTurn:
-    """Find the first call, program or answer in a message; the earliest counts, what follows is ignored.
+    """Find the first call, answer or, with `programs`, program in a message; the earliest counts, what follows is ignored.
 
-    Args:
-        text: the message.
-        programs: programs count, too; without it `<code>` is text like any other. One without a line of code does not count.
+    Without `programs`, `<code>` is text like any other. A program without a line of code does not count.
     """
     said = after_thinking(text)
     first = ParsedTurn()
@@ -77,6 +76,11 @@ def parse_turn(text: str, programs: bool = False) -> ParsedTurn:
     if call:
         return ParsedTurn(call=call)
     return first if first.problem else ParsedTurn(problem=_missing(text, said))
+
+
+def after_thinking(text: str) -> str:
+    """Return what is said: the text after the last `</think>`, and up to a `<think>` that is never closed."""
+    return text.rpartition(THOUGHT)[2].partition(THINK)[0]
 
 
 def _elements(text: str, programs: bool) -> Iterator[ParsedTurn]:
@@ -114,8 +118,7 @@ def _read_loose(body: str) -> ParsedTurn:
     loose = _LOOSE.fullmatch(body.strip().strip("`").strip())
     if not loose:
         return ParsedTurn(problem=NO_CALL)
-    argument = loose["argument"].strip()
-    argument = argument[_match_end(_KEYWORD, argument) :].strip()
+    argument = _KEYWORD.sub("", loose["argument"].strip(), count=1).strip()
     if not argument.strip(_QUOTES).strip():
         return ParsedTurn(problem=NO_ARGUMENT)
     if _SEVERAL.search(argument):
@@ -176,8 +179,3 @@ def render_program(program: str) -> str:
 
 def _unescape(literal: str) -> str:
     return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[1]), literal)
-
-
-def _match_end(pattern: re.Pattern[str], text: str) -> int:
-    match = pattern.match(text)
-    return match.end() if match else 0

@@ -3,8 +3,6 @@
 How messages become token ids is the sampler's business. tiny-searcher's chat template leaves the system message out.
 """
 
-from typing import Any
-
 from slmsearch.config import LimitsConfig, ProgramLimits, SearcherConfig
 from slmsearch.corpus.questions import UNKNOWN_ANSWER
 from slmsearch.generate.sampler import Message
@@ -45,7 +43,7 @@ def make_prompt(question: str, config: SearcherConfig) -> list[Message]:
     return [{"role": "system", "content": system}, user] if system else [user]
 
 
-def describe_searcher(config: SearcherConfig, limits: LimitsConfig) -> dict[str, Any]:
+def describe_searcher(config: SearcherConfig, limits: LimitsConfig) -> dict[str, object]:
     """Say what decides how an episode goes; part of every evaluation and training key.
 
     Where programs and hints are off nothing is said of them, so that keys are what they were before there were any.

@@ -33,14 +33,9 @@ class Reward:
 
 
 def score_episode(episode: Episode, question: Question, correct: bool, config: RewardConfig, draw: float = 0.0) -> Reward:
-    """Score an episode that was played to its end.
+    """Score an episode that was played to its end, by the judge's verdict on its answer.
 
-    Args:
-        episode: any episode that did not fail.
-        question: the question it answers.
-        correct: the judge's verdict on its answer.
-        config: the weights.
-        draw: uniform in [0, 1), the whole reward where `config.kind` is `random`.
+    `draw` is uniform in [0, 1), and the whole reward where `config.kind` is `random`.
 
     Raises:
         ValueError: the episode failed. An outage has no reward: leave the episode out of its group.

@@ -1,4 +1,4 @@
-"""The one loop that plays questions, for training and evaluation alike.
+"""The one loop that plays questions, for training and evaluation alike, and its simple case of a single message.
 
 It knows neither torch nor rewards: a `Sampler` writes turns, a `Toolbox` answers them, and what happened comes back as
 `Episode`s. A badly played episode is data; a broken service ends the episodes it touched as `failed`.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from slmsearch.config import SearcherConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import SandboxError, SlmSearchError
-from slmsearch.generate.sampler import SampledTurn, Sampler, Sampling
+from slmsearch.generate.sampler import Message, SampledTurn, Sampler, Sampling
 from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult, Turn
 from slmsearch.searcher.parsing import CUT_OFF, PROGRAM_STOP, TOOL_STOPS, ParsedTurn, parse_turn
 from slmsearch.searcher.prompt import make_prompt
@@ -49,14 +49,7 @@ def play_episodes(
 ) -> list[Episode]:
     """Play each question once, all of them together; repeat a question to play a group.
 
-    Args:
-        questions: questions in the order in which episodes come back.
-        sampler: policy; its rows are closed again before this returns.
-        toolbox: tools over the corpus.
-        config: limits.
-        sampling: temperature, seed and turn limit; where turns stop is decided here.
-        on_end: see `OnEnd`.
-        on_turn: see `OnTurn`.
+    Episodes come back in the order of the questions, and the sampler's rows are closed again. Where turns stop is decided here.
 
     Raises:
         SandboxError: the policy may write programs, and there is nothing to run them in.
@@ -93,8 +86,9 @@ def _play_turn(rows: list[_Row], active: list[int], sampler: Sampler, toolbox: T
     waiting: list[tuple[_Row, SampledTurn, ParsedTurn]] = []
     for i, turn in zip(active, turns, strict=True):
         row = rows[i]
-        if turn.shown is not None and row.turns:
-            row.turns[-1] = _with_result(row.turns[-1], turn.shown)
+        if turn.shown is not None and row.turns:  # what the policy was shown takes the place of the whole result
+            before = row.turns[-1]
+            row.turns[-1] = replace(before, result=replace(before.result, text=turn.shown)) if before.result else before
         row.tokens += len(turn.context_ids) + max(len(turn.sampled_ids), turn.num_tokens)
         row.sampled_tokens += max(len(turn.sampled_ids), turn.num_tokens)
         parsed = parse_turn(turn.text, config.programs)
@@ -110,7 +104,8 @@ def _play_turn(rows: list[_Row], active: list[int], sampler: Sampler, toolbox: T
 
 def _serve(waiting: list[tuple[_Row, SampledTurn, ParsedTurn]], toolbox: Toolbox) -> None:
     served = iter(_serve_calls([parsed.call for _, _, parsed in waiting if parsed.call is not None], toolbox))
-    ran = iter(_run_programs([parsed.program for _, _, parsed in waiting if parsed.program is not None], toolbox))
+    programs = [parsed.program for _, _, parsed in waiting if parsed.program is not None]
+    ran = iter(toolbox.programs.run(programs) if programs and toolbox.programs is not None else [])
     for row, turn, parsed in waiting:
         result: ToolResult | SlmSearchError
         if parsed.malformed:
@@ -127,10 +122,6 @@ def _serve_calls(calls: list[ToolCall], toolbox: Toolbox) -> Sequence[ToolResult
         return toolbox.serve(calls)
     except SlmSearchError as error:
         return [error] * len(calls)
-
-
-def _run_programs(programs: list[str], toolbox: Toolbox) -> Sequence[ToolResult | SlmSearchError]:
-    return toolbox.programs.run(programs) if programs and toolbox.programs is not None else []
 
 
 def _stop_reason(turn: SampledTurn, parsed: ParsedTurn, last: bool, end_malformed: bool) -> StopReason | None:
@@ -153,11 +144,38 @@ def _make_turn(turn: SampledTurn, parsed: ParsedTurn, result: ToolResult | None)
     return Turn(turn.text, parsed.call, parsed.answer, result, *ids, program=parsed.program)
 
 
-def _with_result(turn: Turn, text: str) -> Turn:
-    """Put what the policy was shown in the place of the whole result."""
-    return replace(turn, result=replace(turn.result, text=text)) if turn.result else turn
-
-
 def _finish(row: _Row) -> Episode:
     reason = row.stop_reason or StopReason.MAX_TURNS
     return Episode(row.question.id, tuple(row.turns), reason, row.prompt_ids, row.seconds, row.failure, row.sampled_tokens)
+
+
+Read = Callable[[str], tuple[str | None, bool]]
+"""Message -> the answer in it, if it holds one by itself, and whether it is well-formed."""
+
+
+def play_one_turn(
+    questions: Sequence[Question], prompts: Sequence[Sequence[Message]], sampler: Sampler, sampling: Sampling, max_tokens: int, read: Read
+) -> list[Episode]:
+    """Let the policy write one message of at most `max_tokens` for each question; `read` reads a message that ended.
+
+    The sampler's rows are closed again before this returns.
+    """
+    started, count = time.perf_counter(), len(questions)
+    try:
+        opened = sampler.open(prompts, sampling)
+        turns = sampler.sample(range(count), [None] * count, [max_tokens] * count)
+    finally:
+        sampler.close()
+    seconds = time.perf_counter() - started
+    return [_ended(*row, seconds, read) for row in zip(questions, opened, turns, strict=True)]
+
+
+def _ended(question: Question, prompt: tuple[int, ...], turn: SampledTurn, seconds: float, read: Read) -> Episode:
+    answer, reason = None, StopReason.FAILED
+    if not turn.failure:
+        answer, is_valid = read(turn.text) if turn.ended else (None, False)
+        reason = StopReason.ANSWERED if is_valid else StopReason.MALFORMED if turn.ended else StopReason.MAX_TOKENS
+    turns: tuple[Turn, ...] = ()
+    if turn.sampled_ids or turn.text:
+        turns = (Turn(turn.text, None, answer, None, turn.context_ids, turn.sampled_ids, turn.sampled_logprobs),)
+    return Episode(question.id, turns, reason, prompt, seconds, turn.failure, max(len(turn.sampled_ids), turn.num_tokens))

@@ -5,12 +5,14 @@ A call that cannot be served gets a short message and is counted (`ToolResult.se
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Section
+from slmsearch.errors import SlmSearchError
 from slmsearch.retrieval.hits import Hit, Index
 from slmsearch.searcher.episode import ToolCall, ToolResult
-from slmsearch.searcher.programs import ProgramRunner
+from slmsearch.searcher.tools import ProgramRunner
 
 SEARCH, VIEW, READ = "search_pages", "view_sections", "read_section"
 TOOL_NAMES = (SEARCH, VIEW, READ)
@@ -18,6 +20,21 @@ GO_ON = re.compile(r"\n\(page \d+ of \d+; go on with [^\n]*\)\Z")
 """Ends what is shown in pages."""
 MAX_QUERY_CHARS = 1000
 """Longer queries are cut; the embedder reads no more anyway."""
+NOTHING_PRINTED = "(the program printed nothing)"
+
+
+class ProgramRunner(Protocol):
+    """Runs programs that the policy writes in the place of a call; `sandbox.client.SandboxClient` does.
+
+    Nothing but the sandbox executes what a model wrote.
+    """
+
+    def run(self, programs: Sequence[str]) -> list[ToolResult | SlmSearchError]:
+        """Run programs together, and return one result each, in order.
+
+        A program's own error is a result that was not `served`. A sandbox, or a tool behind it, that broke is returned as the error.
+        """
+        ...
 
 
 class Toolbox:
@@ -42,12 +59,8 @@ class Toolbox:
             programs: runs programs; None where the policy may write none.
             section_hints: a search also shows the best section of each page.
         """
-        self.library = library
-        self.index = index
-        self.top_k = top_k
-        self.max_section_chars = max_section_chars
-        self.programs = programs
-        self.section_hints = section_hints
+        self.library, self.index, self.top_k, self.max_section_chars = library, index, top_k, max_section_chars
+        self.programs, self.section_hints = programs, section_hints
 
     def serve(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Serve a batch of calls, one result each, in order; all searches go to the index together.
@@ -127,3 +140,11 @@ def _show_hits(hits: list[Hit], hints: bool) -> ToolResult:
         return ToolResult("no pages found", served=True)
     lines = (f"{hit.page_id}: {hit.title}" + (f" ({hit.section_id})" if hints else "") for hit in hits)
     return ToolResult("\n".join(lines), True, tuple(hit.page_id for hit in hits))
+
+
+def render_outcome(stdout: str, error: str) -> str:
+    """Write what a program printed, and its error in a line of its own, as the policy reads them."""
+    printed = stdout.rstrip()
+    if error:
+        return f"{printed}\nerror: {error}" if printed else f"error: {error}"
+    return printed or NOTHING_PRINTED

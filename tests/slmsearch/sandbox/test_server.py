@@ -23,7 +23,7 @@ from slmsearch.sandbox.server import Service, live_server, lower_limits
 from slmsearch.sandbox.sessions import MAX_SESSIONS, IndexedCorpus, Sessions, UnknownSession
 from slmsearch.sandbox.token import with_token
 from slmsearch.searcher.episode import ToolCall, ToolResult
-from slmsearch.searcher.programs import NOTHING_PRINTED, render_outcome
+from slmsearch.searcher.tools import NOTHING_PRINTED, render_outcome
 
 from .conftest import LIMITS, Kept  # type: ignore[import-not-found]
 
