@@ -12,7 +12,6 @@ from slmsearch.corpus.pages import Section
 from slmsearch.errors import SlmSearchError
 from slmsearch.retrieval.hits import Hit, Index
 from slmsearch.searcher.episode import ToolCall, ToolResult
-from slmsearch.searcher.tools import ProgramRunner
 
 SEARCH, VIEW, READ = "search_pages", "view_sections", "read_section"
 TOOL_NAMES = (SEARCH, VIEW, READ)
