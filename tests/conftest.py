@@ -7,6 +7,7 @@ import ipaddress
 import os
 import shutil
 import socket
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,9 @@ FOREIGN_NAMES = ("DATA_DIR", "DEV", "JUDGE_MODEL", "JUDGE_BASE_URL")
 
 for name in [name for name in os.environ if name.startswith(FOREIGN) or name in FOREIGN_NAMES]:
     del os.environ[name]
+# Some hundred child processes import the product: without bytecode each compiles it anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 os.environ.update(
     {
         "SLMSEARCH_PATHS__DATA_DIR": str(HOME / "data"),
