@@ -90,7 +90,7 @@ class Home:
     def ask(self, question: str, store: str = "mlflow") -> list[tuple[Any, ...]]:
         """Ask a store as it lies on disk."""
         path = {"mlflow": self.mlruns / "mlflow.db", "prefect": self.data / "prefect" / "prefect.db"}[store]
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=20)) as opened:
+        with closing(sqlite3.connect(f"file:{path}?mode=rw", uri=True, timeout=20)) as opened:
             return opened.execute(question).fetchall()
 
     def check_truth(self, completed: int) -> None:

@@ -190,7 +190,8 @@ class Stand:
 
     @contextmanager
     def _store(self) -> Iterator[sqlite3.Connection]:
-        with closing(sqlite3.connect(f"file:{self.mlruns / 'mlflow.db'}?mode=ro", uri=True, timeout=20)) as store:
+        # A read-only connection fails on the journal that a killed writer left: it may not roll it back.
+        with closing(sqlite3.connect(f"file:{self.mlruns / 'mlflow.db'}?mode=rw", uri=True, timeout=20)) as store:
             yield store
 
     def ask_store(self, question: str, *values: str) -> list[tuple[Any, ...]]:
