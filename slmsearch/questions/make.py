@@ -1,31 +1,33 @@
 """Questions about a corpus that has none: drafted sentence by sentence, filtered, and spread evenly over the pages.
 
+Kept is a draft whose answer stands in its section and in few others, whose wording finds that section, and that repeats no other.
+
 The same corpus, index, seed and limit give the same questions; those a language model writes are as repeatable as its server.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
-from typing import Any
 
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.sections import own_texts
+from slmsearch.corpus.tables import content_words, holds_answer
 from slmsearch.keys import content_key
-from slmsearch.questions.cloze import make_clozes
-from slmsearch.questions.filters import Filters
-from slmsearch.questions.sentences import Draft, Sentence, is_usable, plain_paragraphs, split_sentences
-from slmsearch.questions.written import MIN_SECTION_CHARS, QuestionGenerator, SectionText
+from slmsearch.questions.cloze import Draft, Excerpt, is_usable, make_clozes, plain_paragraphs, split_sentences
+from slmsearch.questions.written import MIN_SECTION_CHARS, QuestionGenerator
+from slmsearch.retrieval.hits import Index
 
 BATCH = 64
 """Questions searched for together."""
 PER_SECTION = 3
 """Questions without a model a section may have."""
-CLOZES_PER_SENTENCE = 1
-KINDS = ("written", "cloze")
+MAX_SECTIONS_OF_PAGE = 2
+"""Sections of the gold page that may hold the answer."""
+MAX_SECTIONS, MAX_SECTIONS_FRAC = 8, 0.01
+"""Sections of the whole corpus that may: this many, or this share of all, whichever is more."""
 
-Row = dict[str, Any]
 Progress = Callable[[int, int], None]
 """Called with the pages done and their total."""
 
@@ -34,7 +36,8 @@ Progress = Callable[[int, int], None]
 class Made:
     """Questions, and how many drafts became of what."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[dict[str, object], ...]
+    """As a file of questions holds them."""
     made: dict[str, int]
     """Drafts by kind."""
     kept: dict[str, int]
@@ -43,6 +46,72 @@ class Made:
     """Drafts that were filtered out, by reason."""
     faults: dict[str, int]
     """Sections about which a model wrote nothing usable, by reason."""
+
+
+class Filters:
+    """Checks drafts one after the other; a draft that passes counts as taken."""
+
+    def __init__(self, library: Library, index: Index, top_k: int) -> None:
+        """Note which sections hold which words.
+
+        Args:
+            library: pages.
+            index: an open index version of the same pages.
+            top_k: a question's own wording must find its page among this many.
+        """
+        self._library, self._index, self._top_k = library, index, top_k
+        self._excerpts = [excerpt for page in library.pages() for excerpt in _sections(page, library)]
+        self._holding: dict[str, set[int]] = defaultdict(set)
+        for number, excerpt in enumerate(self._excerpts):
+            for word in content_words(_with_heading(excerpt)):
+                self._holding[word].add(number)
+        self._asked: set[frozenset[str]] = set()
+        self._asked_of: Counter[tuple[str, str]] = Counter()
+
+    def reason_against(self, draft: Draft) -> str | None:
+        """Say why a draft is no good, as far as that is known without searching; None if nothing speaks against it."""
+        place, section = draft.place, self._library.section(draft.place.section_id)
+        if section is None or not holds_answer(section.text, draft.answer):
+            return "answer not in its section"
+        if holds_answer(draft.question, draft.answer):
+            return "answer in the question"
+        if content_words(draft.question) in self._asked:
+            return "near-duplicate"
+        if self._asked_of[place.section_id, draft.answer.casefold()]:
+            return "same answer asked twice of a section"
+        if self._is_common(draft):
+            return "answer in many sections"
+        return None
+
+    def find(self, drafts: Sequence[Draft]) -> list[str | None]:
+        """Search with the drafts' own wording; say of each why it does not find its section, None if it does."""
+        found = self._index.search([draft.question for draft in drafts], self._top_k) if drafts else []
+        reasons: list[str | None] = []
+        for draft, hits in zip(drafts, found, strict=True):
+            hit = next((hit for hit in hits if hit.page_id == draft.place.page_id), None)
+            if hit is None:
+                reasons.append(f"page not among the first {self._top_k} hits")
+            # Free wording may be nearer to another section of the page; a sentence's own words must not be.
+            elif hit.section_id != draft.place.section_id and draft.kind != "written":
+                reasons.append("another section is nearer")
+            else:
+                reasons.append(None)
+        return reasons
+
+    def take(self, draft: Draft) -> None:
+        """Note a draft as taken."""
+        self._asked.add(content_words(draft.question))
+        self._asked_of[draft.place.section_id, draft.answer.casefold()] += 1
+
+    def _is_common(self, draft: Draft) -> bool:
+        words = content_words(draft.answer)
+        if not words:
+            return True
+        candidates = set.intersection(*sorted((self._holding.get(word, set()) for word in words), key=len))
+        allowed = max(MAX_SECTIONS, int(MAX_SECTIONS_FRAC * len(self._excerpts)))
+        holding = [self._excerpts[number] for number in candidates if holds_answer(_with_heading(self._excerpts[number]), draft.answer)]
+        on_page = sum(1 for excerpt in holding if excerpt.page_id == draft.place.page_id)
+        return len(holding) > allowed or on_page > MAX_SECTIONS_OF_PAGE
 
 
 def make_questions(
@@ -65,7 +134,9 @@ def make_questions(
     pages = list(library.pages())
     Random(f"questions/{seed}").shuffle(pages)
     maker = _Maker(filters, limit)
-    for drafts in generator.write(_sections(pages, library)) if generator else ():
+    sections = (section for page in pages for section in _sections(page, library))
+    long_enough = [section for section in sections if generator and len(section.text) >= MIN_SECTION_CHARS]
+    for drafts in generator.write(long_enough) if generator else ():
         maker.add(drafts)
         # Half of a limit is left for questions that need no model: one model's style is not to be all there is.
         if limit and maker.kept["written"] >= limit / 2:
@@ -80,9 +151,9 @@ def make_questions(
             break
     maker.settle()
     order = {page.id: number for number, page in enumerate(library.pages())}
-    rows = tuple(map(_row, sorted(maker.taken, key=lambda draft: order[draft.sentence.page_id])))
+    rows = tuple(map(_row, sorted(maker.taken, key=lambda draft: order[draft.place.page_id])))
     faults = dict(generator.faults) if generator else {}
-    return Made(rows, _ordered(maker.made), _ordered(maker.kept), dict(maker.dropped.most_common()), faults)
+    return Made(rows, dict(maker.made), dict(maker.kept), dict(maker.dropped.most_common()), faults)
 
 
 class _Maker:
@@ -117,7 +188,7 @@ class _Maker:
                 self.dropped[reason] += 1
                 continue
             self._filters.take(draft)
-            self._per_section[draft.sentence.section_id] += draft.kind != "written"
+            self._per_section[draft.place.section_id] += draft.kind != "written"
             self.kept[draft.kind] += 1
             self.taken.append(draft)
         self._waiting.clear()
@@ -125,18 +196,18 @@ class _Maker:
     def _surplus(self, draft: Draft) -> str | None:
         if self._limit and len(self.taken) >= self._limit:
             return "beyond the limit"
-        if draft.kind != "written" and self._per_section[draft.sentence.section_id] >= PER_SECTION:
+        if draft.kind != "written" and self._per_section[draft.place.section_id] >= PER_SECTION:
             return f"more than {PER_SECTION} of a section"
         return None
 
 
-def _sections(pages: Sequence[Page], library: Library) -> list[SectionText]:
-    return [
-        SectionText(page.id, page.title, section.id, section.heading, own)
-        for page in pages
-        for section, own in zip(library.sections(page.id), own_texts(page), strict=True)
-        if len(own) >= MIN_SECTION_CHARS
-    ]
+def _sections(page: Page, library: Library) -> Iterator[Excerpt]:
+    for section, own in zip(library.sections(page.id), own_texts(page), strict=True):
+        yield Excerpt(own, page.id, page.title, section.id, section.heading)
+
+
+def _with_heading(section: Excerpt) -> str:
+    return f"{section.heading}\n{section.text}"
 
 
 def _in_turn(sources: Sequence[Iterator[list[Draft]]]) -> Iterator[tuple[int, list[Draft]]]:
@@ -155,24 +226,22 @@ def _in_turn(sources: Sequence[Iterator[list[Draft]]]) -> Iterator[tuple[int, li
 def _drafts_of(page: Page, seed: int, library: Library) -> Iterator[list[Draft]]:
     """Yield the drafts of a page, a sentence's together, in an order drawn by seed."""
     rng = Random(f"questions/{seed}/{page.id}")
-    sentences = list(_sentences(page, library))
+    sentences = [
+        replace(section, text=sentence)
+        for section in _sections(page, library)
+        for paragraph in plain_paragraphs(section.text)
+        for sentence in split_sentences(paragraph)
+        if is_usable(sentence)
+    ]
     rng.shuffle(sentences)
     for sentence in sentences:
         clozes = list(make_clozes(sentence))
         rng.shuffle(clozes)
-        yield clozes[:CLOZES_PER_SENTENCE]
+        yield clozes[:1]
 
 
-def _sentences(page: Page, library: Library) -> Iterator[Sentence]:
-    for section, own in zip(library.sections(page.id), own_texts(page), strict=True):
-        for paragraph in plain_paragraphs(own):
-            for text in split_sentences(paragraph):
-                if is_usable(text):
-                    yield Sentence(text, page.id, page.title, section.id, section.heading)
-
-
-def _row(draft: Draft) -> Row:
-    place = draft.sentence
+def _row(draft: Draft) -> dict[str, object]:
+    place = draft.place
     key = content_key(question=draft.question, answer=draft.answer, section=place.section_id)
     return {
         "id": f"{draft.kind[0]}-{key[:12]}",
@@ -184,7 +253,3 @@ def _row(draft: Draft) -> Row:
         "hops": 1,
         "kind": draft.kind,
     }
-
-
-def _ordered(counts: Counter[str]) -> dict[str, int]:
-    return {kind: counts[kind] for kind in KINDS if counts[kind]}

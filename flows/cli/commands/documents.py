@@ -76,8 +76,7 @@ def _make_questions(config: "RunConfig", limit: int, seed: int) -> "Made":
     """Make questions about the configured pages; a language model writes some where one judges."""
     from flows.cli.asking import open_indexed_corpus
     from slmsearch.judge.clients import make_client
-    from slmsearch.questions.filters import Filters
-    from slmsearch.questions.make import make_questions
+    from slmsearch.questions.make import Filters, make_questions
     from slmsearch.questions.written import FORM, QuestionGenerator
     from tasks.progress import Progress
 

@@ -4,19 +4,15 @@ A two-hop question names one entity, leads over a link of its page to another (t
 something that stands on the bridge's page alone.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from random import Random
-from typing import TypeVar
 
-from slmsearch.corpus.questions import UNKNOWN_ANSWER
+from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
+from slmsearch.corpus.world.kinds import Fact, Kind, T, pick
 from slmsearch.corpus.world.names import Names, apply_form, choose_form
 from slmsearch.corpus.world.prose import Article
 from slmsearch.corpus.world.region import Entity
-from slmsearch.corpus.world.schema import Fact, Kind
 from slmsearch.errors import CorpusError
-
-T = TypeVar("T")
 
 COUNT_WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 MIX = {"two_hop": 0.45, "one_hop": 0.36, "count": 0.08, "unanswerable": 0.11}
@@ -28,19 +24,6 @@ BRIDGED_UNKNOWN_SHARE = 0.25
 
 ROUNDS = 3
 """Passes over the same facts, each in other words, before a region has nothing left to ask."""
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A question that has no id yet."""
-
-    kind: str
-    question: str
-    answer: str
-    articles: tuple[Article, ...] = ()
-    section_ids: tuple[str, ...] = ()
-    entities: tuple[str, ...] = ()
-    aliases: tuple[str, ...] = ()
 
 
 class Asker:
@@ -55,39 +38,39 @@ class Asker:
         self._rng = rng
         self._asked: set[str] = set()
 
-    def ask(self, quotas: dict[str, int]) -> list[Draft]:
-        """Write as many questions of each kind as `quotas` says, in random order.
+    def ask(self, quotas: dict[str, int]) -> list[Question]:
+        """Write as many questions of each kind as `quotas` says, in random order and without ids.
 
         Raises:
             CorpusError: the region has not that many different things to ask.
         """
         from_untold = round(quotas["unanswerable"] * UNTOLD_SHARE)
-        drafts = self._take(self._two_hop(), quotas["two_hop"], "two_hop")
-        drafts += self._take(self._one_hop(), quotas["one_hop"], "one_hop")
-        drafts += self._take(self._count(), quotas["count"], "count")
+        questions = self._take(self._two_hop(), quotas["two_hop"], "two_hop")
+        questions += self._take(self._one_hop(), quotas["one_hop"], "one_hop")
+        questions += self._take(self._count(), quotas["count"], "count")
         untold = self._take(self._untold(), from_untold, "")
-        drafts += untold + self._take(self._unheard_of(), quotas["unanswerable"] - len(untold), "unanswerable")
-        self._rng.shuffle(drafts)
-        return drafts
+        questions += untold + self._take(self._unheard_of(), quotas["unanswerable"] - len(untold), "unanswerable")
+        self._rng.shuffle(questions)
+        return questions
 
-    def _take(self, drafts: Iterator[Draft], wanted: int, kind: str) -> list[Draft]:
-        """Take drafts with new texts; with a `kind` named, too few of them are an error."""
-        taken: list[Draft] = []
+    def _take(self, questions: Iterator[Question], wanted: int, kind: str) -> list[Question]:
+        """Take questions with new texts; with a `kind` named, too few of them are an error."""
+        taken: list[Question] = []
         while len(taken) < wanted:
-            draft = next(drafts, None)
-            if draft is None:
+            question = next(questions, None)
+            if question is None:
                 if not kind:
                     break
                 raise CorpusError(
                     f"{len(self._articles)} pages hold only {len(taken)} of {wanted} {kind} questions; lower world.questions_per_page"
                 )
-            if draft.question not in self._asked:
-                self._asked.add(draft.question)
-                taken.append(draft)
+            if question.question not in self._asked:
+                self._asked.add(question.question)
+                taken.append(question)
         return taken
 
-    def _pick(self, texts: tuple[str, ...]) -> str:
-        return texts[int(self._rng.random() * len(texts))]
+    def _pick(self, items: Sequence[T]) -> T:
+        return pick(items, self._rng)
 
     def _rounds(self, candidates: list[T]) -> Iterator[T]:
         """Go through the candidates in random order, again and again for other phrasings of the same."""
@@ -102,73 +85,62 @@ class Asker:
                 if isinstance(value, Entity):
                     yield article, fact, self._by_page[value.page_id], section_id
 
-    def _one_hop(self) -> Iterator[Draft]:
+    def _one_hop(self) -> Iterator[Question]:
         told = [(article, *entry) for article in self._articles for entry in article.told]
         for article, fact, value, section_id in self._rounds(told):
-            question = self._pick(fact.asks).format(e=article.entity.reference)
-            answer = _text(value)
-            if answer not in question:
-                yield Draft("one_hop", question, answer, (article,), (section_id,), (article.entity.title,))
+            text, answer = self._ask_of(article, fact), _text(value)
+            if answer not in text:
+                yield _question("one_hop", text, answer, [article], (section_id,))
 
-    def _two_hop(self) -> Iterator[Draft]:
+    def _two_hop(self) -> Iterator[Question]:
         paths = [(*bridge, *entry) for bridge in self._bridges() for entry in bridge[2].told]
         for article, way, bridge, way_id, fact, value, section_id in self._rounds(paths):
             answer = _text(value)
             # An answer that the first page happens to hold could be found without the bridge.
             if answer in article.page.content:
                 continue
-            question = self._through(article, way, fact)
-            if answer not in question and bridge.entity.title not in question:
-                names = (article.entity.title, bridge.entity.title)
-                yield Draft("two_hop", question, answer, (article, bridge), (way_id, section_id), names)
+            text = self._ask_through(article, way, fact)
+            if answer not in text and bridge.entity.title not in text:
+                yield _question("two_hop", text, answer, [article, bridge], (way_id, section_id))
 
-    def _count(self) -> Iterator[Draft]:
+    def _count(self) -> Iterator[Question]:
         listed = [(article, *entry) for article in self._articles for entry in article.listed]
         for article, fact, count, section_id in self._rounds(listed):
-            question = self._pick(fact.asks).format(e=article.entity.reference)
-            names = (article.entity.title,)
-            yield Draft("count", question, str(count), (article,), (section_id,), names, (COUNT_WORDS[count],))
+            yield _question("count", self._ask_of(article, fact), str(count), [article], (section_id,), (COUNT_WORDS[count],))
 
-    def _untold(self) -> Iterator[Draft]:
+    def _untold(self) -> Iterator[Question]:
         """Ask existing pages for what they leave out."""
         direct = [(article, *entry) for article in self._articles for entry in article.untold]
         bridged = [(*bridge, *entry) for bridge in self._bridges() for entry in bridge[2].untold]
         self._rng.shuffle(bridged)
         for article, fact, section_id in self._rounds(direct):
             if bridged and self._rng.random() < BRIDGED_UNKNOWN_SHARE:
-                yield self._untold_behind(*bridged.pop())
-            question = self._pick(fact.asks).format(e=article.entity.reference)
-            names = (article.entity.title,)
-            yield Draft("unanswerable", question, UNKNOWN_ANSWER, (article,), (section_id,), names)
+                start, way, bridge, way_id, left_out, bridge_id = bridged.pop()
+                text = self._ask_through(start, way, left_out)
+                yield _question("unanswerable", text, UNKNOWN_ANSWER, [start, bridge], (way_id, bridge_id))
+            yield _question("unanswerable", self._ask_of(article, fact), UNKNOWN_ANSWER, [article], (section_id,))
 
-    def _untold_behind(self, article: Article, way: Fact, bridge: Article, way_id: str, fact: Fact, section_id: str) -> Draft:
-        names = (article.entity.title, bridge.entity.title)
-        question = self._through(article, way, fact)
-        return Draft("unanswerable", question, UNKNOWN_ANSWER, (article, bridge), (way_id, section_id), names)
-
-    def _unheard_of(self) -> Iterator[Draft]:
+    def _unheard_of(self) -> Iterator[Question]:
         """Ask about names that nobody bears and that resemble those of the region; each name once."""
         for _ in range(ROUNDS * 100):
-            invented = self._misname(self._articles[int(self._rng.random() * len(self._articles))].entity)
+            invented = self._misname(self._pick(self._articles).entity)
             if invented is None:
                 continue
             kind, title, reference = invented
-            facts = kind.single_facts
-            fact = facts[int(self._rng.random() * len(facts))]
+            fact = self._pick(kind.single_facts)
             if fact.reaches and self._rng.random() < BRIDGED_UNKNOWN_SHARE * 2:
-                beyond = self._kinds[fact.draw.kind].single_facts
-                goal = beyond[int(self._rng.random() * len(beyond))]
-                question = self._pick(goal.bridge_asks).format(e=self._pick(fact.reaches).format(e=reference))
+                goal = self._pick(self._kinds[fact.draw.kind].single_facts)
+                text = self._pick(goal.bridge_asks).format(e=self._pick(fact.reaches).format(e=reference))
             else:
-                question = self._pick(fact.asks).format(e=reference)
-            yield Draft("unanswerable", question, UNKNOWN_ANSWER, entities=(title,))
+                text = self._pick(fact.asks).format(e=reference)
+            yield Question("", text, UNKNOWN_ANSWER, kind="unanswerable", entities=(title,))
 
     def _misname(self, entity: Entity) -> tuple[Kind, str, str] | None:
         """Invent a near-duplicate of an entity's name: a syllable changed, or the root under another kind's pattern."""
         if self._rng.random() < 0.5:
             root, kind, form = self._names.variant(entity.root, self._rng), entity.kind, entity.form
         else:
-            root, kind = entity.root, list(self._kinds.values())[int(self._rng.random() * len(self._kinds))]
+            root, kind = entity.root, self._pick(list(self._kinds.values()))
             form = choose_form(kind, self._rng)
             if any(other.entity.root == root and other.entity.kind is kind for other in self._articles):
                 return None
@@ -177,8 +149,18 @@ class Asker:
         title, reference = apply_form(form, root)
         return (kind, title, reference) if self._names.claim_title(title) else None
 
-    def _through(self, article: Article, way: Fact, fact: Fact) -> str:
+    def _ask_of(self, article: Article, fact: Fact) -> str:
+        return self._pick(fact.asks).format(e=article.entity.reference)
+
+    def _ask_through(self, article: Article, way: Fact, fact: Fact) -> str:
         return self._pick(fact.bridge_asks).format(e=self._pick(way.reaches).format(e=article.entity.reference))
+
+
+def _question(
+    kind: str, text: str, answer: str, path: Sequence[Article], section_ids: tuple[str, ...], aliases: tuple[str, ...] = ()
+) -> Question:
+    page_ids, titles = tuple(article.entity.page_id for article in path), tuple(article.entity.title for article in path)
+    return Question("", text, answer, aliases, page_ids, section_ids, len(section_ids), kind, titles)
 
 
 def _text(value: str | Entity) -> str:

@@ -5,7 +5,7 @@ A world is made region by region; of what is behind, only the names and page ids
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -13,11 +13,11 @@ from slmsearch.artifacts.files import replace_file
 from slmsearch.config import WorldConfig
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
-from slmsearch.corpus.world.ask import MIX, Asker, Draft
+from slmsearch.corpus.world.ask import MIX, Asker
+from slmsearch.corpus.world.kinds import choose_wording
 from slmsearch.corpus.world.names import Names
 from slmsearch.corpus.world.prose import write_article
 from slmsearch.corpus.world.region import build_region
-from slmsearch.corpus.world.style import choose_wording
 from slmsearch.errors import CorpusError
 
 REGION_PAGES = 32
@@ -93,8 +93,8 @@ def _regions(config: WorldConfig) -> Iterator[tuple[list[Page], list[Question]]]
         articles = [write_article(entity, rng) for entity in entities]
         done += size
         quotas = _quotas(issued, round(done * config.questions_per_page))
-        drafts = Asker(articles, kinds, names, rng).ask(quotas)
-        questions = [_number(draft, f"w{config.seed}-{made + place:05d}") for place, draft in enumerate(drafts)]
+        asked = Asker(articles, kinds, names, rng).ask(quotas)
+        questions = [replace(question, id=f"w{config.seed}-{made + place:05d}") for place, question in enumerate(asked)]
         made += len(questions)
         pages = [article.page for article in articles]
         rng.shuffle(pages)
@@ -125,17 +125,3 @@ def _quotas(issued: dict[str, int], total: int) -> dict[str, int]:
     for kind, quota in quotas.items():
         issued[kind] += quota
     return quotas
-
-
-def _number(draft: Draft, question_id: str) -> Question:
-    return Question(
-        id=question_id,
-        question=draft.question,
-        answer=draft.answer,
-        aliases=draft.aliases,
-        page_ids=tuple(article.entity.page_id for article in draft.articles),
-        section_ids=draft.section_ids,
-        hops=len(draft.section_ids),
-        kind=draft.kind,
-        entities=draft.entities,
-    )

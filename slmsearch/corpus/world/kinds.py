@@ -1,32 +1,135 @@
-"""The kinds of entities, read from `kinds.toml`; their order is the order of their pages."""
+"""The kinds of entities, their topics, the facts of a topic; read from `kinds.toml`, and reduced to the wording of one world.
+
+Two worlds of different seeds share names' syllables and the kinds of facts, but call sections and say things differently.
+
+Placeholders of the texts:
+    {r}  the invented root of a name                 (name forms)
+    {s}  the subject: its name, or a pronoun once named (sentences)
+    {p}  the subject's possessive pronoun            (sentences)
+    {v}  the value of the fact; words never open a sentence, which would capitalise them
+    {e}  the entity asked about: a name, or a noun phrase that leads to it (questions)
+"""
 
 import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from importlib.resources import files
-from typing import Any
+from random import Random
+from typing import Literal, TypeVar
 
-from slmsearch.corpus.world.schema import Draw, Fact, Kind, Topic
+from pydantic import TypeAdapter
+
+T = TypeVar("T")
+
+DrawType = Literal["year", "number", "word", "link", "listed_words", "listed_links", "listed_names"]
+
+BRIDGE_ENDING = "{e}?"
+"""Only question texts that end so are asked through a bridge; elsewhere the noun phrase would tear the sentence apart."""
+MAX_WORDINGS = 3
+"""Most phrasings of anything that a world uses; the fewest are two."""
 
 
-def _read() -> tuple[dict[str, tuple[str, ...]], tuple[Kind, ...]]:
-    tables = tomllib.loads(files(__package__).joinpath("kinds.toml").read_text(encoding="utf-8"))
-    words = {name: tuple(entries) for name, entries in tables["words"].items()}
-    return words, tuple(_kind(table, words) for table in tables["kinds"])
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Where a fact's value comes from."""
+
+    type: DrawType
+    words: str = ""
+    """The list in `WORDS` for `word` and `listed_words`."""
+    kind: str = ""
+    """The target's kind for `link` and `listed_links`."""
+    low: int = 0
+    """For `year`: smallest offset from the region's era, so that nobody works for a house founded after their death.
+    For `number`: smallest value; numbers have four digits, which small models copy well."""
+    high: int = 0
 
 
-def _kind(table: dict[str, Any], words: dict[str, tuple[str, ...]]) -> Kind:
-    topics = tuple(
-        Topic(tuple(topic["headings"]), tuple(_fact(fact, words) for fact in topic["facts"]), tuple(topic["fillers"]))
-        for topic in table["topics"]
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something a page may state, with every way to say it and to ask for it."""
+
+    name: str
+    draw: Draw
+    says: tuple[str, ...]
+    asks: tuple[str, ...]
+    reaches: tuple[str, ...] = ()
+    """Noun phrases for the target of a link, as seen from {e}; empty for everything but links."""
+    bridge_asks: tuple[str, ...] = ()
+    """The questions of `asks` that read well with a noun phrase for {e}; filled in by `choose_wording`."""
+
+    @property
+    def listed(self) -> bool:
+        """Whether the value is an enumeration, to be counted."""
+        return self.draw.type.startswith("listed")
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A section a page of some kind may have."""
+
+    headings: tuple[str, ...]
+    facts: tuple[Fact, ...]
+    fillers: tuple[str, ...]
+    """Sentences that state nothing anybody asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of entity."""
+
+    name: str
+    share: float
+    """Part of a region's pages, 0-1; all kinds together make 1."""
+    forms: tuple[str, ...]
+    """Title patterns; a leading lower-case `the ` belongs to running text only. {g} is an invented given name."""
+    leads: tuple[str, ...]
+    topics: tuple[Topic, ...]
+
+    @property
+    def single_facts(self) -> tuple[Fact, ...]:
+        """All facts that have one value."""
+        return tuple(fact for topic in self.topics for fact in topic.facts if not fact.listed)
+
+
+_TABLES = tomllib.loads(files(__package__).joinpath("kinds.toml").read_text(encoding="utf-8"))
+WORDS = TypeAdapter(dict[str, tuple[str, ...]]).validate_python(_TABLES["words"])
+"""The lists of words by name."""
+ALL_KINDS = TypeAdapter(tuple[Kind, ...]).validate_python(_TABLES["kinds"])
+"""Every kind; their order is the order of their pages."""
+
+
+def pick(items: Sequence[T], rng: Random) -> T:
+    """Choose an item, in a third of the time of `Random.choice`."""
+    return items[int(rng.random() * len(items))]
+
+
+def choose_wording(seed: int) -> tuple[Kind, ...]:
+    """Reduce all kinds to the phrasings of one seed; the order within each choice matters, the first heading is the usual one."""
+    rng = Random(f"wording/{seed}")
+    return tuple(_reword_kind(kind, rng) for kind in ALL_KINDS)
+
+
+def _reword_kind(kind: Kind, rng: Random) -> Kind:
+    topics = tuple(_reword_topic(topic, rng) for topic in kind.topics)
+    return replace(kind, leads=_some(kind.leads, rng), topics=topics)
+
+
+def _reword_topic(topic: Topic, rng: Random) -> Topic:
+    facts = tuple(_reword_fact(fact, rng) for fact in topic.facts)
+    return replace(topic, headings=_some(topic.headings, rng), facts=facts, fillers=_some(topic.fillers, rng))
+
+
+def _reword_fact(fact: Fact, rng: Random) -> Fact:
+    bridge_asks = tuple(ask for ask in fact.asks if ask.endswith(BRIDGE_ENDING))
+    return replace(
+        fact,
+        says=_some(fact.says, rng),
+        asks=_some(fact.asks, rng),
+        reaches=_some(fact.reaches, rng),
+        bridge_asks=_some(bridge_asks, rng),
     )
-    return Kind(table["name"], table["share"], tuple(table["forms"]), tuple(table["leads"]), topics)
 
 
-def _fact(table: dict[str, Any], words: dict[str, tuple[str, ...]]) -> Fact:
-    drawn = dict(table["draw"])
-    if "words" in drawn:
-        drawn["words"] = words[drawn["words"]]
-    return Fact(table["name"], Draw(**drawn), tuple(table["says"]), tuple(table["asks"]), tuple(table.get("reaches", ())))
-
-
-WORDS, ALL_KINDS = _read()
-"""The lists of words by name, and every kind."""
+def _some(texts: tuple[str, ...], rng: Random) -> tuple[str, ...]:
+    count = min(len(texts), rng.randint(2, MAX_WORDINGS))
+    return tuple(rng.sample(texts, count))

@@ -5,7 +5,7 @@ The inventory of syllables is fixed, whatever the seed: a tokenizer trained on o
 
 from random import Random
 
-from slmsearch.corpus.world.schema import Kind
+from slmsearch.corpus.world.kinds import Kind, pick
 
 HEADS = (
     "bal", "ber", "bor", "bra", "cal", "cor", "dal", "den", "dor", "dra", "dun", "fal", "fen", "fir", "gal", "gor",
@@ -20,14 +20,9 @@ SYLLABLES = tuple(dict.fromkeys((*HEADS, *TAILS, *GIVEN_TAILS)))
 Root = tuple[str, ...]
 
 
-def _pick(items: tuple[str, ...], rng: Random) -> str:
-    # A third of the time of Random.choice; names are drawn more often than anything else.
-    return items[int(rng.random() * len(items))]
-
-
 def given_name(rng: Random) -> str:
     """Make a given name of two syllables; given names may repeat."""
-    return (_pick(HEADS, rng) + _pick(GIVEN_TAILS, rng)).capitalize()
+    return (pick(HEADS, rng) + pick(GIVEN_TAILS, rng)).capitalize()
 
 
 def spell(root: Root) -> str:
@@ -47,8 +42,9 @@ class Names:
         """Make a root nobody bears yet: two or three syllables, more once those run out."""
         length = 2 if rng.random() < 0.45 else 3
         for attempt in range(1_000_000):
-            root = self._draw_root(length, rng)
-            if self._claim_word(root):
+            last = pick(TAILS if length > 2 or rng.random() < 0.5 else HEADS, rng)
+            root = (*(pick(HEADS, rng) for _ in range(length - 1)), last)
+            if _claim("".join(root), self._words):
                 return root
             length = 3 + attempt // 30
         raise AssertionError("unreachable: every failed attempt makes longer roots likelier")
@@ -57,33 +53,24 @@ class Names:
         """Change one syllable of a root; None if what came out is taken."""
         place = int(rng.random() * len(root))
         changed = list(root)
-        changed[place] = _pick(HEADS if place == 0 or root[place] in HEADS else TAILS, rng)
+        changed[place] = pick(HEADS if place == 0 or root[place] in HEADS else TAILS, rng)
         variant = tuple(changed)
-        return variant if self._claim_word(variant) else None
+        return variant if _claim("".join(variant), self._words) else None
 
     def claim_title(self, title: str) -> bool:
         """Take a title; False if an entity, real or invented for a question, already bears it."""
-        if title in self._titles:
-            return False
-        self._titles.add(title)
-        return True
+        return _claim(title, self._titles)
 
-    def _claim_word(self, root: Root) -> bool:
-        spelled = "".join(root)
-        if spelled in self._words:
-            return False
-        self._words.add(spelled)
-        return True
 
-    @staticmethod
-    def _draw_root(length: int, rng: Random) -> Root:
-        last = _pick(TAILS, rng) if length > 2 or rng.random() < 0.5 else _pick(HEADS, rng)
-        return (*(_pick(HEADS, rng) for _ in range(length - 1)), last)
+def _claim(name: str, taken: set[str]) -> bool:
+    free = name not in taken
+    taken.add(name)
+    return free
 
 
 def choose_form(kind: Kind, rng: Random) -> str:
     """Choose a title pattern of a kind; what is left open is the root."""
-    form = _pick(kind.forms, rng)
+    form = pick(kind.forms, rng)
     return form.replace("{g}", given_name(rng)) if "{g}" in form else form
 
 

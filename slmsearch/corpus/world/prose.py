@@ -5,8 +5,8 @@ from random import Random
 
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.sections import normalise_heading
-from slmsearch.corpus.world.region import Entity, Value
-from slmsearch.corpus.world.schema import Fact, Topic
+from slmsearch.corpus.world.kinds import Fact, Topic, pick
+from slmsearch.corpus.world.region import Entity
 
 FEWEST_SECTIONS = 2
 OMITTED_FRAC = 0.15
@@ -33,26 +33,17 @@ class Article:
 
 def write_article(entity: Entity, rng: Random) -> Article:
     """Write the page of an entity: title, lead, two to six sections."""
-    lead = _say(_pick(entity.kind.leads, rng), entity.reference, entity, "")
+    lead = _say(pick(entity.kind.leads, rng), entity.reference, entity, "")
     parts = [f"# {entity.title}", lead]
     article = Article(entity, Page(entity.page_id, entity.title, ""))
-    for topic in _choose_topics(entity.kind.topics, rng):
+    chosen = [topic for topic in entity.kind.topics if rng.random() >= OMITTED_FRAC]
+    for topic in chosen if len(chosen) >= FEWEST_SECTIONS else entity.kind.topics:
         usual = rng.random() < USUAL_HEADING_FRAC
-        heading = topic.headings[0] if usual else _pick(topic.headings[1:], rng)
+        heading = topic.headings[0] if usual else pick(topic.headings[1:], rng)
         section_id = f"{entity.page_id}:{normalise_heading(heading)}"
         parts += (f"## {heading}", _write_section(topic, section_id, article, rng))
     article.page = Page(entity.page_id, entity.title, "\n\n".join(parts) + "\n")
     return article
-
-
-def join_items(items: list[str]) -> str:
-    """Write an enumeration: `a, b and c`."""
-    return f"{', '.join(items[:-1])} and {items[-1]}"
-
-
-def _choose_topics(topics: tuple[Topic, ...], rng: Random) -> list[Topic]:
-    chosen = [topic for topic in topics if rng.random() >= OMITTED_FRAC]
-    return chosen if len(chosen) >= FEWEST_SECTIONS else list(topics)
 
 
 def _write_section(topic: Topic, section_id: str, article: Article, rng: Random) -> str:
@@ -64,31 +55,24 @@ def _write_section(topic: Topic, section_id: str, article: Article, rng: Random)
         if value is None:
             article.untold.append((fact, section_id))
             continue
-        template = _pick(fact.says, rng)
-        sentences.append(_say(template, subject, entity, _note(fact, value, section_id, article)))
+        if isinstance(value, list):
+            article.listed.append((fact, len(value), section_id))
+            text = f"{', '.join(value[:-1])} and {value[-1]}"
+        else:
+            article.told.append((fact, value, section_id))
+            text = value.reference if isinstance(value, Entity) else value
+        template = pick(fact.says, rng)
+        sentences.append(_say(template, subject, entity, text))
         if "{s}" in template:
             # Named once, a subject is a pronoun for the rest of the section.
             subject = entity.pronoun
     if not sentences:
         sentences = [_say(filler, subject, entity, "") for filler in rng.sample(topic.fillers, 2)]
     elif len(sentences) < 2 or rng.random() < FILLER_FRAC:
-        sentences.append(_say(_pick(topic.fillers, rng), subject, entity, ""))
+        sentences.append(_say(pick(topic.fillers, rng), subject, entity, ""))
     return " ".join(sentences)
-
-
-def _note(fact: Fact, value: Value, section_id: str, article: Article) -> str:
-    """Remember what a section states and give the value as text."""
-    if isinstance(value, list):
-        article.listed.append((fact, len(value), section_id))
-        return join_items(value)
-    article.told.append((fact, value, section_id))
-    return value.reference if isinstance(value, Entity) else value
 
 
 def _say(template: str, subject: str, entity: Entity, value: str) -> str:
     sentence = template.format(s=subject, p=entity.possessive, v=value)
     return sentence[0].upper() + sentence[1:]
-
-
-def _pick(items: tuple[str, ...], rng: Random) -> str:
-    return items[int(rng.random() * len(items))]

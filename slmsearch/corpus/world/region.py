@@ -7,8 +7,8 @@ however many hops a question takes.
 from dataclasses import dataclass, field
 from random import Random
 
+from slmsearch.corpus.world.kinds import WORDS, Draw, Fact, Kind, pick
 from slmsearch.corpus.world.names import Names, Root, apply_form, choose_form, given_name
-from slmsearch.corpus.world.schema import Draw, Fact, Kind
 
 TWIN_FRAC = 0.17
 """Part of the entities that are named after another one; each makes two near-duplicates."""
@@ -86,7 +86,7 @@ def _name_afresh(kind: Kind, names: Names, rng: Random) -> tuple[str, Root]:
 
 def _name_twin(kind: Kind, others: list[Entity], names: Names, rng: Random) -> tuple[str, Root] | None:
     """Name an entity so that it can be mistaken for another: same root, other kind; or same pattern, one syllable changed."""
-    original = others[int(rng.random() * len(others))]
+    original = pick(others, rng)
     if original.kind is kind:
         root = names.variant(original.root, rng)
         form = original.form
@@ -103,24 +103,21 @@ def _name_twin(kind: Kind, others: list[Entity], names: Names, rng: Random) -> t
 def _draw(fact: Fact, entity: Entity, by_kind: dict[str, list[Entity]], era: int, rng: Random) -> Value | None:
     draw = fact.draw
     if draw.type == "word":
-        return draw.words[int(rng.random() * len(draw.words))]
-    if draw.type == "number":
-        return str(int(draw.low + rng.random() * (draw.high + 1 - draw.low)))
-    if draw.type == "year":
-        return str(int(era + draw.low + rng.random() * (draw.high + 1 - draw.low)))
+        return pick(WORDS[draw.words], rng)
+    if draw.type in ("number", "year"):
+        number = int((era if draw.type == "year" else 0) + draw.low + rng.random() * (draw.high + 1 - draw.low))
+        return str(number)
     if draw.type == "link":
         targets = [target for target in by_kind[draw.kind] if target is not entity]
-        return targets[int(rng.random() * len(targets))] if targets else None
+        return pick(targets, rng) if targets else None
     return _draw_list(draw, by_kind, rng)
 
 
 def _draw_list(draw: Draw, by_kind: dict[str, list[Entity]], rng: Random) -> list[str]:
-    pool = [target.reference for target in by_kind[draw.kind]] if draw.kind else draw.words
-    longest = min(LONGEST_LIST, len(pool)) if pool else LONGEST_LIST
-    length = rng.randint(SHORTEST_LIST, longest)
     if draw.type == "listed_names":
-        found: dict[str, None] = {}
+        length, found = rng.randint(SHORTEST_LIST, LONGEST_LIST), dict[str, None]()
         while len(found) < length:
             found[given_name(rng)] = None
         return list(found)
-    return rng.sample(pool, length)
+    pool = [target.reference for target in by_kind[draw.kind]] if draw.kind else WORDS[draw.words]
+    return rng.sample(pool, rng.randint(SHORTEST_LIST, min(LONGEST_LIST, len(pool))))

@@ -5,13 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slmsearch.corpus.tables import holds_answer
-from slmsearch.questions.cloze import make_clozes
-from slmsearch.questions.sentences import Sentence, is_usable, plain_paragraphs, split_sentences
-from slmsearch.questions.spans import find_spans
+from slmsearch.questions.cloze import Excerpt, find_spans, is_usable, make_clozes, plain_paragraphs, split_sentences
 
 
-def sentence(text: str) -> Sentence:
-    return Sentence(text, "rome", "Rome", "rome:history", "History")
+def sentence(text: str) -> Excerpt:
+    return Excerpt(text, "rome", "Rome", "rome:history", "History")
 
 
 def test_a_gap_names_the_page_where_the_sentence_does_not():

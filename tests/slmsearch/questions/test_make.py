@@ -15,9 +15,8 @@ from slmsearch.corpus.splits import assign_splits
 from slmsearch.corpus.tables import question_rows
 from slmsearch.errors import JudgeError
 from slmsearch.judge.clients import ServerError, make_client
-from slmsearch.questions.filters import Filters
-from slmsearch.questions.make import Made, make_questions
-from slmsearch.questions.sentences import Draft, Sentence
+from slmsearch.questions.cloze import Draft, Excerpt
+from slmsearch.questions.make import Filters, Made, make_questions
 from slmsearch.questions.written import FORM, BadReplyError, QuestionGenerator, parse_generated
 from slmsearch.retrieval.hits import Hit
 from tests.judge_server import Behaviour, JudgeServer, always_no
@@ -90,7 +89,7 @@ def test_nothing_is_wrong_with_the_rows_as_validation_counts_it():
 
 
 def draft(question: str, answer: str, section: str = "alba:history", kind: str = "cloze") -> Draft:
-    return Draft(question, answer, kind, Sentence("", section.partition(":")[0], "Alba", section, "History"))
+    return Draft(question, answer, kind, Excerpt("", section.partition(":")[0], "Alba", section, "History"))
 
 
 def test_each_filter_names_its_reason():
