@@ -31,6 +31,13 @@ PLAIN_ID = r"^[^\"'`\\<>]+$"
 """No quotes, backslashes or angle brackets: those must be escaped in a tool call, which small models do badly."""
 
 Severity = Literal["critical", "warning", "info"]
+_EXPECTATIONS = {
+    "unique": ("ExpectColumnValuesToBeUnique", None),
+    "matches": ("ExpectColumnValuesToMatchRegex", "regex"),
+    "at_least": ("ExpectColumnValuesToBeBetween", "min_value"),
+    "at_most": ("ExpectColumnValuesToBeBetween", "max_value"),
+}
+"""Kind of check -> the expectation, and its argument that takes the check's value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,42 +80,36 @@ class ValidationReport:
     """Critical ones first."""
 
 
-def page_checks() -> tuple[Check, ...]:
-    """Return the checks on pages."""
-    return (
-        Check("id", "unique", "critical", "page ids occur more than once; give every page its own"),
-        Check("id", "matches", "critical", "page ids are empty or hold white space or control characters; use `_`", WELL_FORMED_ID),
-        Check("id", "matches", "warning", "page ids hold quotes, backslashes or angle brackets; tool calls must escape them", PLAIN_ID),
-        Check(
-            "look_alikes",
-            "at_most",
-            "warning",
-            "page ids look the same as another one: composed otherwise (Unicode NFC, NFD), or characters that show nothing; rename one",
-        ),
-        Check("title_chars", "at_least", "critical", "pages have no title; a search shows titles", 1),
-        Check("content_chars", "at_least", "critical", "pages are empty; fill or remove them", 1),
-        Check("sections", "at_least", "critical", "pages cannot be split into sections", 1),
-        Check("sections_with_text", "at_least", "warning", "pages hold headings but no text", 1),
-        Check(
-            "shared_section_ids", "at_most", "warning", "section ids equal those of another page; a `:` in page ids or headings does that"
-        ),
-        Check("content_chars", "at_most", "warning", f"pages are longer than {MAX_PAGE_CHARS:,} characters", MAX_PAGE_CHARS),
-    )
+PAGE_CHECKS = (
+    Check("id", "unique", "critical", "page ids occur more than once; give every page its own"),
+    Check("id", "matches", "critical", "page ids are empty or hold white space or control characters; use `_`", WELL_FORMED_ID),
+    Check("id", "matches", "warning", "page ids hold quotes, backslashes or angle brackets; tool calls must escape them", PLAIN_ID),
+    Check(
+        "look_alikes",
+        "at_most",
+        "warning",
+        "page ids look the same as another one: composed otherwise (Unicode NFC, NFD), or characters that show nothing; rename one",
+    ),
+    Check("title_chars", "at_least", "critical", "pages have no title; a search shows titles", 1),
+    Check("content_chars", "at_least", "critical", "pages are empty; fill or remove them", 1),
+    Check("sections", "at_least", "critical", "pages cannot be split into sections", 1),
+    Check("sections_with_text", "at_least", "warning", "pages hold headings but no text", 1),
+    Check("shared_section_ids", "at_most", "warning", "section ids equal those of another page; a `:` in page ids or headings does that"),
+    Check("content_chars", "at_most", "warning", f"pages are longer than {MAX_PAGE_CHARS:,} characters", MAX_PAGE_CHARS),
+)
 
 
-def question_checks() -> tuple[Check, ...]:
-    """Return the checks on questions."""
-    return (
-        Check("id", "unique", "critical", "question ids occur more than once; give every question its own"),
-        Check("question_chars", "at_least", "critical", "questions are empty; fill or remove them", 1),
-        Check("answer_chars", "at_least", "critical", 'answers are empty; fill them, or write "I don\'t know" if there is none', 1),
-        Check("missing_pages", "at_most", "critical", "gold pages are not in the corpus; add the pages or remove the questions"),
-        Check("missing_sections", "at_most", "critical", "gold sections are not on their pages; compare them with the pages' headings"),
-        Check("answer_missing", "at_most", "critical", "the answer does not stand in the gold section; correct section or answer"),
-        Check("leaking", "at_most", "critical", "a gold page or entity is also gold in another split; build the corpus again"),
-        Check("near_duplicate", "at_most", "warning", "questions use the same words as another one"),
-        Check("question_chars", "at_most", "warning", f"questions are longer than {MAX_QUESTION_CHARS} characters", MAX_QUESTION_CHARS),
-    )
+QUESTION_CHECKS = (
+    Check("id", "unique", "critical", "question ids occur more than once; give every question its own"),
+    Check("question_chars", "at_least", "critical", "questions are empty; fill or remove them", 1),
+    Check("answer_chars", "at_least", "critical", 'answers are empty; fill them, or write "I don\'t know" if there is none', 1),
+    Check("missing_pages", "at_most", "critical", "gold pages are not in the corpus; add the pages or remove the questions"),
+    Check("missing_sections", "at_most", "critical", "gold sections are not on their pages; compare them with the pages' headings"),
+    Check("answer_missing", "at_most", "critical", "the answer does not stand in the gold section; correct section or answer"),
+    Check("leaking", "at_most", "critical", "a gold page or entity is also gold in another split; build the corpus again"),
+    Check("near_duplicate", "at_most", "warning", "questions use the same words as another one"),
+    Check("question_chars", "at_most", "warning", f"questions are longer than {MAX_QUESTION_CHARS} characters", MAX_QUESTION_CHARS),
+)
 
 
 def validate_corpus(corpus_dir: Path) -> ValidationReport:
@@ -122,8 +123,8 @@ def validate_corpus(corpus_dir: Path) -> ValidationReport:
     # Double ids are a finding; a library holds the first of each.
     library = Library({page.id: page for page in reversed(pages)}.values())
     tables: dict[str, tuple[list[Row], tuple[Check, ...]]] = {
-        "pages": (page_rows(pages, library), page_checks()),
-        "questions": (question_rows(questions, library), question_checks()),
+        "pages": (page_rows(pages, library), PAGE_CHECKS),
+        "questions": (question_rows(questions, library), QUESTION_CHECKS),
     }
     findings = [finding for table, (rows, checks) in tables.items() if rows for finding in _failed(table, rows, checks)]
     if manifest.dropped_questions:
@@ -179,6 +180,7 @@ def _failed(table: str, rows: list[Row], checks: Sequence[Check]) -> list[Findin
 def _outcomes(table: str, frame: "pd.DataFrame", checks: Sequence[Check]) -> list[Any]:
     """Run the checks in an ephemeral context; results come back in no fixed order and are put in that of the checks."""
     import great_expectations as gx
+    import great_expectations.expectations as gxe
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
     context = gx.get_context(mode="ephemeral")
@@ -188,7 +190,10 @@ def _outcomes(table: str, frame: "pd.DataFrame", checks: Sequence[Check]) -> lis
     batch = source.add_dataframe_asset(name=table).add_batch_definition_whole_dataframe(table)
     suite = context.suites.add_or_update(gx.ExpectationSuite(name=table))
     for number, check in enumerate(checks):
-        suite.add_expectation(_expectation(check, number))
+        name, argument = _EXPECTATIONS[check.kind]
+        bound = {argument: check.value} if argument else {}
+        expectation = getattr(gxe, name)(column=check.column, severity=check.severity, meta={"number": number}, **bound)
+        suite.add_expectation(expectation)
     definition = gx.ValidationDefinition(name=table, data=batch, suite=suite)
     checkpoint = gx.Checkpoint(
         name=table,
@@ -198,15 +203,3 @@ def _outcomes(table: str, frame: "pd.DataFrame", checks: Sequence[Check]) -> lis
     results = context.checkpoints.add_or_update(checkpoint).run(batch_parameters={"dataframe": frame}).run_results
     outcomes = [outcome for result in results.values() for outcome in result.results]
     return sorted(outcomes, key=lambda outcome: outcome.expectation_config.meta["number"])
-
-
-def _expectation(check: Check, number: int) -> Any:
-    import great_expectations.expectations as gxe
-
-    common: dict[str, Any] = {"column": check.column, "severity": check.severity, "meta": {"number": number}}
-    if check.kind == "unique":
-        return gxe.ExpectColumnValuesToBeUnique(**common)
-    if check.kind == "matches":
-        return gxe.ExpectColumnValuesToMatchRegex(regex=str(check.value), **common)
-    bound: dict[str, Any] = {"min_value" if check.kind == "at_least" else "max_value": check.value}
-    return gxe.ExpectColumnValuesToBeBetween(**bound, **common)

@@ -3,7 +3,6 @@
 import os
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from slmsearch.config import CorpusConfig
 from slmsearch.corpus.hub import HUB_PREFIX, parse_hub_name
@@ -26,17 +25,7 @@ PARSERS = (
 """Packages whose version may change what a folder of documents says."""
 
 
-def source_key(config: CorpusConfig) -> str | None:
-    """Hash what `source_parts` collects; None where it cannot be known.
-
-    Raises:
-        CorpusError: a file cannot be read.
-    """
-    parts = source_parts(config)
-    return None if parts is None else content_key(**parts)
-
-
-def source_parts(config: CorpusConfig) -> dict[str, Any] | None:
+def source_parts(config: CorpusConfig) -> dict[str, object] | None:
     """Collect everything that decides what a materialised corpus holds: settings, files, commits, and the code that reads or makes it.
 
     Returns:
@@ -49,7 +38,8 @@ def source_parts(config: CorpusConfig) -> dict[str, Any] | None:
     if any(source is not None and made is None for source, made in zip((config.pages, config.questions), prints, strict=True)):
         return None
     return {
-        "code": _code_key(),
+        # A change of the generator or of a reader may change what comes out.
+        "code": file_key(*sorted(Path(__file__).parent.rglob("*.py"))),
         "sources": prints,
         "world": None if config.pages is not None else config.world.model_dump(),
         "split_seed": SPLIT_SEED,
@@ -88,9 +78,3 @@ def _folder_print(folder: Path) -> str:
     return content_key(
         folder=found, limits={"max_file_mb": MAX_FILE_MB, "timeout_s": TIMEOUT_S}, parsers=[version(name) for name in PARSERS]
     )
-
-
-def _code_key() -> str:
-    """Hash this package's code: a change of the generator or of a reader may change what comes out."""
-    here = Path(__file__).parent
-    return file_key(*sorted(here.rglob("*.py")))

@@ -30,3 +30,7 @@ class Question:
     def answers(self) -> tuple[str, ...]:
         """All right answers, the gold one first."""
         return (self.answer, *(a for a in self.aliases if a != self.answer))
+
+    def row(self) -> dict[str, object]:
+        """Return all fields by name; `dataclasses.asdict` copies deeply and would take most of the time of writing a world."""
+        return {name: getattr(self, name) for name in self.__slots__}

@@ -1,12 +1,13 @@
-"""From a row of a file to a page or a question: every accepted spelling of a field, and errors that name the row.
+"""From a row of a file to a page or a question, and back: every accepted spelling of a field, and errors that name the row.
 
 Questions come in three spellings: the project's own (`page_ids`, `section_ids`); the SQuAD pack's (`page_id` and `section` = k,
 the k-th `##` heading counted from 1); and wiki-trivia's (`filename`, from which the page id is made). Other fields are ignored.
 """
 
+import json
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import IO, Any
 
 from slmsearch.corpus.pages import Page, Section
 from slmsearch.corpus.questions import Question
@@ -29,6 +30,16 @@ def parse_page(row: Row, where: str) -> Page:
         CorpusError: a field is missing or of a wrong type.
     """
     return Page(_label(row, "id", where), _text(row, "title", where), _text(row, "content", where))
+
+
+def write_rows(file: IO[bytes], rows: Iterable[Mapping[str, object]]) -> None:
+    """Write rows as JSON, one a line."""
+    file.writelines(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
+
+
+def page_row(page: Page) -> dict[str, object]:
+    """Return what `parse_page` reads."""
+    return {"id": page.id, "title": page.title, "content": page.content}
 
 
 def parse_question(row: Row, where: str, sections_of: SectionsOf) -> Question:

@@ -7,6 +7,7 @@ Values in memory only; `store` writes them down. What a source holds is checked 
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from slmsearch.config import CorpusConfig
@@ -97,8 +98,7 @@ def _numbered(questions: list[tuple[Question, bool]]) -> list[Question]:
     for question, id_was_made in questions:
         seen[question.id] += 1
         if id_was_made and seen[question.id] > 1:
-            fields = {name: getattr(question, name) for name in Question.__slots__}
-            question = Question(**{**fields, "id": f"{question.id}-{seen[question.id]}"})
+            question = replace(question, id=f"{question.id}-{seen[question.id]}")
         numbered.append(question)
     return numbered
 

@@ -8,10 +8,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from slmsearch.artifacts.directories import publish, staging_directory
 from slmsearch.artifacts.files import replace_text
@@ -21,6 +20,7 @@ from slmsearch.corpus.fingerprint import source_parts
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
+from slmsearch.corpus.records import Row, page_row, write_rows
 from slmsearch.corpus.sources import ignore, load_source
 from slmsearch.corpus.splits import SPLIT_SEED, SPLITS, assign_splits
 from slmsearch.errors import CorpusError
@@ -32,7 +32,6 @@ QUESTIONS = "questions.jsonl"
 MANIFEST = "manifest.json"
 SOURCES = "sources"
 REMEDY = "build it again with `slmsearch setup`"
-_TUPLES = ("aliases", "page_ids", "section_ids", "entities")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class CorpusManifest:
     dropped_questions: int
     """Questions left out because their pages lie in two splits."""
     split_seed: int
-    source: dict[str, Any]
+    source: dict[str, object]
     """The configuration it was first built from."""
     format_version: int = FORMAT_VERSION
 
@@ -86,7 +85,7 @@ def store_corpus(
     config: CorpusConfig,
     corpora_dir: Path,
     load: Callable[[], tuple[list[Page], list[Question]]],
-    parts: Mapping[str, Any] | None,
+    parts: Mapping[str, object] | None,
     skipped: list[Skipped] | None = None,
 ) -> str:
     """Materialise pages and questions from any source and return their digest.
@@ -112,7 +111,8 @@ def store_corpus(
         digest = _write(config, corpora_dir, pages, questions, split_of)
         if key:
             (corpora_dir / SOURCES).mkdir(exist_ok=True)
-            replace_text(corpora_dir / SOURCES / f"{key}.json", _source_record(digest, parts, skipped))
+            record = {"digest": digest, "parts": parts, "skipped": [asdict(item) for item in skipped]}
+            replace_text(corpora_dir / SOURCES / f"{key}.json", json.dumps(record) + "\n")
     except OSError as error:
         raise CorpusError(f"the corpus cannot be written to {corpora_dir} ({error}); free disk space or set paths.data_dir") from error
     return digest
@@ -177,15 +177,16 @@ def read_questions(directory: Path) -> Iterator[tuple[Question, str]]:
         CorpusError: a row is damaged.
     """
     for row in _read_rows(directory / QUESTIONS, {*Question.__slots__, "split"}):
-        split = row.pop("split")
-        yield Question(**{**row, **{name: tuple(row[name]) for name in _TUPLES}}), split
+        fields = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items() if name != "split"}
+        yield Question(**fields), row["split"]
 
 
 def _write(config: CorpusConfig, corpora_dir: Path, pages: list[Page], questions: list[Question], split_of: dict[str, str]) -> str:
     with staging_directory(corpora_dir, "corpus") as staging:
-        _write_rows(staging / PAGES, ({"id": page.id, "title": page.title, "content": page.content} for page in pages))
         kept = [question for question in questions if question.id in split_of]
-        _write_rows(staging / QUESTIONS, (_question_row(question, split_of[question.id]) for question in kept))
+        with (staging / PAGES).open("wb") as page_file, (staging / QUESTIONS).open("wb") as question_file:
+            write_rows(page_file, map(page_row, pages))
+            write_rows(question_file, ({**question.row(), "split": split_of[question.id]} for question in kept))
         pages_digest, questions_digest = file_key(staging / PAGES), file_key(staging / QUESTIONS)
         counts = Counter(split_of.values())
         manifest = CorpusManifest(
@@ -203,16 +204,7 @@ def _write(config: CorpusConfig, corpora_dir: Path, pages: list[Page], questions
     return manifest.digest
 
 
-def _question_row(question: Question, split: str) -> dict[str, object]:
-    return {**{name: getattr(question, name) for name in Question.__slots__}, "split": split}
-
-
-def _write_rows(path: Path, rows: Iterable[dict[str, object]]) -> None:
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-
-
-def _read_rows(path: Path, fields: set[str]) -> Iterator[dict[str, Any]]:
+def _read_rows(path: Path, fields: set[str]) -> Iterator[Row]:
     try:
         with path.open(encoding="utf-8", newline="\n") as file:
             for number, line in enumerate(file, start=1):
@@ -236,10 +228,6 @@ def is_complete(directory: Path) -> bool:
     except (CorpusError, OSError):
         return False
     return directory.name == manifest.digest == made
-
-
-def _source_record(digest: str, parts: Mapping[str, Any] | None, skipped: list[Skipped]) -> str:
-    return json.dumps({"digest": digest, "parts": parts, "skipped": [asdict(item) for item in skipped]}) + "\n"
 
 
 def _remembered(corpora_dir: Path, key: str) -> tuple[str, list[Skipped]] | None:

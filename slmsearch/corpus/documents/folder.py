@@ -4,11 +4,11 @@ The page id is the path from the folder without its suffix, lower case, `_` for 
 share one, Markdown comes to it first, then text, HTML, PDF, office; the others' ids keep their suffix (`a.html`).
 """
 
+import itertools
 import os
 import re
 import stat
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,29 +41,19 @@ class Entry:
 
 def list_folder(folder: Path) -> list[Entry]:
     """List everything in a folder by path; links to folders and hidden folders are entries, but not entered."""
-    found = list(_walk(folder, folder))
+    found: list[Entry] = []
+
+    def refuse(error: OSError) -> None:
+        here = Path(error.filename)
+        if here == folder:
+            raise CorpusError(f"{folder} cannot be read ({error.strerror or error}); check its permissions") from error
+        found.append(Entry(here, f"{here.relative_to(folder).as_posix()}/", Reason.UNREADABLE, error.strerror or ""))
+
+    for here, folders, files in os.walk(folder, onerror=refuse):
+        entries = {name: _entry(Path(here, name), folder) for name in (*folders, *files)}
+        found += [entry for entry in entries.values() if entry is not None]
+        folders[:] = [name for name in folders if entries[name] is None]
     return sorted(found, key=lambda entry: entry.place)
-
-
-def _walk(folder: Path, root: Path) -> Iterator[Entry]:
-    waiting = [folder]
-    while waiting:
-        here = waiting.pop()
-        try:
-            with os.scandir(here) as scanned:
-                names = [entry.name for entry in scanned]
-        except OSError as error:
-            if here == root:
-                raise CorpusError(f"{root} cannot be read ({error.strerror or error}); check its permissions") from error
-            yield Entry(here, f"{here.relative_to(root).as_posix()}/", Reason.UNREADABLE, error.strerror or "")
-            continue
-        for name in names:
-            path = here / name
-            entry = _entry(path, root)
-            if entry is None:
-                waiting.append(path)
-            else:
-                yield entry
 
 
 def _entry(path: Path, root: Path) -> Entry | None:
@@ -150,17 +140,11 @@ def make_ids(places: list[str]) -> dict[str, str]:
         first, *others = sorted(rivals[plain], key=lambda place: (SUFFIXES.index(os.path.splitext(place)[1].lower()), place))
         ids[first] = plain
         for place in others:
-            ids[place] = _untaken(_plain_id(place), taken)
+            whole = _plain_id(place)
+            numbered = (f"{whole}_{count}" for count in itertools.count(2))
+            ids[place] = next(name for name in itertools.chain([whole], numbered) if name not in taken)
             taken.add(ids[place])
     return ids
-
-
-def _untaken(name: str, taken: set[str]) -> str:
-    unique, count = name, 1
-    while unique in taken:
-        count += 1
-        unique = f"{name}_{count}"
-    return unique
 
 
 def _plain_id(place: str) -> str:

@@ -47,7 +47,6 @@ DROPPED_ROLES = ["navigation", "banner", "search", "contentinfo", "complementary
 STRIPPED = ["a", "b", "strong", "i", "em", "u", "img", "video", "audio", "picture", "del", "s", "mark", "q", "kbd", "samp", "sub", "sup"]
 _HEADING, _FENCE = "\x01", "\x02"
 """Stand before the lines that are meant as headings and fences until all others are escaped; no text holds them."""
-_OPENED = re.compile(rb"<[a-zA-Z]")
 _INTERNAL_DTD = re.compile(r"(?:\s|<\?[^>]*>)*<!DOCTYPE[^<>\[]*\[(.*?)\]\s*>", re.IGNORECASE | re.DOTALL)
 _DECLARED_ENTITY = re.compile(r"<!ENTITY\s+([^\s%&;\"']+)", re.IGNORECASE)
 _ENTITY = re.compile(r"&([^\s&;]{1,100};)")

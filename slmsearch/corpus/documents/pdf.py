@@ -66,18 +66,18 @@ def _without_running_lines(pages: list[list[str]]) -> list[list[str]]:
     """Leave out the lines at the edges of pages that stand on most of them, whatever numbers they hold."""
     if len(pages) < MIN_PAGES:
         return pages
-    counts: Counter[str] = Counter()
-    for page in pages:
-        filled = [line for line in page if line]
-        counts.update({_DIGITS.sub("0", line) for line in filled[:EDGE_LINES] + filled[-EDGE_LINES:]})
+    counts = Counter(line for page in pages for line in {_DIGITS.sub("0", page[number]) for number in _edges(page)})
     running = {line for line, count in counts.items() if count > len(pages) / 2}
-    return [_trimmed(page, running) for page in pages]
+    trimmed = []
+    for page in pages:
+        edges = _edges(page)
+        trimmed.append([line for number, line in enumerate(page) if not (number in edges and _DIGITS.sub("0", line) in running)])
+    return trimmed
 
 
-def _trimmed(page: list[str], running: set[str]) -> list[str]:
+def _edges(page: list[str]) -> set[int]:
     filled = [number for number, line in enumerate(page) if line]
-    edges = set(filled[:EDGE_LINES] + filled[-EDGE_LINES:])
-    return [line for number, line in enumerate(page) if not (number in edges and _DIGITS.sub("0", line) in running)]
+    return {*filled[:EDGE_LINES], *filled[-EDGE_LINES:]}
 
 
 def _title(reader: PdfReader) -> str:

@@ -2,13 +2,13 @@
 
 import json
 import os
-import queue
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import Self
 
 from slmsearch.corpus.documents import reader
 from slmsearch.corpus.documents.reader import Document
@@ -25,7 +25,6 @@ class ReadingProcess:
         """Take the time one document may take; nothing is started yet."""
         self._timeout_s = timeout_s
         self._process: subprocess.Popen[bytes] | None = None
-        self._answers: queue.Queue[bytes] = queue.Queue()
 
     def __enter__(self) -> Self:
         return self
@@ -41,20 +40,27 @@ class ReadingProcess:
         """
         timeout_s = self._timeout_s
         if self._process is None or self._process.poll() is not None:
-            self._start()
+            self.stop()
+            command = [sys.executable, "-P", "-m", reader.__name__]
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             timeout_s += START_S
-        assert self._process is not None and self._process.stdin is not None
+        assert self._process.stdin is not None and self._process.stdout is not None
+        told = " ".join(os.fsencode(place.absolute()).hex() for place in (path, root))
+        started, line = time.monotonic(), b""
+        killer = threading.Timer(timeout_s, self._process.kill)
+        killer.start()
         try:
-            told = " ".join(os.fsencode(place.absolute()).hex() for place in (path, root))
             self._process.stdin.write(told.encode() + b"\n")
             self._process.stdin.flush()
-            line = self._answers.get(timeout=timeout_s)
-        except (queue.Empty, BrokenPipeError) as error:
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            pass
+        finally:
+            killer.cancel()
+        late = time.monotonic() - started >= timeout_s
+        if late or not line.endswith(b"\n"):
             self.stop()
-            raise NotTakenError(Reason.SLOW if isinstance(error, queue.Empty) else Reason.CRASHED) from error
-        if not line:
-            self.stop()
-            raise NotTakenError(Reason.CRASHED)
+            raise NotTakenError(Reason.SLOW if late else Reason.CRASHED)
         answer = json.loads(line)
         if "reason" in answer:
             raise NotTakenError(Reason(answer["reason"]), answer["detail"])
@@ -69,21 +75,3 @@ class ReadingProcess:
                 if stream is not None:
                     stream.close()
         self._process = None
-
-    def _start(self) -> None:
-        self.stop()
-        command = [sys.executable, "-P", "-m", reader.__name__]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        assert self._process.stdout is not None
-        self._answers = queue.Queue()
-        threading.Thread(target=_pump, args=(self._process.stdout, self._answers), daemon=True).start()
-
-
-def _pump(stream: IO[bytes], answers: queue.Queue[bytes]) -> None:
-    """Hand lines on; the last one is empty, which tells the end."""
-    try:
-        for line in stream:
-            answers.put(line)
-    except ValueError:  # closed while being read
-        pass
-    answers.put(b"")

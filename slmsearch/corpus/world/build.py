@@ -3,7 +3,6 @@
 A world is made region by region; of what is behind, only the names and page ids used are kept.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from slmsearch.artifacts.files import replace_file
 from slmsearch.config import WorldConfig
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
+from slmsearch.corpus.records import page_row, write_rows
 from slmsearch.corpus.world.ask import MIX, Asker
 from slmsearch.corpus.world.kinds import choose_wording
 from slmsearch.corpus.world.names import Names
@@ -63,22 +63,13 @@ def write_world(config: WorldConfig, out: Path, progress: Callable[[int, int], N
         out.mkdir(parents=True, exist_ok=True)
         with replace_file(out / "pages.jsonl") as page_file, replace_file(out / "questions.jsonl") as question_file:
             for pages, questions in _regions(config):
-                page_file.writelines(_line({"id": p.id, "title": p.title, "content": p.content}) for p in pages)
-                question_file.writelines(_line(_question_row(q)) for q in questions)
+                write_rows(page_file, map(page_row, pages))
+                write_rows(question_file, (question.row() for question in questions))
                 done += len(pages)
                 if progress:
                     progress(done, config.pages)
     except OSError as error:
         raise CorpusError(f"cannot write the world to {out} ({error}); free space or choose another folder") from error
-
-
-def _question_row(question: Question) -> dict[str, object]:
-    # Not dataclasses.asdict: it copies deeply and would take most of the time.
-    return {name: getattr(question, name) for name in Question.__slots__}
-
-
-def _line(row: dict[str, object]) -> bytes:
-    return json.dumps(row, ensure_ascii=False).encode() + b"\n"
 
 
 def _regions(config: WorldConfig) -> Iterator[tuple[list[Page], list[Question]]]:

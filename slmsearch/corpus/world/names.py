@@ -15,7 +15,6 @@ HEADS = (
 )  # fmt: skip
 TAILS = ("a", "o", "en", "in", "on", "is", "ar", "em", "ul", "eth", "ost", "und", "ick", "ane", "ova")
 GIVEN_TAILS = ("a", "o", "i", "en", "is", "el", "us", "ine")
-SYLLABLES = tuple(dict.fromkeys((*HEADS, *TAILS, *GIVEN_TAILS)))
 
 Root = tuple[str, ...]
 
