@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import cached_property
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
@@ -26,9 +27,8 @@ from slmsearch.corpus.world import generate_world
 from slmsearch.retrieval import versions
 from slmsearch.retrieval.build import build_index
 from slmsearch.retrieval.chroma import SCORE_TOLERANCE, nearest_keys, opened_collection
-from slmsearch.retrieval.embed import Embedder, Progress, RememberingEmbedder, Vectors
-from slmsearch.retrieval.open import open_index
-from slmsearch.retrieval.search import CANDIDATES, EXACT_LIMIT, SearchIndex
+from slmsearch.retrieval.embed import Embedder, Progress, Vectors
+from slmsearch.retrieval.search import CANDIDATES, EXACT_LIMIT, SearchIndex, open_index
 from slmsearch.retrieval.vectors import RowsByKey
 
 SECTIONS_PER_PAGE = 5.9
@@ -44,7 +44,7 @@ CHANGED_FRAC = 0.01
 BLOCK = 65536
 
 
-class PerturbedEmbedder(RememberingEmbedder):
+class PerturbedEmbedder(Embedder):
     """Encodes the first texts and takes moved copies of their vectors for all others."""
 
     def __init__(self, real: Embedder, limit: int) -> None:
@@ -54,7 +54,7 @@ class PerturbedEmbedder(RememberingEmbedder):
         self.made = 0
         self._base: Vectors | None = None
 
-    @property
+    @cached_property
     def dimension(self) -> int:
         """Length of a vector."""
         return self._real.dimension

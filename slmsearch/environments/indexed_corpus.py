@@ -9,7 +9,7 @@ from slmsearch.corpus.store import build_corpus, load_corpus, read_manifest
 from slmsearch.retrieval.build import build_index
 from slmsearch.retrieval.build import index_key as make_index_key
 from slmsearch.retrieval.embed import Progress
-from slmsearch.retrieval.open import open_index
+from slmsearch.retrieval.search import open_index
 from slmsearch.retrieval.versions import is_complete
 from slmsearch.sandbox.client import make_programs
 from slmsearch.searcher.tools import Toolbox

@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +21,12 @@ from slmsearch.corpus.library import Library
 from slmsearch.corpus.store import read_manifest, read_pages
 from slmsearch.errors import IndexUnusableError
 from slmsearch.foreign import without_credentials
+from slmsearch.keys import content_key
 from slmsearch.retrieval import versions
 from slmsearch.retrieval.chroma import (
     HNSW_EF_CONSTRUCTION,
     HNSW_MAX_NEIGHBORS,
-    Place,
-    Server,
+    chroma_place,
     fill_collection,
     update_collection,
     verify_collection,
@@ -33,7 +34,7 @@ from slmsearch.retrieval.chroma import (
 from slmsearch.retrieval.embed import Embedder, Progress, Vectors
 from slmsearch.retrieval.embedders import load_embedder
 from slmsearch.retrieval.lexical import LEXICAL_VERSION, build_lexical
-from slmsearch.retrieval.passages import CHUNKER_VERSION, Passage, make_passages, text_keys
+from slmsearch.retrieval.passages import CHUNKER_VERSION, Passage, make_passages
 from slmsearch.retrieval.vectors import Keys, Known, partial_directory, remove_chunks, vector_keys, write_vectors
 from slmsearch.retrieval.versions import IndexManifest
 
@@ -59,9 +60,10 @@ def index_key(pages_digest: str, config: RetrievalConfig, embedder: Embedder | N
         EmbedderError: the embedder is neither on disk nor to be had.
     """
     embedder = embedder or load_embedder(config.embedder)
-    made_by = {"chunker": CHUNKER_VERSION, "max_chars": config.max_passage_chars, "lexical": LEXICAL_VERSION}
+    chunking = {"chunker": CHUNKER_VERSION, "max_chars": config.max_passage_chars, "lexical": LEXICAL_VERSION}
     hnsw = {"ef_construction": HNSW_EF_CONSTRUCTION, "max_neighbors": HNSW_MAX_NEIGHBORS}
-    return versions.version_key(pages_digest, embedder.id, embedder.revision, made_by, hnsw)
+    made_with = [embedder.id, embedder.revision]
+    return content_key(format=versions.FORMAT_VERSION, pages=pages_digest, embedder=made_with, chunking=chunking, hnsw=hnsw)
 
 
 def build_index(
@@ -102,31 +104,23 @@ def build_index(
     return key
 
 
-def chroma_place(version: Path, key: str, config: RetrievalConfig) -> Place:
-    """Say where a version's collection lies: in its directory, or on the configured server."""
-    if config.chroma_url is None:
-        return version / versions.CHROMA
-    token = config.chroma_token.get_secret_value() if config.chroma_token else None
-    return Server(config.chroma_url, f"slmsearch-{key}", token)
-
-
 def _build_version(
     corpus_dir: Path, target: Path, config: RetrievalConfig, embedder: Embedder, partial: Path, progress: Progress | None
 ) -> None:
     start = time.monotonic()
     library = Library(read_pages(corpus_dir))
     passages = list(make_passages(library, config.max_passage_chars))
-    texts = text_keys(passages)
     earlier = _earlier_versions(target.parent, embedder)
     _require_space(target.parent, passages, earlier[0].dimension if earlier else embedder.dimension)
     with staging_directory(target.parent, target.name) as staging:
         known = [_known(target.parent / version.key) for version in earlier]
-        embedded = write_vectors(staging / versions.VECTORS, texts, lambda row: passages[row].text, embedder, known, partial, progress)
+        texts = [passage.text for passage in passages]
+        text_keys, embedded = write_vectors(staging / versions.VECTORS, texts, embedder, known, partial, progress)
         _write_passages(staging / versions.PASSAGES, library, passages)
-        build_lexical((passage.text for passage in passages), staging / versions.LEXICAL)
+        build_lexical(texts, staging / versions.LEXICAL)
         vectors = np.load(staging / versions.VECTORS, mmap_mode="r")
         keys = vector_keys(vectors)
-        np.save(staging / versions.KEYS, np.stack([texts, keys], axis=1))
+        np.save(staging / versions.KEYS, np.stack([text_keys, keys], axis=1))
         base, stale = _store_vectors(staging, target, keys, vectors, earlier, config)
         place = chroma_place(staging, target.name, config)
         manifest = IndexManifest(
@@ -150,7 +144,7 @@ def _build_version(
             recall=round(verify_collection(place, keys, vectors), 4),
             seconds=round(time.monotonic() - start, 2),
         )
-        versions.write_manifest(staging, manifest)
+        (staging / versions.MANIFEST).write_text(json.dumps(asdict(manifest), indent=1) + "\n", encoding="utf-8")
         publish(staging, target, versions.is_complete, versions.unsealed_files(staging))
 
 

@@ -16,9 +16,11 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
+from slmsearch.config import RetrievalConfig
 from slmsearch.errors import IndexUnusableError
 from slmsearch.retrieval.embed import Vectors
 from slmsearch.retrieval.vectors import Keys, RowsByKey, read_rows
+from slmsearch.retrieval.versions import CHROMA
 
 COLLECTION = "passages"
 ADD_BATCH = 5000
@@ -48,6 +50,14 @@ class Server:
 
 
 Place: TypeAlias = Path | Server
+
+
+def chroma_place(version: Path, key: str, config: RetrievalConfig) -> Place:
+    """Say where a version's collection lies: in its directory, or on the configured server."""
+    if config.chroma_url is None:
+        return version / CHROMA
+    token = config.chroma_token.get_secret_value() if config.chroma_token else None
+    return Server(config.chroma_url, f"slmsearch-{key}", token)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,49 +23,38 @@ REMEMBERED_QUERIES = 20_000
 """Query vectors kept in memory: 30 MB at 384 dimensions. Training asks the same queries again and again."""
 
 
-class Embedder(Protocol):
-    """Maps texts to float32 vectors of unit length."""
+class Embedder(ABC):
+    """Maps texts to float32 vectors of unit length; encodes each different query once."""
 
     id: str
     """Name of the model, the same wherever it was loaded from."""
     revision: str
     """What tells two versions of the model apart: the weights' sha256 where they are at hand."""
-
-    @property
-    def dimension(self) -> int:
-        """Length of a vector."""
-        ...
-
-    def encode(self, texts: Sequence[str], progress: Progress | None = None) -> Vectors:
-        """Encode passages, `[n, dimension]`.
-
-        Raises:
-            EmbedderError: the model cannot be loaded, or the endpoint did not answer as it should.
-        """
-        ...
-
-    def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        """Encode queries; a query's vector does not depend on the others beside it.
-
-        Raises:
-            EmbedderError: as for `encode`.
-        """
-        ...
-
-
-class RememberingEmbedder(ABC):
-    """Base of embedders that encode each different query once."""
+    dimension: int
+    """Length of a vector."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Vectors] = OrderedDict()
         self._lock = threading.Lock()
 
     @abstractmethod
+    def encode(self, texts: Sequence[str], progress: Progress | None = None) -> Vectors:
+        """Encode passages, `[n, dimension]`.
+
+        Raises:
+            EmbedderError: the model cannot be loaded, or the endpoint did not answer as it should.
+        """
+
+    @abstractmethod
     def _encode_new_queries(self, texts: Sequence[str]) -> Vectors:
         """Encode different, valid texts, each independent of the others."""
 
     def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        """Encode queries, those seen lately from memory."""
+        """Encode queries, those seen lately from memory; a query's vector does not depend on the others beside it.
+
+        Raises:
+            EmbedderError: as for `encode`.
+        """
         texts = [valid_text(text) for text in texts]
         with self._lock:
             found = {text: self._known[text] for text in texts if text in self._known}

@@ -9,6 +9,7 @@ import hashlib
 import importlib.util
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from slmsearch.artifacts.files import file_hash
 from slmsearch.config import EmbedderConfig
 from slmsearch.errors import EmbedderError
 from slmsearch.models.known import split_commit
-from slmsearch.retrieval.embed import Progress, RememberingEmbedder, Vectors, valid_text
+from slmsearch.retrieval.embed import Embedder, Progress, Vectors, valid_text
 from slmsearch.retrieval.embed_precision import choose_precision, mark_revision
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -33,7 +34,7 @@ QUERY_ROWS = 4
 QUERY_TOKENS_MULTIPLE = 4
 
 
-class LocalEmbedder(RememberingEmbedder):
+class LocalEmbedder(Embedder):
     """A sentence-transformers model, loaded at first use."""
 
     def __init__(self, config: EmbedderConfig) -> None:
@@ -46,24 +47,20 @@ class LocalEmbedder(RememberingEmbedder):
         self._model: Any = None
         self._passages: Any = None
 
-    @property
+    @cached_property
     def dimension(self) -> int:
         """Length of a vector; loads the model."""
         return int(self._loaded().get_embedding_dimension())
 
     def encode(self, texts: Sequence[str], progress: Progress | None = None) -> Vectors:
         """Encode passages, those of similar length together; a vector's bits do not depend on the texts beside it."""
-        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
-        self.encode_into(texts, vectors, progress)
-        return vectors
-
-    def encode_into(self, texts: Sequence[str], out: Vectors, progress: Progress | None = None) -> None:
-        """Encode passages into the rows of an array, say a memory map; else as `encode`."""
         if self._passages is None:
             from slmsearch.retrieval.embed_passages import PassageEncoder
 
             self._passages = PassageEncoder(self._loaded(), self.precision)
-        self._passages.encode([valid_text(text) for text in texts], out, progress)
+        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
+        self._passages.encode([valid_text(text) for text in texts], vectors, progress)
+        return vectors
 
     def _encode_new_queries(self, texts: Sequence[str]) -> Vectors:
         model = self._loaded()

@@ -4,6 +4,7 @@ No retries: they are the caller's business. Rankings are as reproducible as the 
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,30 +12,27 @@ import numpy as np
 from slmsearch.config import EmbedderConfig
 from slmsearch.errors import EmbedderError
 from slmsearch.foreign import without_credentials
-from slmsearch.retrieval.embed import Progress, RememberingEmbedder, Vectors, valid_text
+from slmsearch.retrieval.embed import Embedder, Progress, Vectors, valid_text
 
 TIMEOUT_S = 60.0
 TEXTS_TOGETHER = 64
 """Texts of a request while an index is built; enough to keep a server busy, and few enough for its time limit."""
 
 
-class ServedEmbedder(RememberingEmbedder):
+class ServedEmbedder(Embedder):
     """A model behind an endpoint."""
 
     def __init__(self, config: EmbedderConfig) -> None:
         super().__init__()
         self._config = config
         self._url = embeddings_url(config.base_url or "")
-        self._dimension = 0
         self.id = f"openai:{config.model}"
         self.revision = "unversioned"
 
-    @property
+    @cached_property
     def dimension(self) -> int:
         """Length of a vector; asks the endpoint once."""
-        if not self._dimension:
-            self._dimension = int(self._request(["dimension"]).shape[1])
-        return self._dimension
+        return int(self._request(["dimension"]).shape[1])
 
     def encode(self, texts: Sequence[str], progress: Progress | None = None) -> Vectors:
         """Encode passages, `TEXTS_TOGETHER` a request."""
@@ -72,7 +70,8 @@ class ServedEmbedder(RememberingEmbedder):
             raise EmbedderError(f"embedder at {self._url} cannot be reached ({error}); start the server or correct base_url") from error
         except (ValueError, KeyError, TypeError) as error:
             raise EmbedderError(f"embedder at {self._url} gave no embeddings ({error!r}); is it an OpenAI-compatible endpoint?") from error
-        if len(vectors) != len(texts) or (self._dimension and vectors.shape[1] != self._dimension):
+        known = vars(self).get("dimension")  # None until the first answer
+        if len(vectors) != len(texts) or known not in (None, vectors.shape[1]):
             shape = f"{vectors.shape[0]} vectors of {vectors.shape[1]} for {len(texts)} texts"
             raise EmbedderError(f"embedder at {self._url} gave {shape}; is {self._config.model!r} an embedding model?")
         return vectors

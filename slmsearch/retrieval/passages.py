@@ -7,15 +7,11 @@ world from 19 % (text alone) to 54 %.
 """
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
 
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.sections import own_texts
-from slmsearch.retrieval.vectors import hash_bytes
 
 CHUNKER_VERSION = 2
 """Part of the index key: raise it whenever passages of the same page come out otherwise."""
@@ -44,11 +40,6 @@ def make_passages(library: Library, max_chars: int) -> Iterator[Passage]:
             place = place[: max_chars // 2]
             for piece in _pieces(" ".join(text.split()), max_chars - len(place) - 2):
                 yield Passage(page.id, section.id, f"{place}: {piece}")
-
-
-def text_keys(passages: Iterable[Passage]) -> NDArray[np.uint64]:
-    """Hash each passage's text: passages with the same key have the same vector."""
-    return np.array([hash_bytes(passage.text.encode()) for passage in passages], dtype=np.uint64)
 
 
 def _pieces(text: str, room: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Ranking pages for queries: cosine of the embeddings and BM25, fused.
+"""Opening an index version, and ranking pages for queries: cosine of the embeddings and BM25, fused.
 
 A passage's score is `DENSE` times its cosine with the query plus `LEXICAL` times its BM25 score divided by the best passage's; a page
 counts by its best passage. Scores are rounded to 1e-5 and ties broken by page id, so rankings are deterministic: up to `EXACT_LIMIT`
@@ -14,20 +14,22 @@ import functools
 import json
 import os
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slmsearch.config import RetrievalConfig
 from slmsearch.errors import IndexUnusableError
 from slmsearch.retrieval import versions
-from slmsearch.retrieval.chroma import Place, nearest_keys, opened_collection
+from slmsearch.retrieval.chroma import Place, chroma_place, nearest_keys, opened_collection
 from slmsearch.retrieval.embed import Embedder, Vectors
+from slmsearch.retrieval.embed_precision import same_space
+from slmsearch.retrieval.embedders import load_embedder
 from slmsearch.retrieval.hits import Hit
 from slmsearch.retrieval.lexical import LexicalIndex
 from slmsearch.retrieval.vectors import RowsByKey
@@ -46,8 +48,6 @@ BLOCK = 64
 """Queries compared with all passages at once."""
 ALONE = 4
 """Up to so many queries, a dot product per row is faster than a matrix product, above all where other processes want the cores too."""
-FIRST_ROWS = 64
-"""Rows looked at for each page wanted, before all are."""
 THREADED_ROWS = 50_000
 """From so many passages on, one query is compared with them on several threads."""
 THREADS = min(4, os.cpu_count() or 1)
@@ -60,21 +60,7 @@ Scores: TypeAlias = NDArray[np.float32]
 Ranking: TypeAlias = str | tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Which pages may be found."""
-
-    prefix: str = ""
-    """Of the page id: a folder of documents."""
-    without: Collection[str] = ()
-    """Page ids left out."""
-
-    def takes(self, page_id: str) -> bool:
-        """Say whether a page may be found."""
-        return page_id.startswith(self.prefix) and page_id not in self.without
-
-
-def describe_ranking(ranking: str) -> dict[str, Any]:
+def describe_ranking(ranking: str) -> dict[str, list[str | int]]:
     """Say what besides the index decides a ranking, for eval and train keys."""
     return {"ranking": [ranking, RANKING_VERSION]}
 
@@ -97,7 +83,7 @@ class _Groups:
         self.rank = np.empty(len(ids), dtype=np.int64)
         self.rank[sorted(range(len(ids)), key=ids.__getitem__)] = np.arange(len(ids))
 
-    def best_of_all(self, scores: Scores, top_k: int, taken: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+    def find_best(self, scores: Scores, top_k: int, taken: NDArray[np.bool_] | None) -> NDArray[np.int64]:
         """Return the groups that may be among the first `top_k` by the best of their rows, of all or of those taken."""
         best = np.maximum.reduceat(scores, self.starts)
         if taken is not None:
@@ -105,20 +91,6 @@ class _Groups:
         kept = min(top_k, len(best))
         bound = np.partition(best, len(best) - kept)[len(best) - kept]
         return np.flatnonzero((best >= bound - MARGIN) & (best > -np.inf))
-
-    def best_of_first_rows(self, scores: Scores, top_k: int) -> NDArray[np.int64] | None:
-        """Return the same by looking at the first rows only; None where these do not tell."""
-        last = len(scores) - FIRST_ROWS * max(1, top_k)
-        if last < 0:
-            return None
-        lowest = np.partition(scores, last)[last]
-        rows = np.flatnonzero(scores >= lowest)
-        found, starts = np.unique(self.of_row[rows], return_index=True)
-        if len(found) < top_k:
-            return None
-        best = np.maximum.reduceat(scores[rows], starts)
-        bound = np.partition(best, len(best) - top_k)[len(best) - top_k] - MARGIN
-        return found[best >= bound] if bound > lowest else None
 
 
 class SearchIndex:
@@ -156,37 +128,37 @@ class SearchIndex:
         self._open.close()
         self._lease.close()
 
-    def search(self, queries: Sequence[str], top_k: int, ranking: Ranking | None = None, only: Filter | None = None) -> list[list[Hit]]:
+    def search(self, queries: Sequence[str], top_k: int, ranking: Ranking | None = None, within: str = "") -> list[list[Hit]]:
         """Rank pages for each query, best first, ties by page id; at most `top_k` hits each, none for a blank query.
 
         Args:
             queries: texts of any length and script; they are cut at `MAX_QUERY_CHARS`.
             top_k: pages wanted.
             ranking: `hybrid`, `dense`, `lexical`, or weights of both; None takes the configured one.
-            only: which pages may be found.
+            within: only pages whose id begins so are found.
 
         Raises:
             EmbedderError: queries cannot be embedded.
             IndexUnusableError: the embedder's vectors do not fit this version.
         """
-        return self._search(queries, top_k, ranking, only, self._pages)
+        return self._search(queries, top_k, ranking, within, self._pages)
 
     def search_sections(self, queries: Sequence[str], top_k: int, ranking: Ranking | None = None) -> list[list[Hit]]:
         """Rank sections as `search` ranks pages; a page may come more than once."""
-        return self._search(queries, top_k, ranking, None, self._sections)
+        return self._search(queries, top_k, ranking, "", self._sections)
 
     @functools.cached_property
     def _sections(self) -> _Groups:
         return _Groups(self._section_ids)
 
-    def _search(self, queries: Sequence[str], top_k: int, ranking: Ranking | None, only: Filter | None, groups: _Groups) -> list[list[Hit]]:
+    def _search(self, queries: Sequence[str], top_k: int, ranking: Ranking | None, within: str, groups: _Groups) -> list[list[Hit]]:
         ranking = ranking or self._ranking
         dense, lexical = WEIGHTS[ranking] if isinstance(ranking, str) else ranking
         wanted = [query[:MAX_QUERY_CHARS] for query in queries]
         # Equal queries are ranked once.
         distinct = [query for query in dict.fromkeys(wanted) if query.strip()]
         vectors = self._embedded(distinct) if dense else np.zeros((len(distinct), self.manifest.dimension), dtype=np.float32)
-        taken = None if only is None else np.array([only.takes(self._page_ids[row]) for row in groups.starts], dtype=bool)
+        taken = np.array([self._page_ids[row].startswith(within) for row in groups.starts], dtype=bool) if within else None
         found: dict[str, list[Hit]] = {}
         for start in range(0, len(distinct), BLOCK):
             block = distinct[start : start + BLOCK]
@@ -214,9 +186,7 @@ class SearchIndex:
         hits = []
         for vector, near, text in zip(vectors, product, texts, strict=True):
             scores = near if text is None else near + text
-            close = groups.best_of_first_rows(scores, top_k) if taken is None else None
-            if close is None:
-                close = groups.best_of_all(scores, top_k, taken)
+            close = groups.find_best(scores, top_k, taken)
             rows = np.concatenate([np.arange(groups.starts[i], groups.ends[i]) for i in close]) if len(close) else close
             hits.append(self._ranked(vector, text, rows, top_k, groups))
         return hits
@@ -289,3 +259,25 @@ class SearchIndex:
             page_id = self._page_ids[row]
             hits.append(Hit(page_id, self._titles[page_id], float(best[position]) / ROUNDING, self._section_ids[row]))
         return hits
+
+
+def open_index(index_dir: Path, key: str, config: RetrievalConfig, embedder: Embedder | None = None) -> SearchIndex:
+    """Open a version for reading; it is not pruned while it is open.
+
+    Args:
+        key: as `build_index` returned it; `versions.current_key` gives the newest.
+        embedder: takes the place of the configured one.
+
+    Raises:
+        IndexUnusableError: it is missing, damaged, or made by another embedder than the configured one.
+        EmbedderError: the embedder is missing.
+    """
+    manifest = versions.require_complete(index_dir, key)
+    embedder = embedder or load_embedder(config.embedder)
+    if manifest.embedder_id != embedder.id or not same_space(manifest.embedder_revision, embedder.revision):
+        made, asked = f"{manifest.embedder_id}@{manifest.embedder_revision[:12]}", f"{embedder.id}@{embedder.revision[:12]}"
+        raise IndexUnusableError(f"index version {key} was made by {made}, queries would be embedded by {asked}; {versions.REMEDY}")
+    try:
+        return SearchIndex(index_dir / key, manifest, embedder, chroma_place(index_dir / key, key, config), config.ranking)
+    except OSError as error:
+        raise IndexUnusableError(f"index version {key} cannot be read ({error}); {versions.REMEDY}") from error

@@ -15,8 +15,7 @@ from slmsearch.artifacts.sharing import fetch, share
 from slmsearch.config import RetrievalConfig
 from slmsearch.errors import IndexUnusableError, ServiceError
 from slmsearch.retrieval import versions
-from slmsearch.retrieval.build import chroma_place
-from slmsearch.retrieval.chroma import Server, drop_collection, verify_collection
+from slmsearch.retrieval.chroma import Server, chroma_place, drop_collection, verify_collection
 from slmsearch.retrieval.lexical import LexicalIndex
 from slmsearch.retrieval.vectors import LOCK_PREFIX, PARTIAL_PREFIX, lock_path
 

@@ -8,7 +8,7 @@ import hashlib
 import mmap
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -54,50 +54,41 @@ def remove_chunks(partial: Path) -> None:
 
 
 def write_vectors(
-    target: Path,
-    keys: Keys,
-    text_of: Callable[[int], str],
-    embedder: Embedder,
-    earlier: Sequence[Known],
-    partial: Path,
-    progress: Progress | None,
-) -> int:
-    """Write the vectors of all passages as one `.npy` file, and return how many texts had to be embedded.
+    target: Path, texts: Sequence[str], embedder: Embedder, earlier: Sequence[Known], partial: Path, progress: Progress | None
+) -> tuple[Keys, int]:
+    """Write the vectors of all passages as one `.npy` file; return the keys of their texts, and how many had to be embedded.
 
     Args:
         target: file, float32 `[n, dimension]`.
-        keys: of the texts, row by row.
-        text_of: gives a row's text.
+        texts: of the passages; those with the same key have the same vector.
         embedder: embeds what is not known.
         earlier: vectors of other versions of the same embedder.
         partial: chunks of this version embedded before.
         progress: called with passages done and their total.
     """
+    keys = np.array([hash_bytes(text.encode()) for text in texts], dtype=np.uint64)
     unique, first_rows, places = np.unique(keys, return_index=True, return_inverse=True)
     # A version that holds nothing new is written without loading the model.
     dimension = earlier[0][1].shape[1] if earlier else embedder.dimension
     out = np.lib.format.open_memmap(target, mode="w+", dtype=np.float32, shape=(len(keys), dimension))
     missing = np.ones(len(unique), dtype=bool)
 
-    def place(known: Known) -> None:
-        _place(out, places, unique, missing, known)
-
     for known in (*earlier, *_chunks(partial, dimension)):
-        if missing.any():
-            place(known)
+        _place(out, places, unique, missing, known)
     # In the order of the corpus, so that a page's passages share a chunk.
     waiting = sorted(int(row) for row in first_rows[missing])
     done = len(unique) - len(waiting)
     for start in range(0, len(waiting), CHUNK):
         rows = waiting[start : start + CHUNK]
-        shown = _shifted(progress, done + start, len(unique))
-        chunk = (keys[rows], embedder.encode([text_of(row) for row in rows], shown))
-        _keep(partial, chunk)
-        place(chunk)
+        shown = progress and _shifted(progress, done + start, len(unique))
+        chunk = (keys[rows], embedder.encode([texts[row] for row in rows], shown))
+        with replace_file(partial / f"{int(chunk[0].min()):016x}.npz") as file:
+            np.savez(file, keys=chunk[0], vectors=chunk[1])
+        _place(out, places, unique, missing, chunk)
     out.flush()
     if progress:
         progress(len(unique), len(unique))
-    return len(waiting)
+    return keys, len(waiting)
 
 
 def hash_bytes(content: bytes) -> int:
@@ -149,18 +140,15 @@ def read_rows(vectors: Vectors, rows: NDArray[np.int64] | slice) -> Vectors:
 def _place(out: Vectors, places: NDArray[np.int64], unique: Keys, missing: NDArray[np.bool_], known: Known) -> None:
     """Copy to their rows what is still missing."""
     keys, vectors = known
-    if not len(keys):
-        return
-    order = np.argsort(keys, kind="stable")
-    at = np.searchsorted(keys, unique, sorter=order)
-    found = at < len(keys)
-    source = order[np.minimum(at, len(keys) - 1)]
-    found &= missing & (keys[source] == unique)
-    wanted = np.flatnonzero(found[places])
+    source = np.full(len(unique), -1)
+    _, found, rows_found = np.intersect1d(unique, keys, return_indices=True)
+    source[found] = rows_found
+    source[~missing] = -1
+    wanted = np.flatnonzero(source[places] >= 0)
     for start in range(0, len(wanted), CHUNK):
         rows = wanted[start : start + CHUNK]
         out[rows] = vectors[source[places[rows]]]
-    missing &= ~found
+    missing &= source < 0
 
 
 def _chunks(partial: Path, dimension: int) -> Iterator[Known]:
@@ -176,13 +164,5 @@ def _chunks(partial: Path, dimension: int) -> Iterator[Known]:
             yield keys, vectors
 
 
-def _keep(partial: Path, chunk: Known) -> None:
-    keys, vectors = chunk
-    with replace_file(partial / f"{int(keys.min()):016x}.npz") as file:
-        np.savez(file, keys=keys, vectors=vectors)
-
-
-def _shifted(progress: Progress | None, done: int, total: int) -> Progress | None:
-    if progress is None:
-        return None
+def _shifted(progress: Progress, done: int, total: int) -> Progress:
     return lambda here, _: progress(done + here, total)

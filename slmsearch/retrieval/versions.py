@@ -14,7 +14,7 @@ Also here: the lease of readers. Whoever reads a version holds a shared lock on 
 
 import fcntl
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -23,9 +23,9 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from slmsearch.artifacts.directories import SEAL, find_damage, read_seal
-from slmsearch.artifacts.files import STAGING_PREFIX, replace_text
+from slmsearch.artifacts.files import replace_text
 from slmsearch.errors import IndexUnusableError
-from slmsearch.keys import content_key, file_key
+from slmsearch.keys import file_key
 from slmsearch.retrieval import lexical
 from slmsearch.retrieval.vectors import Keys
 
@@ -176,17 +176,10 @@ def read_keys(version: Path) -> tuple[Keys, Keys]:
     return keys[:, 0], keys[:, 1]
 
 
-def write_manifest(directory: Path, manifest: IndexManifest) -> None:
-    """Write the manifest; the last thing done to a version."""
-    (directory / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1) + "\n", encoding="utf-8")
-
-
 def list_versions(index_dir: Path) -> list[IndexManifest]:
     """Return the manifests of all readable versions, by key; damaged ones are left out."""
     found = []
     for path in sorted(index_dir.glob(f"*/{MANIFEST}")):
-        if path.parent.name.startswith(STAGING_PREFIX):
-            continue
         try:
             found.append(read_version(index_dir, path.parent.name))
         except IndexUnusableError:
@@ -246,8 +239,3 @@ def lease(version: Path, alone: bool = False) -> IO[str]:
         file.close()
         raise IndexUnusableError(f"index version {version.name} is {'in use' if alone else 'being removed'}; {REMEDY}") from error
     return file
-
-
-def version_key(pages_digest: str, embedder_id: str, embedder_revision: str, chunking: dict[str, int], hnsw: dict[str, int]) -> str:
-    """Name a version by what it is made from."""
-    return content_key(format=FORMAT_VERSION, pages=pages_digest, embedder=[embedder_id, embedder_revision], chunking=chunking, hnsw=hnsw)

@@ -15,7 +15,7 @@ from slmsearch.corpus.store import build_corpus
 from slmsearch.errors import IndexUnusableError
 from slmsearch.retrieval import search as searching
 from slmsearch.retrieval.build import build_index
-from slmsearch.retrieval.open import open_index
+from slmsearch.retrieval.search import open_index
 from slmsearch.retrieval.upkeep import prune, verify_version
 from slmsearch.serve.ports import free_port
 from tests.e2e.index_cycle import make_corpus

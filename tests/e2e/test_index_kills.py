@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from slmsearch.retrieval.build import build_index
-from slmsearch.retrieval.open import open_index
+from slmsearch.retrieval.search import open_index
 from slmsearch.retrieval.upkeep import prune, verify_version
 from slmsearch.retrieval.versions import current_key
 from tests.e2e.index_cycle import CONFIG, make_corpus

@@ -22,13 +22,13 @@ from slmsearch.learn.job import TrainJob
 from slmsearch.learn.launch import TrainResult
 from slmsearch.learn.reports import Collapse, append_report, make_report
 from slmsearch.learn.result import write_manifest, write_sources
-from slmsearch.retrieval.embed import Progress, RememberingEmbedder, Vectors
+from slmsearch.retrieval.embed import Embedder, Progress, Vectors
 
 PAGES = 30
 STEPS_TRAINED = 4
 
 
-class WordEmbedder(RememberingEmbedder):
+class WordEmbedder(Embedder):
     """Bag of words: each word is a fixed direction."""
 
     id, revision, dimension = "words", "1", 64
@@ -160,7 +160,7 @@ def replace_heavy_parts(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
 
     training, embedder = FakeTraining(), WordEmbedder()
     monkeypatch.setattr(run, "make_policy_sampler", make_sampler)
-    for module in ("slmsearch.retrieval.build", "slmsearch.retrieval.open"):
+    for module in ("slmsearch.retrieval.build", "slmsearch.retrieval.search"):
         monkeypatch.setattr(f"{module}.load_embedder", lambda config: embedder)
     monkeypatch.setattr("tasks.child.Child", ChildHere)
     monkeypatch.setattr("tasks.train.train", training.train)

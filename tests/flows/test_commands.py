@@ -17,7 +17,7 @@ Invoke = Callable[..., tuple[int, str, str]]
 def invoke(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Invoke:
     """Run a command; return exit code, stdout and stderr."""
     embedder = WordEmbedder()
-    for module in ("slmsearch.retrieval.build", "slmsearch.retrieval.open"):
+    for module in ("slmsearch.retrieval.build", "slmsearch.retrieval.search"):
         monkeypatch.setattr(f"{module}.load_embedder", lambda config: embedder)
 
     def run(*arguments: str) -> tuple[int, str, str]:

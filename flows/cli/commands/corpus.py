@@ -110,8 +110,7 @@ def index_list(session: Session) -> None:
 @click.option("--within", default="", help="Only pages whose id begins so, as `guides/`.")
 def search(session: Session, query: str, top_k: int | None, key: str | None, ranking: str | None, within: str) -> None:
     """Search the index as the agent's first tool does."""
-    from slmsearch.retrieval.open import open_index
-    from slmsearch.retrieval.search import Filter
+    from slmsearch.retrieval.search import open_index
     from tasks.paths import index_dir
 
     session.override(retrieval__top_k=top_k, retrieval__ranking=ranking)
@@ -119,7 +118,7 @@ def search(session: Session, query: str, top_k: int | None, key: str | None, ran
     # Bytes that are no UTF-8 come from the shell as halves of surrogate pairs, which no tokenizer takes.
     query = query.encode("utf-8", "replace").decode()
     opened = open_index(index_dir(config), key or _configured_index(config), config.retrieval)
-    hits = opened.search([query], config.retrieval.top_k, only=Filter(prefix=within) if within else None)[0]
+    hits = opened.search([query], config.retrieval.top_k, within=within)[0]
     rows = [f"{hit.score:.3f}  {one_line(hit.page_id)}: {one_line(hit.title)}  ({one_line(hit.section_id)})" for hit in hits]
     session.finish({"query": query, "index_key": opened.key, "hits": [asdict(hit) for hit in hits]}, "\n".join(rows) or "no pages found")
 

@@ -135,7 +135,7 @@ def searched_corpus(config: "RunConfig", split: str, limit: int) -> tuple[Any, A
     from slmsearch.corpus.store import build_corpus, load_corpus
     from slmsearch.errors import CorpusError
     from slmsearch.evaluate.retrieval import choose_questions
-    from slmsearch.retrieval.open import open_index
+    from slmsearch.retrieval.search import open_index
     from tasks.paths import corpora_dir, index_dir
 
     digest = build_corpus(config.corpus, corpora_dir(config))

@@ -150,10 +150,10 @@ def test_the_rows_the_faults_are_sown_into_are_sound(tmp_path: Path):
     assert validate(tmp_path / "c", PAGES, []).ok
 
 
-def test_long_pages_and_questions_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(expectations, "MAX_PAGE_CHARS", 20)
-    monkeypatch.setattr(expectations, "MAX_QUESTION_CHARS", 10)
-    report = validate(tmp_path / "c", PAGES, QUESTIONS)
+def test_long_pages_and_questions_are_reported(tmp_path: Path):
+    pages = [page | {"content": page["content"] + "." * expectations.MAX_PAGE_CHARS} for page in PAGES]
+    questions = [question | {"question": question["question"] + "?" * expectations.MAX_QUESTION_CHARS} for question in QUESTIONS]
+    report = validate(tmp_path / "c", pages, questions)
     assert {(f.table, f.column, f.severity, f.failed) for f in report.findings} == {
         ("pages", "content_chars", "warning", 3),
         ("questions", "question_chars", "warning", 3),

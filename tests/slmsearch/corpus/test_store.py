@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -95,11 +96,11 @@ def test_a_damaged_corpus_is_refused_and_made_again(tmp_path: Path, damage: str)
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def full(path: Path, rows: object) -> None:
-        path.write_text("half")
+    def full(file: BinaryIO, rows: object) -> None:
+        file.write(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store, "_write_rows", full)
+    monkeypatch.setattr(store, "write_rows", full)
     with pytest.raises(CorpusError, match="No space left on device"):
         build_corpus(SMALL, tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -11,10 +11,10 @@ import pytest
 
 from slmsearch.config import CorpusConfig, EmbedderConfig, RetrievalConfig
 from slmsearch.corpus.store import build_corpus
-from slmsearch.retrieval.embed import Progress, RememberingEmbedder, Vectors
+from slmsearch.retrieval.embed import Embedder, Progress, Vectors
 
 
-class HashEmbedder(RememberingEmbedder):
+class HashEmbedder(Embedder):
     """Bag of words: each word is a fixed random direction."""
 
     def __init__(self, dimension: int = 32, name: str = "hash") -> None:

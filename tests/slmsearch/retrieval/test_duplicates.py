@@ -15,7 +15,7 @@ from slmsearch.retrieval import search as searching
 from slmsearch.retrieval.build import build_index
 from slmsearch.retrieval.chroma import opened_collection
 from slmsearch.retrieval.embed import Embedder
-from slmsearch.retrieval.open import open_index
+from slmsearch.retrieval.search import open_index
 from slmsearch.retrieval.upkeep import verify_version
 from tests.slmsearch.retrieval.conftest import HashEmbedder
 

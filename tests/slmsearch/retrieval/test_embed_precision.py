@@ -10,7 +10,7 @@ from slmsearch.errors import IndexUnusableError
 from slmsearch.retrieval import embed_precision
 from slmsearch.retrieval.build import build_index, index_key
 from slmsearch.retrieval.embed_precision import choose_precision, mark_revision, same_space
-from slmsearch.retrieval.open import open_index
+from slmsearch.retrieval.search import open_index
 
 AUTO = EmbedderConfig(device="cpu")
 

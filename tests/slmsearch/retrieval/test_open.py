@@ -16,8 +16,7 @@ from slmsearch.retrieval import search as searching
 from slmsearch.retrieval.build import build_index
 from slmsearch.retrieval.embed import Embedder
 from slmsearch.retrieval.hits import Hit
-from slmsearch.retrieval.open import open_index
-from slmsearch.retrieval.search import MAX_QUERY_CHARS, WEIGHTS, Filter, SearchIndex
+from slmsearch.retrieval.search import MAX_QUERY_CHARS, WEIGHTS, SearchIndex, open_index
 
 
 @pytest.fixture
@@ -86,18 +85,6 @@ def test_ranking_is_that_of_brute_force(world_index: tuple[SearchIndex, list[str
     assert len(differing) <= 1
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(-3, 3)), min_size=1, max_size=400), st.integers(1, 6))
-def test_the_first_rows_tell_the_same_as_all(rows: list[tuple[int, int]], top_k: int):
-    names = [str(group) for group, _ in sorted(rows)]
-    scores = np.array([value / 3 for _, value in sorted(rows)], dtype=np.float32)
-    groups = searching._Groups(names)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(searching, "FIRST_ROWS", 3)
-        first = groups.best_of_first_rows(scores, top_k)
-    if first is not None:
-        assert first.tolist() == groups.best_of_all(scores, top_k, None).tolist()
-
-
 def test_a_query_is_compared_alike_on_several_threads(world_index: tuple[SearchIndex, list[str]], monkeypatch: pytest.MonkeyPatch):
     index, queries = world_index
     alone = [index.search([query], 3) for query in queries]
@@ -161,11 +148,9 @@ def test_a_damaged_version_is_refused(corpus_dir: Path, index_dir: Path, config:
 
 
 def test_only_pages_that_pass_the_filter_are_found(index: SearchIndex):
-    (hits,) = index.search(["Porto"], 4, only=Filter(prefix="new"))
+    (hits,) = index.search(["Porto"], 4, within="new")
     assert ids(hits) == ["new_porto"]
-    (hits,) = index.search(["Porto"], 4, only=Filter(without={"porto"}))
-    assert ids(hits)[0] == "new_porto" and "porto" not in ids(hits)
-    assert index.search(["Porto"], 4, only=Filter(prefix="nowhere")) == [[]]
+    assert index.search(["Porto"], 4, within="nowhere") == [[]]
 
 
 def test_a_filter_holds_above_the_limit_too(
@@ -174,8 +159,7 @@ def test_a_filter_holds_above_the_limit_too(
     exact, queries = world_index
     monkeypatch.setattr(searching, "EXACT_LIMIT", 10)
     large = open_index(tmp_path / "index", exact.key, config, embedder)
-    only = Filter(prefix="1")
-    assert large.search(queries[:5], 4, only=only) == exact.search(queries[:5], 4, only=only)
+    assert large.search(queries[:5], 4, within="1") == exact.search(queries[:5], 4, within="1")
     large.close()
 
 

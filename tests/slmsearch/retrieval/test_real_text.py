@@ -8,7 +8,7 @@ from slmsearch.config import CorpusConfig, EmbedderConfig, RetrievalConfig
 from slmsearch.corpus.expectations import validate_corpus
 from slmsearch.corpus.store import build_corpus, load_corpus, read_manifest
 from slmsearch.retrieval.build import build_index
-from slmsearch.retrieval.open import open_index
+from slmsearch.retrieval.search import open_index
 
 PACK = Path(__file__).resolve().parents[4] / "shared" / "data"
 

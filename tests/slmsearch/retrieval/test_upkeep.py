@@ -17,7 +17,7 @@ from slmsearch.errors import IndexUnusableError
 from slmsearch.retrieval import build
 from slmsearch.retrieval import search as searching
 from slmsearch.retrieval.build import build_index
-from slmsearch.retrieval.open import open_index
+from slmsearch.retrieval.search import open_index
 from slmsearch.retrieval.upkeep import Removal, prune, pull_version, push_version, roll_back, verify_version
 from slmsearch.retrieval.versions import current_key, read_version
 
