@@ -177,7 +177,7 @@ def read_questions(directory: Path) -> Iterator[tuple[Question, str]]:
         CorpusError: a row is damaged.
     """
     for row in _read_rows(directory / QUESTIONS, {*Question.__slots__, "split"}):
-        fields = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items() if name != "split"}
+        fields: Row = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items() if name != "split"}
         yield Question(**fields), row["split"]
 
 

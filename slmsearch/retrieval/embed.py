@@ -8,6 +8,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -30,12 +31,15 @@ class Embedder(ABC):
     """Name of the model, the same wherever it was loaded from."""
     revision: str
     """What tells two versions of the model apart: the weights' sha256 where they are at hand."""
-    dimension: int
-    """Length of a vector."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Vectors] = OrderedDict()
         self._lock = threading.Lock()
+
+    @cached_property
+    def dimension(self) -> int:
+        """Length of a vector."""
+        raise NotImplementedError
 
     @abstractmethod
     def encode(self, texts: Sequence[str], progress: Progress | None = None) -> Vectors:
