@@ -21,7 +21,7 @@ from slmsearch.judge.cache import FILE as VERDICTS
 from slmsearch.judge.cache import VerdictCache
 from slmsearch.learn.files import CHECKPOINTS, MANIFEST
 from slmsearch.learn.launch import is_held
-from slmsearch.lineage.stored import remember
+from slmsearch.lineage.graph import remember
 from tasks.paths import evals_dir, shared_models_dir
 from tasks.retention import FIELDS, KEPT_VERSIONS, InUse, changed_s, children, in_use, parents
 from tasks.tracking import RunRecord, RunRegistry, open_run_registry

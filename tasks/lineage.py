@@ -1,21 +1,62 @@
-"""What MLflow knows of lineage: runs and model versions as nodes, and whether their tags and the registered adapter agree with it."""
+"""`slmsearch lineage`: one thing, everything it was made from, everything made from it, and what is not as recorded.
 
+Works without a server: the data directory and the store of MLflow are read directly. MLflow's runs and model versions are nodes of the
+graph, too; its tags name what they stand on.
+"""
+
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from slmsearch.config import RunConfig
-from slmsearch.errors import ModelError
+from slmsearch.errors import ConfigError, ModelError
 from slmsearch.learn.models import model_hash, weights_file
-from slmsearch.lineage.graph import Graph, Node, Ref
-from slmsearch.lineage.stored import read_stored
-from slmsearch.lineage.verify import REGISTER, Change
+from slmsearch.lineage.graph import Graph, Name, Node, Ref, Step, gaps, read_stored
+from slmsearch.lineage.verify import Change, Verified, verify
 from tasks.tracking import ADAPTER_HASH, BASE_MODEL, PREFIX, RunRecord, RunRegistry, VersionRecord, open_run_registry
 
 KINDS = {"source_key": "source", "data_digest": "corpus", "index_key": "index", "train_key": "training", "config_hash": "config"}
 """Tag, without the prefix -> kind of what it names."""
 MADE_HERE = {"index": "index", "train": "training", "train-control": "training", "train-sft": "training"}
 """Stage -> kind of what its key names; stages `evaluate-*` make evaluations."""
+SHORTEST = 4
+"""Digits of a key or run id that are enough where they name one thing."""
+REGISTERED = ("version", "run", "adapter", "training")
+"""Kinds of which the registered versions, above or below, are checked, too."""
+FORMS = "an adapter's directory, name/version, models:/name@alias, a content key, or an MLflow run id (or the beginning of one)"
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """What is known of one thing."""
+
+    name: Name
+    up: list[Step]
+    down: list[Step]
+    gaps: list[str]
+    verified: Verified | None
+    """None where nothing was hashed again."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as JSON-serialisable values."""
+        verified = None
+        if self.verified is not None:
+            verified = {**asdict(self.verified), "changes": [{**asdict(c), "text": c.describe()} for c in self.verified.changes]}
+        return {
+            "kind": self.name[0],
+            "key": self.name[1],
+            "made_from": [_to_dict(step) for step in self.up],
+            "made_into": [_to_dict(step) for step in self.down],
+            "gaps": self.gaps,
+            "verified": verified,
+        }
+
+
+def _to_dict(step: Step) -> dict[str, object]:
+    node = step.node
+    told = {"facts": dict(node.facts), "place": str(node.place) if node.place else None} if node else {}
+    return {"depth": step.depth, "role": step.role, "kind": step.name[0], "key": step.name[1], "stored": node is not None, **told}
 
 
 @dataclass
@@ -79,7 +120,7 @@ def _add_version(version: VersionRecord, tracked: Tracked) -> None:
     tags, graph = version.tags, tracked.graph
     weights, base, path = tags.get(ADAPTER_HASH, ""), tags.get(f"{PREFIX}base_hash"), tags.get(BASE_MODEL)
     adapter = next((node.key for node in graph.of_kind("adapter") if weights and node.facts.get("sha256") == weights), None)
-    if adapter is None and (copy := registered_copy(version, tracked.registry)):
+    if adapter is None and (copy := _registered_copy(version, tracked.registry)):
         adapter, training = model_hash(str(copy)), tags.get(f"{PREFIX}train_key")
         graph.add(Node("adapter", adapter, (Ref("training", training),) if training else (), {"sha256": weights}))
     needed = {"training": "train_key", "corpus": "data_digest", "index": "index_key", "model": "base_hash"}
@@ -94,7 +135,7 @@ def _add_version(version: VersionRecord, tracked: Tracked) -> None:
         graph.add(Node("model", base, (), {"path": path}, Path(path) if Path(path).is_dir() else None))
 
 
-def registered_copy(version: VersionRecord, registry: RunRegistry | None) -> Path | None:
+def _registered_copy(version: VersionRecord, registry: RunRegistry | None) -> Path | None:
     """Return the directory of a version's registered copy, None if it is gone."""
     try:
         copy = registry.fetch_adapter(version.name, version.version) if registry else None
@@ -121,19 +162,20 @@ def _add_run(run: RunRecord, tracked: Tracked) -> None:
         tracked.graph.add(Node("config", settings, (), {"run": run.id}))
 
 
-def check_records(tracked: Tracked, version: VersionRecord, run: RunRecord | None) -> list[Change]:
+def _check_records(tracked: Tracked, version: VersionRecord) -> list[Change]:
     """Compare the tags of a version with those of the flow's run that made it, and its registered adapter with the one that was trained."""
+    run = tracked.maker(version)
     named, tags = lineage_tags(version.tags), lineage_tags(run.tags) if run else {}
     changes = [
-        Change("version", version.label, "tags", f"says {name} {named[name]}, the run {tags[name]}", ())
+        Change("version", version.label, "tags", f"says {name} {named[name]}, the run {tags[name]}")
         for name in sorted(named.keys() & tags.keys())
         if named[name] != tags[name]
     ]
-    copy, how = registered_copy(version, tracked.registry), "is gone"
+    copy, how = _registered_copy(version, tracked.registry), "is gone"
     if copy is not None:
         adapter = next((ref.key for ref in tracked.graph.nodes["version", version.label].inputs if ref.kind == "adapter"), "")
         how = "" if (now := model_hash(str(copy))) == adapter else f"is {now} instead of {adapter}"
-    return [*changes, Change("version", version.label, "registered copy", how, (REGISTER,))] if how else changes
+    return [*changes, Change("version", version.label, "registered copy", how)] if how else changes
 
 
 def lineage_tags(tags: Mapping[str, str]) -> dict[str, str]:
@@ -141,3 +183,84 @@ def lineage_tags(tags: Mapping[str, str]) -> dict[str, str]:
     kept = (*KINDS, "base_hash", "adapter_hash", "control_key", "sft_key")
     names = {tag.removeprefix(PREFIX): value for tag, value in tags.items() if tag.startswith(PREFIX)}
     return {name: value for name, value in names.items() if name in kept or name.startswith("eval_key_")}
+
+
+def trace(config: RunConfig, target: str, again: bool = False, tracked: Tracked | None = None) -> Lineage:
+    """Tell the lineage of something.
+
+    Args:
+        config: says where data and MLflow store are.
+        target: as `FORMS` says.
+        again: hash every stored content again, and compare the copies of the record in MLflow.
+        tracked: everything known, where it was read already.
+
+    Raises:
+        ConfigError: the target names nothing, or more than one thing.
+        ServiceError: the store cannot be read.
+    """
+    tracked = tracked or read_tracked(config)
+    name = resolve(tracked, target)
+    up, down, verified = tracked.graph.upward(name), _downward(tracked, name), None
+    if again:
+        found, near = verify(tracked.graph, [step.node for step in up if step.node]), (*up, *down) if name[0] in REGISTERED else ()
+        versions = [tracked.versions[step.name[1]] for step in near if step.name[0] == "version" and step.node]
+        records = (change for version in versions for change in _check_records(tracked, version))
+        verified = replace(found, changes=(*found.changes, *records))
+    return Lineage(name, up, down, gaps(up), verified)
+
+
+def _downward(tracked: Tracked, name: Name) -> list[Step]:
+    """Walk to what was made from something; what stands on a version's adapter stands on the version."""
+    down = tracked.graph.downward(name)
+    adapters = [ref.name for ref in tracked.graph.nodes[name].inputs if ref.kind == "adapter"] if name[0] == "version" else []
+    known = {name, *(step.name for step in down)}
+    return [*(step for adapter in adapters for step in tracked.graph.downward(adapter) if step.name not in known), *down]
+
+
+def resolve(tracked: Tracked, target: str) -> Name:
+    """Find what a person means.
+
+    Raises:
+        ConfigError: nothing, or more than one thing.
+    """
+    found = _by_path(tracked, target) or _by_version(tracked, target) or _by_key(tracked, target)
+    if not found:
+        raise ConfigError(f"{target!r} names nothing known here; give {FORMS}; `slmsearch index list` and MLflow list them")
+    if len(found) > 1:
+        shown = ", ".join(f"{kind} {key}" for kind, key in sorted(found)[:6])
+        raise ConfigError(f"{target!r} may mean {shown}; write more of it")
+    return found[0]
+
+
+def _by_path(tracked: Tracked, target: str) -> list[Name]:
+    path = Path(target).expanduser().resolve()
+    if not path.is_dir():
+        return []
+    lying = [node.name for node in tracked.graph.nodes.values() if node.place and node.place.resolve() == path]
+    if lying:
+        return sorted(lying, key=lambda name: name[0] != "adapter")[:1]
+    is_adapter = (path / "adapter_config.json").is_file()
+    if not is_adapter and not (path / "config.json").is_file():
+        return []
+    missing = (("training", "no training known here left it, or it was changed since"),)
+    node = Node("adapter" if is_adapter else "model", model_hash(str(path)), (), {}, path, missing)
+    tracked.graph.nodes.setdefault(node.name, node)
+    return [node.name]
+
+
+def _by_version(tracked: Tracked, target: str) -> list[Name]:
+    match = re.fullmatch(r"(?:models:/)?([^@]+?)(?:@([\w-]+)|/(\d+))", target)
+    if match is None:
+        return []
+    model, alias, number = match.groups()
+    named = [version for version in tracked.versions.values() if version.name == model]
+    return [("version", version.label) for version in named if (alias in version.aliases if alias else version.version == number)]
+
+
+def _by_key(tracked: Tracked, target: str) -> list[Name]:
+    if len(target) < SHORTEST or not re.fullmatch(r"(control-|sft-)?[0-9a-f]+", target):
+        return []
+    nodes = tracked.graph.nodes.values()
+    exact = [node.name for node in nodes if node.key == target]
+    shas = [node.name for node in tracked.graph.of_kind("adapter") if node.facts.get("sha256", "").startswith(target)]
+    return exact or list(dict.fromkeys([*(node.name for node in nodes if node.key.startswith(target)), *shas]))

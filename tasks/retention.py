@@ -13,8 +13,7 @@ from pathlib import Path
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.nights import load_nights
 from slmsearch.learn.launch import is_held
-from slmsearch.lineage.graph import Graph, Ref
-from slmsearch.lineage.stored import read_stored
+from slmsearch.lineage.graph import Graph, Ref, read_stored
 from slmsearch.retrieval.versions import current_key
 from tasks.lineage import made_by, named_by
 from tasks.paths import NIGHTS, corpora_dir, evals_dir, index_dir, trainings_dir

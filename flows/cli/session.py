@@ -13,7 +13,6 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -75,22 +74,6 @@ class Session:
         config = load_config(self._files, self._overrides, environment)
         prepare_process_environment(config, environment)
         return config
-
-    @property
-    def is_configured(self) -> bool:
-        """Whether settings of the run were given here, by file or flag; where things lie does not count."""
-        return bool(self._files) or any(not flag.startswith(("--paths.", "--tracking.")) for flag in self._overrides)
-
-    def config_beside(self, recorded: "RunConfig") -> "RunConfig":
-        """Return the configuration that is meant beside a recorded one: that of the files given, or the recorded one with the flags set."""
-        from flows.cli.settings import load_config, read_environment, recordable
-
-        if self._files:
-            return self.config
-        with NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
-            json.dump(recordable(recorded), file)  # JSON is YAML
-            file.flush()
-            return load_config([Path(file.name)], self._overrides, read_environment())
 
     def override(self, **settings: object) -> None:
         """Set settings from a command's own options, None leaves one alone; names have `__` for the dot."""

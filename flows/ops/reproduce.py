@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.ops.lineage import recorded_config, resolve
+from pydantic import ValidationError
+
 from flows.ops.runner import FLOWS, run_flow
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError, ModelError
-from tasks.lineage import Tracked, lineage_tags, read_tracked
+from tasks.lineage import Tracked, lineage_tags, read_tracked, resolve
 from tasks.tracking import RunRecord, open_run_registry
 
 TIMED = ("time/", "memory/", "eval/time/")
@@ -63,7 +64,7 @@ def reproduce_version(config: RunConfig, version: str, out: Path | None, say: Sa
     if kind != "version":
         raise ConfigError(f"{version!r} is a {kind}: give a model version, such as {config.tracking.registered_model}/1")
     run = tracked.maker(tracked.versions[label])
-    recorded = recorded_config(tracked, run)
+    recorded = _recorded_config(tracked, run)
     if run is None or recorded is None or run.stage not in FLOWS:
         raise ConfigError(f"{label}: the run that made it, or its config.json, is not in MLflow; only its lineage can be told")
     folder = out or Path(tempfile.mkdtemp(prefix="reproduce-", dir=_ready(Path(config.paths.data_dir))))
@@ -77,6 +78,15 @@ def reproduce_version(config: RunConfig, version: str, out: Path | None, say: Sa
     if out is None and same:
         shutil.rmtree(folder, ignore_errors=True)
     return Reproduction(label, run.id, None if out is None and same else str(folder), items, same)
+
+
+def _recorded_config(tracked: Tracked, run: RunRecord | None) -> RunConfig | None:
+    """Return the settings that a run recorded; None where it has none that can be read."""
+    values = tracked.registry.read_json(run.id, "config.json") if run and tracked.registry else None
+    try:
+        return RunConfig.read_record(values) if values else None
+    except ValidationError:
+        return None
 
 
 def _ready(directory: Path) -> Path:

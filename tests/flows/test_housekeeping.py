@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from flows.cli.main import cli
-from flows.ops.lineage import trace
 from slmsearch.artifacts.files import STAGING_PREFIX
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
@@ -22,6 +21,7 @@ from slmsearch.judge.cache import StoredVerdict, VerdictCache
 from slmsearch.retrieval.versions import current_key, is_complete
 from tasks import housekeeping
 from tasks.housekeeping import Item, Plan, Rules, carry_out, plan
+from tasks.lineage import trace
 from tasks.paths import evals_dir, index_dir, shared_models_dir, training_dir
 from tasks.traces import Span
 from tasks.tracking import CHAMPION, open_run_registry, open_tracker

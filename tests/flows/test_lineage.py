@@ -13,16 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flows.cli.lineage_text import render
+from flows.cli.commands.lineage import render
 from flows.cli.main import cli
-from flows.cli.settings import recordable
-from flows.ops.lineage import Lineage, resolve, trace
 from flows.ops.reproduce import render_comparison, reproduce_version
 from flows.ops.runner import FLOWS
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
-from slmsearch.lineage.verify import STAGES, following
-from tasks.lineage import Tracked, read_tracked
+from tasks.lineage import Lineage, Tracked, read_tracked, resolve, trace
 from tasks.paths import corpora_dir, evals_dir, index_dir
 from tasks.tracking import CHAMPION, RunRegistry, open_run_registry, open_tracker
 from tests.flows.making import Made, make_one
@@ -105,7 +102,6 @@ def test_untouched_everything_is_as_recorded(history: list[Made]) -> None:
     assert found.verified is not None
     assert found.verified.changes == () and found.verified.unchecked == ()
     assert {text.split()[0] for text in found.verified.checked} == {"source", "corpus", "index", "model", "eval", "training", "adapter"}
-    assert found.as_recorded
     assert "all as recorded" in render(found)
 
 
@@ -115,11 +111,6 @@ def flip(path: Path, rng: random.Random) -> None:
     place = rng.randrange(len(data))
     data[place] = rng.choice([value for value in range(33, 127) if value != data[place]])
     path.write_bytes(bytes(data))
-
-
-QUESTIONS = ("validate", "evaluate", "train", "compare", "register")
-MODEL = ("evaluate", "train", "compare", "register")
-PLAYED = ("evaluate", "compare")
 
 
 def corpus_of(made: Made) -> Path:
@@ -134,31 +125,23 @@ def eval_of(made: Made) -> Path:
     return evals_dir(made.config) / made.lineage["eval_key_before"]
 
 
-PLACES: dict[str, tuple[Callable[[Made], Path], tuple[str, ...], str]] = {
-    "source pages": (lambda m: Path(str(m.config.corpus.pages)), STAGES, "pages"),
-    "source questions": (
-        lambda m: Path(str(m.config.corpus.questions)),
-        ("validate", "evaluate", "train", "compare", "register"),
-        "questions",
-    ),
-    "page row": (lambda m: corpus_of(m) / "pages.jsonl", ("validate",), "pages.jsonl"),
-    "question row": (lambda m: corpus_of(m) / "questions.jsonl", ("validate",), "questions.jsonl"),
-    "vectors": (lambda m: index_of(m) / "vectors.npy", ("index",), "vectors.npy"),
-    "passages": (lambda m: index_of(m) / "passages.jsonl", ("index",), "passages.jsonl"),
-    "base weights": (lambda m: Path(m.config.policy.model) / "model.safetensors", MODEL, "model"),
-    "base settings": (lambda m: Path(m.config.policy.model) / "config.json", MODEL, "model"),
-    "adapter weights": (lambda m: m.adapter / "adapter_model.safetensors", ("train",), "adapter/adapter_model.safetensors"),
-    "adapter settings": (lambda m: m.adapter / "adapter_config.json", ("train",), "adapter/adapter_config.json"),
-    "evaluation rows": (lambda m: eval_of(m) / "rows.jsonl", PLAYED, "rows.jsonl"),
-    "episodes": (
-        lambda m: eval_of(m) / "episodes.jsonl",
-        ("evaluate", "compare"),
-        "episodes.jsonl",
-    ),
-    "metrics": (lambda m: eval_of(m) / "metrics.json", PLAYED, "metrics.json"),
-    "train key": (lambda m: m.adapter.parent / "sources.json", (), "sources.json"),
-    "job": (lambda m: m.adapter.parent / "job.json", (), "job.json"),
-    "seal": (lambda m: index_of(m) / "seal.json", (), "seal.json"),
+PLACES: dict[str, tuple[Callable[[Made], Path], str]] = {
+    "source pages": (lambda m: Path(str(m.config.corpus.pages)), "pages"),
+    "source questions": (lambda m: Path(str(m.config.corpus.questions)), "questions"),
+    "page row": (lambda m: corpus_of(m) / "pages.jsonl", "pages.jsonl"),
+    "question row": (lambda m: corpus_of(m) / "questions.jsonl", "questions.jsonl"),
+    "vectors": (lambda m: index_of(m) / "vectors.npy", "vectors.npy"),
+    "passages": (lambda m: index_of(m) / "passages.jsonl", "passages.jsonl"),
+    "base weights": (lambda m: Path(m.config.policy.model) / "model.safetensors", "model"),
+    "base settings": (lambda m: Path(m.config.policy.model) / "config.json", "model"),
+    "adapter weights": (lambda m: m.adapter / "adapter_model.safetensors", "adapter/adapter_model.safetensors"),
+    "adapter settings": (lambda m: m.adapter / "adapter_config.json", "adapter/adapter_config.json"),
+    "evaluation rows": (lambda m: eval_of(m) / "rows.jsonl", "rows.jsonl"),
+    "episodes": (lambda m: eval_of(m) / "episodes.jsonl", "episodes.jsonl"),
+    "metrics": (lambda m: eval_of(m) / "metrics.json", "metrics.json"),
+    "train key": (lambda m: m.adapter.parent / "sources.json", "sources.json"),
+    "job": (lambda m: m.adapter.parent / "job.json", "job.json"),
+    "seal": (lambda m: index_of(m) / "seal.json", "seal.json"),
 }
 
 
@@ -175,8 +158,8 @@ def unchanged_records(records: Tracked, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("kind", PLACES)
-def test_one_changed_byte_is_named_with_the_stages_that_run_again(history: list[Made], kind: str, unchanged_records: None) -> None:
-    find, stages, named = PLACES[kind]
+def test_one_changed_byte_is_named(history: list[Made], kind: str, unchanged_records: None) -> None:
+    find, named = PLACES[kind]
     made = history[0]
     path, rng = find(made), random.Random(kind)
     before = path.read_bytes()
@@ -188,14 +171,11 @@ def test_one_changed_byte_is_named_with_the_stages_that_run_again(history: list[
             assert verified is not None
             hits = [change for change in verified.changes if named in change.what or change.kind == named]
             assert hits, f"nothing named: {[change.describe() for change in verified.changes]}"
-            assert {stage for change in verified.changes for stage in change.stages} == set(stages), [
-                c.describe() for c in verified.changes
-            ]
     finally:
         path.write_bytes(before)
 
 
-def test_a_changed_manifest_is_named_even_where_no_stage_reads_it(history: list[Made]) -> None:
+def test_a_changed_manifest_is_named(history: list[Made]) -> None:
     made = history[0]
     for path in (index_dir(made.config) / made.lineage["index_key"], corpora_dir(made.config) / made.lineage["data_digest"]):
         manifest = path / "manifest.json"
@@ -220,7 +200,7 @@ def test_other_vectors_in_chroma_are_named(history: list[Made]) -> None:
     try:
         verified = trace(made.config, made.version, again=True).verified
         assert verified is not None
-        assert [(change.what, change.stages) for change in verified.changes] == [("chroma", ("index",))]
+        assert [change.what for change in verified.changes] == ["chroma"]
     finally:
         for path, content in before.items():
             path.write_bytes(content)
@@ -236,7 +216,7 @@ def test_a_changed_registered_copy_is_named(history: list[Made]) -> None:
     try:
         verified = trace(made.config, made.version, again=True).verified
         assert verified is not None
-        assert [(change.what, change.stages) for change in verified.changes] == [("registered copy", ("register",))]
+        assert [change.what for change in verified.changes] == ["registered copy"]
     finally:
         copy.write_bytes(before)
 
@@ -252,31 +232,6 @@ def test_copies_of_the_record_that_disagree_are_named(history: list[Made]) -> No
         assert any("0" * 20 in gap for gap in found.gaps)
     finally:
         client.set_model_version_tag(name, number, "slmsearch.eval_key_before", made.lineage["eval_key_before"])
-
-
-@pytest.mark.parametrize(
-    ("setting", "value", "stages"),
-    [
-        (("train", "learning_rate"), 0.123, ("evaluate", "train", "compare", "register")),
-        (("retrieval", "max_passage_chars"), 999, ("index", "evaluate", "train", "compare", "register")),
-        (("corpus", "limit_pages"), 7, STAGES),
-        (("evaluate", "limit"), 7, ("evaluate", "compare")),
-        (("decision", "min_gain"), 0.01, ("compare",)),
-        (("reward", "malformed"), -0.3, ("evaluate", "train", "compare", "register")),
-        (("train", "checkpoint_steps"), 7, ()),
-        (("retrieval", "top_k"), 7, ("evaluate", "train", "compare", "register")),
-    ],
-)
-def test_other_settings_are_named_with_the_stages_that_run_again(
-    history: list[Made], setting: tuple[str, str], value: Any, stages: tuple[str, ...]
-) -> None:
-    made, (section, name) = history[0], setting
-    values = recordable(made.config)
-    given = RunConfig.model_validate({**values, section: {**values.get(section, {}), name: value}})
-    settings = trace(made.config, made.version, given=lambda _: given).settings
-    assert settings is not None
-    assert set(settings.different) == {f"{section}.{name}"}
-    assert settings.stages == stages
 
 
 def test_what_is_gone_is_said_and_not_guessed(history: list[Made]) -> None:
@@ -331,17 +286,9 @@ def test_the_command_prints_the_chain_and_fails_on_a_change(
     weights.write_bytes(b"other")
     try:
         code, out = run("lineage", made.version, "--verify")
-        assert code == 1 and "adapter/adapter_model.safetensors was changed since it was written; train would run again" in out
+        assert code == 1 and "adapter/adapter_model.safetensors was changed since it was written" in out
     finally:
         weights.write_bytes(before)
-    code, out = run("lineage", made.version, "--train.steps", "77")
-    assert code == 1 and "train.steps: 150 -> 77" in out and "would run again: evaluate, train, compare, register" in out
-
-
-def test_stages_follow_what_they_stand_on() -> None:
-    assert following("validate") == STAGES
-    assert following("compare", "index") == ("index", "evaluate", "train", "compare", "register")
-    assert following() == ()
 
 
 @pytest.fixture
@@ -394,5 +341,5 @@ def test_only_versions_are_reproduced(history: list[Made]) -> None:
 
 def test_reproducing_imports_no_prefect_before_its_server_is_there() -> None:
     """Prefect reads its address when it is imported, and would start a server of its own otherwise."""
-    program = "import sys, flows.ops.reproduce, flows.cli.lineage_text; sys.exit('prefect' in sys.modules)"
+    program = "import sys, flows.ops.reproduce, flows.cli.commands.lineage; sys.exit('prefect' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2]).returncode == 0
