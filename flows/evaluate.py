@@ -11,7 +11,7 @@ from flows.stages.stages import evaluated, playing_data
 from slmsearch.config import RunConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.policies import BASELINES, TRAINED, UNTRAINED, PolicySpec, parse_policy
-from tasks.register import champion_policy, find_champion
+from tasks.promotion import champion_policy, find_champion
 from tasks.tracking import CHAMPION
 
 

@@ -1,5 +1,6 @@
 """The flow `nightly`: play the champion anew on the fixed set and on a fresh world, compare, and alarm where it got worse."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, date, datetime
 from typing import Any
@@ -15,15 +16,16 @@ from flows.evaluate import choose_policy
 from flows.ops.automations import REGRESSED_STATE
 from flows.stages.artifacts import show_night
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
-from flows.stages.stages import Data, evaluated, playing_data
+from flows.stages.stages import evaluated, playing_data
 from slmsearch.config import RunConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.nights import Night, night_from_dict, save_night
 from slmsearch.evaluate.policies import PolicySpec
 from tasks.alarm import ENDED, REGRESSED, SENT, emit, post_alarm
+from tasks.data import Data
 from tasks.nights import describe_make, judge_night_task, name_night
 from tasks.paths import nights_dir
-from tasks.register import find_champion
+from tasks.promotion import find_champion
 from tasks.tracking import CHAMPION
 
 FRESH_SEEDS = 1_000_000
@@ -48,13 +50,12 @@ def nightly(config: RunConfig = DEFAULTS) -> Any:
             require_model(spec.policy.model, "policy.model", run.config)
         day = tonight()
         settings = {name: value for name, value in loggable(run.config).items() if name.startswith(PLAYING)}
-        night = name_night(day.isoformat(), spec, settings, run.config)
-        spec = replace(spec, night=night)
+        spec = replace(spec, night=name_night(day.isoformat(), spec, settings, run.config))
         data = playing_data(run)
         keys = {"fixed": evaluated(run, data, spec, "evaluate-fixed")["key"]}
         if run.config.nightly.fresh_pages:
             keys["fresh"] = evaluated_fresh(run, spec, day)
-        found = tell(run, judged(run, night, spec, champion if spec.name == CHAMPION else None, data, keys, settings))
+        found = tell(run, judged(run, spec, champion if spec.name == CHAMPION else None, data, keys, settings))
         result = {"night": found.to_dict(), "state": found.state, **run.ids}
         return Completed(name=REGRESSED_STATE, message=describe_night(found), data=result) if found.state == "regressed" else result
 
@@ -82,14 +83,14 @@ def evaluated_fresh(run: Pipeline, spec: PolicySpec, day: date) -> str:
 
 
 def judged(
-    run: Pipeline, night: str, spec: PolicySpec, champion: dict[str, str] | None, data: Data, keys: dict[str, str], settings: dict[str, Any]
+    run: Pipeline, spec: PolicySpec, champion: dict[str, str] | None, data: Data, keys: dict[str, str], settings: Mapping[str, object]
 ) -> Night:
     """Compare the night with its past; its record goes to disk and into MLflow."""
-    make = describe_make(data.digest, data.index_key, spec, champion, settings, run.config)
+    make = describe_make(data, spec, champion, settings, run.config)
     with run.stage("judge-night") as run_id:
-        found = judge_night_task(night, spec.name, keys, make, champion, run.ids, run.config)
+        found = judge_night_task(spec, keys, make, champion, run.ids, run.config)
         run.tracker.record_json(run_id, found, "night.json")
-    run.tracker.set_tags(run.run_id, {"slmsearch.night": night, "slmsearch.state": found["state"]})
+    run.tracker.set_tags(run.run_id, {"slmsearch.night": spec.night, "slmsearch.state": found["state"]})
     return night_from_dict(found)
 
 

@@ -8,7 +8,6 @@ from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
 from flows.stages.preflight import check_models
 from flows.stages.promotion import promoted_or_held
 from flows.stages.stages import (
-    Data,
     compared,
     evaluated,
     laid_out,
@@ -18,11 +17,13 @@ from flows.stages.stages import (
     trained_adapter,
     training_soon,
 )
-from flows.stages.summary import Outcome, conclude
+from flows.stages.summary import ControlEvaluated, Outcome, conclude
 from slmsearch.config import RunConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
 from slmsearch.learn.models import trained_policy
+from tasks.data import Data
+from tasks.evaluate import Evaluated
 
 
 @flow(name="train-and-eval", persist_result=True, result_serializer="json")
@@ -37,10 +38,11 @@ def train_compared(name: str, config: RunConfig) -> dict[str, Any]:
         data, reference = playing_data(run), environment_of(run.config).reference
         with training_soon(run, data):
             baselines = evaluated_baselines(run, data)
-            start_from_examples(run, data)
+            run = start_from_examples(run, data)
             before = evaluated(run, data, PolicySpec(UNTRAINED, run.config.policy), "evaluate-before")
             trained = trained_adapter(run, data)
-        trained |= laid_out(run, data)
+        if environment_of(run.config).output:
+            trained["output"] = laid_out(run, data)
         control = evaluated_control(run, data)
         after = evaluated(run, data, PolicySpec(TRAINED, trained_policy(run.config.policy, trained["adapter"])), "evaluate-after")
         baselines |= evaluated_derived(run, data, after)
@@ -51,20 +53,20 @@ def train_compared(name: str, config: RunConfig) -> dict[str, Any]:
         return conclude(run, Outcome(before, after, baselines, trained, control, comparison, gain, rl_adds, decision))
 
 
-def evaluated_baselines(run: Pipeline, data: Data) -> dict[str, dict[str, Any]]:
+def evaluated_baselines(run: Pipeline, data: Data) -> dict[str, Evaluated]:
     """Evaluate every policy that the trained one is shown beside on the same questions; return name -> evaluation."""
     environment = environment_of(run.config)
     specs = [parse_policy(name, run.config.policy, environment.baselines) for name in environment.baselines_of(run.config)]
     return {spec.name: evaluated(run, data, spec, f"evaluate-{spec.name}") for spec in specs}
 
 
-def evaluated_derived(run: Pipeline, data: Data, after: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def evaluated_derived(run: Pipeline, data: Data, after: Evaluated) -> dict[str, Evaluated]:
     """Evaluate the controls that are made of the trained policy's episodes; return name -> evaluation."""
     specs = [PolicySpec(name, None, after["key"]) for name in environment_of(run.config).derived]
     return {spec.name: evaluated(run, data, spec, f"evaluate-{spec.name}") for spec in specs}
 
 
-def evaluated_control(run: Pipeline, data: Data) -> dict[str, Any] | None:
+def evaluated_control(run: Pipeline, data: Data) -> ControlEvaluated | None:
     """Train and evaluate the SFT control, if there is one and it is wanted; its evaluation also says how long it trained."""
     if not (environment_of(run.config).has_control and run.config.control.enabled):
         return None

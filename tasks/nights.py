@@ -20,6 +20,7 @@ from slmsearch.evaluate.policies import PolicySpec, describe_policy
 from slmsearch.evaluate.store import load_rows
 from slmsearch.keys import content_key
 from slmsearch.retrieval.versions import read_version
+from tasks.data import Data
 from tasks.environment import describe_environment
 from tasks.paths import corpora_dir, evals_dir, index_dir, nights_dir
 from tasks.promotion import maker_run, promotion_evaluation
@@ -27,7 +28,7 @@ from tasks.tracking import open_tracker
 from tasks.tracking.champions import PROMOTION_EVAL
 
 
-def name_night(date: str, spec: PolicySpec, settings: Mapping[str, Any], config: RunConfig) -> str:
+def name_night(date: str, spec: PolicySpec, settings: Mapping[str, object], config: RunConfig) -> str:
     """Name a night by its date and what it is played with: the same date with another adapter, settings, packages or code is another."""
     played_with = {"policy": describe_policy(spec, config), "settings": dict(settings), "environment": describe_environment()}
     return f"{date}-{content_key(**played_with)[:8]}"
@@ -54,19 +55,12 @@ def accept_night(config: RunConfig, name: str, reason: str, by: str) -> Night:
 
 @task(name="judge-night", cache_policy=NO_CACHE)
 def judge_night_task(
-    night: str,
-    policy: str,
-    keys: dict[str, str],
-    make: dict[str, str],
-    champion: dict[str, str] | None,
-    ids: dict[str, str],
-    config: RunConfig,
+    spec: PolicySpec, keys: dict[str, str], make: dict[str, str], champion: dict[str, str] | None, ids: dict[str, str], config: RunConfig
 ) -> dict[str, Any]:
     """Compare a night with the nights before it and with the promotion; write and return its record.
 
     Args:
-        night: its name.
-        policy: what was played.
+        spec: what was played, in which night.
         keys: evaluations by set, `fixed` and perhaps `fresh`.
         make: what they were made of.
         champion: version and tags; None where the policy is no champion.
@@ -83,9 +77,19 @@ def judge_night_task(
     nights, notes = load_nights(nights_dir(config))
     promotion = load_promotion(champion, config, notes)
     at = datetime.now(UTC).isoformat(timespec="milliseconds")
-    accepted = next((known.accepted for known in nights if known.night == night), {})
+    accepted = next((known.accepted for known in nights if known.night == spec.night), {})
     found = Night(
-        night, at, "green", policy, metric, make, played["fixed"], played.get("fresh"), notes=tuple(notes), ids=ids, accepted=accepted
+        spec.night,
+        at,
+        "green",
+        spec.name,
+        metric,
+        make,
+        played["fixed"],
+        played.get("fresh"),
+        notes=tuple(notes),
+        ids=ids,
+        accepted=accepted,
     )
     judged = judge_night(nights, found, scores["fixed"], lambda key: load_scores(key, config), promotion, config.nightly)
     save_night(nights_dir(config), judged)
@@ -124,24 +128,23 @@ def load_promotion(champion: Mapping[str, str] | None, config: RunConfig, notes:
 
 
 def describe_make(
-    digest: str, index_key: str, spec: PolicySpec, champion: Mapping[str, str] | None, settings: Mapping[str, Any], config: RunConfig
+    data: Data, spec: PolicySpec, champion: Mapping[str, str] | None, settings: Mapping[str, object], config: RunConfig
 ) -> dict[str, str]:
     """Say what a night is made of, from the manifests and this process, under dotted names.
 
     Args:
-        digest: corpus, or problems.
-        index_key: index version; empty where there is none.
+        data: what is played on.
         spec: policy.
         champion: version and tags, None where the policy is no champion.
         settings: those that decide how it plays.
         config: run.
     """
-    corpus, policy = read_manifest(corpora_dir(config) / digest), describe_policy(spec, config)
-    make: dict[str, Any] = {
+    corpus, policy = read_manifest(corpora_dir(config) / data.digest), describe_policy(spec, config)
+    make: dict[str, object] = {
         ADAPTER: content_key(policy=policy),
         **{f"adapter.{name}": value for name, value in policy.items()},
         "adapter.version": champion["version"] if champion else None,
-        "data.corpus": digest,
+        "data.corpus": data.digest,
         "data.pages": corpus.pages_digest,
         "data.questions": corpus.questions_digest,
         "prompt.text": content_key(**environment_of(config).prompt_parts(config)),
@@ -149,9 +152,9 @@ def describe_make(
         **_flat_environment(describe_environment()),
         "machine.host": socket.gethostname(),
     }
-    if index_key:
-        index = read_version(index_dir(config), index_key)
-        make |= {"index.key": index_key, "index.embedder": f"{index.embedder_id}@{index.embedder_revision}"}
+    if data.index_key:
+        index = read_version(index_dir(config), data.index_key)
+        make |= {"index.key": data.index_key, "index.embedder": f"{index.embedder_id}@{index.embedder_revision}"}
         make |= {"index.chunker": index.chunker_version, "index.lexical": index.lexical_version, "index.passages": index.passages}
     return {name: value if isinstance(value, str) else json.dumps(value, default=str) for name, value in make.items() if value is not None}
 

@@ -54,21 +54,6 @@ def serve_dir(config: RunConfig) -> Path:
     return Path(config.paths.data_dir) / "serve"
 
 
-def has_index(key: str, config: RunConfig) -> bool:
-    """Say whether a version is complete."""
-    from slmsearch.retrieval.versions import is_complete
-
-    return is_complete(index_dir(config) / key)
-
-
-def make_current(key: str, config: RunConfig) -> None:
-    """Point `CURRENT` to a version, as building it would have done."""
-    from slmsearch.retrieval.versions import current_key, set_current
-
-    if current_key(index_dir(config)) != key:
-        set_current(index_dir(config), key)
-
-
 def shared_models_dir(config: RunConfig) -> Path:
     """Return the parent of models and adapters fetched from shared storage, each named by its hash."""
     return Path(config.paths.data_dir) / "shared-models"

@@ -1,8 +1,10 @@
-"""Write what a stage found into its MLflow run."""
+"""Write into MLflow what a stage found, and what the qualification of a judge and a report on retrieval did, in runs of their own."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from prefect import task
@@ -12,11 +14,16 @@ from slmsearch.config import RunConfig
 from slmsearch.corpus.store import read_manifest
 from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.metrics import FAULTS, sample_rows
+from slmsearch.evaluate.retrieval import METRICS
 from slmsearch.evaluate.store import load_evaluation
+from slmsearch.judge.qualify import Qualification
+from slmsearch.keys import content_key
 from tasks.paths import corpora_dir, evals_dir
 from tasks.traces import episode_span, trace_tags
 from tasks.tracking import open_tracker
 
+JUDGE_STAGE, RETRIEVAL_STAGE = "judge-qualify", "retrieval-report"
+_SHARES = {"judge/accuracy": "accuracy", "judge/false_accept_frac": "false_accepts", "judge/false_reject_frac": "false_rejects"}
 TRACED_EPISODES = 24
 """Episodes recorded as traces, a stratified sample: a few of each kind and end, and no more than a person reads."""
 
@@ -72,3 +79,66 @@ def findings_table(report: Mapping[str, Any]) -> list[dict[str, str]]:
         }
         for finding in report["findings"]
     ]
+
+
+def record_qualification(measured: Qualification, summary: Mapping[str, Any], config: RunConfig) -> str:
+    """Record figures, the summary and every outcome; return the run's id.
+
+    Args:
+        measured: the outcomes.
+        summary: as `summarise_qualification` gives it.
+        config: the run.
+    """
+    tracker, whole = open_tracker(config), summary["kinds"][0]
+    shares = {name: whole[part]["count"] / max(1, whole[part]["n"]) for name, part in _SHARES.items()}
+    metrics = {
+        **shares,
+        "judge/failed": whole["failed"],
+        "judge/kappa_exact": summary["kappa_exact"],
+        "judge/kappa_known": summary["kappa_known"],
+        "time/judge_verdict_s": summary["verdict_s"],
+    }
+    with tracker.run(JUDGE_STAGE, measured.key) as run_id:
+        tracker.record_params(
+            run_id, {"judge.model": measured.model, "judge.digest": measured.judge, "judge.prompt": measured.prompt_version}
+        )
+        tracker.record_metrics(run_id, metrics)
+        tracker.record_json(run_id, summary, "judge.json")
+        tracker.record_table(run_id, [_outcome_row(asdict(outcome)) for outcome in measured.outcomes], f"judge/{measured.key}.json")
+        tracker.set_tags(run_id, {"slmsearch.judge": measured.judge, "slmsearch.judge_passed": str(summary["passed"]).lower()})
+    return run_id
+
+
+def _outcome_row(outcome: dict[str, Any]) -> dict[str, Any]:
+    words = {True: "right", False: "wrong", None: "none"}
+    return {**outcome, **{name: words[outcome[name]] for name in ("known", "verdict", "exact")}}
+
+
+def record_retrieval(result: Mapping[str, Any], text: str, config: RunConfig) -> str:
+    """Record metrics, tables and figure; return the run's id.
+
+    Args:
+        result: as `summarise_ranks` gives it, with the index key.
+        text: the tables.
+        config: run.
+    """
+    from slmsearch.report.figures import write_charts
+    from slmsearch.report.retrieval import draw_retrieval
+
+    tracker = open_tracker(config)
+    metrics = {
+        f"{name}/{metric}": of[metric]
+        for name, of in result["retrievers"].items()
+        for metric in (*METRICS, "mrr")
+        if of[metric] is not None
+    }
+    key = content_key(stage=RETRIEVAL_STAGE, index=result["index_key"], questions=result["questions_key"])
+    with tracker.run(RETRIEVAL_STAGE, key) as run_id, TemporaryDirectory() as folder:
+        tracker.record_params(run_id, {"index": result["index_key"], "questions": result["n"], "split": result["split"]})
+        tracker.record_metrics(run_id, metrics)
+        tracker.record_json(run_id, result, "retrieval.json")
+        tracker.record_text(run_id, text, "retrieval.txt")
+        for path in write_charts(Path(folder), {"retrieval": draw_retrieval(result)}):
+            tracker.record_file(run_id, path, "figures")
+        tracker.set_tags(run_id, {"slmsearch.index_key": result["index_key"]})
+    return run_id

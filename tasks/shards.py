@@ -1,12 +1,11 @@
 """Play one shard of an evaluation, and exchange by URL what it takes and gives where machines share no data directory."""
 
 import socket
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from slmsearch.artifacts.sharing import fetch, forget, is_shared, share
-from slmsearch.config import RunConfig
+from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.config.sections import Section
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_sources
 from slmsearch.evaluate.shards import Shard, has_shard, merge_shards, play_evaluation, remove_shards, shards_dir
@@ -14,6 +13,7 @@ from slmsearch.evaluate.store import write_evaluation
 from slmsearch.learn.models import model_hash
 from slmsearch.retrieval.upkeep import pull_version, push_version
 from tasks.child import in_child
+from tasks.data import Data
 from tasks.evaluate import questions_of
 from tasks.paths import corpora_dir, evals_dir, index_dir, shared_models_dir
 from tasks.progress import Progress
@@ -22,85 +22,94 @@ CORPORA, INDEXES, MODELS, SHARDS = "corpora", "indexes", "models", "shards"
 """Folders under `evaluate.shard_url`."""
 
 
-def play_shard(key: str, shard: Shard, spec: PolicySpec, digest: str, index_key: str, config: RunConfig) -> dict[str, Any]:
-    """Play a shard and store it, or find it; return its number of questions, its seconds and the machine.
+class ShardRequest(Section):
+    """Which shard of which evaluation; all of it content keys and names, so that any machine can play it."""
 
-    Args:
-        key: content key of the whole evaluation.
-        shard: part of its questions.
-        spec: policy.
-        digest: corpus.
-        index_key: index version.
-        config: run.
-    """
-    found = has_shard(evals_dir(config), key, shard)
+    key: str
+    """Content key of the whole evaluation."""
+    digest: str
+    """Corpus."""
+    index_key: str
+    name: str
+    """The policy's name in tables."""
+    policy: PolicyConfig
+    """Its model and adapter; what is a directory where the evaluation was started is found by the hashes below where that is elsewhere."""
+    model_hash: str = ""
+    """Name of a shared copy of the model; empty where it is no directory."""
+    adapter_hash: str = ""
+    """Name of a shared copy of the adapter; empty where there is none."""
+    shard: Shard
+    """Its part of the questions."""
+
+
+def play_shard(request: ShardRequest, policy: PolicyConfig, config: RunConfig) -> dict[str, object]:
+    """Play a shard with the policy as it lies here and store it, or find it; return its number of questions and the machine."""
+    shard, spec = request.shard, PolicySpec(request.name, policy)
+    found = has_shard(evals_dir(config), request.key, shard)
     if not found:
         with Progress(f"evaluate {spec.name}, shard {shard.name}", "questions") as progress:
-            in_child(play_evaluation, spec, digest, index_key, config, shard, progress=progress)
+            in_child(play_evaluation, spec, request.digest, request.index_key, config, shard, progress=progress)
     return {"n": shard.stop - shard.start, "found": found, "host": socket.gethostname()}
 
 
-def merge(key: str, shards: list[Shard], spec: PolicySpec, digest: str, index_key: str, config: RunConfig) -> None:
+def merge(key: str, shards: list[Shard], spec: PolicySpec, data: Data, config: RunConfig) -> None:
     """Store the whole evaluation from its shards, and remove them.
 
     Raises:
         EvaluationError: as for `merge_shards`.
     """
-    questions, evals = questions_of(digest, config), evals_dir(config)
+    questions, evals = questions_of(data.digest, config), evals_dir(config)
     whole = merge_shards(evals, key, shards, questions, config.decision.max_failed_frac)
-    write_evaluation(evals, key, whole, eval_sources(questions, index_key, spec, config), digest)
+    write_evaluation(evals, key, whole, eval_sources(questions, data.index_key, spec, config), data.digest)
     remove_shards(evals, key)
     if url := config.evaluate.shard_url:
         for shard in shards:
             forget(url, _shared_name(key, shard))
 
 
-def share_inputs(digest: str, index_key: str, spec: PolicySpec, config: RunConfig) -> dict[str, str]:
-    """Put corpus, index version, model and adapter under the URL; return the names of the last two.
+def share_inputs(data: Data, policy: PolicyConfig, config: RunConfig) -> dict[str, str]:
+    """Put corpus, index version, model and adapter under the URL, if there is one; return the names of the last two.
 
     Raises:
         ServiceError, IndexUnusableError: the storage refuses.
     """
-    url = config.evaluate.shard_url
-    names = {"model_hash": "", "adapter_hash": ""}
-    if url is None or spec.policy is None:
+    url, names = config.evaluate.shard_url, dict[str, str]()
+    if url is None:
         return names
-    share(corpora_dir(config) / digest, url, f"{CORPORA}/{digest}")
-    if index_key:
-        push_version(index_dir(config), index_key, f"{url.rstrip('/')}/{INDEXES}")
-    for name, place in (("model_hash", spec.policy.model), ("adapter_hash", spec.policy.adapter)):
+    share(corpora_dir(config) / data.digest, url, f"{CORPORA}/{data.digest}")
+    if data.index_key:
+        push_version(index_dir(config), data.index_key, f"{url.rstrip('/')}/{INDEXES}")
+    for name, place in (("model_hash", policy.model), ("adapter_hash", policy.adapter)):
         if place and Path(place).is_dir():
             names[name] = model_hash(place)
             share(Path(place), url, f"{MODELS}/{names[name]}")
     return names
 
 
-def fetch_inputs(digest: str, index_key: str, spec: PolicySpec, model: str, adapter: str, config: RunConfig) -> PolicySpec:
+def fetch_inputs(request: ShardRequest, url: str, config: RunConfig) -> PolicyConfig:
     """Fetch what a shard is played with from the URL; return the policy as it lies here.
 
     Raises:
         ServiceError, IndexUnusableError: something is not there, or not what its name says.
     """
-    url = str(config.evaluate.shard_url)
-    fetch(url, f"{CORPORA}/{digest}", corpora_dir(config) / digest)
-    if index_key:
-        pull_version(index_dir(config), index_key, f"{url.rstrip('/')}/{INDEXES}")
+    fetch(url, f"{CORPORA}/{request.digest}", corpora_dir(config) / request.digest)
+    if request.index_key:
+        pull_version(index_dir(config), request.index_key, f"{url.rstrip('/')}/{INDEXES}")
     places = {}
-    for field, name in (("model", model), ("adapter", adapter)):
+    for field, name in (("model", request.model_hash), ("adapter", request.adapter_hash)):
         if name:
             places[field] = str(shared_models_dir(config) / name)
             fetch(url, f"{MODELS}/{name}", Path(places[field]))
-    policy = spec.policy.model_copy(update=places) if spec.policy else None
-    return replace(spec, policy=policy)
+    return request.policy.model_copy(update=places)
 
 
-def give_back(key: str, shard: Shard, config: RunConfig) -> None:
+def give_back(request: ShardRequest, url: str, config: RunConfig) -> None:
     """Put a played shard under the URL.
 
     Raises:
         ServiceError: the storage refuses.
     """
-    share(shards_dir(evals_dir(config), key) / shard.name, str(config.evaluate.shard_url), _shared_name(key, shard))
+    share(shards_dir(evals_dir(config), request.key) / request.shard.name, url, _shared_name(request.key, request.shard))
 
 
 def collect(key: str, shard: Shard, config: RunConfig) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict, cast
 
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
@@ -25,8 +25,33 @@ from tasks.progress import Progress
 from tasks.tracking import open_tracker
 
 
+class Trained(TypedDict):
+    """What GRPO left."""
+
+    adapter: str
+    """Its directory."""
+    hash: str
+    steps: int
+    seconds: float
+    spent: dict[str, float]
+    """Seconds by phase."""
+    version: NotRequired[str]
+    """Once it is registered."""
+    output: NotRequired[str]
+    """Directory of the run, where the environment lays it out."""
+
+
+class Control(TypedDict):
+    """A model that supervised training left."""
+
+    model: str
+    """Its directory."""
+    steps: int
+    seconds: float
+
+
 @task(name="train", cache_policy=NO_CACHE)
-def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> dict[str, Any]:
+def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> Trained:
     """Train with GRPO, or look the finished training up, writing one point per step and metric into an MLflow run.
 
     Call it directly, never `.submit()` it: it listens for termination, which only the main thread can.
@@ -71,34 +96,21 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> d
 
 
 @task(name="train-sft-control", cache_policy=NO_CACHE)
-def train_control_task(key: str, run_id: str, config: RunConfig) -> dict[str, Any]:
-    """Continue supervised training from the policy's model, or look the control up.
-
-    Args:
-        key: content key of the control.
-        run_id: MLflow run of the curves.
-        config: run.
-    """
+def train_control_task(key: str, run_id: str, config: RunConfig) -> Control:
+    """Continue supervised training from the policy's model, or look the control of a content key up; curves go to an MLflow run."""
     with Progress("SFT control", "steps") as progress:
         on_log = _recording(run_id, config.control.steps, progress, config)
         facts = in_child(train_control, config, control_dir(config, key), on_log=on_log)
-    return {"model": str(control_dir(config, key)), **facts}
+    return cast("Control", {"model": str(control_dir(config, key)), **facts})
 
 
 @task(name="train-planner-sft", cache_policy=NO_CACHE)
-def train_start_task(key: str, source: str, run_id: str, config: RunConfig) -> dict[str, Any]:
-    """Train the supervised start of a run, or look it up.
-
-    Args:
-        key: content key of the start.
-        source: of its examples.
-        run_id: MLflow run of the curves.
-        config: run.
-    """
+def train_start_task(key: str, source: str, run_id: str, config: RunConfig) -> Control:
+    """Train the supervised start of a run on examples of a source, or look it up by its content key; curves go to an MLflow run."""
     out = training_dir(config, f"sft-{key}")
     with Progress("SFT", "steps") as progress:
         on_log = _recording(run_id, config.sft.steps, progress, config)
-        facts: dict[str, Any] = in_child("slmsearch.learn.sft_start:train_start", config, source, out, on_log=on_log, once=True)
+        facts: Control = in_child("slmsearch.learn.sft_start:train_start", config, source, out, on_log=on_log, once=True)
     return {**facts, "model": str(out)}
 
 

@@ -14,7 +14,7 @@ from flows.cli.look import mlflow_artifact_url
 from flows.ops.api import find_up
 from flows.stages.artifacts import show_evaluations, show_report
 from flows.stages.pipeline import Pipeline
-from tasks.page import report_page_task, report_task
+from tasks.runs import report_page_task, report_task
 
 
 def leave_reports(run: Pipeline, summary: dict[str, Any]) -> None:

@@ -7,13 +7,16 @@ also when this process is killed. A shard that no worker takes is played here, s
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import cast
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.objects import FlowRun
+from prefect.exceptions import ObjectNotFound
 from prefect.logging import get_run_logger
+from prefect.states import Cancelled, Cancelling, Crashed
 
-from flows.evaluate_shard import ShardRequest, play_requested
+from flows.evaluate_shard import play_requested
 from flows.ops.pool import POOL
 from flows.ops.runner import as_error
 from flows.ops.worker_secrets import submitted
@@ -21,12 +24,10 @@ from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError, EvaluationError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.shards import Shard, split_shards
+from tasks.data import Data
 from tasks.evaluate import questions_of
 from tasks.reconcile import UNBEGUN_S, why_dead
-from tasks.shards import collect, merge, share_inputs
-
-if TYPE_CHECKING:
-    from prefect.client.schemas.objects import FlowRun
+from tasks.shards import ShardRequest, collect, merge, share_inputs
 
 DEPLOYMENT = "evaluate-shard/evaluate-shard"
 POLL_SECONDS = 1.0
@@ -45,7 +46,7 @@ class Waiting:
     """A shard that is not played yet, as far as is known here."""
 
     shard: Shard
-    run: "FlowRun | None" = None
+    run: FlowRun | None = None
     attempts: int = 0
     since: float = field(default_factory=time.monotonic)
     """When it was submitted last."""
@@ -53,38 +54,27 @@ class Waiting:
     """When it was last asked whether it lives."""
 
 
-def play_in_shards(key: str, spec: PolicySpec, digest: str, index_key: str, config: RunConfig) -> None:
-    """Play an evaluation on the workers of the pool and store it as one.
-
-    Args:
-        key: its content key.
-        spec: a policy with a model.
-        digest: corpus.
-        index_key: index version.
-        config: run; says how many shards.
+def play_in_shards(key: str, spec: PolicySpec, data: Data, config: RunConfig) -> None:
+    """Play an evaluation of a policy with a model on the workers of the pool, and store it as one under its content key.
 
     Raises:
         ConfigError: this Prefect server knows no deployment that plays shards.
         SlmSearchError: what ended a shard.
     """
-    shards = split_shards(len(questions_of(digest, config)), config.evaluate.batch_size, config.evaluate.shards)
-    names = share_inputs(digest, index_key, spec, config)
+    shards = split_shards(len(questions_of(data.digest, config)), config.evaluate.batch_size, config.evaluate.shards)
     assert spec.policy is not None
-    policy = spec.policy.model_copy(update={"api_key": None})
+    names, policy = share_inputs(data, spec.policy, config), spec.policy.model_copy(update={"api_key": None})
+    first = ShardRequest(key=key, digest=data.digest, index_key=data.index_key, name=spec.name, policy=policy, shard=shards[0], **names)
     with get_client(sync_client=True) as client:
-        deployment = _find_deployment(client)
-        first = ShardRequest(key=key, digest=digest, index_key=index_key, name=spec.name, policy=policy, shard=shards[0], **names)
-        play = _Play(client, deployment, config, first)
+        play = _Play(client, _find_deployment(client), config, first)
         try:
             play.until_done(shards)
         finally:
             play.cancel_rest()
-    merge(key, shards, spec, digest, index_key, config)
+    merge(key, shards, spec, data, config)
 
 
 def _find_deployment(client: SyncPrefectClient) -> UUID:
-    from prefect.exceptions import ObjectNotFound
-
     try:
         return client.read_deployment_by_name(DEPLOYMENT).id
     except ObjectNotFound:
@@ -116,8 +106,6 @@ class _Play:
 
     def cancel_rest(self) -> None:
         """Cancel what is still on its way, when this ends for another reason than success."""
-        from prefect.states import Cancelling
-
         for item in self.waiting:
             if item.run is not None:
                 with suppress(Exception):  # the server may be what is gone, and another error is on its way out
@@ -159,10 +147,8 @@ class _Play:
         self.log.warning("shard %s was lost (%s) and is submitted again", item.shard.name, why)
         item.run = None
 
-    def _require_alive(self, item: Waiting, run: "FlowRun") -> None:
+    def _require_alive(self, item: Waiting, run: FlowRun) -> None:
         """Take a run for what it is where its process, or its worker and its machine, are gone."""
-        from prefect.states import Crashed
-
         if time.monotonic() - item.looked < LOOK_SECONDS:
             return
         item.looked = time.monotonic()
@@ -176,8 +162,6 @@ class _Play:
         patient = all(time.monotonic() - item.since > PATIENCE_SECONDS for item in self.waiting)
         if not patient or len(states) < len(self.waiting) or any(not state.is_scheduled() for state in states):
             return
-        from prefect.states import Cancelled
-
         item = self.waiting[0]
         self.log.warning("no worker takes shard %s within %.0f s; it is played here", item.shard.name, PATIENCE_SECONDS)
         if item.run is not None:

@@ -2,8 +2,7 @@
 
 import re
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
 
 from flows.ops.device import device
 from flows.stages.artifacts import show_findings
@@ -15,24 +14,22 @@ from slmsearch.evaluate.store import has_evaluation
 from slmsearch.learn.control import control_key
 from slmsearch.learn.job import make_job, start_key
 from tasks.caching import fresh, retried, touches_network
-from tasks.corpus import ValidationFailed, load_corpus_task, validate_task
+from tasks.data import (
+    Data,
+    Report,
+    ValidationFailed,
+    build_index_task,
+    has_index,
+    load_corpus_task,
+    make_current,
+    validate_task,
+)
 from tasks.environment import code_digest
-from tasks.evaluate import compare_task, evaluate_task, name_evaluation
-from tasks.index import build_index_task
-from tasks.paths import evals_dir, has_index, make_current
+from tasks.evaluate import Compared, Evaluated, compare_task, evaluate_task, name_evaluation
+from tasks.paths import evals_dir
+from tasks.promotion import base_hash, register_task
 from tasks.record import findings_table, record_evaluation_task, record_input, record_report
-from tasks.register import base_hash, register_task
-from tasks.train import lay_out_task, train_control_task, train_start_task, train_task, training_ahead
-
-
-@dataclass(frozen=True)
-class Data:
-    """What a policy plays on."""
-
-    digest: str
-    """Of the corpus."""
-    index_key: str
-
+from tasks.train import Control, Trained, lay_out_task, train_control_task, train_start_task, train_task, training_ahead
 
 NOT_IN_NAMES = re.compile(r"[^\w.:-]+")
 """What MLflow takes in no name; models may be called anything."""
@@ -49,10 +46,10 @@ def validated_data(run: Pipeline) -> str:
     config, environment = run.config, environment_of(run.config)
     with run.stage("validate") as run_id:
         data = load_corpus_task.with_options(**retried(is_remote(config)))(config)
-        digest = str(data["digest"])
+        digest = data["digest"]
         run.know(data_digest=digest)
         report = validate_task(digest, config.paths.data_dir, code_digest("environments", *environment.data_code), config)
-        report = {**report, "findings": [*report["findings"], *data["findings"]]}
+        report["findings"] = [*report["findings"], *data["findings"]]
         record_input(run.run_id, digest, environment.data_name, config)
         record_report(run_id, digest, report, config)
         show_findings(findings_table(report))
@@ -70,10 +67,10 @@ def playing_data(run: Pipeline, current: bool = True) -> Data:
     """
     digest = validated_data(run)
     key = environment_of(run.config).index_key(run.config, digest)
-    return current_index(run, digest, key, current) if key else Data(digest, "")
+    return current_index(run, digest, key, current) if key else Data(digest)
 
 
-def describe_failure(report: dict[str, Any]) -> str:
+def describe_failure(report: Report) -> str:
     """Name the critical findings of a validation and their first rows in one line."""
     critical = [finding for finding in report["findings"] if finding["severity"] == "critical"]
     found = "; ".join(f"{finding['message']} ({', '.join(map(str, finding['sample_ids'][:3]))})" for finding in critical[:5])
@@ -93,20 +90,19 @@ def current_index(run: Pipeline, digest: str, key: str, current: bool = True) ->
     return Data(digest, key)
 
 
-def evaluated(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> dict[str, Any]:
-    """Evaluate a policy or look its evaluation up; return key, n, metrics, slices and seconds."""
+def evaluated(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> Evaluated:
+    """Evaluate a policy or look its evaluation up."""
     config, stage = run.config, NOT_IN_NAMES.sub("-", stage)
-    key = name_evaluation(spec, data.digest, data.index_key, config)
+    key = name_evaluation(spec, data, config)
     computes_here = spec.policy is not None and not spec.policy.base_url
     with run.stage(stage, key) as run_id, ExitStack() as held:
         if computes_here and config.evaluate.shards > 1 and not has_evaluation(evals_dir(config), key):
-            play_in_shards(key, spec, data.digest, data.index_key, config)  # what follows finds it stored
+            play_in_shards(key, spec, data, config)  # what follows finds it stored
         elif computes_here:
             held.enter_context(device(config))
         play = fresh(evaluate_task, has_evaluation(evals_dir(config), key))
         play = play.with_options(**retried(touches_network(config) or bool(spec.policy and spec.policy.base_url)))
-        result = play(key, config.paths.data_dir, code_digest(*PLAY_CODE), spec.name, spec.policy, data.digest, data.index_key, config,
-            spec.plans_of, spec.night)  # fmt: skip
+        result = play(key, config.paths.data_dir, code_digest(*PLAY_CODE), spec, data, config)
         record_input(run_id, data.digest, "evaluation", config)
         record_evaluation_task(run_id, spec.name, key, config)
         run.tracker.set_tags(run_id, {"slmsearch.policy": spec.name, "slmsearch.eval_key": key})
@@ -114,8 +110,8 @@ def evaluated(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> dict[s
     return result
 
 
-def trained_adapter(run: Pipeline, data: Data) -> dict[str, Any]:
-    """Train with GRPO, going on where a killed run stopped; return adapter, hash, version, steps and seconds."""
+def trained_adapter(run: Pipeline, data: Data) -> Trained:
+    """Train with GRPO, going on where a killed run stopped, and register the adapter."""
     config = run.config
     job = make_job(config, data.digest, data.index_key)
     with run.stage("train", job.train_key) as run_id:
@@ -138,30 +134,28 @@ def training_soon(run: Pipeline, data: Data) -> AbstractContextManager[None]:
     return training_ahead(data.digest, data.index_key, run.config)
 
 
-def start_from_examples(run: Pipeline, data: Data) -> None:
-    """Train the supervised start, where the settings want one; from here on it is the run's model."""
+def start_from_examples(run: Pipeline, data: Data) -> Pipeline:
+    """Train the supervised start, where the settings want one; return the run with it as its model."""
     key = start_key(run.config, data.digest)
     if key is None:
-        return
+        return run
     bare = run.config.policy.model_copy(update={"adapter": None})
     with run.stage("train-sft", key) as run_id, device(run.config):
         source = environment_of(run.config).start_source(run.config)
         start = train_start_task(key, source, run_id, run.config.model_copy(update={"policy": bare}))
         run.tracker.record_params(run_id, {f"sft.{name}": value for name, value in start.items()})
     run.know(sft_key=key)
-    run.config = run.config.model_copy(update={"policy": bare.model_copy(update={"model": start["model"]})})
+    return replace(run, config=run.config.model_copy(update={"policy": bare.model_copy(update={"model": start["model"]})}))
 
 
-def laid_out(run: Pipeline, data: Data) -> dict[str, str]:
-    """Lay the finished training out as one directory, where the environment wants that; return it as `output`."""
-    if not environment_of(run.config).output:
-        return {}
+def laid_out(run: Pipeline, data: Data) -> str:
+    """Lay the finished training out as one directory; return it."""
     with run.stage("lay-out") as run_id:
-        return {"output": lay_out_task(data.digest, data.index_key, run_id, run.config)}
+        return lay_out_task(data.digest, data.index_key, run_id, run.config)
 
 
-def sft_control(run: Pipeline) -> dict[str, Any]:
-    """Continue supervised training from the same checkpoint; return the model's directory, steps and seconds."""
+def sft_control(run: Pipeline) -> Control:
+    """Continue supervised training from the same checkpoint."""
     key = control_key(run.config, base_hash(run.config.policy))
     with run.stage("train-control", key) as run_id, device(run.config):
         result = train_control_task(key, run_id, run.config)
@@ -170,7 +164,7 @@ def sft_control(run: Pipeline) -> dict[str, Any]:
     return result
 
 
-def compared(run: Pipeline, name: str, before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+def compared(run: Pipeline, name: str, before: Evaluated, after: Evaluated) -> Compared:
     """Compare two evaluations of this run question by question."""
     with run.stage(name) as run_id:
         comparison = compare_task(name, before["key"], after["key"], run.config)

@@ -13,28 +13,36 @@ from slmsearch.artifacts.files import replace_text
 from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.compare import replay
 from slmsearch.report.tables import comparison_table, describe_comparison
+from tasks.evaluate import Compared, Evaluated
 from tasks.paths import evals_dir, latest_name
+from tasks.train import Trained
 
 TRAINED = ("steps", "seconds", "spent", "hash", "version", "output")
 """What is told of the training."""
 DIFFERENCE = ("mean", "low", "high", "p")
-Result = Mapping[str, Any]
+
+
+class ControlEvaluated(Evaluated):
+    """Evaluation of the SFT control, and its training."""
+
+    steps: int
+    training_s: float
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What the stages of a `train-and-eval` came to."""
 
-    before: Result
-    after: Result
-    baselines: Mapping[str, Result]
-    trained: Result
-    control: Result | None
-    """Evaluation of the SFT control; None where it was not wanted."""
-    comparison: Result
-    gain: Result | None
+    before: Evaluated
+    after: Evaluated
+    baselines: Mapping[str, Evaluated]
+    trained: Trained
+    control: ControlEvaluated | None
+    """None where it was not wanted."""
+    comparison: Compared
+    gain: Compared | None
     """Comparison of the environment's reference with GRPO; None where it has none."""
-    rl_adds: Result | None
+    rl_adds: Compared | None
     """Comparison of the SFT control with GRPO; None without one."""
     decision: Mapping[str, str]
 
@@ -53,7 +61,7 @@ def conclude(run: Pipeline, outcome: Outcome) -> dict[str, Any]:
 
 def summarise_run(run: Pipeline, outcome: Outcome) -> dict[str, Any]:
     """Return what machines read of a run."""
-    policies = {"before": outcome.before, "after": outcome.after, **outcome.baselines}
+    policies: dict[str, Evaluated] = {"before": outcome.before, "after": outcome.after, **outcome.baselines}
     reference = environment_of(run.config).reference
     summary: dict[str, Any] = {
         "environment": environment_of(run.config).name,
@@ -65,7 +73,7 @@ def summarise_run(run: Pipeline, outcome: Outcome) -> dict[str, Any]:
         **outcome.decision,
         "slices": {"before": outcome.before["slices"], "after": outcome.after["slices"]},
         "baselines": {name: found["metrics"] for name, found in outcome.baselines.items()},
-        "training": {name: outcome.trained[name] for name in TRAINED if name in outcome.trained},
+        "training": {name: value for name, value in outcome.trained.items() if name in TRAINED},
         "seconds": run.seconds,
         "lineage": run.lineage,
         **run.ids,
@@ -91,5 +99,5 @@ def render_comparison(run: Pipeline, outcome: Outcome) -> str:
     return "\n\n".join([comparison_table(comparison).to_markdown(), told, decided])
 
 
-def _difference(comparison: Result) -> dict[str, float]:
+def _difference(comparison: Compared) -> dict[str, float]:
     return {part: comparison["difference"][part] for part in DIFFERENCE}

@@ -219,13 +219,13 @@ def test_report_and_plot_take_a_run_and_say_where_it_went(invoke: Invoke, monkey
     asked: list[Any] = []
     runs = [{"run_id": "abcdef0123", "name": "clever-otter", "decision": "promote"}]
     monkeypatch.setattr(
-        "tasks.page.make_page", lambda names, config, output, episodes: asked.append((names, episodes)) or {**made, "runs": runs}
+        "tasks.runs.make_page", lambda names, config, output, episodes: asked.append((names, episodes)) or {**made, "runs": runs}
     )
     code, out, err = invoke("report", "latest", "abcd", "--episodes", "20")
     assert (code, asked) == (0, [(("latest", "abcd"), 20)])
     assert out == "/r/x.html (1.5 MB), in MLflow as report/report.html\n  clever-otter  abcdef01  promote\n"
     assert "warning: x: evaluation of random is gone" in err
 
-    monkeypatch.setattr("tasks.page.plot_run", lambda run, config, output: {"folder": "f", "files": ["f/a.svg"], "warnings": []})
+    monkeypatch.setattr("tasks.runs.plot_run", lambda run, config, output: {"folder": "f", "files": ["f/a.svg"], "warnings": []})
     code, out, _ = invoke("plot", "latest", "--no-show", "--json")
     assert (code, json.loads(out)) == (0, {"folder": "f", "files": ["f/a.svg"], "warnings": []})

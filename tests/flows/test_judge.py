@@ -13,7 +13,7 @@ from flows.cli.main import cli
 from slmsearch.config import JudgeConfig
 from slmsearch.judge.prompt import render_prompt
 from slmsearch.judge.qualify import load_cases
-from tasks.judge import STAGE
+from tasks.record import JUDGE_STAGE
 from tests.judge_server import DIGEST, Behaviour, JudgeServer
 
 RIGHT = {render_prompt(case.as_question(), case.answer): case.correct for case in load_cases()}
@@ -56,7 +56,7 @@ def test_a_judge_is_measured_and_the_result_is_recorded(invoke: Invoke, server: 
     assert len(list((isolated_environment / "data" / "judge" / "qualifications").iterdir())) == 1
     client = MlflowClient(f"sqlite:///{isolated_environment}/mlruns/mlflow.db")
     run = client.get_run(result["mlflow_run_id"])
-    assert (run.info.run_name, run.info.status) == (STAGE, "FINISHED")
+    assert (run.info.run_name, run.info.status) == (JUDGE_STAGE, "FINISHED")
     assert run.data.metrics["judge/accuracy"] == 1.0 and run.data.metrics["judge/failed"] == 0
     assert run.data.metrics["time/judge_verdict_s"] > 0
     assert run.data.tags["slmsearch.judge_passed"] == "true"

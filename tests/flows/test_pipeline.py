@@ -28,7 +28,7 @@ from slmsearch.learn.job import TrainJob
 from slmsearch.learn.reports import Collapse
 from slmsearch.retrieval.versions import current_key
 from tasks import record
-from tasks.corpus import ValidationFailed
+from tasks.data import ValidationFailed
 from tasks.paths import index_dir, nights_dir
 from tasks.tracking import Tracker, open_tracker
 from tests.flows.fakes import STEPS_TRAINED, FakeTraining, make_config, replace_heavy_parts, write_corpus

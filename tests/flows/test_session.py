@@ -10,7 +10,7 @@ import pytest
 from flows.cli import exits
 from flows.cli.session import split_overrides
 from slmsearch import errors
-from tasks.corpus import ValidationFailed
+from tasks.data import ValidationFailed
 
 HEAVY = "torch trl transformers mlflow prefect great_expectations sentence_transformers chromadb pandas pydantic".split()  # noqa: SIM905
 COMMANDS = "setup world validate index reindex search evaluate train bootstrap compare run up config".split()  # noqa: SIM905

@@ -8,12 +8,12 @@ from uuid import UUID, uuid4
 import pytest
 from prefect.states import Cancelled, Completed, Crashed, Failed, Late, Pending, Running, State
 
-from flows.evaluate_shard import ShardRequest
 from flows.stages import sharding
 from flows.stages.sharding import ATTEMPTS, _Play
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.errors import EvaluationError, ModelError
 from slmsearch.evaluate.shards import split_shards
+from tasks.shards import ShardRequest
 
 Story = Callable[[int], list[State[Any]]]
 

@@ -15,7 +15,7 @@ from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.learn.job import TrainJob
 from slmsearch.planner.plan import DIRECT, render_plan
 from slmsearch.planner.problems import generate_problems, gold_plan
-from tasks.corpus import ValidationFailed
+from tasks.data import ValidationFailed
 from tasks.tracking import open_tracker
 from tests.flows.fakes import FakeTraining, make_config, replace_heavy_parts
 from tests.slmsearch.planner.words import WordIndependence

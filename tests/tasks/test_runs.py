@@ -10,8 +10,7 @@ from slmsearch.evaluate.store import write_evaluation
 from slmsearch.learn.files import STEPS
 from slmsearch.learn.reports import append_report
 from slmsearch.report.page.results import AFTER, BEFORE
-from tasks.page import make_page, plot_run
-from tasks.runs import find_run, load_results
+from tasks.runs import find_run, load_results, make_page, plot_run
 from tasks.tracking import RunRecord, Tracker, open_tracker
 from tests.slmsearch.report.page.synthetic import make_run
 

@@ -110,7 +110,7 @@ def report(session: Session, split: str, limit: int) -> None:
     from slmsearch.keys import content_key
     from slmsearch.report.retrieval import render_retrieval
     from tasks.progress import Progress
-    from tasks.retrieval import record_retrieval
+    from tasks.record import record_retrieval
 
     config = session.config
     opened, questions = searched_corpus(config, split, limit)

@@ -18,8 +18,8 @@ def qualify(session: Session) -> None:
     from slmsearch.judge.qualify import qualify as measure
     from slmsearch.judge.qualify import summarise_qualification
     from slmsearch.report.judge import render_qualification
-    from tasks.judge import record_qualification
     from tasks.progress import Progress
+    from tasks.record import record_qualification
 
     config = session.config
     if config.judge.kind == "exact":

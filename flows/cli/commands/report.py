@@ -22,7 +22,7 @@ RUN = "RUN is an MLflow run id (or its beginning), the name of a flow run, or `l
 def report(session: Session, runs: tuple[str, ...], output: Path | None, episodes: int | None) -> None:
     """Make the report page; see the help above."""
     from flows.cli.look import short_path
-    from tasks.page import make_page
+    from tasks.runs import make_page
 
     made = make_page(runs, session.config, output, episodes)
     for warning in made["warnings"]:
@@ -45,7 +45,7 @@ def plot(session: Session, run: str, output: Path | None, show: bool) -> None:
     """Write the charts; see the help above."""
     import sys
 
-    from tasks.page import plot_run
+    from tasks.runs import plot_run
 
     made = plot_run(run, session.config, output)
     for warning in made["warnings"]:

@@ -1,0 +1,105 @@
+"""What a policy plays on: a corpus, materialised and checked, and the index version of it."""
+
+from dataclasses import asdict, dataclass
+from typing import TypedDict, cast
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from slmsearch.config import RunConfig
+from slmsearch.corpus.documents.skipped import Skipped
+from slmsearch.corpus.expectations import find_skipped
+from slmsearch.environments.registry import environment_of
+from slmsearch.errors import CorpusError
+from tasks.caching import cached
+from tasks.child import in_child
+from tasks.paths import corpora_dir, index_dir
+from tasks.progress import Progress
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a policy plays on."""
+
+    digest: str
+    """Of the corpus."""
+    index_key: str = ""
+    """Index version; empty where the environment has none."""
+
+
+class FoundRow(TypedDict):
+    """A `Finding` as a task's stored result has it."""
+
+    expectation: str
+    table: str
+    column: str
+    severity: str
+    failed: int
+    sample_ids: list[str]
+    message: str
+
+
+class Report(TypedDict, total=False):
+    """What is known of data."""
+
+    digest: str
+    ok: bool
+    findings: list[FoundRow]
+
+
+class ValidationFailed(CorpusError):
+    """The data have critical findings; what they are has been shown and recorded."""
+
+
+@task(name="load-corpus", cache_policy=NO_CACHE)
+def load_corpus_task(config: RunConfig) -> Report:
+    """Materialise questions and splits, and pages, or find them; return the digest, and what was not taken of a folder, as findings."""
+    skipped: list[Skipped] = []
+    digest = environment_of(config).build_data(config, corpora_dir(config), skipped.append)
+    return {"digest": digest, "findings": [cast("FoundRow", asdict(finding)) for finding in find_skipped(skipped)]}
+
+
+@task(name="validate", **cached("config"))
+def validate_task(digest: str, data_dir: str, code: str, config: RunConfig) -> Report:
+    """Check the data and return what was found; the key of the stored result holds where they lie and the code that checks."""
+    return cast("Report", environment_of(config).check_data(corpora_dir(config), digest))
+
+
+@task(name="build-index", **cached("digest", "config", "current"))
+def build_index_task(key: str, data_dir: str, code: str, digest: str, config: RunConfig, current: bool = True) -> dict[str, str | float]:
+    """Build the index version of a key, or find it complete.
+
+    Args:
+        key: index version, as `Environment.index_key` gives it.
+        data_dir: where it is put.
+        code: digest of the code that builds it.
+        digest: corpus.
+        config: run.
+        current: point `CURRENT` to it.
+
+    Returns:
+        Key, number of pages and passages, recall of Chroma's approximate search.
+    """
+    from slmsearch.retrieval.build import build_index
+    from slmsearch.retrieval.versions import read_version
+
+    with Progress("index", "passages") as progress:
+        folders = corpora_dir(config) / digest, index_dir(config)
+        built = in_child(build_index, *folders, config.retrieval, progress=progress, current=current)
+    manifest = read_version(index_dir(config), built)
+    return {"key": built, "pages": manifest.pages, "passages": manifest.passages, "recall": manifest.recall}
+
+
+def has_index(key: str, config: RunConfig) -> bool:
+    """Say whether an index version is complete."""
+    from slmsearch.retrieval.versions import is_complete
+
+    return is_complete(index_dir(config) / key)
+
+
+def make_current(key: str, config: RunConfig) -> None:
+    """Point `CURRENT` to a version, as building it would have done."""
+    from slmsearch.retrieval.versions import current_key, set_current
+
+    if current_key(index_dir(config)) != key:
+        set_current(index_dir(config), key)
