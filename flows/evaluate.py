@@ -1,7 +1,5 @@
 """The flow `evaluate`: validate, index, evaluate one policy."""
 
-from typing import Any
-
 from prefect import flow
 
 from flows.cli.fetching import require_model
@@ -16,7 +14,7 @@ from tasks.tracking import CHAMPION
 
 
 @flow(name="evaluate", persist_result=True, result_serializer="json")
-def evaluate(config: RunConfig = DEFAULTS) -> dict[str, Any]:
+def evaluate(config: RunConfig = DEFAULTS) -> dict[str, object]:
     """Evaluate one policy: `evaluate.policy`, or the champion, or what is configured where nothing was promoted yet."""
     with open_pipeline("evaluate", config) as run:
         spec = choose_policy(run.config, run.config.evaluate.policy)

@@ -1,7 +1,6 @@
 """The flow `housekeeping`: say what nothing needs any more; take it away only where that is asked for."""
 
 from dataclasses import asdict
-from typing import Any
 
 from prefect import flow, get_run_logger
 
@@ -18,7 +17,7 @@ from tasks.housekeeping import Item, Rules, carry_out, plan
 @flow(name="housekeeping", persist_result=True, result_serializer="json")
 def housekeeping(
     config: RunConfig = DEFAULTS, apply: bool = False, older_than_days: float = 14.0, keep_versions: int = 3
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """List what nothing needs and is old enough; with `apply` take it away.
 
     Args:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prefect import flow
 from prefect.client.orchestration import get_client
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @flow(name="reconcile", persist_result=True, result_serializer="json")
-def reconcile(config: RunConfig = DEFAULTS) -> dict[str, Any]:
+def reconcile(config: RunConfig = DEFAULTS) -> dict[str, object]:
     """End what shows as running and is not, in Prefect and in MLflow, and say what it was."""
     config = with_own_secrets(resolve_paths(config, find_project_root()), ALL_BUT_TRACKING)
     prepare_process_environment(config, read_environment())

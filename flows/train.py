@@ -1,18 +1,90 @@
-"""The flow `train`: validate, index, train with GRPO, register the adapter. Nothing is compared and nothing promoted."""
+"""The flows that train: `train-and-eval` validates, indexes, evaluates, trains, evaluates again, compares, and promotes or holds.
 
-from typing import Any
+`train` stops after the training, and compares and promotes nothing.
+"""
 
 from prefect import flow
 
-from flows.stages.pipeline import DEFAULTS, open_pipeline
+from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
 from flows.stages.preflight import check_models
-from flows.stages.stages import playing_data, trained_adapter
+from flows.stages.promotion import promoted_or_held
+from flows.stages.stages import (
+    compared,
+    evaluated,
+    laid_out,
+    playing_data,
+    sft_control,
+    start_from_examples,
+    trained_adapter,
+    training_soon,
+)
+from flows.stages.summary import ControlEvaluated, Outcome, conclude
 from slmsearch.config import RunConfig
+from slmsearch.environments.registry import environment_of
+from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
+from slmsearch.learn.models import trained_policy
+from tasks.data import Data
+from tasks.evaluate import Evaluated
+
+
+@flow(name="train-and-eval", persist_result=True, result_serializer="json")
+def train_and_eval(config: RunConfig = DEFAULTS) -> dict[str, object]:
+    """Train a model with GRPO and say, with statistics, whether it got better and whether it is promoted."""
+    return train_compared("train-and-eval", config)
+
+
+@flow(name="train-planner", persist_result=True, result_serializer="json")
+def train_planner(config: RunConfig = DEFAULTS) -> dict[str, object]:
+    """Train a planner for a frozen worker: `train-and-eval` with the planner as its environment."""
+    return train_compared("train-planner", config.model_copy(update={"environment": "planner"}))
 
 
 @flow(name="train", persist_result=True, result_serializer="json")
-def train(config: RunConfig = DEFAULTS) -> dict[str, Any]:
-    """Train an adapter with GRPO, or go on where a killed run stopped."""
+def train(config: RunConfig = DEFAULTS) -> dict[str, object]:
+    """Train an adapter with GRPO, or go on where a killed run stopped, and register it."""
     with open_pipeline("train", config, check_models) as run:
-        data = playing_data(run)
-        return {**trained_adapter(run, data), **run.ids}
+        return {**trained_adapter(run, playing_data(run)), **run.ids}
+
+
+def train_compared(name: str, config: RunConfig) -> dict[str, object]:
+    """Train in the configured environment as the flow of that name; return the summary."""
+    with open_pipeline(name, config, check_models) as run:
+        data, reference = playing_data(run), environment_of(run.config).reference
+        with training_soon(run, data):
+            baselines = evaluated_baselines(run, data)
+            run = start_from_examples(run, data)
+            before = evaluated(run, data, PolicySpec(UNTRAINED, run.config.policy), "evaluate-before")
+            trained = trained_adapter(run, data)
+        if environment_of(run.config).output:
+            trained["output"] = laid_out(run, data)
+        control = evaluated_control(run, data)
+        after = evaluated(run, data, PolicySpec(TRAINED, trained_policy(run.config.policy, trained["adapter"])), "evaluate-after")
+        baselines |= evaluated_derived(run, data, after)
+        comparison = compared(run, "compare", before, after)
+        gain = compared(run, f"compare-{reference}", baselines[reference], after) if reference else None
+        decision = promoted_or_held(run, data, trained, after, comparison)
+        rl_adds = compared(run, "compare-control", control, after) if control else None
+        return conclude(run, Outcome(before, after, baselines, trained, control, comparison, gain, rl_adds, decision))
+
+
+def evaluated_baselines(run: Pipeline, data: Data) -> dict[str, Evaluated]:
+    """Evaluate every policy that the trained one is shown beside on the same questions; return name -> evaluation."""
+    environment = environment_of(run.config)
+    specs = [parse_policy(name, run.config.policy, environment.baselines) for name in environment.baselines_of(run.config)]
+    return {spec.name: evaluated(run, data, spec, f"evaluate-{spec.name}") for spec in specs}
+
+
+def evaluated_derived(run: Pipeline, data: Data, after: Evaluated) -> dict[str, Evaluated]:
+    """Evaluate the controls that are made of the trained policy's episodes; return name -> evaluation."""
+    specs = [PolicySpec(name, None, after["key"]) for name in environment_of(run.config).derived]
+    return {spec.name: evaluated(run, data, spec, f"evaluate-{spec.name}") for spec in specs}
+
+
+def evaluated_control(run: Pipeline, data: Data) -> ControlEvaluated | None:
+    """Train and evaluate the SFT control, if there is one and it is wanted; its evaluation also says how long it trained."""
+    if not (environment_of(run.config).has_control and run.config.control.enabled):
+        return None
+    control = sft_control(run)
+    policy = run.config.policy.model_copy(update={"model": control["model"], "adapter": None, "base_url": None})
+    evaluation = evaluated(run, data, PolicySpec("sft-control", policy), "evaluate-control")
+    return {**evaluation, "steps": control["steps"], "training_s": control["seconds"]}

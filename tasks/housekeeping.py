@@ -1,13 +1,12 @@
 """Taking away what nothing needs: checkpoints, index versions, evaluations, trainings, corpora, verdicts, results, pages, traces, runs.
 
-First a plan, then, only where it is asked for, the deed; what is in use (`retention.py`) or young stays. Before something goes, its
-manifest is written to `pruned.jsonl`, so that a lineage can still name it. A run goes in two steps: it is marked as deleted, as in MLflow's
-UI, where it can be restored, and is removed as many days later.
+First a plan, then, only where it is asked for, the deed; what is in use (`retention.py`) or young stays. A run goes in two steps: it is
+marked as deleted, as in MLflow's UI, where it can be restored, and is removed as many days later.
 """
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,13 +20,11 @@ from slmsearch.judge.cache import FILE as VERDICTS
 from slmsearch.judge.cache import VerdictCache
 from slmsearch.learn.files import CHECKPOINTS, MANIFEST
 from slmsearch.learn.launch import is_held
-from slmsearch.lineage.graph import remember
-from tasks.paths import evals_dir, shared_models_dir
+from tasks.paths import evals_dir, shared_models_dir, trainings_dir
 from tasks.retention import FIELDS, KEPT_VERSIONS, InUse, changed_s, children, in_use, parents
 from tasks.tracking import RunRecord, RunRegistry, open_run_registry
 
 DAY_S = 86_400.0
-KINDS = {field: kind for kind, field in FIELDS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,50 +77,47 @@ def plan(config: RunConfig, rules: Rules, now: float | None = None) -> Plan:
     limit = now - rules.older_than_days * DAY_S
     used = in_use(config, rules.kept_versions, used_since=limit)
     registry = open_run_registry(config)
-    whole = list(_artefacts(config, used, limit, now))
-    going = {item.path for item in whole}
-    checkpoints = [item for item in _checkpoints(config, limit, now) if item.path and item.path.parent not in going]
-    items = [*whole, *checkpoints, *_half_written(config, now)]
+    items: list[Item] = []
+    for kind, parent in parents(config).items():
+        items += _old(FIELDS[kind], parent, limit, now, {"sources", *used[FIELDS[kind]]})
+        items += [_item("half-written", path, changed_s(path), now) for path in find_abandoned(parent)]
+    going = {item.path for item in items}
+    items += [item for item in _checkpoints(config, limit, now) if item.path and item.path.parent not in going]
     if registry is None or not any(run.is_live for run in registry.runs()):
-        items += [*_copies(config, limit, now), *_collections(config, limit, now)]
+        # Parts of evaluations that nobody has put together, and models from shared storage: both can be had again.
+        items += [*_old("shards", evals_dir(config) / SHARDS, limit, now), *_old("models", shared_models_dir(config), limit, now)]
+        items += _collections(config, limit, now)
     if registry is not None:
         items += [*_traces(registry, used, limit, now), *_runs(registry, used, limit, now)]
         items += [Item("deleted runs", run, (now - at) / DAY_S) for run, at in registry.deleted() if at < limit]
     return Plan(tuple(items), used)
 
 
-def _artefacts(config: RunConfig, used: InUse, limit: float, now: float) -> Iterator[Item]:
-    for kind, parent in parents(config).items():
-        field = FIELDS[kind]
-        for path in children(parent):
-            if path.name != "sources" and path.name not in getattr(used, field) and (changed := changed_s(path)) < limit:
-                yield Item(field, path.name, (now - changed) / DAY_S, _size(path), path)
+def _item(kind: str, path: Path, changed: float, now: float) -> Item:
+    return Item(kind, path.name, (now - changed) / DAY_S, _size(path), path)
+
+
+def _old(kind: str, parent: Path, limit: float, now: float, kept: Collection[str] = ()) -> Iterator[Item]:
+    """Find the directories in one that are older than the limit and not kept."""
+    for path in children(parent):
+        if path.name not in kept and (changed := changed_s(path)) < limit:
+            yield _item(kind, path, changed, now)
 
 
 def _checkpoints(config: RunConfig, limit: float, now: float) -> Iterator[Item]:
     """Find checkpoints of finished trainings: nothing goes on from them. Those of unfinished ones stay as long as these do."""
-    for path in children(parents(config)["training"]):
-        checkpoints = path / CHECKPOINTS
-        if not checkpoints.is_dir() or not (path / MANIFEST).is_file() or is_held(path):
-            continue
-        changed = changed_s(path / MANIFEST)
-        if changed < limit and any(checkpoints.iterdir()):
-            yield Item("checkpoints", path.name, (now - changed) / DAY_S, _size(checkpoints), checkpoints)
-
-
-def _copies(config: RunConfig, limit: float, now: float) -> Iterator[Item]:
-    """Find parts of evaluations that nobody has put together, and models fetched from shared storage; both can be had again."""
-    for kind, parent in {"shards": evals_dir(config) / SHARDS, "models": shared_models_dir(config)}.items():
-        for path in children(parent):
-            if (changed := changed_s(path)) < limit:
-                yield Item(kind, path.name, (now - changed) / DAY_S, _size(path), path)
+    for path in children(trainings_dir(config)):
+        manifest, checkpoints = path / MANIFEST, path / CHECKPOINTS
+        is_over = manifest.is_file() and not is_held(path) and changed_s(manifest) < limit
+        if is_over and checkpoints.is_dir() and any(checkpoints.iterdir()):
+            yield Item("checkpoints", path.name, (now - changed_s(manifest)) / DAY_S, _size(checkpoints), checkpoints)
 
 
 def _collections(config: RunConfig, limit: float, now: float) -> Iterator[Item]:
     """Find what grows by a little with each run: results of tasks, report pages and figures, verdicts; all can be made again."""
     data_dir, mlruns_dir = Path(config.paths.data_dir), Path(config.paths.mlruns_dir)
-    places = {"results": (data_dir / "prefect" / "results",), "pages": (mlruns_dir / "reports", mlruns_dir / "plots")}
-    for kind, path in ((kind, path) for kind, paths in places.items() for path in paths):
+    places = (("results", data_dir / "prefect" / "results"), ("pages", mlruns_dir / "reports"), ("pages", mlruns_dir / "plots"))
+    for kind, path in places:
         if old := list(_older_files(path, limit)):
             age_days = (now - min(map(changed_s, old))) / DAY_S
             yield Item(kind, f"{len(old)} of {path.name}", age_days, sum(map(_size, old)), path, before_s=limit)
@@ -137,16 +131,10 @@ def _older_files(directory: Path, limit: float) -> Iterator[Path]:
     yield from (path for path in directory.rglob("*") if path.is_file() and changed_s(path) < limit)
 
 
-def _half_written(config: RunConfig, now: float) -> Iterator[Item]:
-    for parent in parents(config).values():
-        for path in find_abandoned(parent):
-            yield Item("half-written", path.name, (now - changed_s(path)) / DAY_S, _size(path), path)
-
-
 def _traces(registry: RunRegistry, used: InUse, limit: float, now: float) -> Iterator[Item]:
     for experiment, traces in registry.traces(limit).items():
         for trace, evaluation, at in traces:
-            if evaluation not in used.evals:
+            if evaluation not in used["evals"]:
                 yield Item("traces", trace, (now - at) / DAY_S, experiment=experiment)
 
 
@@ -157,7 +145,7 @@ def _runs(registry: RunRegistry, used: InUse, limit: float, now: float) -> Itera
         families.setdefault(run.parent or run.id, []).append(run)
     makers = {version.run_id for version in registry.versions()}
     for family in families.values():
-        needed = any(run.id in used.runs or run.id in makers or run.is_live for run in family)
+        needed = any(run.id in used["runs"] or run.id in makers or run.is_live for run in family)
         last = max(run.ended_s or run.started_s for run in family)
         if not needed and last < limit:
             yield from (Item("runs", run.id, (now - last) / DAY_S) for run in family)
@@ -208,8 +196,6 @@ def _delete(item: Item, config: RunConfig) -> None:
     elif item.kind == "checkpoints":
         shutil.rmtree(item.path)
     else:
-        if item.kind in KINDS:
-            remember(Path(config.paths.data_dir), KINDS[item.kind], item.path)
         remove(item.path, ignore_errors=False)
 
 

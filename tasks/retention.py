@@ -7,16 +7,15 @@ in use, too.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.nights import load_nights
 from slmsearch.learn.launch import is_held
-from slmsearch.lineage.graph import Graph, Ref, read_stored
+from slmsearch.lineage.graph import FOLDERS, Graph, Ref, read_stored
 from slmsearch.retrieval.versions import current_key
 from tasks.lineage import made_by, named_by
-from tasks.paths import NIGHTS, corpora_dir, evals_dir, index_dir, trainings_dir
+from tasks.paths import NIGHTS, corpora_dir, index_dir, trainings_dir
 from tasks.tracking import RunRecord, RunRegistry, VersionRecord, open_run_registry
 
 KEPT_VERSIONS = 3
@@ -24,35 +23,25 @@ KEPT_VERSIONS = 3
 KEPT_NIGHTS = 5
 """Green nights of each model whose rows stay, at least."""
 FIELDS = {"corpus": "corpora", "index": "indexes", "eval": "evals", "training": "trainings", "run": "runs"}
-"""Kind in a lineage -> field of `InUse`."""
+"""Kind in a lineage -> name of what is in use of it, or may go."""
 
-Reasons = dict[str, str]
-"""Key -> why it is in use."""
+InUse = dict[str, dict[str, str]]
+"""What is in use, by the names in `FIELDS`: key -> the first reason found. Trainings go by their directory: a train key, `control-<key>`
+or `sft-<key>`; runs are MLflow's."""
 
 
-@dataclass
-class InUse:
-    """Keys in use by kind, each with the first reason found."""
+def _keep(used: InUse, refs: Iterable[Ref], why: str) -> None:
+    """Note things as in use; those of other kinds are never deleted."""
+    for ref in refs:
+        if ref.key and ref.kind in FIELDS:
+            used[FIELDS[ref.kind]].setdefault(ref.key, why)
 
-    corpora: Reasons = field(default_factory=dict)
-    indexes: Reasons = field(default_factory=dict)
-    evals: Reasons = field(default_factory=dict)
-    trainings: Reasons = field(default_factory=dict)
-    """By name of the directory: a train key, `control-<key>` or `sft-<key>`."""
-    runs: Reasons = field(default_factory=dict)
-    """MLflow runs."""
 
-    def keep(self, refs: Iterable[Ref], why: str) -> None:
-        """Note things as in use; those of other kinds than the fields are never deleted."""
-        for ref in refs:
-            if ref.key and ref.kind in FIELDS:
-                getattr(self, FIELDS[ref.kind]).setdefault(ref.key, why)
-
-    def keep_runs(self, runs: Iterable[RunRecord], why: str) -> None:
-        """Note runs, what their tags name, and what they are making."""
-        for run in runs:
-            made = made_by(run)
-            self.keep([Ref("run", run.id), *named_by(run.tags), *([made] if made else [])], why)
+def _keep_runs(used: InUse, runs: Iterable[RunRecord], why: str) -> None:
+    """Note runs, what their tags name, and what they are making."""
+    for run in runs:
+        made = made_by(run)
+        _keep(used, [Ref("run", run.id), *named_by(run.tags), *([made] if made else [])], why)
 
 
 def in_use(config: RunConfig, kept_versions: int = KEPT_VERSIONS, used_since: float | None = None) -> InUse:
@@ -66,31 +55,31 @@ def in_use(config: RunConfig, kept_versions: int = KEPT_VERSIONS, used_since: fl
     Raises:
         ServiceError: the store cannot be read; then nothing may be deleted.
     """
-    used = InUse()
+    used: InUse = {name: {} for name in FIELDS.values()}
     registry = open_run_registry(config)
     runs = registry.runs() if registry else []
-    used.keep([Ref("index", current_key(index_dir(config)) or "")], "CURRENT points to it")
+    _keep(used, [Ref("index", current_key(index_dir(config)) or "")], "CURRENT points to it")
     for version, why in _chosen_versions(registry, kept_versions) if registry else ():
-        used.keep([Ref("run", version.run_id), *named_by(version.tags)], why)
-        used.keep_runs(_family(version.run_id, runs), why)
+        _keep(used, [Ref("run", version.run_id), *named_by(version.tags)], why)
+        _keep_runs(used, _family(version.run_id, runs), why)
     for folder in children(Path(config.paths.mlruns_dir) / NIGHTS):
         green = [night for night in load_nights(folder)[0] if night.is_green]
         for night in green[: max(config.nightly.green_nights, KEPT_NIGHTS)]:
-            used.keep([Ref("eval", night.fixed.eval_key)], f"the next nights are compared with night {night.night}")
+            _keep(used, [Ref("eval", night.fixed.eval_key)], f"the next nights are compared with night {night.night}")
     _keep_live(used, config, runs)
     if used_since is not None:
-        used.keep_runs((run for run in runs if run.started_s >= used_since), "a run touched it lately")
+        _keep_runs(used, (run for run in runs if run.started_s >= used_since), "a run touched it lately")
     held = (path.name for path in children(trainings_dir(config)) if is_held(path))
-    used.keep((Ref("training", name) for name in held), "a process trains in it")
+    _keep(used, (Ref("training", name) for name in held), "a process trains in it")
     named = (config.policy.model, config.policy.adapter, *config.evaluate.baselines)
-    used.keep((_training_of(config, name) for name in named), "the configuration names it")
+    _keep(used, (_training_of(config, name) for name in named), "the configuration names it")
     _close(used, config, read_stored(Path(config.paths.data_dir)))
     return used
 
 
 def index_keys_in_use(config: RunConfig) -> set[str]:
     """Return the keys of index versions in use, for pruning the others."""
-    return set(in_use(config).indexes)
+    return set(in_use(config)["indexes"])
 
 
 def _chosen_versions(registry: RunRegistry, kept: int) -> list[tuple[VersionRecord, str]]:
@@ -114,11 +103,11 @@ def _family(run_id: str, runs: list[RunRecord]) -> list[RunRecord]:
 def _keep_live(used: InUse, config: RunConfig, runs: list[RunRecord]) -> None:
     live = [run for run in runs if run.is_live]
     for run in live:
-        used.keep_runs(_family(run.id, runs), "a live run touched it")
+        _keep_runs(used, _family(run.id, runs), "a live run touched it")
     began = min((run.started_s for run in live), default=float("inf"))
     for kind, parent in parents(config).items():
         written = (Ref(kind, path.name) for path in children(parent) if live and changed_s(path) >= began)
-        used.keep(written, "written since a live run began")
+        _keep(used, written, "written since a live run began")
 
 
 def _training_of(config: RunConfig, name: str | None) -> Ref:
@@ -129,7 +118,7 @@ def _training_of(config: RunConfig, name: str | None) -> Ref:
 
 def _close(used: InUse, config: RunConfig, graph: Graph) -> None:
     """Add what the things in use were made from."""
-    waiting = list(used.trainings)
+    waiting = list(used["trainings"])
     while waiting:
         key = waiting.pop()
         node, settings = graph.nodes.get(("training", key)), dict[str, str]()
@@ -138,22 +127,22 @@ def _close(used: InUse, config: RunConfig, graph: Graph) -> None:
             if ref.kind == "config" and ref.name in graph.nodes:
                 settings = dict(graph.nodes[ref.name].facts)
         starts = [_training_of(config, settings.get(name)) for name in ("policy.model", "policy.adapter")]
-        waiting += [start.key for start in starts if start.key and start.key not in used.trainings]
-        used.keep((*refs, *starts), f"training {key} was made from it")
-    for key in list(used.evals):
+        waiting += [start.key for start in starts if start.key and start.key not in used["trainings"]]
+        _keep(used, (*refs, *starts), f"training {key} was made from it")
+    for key in list(used["evals"]):
         node = graph.nodes.get(("eval", key))
-        used.keep((ref for ref in node.inputs if node and ref.kind == "index") if node else (), f"evaluation {key} was made from it")
-    for key in used.indexes:
+        _keep(used, (ref for ref in node.inputs if node and ref.kind == "index") if node else (), f"evaluation {key} was made from it")
+    for key in used["indexes"]:
         node = graph.nodes.get(("index", key))
         corpora = [ref for ref in node.inputs if ref.kind == "corpus"] if node else []
-        if corpora and not any(ref.key in used.corpora for ref in corpora):  # one corpus with its pages is enough, the newest
+        if corpora and not any(ref.key in used["corpora"] for ref in corpora):  # one corpus with its pages is enough, the newest
             newest = max(corpora, key=lambda ref: changed_s(corpora_dir(config) / ref.key))
-            used.keep([newest], f"index {key} was made from it")
+            _keep(used, [newest], f"index {key} was made from it")
 
 
 def parents(config: RunConfig) -> dict[str, Path]:
     """Return where things of each kind lie."""
-    return {"corpus": corpora_dir(config), "index": index_dir(config), "eval": evals_dir(config), "training": trainings_dir(config)}
+    return {kind: Path(config.paths.data_dir) / folder for kind, folder in FOLDERS.items()}
 
 
 def children(parent: Path) -> list[Path]:

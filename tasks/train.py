@@ -1,6 +1,5 @@
 """Train: GRPO in a process of its own, and the SFT control."""
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -67,7 +66,7 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> T
     with Progress("train", "steps") as progress, mirrored(config, job.train_key) as mirror:
 
         def on_step(report: StepReport) -> None:
-            tracker.record_steps(run_id, [(report.step, report.metrics, report.time)])
+            tracker.record_step(run_id, report.step, report.metrics, report.time)
             mirror(report.step, report.metrics)
             progress(report.step, total)
             if report.collapse is not None:
@@ -133,7 +132,7 @@ def _recording(run_id: str, steps: int, progress: Progress, config: RunConfig) -
     def on_log(step: int, logs: dict[str, float]) -> None:
         progress(step, max(step, steps))
         if step > done and (metrics := _project_names(logs)):
-            tracker.record_steps(run_id, [(step, metrics, time.time())])
+            tracker.record_step(run_id, step, metrics)
 
     return on_log
 

@@ -5,7 +5,6 @@ An error here is logged and named in the summary's `warnings`; the training, the
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from prefect import get_run_logger
 from prefect.exceptions import TerminationSignal
@@ -17,14 +16,15 @@ from flows.stages.pipeline import Pipeline
 from tasks.runs import report_page_task, report_task
 
 
-def leave_reports(run: Pipeline, summary: dict[str, Any]) -> None:
+def leave_reports(run: Pipeline, summary: dict[str, object]) -> None:
     """Draw charts and tables, make the report page, and link both; the summary is written again with what came of it.
 
     Args:
         run: its `summary.json` has been recorded, and its evaluations and training reports are stored.
         summary: gets `report` and `warnings`.
     """
-    warnings: list[str] = summary.setdefault("warnings", [])
+    warnings = list[str]()
+    summary["warnings"] = warnings
     with tolerated("tables and figures", warnings):
         show_evaluations(report_task(run.run_id, run.config))
     with tolerated("report page", warnings):

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
 
 FLOWS = {
-    "train-and-eval": "flows.train_and_eval:train_and_eval",
-    "train-planner": "flows.train_planner:train_planner",
+    "train-and-eval": "flows.train:train_and_eval",
+    "train-planner": "flows.train:train_planner",
     "evaluate": "flows.evaluate:evaluate",
     "nightly": "flows.nightly:nightly",
-    "reindex": "flows.reindex:reindex",
-    "validate": "flows.validate:validate",
+    "reindex": "flows.data:reindex",
+    "validate": "flows.data:validate",
     "housekeeping": "flows.housekeeping:housekeeping",
     "reconcile": "flows.reconcile:reconcile",
     "train": "flows.train:train",

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flows.cli.reporting import leave_reports
 from flows.stages.artifacts import escape, show_comparison
@@ -47,7 +46,7 @@ class Outcome:
     decision: Mapping[str, str]
 
 
-def conclude(run: Pipeline, outcome: Outcome) -> dict[str, Any]:
+def conclude(run: Pipeline, outcome: Outcome) -> dict[str, object]:
     """Write the summary of a finished run to `latest.json` (`latest-<name>.json` of other environments) and to both trackers."""
     with run.stage("report"):
         summary = summarise_run(run, outcome)
@@ -59,11 +58,11 @@ def conclude(run: Pipeline, outcome: Outcome) -> dict[str, Any]:
     return summary
 
 
-def summarise_run(run: Pipeline, outcome: Outcome) -> dict[str, Any]:
+def summarise_run(run: Pipeline, outcome: Outcome) -> dict[str, object]:
     """Return what machines read of a run."""
     policies: dict[str, Evaluated] = {"before": outcome.before, "after": outcome.after, **outcome.baselines}
-    reference = environment_of(run.config).reference
-    summary: dict[str, Any] = {
+    reference, baselines = environment_of(run.config).reference, {name: found["metrics"] for name, found in outcome.baselines.items()}
+    summary: dict[str, object] = {
         "environment": environment_of(run.config).name,
         "n": outcome.comparison["n"],
         "metric": outcome.comparison["metric"],
@@ -72,15 +71,15 @@ def summarise_run(run: Pipeline, outcome: Outcome) -> dict[str, Any]:
         "difference": _difference(outcome.comparison),
         **outcome.decision,
         "slices": {"before": outcome.before["slices"], "after": outcome.after["slices"]},
-        "baselines": {name: found["metrics"] for name, found in outcome.baselines.items()},
+        "baselines": baselines,
         "training": {name: value for name, value in outcome.trained.items() if name in TRAINED},
         "seconds": run.seconds,
         "lineage": run.lineage,
         **run.ids,
     }
     if outcome.gain:
-        summary[reference.replace("-", "_")] = outcome.baselines[reference]["metrics"]
-        summary["controls"] = {name: metrics for name, metrics in summary["baselines"].items() if name != reference}
+        summary[reference.replace("-", "_")] = baselines[reference]
+        summary["controls"] = {name: metrics for name, metrics in baselines.items() if name != reference}
         summary["gain"] = _difference(outcome.gain)
     if outcome.control and outcome.rl_adds:
         policies["sft-control"] = outcome.control

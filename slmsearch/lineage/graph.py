@@ -1,13 +1,12 @@
 """What was made from what: nodes named by kind and content key, read from a data directory, and the two walks over them.
 
-Files are read as plain JSON, not as the dataclasses of their packages: what an older or newer version wrote is still told, and so is what
-housekeeping wrote down before it deleted something. Nothing is hashed here.
+Files are read as plain JSON, not as the dataclasses of their packages: what an older or newer version wrote is still told. Of what
+housekeeping has deleted the tags in MLflow still name the keys. Nothing is hashed here.
 """
 
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,12 @@ from slmsearch.learn.models import hash_recorded, model_hash
 
 Name = tuple[str, str]
 """Kind and key. Kinds: source, corpus, embedder, index, model, eval, config, training, adapter; in MLflow: version, run."""
-PRUNED = "pruned.jsonl"
-"""In the data directory: a line for everything that housekeeping deleted, with the files below."""
 FOLDERS = {"corpus": "corpora", "index": "index", "eval": "evals", "training": "training"}
 """Kind -> folder in the data directory."""
+Values = Mapping[str, Any]
+"""What a JSON file says."""
 MADE_MODELS = {"control": "control.json", "sft": "sft.json"}
 """Directories `<name>-<key>` of models made beside adapters, and the file that says they are complete."""
-
-Files = Mapping[str, Mapping[str, Any]]
-"""What the JSON files of an artifact say, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +131,7 @@ def gaps(steps: Iterable[Step]) -> list[str]:
 
 
 def read_stored(data_dir: Path) -> Graph:
-    """Return everything stored under a data directory, and what was pruned there."""
+    """Return everything stored under a data directory."""
     graph, made_of = Graph(), dict[str, list[Ref]]()
     for path in sorted((data_dir / FOLDERS["corpus"] / "sources").glob("*.json")):
         entry = read_json(path)
@@ -144,74 +140,44 @@ def read_stored(data_dir: Path) -> Graph:
         graph.add(Node("source", path.stem, (), _flat(parts), path, () if parts else (("", "what it was hashed from was not recorded"),)))
     for kind, folder in FOLDERS.items():
         for place in sorted((data_dir / folder).glob("[!.]*/")):
-            for node in _nodes(kind, place.name, _read_files(kind, place), place):
+            for node in _nodes(kind, place):
                 graph.add(node)
     for digest, refs in made_of.items():
         if ("corpus", digest) in graph.nodes:
             graph.add(Node("corpus", digest, tuple(refs)))
-    _add_pruned(graph, data_dir)
-    _add_pages(graph)
+    corpora = graph.of_kind("corpus")
+    for index in graph.of_kind("index"):  # any corpus with its pages would have done
+        pages = index.facts.get("pages_digest")
+        refs = [Ref("corpus", node.key, "pages", alternative=True) for node in corpora if node.facts.get("pages_digest") == pages]
+        graph.add(Node("index", index.key, tuple(refs)))
     return graph
 
 
-def remember(data_dir: Path, kind: str, place: Path) -> None:
-    """Write down what an artifact was, before it is deleted."""
-    entry = {"kind": kind, "key": place.name, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "files": _read_files(kind, place)}
-    with (data_dir / PRUNED).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+def _nodes(kind: str, place: Path) -> Iterator[Node]:
+    if kind == "training":
+        record = MADE_MODELS.get(place.name.partition("-")[0], "")
+        if record and (place / record).is_file():
+            yield from _made_model(place, record)
+        elif (place / MANIFEST).is_file() or (place / JOB).is_file():
+            yield from _training(place)
+    elif (place / MANIFEST).is_file():
+        yield {"corpus": _corpus, "index": _index, "eval": _eval}[kind](read_json(place / MANIFEST), place)
 
 
-def _add_pruned(graph: Graph, data_dir: Path) -> None:
-    """Add what was pruned, under its old name and lying nowhere."""
-    path = data_dir / PRUNED
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
-        try:
-            entry = json.loads(line)
-            kind, key, files = str(entry["kind"]), str(entry["key"]), entry["files"]
-        except (ValueError, KeyError, TypeError):  # cut off by a full disk
-            continue
-        if (kind, key) not in graph.nodes:  # else it was made again
-            for node in _nodes(kind, key, files, None):
-                gone = (("", f"its files were pruned on {entry.get('at')}"),) if node.kind == kind else ()
-                graph.add(replace(node, missing=gone))
+def _corpus(manifest: Values, place: Path) -> Node:
+    told = _chosen(manifest, ("pages", "questions", "pages_digest", "questions_digest", "split_seed"))
+    source = {name: value for name, value in (manifest.get("source") or {}).items() if value is not None}
+    return Node("corpus", place.name, (), _flat({**told, "source": source}), place, (("source", "which source gave it was not recorded"),))
 
 
-def _add_pages(graph: Graph) -> None:
-    """Name the corpora with the pages of each index."""
-    corpora = [node for node in graph.of_kind("corpus") if node.place]
-    for index in graph.of_kind("index"):
-        pages = index.facts.get("pages_digest")
-        refs = (Ref("corpus", node.key, "pages", alternative=True) for node in corpora if node.facts.get("pages_digest") == pages)
-        graph.add(Node("index", index.key, tuple(refs)))
+def _index(manifest: Values, place: Path) -> Node:
+    told = {name: value for name, value in manifest.items() if isinstance(value, str | int | float) and name not in ("key", "seconds")}
+    embedder = Ref("embedder", f"{manifest.get('embedder_id')}@{manifest.get('embedder_revision')}")
+    missing = (("corpus", f"no corpus with its pages ({manifest.get('pages_digest')}) is here"),)
+    return Node("index", place.name, (embedder,), _flat(told), place, missing)
 
 
-def _read_files(kind: str, place: Path) -> Files:
-    names = (MANIFEST, JOB, SOURCES, *MADE_MODELS.values(), SEAL) if kind == "training" else (MANIFEST,)
-    return {name: read_json(place / name) for name in names if (place / name).is_file()}
-
-
-def _nodes(kind: str, key: str, files: Files, place: Path | None) -> Iterator[Node]:
-    manifest = files.get(MANIFEST) or {}
-    made_model = MADE_MODELS.get(key.partition("-")[0], "")
-    if kind == "training" and made_model in files:
-        yield from _made_model(key, files[made_model], files, place)
-    elif kind == "training" and (MANIFEST in files or JOB in files):
-        yield from _training(key, files, place)
-    elif kind == "corpus" and MANIFEST in files:
-        told = _chosen(manifest, ("pages", "questions", "pages_digest", "questions_digest", "split_seed"))
-        source = {name: value for name, value in (manifest.get("source") or {}).items() if value is not None}
-        missing = (("source", "which source gave it was not recorded"),)
-        yield Node(kind, key, (), _flat({**told, "source": source}), place, missing)
-    elif kind == "index" and MANIFEST in files:
-        told = {name: value for name, value in manifest.items() if isinstance(value, str | int | float) and name not in ("key", "seconds")}
-        embedder = Ref("embedder", f"{manifest.get('embedder_id')}@{manifest.get('embedder_revision')}")
-        missing = (("corpus", f"no corpus with its pages ({manifest.get('pages_digest')}) is here"),)
-        yield Node(kind, key, (embedder,), _flat(told), place, missing)
-    elif kind == "eval" and MANIFEST in files:
-        yield _eval(key, manifest, place)
-
-
-def _eval(key: str, manifest: Mapping[str, Any], place: Path | None) -> Node:
+def _eval(manifest: Values, place: Path) -> Node:
     sources = manifest.get("sources") or {}
     policy = sources.get("policy") or {}
     refs = (
@@ -224,12 +190,13 @@ def _eval(key: str, manifest: Mapping[str, Any], place: Path | None) -> Node:
     told = {name: value for name, value in sources.items() if name not in ("index_key", "policy")}
     name = policy.get("baseline") or policy.get("served") or "a model" + (" with an adapter" if policy.get("adapter") else "")
     missing = (("corpus", "the corpus of its questions was not recorded"),)
-    return Node("eval", key, _named(refs), _flat({"n": str(manifest.get("n")), "policy": name, **told}), place, missing)
+    return Node("eval", place.name, _named(refs), _flat({"n": str(manifest.get("n")), "policy": name, **told}), place, missing)
 
 
-def _training(key: str, files: Files, place: Path | None) -> Iterator[Node]:
+def _training(place: Path) -> Iterator[Node]:
     """Return the nodes of a training run: itself, its settings, the model it began with, and what it left."""
-    manifest, job, sources = (files.get(name) or {} for name in (MANIFEST, JOB, SOURCES))
+    key = place.name
+    manifest, job, sources = (read_json(place / name) for name in (MANIFEST, JOB, SOURCES))
     config = job.get("config") or {}
     path, made_of = (config.get("policy") or {}).get("model"), sources.get("policy") or {}
     settings = content_key(config=config) if config else ""
@@ -245,34 +212,33 @@ def _training(key: str, files: Files, place: Path | None) -> Iterator[Node]:
     facts = _flat({**_chosen(manifest, ("steps", "seconds", "base_model")), **told})
     yield Node("training", key, _named(refs), facts, place, (*missing, ("config", "its settings were not recorded")))
     if settings:
-        yield Node("config", settings, (), _flat(config), place / JOB if place else None)
+        yield Node("config", settings, (), _flat(config), place / JOB)
     if made_of.get("model"):
         yield Node("model", made_of["model"], (), {"path": str(path)}, Path(path) if path and Path(path).is_dir() else None)
     if manifest.get("adapter_hash"):
-        adapter, recorded = place / ADAPTER if place else None, manifest.get("adapter_files")
-        left = hash_recorded(recorded) if recorded else (model_hash(str(adapter)) if adapter and adapter.is_dir() else "")
+        adapter, recorded = place / ADAPTER, manifest.get("adapter_files")
+        left = hash_recorded(recorded) if recorded else (model_hash(str(adapter)) if adapter.is_dir() else "")
         yield Node("adapter", left, (Ref("training", key),), {"sha256": manifest["adapter_hash"]}, adapter)
         if (config.get("train") or {}).get("method") == "full":  # evaluated as a model, not as an adapter on one
             yield Node("model", left, (Ref("adapter", left),), {}, adapter)
 
 
-def _made_model(key: str, facts: Mapping[str, Any], files: Files, place: Path | None) -> Iterator[Node]:
+def _made_model(place: Path, record: str) -> Iterator[Node]:
     """Return the nodes of a model that supervised training left: the model, and the training it is named after."""
-    yield Node("training", key, (), _flat(facts), place, (("", f"what {key} was made from is only in its key"),))
-    sealed = (files.get(SEAL) or {}).get("files")
-    left = hash_recorded(sealed) if sealed else model_hash(str(place)) if place else ""
-    yield Node("model", left, (Ref("training", key),), {"path": str(place)}, place)
+    key, sealed = place.name, read_json(place / SEAL).get("files")
+    yield Node("training", key, (), _flat(read_json(place / record)), place, (("", f"what {key} was made from is only in its key"),))
+    yield Node("model", hash_recorded(sealed) if sealed else model_hash(str(place)), (Ref("training", key),), {"path": str(place)}, place)
 
 
 def _named(refs: tuple[Ref, ...]) -> tuple[Ref, ...]:
     return tuple(ref for ref in refs if ref.key)
 
 
-def _chosen(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, object]:
+def _chosen(values: Values, names: Iterable[str]) -> dict[str, object]:
     return {name: values[name] for name in names if name in values}
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def _flat(values: Values, prefix: str = "") -> dict[str, str]:
     """Flatten nested values to dotted leaves, for a person to read."""
     leaves: dict[str, str] = {}
     for name, value in values.items():

@@ -12,12 +12,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
-
-from mlflow.exceptions import MlflowException
+from typing import Literal
 
 from slmsearch.errors import ModelError, PromotionError
-from tasks.tracking.service import CHAMPION, NO_SUCH_THING, PREFIX, as_service
+from tasks.tracking.service import CHAMPION, PREFIX, as_service, if_there
 from tasks.tracking.tracker import Tracker
 
 HISTORY = "promotions.jsonl"
@@ -49,7 +47,7 @@ def move_champion(tracker: Tracker, event: PromotionEvent, expected: str | None,
 
     Args:
         tracker: store.
-        move: model, version, kind, why and by whom; the rest is filled in.
+        event: model, version, kind, why and by whom; the rest is filled in.
         expected: champion when the decision was taken, None if there was none.
         deciding_run: MLflow run that decided; a run that is no longer running may not promote.
 
@@ -154,13 +152,9 @@ def _champion(tracker: Tracker, model: str) -> str | None:
 
 
 def _require_version(tracker: Tracker, model: str, version: str) -> None:
-    try:
-        tracker.client.get_model_version(model, version)
-    except MlflowException as error:
-        if error.error_code not in NO_SUCH_THING:
-            raise
+    if if_there(lambda: tracker.client.get_model_version(model, version)) is None:
         known = sorted((found.version for found in tracker.client.search_model_versions(f"name = '{model}'")), key=int)
-        raise ModelError(f"{model} has no version {version}; it has {', '.join(map(str, known)) or 'none'}") from error
+        raise ModelError(f"{model} has no version {version}; it has {', '.join(map(str, known)) or 'none'}")
 
 
 def _require_running(tracker: Tracker, run_id: str | None) -> None:
@@ -178,10 +172,9 @@ def _tag(tracker: Tracker, model: str, version: str, tags: Mapping[str, str]) ->
 
 def _append(tracker: Tracker, event: PromotionEvent) -> None:
     path = tracker.home / HISTORY
-    values: dict[str, Any] = asdict(event)
     with path.open("ab+") as file:
         cut_off = file.tell() and _last_byte(path) != b"\n"
-        file.write(b"\n" * bool(cut_off) + json.dumps(values, ensure_ascii=False).encode() + b"\n")
+        file.write(b"\n" * bool(cut_off) + json.dumps(asdict(event), ensure_ascii=False).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
 

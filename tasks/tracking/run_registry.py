@@ -21,7 +21,7 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from slmsearch.config import RunConfig
 from slmsearch.errors import ModelError
 from tasks.owners import is_orphan, one_line, require_reachable
-from tasks.tracking.service import DELETED, ENDED, KEY, NO_SUCH_THING, OWNER, SQLITE, STAGE, as_service, tracking_uri
+from tasks.tracking.service import DELETED, ENDED, KEY, OWNER, SQLITE, STAGE, as_service, if_there, tracking_uri
 
 PARENT = "mlflow.parentRunId"
 PAGE = 1000
@@ -147,13 +147,8 @@ class RunRegistry:
     @as_service
     def find_tag(self, run_id: str, name: str) -> str | None:
         """Return a tag of a run, None if the run or the tag does not exist."""
-        try:
-            value = self.client.get_run(run_id).data.tags.get(name)
-        except MlflowException as error:
-            if error.error_code in NO_SUCH_THING:
-                return None
-            raise
-        return None if value is None else str(value)
+        run = if_there(lambda: self.client.get_run(run_id))
+        return run.data.tags.get(name) if run else None
 
     @as_service
     def read_json(self, run_id: str, name: str) -> dict[str, Any] | None:
@@ -191,12 +186,12 @@ class RunRegistry:
     @as_service
     def delete_run(self, run_id: str) -> None:
         """Mark a run as deleted, as MLflow's UI does, and note when. One that is gone already is no error."""
-        try:
+
+        def delete() -> None:
             self.client.set_tag(run_id, DELETED, str(int(time.time())))
             self.client.delete_run(run_id)
-        except MlflowException as error:
-            if error.error_code not in NO_SUCH_THING:
-                raise
+
+        if_there(delete)
 
     @as_service
     def deleted(self) -> list[tuple[str, float]]:

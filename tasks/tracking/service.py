@@ -57,6 +57,16 @@ def as_service(function: Callable[P, R]) -> Callable[P, R]:
     return wrapped
 
 
+def if_there(call: Callable[[], R]) -> R | None:
+    """Return what a call to MLflow gives; None where what it asks for does not exist."""
+    try:
+        return call()
+    except MlflowException as error:
+        if error.error_code not in NO_SUCH_THING:
+            raise
+        return None
+
+
 @contextmanager
 def _undisturbed() -> Iterator[None]:
     """Hold SIGTERM back until it cannot do harm.

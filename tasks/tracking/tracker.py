@@ -8,8 +8,9 @@ goes on in the run a killed process left behind. What an episode's trace looks l
 import functools
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from slmsearch.errors import ServiceError
 from tasks.owners import is_orphan, one_line, owner_tag
 from tasks.traces import Span
 from tasks.tracking.run_registry import PARENT, RunRegistry
-from tasks.tracking.service import ADAPTER_HASH, CHAMPION, ENDED, KEY, NO_SUCH_THING, OWNER, STAGE, as_service, make_store, tracking_uri
+from tasks.tracking.service import ADAPTER_HASH, CHAMPION, ENDED, KEY, OWNER, STAGE, as_service, if_there, make_store, tracking_uri
 
 MAX_PARAM_CHARS = 6000
 MAX_TAG_CHARS = 5000
@@ -165,34 +166,24 @@ class Tracker(RunRegistry):
         self.client.log_inputs(run_id, datasets=[DatasetInput(dataset, [InputTag("mlflow.data.context", context)])])
 
     @as_service
-    def record_metrics(self, run_id: str, metrics: Mapping[str, float], step: int = 0, time_s: float | None = None) -> None:
-        """Record metrics of a step, unless the run has a point of that name at that step or later."""
+    def record_metrics(self, run_id: str, metrics: Mapping[str, float]) -> None:
+        """Record metrics that the run does not have yet."""
         known = self.client.get_run(run_id).data.metrics
-        fresh = {name: value for name, value in metrics.items() if name not in known or self._last_step(run_id, name) < step}
-        self._log_points(run_id, [(step, fresh, time_s)])
+        self.record_step(run_id, 0, {name: value for name, value in metrics.items() if name not in known})
 
     @as_service
-    def record_steps(self, run_id: str, steps: Iterable[tuple[int, Mapping[str, float], float]]) -> None:
-        """Record `(step, metrics, time)` as curves, one write per step; see `last_step` for going on with a curve."""
-        for step in steps:
-            self._log_points(run_id, [step])
+    def record_step(self, run_id: str, step: int, metrics: Mapping[str, float], time_s: float | None = None) -> None:
+        """Record a point of curves in one write; see `last_step` for going on with a curve."""
+        at_ms = int((time_s or time.time()) * 1000)
+        points = [Metric(name, float(value), at_ms, step) for name, value in metrics.items()]
+        for i in range(0, len(points), METRICS_PER_BATCH):
+            self.client.log_batch(run_id, metrics=points[i : i + METRICS_PER_BATCH])
 
     @as_service
     def last_step(self, run_id: str) -> int:
         """Return the highest step that any metric of the run has, 0 if it has none."""
-        return max((self._last_step(run_id, name) for name in self.client.get_run(run_id).data.metrics), default=0)
-
-    def _last_step(self, run_id: str, name: str) -> int:
-        return max((point.step for point in self.client.get_metric_history(run_id, name)), default=-1)
-
-    def _log_points(self, run_id: str, points: Sequence[tuple[int, Mapping[str, float], float | None]]) -> None:
-        metrics = [
-            Metric(name, float(value), int((at or time.time()) * 1000), step)
-            for step, values, at in points
-            for name, value in values.items()
-        ]
-        for i in range(0, len(metrics), METRICS_PER_BATCH):
-            self.client.log_batch(run_id, metrics=metrics[i : i + METRICS_PER_BATCH])
+        names = self.client.get_run(run_id).data.metrics
+        return max((point.step for name in names for point in self.client.get_metric_history(run_id, name)), default=0)
 
     @as_service
     def record_table(self, run_id: str, rows: Sequence[Mapping[str, Any]], name: str) -> None:
@@ -216,47 +207,28 @@ class Tracker(RunRegistry):
             traces: root span and tags of each; `question_id` must be among them.
         """
         with self.lock:  # two runs of the same at a time must not both write them
-            known = self._traces_of(key)
-            trace_ids = [known.get(tags["question_id"]) or self._write_trace(root, {**tags, "eval_key": key}) for root, tags in traces]
+            stored = self.find_traces(self.experiment_id, f"tags.eval_key = '{key}'")
+            known = {info.tags.get("question_id", ""): info.trace_id for info in stored}
+            trace_ids = [
+                known.get(tags["question_id"]) or self._write_span(root, time.time() - root.end_s, tags={**tags, "eval_key": key})
+                for root, tags in traces
+            ]
         if MLFLOW_ENABLE_ASYNC_TRACE_LOGGING.get():
             mlflow.flush_trace_async_logging()
         for i in range(0, len(trace_ids), TRACES_PER_LINK):
             self.client.link_traces_to_run(trace_ids[i : i + TRACES_PER_LINK], run_id)
 
-    def _traces_of(self, key: str) -> dict[str, str]:
-        """Return the traces of an evaluation, by question."""
-        traces = self.find_traces(self.experiment_id, f"tags.eval_key = '{key}'")
-        return {info.tags.get("question_id", ""): info.trace_id for info in traces}
-
-    def _write_trace(self, root: Span, tags: dict[str, str]) -> str:
-        started = time.time() - root.end_s
-        span = self.client.start_trace(
-            root.name,
-            span_type=root.kind,
-            inputs=root.inputs,
-            attributes=root.attributes,
-            tags=tags,
-            experiment_id=self.experiment_id,
-            start_time_ns=_nanoseconds(started),
-        )
-        for child in root.children:
-            self._write_span(span.trace_id, span.span_id, child, started)
-        self.client.end_trace(span.trace_id, outputs=root.outputs, end_time_ns=_nanoseconds(started + root.end_s))
-        return str(span.trace_id)
-
-    def _write_span(self, trace_id: str, parent_id: str, span: Span, started: float) -> None:
-        live = self.client.start_span(
-            span.name,
-            trace_id=trace_id,
-            parent_id=parent_id,
-            span_type=span.kind,
-            inputs=span.inputs,
-            attributes=span.attributes,
-            start_time_ns=_nanoseconds(started + span.start_s),
-        )
+    def _write_span(self, span: Span, started: float, parent: Any = None, tags: dict[str, str] | None = None) -> str:
+        """Write a span with those below it; without a parent it is the root of a new trace with these tags. Return the trace's id."""
+        begin = partial(self.client.start_trace, tags=tags, experiment_id=self.experiment_id)
+        if parent:
+            begin = partial(self.client.start_span, trace_id=parent.trace_id, parent_id=parent.span_id)
+        start_ns, end_ns = (int((started + at) * 1e9) for at in (span.start_s, span.end_s))
+        live = begin(span.name, span_type=span.kind, inputs=span.inputs, attributes=span.attributes, start_time_ns=start_ns)
         for child in span.children:
-            self._write_span(trace_id, live.span_id, child, started)
-        self.client.end_span(trace_id, live.span_id, outputs=span.outputs, end_time_ns=_nanoseconds(started + span.end_s))
+            self._write_span(child, started, live)
+        self.client.end_span(live.trace_id, live.span_id, outputs=span.outputs, end_time_ns=end_ns)
+        return str(live.trace_id)
 
     # Models
 
@@ -291,34 +263,21 @@ class Tracker(RunRegistry):
     @as_service
     def champion(self, name: str) -> dict[str, str] | None:
         """Return version and tags of the promoted adapter, None if there is none."""
-        try:
-            version = self.client.get_model_version_by_alias(name, CHAMPION)
-        except MlflowException as error:
-            # An unreachable store must never read as "no champion": that would promote anything.
-            if error.error_code in NO_SUCH_THING:
-                return None
-            raise
-        return {**version.tags, "version": str(version.version)}
+        # An unreachable store must never read as "no champion": that would promote anything.
+        version = if_there(lambda: self.client.get_model_version_by_alias(name, CHAMPION))
+        return {**version.tags, "version": str(version.version)} if version else None
 
     @as_service
     def version_run(self, name: str, version: str) -> str | None:
         """Return the run that a version was registered from, None where there is no such version or run."""
-        try:
-            return self.client.get_model_version(name, version).run_id or None
-        except MlflowException as error:
-            if error.error_code in NO_SUCH_THING:
-                return None
-            raise
+        found = if_there(lambda: self.client.get_model_version(name, version))
+        return found.run_id or None if found else None
 
 
 def describe_stop(error: BaseException) -> str:
     """Say in one line that a run was told to stop, with what was noted on the way: where it can be resumed."""
     notes = "; ".join(getattr(error, "__notes__", ()))
     return f"told to stop ({type(error).__name__}){': ' if notes else ''}{notes}"
-
-
-def _nanoseconds(seconds: float) -> int:
-    return int(seconds * 1e9)
 
 
 def _cell(value: Any) -> Any:

@@ -23,7 +23,7 @@ ROUNDS, MONTHS, OLDER_DAYS = int(os.environ.get("GROWTH_ROUNDS", "3")), 4, 40
 RUNS = 1000
 SLACK, SMALL = 1.15, 40_000
 """Growth from one month to the next that is none: of a size, and in bytes (a database grows by pages)."""
-KEPT = ("mlruns/promotions.jsonl", "data/pruned.jsonl")
+KEPT = ("mlruns/promotions.jsonl",)
 """Some hundred bytes for each thing, on purpose."""
 
 

@@ -27,8 +27,7 @@ class Made:
 
 def make_one(home: Path, empty_store: Path, number: int, rng: random.Random, training: Any) -> Made:
     """Train on a corpus, an index, a base model and settings drawn at random."""
-    from flows.train import train
-    from flows.train_and_eval import train_and_eval
+    from flows.train import train, train_and_eval
 
     def reword(questions: list[dict[str, Any]]) -> None:
         questions[0]["question"] += "?" * which

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from flows import nightly as module
 from flows.cli.main import cli
 from flows.nightly import nightly
-from flows.train_and_eval import train_and_eval
+from flows.train import train_and_eval
 from slmsearch.config import RunConfig
 from slmsearch.errors import EvaluationError, ModelError
 from slmsearch.evaluate import run as playing
@@ -156,7 +156,7 @@ def test_a_quiet_series_is_green_and_a_fall_is_told_with_what_changed(
     fifth = play(config, 4, monkeypatch)
     assert fifth["night"]["against"]["last_green"] == fourth["night"]["night"]
     assert fifth["state"] == "green" and any("was accepted since the promotion" in note for note in fifth["night"]["notes"])
-    kept = in_use(config).evals
+    kept = in_use(config)["evals"]
     assert {first["night"]["fixed"]["eval_key"], fourth["night"]["fixed"]["eval_key"]} <= set(kept)
 
 
@@ -230,15 +230,15 @@ def test_a_decision_about_a_champion_that_is_no_longer_one_is_taken_again(
 
     tracker, model, compared = open_tracker(config), config.tracking.registered_model, list[str]()
 
-    def another_is_faster(run: Any, data: Any, after: Any, decision: Any) -> Any:
+    def another_is_faster(run: Any, data: Any, after: Any, version: str) -> str:
         compared.append(str((tracker.champion(model) or {})["version"]))
         if len(compared) == 1:  # while this one is compared with champion 1
             made = tracker.client.get_model_version(model, "1")
             rival = tracker.client.create_model_version(model, made.source, made.run_id, {**made.tags, "slmsearch.adapter_hash": "rival"})
             move_champion(tracker, PromotionEvent(model, str(rival.version), "promote", "faster", "another run"), "1")
-        return decision
+        return ""
 
-    monkeypatch.setattr(promotion, "_against_champion", another_is_faster)
+    monkeypatch.setattr(promotion, "_find_objection", another_is_faster)
     training.content = b"another adapter"
     other = config.model_copy(update={"train": config.train.model_copy(update={"seed": 1})})
     summary = train_and_eval.fn(other)

@@ -12,13 +12,11 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 
+from flows.data import reindex, validate
 from flows.evaluate import evaluate
 from flows.nightly import nightly
 from flows.ops.device import device, device_names
-from flows.reindex import reindex
-from flows.train import train
-from flows.train_and_eval import train_and_eval
-from flows.validate import validate
+from flows.train import train, train_and_eval
 from slmsearch.config import JudgeConfig, RunConfig
 from slmsearch.errors import ConfigError, ModelError, PreflightError, TrainingError
 from slmsearch.judge.prompt import render_prompt

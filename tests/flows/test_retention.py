@@ -20,7 +20,7 @@ from tests.flows.plain import small_run, without_prefect
 
 def run_on(home: Path, empty_store: Path, number: int) -> dict[str, Any]:
     """Train and evaluate on a corpus of its own."""
-    from flows.train_and_eval import train_and_eval
+    from flows.train import train_and_eval
 
     def rename(questions: list[dict[str, Any]]) -> None:
         questions[0]["question"] = f"In which year was TownA0 founded, asked for the {number}th time?"
@@ -53,22 +53,22 @@ def used(history: tuple[RunConfig, list[dict[str, Any]]]) -> InUse:
 
 def test_the_champions_whole_lineage_is_in_use(history: tuple[RunConfig, list[dict[str, Any]]], used: InUse) -> None:
     lineage = history[1][0]["lineage"]
-    assert lineage["data_digest"] in used.corpora
-    assert lineage["index_key"] in used.indexes
-    assert lineage["train_key"] in used.trainings
-    assert {value for name, value in lineage.items() if name.startswith("eval_key")} <= set(used.evals)
-    assert "is champion" in used.indexes[lineage["index_key"]]
-    assert history[1][0]["mlflow_run_id"] in used.runs
+    assert lineage["data_digest"] in used["corpora"]
+    assert lineage["index_key"] in used["indexes"]
+    assert lineage["train_key"] in used["trainings"]
+    assert {value for name, value in lineage.items() if name.startswith("eval_key")} <= set(used["evals"])
+    assert "is champion" in used["indexes"][lineage["index_key"]]
+    assert history[1][0]["mlflow_run_id"] in used["runs"]
 
 
 def test_what_nothing_needs_is_not_in_use(history: tuple[RunConfig, list[dict[str, Any]]], used: InUse) -> None:
     for run in history[1][1:3]:
         lineage = run["lineage"]
-        assert lineage["index_key"] not in used.indexes
-        assert lineage["train_key"] not in used.trainings
-        assert lineage["eval_key_after"] not in used.evals
-        assert run["mlflow_run_id"] not in used.runs
-    assert history[1][2]["lineage"]["train_key"] in in_use(history[0], kept_versions=2).trainings
+        assert lineage["index_key"] not in used["indexes"]
+        assert lineage["train_key"] not in used["trainings"]
+        assert lineage["eval_key_after"] not in used["evals"]
+        assert run["mlflow_run_id"] not in used["runs"]
+    assert history[1][2]["lineage"]["train_key"] in in_use(history[0], kept_versions=2)["trainings"]
 
 
 def test_the_current_index_is_in_use_with_its_pages(history: tuple[RunConfig, list[dict[str, Any]]], used: InUse) -> None:
@@ -76,8 +76,8 @@ def test_the_current_index_is_in_use_with_its_pages(history: tuple[RunConfig, li
     current = current_key(index_dir(config))
     assert current == runs[3]["lineage"]["index_key"]
     assert current in index_keys_in_use(config)
-    assert used.indexes[current]
-    assert runs[3]["lineage"]["data_digest"] in used.corpora
+    assert used["indexes"][current]
+    assert runs[3]["lineage"]["data_digest"] in used["corpora"]
 
 
 def test_what_a_live_run_touches_is_in_use(history: tuple[RunConfig, list[dict[str, Any]]], tmp_path: Path) -> None:
@@ -92,15 +92,15 @@ def test_what_a_live_run_touches_is_in_use(history: tuple[RunConfig, list[dict[s
     fresh.mkdir(parents=True)
     try:
         used = in_use(config, kept_versions=1)
-        assert runs[1]["lineage"]["index_key"] in used.indexes
-        assert "a" * 20 in used.trainings and "b" * 20 in used.evals
-        assert fresh.name in used.evals, "written since the run began"
-        assert {parent, finished, building, playing} <= set(used.runs)
+        assert runs[1]["lineage"]["index_key"] in used["indexes"]
+        assert "a" * 20 in used["trainings"] and "b" * 20 in used["evals"]
+        assert fresh.name in used["evals"], "written since the run began"
+        assert {parent, finished, building, playing} <= set(used["runs"])
     finally:
         fresh.rmdir()
         for run_id in (building, playing, parent):
             tracker.end_run(run_id, "FAILED")
-    assert runs[1]["lineage"]["index_key"] not in in_use(config, kept_versions=1).indexes
+    assert runs[1]["lineage"]["index_key"] not in in_use(config, kept_versions=1)["indexes"]
 
 
 def test_a_training_that_a_process_holds_is_in_use_with_what_it_is_made_from(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
@@ -110,7 +110,7 @@ def test_a_training_that_a_process_holds_is_in_use_with_what_it_is_made_from(his
     lock.write_text(str(os.getpid()))
     try:
         used = in_use(config, kept_versions=1)
-        assert lineage["train_key"] in used.trainings and lineage["index_key"] in used.indexes
+        assert lineage["train_key"] in used["trainings"] and lineage["index_key"] in used["indexes"]
     finally:
         lock.unlink()
 
@@ -124,7 +124,7 @@ def test_a_start_that_a_training_in_use_was_made_from_is_in_use(history: tuple[R
     changed["config"]["policy"]["adapter"] = str(start / "adapter")
     job.write_text(json.dumps(changed))
     try:
-        assert start.name in in_use(config, kept_versions=1).trainings
+        assert start.name in in_use(config, kept_versions=1)["trainings"]
     finally:
         job.write_text(before)
 
@@ -133,10 +133,10 @@ def test_what_the_configuration_names_is_in_use(history: tuple[RunConfig, list[d
     config, runs = history
     key = runs[1]["lineage"]["train_key"]
     named = config.model_copy(update={"policy": config.policy.model_copy(update={"adapter": str(training_dir(config, key) / "adapter")})})
-    assert key in in_use(named, kept_versions=1).trainings
+    assert key in in_use(named, kept_versions=1)["trainings"]
 
 
 def test_without_a_store_only_the_disk_speaks(tmp_path: Path) -> None:
     config = RunConfig.model_validate({"paths": {"data_dir": str(tmp_path / "data"), "mlruns_dir": str(tmp_path / "mlruns")}})
-    assert in_use(config) == InUse()
+    assert not any(in_use(config).values())
     assert not (tmp_path / "mlruns").exists(), "reading creates nothing"

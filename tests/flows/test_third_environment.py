@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flows.train_and_eval import train_and_eval
+from flows.train import train_and_eval
 from slmsearch.config import RunConfig, SftConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.environment import Demonstration, Environment, Limits, TinyModel

@@ -8,7 +8,7 @@ import pytest
 
 from flows.cli.text import render_result
 from flows.evaluate import evaluate
-from flows.train_planner import train_planner
+from flows.train import train_planner
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
 from slmsearch.generate.scripted import ScriptedSampler

@@ -172,11 +172,13 @@ def test_params_are_recorded_in_batches_and_never_changed(tracker: Tracker) -> N
 def test_a_resumed_curve_has_no_point_twice(tracker: Tracker) -> None:
     curve = [(step, {"reward/mean": step / 10, "loss": -step / 10}, 1e9 + step) for step in range(1, 6)]
     with pytest.raises(ValueError), tracker.run("train", "key") as run_id:
-        tracker.record_steps(run_id, curve[:3])
+        for point in curve[:3]:
+            tracker.record_step(run_id, *point)
         raise ValueError
     with tracker.run("train", "key") as run_id:
         last = tracker.last_step(run_id)
-        tracker.record_steps(run_id, [point for point in curve if point[0] > last])
+        for point in curve[last:]:
+            tracker.record_step(run_id, *point)
     assert points(tracker, run_id, "reward/mean") == [(step, step / 10) for step in range(1, 6)]
     assert len(points(tracker, run_id, "loss")) == 5
 

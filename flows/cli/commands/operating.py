@@ -115,7 +115,7 @@ def housekeeping(session: Session, deed: bool, older_than: float, keep_versions:
         kept = {}
     else:
         planned = plan(session.config, rules)
-        items, failed, kept = list(planned.items), [], asdict(planned.used)
+        items, failed, kept = list(planned.items), [], planned.used
     result = {"applied": deed, "items": [asdict(item) for item in items], "failed": failed, "in_use": kept}
     rows = [*_rows(items), *(f"could not go: {line}" for line in failed)]
     rows.append(_verdict(items, deed))
