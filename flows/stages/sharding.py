@@ -6,7 +6,7 @@ also when this process is killed. A shard that no worker takes is played here, s
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import cast
 from uuid import UUID
 
@@ -48,9 +48,9 @@ class Waiting:
     shard: Shard
     run: FlowRun | None = None
     attempts: int = 0
-    since: float = field(default_factory=time.monotonic)
+    since: float = 0.0
     """When it was submitted last."""
-    looked: float = field(default_factory=time.monotonic)
+    looked: float = 0.0
     """When it was last asked whether it lives."""
 
 
@@ -115,19 +115,22 @@ class _Play:
         if item.run is None:
             self._submit(item)
             return
-        item.run = self.client.read_flow_run(item.run.id)
-        state = item.run.state
+        item.run = run = self.client.read_flow_run(item.run.id)
+        state = run.state
         if state is None:
             return
-        if state.is_running() or state.is_pending():
-            self._require_alive(item, item.run)
-        elif state.is_completed() and collect(self.first.key, item.shard, self.config):
+        if state.is_completed() and collect(self.first.key, item.shard, self.config):
             self.log.info("shard %s is played", item.shard.name)
             self.waiting.remove(item)
         elif state.is_failed():
             raise as_error(f"{state.name}: {state.message}")
         elif state.is_final():
-            self._lost(item, f"{state.name}: {' '.join(str(state.message).split())[:200]}")
+            self._lose(item, f"{state.name}: {' '.join(str(state.message).split())[:200]}")
+        elif (state.is_running() or state.is_pending()) and time.monotonic() - item.looked >= LOOK_SECONDS:
+            item.looked = time.monotonic()
+            if why := why_dead(run, self.client, unbegun_s=self.start_seconds):  # its process, or its worker and its machine, are gone
+                self.client.set_flow_run_state(run.id, Crashed(message=why), force=True)
+                self._lose(item, why)
 
     def _request(self, shard: Shard) -> ShardRequest:
         return self.first.model_copy(update={"shard": shard})
@@ -140,31 +143,21 @@ class _Play:
         item.run = cast("FlowRun", run_deployment(self.deployment, parameters=parameters, timeout=0, as_subflow=True))
         item.since = item.looked = time.monotonic()
 
-    def _lost(self, item: Waiting, why: str) -> None:
+    def _lose(self, item: Waiting, why: str) -> None:
         if item.attempts >= ATTEMPTS:
             times = f"shard {item.shard.name} was lost {item.attempts} times"
             raise EvaluationError(f"{times} (last: {why}); look at the logs and the memory of its workers")
         self.log.warning("shard %s was lost (%s) and is submitted again", item.shard.name, why)
         item.run = None
 
-    def _require_alive(self, item: Waiting, run: FlowRun) -> None:
-        """Take a run for what it is where its process, or its worker and its machine, are gone."""
-        if time.monotonic() - item.looked < LOOK_SECONDS:
-            return
-        item.looked = time.monotonic()
-        if why := why_dead(run, self.client, unbegun_s=self.start_seconds):
-            self.client.set_flow_run_state(run.id, Crashed(message=why), force=True)
-            self._lost(item, why)
-
     def _play_one_that_nobody_takes(self) -> None:
         """Play a shard here when all of them have waited long and none runs."""
-        states = [item.run.state for item in self.waiting if item.run is not None and item.run.state is not None]
+        runs = [item.run for item in self.waiting if item.run and item.run.state and item.run.state.is_scheduled()]
         patient = all(time.monotonic() - item.since > PATIENCE_SECONDS for item in self.waiting)
-        if not patient or len(states) < len(self.waiting) or any(not state.is_scheduled() for state in states):
+        if not patient or len(runs) < len(self.waiting):
             return
         item = self.waiting[0]
         self.log.warning("no worker takes shard %s within %.0f s; it is played here", item.shard.name, PATIENCE_SECONDS)
-        if item.run is not None:
-            self.client.set_flow_run_state(item.run.id, Cancelled(message="no worker took it; played by who waited for it"), force=True)
+        self.client.set_flow_run_state(runs[0].id, Cancelled(message="no worker took it; played by who waited for it"), force=True)
         play_requested(self._request(item.shard), self.config)
         self.waiting.remove(item)
