@@ -42,6 +42,7 @@ PROCESSES = {
     "slmsearch/sandbox/bubblewrap.py": "bwrap; the program goes through a pipe when the walls stand",
     "slmsearch/sandbox/control.py": "bwrap without some layers, for the escape suite",
     "slmsearch/sandbox/docker.py": "docker; as for bwrap",
+    "slmsearch/sandbox/engine.py": "bwrap and docker, for both",
     "slmsearch/sandbox/fixture.py": "a victim for escapes",
     "slmsearch/sandbox/reaper.py": "itself, and docker ps and rm",
     "slmsearch/sandbox/root.py": "ldd",

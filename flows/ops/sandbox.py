@@ -17,16 +17,15 @@ import psutil
 
 from flows.cli.settings import find_project_root
 from flows.ops.servers import HOST, wait_until_ready
-from slmsearch.config import CorpusConfig, RunConfig
+from slmsearch.config import CorpusConfig, PathsConfig, RunConfig
 from slmsearch.config.secrets import join_secrets, split_secrets
 from slmsearch.errors import SandboxError, ServiceError
 from slmsearch.http_client import answers
 from slmsearch.processes.child import ChildProcess, ProcessSettings, wait_for_end
 from slmsearch.processes.watchdog import die_with_starter
-from slmsearch.sandbox.client import sandbox_address
-from slmsearch.sandbox.engines import make_engine
+from slmsearch.sandbox.client import sandbox_address, with_token
+from slmsearch.sandbox.engine import Engine
 from slmsearch.sandbox.sessions import IndexedCorpus, Tools
-from slmsearch.sandbox.token import with_token
 from slmsearch.serve.ports import free_port, require_free_port
 from tasks.owners import START_TOLERANCE_S, started_s
 
@@ -52,9 +51,9 @@ class SandboxRecord:
     log: str
 
 
-def state_dir(config: RunConfig) -> Path:
+def state_dir(paths: PathsConfig) -> Path:
     """Return where record, log and the instances' file system lie."""
-    return Path(config.paths.data_dir) / "sandbox"
+    return Path(paths.data_dir) / "sandbox"
 
 
 def serve_here(config: RunConfig) -> None:
@@ -67,8 +66,18 @@ def serve_here(config: RunConfig) -> None:
     from slmsearch.sandbox.server import serve
 
     require_free_port(config.sandbox.port, "--sandbox.port")
-    engine = make_engine(config.sandbox, state_dir(config), find_project_root() / COMPOSE_FILE)
-    serve(with_token(config), engine, tools_opener(config))
+    serve(with_token(config), configured_engine(config), lambda indexed: open_tools(config, indexed))
+
+
+def configured_engine(config: RunConfig) -> Engine:
+    """Make the configured engine.
+
+    Raises:
+        SandboxError: no program can be run on this machine.
+    """
+    from slmsearch.sandbox.server import make_engine
+
+    return make_engine(config.sandbox, state_dir(config.paths), find_project_root() / COMPOSE_FILE)
 
 
 def read_settings(stream: IO[str]) -> RunConfig:
@@ -78,22 +87,18 @@ def read_settings(stream: IO[str]) -> RunConfig:
     return join_secrets(told["config"], told["secrets"])
 
 
-def tools_opener(config: RunConfig) -> Callable[[IndexedCorpus], Tools]:
-    """Return what opens the tools of a corpus and its index from this project's data directory."""
+def open_tools(config: RunConfig, indexed: IndexedCorpus) -> Tools:
+    """Open the tools of a corpus and its index from this project's data directory."""
+    from slmsearch.environments.indexed_corpus import open_indexed_corpus
 
-    def open_tools(indexed: IndexedCorpus) -> Tools:
-        from slmsearch.environments.indexed_corpus import open_indexed_corpus
-
-        shown = {
-            "retrieval": config.retrieval.model_copy(update={"top_k": indexed.top_k}),
-            # The tools themselves run no programs.
-            "searcher": config.searcher.model_copy(update={"programs": False}),
-        }
-        opened = open_indexed_corpus(config.model_copy(update=shown), indexed.corpus, indexed.index)
-        opened.toolbox.index.search(["setup"], 1)  # loads the embedder, which is not the first program's time
-        return opened.toolbox
-
-    return open_tools
+    shown = {
+        "retrieval": config.retrieval.model_copy(update={"top_k": indexed.top_k}),
+        # The tools themselves run no programs.
+        "searcher": config.searcher.model_copy(update={"programs": False}),
+    }
+    opened = open_indexed_corpus(config.model_copy(update=shown), indexed.corpus, indexed.index)
+    opened.toolbox.index.search(["setup"], 1)  # loads the embedder, which is not the first program's time
+    return opened.toolbox
 
 
 def start_sandbox(config: RunConfig, say: Say) -> SandboxRecord:
@@ -102,19 +107,19 @@ def start_sandbox(config: RunConfig, say: Say) -> SandboxRecord:
     Raises:
         ServiceError: one is up already, the port is taken, or it does not start; the message has its last words.
     """
-    if (up := find_sandbox(config)) is not None:
+    if (up := find_sandbox(config.paths)) is not None:
         raise ServiceError(f"the sandbox is up already (process {up.pid}, {up.address}); `slmsearch sandbox down` stops it")
     process = _launch(config, "server", None, say)
     address = f"http://{HOST}:{config.sandbox.port}"
     record = SandboxRecord(process.pid, started_s(psutil.Process(process.pid)), address, config.sandbox.engine, str(process.log))
-    _record_path(config).write_text(json.dumps(asdict(record)) + "\n")
+    _record_path(config.paths).write_text(json.dumps(asdict(record)) + "\n")
     return record
 
 
 def _launch(config: RunConfig, name: str, end_signal: signal.Signals | None, say: Say) -> ChildProcess:
     """Start a server process, which gets a signal when this one ends if one is given, and wait until it answers."""
     require_free_port(config.sandbox.port, "--sandbox.port")
-    home = state_dir(config)
+    home = state_dir(config.paths)
     home.mkdir(parents=True, exist_ok=True)
     log = home / f"{name}.log"
     log.unlink(missing_ok=True)
@@ -132,19 +137,19 @@ def _launch(config: RunConfig, name: str, end_signal: signal.Signals | None, say
     return process
 
 
-def find_sandbox(config: RunConfig) -> SandboxRecord | None:
+def find_sandbox(paths: PathsConfig) -> SandboxRecord | None:
     """Return the server that was started for this data directory, None if it does not live."""
-    try:
-        record = SandboxRecord(**json.loads(_record_path(config).read_text()))
-        alive = abs(started_s(psutil.Process(record.pid)) - record.started_at) <= START_TOLERANCE_S
-    except (OSError, ValueError, TypeError, psutil.NoSuchProcess):
-        return None
-    return record if alive and psutil.Process(record.pid).status() != psutil.STATUS_ZOMBIE else None
+    with suppress(OSError, ValueError, TypeError, psutil.NoSuchProcess):
+        record = SandboxRecord(**json.loads(_record_path(paths).read_text()))
+        process = psutil.Process(record.pid)
+        if abs(started_s(process) - record.started_at) <= START_TOLERANCE_S and process.status() != psutil.STATUS_ZOMBIE:
+            return record
+    return None
 
 
-def stop_sandbox(config: RunConfig) -> SandboxRecord | None:
+def stop_sandbox(paths: PathsConfig) -> SandboxRecord | None:
     """Stop the server and wait until it is gone; None if there was none."""
-    record = find_sandbox(config)
+    record = find_sandbox(paths)
     if record is not None:
         with suppress(ProcessLookupError):
             os.kill(record.pid, signal.SIGTERM)
@@ -153,7 +158,7 @@ def stop_sandbox(config: RunConfig) -> SandboxRecord | None:
                 wait_for_end(record.pid, STOP_SECONDS)
         with suppress(ChildProcessError):
             os.waitpid(record.pid, 0)  # a child of this very process
-    _record_path(config).unlink(missing_ok=True)
+    _record_path(paths).unlink(missing_ok=True)
     return record
 
 
@@ -186,5 +191,5 @@ def small_world(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"corpus": config.corpus.model_copy(update={"world": world})})
 
 
-def _record_path(config: RunConfig) -> Path:
-    return state_dir(config) / "server.json"
+def _record_path(paths: PathsConfig) -> Path:
+    return state_dir(paths) / "server.json"

@@ -85,10 +85,10 @@ def render_sandbox(result: dict[str, Any]) -> str:
 
 def _run(client: SandboxClient, program: str) -> float:
     started = time.perf_counter()
-    answer = client.execute(program)
+    came_to = client.execute(program)
     seconds = time.perf_counter() - started
-    if answer["error"] or len(answer["calls"]) != 3:
-        raise SandboxError(f"a program of the benchmark ended in {answer['error'] or answer['calls']}; see the server's log")
+    if came_to.error or len(came_to.calls) != 3:
+        raise SandboxError(f"a program of the benchmark ended in {came_to.error or came_to.calls}; see the server's log")
     return seconds
 
 

@@ -22,15 +22,12 @@ from slmsearch.generate.sampler import Message, Sampler, Sampling
 from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.judge import Judge, Verdict
 from slmsearch.planner.checks import check_problems
-from slmsearch.planner.independence import EmbeddingIndependence, Independence
-from slmsearch.planner.judge import make_number_judge
-from slmsearch.planner.model_worker import ModelWorker, make_served_worker
 from slmsearch.planner.plan import DIRECT, MAX_QUESTION_CHARS, Plan, Subproblem, parse_plan, render_plan
 from slmsearch.planner.play import carry_out, write_plans
-from slmsearch.planner.prompt import PLAN_PROMPT_VERSION, make_plan_prompt
-from slmsearch.planner.reward import PlannedEpisode, inspect_episode, score_plan
+from slmsearch.planner.prompt import COMBINE, DIRECT_SOLUTION, PLAN_PROMPT_VERSION, SUBPROBLEM, Task, make_plan_prompt
+from slmsearch.planner.reward import EmbeddingIndependence, Independence, PlannedEpisode, inspect_episode, make_number_judge, score_plan
 from slmsearch.planner.sources import load_problems, problems_parts
-from slmsearch.planner.worker import COMBINE, DIRECT_SOLUTION, SUBPROBLEM, ArithmeticWorker, Worker, solve_directly, solve_subproblem
+from slmsearch.planner.worker import ArithmeticWorker, ModelWorker, Worker, make_served_worker
 from slmsearch.searcher.episode import Episode, StopReason
 
 WORKER_ALONE, PLAN_IS_QUESTION, PLANS_SHUFFLED = "worker-alone", "plan-is-question", "plans-shuffled"
@@ -203,7 +200,9 @@ class PlannerEnvironment(Environment):
         for i, (question, episode, verdict) in enumerate(zip(questions, episodes, verdicts, strict=True)):
             worker_right, reward, draw = alone.get(question.id, False), None, draws[i] if draws else 0.0
             if verdict.correct is not None:
-                reward = score_plan(episode, planned[i], verdict.correct, worker_right, apart[i], self.config.planner.reward, draw)
+                reward = score_plan(
+                    episode, planned[i], verdict.correct, 0.0 if worker_right else apart[i], self.config.planner.reward, draw
+                )
             row = make_row(question, episode, verdict, reward)
             mode = "" if row.failed or row.correct else _find_failure_mode(episode, planned[i])
             measured = {} if row.failed else _measure(episode, planned[i], row.correct, worker_right, apart[i])
@@ -217,7 +216,7 @@ class PlannerEnvironment(Environment):
             GenerationError: the worker's service broke.
         """
         new = list({question.id: question for question in questions if question.id not in self._alone}.values())
-        solutions = self.worker.solve([solve_directly(question.question) for question in new])
+        solutions = self.worker.solve([Task(DIRECT_SOLUTION, question.question) for question in new])
         broken = next((solution.failure for solution in solutions if solution.failure), "")
         if broken:
             raise GenerationError(f"the worker alone could not be asked ({broken}); fix it, or choose another planner.worker.kind")
@@ -350,6 +349,6 @@ def check_plan(renderer: ChatRenderer) -> Check:
 
 def check_worker(worker: Worker) -> Check:
     """Ask the worker for a sum."""
-    solution = worker.solve([solve_subproblem("What is 17 plus 25?")])[0]
+    solution = worker.solve([Task(SUBPROBLEM, "What is 17 plus 25?")])[0]
     found = f"worker {worker.name} says {solution.answer or solution.failure or 'nothing'} to 17 plus 25"
     return Check("worker", not solution.failure, found, "start the worker's server, or set planner.worker")

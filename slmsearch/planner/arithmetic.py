@@ -69,8 +69,11 @@ def compute(text: str, max_operations: int) -> Fraction:
         raise Unreadable("too long")
     head = _Head(max_operations)
     try:
-        story = _read_story(text)
-        return story.answer(head) if story is not None else _Expression(text).value(head)
+        sentences = _SENTENCE.findall(text)
+        asked = next((found for sentence in reversed(sentences) if (found := _asked(sentence))), None)
+        if asked is None:
+            return _Expression(text, head).value()
+        return _Story(dict(told for sentence in sentences if (told := _told(sentence))), head).work_out(asked)
     except _Lost:
         return head.last
 
@@ -91,45 +94,31 @@ _Term = str | Fraction
 _Equation = tuple[str, _Term, _Term]
 
 
-@dataclass(slots=True)
 class _Story:
-    """Who has what in terms of whom, and what is asked."""
+    """Who has what in terms of whom."""
 
-    equations: dict[str, _Equation]
-    asked: _Equation
-    known: dict[str, Fraction] = field(default_factory=dict)
+    def __init__(self, equations: dict[str, _Equation], head: _Head) -> None:
+        self._equations, self._head = equations, head
+        self._known: dict[str, Fraction] = {}
 
-    def answer(self, head: _Head) -> Fraction:
-        return self._work_out(self.asked, head, frozenset())
-
-    def _work_out(self, equation: _Equation, head: _Head, waiting: frozenset[str]) -> Fraction:
+    def work_out(self, equation: _Equation, waiting: frozenset[str] = frozenset()) -> Fraction:
         operator, left, right = equation
-        a, b = self._term(left, head, waiting), self._term(right, head, waiting)
-        return a if operator == "=" else head.apply(operator, a, b)
+        a, b = self._term(left, waiting), self._term(right, waiting)
+        return a if operator == "=" else self._head.apply(operator, a, b)
 
-    def _term(self, term: _Term, head: _Head, waiting: frozenset[str]) -> Fraction:
+    def _term(self, term: _Term, waiting: frozenset[str]) -> Fraction:
         if isinstance(term, Fraction):
             return term
-        if term not in self.known:
-            if term not in self.equations or term in waiting or len(waiting) > MAX_NESTING:
+        if term not in self._known:
+            if term not in self._equations or term in waiting or len(waiting) > MAX_NESTING:
                 raise Unreadable(f"nothing says how many {term} has")
-            self.known[term] = self._work_out(self.equations[term], head, waiting | {term})
-        return self.known[term]
-
-
-def _read_story(text: str) -> _Story | None:
-    """Read a story; None if this is none."""
-    sentences = [sentence.strip() for sentence in _SENTENCE.findall(text) if sentence.strip()]
-    asked = next((found for sentence in reversed(sentences) if (found := _asked(sentence)) is not None), None)
-    if asked is None:
-        return None
-    return _Story({who: equation for sentence in sentences if (told := _told(sentence)) for who, equation in [told]}, asked)
+            self._known[term] = self.work_out(self._equations[term], waiting | {term})
+        return self._known[term]
 
 
 def _asked(sentence: str) -> _Equation | None:
-    zero = Fraction(0)
     if match := _ASK_ONE.search(sentence):
-        return "=", match["a"], zero
+        return "=", match["a"], Fraction(0)
     if match := _ASK_BOTH.search(sentence):
         return "+", match["a"], match["b"]
     if match := _ASK_MORE.search(sentence):
@@ -175,57 +164,57 @@ _BINARY = {"plus": ("+", 1), "minus": ("-", 1), "times": ("*", 2), "over": ("/",
 class _Expression:
     """An expression with the usual precedence, read by recursive descent."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, head: _Head) -> None:
         self._tokens = _tokenise(_OPENING.sub("", _LABEL.sub("", text)).strip().rstrip("?.!= ").strip())
-        self._place = 0
+        self._place, self._head = 0, head
 
-    def value(self, head: _Head) -> Fraction:
-        value = self._sum(head, 0)
+    def value(self) -> Fraction:
+        value = self._sum(0)
         if self._place < len(self._tokens):
             raise Unreadable("something is left over")
         return value
 
-    def _peek(self) -> str:
-        return self._tokens[self._place][0] if self._place < len(self._tokens) else ""
-
-    def _take(self) -> tuple[str, str]:
+    def _take(self, expected: str = "") -> tuple[str, str]:
         if self._place >= len(self._tokens):
             raise Unreadable("something is missing")
         self._place += 1
-        return self._tokens[self._place - 1]
+        token = self._tokens[self._place - 1]
+        if expected and token[0] != expected:
+            raise Unreadable(f"{token[1]!r} stands in a wrong place")
+        return token
 
-    def _sum(self, head: _Head, depth: int, level: int = 1) -> Fraction:
-        """Read a sum (level 1) or a product (level 2)."""
-        value = self._sum(head, depth, 2) if level == 1 else self._atom(head, depth)
-        while (binary := _BINARY.get(self._peek())) and binary[1] == level:
-            self._take()
-            right = self._sum(head, depth, 2) if level == 1 else self._atom(head, depth)
-            value = head.apply(binary[0], value, right)
+    def _sum(self, depth: int, level: int = 1) -> Fraction:
+        """Read a sum (level 1), a product (level 2) or what these are made of (level 3)."""
+        if level == 3:
+            return self._atom(depth)
+        value = self._sum(depth, level + 1)
+        while self._place < len(self._tokens) and (binary := _BINARY.get(self._tokens[self._place][0])) and binary[1] == level:
+            self._place += 1
+            value = self._head.apply(binary[0], value, self._sum(depth, level + 1))
         return value
 
-    def _atom(self, head: _Head, depth: int) -> Fraction:
+    def _atom(self, depth: int) -> Fraction:
         if depth > MAX_NESTING:
             raise Unreadable("too deep")
         kind, text = self._take()
-        if kind == "number":
-            number = parse_number(text.rstrip("%").strip())
-            if number is None:
-                raise Unreadable("a number too long")
-            return number / 100 if text.endswith("%") else number
-        if kind == "minus":
-            return -self._atom(head, depth + 1)
-        if kind == "open":
-            value = self._sum(head, depth + 1)
-            if self._take()[0] != "close":
-                raise Unreadable("a bracket is not closed")
-            return value
-        if kind in ("half", "twice"):
-            return head.apply("/" if kind == "half" else "*", self._atom(head, depth + 1), Fraction(2))
-        if kind == "pair":
-            left = self._atom(head, depth + 1)
-            if self._take()[0] != "and":
-                raise Unreadable("a pair lacks its second half")
-            return head.apply(_PAIRS[text.split()[0]], left, self._atom(head, depth + 1))
+        match kind:
+            case "number":
+                number = parse_number(text.rstrip("%").strip())
+                if number is None:
+                    raise Unreadable("a number too long")
+                return number / 100 if text.endswith("%") else number
+            case "minus":
+                return -self._atom(depth + 1)
+            case "open":
+                value = self._sum(depth + 1)
+                self._take("close")
+                return value
+            case "half" | "twice":
+                return self._head.apply("/" if kind == "half" else "*", self._atom(depth + 1), Fraction(2))
+            case "pair":
+                left = self._atom(depth + 1)
+                self._take("and")
+                return self._head.apply(_PAIRS[text.split()[0]], left, self._atom(depth + 1))
         raise Unreadable(f"{text!r} stands where a number is expected")
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
+from itertools import islice
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -53,11 +54,12 @@ class Fault(StrEnum):
     """Text before or after the JSON; the only fault that a plan survives."""
 
 
-def _as_id(value: Any) -> Any:
+def _as_id(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 Id = Annotated[str, BeforeValidator(_as_id), Field(pattern=r"^\w{1,16}$")]
+FromList = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
 
 
 class _Strict(BaseModel):
@@ -70,7 +72,7 @@ class Subproblem(_Strict):
     id: Id
     question: str = Field(min_length=1, max_length=MAX_QUESTION_CHARS)
     """Read by the worker alone, references replaced by answers."""
-    depends_on: Annotated[tuple[Id, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
+    depends_on: Annotated[tuple[Id, ...], FromList]
     """Ids whose answers it needs."""
 
 
@@ -79,9 +81,7 @@ class Plan(_Strict):
 
     should_decompose: bool
     """False: the worker solves the problem as it is."""
-    subproblems: Annotated[tuple[Subproblem, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)] = (
-        Field(max_length=MAX_SUBPROBLEMS)
-    )
+    subproblems: Annotated[tuple[Subproblem, ...], FromList] = Field(max_length=MAX_SUBPROBLEMS)
     combine: str = Field(max_length=MAX_QUESTION_CHARS)
     """What makes the answer from the answers: `#3` alone, or something for the worker to do."""
 
@@ -163,7 +163,7 @@ class _DuplicateKey(ValueError):
     pass
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     values = dict(pairs)
     if len(values) < len(pairs):
         raise _DuplicateKey
@@ -177,10 +177,10 @@ def _no_constant(name: str) -> Any:
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
 
 
-def _first_object(text: str) -> tuple[dict[str, Any], int, int] | Fault:
+def _first_object(text: str) -> tuple[dict[str, object], int, int] | Fault:
     """Decode the first brace that opens a JSON object, with where it begins and ends; else the fault of the first brace."""
     fault: Fault | None = None
-    for start in _braces(text):
+    for start in islice((match.start() for match in re.finditer("{", text)), MAX_TRIES):
         try:
             values, end = _DECODER.raw_decode(text, start)
         except _DuplicateKey:
@@ -191,15 +191,6 @@ def _first_object(text: str) -> tuple[dict[str, Any], int, int] | Fault:
             if fault is None or "should_decompose" in values:  # a part of a broken plan is no plan
                 return _clean(values), start, end
     return fault or Fault.NO_JSON
-
-
-def _braces(text: str) -> Iterator[int]:
-    start = -1
-    for _ in range(MAX_TRIES):
-        start = text.find("{", start + 1)
-        if start < 0:
-            return
-        yield start
 
 
 def _clean(value: Any) -> Any:

@@ -5,7 +5,8 @@ stand among the facts. The text holds no number above 60, so that a small model 
 them may be larger.
 """
 
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -16,6 +17,15 @@ NAMES = (
     "Quin", "Rosa", "Sven", "Tara", "Ugo", "Vera", "Wim", "Xena", "Yara", "Zeno",
 )  # fmt: skip
 ITEMS = ("shells", "coins", "stamps", "marbles", "cards", "beads", "books", "stones", "apples", "ribbons")
+_OPERATIONS: dict[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv}
+_SENTENCES = {
+    "=": "{fact.who} has {fact.number} {item}.",
+    "++": "{fact.who} has as many {item} as {fact.first} and {fact.second} together.",
+    "+": "{fact.who} has {fact.number} more {item} than {fact.first}.",
+    "-": "{fact.who} has {fact.number} fewer {item} than {fact.first}.",
+    "*": "{fact.who} has {times} as many {item} as {fact.first}.",
+    "/": "{fact.who} has half as many {item} as {fact.first}.",
+}
 MAX_OPERATIONS = 6
 MAX_VALUE = 5000
 """Largest quantity in a story."""
@@ -146,19 +156,11 @@ def _derive(rng: Random, who: str, loose: Sequence[str], values: dict[str, int],
 
 
 def _value(fact: Fact, values: dict[str, int]) -> int:
-    match fact.operator:
-        case "=":
-            return fact.number
-        case "++":
-            return values[fact.first] + values[fact.second]
-        case "+":
-            return values[fact.first] + fact.number
-        case "-":
-            return values[fact.first] - fact.number
-        case "*":
-            return values[fact.first] * fact.number
-        case _:
-            return values[fact.first] // fact.number
+    if fact.operator == "=":
+        return fact.number
+    if fact.operator == "++":
+        return values[fact.first] + values[fact.second]
+    return _OPERATIONS[fact.operator](values[fact.first], fact.number)
 
 
 def _with_distractors(rng: Random, facts: Sequence[Fact], names: Sequence[str]) -> tuple[Fact, ...]:
@@ -170,20 +172,8 @@ def _with_distractors(rng: Random, facts: Sequence[Fact], names: Sequence[str]) 
 
 
 def _tell(fact: Fact, item: str) -> str:
-    match fact.operator:
-        case "=":
-            return f"{fact.who} has {fact.number} {item}."
-        case "++":
-            return f"{fact.who} has as many {item} as {fact.first} and {fact.second} together."
-        case "+":
-            return f"{fact.who} has {fact.number} more {item} than {fact.first}."
-        case "-":
-            return f"{fact.who} has {fact.number} fewer {item} than {fact.first}."
-        case "*":
-            times = "twice" if fact.number == 2 else f"{fact.number} times"
-            return f"{fact.who} has {times} as many {item} as {fact.first}."
-        case _:
-            return f"{fact.who} has half as many {item} as {fact.first}."
+    times = "twice" if fact.number == 2 else f"{fact.number} times"
+    return _SENTENCES[fact.operator].format(fact=fact, item=item, times=times)
 
 
 _WORDS = {"+": "plus", "++": "plus", "-": "minus", "*": "times", "/": "divided by"}

@@ -1,8 +1,9 @@
 """What a planner and a worker are told. tiny-planner's chat template leaves the system message out."""
 
+from dataclasses import dataclass
+
 from slmsearch.config import PlannerConfig
 from slmsearch.generate.sampler import Message
-from slmsearch.planner.worker import COMBINE, SUBPROBLEM, Task
 
 PLAN_PROMPT_VERSION = 1
 """Part of every evaluation and training key of the planner; raise it when a text below changes."""
@@ -17,6 +18,20 @@ answers make the final one; #3 alone means the answer of subproblem 3. If the pr
 {"should_decompose": false, "subproblems": [], "combine": ""}"""
 
 WORKER_PROMPT = """Solve the problem. Think in a few short steps, then end with a line `#### N`, N being the number asked for."""
+
+SUBPROBLEM, COMBINE, DIRECT_SOLUTION = "solve_subproblem", "combine", "solve_directly"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One thing to answer."""
+
+    kind: str
+    """`SUBPROBLEM`, `COMBINE` or `DIRECT_SOLUTION`: a part, the answers of all parts, or a whole problem."""
+    question: str
+    """What is asked, references replaced by answers."""
+    context: str = ""
+    """For workers that read prose: the problem and the answers so far, where they are needed."""
 
 
 def make_plan_prompt(problem: str, config: PlannerConfig) -> list[Message]:

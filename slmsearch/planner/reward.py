@@ -6,11 +6,20 @@ The last two are paid with a right answer only. A plan that a reward-hacking fil
 came of it, and pays `hacked`: no hack earns more than an honest plan that fails.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from slmsearch.config import PlanRewardConfig
+import numpy as np
+from numpy.typing import NDArray
+
+from slmsearch.config import JudgeConfig, PlanRewardConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.judge import Judge, Verdict, make_judge
 from slmsearch.planner.hacks import Hack, find_hacks
+from slmsearch.planner.numbers import parse_number
 from slmsearch.planner.plan import Fault, Plan, parse_plan
+from slmsearch.retrieval.embed import Embedder
 from slmsearch.searcher.episode import Episode, StopReason
 from slmsearch.searcher.reward import Reward
 
@@ -51,7 +60,6 @@ def score_plan(
     episode: Episode,
     planned: PlannedEpisode,
     correct: bool,
-    alone: bool,
     independence: float,
     config: PlanRewardConfig,
     draw: float = 0.0,
@@ -62,8 +70,7 @@ def score_plan(
         episode: any episode that did not fail.
         planned: what `inspect_episode` says of it.
         correct: whether the final answer is right.
-        alone: whether the worker alone answers right.
-        independence: mean dissimilarity of the subproblems, 0 to 1.
+        independence: mean dissimilarity of the subproblems, 0 to 1; 0 where the worker alone answers right.
         config: the weights.
         draw: uniform in [0, 1), the whole reward where `config.kind` is `random`.
 
@@ -85,5 +92,69 @@ def score_plan(
             spent = episode.sampled_tokens + planned.worker_tokens
             parts["correct"] = 1.0
             parts["tokens"] = config.tokens * max(0.0, 1.0 - spent / config.max_tokens)
-            parts["independence"] = 0.0 if alone else config.independence * independence
+            parts["independence"] = config.independence * independence
     return Reward(total=sum(parts.values()), parts=parts)
+
+
+class NumberJudge:
+    """Compares exact values: `3.50`, `3.5` and `7/2` are one number, `35` is another. A model decides only on what is no number."""
+
+    def __init__(self, fallback: Judge | None = None) -> None:
+        """Set who is asked where gold or answer is no number; nobody: such an answer is wrong."""
+        self._fallback = fallback
+
+    def judge(self, items: Sequence[tuple[Question, str | None]]) -> list[Verdict]:
+        """See `Judge.judge`."""
+        verdicts = [self._decide(question, answer) for question, answer in items]
+        open_ = [i for i, verdict in enumerate(verdicts) if verdict is None]
+        if self._fallback is not None and open_:
+            for i, verdict in zip(open_, self._fallback.judge([items[i] for i in open_]), strict=True):
+                verdicts[i] = verdict
+        return [verdict or Verdict(False) for verdict in verdicts]
+
+    def _decide(self, question: Question, answer: str | None) -> Verdict | None:
+        """Decide by rule; None where gold or answer is no number."""
+        if not answer:
+            return Verdict(False)
+        given, gold = parse_number(answer), [parse_number(text) for text in question.answers]
+        if given is None or any(value is None for value in gold):
+            return None
+        return Verdict(given in gold)
+
+
+def make_number_judge(config: JudgeConfig, data_dir: str | None = None) -> NumberJudge:
+    """Make the planner's judge, which keeps a model's verdicts under `data_dir`; nothing is contacted yet."""
+    return NumberJudge(None if config.kind == "exact" else make_judge(config, data_dir))
+
+
+class Independence(Protocol):
+    """Scores how independent the parts of a plan are: 1 minus their mean likeness, from 0 (all the same) to 1."""
+
+    name: str
+    """Part of every evaluation and training key."""
+
+    def score(self, plans: Sequence[Sequence[str]]) -> list[float]:
+        """Score the subproblems of each plan; fewer than two have nothing to be independent of and score 0."""
+        ...
+
+
+class EmbeddingIndependence:
+    """By the cosines of sentence embeddings, mean over pairs."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        """Take an embedder that remembers what it has encoded: a group asks much the same."""
+        self.name = f"{embedder.id}@{embedder.revision}"
+        self._embedder = embedder
+
+    def score(self, plans: Sequence[Sequence[str]]) -> list[float]:
+        """See `Independence.score`."""
+        texts = list(dict.fromkeys(text for plan in plans if len(plan) > 1 for text in plan))
+        if not texts:
+            return [0.0] * len(plans)
+        vectors = dict(zip(texts, self._embedder.encode_queries(texts), strict=True))
+        return [_spread(np.stack([vectors[text] for text in plan])) if len(plan) > 1 else 0.0 for plan in plans]
+
+
+def _spread(vectors: NDArray[np.float32]) -> float:
+    cosines = (vectors @ vectors.T)[np.triu_indices(len(vectors), 1)]
+    return float(np.clip(1.0 - cosines.astype(np.float64), 0.0, 1.0).mean())

@@ -24,7 +24,7 @@ PROBLEMS_VERSION = 1
 """Part of every generated problem set's key; raise it when the generator changes."""
 
 
-def problems_parts(config: PlannerConfig) -> dict[str, Any] | None:
+def problems_parts(config: PlannerConfig) -> dict[str, object] | None:
     """Collect everything that decides what a source gives; None where that cannot be known."""
     shared = {"version": PROBLEMS_VERSION, "limit": config.limit, "split_seed": SPLIT_SEED}
     if config.problems is None:

@@ -4,27 +4,21 @@ One interface for all of them: a batch of tasks in, a solution each out, in orde
 the plan's merit and not the worker's luck. What it cannot answer is data; a service that is down is a solution with `failure`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from slmsearch.config import WorkerConfig
+from slmsearch.errors import ConfigError
+from slmsearch.foreign import without_credentials
+from slmsearch.generate.sampler import Sampler, Sampling
 from slmsearch.planner.arithmetic import Unreadable, compute
-from slmsearch.planner.numbers import format_number
+from slmsearch.planner.numbers import format_number, last_number
+from slmsearch.planner.prompt import Task, make_worker_prompt
 
-SUBPROBLEM, COMBINE, DIRECT_SOLUTION = "solve_subproblem", "combine", "solve_directly"
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One thing to answer."""
-
-    kind: str
-    """`solve_subproblem`, `combine` or `solve_directly`."""
-    question: str
-    """What is asked, references replaced by answers."""
-    context: str = ""
-    """For workers that read prose: the problem and the answers so far, where they are needed."""
+DEFAULT_URLS = {"ollama": "http://localhost:11434/v1", "openai": "http://localhost:8000/v1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +42,6 @@ class Worker(Protocol):
     def solve(self, tasks: Sequence[Task]) -> list[Solution]:
         """Solve tasks together, one solution each, in order."""
         ...
-
-
-def solve_subproblem(question: str, earlier: Mapping[str, str] | None = None) -> Task:
-    """Make the task of a subproblem; `earlier` are the questions and answers it depends on."""
-    known = "\n".join(f"{asked} {answer}" for asked, answer in (earlier or {}).items())
-    return Task(SUBPROBLEM, question, known)
-
-
-def combine(problem: str, instruction: str, answers: Mapping[str, str]) -> Task:
-    """Make the task of combining the answers of all subproblems."""
-    known = "\n".join(f"{asked} {answer}" for asked, answer in answers.items())
-    return Task(COMBINE, instruction, f"{problem}\n{known}")
-
-
-def solve_directly(problem: str) -> Task:
-    """Make the task of a whole problem."""
-    return Task(DIRECT_SOLUTION, problem)
 
 
 class ArithmeticWorker:
@@ -112,3 +89,62 @@ class ConcurrentWorker:
         if len(tasks) < 2:
             return [self._solve_one(task) for task in tasks]
         return list(self._pool.map(self._solve_one, tasks))
+
+
+class ModelWorker:
+    """Solves tasks with a sampler, greedily, a batch at a time."""
+
+    def __init__(self, name: str, open_base: Callable[[], AbstractContextManager[Sampler]] | None, max_new_tokens: int) -> None:
+        """Set up.
+
+        Args:
+            name: see `Worker.name`.
+            open_base: opens a sampler over the frozen weights for as long as its context lasts; None until `sample_with` names one.
+            max_new_tokens: tokens of one solution.
+        """
+        self.name = name
+        self._open_base, self._max_new_tokens = open_base, max_new_tokens
+
+    def sample_with(self, open_base: Callable[[], AbstractContextManager[Sampler]]) -> None:
+        """Say whose weights are used from now on."""
+        self._open_base = open_base
+
+    def solve(self, tasks: Sequence[Task]) -> list[Solution]:
+        """See `Worker.solve`."""
+        if not tasks:
+            return []
+        if self._open_base is None:
+            raise ConfigError("the worker `base` needs the policy's model here: it cannot work beside a served policy")
+        count = len(tasks)
+        with self._open_base() as sampler:
+            try:
+                prompts = sampler.open([make_worker_prompt(task) for task in tasks], Sampling(0.0, 0, self._max_new_tokens))
+                turns = sampler.sample(range(count), [None] * count, [self._max_new_tokens] * count)
+            finally:
+                sampler.close()
+        return [_read(turn.text, len(prompt) + turn.num_tokens, turn.failure) for prompt, turn in zip(prompts, turns, strict=True)]
+
+
+def _read(text: str, tokens: int, failure: str) -> Solution:
+    if failure:
+        return Solution(None, tokens, f"worker: {failure}")
+    number = last_number(text)
+    return Solution(None if number is None else format_number(number), tokens)
+
+
+def make_served_worker(config: WorkerConfig) -> ConcurrentWorker:
+    """Make a worker behind an OpenAI-compatible server or Ollama; nothing is asked yet."""
+    from slmsearch.http_client import complete, make_openai
+
+    url = config.base_url or DEFAULT_URLS[config.kind]
+    key = config.api_key.get_secret_value() if config.api_key else "none"
+    client, place = make_openai(url, key, config.timeout_s, 3), without_credentials(url)
+
+    def solve_one(task: Task) -> Solution:
+        messages = [dict(message) for message in make_worker_prompt(task)]
+        reply = complete(client, model=config.model, messages=messages, temperature=0.0, seed=0, max_tokens=config.max_new_tokens)
+        if isinstance(reply, str):
+            return Solution(None, 0, f"worker: {reply}")
+        return _read(reply.choices[0].message.content or "", reply.usage.total_tokens if reply.usage else 0, "")
+
+    return ConcurrentWorker(f"{config.kind}:{config.model}@{place}", solve_one, config.concurrency)

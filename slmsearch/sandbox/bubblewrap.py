@@ -14,16 +14,13 @@ import select
 import shutil
 import signal
 import subprocess
-import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
 from slmsearch.config import LimitsConfig
 from slmsearch.errors import SandboxError
 from slmsearch.sandbox.cgroups import Group, find_groups
-from slmsearch.sandbox.channel import Channel, ChannelError
-from slmsearch.sandbox.engine import LAYERS, Usage
+from slmsearch.sandbox.engine import LAYERS, Instance, Usage, open_process
 from slmsearch.sandbox.reaper import kill_orphans, start_reaper
 from slmsearch.sandbox.root import LIBRARIES, PYTHON, RUNNER, prepare_root
 from slmsearch.sandbox.seccomp import build_filter
@@ -95,7 +92,9 @@ class Bubblewrap:
             os.close(filter_in)
             options = [option for layer in self._layer_options(filter_fd).values() for option in layer]
             bwrap = [self._bwrap, "--die-with-parent", "--new-session", "--info-fd", str(info_in), *options]
-            process = self._open([*self._prelude(number, group), *bwrap, *self._interpreter()], (filter_fd, info_in))
+            libraries = ["--chdir", "/", "--setenv", "LD_LIBRARY_PATH", f"{self._inside}{LIBRARIES}"]
+            interpreter = [f"{self._inside}{PYTHON}", "-I", "-S", "-B", f"{self._inside}{RUNNER}"]
+            process = self._open([*self._prelude(number, group), *bwrap, *libraries, *interpreter], (filter_fd, info_in))
         except BaseException:
             os.close(info_fd)
             raise
@@ -104,11 +103,8 @@ class Bubblewrap:
             os.close(info_in)
         return BubblewrapInstance(process, info_fd, group)
 
-    def _open(self, command: list[str], fds: tuple[int, ...]) -> "subprocess.Popen[bytes]":
-        pipe = subprocess.PIPE
-        return subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, cwd="/", env={}, pass_fds=fds, start_new_session=True
-        )
+    def _open(self, command: list[str], fds: tuple[int, ...]) -> subprocess.Popen[bytes]:
+        return open_process(command, {}, "/", fds)
 
     def _prelude(self, number: int, group: Group | None) -> list[str]:
         """Return what joins the cgroup and, for a server that is root, becomes nobody."""
@@ -134,11 +130,7 @@ class Bubblewrap:
             "syscalls": ["--seccomp", str(filter_fd)],
         }
 
-    def _interpreter(self) -> list[str]:
-        libraries = ["--chdir", "/", "--setenv", "LD_LIBRARY_PATH", f"{self._inside}{LIBRARIES}"]
-        return [*libraries, f"{self._inside}{PYTHON}", "-I", "-S", "-B", f"{self._inside}{RUNNER}"]
-
-    def start_reaper(self) -> "subprocess.Popen[bytes]":
+    def start_reaper(self) -> subprocess.Popen[bytes]:
         """See `Engine.start_reaper`."""
         groups = [str(parent) for parent in self._groups.parents] if self._groups else []
         return start_reaper(marker=str(self.root), groups=groups)
@@ -149,73 +141,15 @@ class Bubblewrap:
             self._groups.close()
 
 
-class BubblewrapInstance:
-    """See `engine.Instance`."""
+class BubblewrapInstance(Instance):
+    """See `Instance`."""
 
     def __init__(self, process: subprocess.Popen[bytes], info_fd: int, group: Group | None) -> None:
-        if process.stdin is None or process.stdout is None or process.stderr is None:
-            raise ValueError("an instance is spoken to through pipes")
-        self.channel = Channel(process.stdout.fileno(), process.stdin.fileno())
-        self._process, self._group = process, group
+        super().__init__(process, "bubblewrap", HINT)
+        self._group = group
         self._info_fd: int | None = info_fd
         self._pid = 0
         self._pidfd: int | None = None
-        self._lock = threading.Lock()
-
-    def wait_until_ready(self, timeout_s: float) -> None:
-        """See `Instance.wait_until_ready`."""
-        try:
-            if self.channel.receive(time.monotonic() + timeout_s) != {"ready": "yes"}:
-                raise ChannelError("its first word is not that it is ready")
-            self._find_interpreter()
-        except (ChannelError, OSError, ValueError, KeyError) as error:
-            raise SandboxError(f"bubblewrap starts no program ({self._last_words() or error}); {HINT}") from error
-
-    def usage(self) -> Usage:
-        """See `Instance.usage`."""
-        try:
-            status = Path(f"/proc/{self._pid}/status").read_text()
-            on_cpu_ns = int(Path(f"/proc/{self._pid}/schedstat").read_text().split()[0])
-            peak = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
-        except (OSError, ValueError, IndexError, StopIteration):
-            return Usage()
-        # The number may be another process's by now, if this one ended.
-        return Usage() if self._has_ended() else Usage(on_cpu_ns / 1e9, peak * 1024)
-
-    def kill(self) -> None:
-        """See `Instance.kill`."""
-        # One that has not come up has no program to end. Killing bwrap while it makes its child could leave that waiting for ever.
-        with self._lock, suppress(ProcessLookupError):
-            if self._pidfd is not None:
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-
-    def is_alive(self) -> bool:
-        """See `Instance.is_alive`."""
-        return not self._has_ended()
-
-    def terminate(self) -> bool:
-        """See `Instance.terminate`."""
-        if self._pidfd is None and self._info_fd is not None:
-            with suppress(SandboxError):
-                self.wait_until_ready(TERMINATE_SECONDS)
-        self.kill()
-        gone = True
-        try:
-            self._process.wait(TERMINATE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(TERMINATE_SECONDS)
-            gone = self._process.returncode is not None
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                pipe.close()
-        with self._lock:
-            for fd in (self._info_fd, self._pidfd):
-                if fd is not None:
-                    os.close(fd)
-            self._info_fd = self._pidfd = None
-        return (self._group is None or self._group.remove()) and gone
 
     def _find_interpreter(self) -> None:
         """Take hold of the interpreter by a descriptor, which stays its own whatever becomes of its number."""
@@ -227,18 +161,46 @@ class BubblewrapInstance:
         if int(parent) != self._process.pid:
             raise ValueError("its interpreter ended")
 
-    def _has_ended(self) -> bool:
-        with self._lock:
-            return self._pidfd is None or bool(select.select([self._pidfd], [], [], 0)[0])
+    def usage(self) -> Usage:
+        """See `Instance.usage`."""
+        try:
+            status = Path(f"/proc/{self._pid}/status").read_text()
+            on_cpu_ns = int(Path(f"/proc/{self._pid}/schedstat").read_text().split()[0])
+            peak = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
+        except (OSError, ValueError, IndexError, StopIteration):
+            return Usage()
+        # The number may be another process's by now, if this one ended.
+        return Usage(on_cpu_ns / 1e9, peak * 1024) if self.is_alive() else Usage()
 
-    def _last_words(self) -> str:
-        if self._process.stderr is None:
-            return ""
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0)
-        os.set_blocking(self._process.stderr.fileno(), False)
-        lines = (self._process.stderr.read(4096) or b"").decode(errors="replace").strip().splitlines()
-        return lines[-1][:300] if lines else ""
+    def is_alive(self) -> bool:
+        """See `Instance.is_alive`."""
+        with self._lock:
+            return self._pidfd is not None and not select.select([self._pidfd], [], [], 0)[0]
+
+    def kill(self) -> None:
+        """See `Instance.kill`."""
+        # One that has not come up has no program to end. Killing bwrap while it makes its child could leave that waiting for ever.
+        with self._lock, suppress(ProcessLookupError):
+            if self._pidfd is not None:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def terminate(self) -> bool:
+        """See `Instance.terminate`."""
+        if self._pidfd is None and self._info_fd is not None:
+            with suppress(SandboxError):
+                self.wait_until_ready(TERMINATE_SECONDS)
+        self.kill()
+        gone = self._has_ended(TERMINATE_SECONDS)
+        if not gone:
+            self._process.kill()
+            gone = self._has_ended(TERMINATE_SECONDS)
+        self._close_pipes()
+        with self._lock:
+            for fd in (self._info_fd, self._pidfd):
+                if fd is not None:
+                    os.close(fd)
+            self._info_fd = self._pidfd = None
+        return (self._group is None or self._group.remove()) and gone
 
 
 def find_bwrap() -> str:

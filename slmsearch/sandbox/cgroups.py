@@ -6,12 +6,12 @@ without root and without a delegated group), the unprivileged user, the system c
 
 import os
 import secrets
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from slmsearch.sandbox.engine import wait_for
 from slmsearch.sandbox.reaper import remove_groups
 
 PREFIX = "slmsearch-sandbox-"
@@ -32,23 +32,20 @@ class Group:
         """Files to which a process writes 0 to join."""
         return [str(directory / "cgroup.procs") for directory in self.directories]
 
-    def pids(self) -> set[int]:
-        """Return the processes in it; the kernel lists one of a foreign process namespace as 0, which no signal may be sent to."""
-        return {int(line) for directory in self.directories for line in (directory / "cgroup.procs").read_text().split()} - {0}
-
     def remove(self) -> bool:
         """Kill what is left in it and remove it; False if something would not die."""
-        deadline = time.monotonic() + EMPTY_SECONDS
-        while any(directory.exists() for directory in self.directories):
+        return wait_for(self._is_removed, EMPTY_SECONDS)
+
+    def _is_removed(self) -> bool:
+        for directory in self.directories:
             with suppress(OSError):
-                for pid in self.pids():
-                    os.kill(pid, 9)
-            for directory in self.directories:
-                with suppress(OSError):
-                    directory.rmdir()
-            if time.monotonic() > deadline:
-                return False
-        return True
+                for line in (directory / "cgroup.procs").read_text().split():
+                    if line != "0":  # of a foreign process namespace, and nobody to send a signal to
+                        os.kill(int(line), 9)
+        for directory in self.directories:
+            with suppress(OSError):
+                directory.rmdir()
+        return not any(directory.exists() for directory in self.directories)
 
 
 class Groups:
@@ -73,15 +70,11 @@ class Groups:
         for directory in dict.fromkeys(directories.values()):
             directory.mkdir()
         (directories["pids"] / "pids.max").write_text(str(MAX_PROCESSES))
-        memory = directories["memory"]
-        if self.version == 1:
-            (memory / "memory.limit_in_bytes").write_text(str(memory_bytes))
-            with suppress(OSError):  # the kernel may not account for swap
-                (memory / "memory.memsw.limit_in_bytes").write_text(str(memory_bytes))
-        else:
-            (memory / "memory.max").write_text(str(memory_bytes))
-            with suppress(OSError):
-                (memory / "memory.swap.max").write_text("0")
+        of_version = {1: ("limit_in_bytes", "memsw.limit_in_bytes", memory_bytes), 2: ("max", "swap.max", 0)}
+        limit, swap, swap_bytes = of_version[self.version]
+        (directories["memory"] / f"memory.{limit}").write_text(str(memory_bytes))
+        with suppress(OSError):  # the kernel may not account for swap
+            (directories["memory"] / f"memory.{swap}").write_text(str(swap_bytes))
         return Group(tuple(dict.fromkeys(directories.values())))
 
     def close(self) -> None:

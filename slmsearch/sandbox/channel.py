@@ -9,7 +9,6 @@ import marshal
 import os
 import select
 import time
-from typing import Any
 
 HEADER_BYTES = 4
 MAX_MESSAGE_BYTES = 256 * 1024
@@ -36,7 +35,7 @@ class Channel:
         for fd in (read_fd, write_fd):
             os.set_blocking(fd, False)
 
-    def receive(self, deadline: float | None) -> dict[str, Any]:
+    def receive(self, deadline: float | None) -> dict[str, object]:
         """Return the next message.
 
         Args:
@@ -57,7 +56,7 @@ class Channel:
             raise ChannelError("stopped: it wrote to the sandbox's own channel")
         return message
 
-    def send(self, message: dict[str, Any], deadline: float | None) -> None:
+    def send(self, message: dict[str, object], deadline: float | None) -> None:
         """Write a message: dicts, lists, tuples, strings, numbers and None.
 
         Raises:

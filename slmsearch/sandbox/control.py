@@ -6,19 +6,18 @@ Only the suite imports this module; nothing that serves can reach it.
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Set
 from pathlib import Path
-from typing import Any
 
 from slmsearch.config import ProgramLimits
 from slmsearch.sandbox.bubblewrap import Bubblewrap, BubblewrapInstance
 from slmsearch.sandbox.cgroups import Group
-from slmsearch.sandbox.channel import ChannelError
-from slmsearch.sandbox.engine import Instance
-from slmsearch.sandbox.execution import Execution, as_value, order_program
-from slmsearch.sandbox.scripted import ScriptedTools
-from slmsearch.searcher.episode import CallMade, ToolCall
+from slmsearch.sandbox.checks import ScriptedTools
+from slmsearch.sandbox.engine import Instance, open_process
+from slmsearch.sandbox.execution import Conversation, Execution, order_program
+
+LONG_SECONDS = 1_000_000.0
+"""No program that ends by itself takes as long."""
 
 
 class Weakened(Bubblewrap):
@@ -47,22 +46,13 @@ class Weakened(Bubblewrap):
         instance.channel.max_message_bytes = instance.channel.max_total_bytes = sys.maxsize
         return instance
 
-    def _open(self, command: list[str], fds: tuple[int, ...]) -> "subprocess.Popen[bytes]":
+    def _open(self, command: list[str], fds: tuple[int, ...]) -> subprocess.Popen[bytes]:
+        environment = None if "environment" in self._without else dict[str, str]()
+        if "descriptors" not in self._without:
+            return open_process(command, environment, "/", fds)
         for fd in fds:
             os.set_inheritable(fd, True)
-        pipe, close_fds = subprocess.PIPE, "descriptors" not in self._without
-        return subprocess.Popen(
-            command,
-            stdin=pipe,
-            stdout=pipe,
-            stderr=pipe,
-            bufsize=0,
-            cwd="/",
-            env=None if "environment" in self._without else {},
-            close_fds=close_fds,
-            pass_fds=fds if close_fds else (),  # `pass_fds` implies `close_fds`
-            start_new_session=True,
-        )
+        return open_process(command, environment, "/", close_fds=False)
 
     def _prelude(self, number: int, group: Group | None) -> list[str]:
         command = super()._prelude(number, group)
@@ -87,29 +77,14 @@ def writable_path(scratch: Path, without: Set[str]) -> str:
 
 
 def execute_unbounded(instance: Instance, program: str, limits: ProgramLimits, rlimits: bool) -> Execution:
-    """Run a program without clock, count or cut, as long as it takes, and leave its interpreter alive.
+    """Run a program that ends by itself without clock, count or cut, and leave its interpreter alive.
 
     Args:
-        instance: started by `Weakened`.
-        program: Python; it ends by itself.
+        instance: of an engine that limits no messages.
+        program: Python.
         limits: of the process.
         rlimits: whether they are set.
     """
-    channel, tools, started = instance.channel, ScriptedTools(), time.monotonic()
-    order = order_program(program, limits) | {"output_chars": sys.maxsize}
-    channel.send(order if rlimits else order | {"limits": None}, None)
-    printed: list[str] = []
-    made: list[CallMade] = []
-    message: dict[str, Any] = {}
-    try:
-        while "error" not in message:
-            message = channel.receive(None)
-            printed.append(message.get("printed", ""))
-            if "call" in message:
-                call = ToolCall(message["call"], message["argument"])
-                result = tools.serve_one(call)
-                made.append(CallMade(call, result))
-                channel.send({"value": as_value(call.name, result)} if result.served else {"refused": result.text}, None)
-    except ChannelError as ended:
-        message = {"error": str(ended)}
-    return Execution("".join(printed), message["error"], tuple(made), time.monotonic() - started, 0.0, 0.0, 0, channel.received_bytes)
+    unbounded = limits.model_copy(update={"wall_s": LONG_SECONDS, "calls": sys.maxsize, "output_chars": sys.maxsize})
+    order = order_program(program, unbounded)
+    return Conversation(instance, ScriptedTools().serve_one, unbounded, 0.0).hold(order if rlimits else {**order, "limits": None})

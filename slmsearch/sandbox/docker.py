@@ -9,15 +9,12 @@ import secrets
 import shutil
 import signal
 import subprocess
-import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
 from slmsearch.config import SandboxConfig
 from slmsearch.errors import SandboxError
-from slmsearch.sandbox.channel import Channel, ChannelError
-from slmsearch.sandbox.engine import LAYERS, Usage
+from slmsearch.sandbox.engine import LAYERS, Instance, open_process, wait_for
 from slmsearch.sandbox.reaper import remove_containers, start_reaper
 
 INSTALL = "install Docker with its compose plugin (docs.docker.com/engine/install) and start its daemon, or set sandbox.engine=bubblewrap"
@@ -26,7 +23,6 @@ IMAGE = "slmsearch-sandbox"
 """As `deployments/sandbox.yaml` names it, which builds it."""
 CHECK_SECONDS = 30.0
 TERMINATE_SECONDS = 20.0
-PAUSE_SECONDS = 0.05
 
 
 class Docker:
@@ -65,20 +61,12 @@ class Docker:
         """See `Engine.start`."""
         name = f"{self._prefix}{secrets.token_hex(6)}"
         try:
-            process = subprocess.Popen(
-                [*self._compose, "run", "--rm", "-T", "--no-deps", "--name", name, SERVICE],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                env=self._environment,
-                start_new_session=True,
-            )
+            command = [*self._compose, "run", "--rm", "-T", "--no-deps", "--name", name, SERVICE]
+            return DockerInstance(open_process(command, self._environment), self._docker, name)
         except OSError as error:
             raise SandboxError(f"docker cannot be started ({error}); free processes or file descriptors") from error
-        return DockerInstance(process, self._docker, name)
 
-    def start_reaper(self) -> "subprocess.Popen[bytes]":
+    def start_reaper(self) -> subprocess.Popen[bytes]:
         """See `Engine.start_reaper`."""
         return start_reaper(docker=self._docker, prefix=self._prefix)
 
@@ -96,28 +84,16 @@ class Docker:
             raise SandboxError(f"docker does not work here ({failure[:200]}), so no program is run; {INSTALL}")
 
 
-class DockerInstance:
-    """See `engine.Instance`."""
+class DockerInstance(Instance):
+    """See `Instance`; the client on this side of the daemon does not know what a program takes."""
 
     def __init__(self, process: subprocess.Popen[bytes], docker: str, name: str) -> None:
-        if process.stdin is None or process.stdout is None:
-            raise ValueError("an instance is spoken to through pipes")
-        self.channel = Channel(process.stdout.fileno(), process.stdin.fileno())
-        self._process, self._docker, self._name = process, docker, name
-        self._lock = threading.Lock()
+        super().__init__(process, "docker", INSTALL)
+        self._docker, self._name = docker, name
         self._killed = False
 
-    def wait_until_ready(self, timeout_s: float) -> None:
-        """See `Instance.wait_until_ready`."""
-        try:
-            if self.channel.receive(time.monotonic() + timeout_s) != {"ready": "yes"}:
-                raise ChannelError("its first word is not that it is ready")
-        except ChannelError as error:
-            raise SandboxError(f"docker starts no program ({self._last_words() or error}); {INSTALL}") from error
-
-    def usage(self) -> Usage:
-        """See `Instance.usage`; the client on this side of the daemon knows nothing of it."""
-        return Usage()
+    def _find_interpreter(self) -> None:
+        """See `Instance._find_interpreter`: its container has had a name from the start."""
 
     def is_alive(self) -> bool:
         """See `Instance.is_alive`: whether the daemon knows its container, whatever became of the client."""
@@ -140,17 +116,10 @@ class DockerInstance:
         """See `Instance.terminate`."""
         self.kill()
         self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                pipe.close()
+        self._close_pipes()
         # The daemon removes a container that ends by itself, too, and answers before it is done.
-        deadline = time.monotonic() + TERMINATE_SECONDS
         with suppress(subprocess.TimeoutExpired):
-            while self._is_known():
-                if time.monotonic() > deadline:
-                    return False
-                time.sleep(PAUSE_SECONDS)
-            return True
+            return wait_for(lambda: not self._is_known(), TERMINATE_SECONDS)
         return False
 
     def _is_known(self) -> bool:
@@ -159,13 +128,3 @@ class DockerInstance:
     def _ask(self, *words: str) -> bool:
         """Run a command of Docker's and say whether it succeeded."""
         return subprocess.run([self._docker, *words], capture_output=True, timeout=TERMINATE_SECONDS).returncode == 0
-
-    def _last_words(self) -> str:
-        if self._process.stderr is None:
-            return ""
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0)
-        self.kill()
-        os.set_blocking(self._process.stderr.fileno(), False)
-        lines = (self._process.stderr.read(4096) or b"").decode(errors="replace").strip().splitlines()
-        return lines[-1][:300] if lines else ""

@@ -3,11 +3,18 @@
 There are two engines, `bubblewrap` and `docker`. Where neither works nothing is run: there is no way round this interface.
 """
 
+import os
 import subprocess
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from slmsearch.sandbox.channel import Channel
+from slmsearch.errors import SandboxError
+from slmsearch.sandbox.channel import Channel, ChannelError
 
 LAYERS = {
     "root": "the file system is an interpreter and nothing else; no /proc, /sys or /dev",
@@ -33,6 +40,7 @@ LAYERS = {
     "token": "calls reach only the tools of the session whose token came with the program",
 }
 """The isolation layers between a program and the machine. No setting and no request takes one down."""
+PAUSE_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +52,16 @@ class Usage:
     """The most that was resident at any time."""
 
 
-class Instance(Protocol):
-    """A sandbox with one interpreter in it that waits for its program."""
+class Instance(ABC):
+    """A sandbox with one interpreter in it that waits for its program; it is spoken to through the pipes of one process."""
 
-    channel: Channel
-    """Messages from and to the runner."""
+    def __init__(self, process: subprocess.Popen[bytes], engine: str, remedy: str) -> None:
+        """Take over a process that was started a moment ago; the error of one that does not come up names engine and remedy."""
+        assert process.stdin and process.stdout and process.stderr
+        self.channel = Channel(process.stdout.fileno(), process.stdin.fileno())
+        self._pipes = (process.stdin, process.stdout, process.stderr)
+        self._process, self._engine, self._remedy = process, engine, remedy
+        self._lock = threading.Lock()
 
     def wait_until_ready(self, timeout_s: float) -> None:
         """Wait until the runner reports.
@@ -56,23 +69,81 @@ class Instance(Protocol):
         Raises:
             SandboxError: it does not; the message holds the engine's own words.
         """
-        ...
+        try:
+            if self.channel.receive(time.monotonic() + timeout_s) != {"ready": "yes"}:
+                raise ChannelError("its first word is not that it is ready")
+            self._find_interpreter()
+        except (ChannelError, OSError, ValueError, KeyError) as error:
+            raise SandboxError(f"{self._engine} starts no program ({self._last_words() or error}); {self._remedy}") from error
+
+    @abstractmethod
+    def _find_interpreter(self) -> None:
+        """Take hold of the interpreter, now that it reports; raise what shows that it is gone."""
 
     def usage(self) -> Usage:
         """Measure, from outside."""
-        ...
+        return Usage()
 
+    @abstractmethod
     def is_alive(self) -> bool:
         """Say whether its interpreter runs."""
-        ...
 
+    @abstractmethod
     def kill(self) -> None:
         """End its program at once; may be called again."""
-        ...
 
+    @abstractmethod
     def terminate(self) -> bool:
         """Kill it, wait until nothing is left and give back what it held; False if something would not die."""
-        ...
+
+    def _has_ended(self, timeout_s: float) -> bool:
+        """Wait for the process that was started, and say whether it ended."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
+        return self._process.returncode is not None
+
+    def _close_pipes(self) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+
+    def _last_words(self) -> str:
+        self._has_ended(1.0)
+        errors = self._pipes[2]
+        os.set_blocking(errors.fileno(), False)
+        lines = (errors.read(4096) or b"").decode(errors="replace").strip().splitlines()
+        return lines[-1][:300] if lines else ""
+
+
+def open_process(
+    command: list[str],
+    environment: Mapping[str, str] | None,
+    folder: str | None = None,
+    pass_fds: tuple[int, ...] = (),
+    close_fds: bool = True,
+) -> subprocess.Popen[bytes]:
+    """Start what an instance is spoken to through; with `environment` None it gets all variables of this process."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        cwd=folder,
+        env=environment,
+        pass_fds=pass_fds,
+        close_fds=close_fds,
+        start_new_session=True,
+    )
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
+    """Wait until something holds; False if it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(PAUSE_SECONDS)
+    return True
 
 
 class Engine(Protocol):
@@ -94,7 +165,7 @@ class Engine(Protocol):
         """
         ...
 
-    def start_reaper(self) -> "subprocess.Popen[bytes]":
+    def start_reaper(self) -> subprocess.Popen[bytes]:
         """Start the process that clears up if this one is killed; see `reaper.start_reaper`."""
         ...
 

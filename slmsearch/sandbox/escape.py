@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from slmsearch.sandbox.cgroups import find_groups
 from slmsearch.sandbox.channel import MAX_TOTAL_BYTES
+from slmsearch.sandbox.execution import Execution
 from slmsearch.sandbox.fixture import LATE_SECONDS, Fixture
 from slmsearch.sandbox.root import RUNNER
 
@@ -41,45 +41,24 @@ class Escape:
     """Its control gets a file system of its own, because it damages it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What evidence is looked for in."""
-
-    stdout: str
-    seconds: float
-    """Wall time without that of the tools."""
-    calls: int
-    received_bytes: int
-    root: Path | None
-    """File system of the instance, on the host."""
-    lingers: bool
-    """Its interpreter was still alive some time after the answer."""
-
-
-def read_outcome(answer: dict[str, Any], root: Path | None, lingers: bool) -> Outcome:
-    """Read the answer of `/execute`."""
-    seconds = answer["seconds"] - answer["tool_seconds"]
-    return Outcome(answer["stdout"], seconds, len(answer["calls"]), answer["received_bytes"], root, lingers)
-
-
-Evidence = Callable[[Fixture, Outcome], bool]
+Evidence = Callable[[Fixture, Execution], bool]
 EVIDENCE: dict[str, Evidence] = {
-    "proof": lambda fixture, outcome: PROOF in outcome.stdout,
-    "secret": lambda fixture, outcome: any(secret in outcome.stdout for secret in fixture.secrets),
-    "message": lambda fixture, outcome: fixture.found_message(),
-    "victim_dead": lambda fixture, outcome: fixture.found_victim_dead(),
-    "written": lambda fixture, outcome: fixture.found_bytes() > 0,
-    "filled": lambda fixture, outcome: fixture.found_bytes() > 8 << 20,
-    "many_files": lambda fixture, outcome: len(fixture.found_files()) > 100,
-    "device": lambda fixture, outcome: fixture.found_files() == ["null"],
-    "core": lambda fixture, outcome: any(name.startswith("core") for name in fixture.found_files()),
-    "poisoned": lambda fixture, outcome: outcome.root is not None and _is_poisoned(outcome.root),
-    "survivor": lambda fixture, outcome: fixture.found_survivor(),
-    "lingers": lambda fixture, outcome: outcome.lingers,
-    "overtime": lambda fixture, outcome: outcome.seconds > fixture.limits.wall_s + LATE_SECONDS,
-    "oversize": lambda fixture, outcome: len(outcome.stdout) > 2 * fixture.limits.output_chars,
-    "flooded": lambda fixture, outcome: outcome.received_bytes > 2 * MAX_TOTAL_BYTES,
-    "calls": lambda fixture, outcome: outcome.calls > fixture.limits.calls,
+    "proof": lambda fixture, execution: PROOF in execution.stdout,
+    "secret": lambda fixture, execution: any(secret in execution.stdout for secret in fixture.secrets),
+    "message": lambda fixture, execution: fixture.found_message(),
+    "victim_dead": lambda fixture, execution: fixture.found_victim_dead(),
+    "written": lambda fixture, execution: fixture.found_bytes() > 0,
+    "filled": lambda fixture, execution: fixture.found_bytes() > 8 << 20,
+    "many_files": lambda fixture, execution: len(fixture.found_files()) > 100,
+    "device": lambda fixture, execution: fixture.found_files() == ["null"],
+    "core": lambda fixture, execution: any(name.startswith("core") for name in fixture.found_files()),
+    "poisoned": lambda fixture, execution: _is_poisoned(fixture.root),
+    "survivor": lambda fixture, execution: fixture.found_survivor(),
+    "lingers": lambda fixture, execution: fixture.lingers,
+    "overtime": lambda fixture, execution: execution.seconds - execution.tool_seconds > fixture.limits.wall_s + LATE_SECONDS,
+    "oversize": lambda fixture, execution: len(execution.stdout) > 2 * fixture.limits.output_chars,
+    "flooded": lambda fixture, execution: execution.received_bytes > 2 * MAX_TOTAL_BYTES,
+    "calls": lambda fixture, execution: len(execution.calls) > fixture.limits.calls,
 }
 """Name -> whether an escape got through, by what it left behind or by what came back."""
 
@@ -106,5 +85,5 @@ def why_no_control(escape: Escape) -> str:
     return ""
 
 
-def _is_poisoned(root: Path) -> bool:
-    return (root / RUNNER.lstrip("/")).read_bytes().endswith(POISON)
+def _is_poisoned(root: Path | None) -> bool:
+    return root is not None and (root / RUNNER.lstrip("/")).read_bytes().endswith(POISON)

@@ -15,15 +15,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
 from string import Template
-from typing import Any
 
 from slmsearch.config import ProgramLimits
+from slmsearch.sandbox.engine import wait_for
 
 SETTLE_SECONDS = 2.0
 """Time something gets to show after a program has ended, such as a packet to arrive or a process to be gone."""
@@ -63,6 +61,10 @@ class Fixture(ExitStack):
         """The same in seconds of CPU."""
         self.writable = "/tmp"
         """Where a program would write to `scratch`."""
+        self.root: Path | None = None
+        """File system of the instance, on the host."""
+        self.lingers = False
+        """Its interpreter was still alive some time after the answer."""
         self._receivers: list[socket.socket] = []
 
     def render(self, program: str) -> str:
@@ -82,18 +84,12 @@ class Fixture(ExitStack):
     @cached_property
     def secret_file(self) -> Path:
         """A file of the host that anybody may read."""
-        path = self.folder / "public"
-        path.write_text(self.secret)
-        path.chmod(0o644)
-        return path
+        return self._write(self.folder / "public", 0o644)
 
     @cached_property
     def root_only_file(self) -> Path:
         """A file that only the server's user may read."""
-        path = self.folder / "private"
-        path.write_text(self.secret)
-        path.chmod(0o600)
-        return path
+        return self._write(self.folder / "private", 0o600)
 
     @cached_property
     def file_handle(self) -> tuple[int, bytes]:
@@ -117,15 +113,18 @@ class Fixture(ExitStack):
     @cached_property
     def shared_memory_file(self) -> Path:
         """A file in /dev/shm."""
-        path = Path("/dev/shm") / f"slmsearch-{self.nonce}"
-        path.write_text(self.secret)
-        path.chmod(0o644)
+        path = self._write(Path("/dev/shm") / f"slmsearch-{self.nonce}", 0o644)
         self.callback(path.unlink, missing_ok=True)
         return path
 
+    def _write(self, path: Path, mode: int) -> Path:
+        path.write_text(self.secret)
+        path.chmod(mode)
+        return path
+
     @cached_property
-    def _victim(self) -> "subprocess.Popen[str]":
-        """A process of the server's user that holds the secret in memory, environment and command line."""
+    def _victim(self) -> "tuple[subprocess.Popen[str], int]":
+        """A process of the server's user that holds the secret in memory, environment and command line, and the address in its memory."""
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", VICTIM, self.secret],
             stdin=subprocess.PIPE,
@@ -135,18 +134,18 @@ class Fixture(ExitStack):
         )
         self.enter_context(process)
         self.callback(process.kill)
-        return process
+        assert process.stdout is not None
+        return process, int(process.stdout.readline())
 
     @property
     def victim_pid(self) -> int:
         """The victim's number on the host."""
-        return self._victim.pid
+        return self._victim[0].pid
 
-    @cached_property
+    @property
     def victim_address(self) -> int:
         """Where in its memory the secret lies."""
-        assert self._victim.stdout is not None
-        return int(self._victim.stdout.readline())
+        return self._victim[1]
 
     @cached_property
     def tcp_port(self) -> int:
@@ -175,7 +174,7 @@ class Fixture(ExitStack):
         self._receive(socket.AF_UNIX, f"\0{name}")
         return name
 
-    def _receive(self, family: socket.AddressFamily, address: Any) -> socket.socket:
+    def _receive(self, family: socket.AddressFamily, address: str | tuple[str, int]) -> socket.socket:
         receiver = self.enter_context(socket.socket(family, socket.SOCK_DGRAM))
         receiver.bind(address)
         self._receivers.append(receiver)
@@ -198,7 +197,7 @@ class Fixture(ExitStack):
 
     def found_victim_dead(self) -> bool:
         """Say whether the victim was killed."""
-        return wait_for(lambda: self._victim.poll() is not None, SETTLE_SECONDS / 4)
+        return wait_for(lambda: self._victim[0].poll() is not None, SETTLE_SECONDS / 4)
 
     def found_message(self) -> bool:
         """Say whether the nonce came in at a socket."""
@@ -223,7 +222,7 @@ class Fixture(ExitStack):
 
     def found_survivor(self) -> bool:
         """Say whether a process that took the nonce as its name lives on; it is killed."""
-        if wait_for(lambda: not self._namesakes()):
+        if wait_for(lambda: not self._namesakes(), SETTLE_SECONDS):
             return False
         for pid in self._namesakes():
             with suppress(ProcessLookupError):
@@ -237,13 +236,3 @@ class Fixture(ExitStack):
                 if path.read_text().strip() == self.nonce:
                     found.append(int(path.parent.name))
         return found
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = SETTLE_SECONDS) -> bool:
-    """Wait until something holds; False if it does not in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True

@@ -5,16 +5,14 @@ terminates those that are done with.
 """
 
 import queue
-import threading
 import time
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from slmsearch.errors import SandboxError
 from slmsearch.sandbox.engine import Engine, Instance
 
 START_SECONDS = 30.0
 """Time an instance gets to report; long, because a machine under load starts many things."""
-RETRY_SECONDS = 1.0
 
 
 class Pool:
@@ -32,17 +30,11 @@ class Pool:
         """The one that was taken last."""
         self.lost = 0
         """Instances of which something would not die."""
-        self._warm = warm
-        self._instances: queue.Queue[Instance | SandboxError] = queue.Queue()
-        self._wanted = threading.Semaphore(warm)
-        self._dead: queue.Queue[Instance | None] = queue.Queue()
-        self._closing = threading.Event()
+        self._started: queue.Queue[Future[Instance]] = queue.Queue()
+        self._starter, self._terminator = (ThreadPoolExecutor(1, thread_name_prefix="sandbox") for _ in range(2))
         self._reaper = engine.start_reaper()
-        self._threads = [
-            threading.Thread(target=work, name=f"sandbox{work.__name__}", daemon=True) for work in (self._keep, self._terminate)
-        ]
-        for thread in self._threads:
-            thread.start()
+        for _ in range(warm):
+            self._start_one()
 
     def take(self, timeout_s: float) -> Instance:
         """Take a warm instance; the caller gives it back with `discard`.
@@ -52,12 +44,11 @@ class Pool:
         """
         deadline = time.monotonic() + timeout_s
         try:
-            instance = self._instances.get(timeout=timeout_s)
+            started = self._started.get(timeout=timeout_s)
         except queue.Empty:
             raise SandboxError(f"no sandbox was free within {timeout_s:.0f} s; the machine is too busy to start one") from None
-        self._wanted.release()
-        if isinstance(instance, SandboxError):
-            raise instance
+        self._start_one()
+        instance = started.result()
         try:
             instance.wait_until_ready(max(1.0, min(START_SECONDS, deadline - time.monotonic())))
         except SandboxError:
@@ -69,40 +60,27 @@ class Pool:
     def discard(self, instance: Instance) -> None:
         """Kill an instance; what is left of it is removed in the background."""
         instance.kill()
-        self._dead.put(instance)
+        self._terminator.submit(self._terminate, instance)
 
     @property
     def waiting(self) -> int:
         """Instances that wait or are being started."""
-        return self._instances.qsize()
+        return self._started.qsize()
 
     def close(self) -> None:
         """Kill all instances and wait until nothing is left of them."""
-        self._closing.set()
-        self._wanted.release()
-        self._threads[0].join()
-        with suppress(queue.Empty):
-            while True:
-                instance = self._instances.get_nowait()
-                if not isinstance(instance, SandboxError):
-                    self.discard(instance)
-        self._dead.put(None)
-        self._threads[1].join()
+        self._starter.shutdown(cancel_futures=True)
+        while not self._started.empty():
+            started = self._started.get()
+            if not started.cancelled() and started.exception() is None:
+                self.discard(started.result())
+        self._terminator.shutdown()
         self.engine.close()
         self._reaper.communicate(b"done")
 
-    def _keep(self) -> None:
-        while True:
-            self._wanted.acquire()
-            if self._closing.is_set():
-                return
-            try:
-                self._instances.put(self.engine.start())
-            except SandboxError as error:
-                self._instances.put(error)
-                self._closing.wait(RETRY_SECONDS)
+    def _start_one(self) -> None:
+        self._starter.submit(self.engine.start).add_done_callback(self._started.put)
 
-    def _terminate(self) -> None:
-        while (instance := self._dead.get()) is not None:
-            if not instance.terminate():
-                self.lost += 1
+    def _terminate(self, instance: Instance) -> None:
+        if not instance.terminate():
+            self.lost += 1

@@ -66,7 +66,7 @@ def remove_containers(docker: str, prefix: str) -> None:
         subprocess.run([docker, "rm", "--force", *names], capture_output=True)
 
 
-def start_reaper(**told: object) -> "subprocess.Popen[bytes]":
+def start_reaper(**told: object) -> subprocess.Popen[bytes]:
     """Start the process; it acts when its standard input ends, which it does with this process or by `close`.
 
     Args:

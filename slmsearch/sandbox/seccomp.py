@@ -12,7 +12,6 @@ import json
 import mmap
 import os
 from dataclasses import dataclass
-from typing import Any
 
 from slmsearch.errors import SandboxError
 
@@ -94,49 +93,37 @@ def build_filter() -> bytes:
     except (ImportError, OSError, RuntimeError) as error:
         raise SandboxError(f"no filter for system calls can be built ({error}), so no program is run; {REMEDY}") from error
     rules = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.EPERM))
-    for rule in RULES:
-        _add(pyseccomp, rules, pyseccomp.ALLOW, rule.name, *(_compare(pyseccomp, condition) for condition in rule.conditions))
-    for name in MISSING:
-        _add(pyseccomp, rules, pyseccomp.ERRNO(errno.ENOSYS), name)
-    return _export(rules)
 
+    def compare(condition: Condition) -> object:
+        if condition.mask is None:
+            return pyseccomp.Arg(condition.index, pyseccomp.EQ, condition.value)
+        return pyseccomp.Arg(condition.index, pyseccomp.MASKED_EQ, condition.mask, condition.value)
 
-def docker_profile() -> dict[str, Any]:
-    """Return the filter as Docker reads it; calls of another architecture than the machine's kill the process there, too."""
-    rules = (*RULES, *RUNC)
-    free = [rule.name for rule in rules if not rule.conditions]
-    conditional = [
-        {"names": [rule.name], "action": "SCMP_ACT_ALLOW", "args": [_as_argument(condition) for condition in rule.conditions]}
-        for rule in rules
-        if rule.conditions
-    ]
-    missing = {"names": list(MISSING), "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS}
-    allowed = [{"names": free, "action": "SCMP_ACT_ALLOW"}, *conditional]
-    return {"defaultAction": "SCMP_ACT_ERRNO", "defaultErrnoRet": errno.EPERM, "syscalls": [*allowed, missing]}
-
-
-def _as_argument(condition: Condition) -> dict[str, Any]:
-    if condition.mask is None:
-        return {"index": condition.index, "value": condition.value, "op": "SCMP_CMP_EQ"}
-    return {"index": condition.index, "value": condition.mask, "valueTwo": condition.value, "op": "SCMP_CMP_MASKED_EQ"}
-
-
-def _compare(pyseccomp: Any, condition: Condition) -> Any:
-    if condition.mask is None:
-        return pyseccomp.Arg(condition.index, pyseccomp.EQ, condition.value)
-    return pyseccomp.Arg(condition.index, pyseccomp.MASKED_EQ, condition.mask, condition.value)
-
-
-def _add(pyseccomp: Any, rules: Any, action: int, name: str, *arguments: Any) -> None:
-    if pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name) >= 0:  # else this architecture never had it
-        rules.add_rule_exactly(action, name, *arguments)
-
-
-def _export(rules: Any) -> bytes:
+    absent = pyseccomp.ERRNO(errno.ENOSYS)
+    for action, rule in (*((pyseccomp.ALLOW, rule) for rule in RULES), *((absent, Rule(name)) for name in MISSING)):
+        if pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, rule.name) >= 0:  # else this architecture never had it
+            rules.add_rule_exactly(action, rule.name, *map(compare, rule.conditions))
     with os.fdopen(os.memfd_create("slmsearch-seccomp"), "w+b") as file:
         rules.export_bpf(file)
         file.seek(0)
         return file.read()
+
+
+def docker_profile() -> dict[str, object]:
+    """Return the filter as Docker reads it; calls of another architecture than the machine's kill the process there, too."""
+
+    def compare(condition: Condition) -> dict[str, int | str]:
+        if condition.mask is None:
+            return {"index": condition.index, "value": condition.value, "op": "SCMP_CMP_EQ"}
+        return {"index": condition.index, "value": condition.mask, "valueTwo": condition.value, "op": "SCMP_CMP_MASKED_EQ"}
+
+    rules = (*RULES, *RUNC)
+    free = {"names": [rule.name for rule in rules if not rule.conditions], "action": "SCMP_ACT_ALLOW"}
+    conditional = [
+        {"names": [rule.name], "action": "SCMP_ACT_ALLOW", "args": list(map(compare, rule.conditions))} for rule in rules if rule.conditions
+    ]
+    missing = {"names": list(MISSING), "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS}
+    return {"defaultAction": "SCMP_ACT_ERRNO", "defaultErrnoRet": errno.EPERM, "syscalls": [free, *conditional, missing]}
 
 
 if __name__ == "__main__":

@@ -10,20 +10,23 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated
 
-from fastapi import Depends, FastAPI, HTTPException
+from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.middleware.trustedhost import TrustedHostMiddleware
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from slmsearch.config import ProgramLimits, SandboxConfig
 from slmsearch.errors import SandboxError, SlmSearchError
+from slmsearch.sandbox.bubblewrap import Bubblewrap
+from slmsearch.sandbox.docker import Docker
 from slmsearch.sandbox.engine import Engine
 from slmsearch.sandbox.execution import Execution, execute_program
 from slmsearch.sandbox.pool import START_SECONDS, Pool
-from slmsearch.sandbox.sessions import IndexedCorpus, OpenTools, Sessions, ToolSession, UnknownSession, describe_failure
+from slmsearch.sandbox.sessions import IndexedCorpus, OpenedSession, OpenTools, Sessions, ToolSession, UnknownSession
 from slmsearch.searcher.tools import READ, SEARCH, VIEW
 
 HOST = "127.0.0.1"
@@ -37,26 +40,28 @@ WARM = 6
 """Interpreters that wait, started, inside their sandbox: those that run at the same time, and two that come after them."""
 
 
-class Message(BaseModel):
-    """Base of what travels; unknown fields are refused."""
+class ProgramRequest(BaseModel):
+    """A program; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
-
-
-class CorpusRequest(Message):
-    """Which tools a client wants."""
-
-    corpus: str = Field(pattern=r"^[0-9a-f]{8,64}$")
-    index: str = Field(pattern=r"^[0-9a-f]{8,64}$")
-    top_k: int = Field(ge=1, le=50)
-
-
-class ProgramRequest(Message):
-    """A program."""
 
     program: str
     limits: ProgramLimits | None = None
     """Limits lower than the server's; a higher one changes nothing."""
+
+
+def make_engine(config: SandboxConfig, state_dir: Path, compose_file: Path | None = None) -> Engine:
+    """Make the configured engine.
+
+    Args:
+        config: which engine, its limits.
+        state_dir: where the file system of the instances is kept.
+        compose_file: for `docker`.
+
+    Raises:
+        SandboxError: this machine lacks what it needs; the message has the line that installs it.
+    """
+    return Docker(config, compose_file) if config.engine == "docker" else Bubblewrap(config.limits, state_dir)
 
 
 class Service:
@@ -88,8 +93,7 @@ class Service:
         """
         limits = lower_limits(self.limits, request.limits)
         if len(request.program) > limits.program_chars:
-            text = f"too long: {len(request.program)} characters, {limits.program_chars} are allowed"
-            return Execution("", text, (), 0.0, 0.0, 0.0, 0)
+            return Execution(error=f"too long: {len(request.program)} characters, {limits.program_chars} are allowed")
         if not self._running.acquire(timeout=self.config.timeout_s):
             raise SandboxError(f"no program ended within {self.config.timeout_s:.0f} s; those that run are slow, see sandbox.limits")
         try:
@@ -103,7 +107,7 @@ class Service:
         finally:
             self._running.release()
 
-    def health(self) -> dict[str, Any]:
+    def health(self) -> dict[str, object]:
         """Say what stands and what was done."""
         engine = self.pool.engine
         return {
@@ -149,57 +153,40 @@ def make_app(service: Service) -> FastAPI:
     session_dependency = Depends(session_of)
 
     @app.exception_handler(SlmSearchError)
-    async def broken(_: Any, error: Exception) -> JSONResponse:
+    async def broken(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, SlmSearchError)
-        return JSONResponse(describe_failure(error), 503)
+        return JSONResponse({"boundary": error.boundary, "message": str(error)}, 503)
 
     @app.get("/health")
-    async def health() -> dict[str, Any]:
+    async def health() -> dict[str, object]:
         """Say whether the sandbox works, and which layers stand; waits for no program."""
         return service.health()
 
     @app.post("/tools")
-    def open_tools(request: CorpusRequest, given: Annotated[HTTPAuthorizationCredentials | None, Depends(own)]) -> dict[str, Any]:
+    def open_tools(indexed: IndexedCorpus, given: Annotated[HTTPAuthorizationCredentials | None, Depends(own)]) -> OpenedSession:
         """Open a tool session over a corpus and an index; the session's token is told this once."""
         token = service.config.token
         if token is not None and not (given and secrets.compare_digest(given.credentials.encode(), token.get_secret_value().encode())):
             raise HTTPException(401, "the sandbox's token is asked for")
-        session = service.sessions.open(IndexedCorpus(**request.model_dump()))
-        return {"token": session.token, "tools": SIGNATURES, "limits": service.limits.model_dump()}
+        return OpenedSession(service.sessions.open(indexed).token, SIGNATURES, service.limits)
 
     @app.get("/tools")
-    def tools(session: ToolSession = session_dependency) -> dict[str, Any]:
+    def tools(session: ToolSession = session_dependency) -> dict[str, object]:
         """List the tools of a session and what was done with them."""
         return {"tools": SIGNATURES, "ground": asdict(session.indexed), "programs": session.programs, "calls": session.calls}
 
     @app.delete("/tools")
-    def close_tools(session: ToolSession = session_dependency) -> dict[str, Any]:
+    def close_tools(session: ToolSession = session_dependency) -> dict[str, bool]:
         """Close a session."""
         service.sessions.close(session.token)
         return {"closed": True}
 
     @app.post("/execute")
-    def execute(request: ProgramRequest, session: ToolSession = session_dependency) -> JSONResponse:
+    def execute(request: ProgramRequest, session: ToolSession = session_dependency) -> Execution:
         """Run a program with the tools of a session."""
-        return JSONResponse(describe_execution(service.execute(session, request)))
+        return service.execute(session, request)
 
     return app
-
-
-def describe_execution(execution: Execution) -> dict[str, Any]:
-    """Turn an execution into JSON values; the texts of tool results stay here."""
-    calls = [
-        {
-            "name": made.call.name,
-            "argument": made.call.argument,
-            "served": made.result.served,
-            "page_ids": made.result.page_ids,
-            "section_ids": made.result.section_ids,
-        }
-        for made in execution.calls
-    ]
-    names = ("stdout", "error", "seconds", "tool_seconds", "cpu_s", "memory_bytes", "received_bytes")
-    return {**{name: getattr(execution, name) for name in names}, "calls": calls}
 
 
 @contextmanager

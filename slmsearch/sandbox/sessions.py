@@ -7,12 +7,15 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Annotated, Protocol
 
-from slmsearch.errors import SlmSearchError
+import pydantic
+from pydantic import Field
+
+from slmsearch.config import ProgramLimits
 from slmsearch.searcher.episode import ToolCall, ToolResult
 
 MAX_SESSIONS = 256
@@ -28,15 +31,27 @@ class Tools(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class IndexedCorpus:
-    """Which corpus and index a client plays on, and what a search shows."""
+Key = Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}$")]
 
-    corpus: str
+
+@pydantic.dataclasses.dataclass(frozen=True, config=pydantic.ConfigDict(extra="forbid"))
+class IndexedCorpus:
+    """Which corpus and index a client plays on, and what a search shows; as JSON, what opens a session."""
+
+    corpus: Key
     """Digest."""
-    index: str
-    """Key."""
-    top_k: int
+    index: Key
+    top_k: Annotated[int, Field(ge=1, le=50)]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSession:
+    """What a client is told of its new session."""
+
+    token: str
+    tools: Mapping[str, str]
+    """Name -> signature."""
+    limits: ProgramLimits
 
 
 OpenTools = Callable[[IndexedCorpus], Tools]
@@ -132,8 +147,3 @@ class Sessions:
         oldest = time.monotonic() - IDLE_SECONDS
         while len(self._sessions) > MAX_SESSIONS or next(iter(self._sessions.values())).used_at < oldest:
             self._sessions.popitem(last=False)
-
-
-def describe_failure(error: SlmSearchError) -> dict[str, str]:
-    """Say what broke, as it travels to the client."""
-    return {"boundary": error.boundary, "message": str(error)}

@@ -19,20 +19,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import httpx
 
 from slmsearch.config import ProgramLimits, SandboxConfig
 from slmsearch.sandbox.bubblewrap import Bubblewrap
+from slmsearch.sandbox.checks import SCRIPTED_CORPUS, ScriptedTools
 from slmsearch.sandbox.client import SandboxClient
 from slmsearch.sandbox.control import Weakened, execute_unbounded, writable_path
-from slmsearch.sandbox.engine import Engine
-from slmsearch.sandbox.escape import EVIDENCE, Escape, load_escapes, read_outcome, why_no_control
-from slmsearch.sandbox.fixture import Fixture, wait_for
+from slmsearch.sandbox.engine import Engine, wait_for
+from slmsearch.sandbox.escape import EVIDENCE, Escape, load_escapes, why_no_control
+from slmsearch.sandbox.fixture import SETTLE_SECONDS, Fixture
 from slmsearch.sandbox.pool import START_SECONDS
-from slmsearch.sandbox.scripted import SCRIPTED_CORPUS, ScriptedTools
-from slmsearch.sandbox.server import Service, describe_execution, live_server
+from slmsearch.sandbox.server import Service, live_server
 from slmsearch.sandbox.sessions import IndexedCorpus
 
 LIMITS = ProgramLimits(wall_s=20.0, cpu_s=1, memory_mb=64, calls=8, output_chars=4000)
@@ -58,11 +57,61 @@ class Trial:
     said: str
     """What the program came to with all layers up."""
 
+    def render(self) -> str:
+        """Render one line."""
+        control = {True: "succeeds", False: "FAILS", None: f"not run: {self.control_note}"}[self.control]
+        verdict = "ESCAPED" if self.escaped else "held"
+        return f"{verdict:<7} {self.name:<26} without {', '.join(self.walls)}: {control}{'' if self.healthy else '; UNHEALTHY'}"
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteResult:
+    """What became of all."""
+
+    trials: tuple[Trial, ...]
+    engine: str = ""
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing escaped, every control that was run succeeded, and the server stayed healthy."""
+        return all(not trial.escaped and trial.control is not False and trial.healthy for trial in self.trials)
+
+    def to_json(self) -> dict[str, object]:
+        """Count; no layer is run alone, so all `layers` are empty."""
+        trials = self.trials
+        return {
+            "engine": self.engine,
+            "notes": list(self.notes),
+            "tried": len(trials),
+            "escaped": sum(trial.escaped for trial in trials),
+            "controls": sum(trial.control is True for trial in trials),
+            "controls_failed": [trial.name for trial in trials if trial.control is False],
+            "controls_not_run": {trial.name: trial.control_note for trial in trials if trial.control is None},
+            "bounded": [trial.name for trial in trials if trial.bounded],
+            "layers": 0,
+            "layers_failed": [],
+            "healthy": all(trial.healthy for trial in trials),
+            "seconds": self.seconds,
+            "trials": [{**asdict(trial), "layers": {}} for trial in trials],
+        }
+
+    def render(self) -> str:
+        """Render the counts."""
+        counts = self.to_json()
+        healthy = "yes" if counts["healthy"] else "NO"
+        lines = [
+            f"tried {counts['tried']}, escaped {counts['escaped']}, controls that succeeded {counts['controls']}",
+            f"server healthy after each: {healthy} ({self.seconds:.0f} s, {self.engine})",
+        ]
+        return "\n".join([*lines, *self.notes])
+
 
 def run_suite(
     state_dir: Path, escapes: Sequence[Escape] | None = None, engine: Engine | None = None, say: Callable[[str], None] = lambda text: None
-) -> dict[str, Any]:
-    """Run escapes; return `tried`, `escaped`, `controls`, `healthy` and one trial each.
+) -> SuiteResult:
+    """Run escapes.
 
     Args:
         state_dir: where the instances' file system is kept.
@@ -74,54 +123,16 @@ def run_suite(
         SandboxError: there is no engine.
     """
     started = time.monotonic()
-    chosen = load_escapes() if escapes is None else list(escapes)
-    with _open_harness(state_dir, engine or Bubblewrap(LIMITS, state_dir)) as harness, ThreadPoolExecutor(THREADS) as threads:
+    engine = engine or Bubblewrap(LIMITS, state_dir)
+    with _open_harness(state_dir, engine) as harness, ThreadPoolExecutor(THREADS) as threads:
 
         def run(escape: Escape) -> Trial:
             trial = harness.try_escape(escape)
-            say(render_trial(trial))
+            say(trial.render())
             return trial
 
-        trials = list(threads.map(run, chosen))
-        used = harness.service.pool.engine
-    facts = {"engine": used.name, "notes": list(used.notes), **summarise(trials)}
-    return {**facts, "seconds": time.monotonic() - started, "trials": [{**asdict(trial), "layers": {}} for trial in trials]}
-
-
-def summarise(trials: Sequence[Trial]) -> dict[str, Any]:
-    """Count; no layer is run alone, so `layers` and `layers_failed` are empty."""
-    return {
-        "tried": len(trials),
-        "escaped": sum(trial.escaped for trial in trials),
-        "controls": sum(trial.control is True for trial in trials),
-        "controls_failed": [trial.name for trial in trials if trial.control is False],
-        "controls_not_run": {trial.name: trial.control_note for trial in trials if trial.control is None},
-        "bounded": [trial.name for trial in trials if trial.bounded],
-        "layers": 0,
-        "layers_failed": [],
-        "healthy": all(trial.healthy for trial in trials),
-    }
-
-
-def has_passed(result: dict[str, Any]) -> bool:
-    """Say whether nothing escaped, every control that was run succeeded, and the server stayed healthy."""
-    return not (result["escaped"] or result["controls_failed"]) and bool(result["healthy"])
-
-
-def render_trial(trial: Trial) -> str:
-    """Render one line."""
-    control = {True: "succeeds", False: "FAILS", None: f"not run: {trial.control_note}"}[trial.control]
-    verdict = "ESCAPED" if trial.escaped else "held"
-    return f"{verdict:<7} {trial.name:<26} without {', '.join(trial.walls)}: {control}{'' if trial.healthy else '; UNHEALTHY'}"
-
-
-def render_result(result: dict[str, Any]) -> str:
-    """Render the counts."""
-    lines = [
-        f"tried {result['tried']}, escaped {result['escaped']}, controls that succeeded {result['controls']}",
-        f"server healthy after each: {'yes' if result['healthy'] else 'NO'} ({result['seconds']:.0f} s, {result['engine']})",
-    ]
-    return "\n".join([*lines, *result["notes"]])
+        trials = tuple(threads.map(run, load_escapes() if escapes is None else escapes))
+    return SuiteResult(trials, engine.name, engine.notes, time.monotonic() - started)
 
 
 @dataclass
@@ -142,15 +153,15 @@ class Harness:
     def try_escape(self, escape: Escape) -> Trial:
         """Run one escape and its control."""
         with self._alone, self._fixture(escape, secrets.token_urlsafe(32)) as fixture:
-            answer = self._client.execute(fixture.render(escape.program), fixture.limits)
+            execution = self._client.execute(fixture.render(escape.program), fixture.limits)
             instance = self.service.pool.latest
-            lingers = instance is not None and not wait_for(lambda: not instance.is_alive())
-            root = getattr(self.service.pool.engine, "root", None)
-            escaped = EVIDENCE[escape.evidence](fixture, read_outcome(answer, root, lingers))
+            fixture.lingers = instance is not None and not wait_for(lambda: not instance.is_alive(), SETTLE_SECONDS)
+            fixture.root = getattr(self.service.pool.engine, "root", None)
+            escaped = EVIDENCE[escape.evidence](fixture, execution)
             healthy = self._is_healthy()
         note = why_no_control(escape)
         control = None if note else self._run_control(escape)
-        said = (answer["error"] or answer["stdout"].strip() or "(nothing)")[:200]
+        said = (execution.error or execution.stdout.strip() or "(nothing)")[:200]
         return Trial(escape.name, escape.layers, escape.bounded, escaped, healthy, control, note, said)
 
     def _run_control(self, escape: Escape) -> bool:
@@ -160,16 +171,17 @@ class Harness:
             fixture.writable = writable_path(fixture.scratch, without)
             place = fixture.folder / "state" if escape.own_root else self.state_dir
             engine = Weakened(fixture.limits, place, without, fixture.scratch, escape.own_root)
+            fixture.root = engine.root
             try:
                 instance = engine.start()
                 try:
                     instance.wait_until_ready(START_SECONDS)
                     program = fixture.render(escape.program)
                     execution = execute_unbounded(instance, program, fixture.limits, "rlimits" not in without)
-                    lingers = escape.evidence == "lingers" and not wait_for(lambda: not instance.is_alive())
+                    fixture.lingers = escape.evidence == "lingers" and not wait_for(lambda: not instance.is_alive(), SETTLE_SECONDS)
                 finally:
                     instance.terminate()
-                return EVIDENCE[escape.evidence](fixture, read_outcome(describe_execution(execution), engine.root, lingers))
+                return EVIDENCE[escape.evidence](fixture, execution)
             finally:
                 engine.close()
 
@@ -179,8 +191,7 @@ class Harness:
 
     def _is_healthy(self) -> bool:
         answer = httpx.get(f"{self.address}/health", trust_env=False, timeout=30.0)
-        harmless = self._client.execute(HARMLESS)
-        return answer.status_code == httpx.codes.OK and answer.json()["status"] == "ok" and harmless["stdout"] == "bridge\n"
+        return answer.is_success and answer.json()["status"] == "ok" and self._client.execute(HARMLESS).stdout == "bridge\n"
 
 
 @contextmanager

@@ -11,15 +11,15 @@ import psutil
 import pytest
 
 from slmsearch.config import ProgramLimits, SandboxConfig
+from slmsearch.sandbox.checks import SCRIPTED_CORPUS, ScriptedTools
 from slmsearch.sandbox.client import SandboxClient
 from slmsearch.sandbox.control import execute_unbounded
 from slmsearch.sandbox.docker import Docker
+from slmsearch.sandbox.engine import wait_for
 from slmsearch.sandbox.escape import load_escapes
 from slmsearch.sandbox.execution import Execution, execute_program
-from slmsearch.sandbox.fixture import wait_for
-from slmsearch.sandbox.scripted import SCRIPTED_CORPUS, ScriptedTools
 from slmsearch.sandbox.server import Service, live_server
-from slmsearch.sandbox.suite import LIMITS, has_passed, run_suite
+from slmsearch.sandbox.suite import LIMITS, run_suite
 from tests.deployments.reading import DEPLOYMENTS
 from tests.docker.daemon import Daemon
 
@@ -87,12 +87,13 @@ def test_a_container_is_confined(daemon: Daemon, engine: Docker) -> None:
 
 
 def test_no_program_gets_out(daemon: Daemon, engine: Docker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = run_suite(tmp_path, engine=engine)
+    suite = run_suite(tmp_path, engine=engine)
+    result = suite.to_json()
     with capsys.disabled():
         print(f"\nescapes through Docker: tried {result['tried']}, escaped {result['escaped']}, healthy {result['healthy']}")
     assert [trial["name"] for trial in result["trials"] if trial["escaped"] or not trial["healthy"]] == []
     assert result["tried"] == len(load_escapes())
-    assert has_passed(result)
+    assert suite.passed
     check_clean(daemon)
 
 
@@ -144,13 +145,13 @@ def test_a_killed_container_leaves_nothing(daemon: Daemon, engine: Docker) -> No
     service = Service(SandboxConfig(limits=LIMITS), engine, lambda indexed: ScriptedTools(), warm=2)
     with live_server(service) as address:
         client = SandboxClient(SandboxConfig(base_url=address, limits=LIMITS), SCRIPTED_CORPUS)
-        assert client.execute("print(1)")["stdout"] == "1\n"
+        assert client.execute("print(1)").stdout == "1\n"
         # One that is only created has the process id 0, which to `kill` is everybody in this process's group.
         assert wait_for(lambda: len(pids := list_pids(daemon)) == 2 and min(pids) > 0, GONE_SECONDS)
         for pid in list_pids(daemon):
             assert pid > 0
             os.kill(pid, signal.SIGKILL)
-        assert wait_for(lambda: client.execute("print(2)")["stdout"] == "2\n", GONE_SECONDS), "new ones take their place"
+        assert wait_for(lambda: client.execute("print(2)").stdout == "2\n", GONE_SECONDS), "new ones take their place"
         health = service.health()
         assert (health["status"], health["lost"], health["sessions"]) == ("ok", 0, 1)
         client.close()

@@ -25,9 +25,8 @@ from slmsearch.http_client import answers
 from slmsearch.sandbox import sessions
 from slmsearch.sandbox.bubblewrap import find_bwrap
 from slmsearch.sandbox.checks import check_tools
-from slmsearch.sandbox.client import sandbox_address
+from slmsearch.sandbox.client import sandbox_address, with_token
 from slmsearch.sandbox.server import WARM
-from slmsearch.sandbox.token import with_token
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.rollout import play_episodes
 from slmsearch.serve.ports import free_port
@@ -60,8 +59,8 @@ def indexed(config: RunConfig) -> IndexedCorpus:
 def server(config: RunConfig, indexed: IndexedCorpus) -> Iterator[str]:
     record = start_sandbox(config, print)
     yield record.address
-    stop_sandbox(config)
-    assert find_sandbox(config) is None
+    stop_sandbox(config.paths)
+    assert find_sandbox(config.paths) is None
 
 
 def has_ended(pid: int) -> bool:
@@ -110,7 +109,7 @@ def test_a_second_server_is_refused(config: RunConfig, server: str) -> None:
 
 
 def test_a_killed_server_leaves_no_program_and_makes_episodes_fail(config: RunConfig, indexed: IndexedCorpus, server: str) -> None:
-    record = find_sandbox(config)
+    record = find_sandbox(config.paths)
     assert record is not None
     children = psutil.Process(record.pid).children(recursive=True)
     assert len(children) >= WARM
@@ -118,7 +117,7 @@ def test_a_killed_server_leaves_no_program_and_makes_episodes_fail(config: RunCo
     os.waitpid(record.pid, 0)
     _, alive = psutil.wait_procs(children, timeout=10.0)
     assert [child for child in alive if child.status() != psutil.STATUS_ZOMBIE] == []
-    assert find_sandbox(config) is None
+    assert find_sandbox(config.paths) is None
     question = indexed.questions["train"][0]
     limits = config.searcher.model_copy(update={"max_episode_tokens": 10_000})
     (episode,) = play_episodes([question], ScriptedSampler(lambda *_: "<code>print(1)</code>"), indexed.toolbox, limits, Sampling())
@@ -203,12 +202,12 @@ def test_the_record_of_another_process_is_not_believed(config: RunConfig, tmp_pa
     from flows.ops.sandbox import SandboxRecord
 
     elsewhere = RunConfig.model_validate({"paths": {"data_dir": str(tmp_path)}})
-    state_dir(elsewhere).mkdir(parents=True)
+    state_dir(elsewhere.paths).mkdir(parents=True)
     record = SandboxRecord(os.getpid(), started_s(psutil.Process()), "http://127.0.0.1:9", "bubblewrap", "log")
-    path = state_dir(elsewhere) / "server.json"
+    path = state_dir(elsewhere.paths) / "server.json"
     path.write_text(json.dumps(vars(record)))
-    assert find_sandbox(elsewhere) == record
+    assert find_sandbox(elsewhere.paths) == record
     path.write_text(json.dumps(vars(replace(record, started_at=1.0))))
-    assert find_sandbox(elsewhere) is None
-    assert stop_sandbox(elsewhere) is None
+    assert find_sandbox(elsewhere.paths) is None
+    assert stop_sandbox(elsewhere.paths) is None
     assert not path.exists()

@@ -19,8 +19,8 @@ from slmsearch.generate.openai_sampler import OpenAISampler
 from slmsearch.generate.sampler import Sampling
 from slmsearch.http_client import answers, list_models
 from slmsearch.judge.clients import make_client
-from slmsearch.planner.model_worker import make_served_worker
-from slmsearch.planner.worker import solve_directly
+from slmsearch.planner.prompt import DIRECT_SOLUTION, Task
+from slmsearch.planner.worker import make_served_worker
 from slmsearch.retrieval.embed_served import ServedEmbedder
 
 LIMIT = 1 << 20
@@ -108,7 +108,7 @@ def embed(url: str) -> object:
 
 def solve(url: str) -> object:
     worker = make_served_worker(WorkerConfig(kind="openai", base_url=f"{url}/v1", api_key=SecretStr(KEY), model="m"))
-    return refuse(worker.solve([solve_directly("1 + 1")])[0].failure)
+    return refuse(worker.solve([Task(DIRECT_SOLUTION, "1 + 1")])[0].failure)
 
 
 def refuse(failure: str) -> None:

@@ -109,7 +109,7 @@ def sandbox(session: Session, programs: int, clients: int) -> None:
     from flows.ops.sandbox import small_world, some_sandbox
     from slmsearch.bench.sandbox import render_sandbox, run_sandbox
     from slmsearch.environments.indexed_corpus import open_indexed_corpus
-    from slmsearch.sandbox.token import with_token
+    from slmsearch.sandbox.client import with_token
 
     config = small_world(session.config)
     indexed = open_indexed_corpus(config)

@@ -2,11 +2,15 @@
 
 import sys
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from flows.cli.session import Session, cli, command
+
+if TYPE_CHECKING:
+    from slmsearch.sandbox.checks import Finding
+    from slmsearch.sandbox.suite import SuiteResult
 
 PARTS = ("escapes", "tools", "scripted")
 
@@ -36,7 +40,7 @@ def down(session: Session) -> None:
     """Stop the sandbox server."""
     from flows.ops.sandbox import stop_sandbox
 
-    record = stop_sandbox(session.config)
+    record = stop_sandbox(session.config.paths)
     session.finish({"stopped": record is not None}, f"stopped process {record.pid}" if record else "no sandbox was up")
 
 
@@ -47,44 +51,39 @@ def test(session: Session, parts: tuple[str, ...]) -> None:
 
     Every escape is also tried without the layers that stop it, where it must succeed.
     """
-    from slmsearch.sandbox.checks import render_findings
-    from slmsearch.sandbox.suite import has_passed, render_result
-
-    result: dict[str, Any] = {}
+    result: dict[str, object] = {}
     texts, passed = [], True
     for part in parts or PARTS:
         if part == "escapes":
-            result |= run_escapes(session)
-            passed = passed and has_passed(result)
-            texts.append(render_result(result))
+            suite = run_escapes(session)
+            result |= suite.to_json()
+            passed = passed and suite.passed
+            texts.append(suite.render())
         else:
             findings = check_corpus_tools(session) if part == "tools" else check_scripted_tools(session)
             passed = passed and all(finding.passed for finding in findings)
             result[part] = [asdict(finding) for finding in findings]
-            texts.append(f"{part}\n{render_findings(findings)}")
+            texts.append("\n".join([part, *map(str, findings)]))
     session.finish({"passed": passed, **result}, "\n\n".join(texts), negative=not passed)
 
 
-def run_escapes(session: Session) -> dict[str, Any]:
+def run_escapes(session: Session) -> "SuiteResult":
     """Run the escape suite on the configured engine."""
-    from flows.cli.settings import find_project_root
-    from flows.ops.sandbox import COMPOSE_FILE, state_dir
-    from slmsearch.sandbox.engines import make_engine
+    from flows.ops.sandbox import configured_engine, state_dir
     from slmsearch.sandbox.suite import LIMITS, run_suite
 
-    config = session.config
-    settings = config.sandbox.model_copy(update={"limits": LIMITS})
-    engine = make_engine(settings, state_dir(config), find_project_root() / COMPOSE_FILE)
-    return run_suite(state_dir(config), engine=engine, say=session.say)
+    limited = session.config.sandbox.model_copy(update={"limits": LIMITS})
+    engine = configured_engine(session.config.model_copy(update={"sandbox": limited}))
+    return run_suite(state_dir(session.config.paths), engine=engine, say=session.say)
 
 
-def check_corpus_tools(session: Session) -> list[Any]:
+def check_corpus_tools(session: Session) -> "list[Finding]":
     """Check the configured corpus, or a small world, through the server that is up, or one of its own."""
     from flows.ops.sandbox import small_world, some_sandbox
     from slmsearch.environments.indexed_corpus import open_indexed_corpus
     from slmsearch.sandbox.checks import check_tools
+    from slmsearch.sandbox.client import with_token
     from slmsearch.sandbox.sessions import IndexedCorpus
-    from slmsearch.sandbox.token import with_token
 
     config = small_world(session.config)
     opened = open_indexed_corpus(config)
@@ -93,16 +92,12 @@ def check_corpus_tools(session: Session) -> list[Any]:
         return check_tools(with_token(config).model_copy(update={"base_url": address}), indexed, opened.toolbox)
 
 
-def check_scripted_tools(session: Session) -> list[Any]:
+def check_scripted_tools(session: Session) -> "list[Finding]":
     """Check a server with scripted tools, in this process."""
-    from flows.cli.settings import find_project_root
-    from flows.ops.sandbox import COMPOSE_FILE, state_dir
-    from slmsearch.sandbox.checks import check_scripted
-    from slmsearch.sandbox.engines import make_engine
-    from slmsearch.sandbox.scripted import ScriptedTools
+    from flows.ops.sandbox import configured_engine
+    from slmsearch.sandbox.checks import ScriptedTools, check_scripted
     from slmsearch.sandbox.server import Service, live_server
 
-    config = session.config
-    engine = make_engine(config.sandbox, state_dir(config), find_project_root() / COMPOSE_FILE)
-    with live_server(Service(config.sandbox, engine, lambda indexed: ScriptedTools())) as address:
-        return check_scripted(config.sandbox.model_copy(update={"base_url": address}))
+    config = session.config.sandbox
+    with live_server(Service(config, configured_engine(session.config), lambda indexed: ScriptedTools())) as address:
+        return check_scripted(config.model_copy(update={"base_url": address}))

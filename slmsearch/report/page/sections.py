@@ -9,7 +9,7 @@ from slmsearch.environments.rows import EpisodeRow
 from slmsearch.evaluate.compare import Comparison
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.foreign import visible
-from slmsearch.planner.worker import COMBINE, DIRECT_SOLUTION, SUBPROBLEM
+from slmsearch.planner.prompt import COMBINE, DIRECT_SOLUTION, SUBPROBLEM
 from slmsearch.report.cells import NONE, change, number, percent
 from slmsearch.report.judge import qualification_table
 from slmsearch.report.page.charts import Bar, Line, interval_chart, line_chart, share_bar, share_chart, smooth

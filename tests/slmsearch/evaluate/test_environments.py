@@ -15,9 +15,9 @@ from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_key, eval_sources, evaluate_policy
 from slmsearch.evaluate.store import load_evaluation, write_evaluation
 from slmsearch.generate.scripted import ScriptedSampler
-from slmsearch.planner.judge import NumberJudge
 from slmsearch.planner.plan import render_plan
 from slmsearch.planner.problems import generate_problems, gold_plan
+from slmsearch.planner.reward import NumberJudge
 from slmsearch.planner.worker import ConcurrentWorker, Solution
 from tests.slmsearch.planner.words import WordIndependence
 

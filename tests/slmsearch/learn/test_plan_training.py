@@ -29,11 +29,10 @@ from slmsearch.learn.reports import read_reports, truncate_reports
 from slmsearch.learn.sft_start import FACTS, sample_own, train_start
 from slmsearch.learn.tokenizer import build_tokenizer
 from slmsearch.learn.training import train_environment
-from slmsearch.planner.model_worker import ModelWorker
 from slmsearch.planner.plan import DIRECT, Plan, Subproblem, parse_plan, render_plan
 from slmsearch.planner.problems import generate_problems, gold_plan
-from slmsearch.planner.prompt import make_plan_prompt
-from slmsearch.planner.worker import solve_directly
+from slmsearch.planner.prompt import DIRECT_SOLUTION, Task, make_plan_prompt
+from slmsearch.planner.worker import ModelWorker
 from tests.slmsearch.planner.words import WordIndependence
 
 QUESTIONS = [Question(f"q{i}", f"What is {i} plus 3 plus 4?", str(i + 7)) for i in range(2, 9)]
@@ -202,7 +201,7 @@ def test_the_base_is_the_worker_and_learns_nothing(make_plan_job):
     sampler, open_base = load_with_base(policy)
     frozen = ModelWorker("base", open_base, 8)
     problem = QUESTIONS[0]
-    assert frozen.solve([solve_directly(problem.question)])[0].tokens == answers[problem.question][1]
+    assert frozen.solve([Task(DIRECT_SOLUTION, problem.question)])[0].tokens == answers[problem.question][1]
     plain, _ = load_with_base(job.config.policy)
     prompt, sampling = [[{"role": "user", "content": problem.question}]], Sampling(0.0, 0, 60)
     lines = []

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from slmsearch.planner.arithmetic import Unreadable, compute
 from slmsearch.planner.problems import MAX_OPERATIONS, generate_problem, generate_problems
-from slmsearch.planner.worker import ArithmeticWorker, solve_directly, solve_subproblem
+from slmsearch.planner.prompt import DIRECT_SOLUTION, SUBPROBLEM, Task
+from slmsearch.planner.worker import ArithmeticWorker
 
 STORY = "Mira has 14 shells. Ada has 9 shells. Tovan has 3 times as many shells as Mira. Lena has 6 fewer shells than Tovan."
 
@@ -87,11 +88,11 @@ def test_reads_every_generated_problem_and_another_number_gives_another_answer(s
 
 def test_alone_it_solves_a_fifth_to_a_half_of_the_problems():
     problems = list(generate_problems(3, 600))
-    solved = ArithmeticWorker(2).solve([solve_directly(problem.text) for problem in problems])
+    solved = ArithmeticWorker(2).solve([Task(DIRECT_SOLUTION, problem.text) for problem in problems])
     right = sum(solution.answer == str(problem.answer) for solution, problem in zip(solved, problems, strict=True))
     assert 0.2 <= right / len(problems) <= 0.5
 
 
 def test_counts_the_words_it_reads_and_writes():
-    assert ArithmeticWorker().solve([solve_subproblem("What is 2 plus 3?")])[0].tokens == 6
-    assert ArithmeticWorker().solve([solve_subproblem("Why?")])[0].answer is None
+    assert ArithmeticWorker().solve([Task(SUBPROBLEM, "What is 2 plus 3?")])[0].tokens == 6
+    assert ArithmeticWorker().solve([Task(SUBPROBLEM, "Why?")])[0].answer is None

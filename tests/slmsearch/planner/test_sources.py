@@ -12,9 +12,9 @@ from slmsearch.environments.planner import PlannerEnvironment
 from slmsearch.errors import CorpusError
 from slmsearch.keys import content_key
 from slmsearch.planner.checks import check_problems
-from slmsearch.planner.executor import execute_plans
 from slmsearch.planner.numbers import extract_answer, parse_number
 from slmsearch.planner.plan import Plan, Subproblem
+from slmsearch.planner.play import execute_plans
 from slmsearch.planner.problems import generate_problems
 from slmsearch.planner.sources import load_problems, parse_problem, problems_parts
 from slmsearch.planner.worker import ArithmeticWorker

@@ -11,7 +11,7 @@ class WordIndependence:
     name = "words"
 
     def score(self, plans: Sequence[Sequence[str]]) -> list[float]:
-        """See `slmsearch.planner.independence.Independence.score`."""
+        """See `slmsearch.planner.reward.Independence.score`."""
         return [_words_apart(plan) for plan in plans]
 
 

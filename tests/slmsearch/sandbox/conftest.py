@@ -8,10 +8,10 @@ import pytest
 from slmsearch.config import ProgramLimits, SandboxConfig
 from slmsearch.errors import SandboxError
 from slmsearch.sandbox.bubblewrap import Bubblewrap
+from slmsearch.sandbox.checks import SCRIPTED_CORPUS, ScriptedTools
 from slmsearch.sandbox.client import SandboxClient
 from slmsearch.sandbox.engine import Instance
 from slmsearch.sandbox.execution import Execution, execute_program
-from slmsearch.sandbox.scripted import SCRIPTED_CORPUS, ScriptedTools
 from slmsearch.sandbox.server import Service, live_server
 from slmsearch.searcher.episode import ToolCall, ToolResult
 

@@ -17,10 +17,10 @@ from slmsearch.errors import SandboxError
 from slmsearch.sandbox import root, seccomp
 from slmsearch.sandbox.bubblewrap import Bubblewrap, find_bwrap
 from slmsearch.sandbox.cgroups import PREFIX, find_groups
-from slmsearch.sandbox.engines import make_engine
 from slmsearch.sandbox.pool import Pool
 from slmsearch.sandbox.reaper import kill_orphans
 from slmsearch.sandbox.root import prepare_root, root_key
+from slmsearch.sandbox.server import make_engine
 
 from .conftest import LIMITS, Kept  # type: ignore[import-not-found]
 

@@ -15,11 +15,11 @@ import yaml
 from slmsearch.config import SandboxConfig
 from slmsearch.errors import SandboxError
 from slmsearch.sandbox import runner
+from slmsearch.sandbox.checks import ScriptedTools
 from slmsearch.sandbox.docker import SERVICE, Docker
-from slmsearch.sandbox.engines import make_engine
 from slmsearch.sandbox.execution import execute_program
-from slmsearch.sandbox.scripted import ScriptedTools
 from slmsearch.sandbox.seccomp import FREE, RULES, docker_profile
+from slmsearch.sandbox.server import make_engine
 from slmsearch.sandbox.suite import LIMITS
 
 ROOT = Path(__file__).parents[3]

@@ -11,7 +11,7 @@ from slmsearch.sandbox.engine import LAYERS
 from slmsearch.sandbox.escape import EVIDENCE, Escape, load_escapes
 from slmsearch.sandbox.fixture import Fixture
 from slmsearch.sandbox.suite import LIMITS as ESCAPE_LIMITS
-from slmsearch.sandbox.suite import Trial, has_passed, render_trial, run_suite, summarise
+from slmsearch.sandbox.suite import SuiteResult, Trial, run_suite
 
 ESCAPES = load_escapes()
 SUBJECTS = {
@@ -36,8 +36,13 @@ SUBJECTS = {
 
 
 @pytest.fixture(scope="module")
-def result(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def suite(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> SuiteResult:
     return run_suite(tmp_path_factory.mktemp("suite"))
+
+
+@pytest.fixture(scope="module")
+def result(suite: SuiteResult) -> dict[str, Any]:
+    return suite.to_json()
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +62,11 @@ def test_an_escape_fails_and_succeeds_without_its_walls(name: str, trials: dict[
 
 
 @pytest.mark.slow
-def test_the_suite_counts_what_it_did(result: dict[str, Any]) -> None:
+def test_the_suite_counts_what_it_did(suite: SuiteResult, result: dict[str, Any]) -> None:
     assert result["tried"] == len(ESCAPES) >= 40
     assert result["escaped"] == 0
     assert result["controls"] + len(result["controls_not_run"]) == result["tried"]
-    assert has_passed(result)
+    assert suite.passed
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
@@ -89,14 +94,14 @@ def test_a_program_does_not_know_what_it_is_to_find(tmp_path: Path) -> None:
 
 def test_the_suite_can_fail() -> None:
     trial = Trial("x", ("root",), False, True, True, True, "", "")
-    assert not has_passed(summarise([trial]))
-    assert render_trial(trial).startswith("ESCAPED")
+    assert not SuiteResult((trial,)).passed
+    assert trial.render().startswith("ESCAPED")
     for broken in (
         Trial("x", ("root",), False, False, True, False, "", ""),
         Trial("x", ("root",), False, False, False, True, "", ""),
     ):
-        assert not has_passed(summarise([broken]))
-    assert has_passed(summarise([Trial("x", ("root",), False, False, True, True, "", "")]))
+        assert not SuiteResult((broken,)).passed
+    assert SuiteResult((Trial("x", ("root",), False, False, True, True, "", ""),)).passed
 
 
 @pytest.mark.slow
@@ -104,7 +109,7 @@ def test_a_program_that_only_says_so_is_seen_through_by_its_control(engine: Any,
     """A liar is counted as an escape, and one that never succeeds as a failed control."""
     liar = Escape("liar", ("root",), "proof", "print('ESCAPED')")
     idler = Escape("idler", ("root",), "secret", "print('nothing')")
-    result = run_suite(tmp_path, [liar, idler])
+    result = run_suite(tmp_path, [liar, idler]).to_json()
     assert (result["tried"], result["escaped"], result["controls_failed"]) == (2, 1, ["idler"])
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from slmsearch.errors import IndexUnusableError
 from slmsearch.sandbox.bubblewrap import Bubblewrap
+from slmsearch.sandbox.checks import ScriptedTools
 from slmsearch.sandbox.execution import CUT, as_value
-from slmsearch.sandbox.scripted import ScriptedTools
 from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.tools import READ, SEARCH, VIEW
 
@@ -26,7 +26,7 @@ def test_a_program_uses_the_tools_and_prints(run: Run) -> None:
     )
     assert execution.stdout == "Page of x First Text of x:first.\nPage of x Second Text of x:second.\n"
     assert execution.error == ""
-    assert [made.call.name for made in execution.calls] == [SEARCH, VIEW, READ, READ]
+    assert [call.name for call in execution.calls] == [SEARCH, VIEW, READ, READ]
     assert 0 < execution.seconds < LIMITS.wall_s
     assert execution.memory_bytes > 5 << 20
     assert 0 < execution.cpu_s < LIMITS.cpu_s
@@ -123,7 +123,7 @@ def test_figures_are_the_servers_own(run: Run) -> None:
 def test_forged_calls_are_calls(run: Run) -> None:
     body = '{"call": "no_such_tool", "argument": "x", "session": "another"}'
     execution = run(f"import os\nbody = {body!r}.encode()\nos.write(1, len(body).to_bytes(4, 'big') + body)")
-    assert [(made.call.name, made.result.served) for made in execution.calls] == [("no_such_tool", False)]
+    assert [(call.name, call.served) for call in execution.calls] == [("no_such_tool", False)]
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -15,13 +15,11 @@ from pydantic import SecretStr
 from slmsearch.config import ProgramLimits, RunConfig, SandboxConfig
 from slmsearch.errors import EmbedderError, IndexUnusableError, SandboxError
 from slmsearch.sandbox.bubblewrap import Bubblewrap
-from slmsearch.sandbox.checks import check_scripted
-from slmsearch.sandbox.client import SandboxClient, error_of
+from slmsearch.sandbox.checks import SCRIPTED_CORPUS, ScriptedTools, check_scripted
+from slmsearch.sandbox.client import SandboxClient, error_of, with_token
 from slmsearch.sandbox.execution import execute_program
-from slmsearch.sandbox.scripted import SCRIPTED_CORPUS, ScriptedTools
 from slmsearch.sandbox.server import Service, live_server, lower_limits
 from slmsearch.sandbox.sessions import MAX_SESSIONS, IndexedCorpus, Sessions, UnknownSession
-from slmsearch.sandbox.token import with_token
 from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.tools import NOTHING_PRINTED, render_outcome
 
@@ -99,8 +97,8 @@ def test_a_client_may_lower_limits_and_not_raise_them(service: tuple[Service, st
     client = SandboxClient(SandboxConfig(base_url=service[1]), SCRIPTED_CORPUS)
     asked = LIMITS.model_copy(update={"calls": 100, "output_chars": 3})
     answer = client.execute("for i in range(20): search_pages('x')", asked)
-    assert "a program may make 8" in answer["error"]
-    assert client.execute("print('abcdef')", asked)["stdout"].startswith("abc\n(the rest")
+    assert "a program may make 8" in answer.error
+    assert client.execute("print('abcdef')", asked).stdout.startswith("abc\n(the rest")
     client.close()
 
 
@@ -148,10 +146,10 @@ def test_another_server_is_recognised(service: tuple[Service, str]) -> None:
 
 
 def test_a_session_that_is_gone_is_opened_anew(service: tuple[Service, str], client: SandboxClient) -> None:
-    assert client.execute("print(1)")["stdout"] == "1\n"
+    assert client.execute("print(1)").stdout == "1\n"
     for token in list(service[0].sessions._sessions):
         service[0].sessions.close(token)
-    assert client.execute("print(2)")["stdout"] == "2\n"
+    assert client.execute("print(2)").stdout == "2\n"
 
 
 def test_a_tool_that_is_down_fails_the_episode_under_its_own_name(engine: Any) -> None:
@@ -261,7 +259,7 @@ def test_who_has_no_token_opens_no_session(engine: Bubblewrap, tmp_path: Path) -
         with pytest.raises(SandboxError, match=r"set sandbox\.token"):
             SandboxClient(SandboxConfig(base_url=address), SCRIPTED_CORPUS).execute("print(1)")
         client = SandboxClient(config.model_copy(update={"base_url": address}), SCRIPTED_CORPUS)
-        assert client.execute("print(1)")["stdout"] == "1\n"
+        assert client.execute("print(1)").stdout == "1\n"
         client.close()
 
 

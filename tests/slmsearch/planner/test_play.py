@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from slmsearch.planner.executor import execute_plans, substitute
 from slmsearch.planner.plan import DIRECT, Plan, Subproblem
+from slmsearch.planner.play import execute_plans, substitute
 from slmsearch.planner.problems import generate_problems, gold_plan
 from slmsearch.planner.worker import ArithmeticWorker, ConcurrentWorker, Solution
 
@@ -20,25 +20,25 @@ TREE = plan(("What is 2 plus 3?", ()), ("What is 4 times 5?", ()), ("What is #1 
 
 def test_answers_go_into_later_questions_and_tokens_are_kept():
     (done,) = execute_plans([("a problem", TREE)], ArithmeticWorker())
-    assert [(step.kind, step.question, step.answer) for step in done.steps] == [
+    assert [(turn.call.name, turn.call.argument, turn.result.text) for turn in done.turns] == [
         ("solve_subproblem", "What is 2 plus 3?", "5"),
         ("solve_subproblem", "What is 4 times 5?", "20"),
         ("solve_subproblem", "What is 5 minus 20?", "-15"),
         ("combine", "(-15) times 2", "-30"),
     ]
     assert done.answer == "-30"
-    assert done.tokens == sum(step.tokens for step in done.steps) == 6 + 6 + 6 + 4
+    assert sum(turn.result.tokens for turn in done.turns) == 6 + 6 + 6 + 4
 
 
 def test_a_named_answer_needs_no_worker_and_no_split_means_direct():
     named, direct = execute_plans([("p", plan(("2 plus 3", ()), combine="#1")), ("What is 7 minus 2?", DIRECT)], ArithmeticWorker())
-    assert (named.answer, len(named.steps)) == ("5", 1)
-    assert (direct.answer, direct.steps[0].kind) == ("5", "solve_directly")
+    assert (named.answer, len(named.turns)) == ("5", 1)
+    assert (direct.answer, direct.turns[0].call.name) == ("5", "solve_directly")
 
 
 def test_a_part_without_an_answer_ends_the_plan_and_a_broken_service_fails_it():
     (lost,) = execute_plans([("p", plan(("Why?", ()), ("#1 plus 1", ("1",)), combine="#2"))], ArithmeticWorker())
-    assert lost.answer is None and not lost.failure and len(lost.steps) == 1
+    assert lost.answer is None and not lost.failure and len(lost.turns) == 1
     down = ConcurrentWorker("down", lambda task: Solution(None, failure="worker: gone"), 4)
     (failed,) = execute_plans([("p", TREE)], down)
     assert failed.failure == "worker: gone"
@@ -73,4 +73,4 @@ def test_independent_subproblems_are_under_way_together():
 def test_prose_answers_are_carried_on_as_numbers():
     worker = ConcurrentWorker("prose", lambda task: Solution("That makes 12 apples." if "2 plus" in task.question else "ok", 3), 1)
     (done,) = execute_plans([("p", plan(("2 plus 10", ()), ("#1 minus 1", ("1",)), combine="#2"))], worker)
-    assert done.steps[1].question == "12 minus 1"
+    assert done.turns[1].call.argument == "12 minus 1"
