@@ -4,9 +4,9 @@ Such a server is trusted with the prompts that it gets, and with nothing else: i
 read further than `MAX_BYTES`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import httpx
 
@@ -74,7 +74,14 @@ def list_models(base_url: str, api_key: str | None = None, timeout_s: float = AN
     return None
 
 
-def bounded() -> dict[str, Any]:
+class Bounds(TypedDict):
+    """Settings of a client that bound what its server can do."""
+
+    follow_redirects: bool
+    event_hooks: dict[str, list[Callable[..., Any]]]
+
+
+def bounded() -> Bounds:
     """Return the settings of such a client, for libraries that make their own."""
     return {"follow_redirects": False, "event_hooks": {"request": [_ask_plain], "response": [_limit]}}
 

@@ -46,7 +46,6 @@ PROCESSES = {
     "slmsearch/sandbox/fixture.py": "a victim for escapes",
     "slmsearch/sandbox/reaper.py": "itself, and docker ps and rm",
     "slmsearch/sandbox/root.py": "ldd",
-    "slmsearch/serve/background.py": "a supervisor, with its own module's name; its request goes in as JSON",
 }
 """Who starts processes, and which."""
 

@@ -31,12 +31,6 @@ if TYPE_CHECKING:
 
 SERVER = "flows.ops.prefect_server"
 """Prefect's server, closed to other users and other sites."""
-RECORD = "up.json"
-"""File in Prefect's home that says what `slmsearch up` serves."""
-PASSWORD = "up.auth"
-"""File beside it with the `user:password` of that server."""
-PAGE = "open.html"
-"""File beside it that opens Prefect's pages with the password."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +56,7 @@ class UpRecord:
 
 def record_path(config: RunConfig) -> Path:
     """Return where `slmsearch up` writes its record."""
-    return prefect_home(config) / RECORD
+    return prefect_home(config) / "up.json"
 
 
 def find_up(config: RunConfig) -> UpRecord | None:
@@ -77,13 +71,13 @@ def find_up(config: RunConfig) -> UpRecord | None:
 
 
 def password_path(config: RunConfig) -> Path:
-    """Return where the password of `slmsearch up` lies."""
-    return prefect_home(config) / PASSWORD
+    """Return where the `user:password` of `slmsearch up` lies."""
+    return prefect_home(config) / "up.auth"
 
 
 def page_path(config: RunConfig) -> Path:
     """Return the page that opens the pages of `slmsearch up` with the password."""
-    return prefect_home(config) / PAGE
+    return prefect_home(config) / "open.html"
 
 
 def write_record(config: RunConfig, record: UpRecord, password: str) -> None:
@@ -100,12 +94,6 @@ def write_record(config: RunConfig, record: UpRecord, password: str) -> None:
 def record_files(config: RunConfig) -> list[Path]:
     """Return what of `write_record` is there."""
     return [path for path in (record_path(config), password_path(config), page_path(config)) if path.is_file()]
-
-
-def remove_record(config: RunConfig) -> None:
-    """Remove what `write_record` wrote."""
-    for path in record_files(config):
-        path.unlink(missing_ok=True)
 
 
 def make_password() -> str:
@@ -167,16 +155,16 @@ def require_api(config: RunConfig) -> str:
     given = read_environment().get("PREFECT_API_URL")
     if not given:
         raise ServiceError("PREFECT_API_URL is not set; name the Prefect server, such as http://127.0.0.1:4200/api")
-    password = password_for(config, given)
-    if not _answers(given, password):
-        raise ServiceError(f"no Prefect API answers at {given}; start it, or fix PREFECT_API_URL and PREFECT_API_AUTH_STRING")
-    use_api(given, password)
-    return given
+    return _use_given(config, given, "start it, or fix PREFECT_API_URL and PREFECT_API_AUTH_STRING").url
 
 
-def _answers(url: str, password: str) -> bool:
-    """Say whether an API is there; a proxy before it asks for the password even of this."""
-    return answers(f"{url.rstrip('/')}/health", auth=password, elsewhere=True)
+def _use_given(config: RunConfig, url: str, remedy: str) -> Api:
+    """Use the API that the user names; a proxy before it asks for the password even of its health."""
+    password = password_for(config, url)
+    if not answers(f"{url.rstrip('/')}/health", auth=password, elsewhere=True):
+        raise ServiceError(f"no Prefect API answers at {url}; {remedy}")
+    use_api(url, password)
+    return Api(url, "given", password)
 
 
 @contextmanager
@@ -191,11 +179,7 @@ def prefect_api(config: RunConfig) -> Iterator[Api]:
         use_api(up.api, password := password_for(config, up.api))
         yield Api(up.api, "up", password)
     elif given:
-        password = password_for(config, given)
-        if not _answers(given, password):
-            raise ServiceError(f"no Prefect API answers at {given}; start it with `slmsearch up`, or unset PREFECT_API_URL")
-        use_api(given, password)
-        yield Api(given, "given", password)
+        yield _use_given(config, given, "start it with `slmsearch up`, or unset PREFECT_API_URL")
     else:
         with _own_server(config) as api:
             yield api

@@ -67,19 +67,17 @@ def watch_heartbeats(client: "SyncPrefectClient") -> bool:
         AutomationCore(
             name=HEARTBEATS,
             description="Ends a flow run whose process, worker and machine are gone: nobody else would say so.",
-            trigger=EventTrigger(
-                after={HEARTBEAT},
-                expect={HEARTBEAT, *ENDS},
-                match=ANY_RUN,
-                for_each={"prefect.resource.id"},
-                posture=Posture.Proactive,
-                threshold=1,
-                within=timedelta(seconds=within_s),
-            ),
+            trigger=_silence(ANY_RUN, {HEARTBEAT}, {HEARTBEAT, *ENDS}, timedelta(seconds=within_s)),
             actions=[ChangeFlowRunState(name=None, state=StateType.CRASHED, message=f"no heartbeat for {within_s} s", force=False)],
         )
     )
     return True
+
+
+def _silence(match: ResourceSpecification, after: set[str], expect: set[str], within: timedelta) -> EventTrigger:
+    """Return what triggers where a resource sends none of the expected events in time after one that starts the clock."""
+    each = {"prefect.resource.id"}
+    return EventTrigger(match=match, for_each=each, after=after, expect=expect, within=within, posture=Posture.Proactive, threshold=1)
 
 
 def create_alarms(client: "SyncPrefectClient", config: RunConfig, address: str | None, within: timedelta | None = None) -> list[str]:
@@ -132,15 +130,7 @@ def _automations(config: RunConfig, block: UUID | None, within: timedelta) -> Se
         AutomationCore(
             name=MISSING,
             description="No nightly evaluation has ended in time.",
-            trigger=EventTrigger(
-                after={ENDED, EXPECTED},
-                expect={ENDED},
-                match=ANY_MODEL,
-                for_each={"prefect.resource.id"},
-                posture=Posture.Proactive,
-                threshold=1,
-                within=within,
-            ),
+            trigger=_silence(ANY_MODEL, {ENDED, EXPECTED}, {ENDED}, within),
             actions=told(MISSING_TEXT % config.nightly.late_h),
         ),
     ]

@@ -6,11 +6,15 @@ file needs is understood here; anything else is refused rather than passed over.
 
 import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from flows.cli.settings import find_project_root
+from flows.ops.servers import Say
+from flows.ops.worker_secrets import submitted
+from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,7 +34,7 @@ class WorkPool(_Strict):
 
     name: str
     work_queue_name: str | None = None
-    job_variables: dict[str, Any] = {}
+    job_variables: dict[str, object] = {}
 
 
 class CronSchedule(_Strict):
@@ -48,7 +52,7 @@ class Described(_Strict):
     entrypoint: str
     work_pool: WorkPool
     description: str | None = None
-    parameters: dict[str, Any] = {}
+    parameters: dict[str, object] = {}
     schedules: tuple[CronSchedule, ...] = ()
     tags: tuple[str, ...] = ()
     concurrency_limit: int | None = None
@@ -75,24 +79,32 @@ def read_prefect_file(path: Path) -> PrefectFile:
         ) from error
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
         remedy = f"leave it out, or deploy with: prefect --no-prompt deploy --all --prefect-file {PREFECT_FILE}"
-        raise ConfigError(f"{path}: {where}: {first['msg']}; {remedy}") from error
+        raise ConfigError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; {remedy}") from error
 
 
-def apply(file: PrefectFile, root: Path, config: dict[str, Any]) -> None:
-    """Create the deployments, or bring those that are there up to the file.
+def deploy_flows(config: RunConfig, say: Say) -> None:
+    """Create the deployments or bring them up to the file, make this config their default, and create the alarms about nights.
 
-    Args:
-        file: describes them.
-        root: the checkout in which workers run them.
-        config: default settings of those that take any.
+    Raises:
+        ConfigError: the file that describes the deployments cannot be used.
     """
-    for described in file.deployments:
-        _as_deployment(described, root, config).apply()
+    from prefect.client.orchestration import get_client
+
+    from flows.nightly import webhook
+    from flows.ops.automations import create_alarms, expect_nights
+
+    say(f"deploying {PREFECT_FILE}")
+    root = find_project_root()
+    with get_client(sync_client=True) as client:
+        create_alarms(client, config, webhook(config))
+    settings = submitted(config)
+    for described in read_prefect_file(root / PREFECT_FILE).deployments:
+        _as_deployment(described, root, settings).apply()
+    expect_nights(config)
 
 
-def _as_deployment(described: Described, root: Path, config: dict[str, Any]) -> "RunnerDeployment":
+def _as_deployment(described: Described, root: Path, config: dict[str, object]) -> "RunnerDeployment":
     from prefect.deployments.runner import RunnerDeployment
     from prefect.runner.storage import LocalStorage
     from prefect.schedules import Cron

@@ -1,39 +1,24 @@
 """The work pool: what kind of worker runs flows, and how."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
-
-if TYPE_CHECKING:
-    from prefect.client.orchestration import SyncPrefectClient
 
 POOL = "gpu"
 """Its name."""
 
 
-@dataclass(frozen=True)
-class Pool:
-    """How a pool is made where there is none."""
-
-    type: str = "process"
-    template: dict[str, Any] | None = None
-    """Its base job template; None takes that of Prefect."""
-
-
-PROCESSES = Pool()
-
-
-def read_template(path: Path) -> dict[str, Any]:
+def read_template(path: Path) -> dict[str, object]:
     """Read a base job template.
 
     Raises:
         ConfigError: it is no JSON object with the two parts that Prefect asks for.
     """
     try:
-        template = json.loads(path.read_text(encoding="utf-8"))
+        template: object = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"the base job template {path} cannot be read ({error}); give a JSON file") from error
     if not isinstance(template, dict) or not {"job_configuration", "variables"} <= template.keys():
@@ -41,22 +26,31 @@ def read_template(path: Path) -> dict[str, Any]:
     return template
 
 
-def create_pool(client: "SyncPrefectClient", pool: Pool) -> None:
-    """Make the pool; one that is there keeps its type, and takes the template where one is given.
+def prepare_pool(config: RunConfig, pool_type: str = "process", template: Mapping[str, object] | None = None) -> None:
+    """Create what a worker needs: the pool, and the limits of devices.
+
+    Args:
+        config: names the devices.
+        pool_type: what runs flows.
+        template: base job template; None takes that of Prefect, or that of a pool which is there.
 
     Raises:
-        ConfigError: it is there and of another type.
+        ConfigError: the pool is there and of another type.
     """
+    from prefect.client.orchestration import get_client
     from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
     from prefect.exceptions import ObjectAlreadyExists
 
-    try:
-        client.create_work_pool(WorkPoolCreate(name=POOL, type=pool.type, base_job_template=pool.template or {}))
-    except ObjectAlreadyExists:
-        there = client.read_work_pool(POOL).type
-        if there != pool.type:
-            raise ConfigError(
-                f"the work pool {POOL!r} is of type {there}, not {pool.type}; choose that, or remove it: prefect work-pool delete {POOL}"
-            ) from None
-        if pool.template is not None:
-            client.update_work_pool(POOL, WorkPoolUpdate(base_job_template=pool.template))
+    from flows.ops.device import create_limits, device_names
+
+    with get_client(sync_client=True) as client:
+        try:
+            client.create_work_pool(WorkPoolCreate(name=POOL, type=pool_type, base_job_template=dict(template or {})))
+        except ObjectAlreadyExists:
+            there = client.read_work_pool(POOL).type
+            if there != pool_type:
+                remedy = f"choose that, or remove it: prefect work-pool delete {POOL}"
+                raise ConfigError(f"the work pool {POOL!r} is of type {there}, not {pool_type}; {remedy}") from None
+            if template is not None:
+                client.update_work_pool(POOL, WorkPoolUpdate(base_job_template=dict(template)))
+        create_limits(client, device_names(config))

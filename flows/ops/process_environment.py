@@ -21,16 +21,14 @@ from slmsearch.errors import SlmSearchError
 from slmsearch.foreign import visible, without_credentials
 from slmsearch.judge.cache import FILE as VERDICTS
 
-QUIET = {
+DEFAULTS = {
+    # Switches of telemetry: Chroma, the general one, Great Expectations, Hugging Face, MLflow, Prefect.
     "ANONYMIZED_TELEMETRY": "False",
     "DO_NOT_TRACK": "1",
     "GX_ANALYTICS_ENABLED": "false",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-}
-"""Switches of telemetry: Chroma, the general one, Great Expectations, Hugging Face, MLflow, Prefect."""
-DEFAULTS = {
     "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
     # Half a minute: a server that is started again is waited for. One that is not there at all is found before a run begins.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",
@@ -74,7 +72,6 @@ def prepare_process_environment(config: RunConfig, environment: Mapping[str, str
         environment: variables of `.env` and the process, as `read_environment()` returns them; they count as set by the user.
     """
     defaults = {
-        **QUIET,
         **DEFAULTS,
         "PREFECT_HOME": str(prefect_home(config, environment)),
         "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(Path(config.paths.data_dir) / "prefect" / "results"),

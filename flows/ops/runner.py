@@ -2,11 +2,11 @@
 
 import importlib
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from flows.ops.api import Api, prefect_api
 from flows.ops.process_environment import be_terse
+from flows.ops.servers import Say
 from flows.ops.worker_secrets import submitted
 from flows.stages.preflight import check_models, preflight
 from slmsearch import errors
@@ -14,7 +14,7 @@ from slmsearch.config import RunConfig
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
-    from prefect.client.schemas.objects import FlowRun
+    from prefect.client.schemas.objects import FlowRun, State
 
 FLOWS = {
     "train-and-eval": "flows.train:train_and_eval",
@@ -34,8 +34,6 @@ LEARNING = ("train", "train-and-eval", "train-planner")
 """Flows that need the configured model."""
 POLL_SECONDS = 1.0
 
-Say = Callable[[str], None]
-
 
 def run_flow(name: str, config: RunConfig, say: Say, here: bool = False) -> dict[str, Any]:
     """Run a flow and return its result.
@@ -47,71 +45,55 @@ def run_flow(name: str, config: RunConfig, say: Say, here: bool = False) -> dict
         here: run it in this process even if a worker is up.
 
     Raises:
-        SlmSearchError: what ended the flow.
+        SlmSearchError: what ended the flow; of a flow run on a worker by its own class, where that is known.
     """
     preflight(config)
     if name in LEARNING:
         check_models(config)
     with prefect_api(config) as api:
-        if api.kind == "up" and not here:
-            return submit_flow(name, config, say)
-        return _call_flow(name, config, api, say)
+        submit = api.kind == "up" and not here
+        result: dict[str, Any] = _submit_flow(name, config, say) if submit else _call_flow(name, config, api, say)
+    return result
 
 
-def _call_flow(name: str, config: RunConfig, api: Api, say: Say) -> dict[str, Any]:
-    module, _, function = FLOWS[name].partition(":")
-    flow = getattr(importlib.import_module(module), function)
-    be_terse(without_pages=api.kind == "own")
-    if api.kind == "own":
-        say("Running here with a Prefect server of its own; `slmsearch up` keeps one running, with its pages.")
-        _end_what_was_killed(config, say)
-    try:
-        result: dict[str, Any] = flow(config)
-        return result
-    finally:
-        if api.kind == "own":
-            _drain_prefect()
-
-
-def _end_what_was_killed(config: RunConfig, say: Say) -> None:
-    """Bring the states of runs to the truth that were killed together with a server of their own."""
-    from flows.reconcile import reconcile_here
-
-    for item in reconcile_here(config):
-        if item.kind == "flow run":
-            say(item.describe())
-
-
-def _drain_prefect() -> None:
-    """Send what is waiting in Prefect's background threads while its server still runs."""
+def _call_flow(name: str, config: RunConfig, api: Api, say: Say) -> Any:
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
-    APILogWorker.drain_all(timeout=10)
-    EventsWorker.drain_all(timeout=10)
+    from flows.reconcile import reconcile_here
+
+    module, _, function = FLOWS[name].partition(":")
+    flow = getattr(importlib.import_module(module), function)
+    be_terse(without_pages=api.kind == "own")
+    if api.kind != "own":
+        return flow(config)
+    say("Running here with a Prefect server of its own; `slmsearch up` keeps one running, with its pages.")
+    for item in reconcile_here(config):  # runs that were killed together with a server of their own
+        if item.kind == "flow run":
+            say(item.describe())
+    try:
+        return flow(config)
+    finally:  # what waits in Prefect's background threads is sent while its server still runs
+        APILogWorker.drain_all(timeout=10)
+        EventsWorker.drain_all(timeout=10)
 
 
-def submit_flow(name: str, config: RunConfig, say: Say) -> dict[str, Any]:
-    """Start a run of a deployed flow and follow it to its end.
-
-    Raises:
-        SlmSearchError: what ended the flow run, by its own class where that is known.
-    """
+def _submit_flow(name: str, config: RunConfig, say: Say) -> Any:
+    """Start a run of a deployed flow and follow it to its end."""
     from prefect.client.orchestration import get_client
     from prefect.deployments import run_deployment
 
     flow_run = cast("FlowRun", run_deployment(f"{name}/{name}", parameters={"config": submitted(config)}, timeout=0))
     say(f"Flow run {flow_run.name}; stop it with: prefect flow-run cancel {flow_run.id}")
     with get_client(sync_client=True) as client:
-        final = _follow(client, flow_run, say)
-    state = final.state
-    if state is not None and state.is_completed():
-        result: dict[str, Any] = state.result()
-        return result
-    raise as_error(f"{state.name}: {state.message}" if state is not None else "it has no state")
+        state = _follow(client, flow_run, say)
+    if state.is_completed():
+        return state.result()
+    raise as_error(f"{state.name}: {state.message}")
 
 
-def _follow(client: "SyncPrefectClient", flow_run: "FlowRun", say: Say) -> "FlowRun":
+def _follow(client: "SyncPrefectClient", flow_run: "FlowRun", say: Say) -> "State[Any]":
+    """Say what a flow run logs and how its state changes; return its last."""
     shown, last_state = 0, ""
     while True:
         current = client.read_flow_run(flow_run.id)
@@ -122,7 +104,7 @@ def _follow(client: "SyncPrefectClient", flow_run: "FlowRun", say: Say) -> "Flow
             say(f"{time.strftime('%H:%M:%S')} {current.name}: {last_state}")
         if state is not None and state.is_final():
             _show_logs(client, current, shown, say)
-            return current
+            return state
         time.sleep(POLL_SECONDS)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from slmsearch.errors import ServiceError
 from slmsearch.http_client import answers
 from slmsearch.processes.child import ChildProcess, ProcessSettings
+from slmsearch.serve.failures import read_tail
 
 HOST = "127.0.0.1"
 WORKER = "flows.ops.pool_worker"
@@ -26,6 +27,7 @@ MAX_ENDS = 5
 WINDOW_S = 600.0
 
 Say = Callable[[str], None]
+"""Tells a person something."""
 
 
 def start_service(name: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> ChildProcess:
@@ -74,8 +76,7 @@ def close_service(service: ChildProcess) -> None:
 
 def last_line(log: Path) -> str:
     """Return the last line of a log that says something."""
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()] if log.is_file() else []
-    return f"{lines[-1][:300]} (log: {log})" if lines else f"nothing was logged (log: {log})"
+    return f"{(read_tail(log) or ['nothing was logged'])[-1]} (log: {log})"
 
 
 class Supervised:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import click
 import psutil
@@ -15,9 +14,8 @@ from slmsearch.config import JudgeConfig, PolicyConfig, RunConfig
 from slmsearch.errors import ConfigError, ServiceError
 from slmsearch.foreign import visible, without_credentials
 from slmsearch.http_client import answers, list_models
-from slmsearch.serve.background import start_in_background
-from slmsearch.serve.engine import DEFAULT_ENGINES, Engine
-from slmsearch.serve.engines import default_port, make_engine
+from slmsearch.serve.engine import Engine, Say
+from slmsearch.serve.engines import DEFAULT_ENGINES, make_engine
 from slmsearch.serve.ollama import PORT as OLLAMA_PORT
 from slmsearch.serve.ollama import Ollama
 from slmsearch.serve.request import LOOPBACK, ROLES, Endpoint, Role, ServeRequest, is_loopback, split_address
@@ -25,7 +23,6 @@ from slmsearch.serve.state import read_state, running_state
 from slmsearch.serve.supervisor import SupervisorContext, endpoint_of, find_running, supervise
 from tasks.paths import serve_dir
 
-Say = Callable[[str], None]
 OLLAMA_URL = f"http://{LOOPBACK}:{OLLAMA_PORT}"
 
 
@@ -54,7 +51,7 @@ def make_request(config: RunConfig, role: Role, options: Options) -> tuple[Engin
     host, port = _place(section.base_url, role, engine, options)
     request = ServeRequest(
         role=role,
-        model=_model(section.model),
+        model=str(path.resolve()) if (path := Path(section.model).expanduser()).exists() else section.model,
         name=section.model,
         host=host,
         port=port,
@@ -70,27 +67,19 @@ def make_request(config: RunConfig, role: Role, options: Options) -> tuple[Engin
     return engine, request
 
 
-def _model(name: str) -> str:
-    path = Path(name).expanduser()
-    return str(path.resolve()) if path.exists() else name
-
-
 def _place(base_url: str | None, role: Role, engine: Engine, options: Options) -> tuple[str, int]:
     """Choose where to listen: the options, else where the settings say that clients look, else the engine's usual port."""
-    host, port = LOOPBACK, default_port(engine.name, role)
+    host, port = LOOPBACK, engine.ports[role]
     if base_url and not (options.host and options.port):
         try:
             host, port = split_address(base_url)
         except ValueError as error:
             raise ConfigError(f"{role}.base_url: {error}; write http://127.0.0.1:8000/v1") from error
-        if options.host is None and not is_loopback(host) and host not in _own_addresses():
+        own = {address.address for addresses in psutil.net_if_addrs().values() for address in addresses} | {"0.0.0.0", "::"}
+        if options.host is None and not is_loopback(host) and host not in own:
             raise ConfigError(f"{role}.base_url {base_url} is on another machine: start the server there, or unset {role}.base_url")
     host = options.host or (LOOPBACK if host == "localhost" else host)
     return host, options.port or port
-
-
-def _own_addresses() -> set[str]:
-    return {address.address for addresses in psutil.net_if_addrs().values() for address in addresses} | {"0.0.0.0", "::"}
 
 
 def _adapters(config: RunConfig, role: Role, options: Options) -> tuple[tuple[str, str], ...]:
@@ -123,17 +112,12 @@ def find_endpoint(config: RunConfig, engine: Engine, request: ServeRequest, say:
     return endpoint_of(engine, request, state.server, Path(state.log))
 
 
-def serve_detached(config: RunConfig, engine: Engine, request: ServeRequest, start_s: float, say: Say) -> Endpoint:
-    """Start a server in the background and return when it answers."""
-    return start_in_background(engine.name, request, serve_dir(config), start_s, say)
-
-
 def serve_here(
     config: RunConfig, engine: Engine, request: ServeRequest, start_s: float, say: Say, on_ready: Callable[[Endpoint], None]
 ) -> None:
     """Start a server and stay with it, showing what it prints, until Ctrl-C, SIGTERM, SIGHUP, `--stop` or the parent's end."""
     stop = threading.Event()
-    previous: dict[int, Any] = {}
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
     def end(_number: int, _frame: FrameType | None) -> None:
         if stop.is_set():  # the second Ctrl-C means it
@@ -142,8 +126,8 @@ def serve_here(
 
     def handle_signals() -> None:
         # Not before: while weights are fetched, Ctrl-C breaks off.
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            previous[number] = signal.signal(number, end)
+        for number in previous:
+            signal.signal(number, end)
 
     def show(text: str) -> None:
         click.echo(visible(text), nl=False, err=True)
@@ -155,34 +139,24 @@ def serve_here(
             signal.signal(number, handler)
 
 
-def list_servers(config: RunConfig) -> list[dict[str, Any]]:
+def list_servers(config: RunConfig) -> list[dict[str, object]]:
     """Describe the servers of all roles: those supervised, those that failed, and those that answer where the settings look."""
-    return [_describe(config, role) for role in ROLES]
+    return [{"role": role, **_describe(config, role)} for role in ROLES]
 
 
-def _describe(config: RunConfig, role: Role) -> dict[str, Any]:
+def _describe(config: RunConfig, role: Role) -> dict[str, object]:
     folder = serve_dir(config)
     if (state := running_state(folder, role)) is not None:
-        engine = make_engine(state.engine)
+        host, port = split_address(state.base_url)
+        healthy = make_engine(state.engine).is_healthy(ServeRequest(role, state.model, state.name, port, host))
         facts = {name: getattr(state, name) for name in ("engine", "model", "base_url", "log", "started", "supervisor", "server")}
-        return {"role": role, "state": state.phase, "healthy": is_healthy(engine, state.base_url), **facts}
+        return {"state": state.phase, "healthy": healthy, **facts}
     left = read_state(folder, role)
     if left is not None and left.phase == "failed":
-        return {"role": role, "state": "failed", "error": left.error, "log": left.log}
+        return {"state": "failed", "error": left.error, "log": left.log}
     if left is not None:
-        return {"role": role, "state": "killed", "error": f"its supervisor (process {left.supervisor}) was killed", "log": left.log}
+        return {"state": "killed", "error": f"its supervisor (process {left.supervisor}) was killed", "log": left.log}
     address = (config.judge.base_url or OLLAMA_URL) if role == "judge" else config.policy.base_url
-    if address and _answers(address):
-        return {"role": role, "state": "foreign", "base_url": without_credentials(address)}
-    return {"role": role, "state": "stopped"}
-
-
-def _answers(base_url: str) -> bool:
-    """Say whether a server of either protocol answers."""
-    return answers(f"{without_credentials(base_url).rstrip('/')}{Ollama.health_path}") or list_models(base_url.rstrip("/")) is not None
-
-
-def is_healthy(engine: Engine, base_url: str) -> bool:
-    """Say whether a server answers."""
-    host, port = split_address(base_url)
-    return engine.is_healthy(ServeRequest(role="judge", model="", name="", host=host, port=port))
+    if address and (answers(f"{without_credentials(address).rstrip('/')}{Ollama.health_path}") or list_models(address) is not None):
+        return {"state": "foreign", "base_url": without_credentials(address)}
+    return {"state": "stopped"}

@@ -10,7 +10,7 @@ import shlex
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,16 +22,15 @@ from flows.ops.api import (
     make_password,
     page_path,
     password_path,
-    remove_record,
+    record_files,
     start_prefect_server,
     use_api,
     write_record,
 )
-from flows.ops.deploying import PREFECT_FILE, apply, read_prefect_file
-from flows.ops.pool import POOL, PROCESSES, Pool, create_pool
+from flows.ops.deploying import deploy_flows
+from flows.ops.pool import POOL, prepare_pool
 from flows.ops.process_environment import prefect_home
-from flows.ops.servers import HOST, WORKER, Supervised, close_service, start_service, wait_until_ready
-from flows.ops.worker_secrets import submitted
+from flows.ops.servers import HOST, WORKER, Say, Supervised, close_service, start_service, wait_until_ready
 from slmsearch.artifacts.files import replace_text
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
@@ -48,11 +47,11 @@ MLFLOW = "tasks.tracking.server"
 """MLflow's server, which makes its store whole or not at all."""
 WORKER_SECONDS = 90.0
 """Time a worker may take to report to the pool."""
+CANCEL_SECONDS = 25.0
+"""Time running flow runs get to end in order when everything is stopped."""
 WATCH_SECONDS = 2.0
 RECONCILE_SECONDS = 15.0
 """Time between two looks for what shows as running and is not."""
-
-Say = Callable[[str], None]
 
 
 def serve(config: RunConfig, port: int, mlflow_port: int, say: Say) -> None:
@@ -74,7 +73,7 @@ def serve(config: RunConfig, port: int, mlflow_port: int, say: Say) -> None:
         services = _start_servers(config, port, mlflow_port, password, stack, say)
         use_api(record.api, password)
         prepare_pool(config)
-        services.append(_start_worker(config, stack))  # it needs as long to start as the rest to be deployed
+        services.append(_start_worker(config, stack, say))  # it needs as long to start as the rest to be deployed
         deploy_flows(config, say)
         for service in services:
             service.ready()
@@ -109,51 +108,21 @@ def _start_mlflow(config: RunConfig, port: int) -> ChildProcess:
     return start_service("the MLflow server", arguments, prefect_home(config) / "logs" / "mlflow.log")
 
 
-def _start_worker(config: RunConfig, stack: ExitStack) -> Supervised:
-    from flows.ops.ending import cancel_flow_runs, end_left_flow_runs
+def _start_worker(config: RunConfig, stack: ExitStack, say: Say) -> Supervised:
+    from flows.ops.worker import drain, end_left_flow_runs
 
     arguments = [WORKER, "worker", "start", "--pool", POOL, "--type", "process", "--name", _worker_name()]
     worker = Supervised(lambda: start_service("the worker", arguments, prefect_home(config) / "logs" / "worker.log"))
     # The worker kills its flow runs when it ends, and they would show as running for ever: they are cancelled before.
     stack.callback(end_left_flow_runs, config)
     stack.callback(worker.stop, signal.SIGINT)
-    stack.callback(cancel_flow_runs)
+    stack.callback(lambda: drain([worker.service.pid], CANCEL_SECONDS, say))
     stack.callback(lambda: close_service(worker.service))
     return worker
 
 
 def _worker_name() -> str:
     return f"up-{os.getpid()}"
-
-
-def prepare_pool(config: RunConfig, pool: Pool = PROCESSES) -> None:
-    """Create what a worker needs, the pool and the limits of devices."""
-    from prefect.client.orchestration import get_client
-
-    from flows.ops.device import create_limits, device_names
-
-    with get_client(sync_client=True) as client:
-        create_pool(client, pool)
-        create_limits(client, device_names(config))
-
-
-def deploy_flows(config: RunConfig, say: Say) -> None:
-    """Deploy everything, make this config the deployments' default, and create the alarms about nights.
-
-    Raises:
-        ConfigError: the file that describes the deployments cannot be used.
-    """
-    from prefect.client.orchestration import get_client
-
-    from flows.nightly import webhook
-    from flows.ops.automations import create_alarms, expect_nights
-
-    say(f"deploying {PREFECT_FILE}")
-    root = find_project_root()
-    with get_client(sync_client=True) as client:
-        create_alarms(client, config, webhook(config))
-    apply(read_prefect_file(root / PREFECT_FILE), root, submitted(config))
-    expect_nights(config)
 
 
 def _wait_for_worker() -> None:
@@ -178,16 +147,17 @@ def _announced(config: RunConfig, record: UpRecord, password: str) -> Iterator[N
     try:
         yield
     finally:
-        remove_record(config)
-        if ours:
-            pointer.unlink(missing_ok=True)
+        for path in [*record_files(config), *([pointer] if ours else [])]:
+            path.unlink(missing_ok=True)
 
 
 def _may_replace(pointer: Path) -> bool:
-    """Say whether a pointer is missing, or one of ours to a server that is gone."""
-    if not pointer.exists():
-        return True
-    text = pointer.read_text(encoding="utf-8", errors="replace")
+    return not pointer.exists() or is_dead_pointer(pointer)
+
+
+def is_dead_pointer(pointer: Path) -> bool:
+    """Say whether a `prefect.toml` is one of ours to a server that is gone."""
+    text = pointer.read_text(encoding="utf-8", errors="replace") if pointer.is_file() else ""
     address = text.partition('url = "')[2].partition('"')[0]
     return text.startswith(POINTER_MARK) and not answers(f"{address}/health")
 

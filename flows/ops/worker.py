@@ -12,8 +12,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -22,23 +22,24 @@ import psutil
 
 from flows.ops.pool import POOL
 from flows.ops.process_environment import prefect_home
-from flows.ops.servers import WORKER, close_service, last_line, start_service
+from flows.ops.servers import WORKER, Say, close_service, last_line, start_service
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.processes.child import ChildProcess
-from tasks.owners import RUN_VARIABLE, one_line
+from tasks.owners import RUN_VARIABLE, one_line, process_of
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
 DRAIN_SECONDS = 60.0
 """Time running flow runs get to end in order; less than compose's `stop_grace_period` and systemd's `TimeoutStopSec`."""
+LEFT_SECONDS = 20.0
+"""Time a flow run that no worker looks after gets to save a checkpoint when it is terminated."""
 REPORT_SECONDS = 5.0
 """Time the worker gets to report each flow run whose process has ended."""
 SETTLE_SECONDS = 2.0
 """Time in which what a worker was taking when it was told to take no more gets its process."""
 TERMINATED = "its worker was terminated"
-NO_ANSWER = "the Prefect API cannot be asked ({}); start it, or fix PREFECT_API_URL and PREFECT_API_AUTH_STRING"
 RECONCILE_SECONDS = 60.0
 """Time between two looks for what shows as running and is not."""
 SILENCE_SECONDS = 90.0
@@ -47,9 +48,6 @@ SHARD_QUEUE = "shards"
 """Work queue of the deployment `evaluate-shard`."""
 SHARDS = "-shards"
 """End of the name of the worker that looks after it."""
-NO_POOL = f"the work pool {POOL!r} is missing; make it with `slmsearch deploy`"
-
-Say = Callable[[str], None]
 
 
 def worker_name() -> str:
@@ -84,10 +82,7 @@ def serve_worker(config: RunConfig, name: str, limit: int, say: Say) -> None:
         say("stopping: its flow runs are cancelled ...")
         for worker in workers:
             close_service(worker)
-        try:
-            drain([worker.process.pid for worker in workers], DRAIN_SECONDS, say)
-        except httpx.HTTPError as error:
-            say(f"its flow runs cannot be cancelled and are killed; the next worker says so to Prefect: {one_line(error)}")
+        drain([worker.process.pid for worker in workers], DRAIN_SECONDS, say)
     finally:
         for worker in workers:
             worker.stop(first=signal.SIGINT)
@@ -125,17 +120,29 @@ def _plan(name: str, limit: int, config: RunConfig) -> dict[str, list[str]]:
     return {name: ["--work-queue", "default", *bounded], f"{name}{SHARDS}": ["--work-queue", SHARD_QUEUE, "--limit", str(devices)]}
 
 
-def _pool_type() -> str:
+@contextmanager
+def _pool_client() -> "Iterator[SyncPrefectClient]":
+    """Give a client for questions about the pool.
+
+    Raises:
+        ServiceError: there is no pool, or the API cannot be asked.
+    """
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound
 
-    with get_client(sync_client=True) as client:
-        try:
-            return client.read_work_pool(POOL).type
-        except ObjectNotFound:
-            raise ServiceError(NO_POOL) from None
-        except httpx.HTTPError as error:
-            raise ServiceError(NO_ANSWER.format(one_line(error))) from error
+    try:
+        with get_client(sync_client=True) as client:
+            yield client
+    except ObjectNotFound:
+        raise ServiceError(f"the work pool {POOL!r} is missing; make it with `slmsearch deploy`") from None
+    except httpx.HTTPError as error:
+        remedy = "start it, or fix PREFECT_API_URL and PREFECT_API_AUTH_STRING"
+        raise ServiceError(f"the Prefect API cannot be asked ({one_line(error)}); {remedy}") from error
+
+
+def _pool_type() -> str:
+    with _pool_client() as client:
+        return client.read_work_pool(POOL).type
 
 
 def _start(name: str, options: list[str], config: RunConfig) -> ChildProcess:
@@ -150,17 +157,20 @@ def drain(workers: Sequence[int], timeout_s: float, say: Say) -> None:
 
     cancelled: set[UUID] = set()
     settled, deadline = time.monotonic() + SETTLE_SECONDS, time.monotonic() + timeout_s
-    with get_client(sync_client=True) as client:
-        while (runs := {run for worker in workers for run in flow_runs_below(worker)}) or time.monotonic() < settled:
-            if time.monotonic() > deadline:
-                say(f"not ended within {timeout_s:.0f} s and killed: {', '.join(sorted(map(str, runs)))}")
-                break
-            for run in runs - cancelled:
-                client.set_flow_run_state(run, Cancelling(message=TERMINATED))
-                cancelled.add(run)
-            time.sleep(0.5)
-        for run in cancelled:
-            _see_cancelled(client, run, time.monotonic() + REPORT_SECONDS)
+    try:
+        with get_client(sync_client=True) as client:
+            while (runs := {run for worker in workers for run in flow_runs_below(worker)}) or time.monotonic() < settled:
+                if time.monotonic() > deadline:
+                    say(f"not ended within {timeout_s:.0f} s and killed: {', '.join(sorted(map(str, runs)))}")
+                    break
+                for run in runs - cancelled:
+                    client.set_flow_run_state(run, Cancelling(message=TERMINATED))
+                    cancelled.add(run)
+                time.sleep(0.5)
+            for run in cancelled:
+                _see_cancelled(client, run, time.monotonic() + REPORT_SECONDS)
+    except httpx.HTTPError as error:
+        say(f"its flow runs cannot be cancelled and are killed; the next worker says so to Prefect: {one_line(error)}")
 
 
 def _see_cancelled(client: "SyncPrefectClient", run: UUID, deadline: float) -> None:
@@ -183,23 +193,36 @@ def flow_runs_below(pid: int) -> Iterator[UUID]:
                     yield UUID(found)
 
 
+def end_left_flow_runs(config: RunConfig) -> None:
+    """End the processes of flow runs of the pool that their worker has left behind on this machine, and say so in both trackers."""
+    from prefect.client.orchestration import get_client
+
+    from flows.reconcile import reconcile_here
+    from tasks.reconcile import live_flow_runs
+    from tasks.tracking import OWNER
+
+    with suppress(httpx.HTTPError, ServiceError), get_client(sync_client=True) as client:
+        found = [process_of(str(run.labels.get(OWNER, ""))) for run in live_flow_runs(client, POOL) if run.work_pool_name == POOL]
+        left = [process for process in found if process is not None]
+        for process in left:
+            with suppress(psutil.Error):
+                process.terminate()
+        for process in psutil.wait_procs(left, timeout=LEFT_SECONDS)[1]:
+            with suppress(psutil.Error):
+                process.kill()
+        reconcile_here(config)
+
+
 def check_worker(name: str) -> float:
     """Return how many seconds ago a worker of the pool reported.
 
     Raises:
         ServiceError: the pool or the worker is not known, or it has been silent for too long.
     """
-    from prefect.client.orchestration import get_client
-    from prefect.exceptions import ObjectNotFound
     from prefect.types._datetime import now
 
-    with get_client(sync_client=True) as client:
-        try:
-            workers = client.read_workers_for_work_pool(POOL)
-        except ObjectNotFound:
-            raise ServiceError(NO_POOL) from None
-        except httpx.HTTPError as error:
-            raise ServiceError(NO_ANSWER.format(one_line(error))) from error
+    with _pool_client() as client:
+        workers = client.read_workers_for_work_pool(POOL)
     beats = [worker.last_heartbeat_time for worker in workers if worker.name == name and worker.last_heartbeat_time]
     if not beats:
         raise ServiceError(f"no worker {name} has ever reported to pool {POOL!r}; start it with `slmsearch worker`")

@@ -5,6 +5,8 @@ a run must not be able to have it sent elsewhere.
 """
 
 import functools
+import operator
+from collections.abc import Mapping
 from typing import Any
 
 from flows.cli.settings import ENV_PREFIX, load_config, recordable
@@ -24,7 +26,7 @@ def idle_settings(config: RunConfig) -> tuple[str, ...]:
     return (*(("judge.",) if config.judge.kind == "exact" else ()), *environment_of(config).idle_settings(config))
 
 
-def submitted(config: RunConfig) -> dict[str, Any]:
+def submitted(config: RunConfig) -> dict[str, object]:
     """Return a configuration as a flow run stores it: what differs from the defaults, with stars for secrets."""
     stored = recordable(config, only_changed=True)
     put_secrets(stored, mask_secrets(config))
@@ -59,7 +61,7 @@ def with_own_secrets(config: RunConfig, unused: tuple[str, ...] = ()) -> RunConf
     return config if filled == config else filled
 
 
-def _is_for_the_same_place(name: str, plain: dict[str, Any], own: dict[str, Any]) -> bool:
+def _is_for_the_same_place(name: str, plain: Mapping[str, object], own: Mapping[str, object]) -> bool:
     """Say whether a secret of this machine's would go where it is configured for; both configurations are without secrets."""
     path, _, leaf = name.rpartition(".")
     there, here = (_value(path, values) for values in (plain, own))
@@ -68,5 +70,5 @@ def _is_for_the_same_place(name: str, plain: dict[str, Any], own: dict[str, Any]
     return has_place and all(there[setting] == here[setting] for setting in {leaf, *ADDRESSES} & here.keys())
 
 
-def _value(name: str, values: dict[str, Any]) -> Any:
-    return functools.reduce(dict.__getitem__, name.split("."), values)
+def _value(name: str, values: Any) -> Any:
+    return functools.reduce(operator.getitem, name.split("."), values)

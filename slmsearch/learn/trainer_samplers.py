@@ -23,7 +23,7 @@ from slmsearch.generate.sampler import Sampler
 from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.generate.vllm import ColocatedEngine, ServedEngine, served_adapter
 from slmsearch.models.known import split_commit
-from slmsearch.serve.vllm import LORA_RANKS
+from slmsearch.serve.engines import LORA_RANKS
 
 MERGE_UP_TO = 50_000_000
 """Weights a model may have for its adapter to be merged while episodes are played: it costs a copy of the adapted layers."""

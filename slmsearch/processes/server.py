@@ -3,12 +3,10 @@
 import json
 import subprocess
 import sys
-import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from slmsearch.errors import ServiceError
 from slmsearch.processes import watchdog
@@ -35,11 +33,8 @@ class ServerProcess:
             ServiceError: the program cannot be run.
         """
         self.mark = uuid.uuid4().hex
-        self.pid = 0
         self._grace_s = grace_s
         self._code: int | None = None
-        self._started, self._ended = threading.Event(), threading.Event()
-        self._failure = "its watchdog ended without a word"
         told = {"command": list(command), "environment": dict(environment), "log": str(log), "mark": self.mark, "grace_s": grace_s}
         with log.open("ab") as file:
             self._watchdog = subprocess.Popen(
@@ -52,11 +47,11 @@ class ServerProcess:
                 start_new_session=True,  # Ctrl-C is for the supervisor, which then stops the server in order
             )
         self._say(json.dumps(told))
-        threading.Thread(target=self._listen, daemon=True).start()
-        self._started.wait()
+        first = self._hear()
+        self.pid = int(first.get("pid", 0))
         if not self.pid:
             self._watchdog.wait()
-            raise ServiceError(f"{command[0]} cannot be run ({self._failure}); see {log}")
+            raise ServiceError(f"{command[0]} cannot be run ({first.get('error', 'its watchdog ended without a word')}); see {log}")
 
     @property
     def watchdog_pid(self) -> int:
@@ -65,20 +60,21 @@ class ServerProcess:
 
     def poll(self) -> int | None:
         """Return the server's exit code, negative for a signal, or None while it runs."""
-        if not self._ended.is_set():
-            return None
-        if self._code is None:
-            watchdog.kill_belongings(self.mark, self.pid)
-            self._code = WATCHDOG_KILLED
+        if self._code is None and self._watchdog.poll() is not None:
+            last = self._hear()
+            if "code" not in last:
+                watchdog.kill_belongings(self.mark, self.pid)
+            self._code = int(last.get("code", WATCHDOG_KILLED))
         return self._code
 
     def stop(self) -> None:
         """Ask it to end, and make sure that it and all it started have; does nothing where it ended already."""
         self._say(watchdog.STOP)
-        if not self._ended.wait(self._grace_s + 10.0):
+        try:
+            self._watchdog.wait(self._grace_s + 10.0)
+        except subprocess.TimeoutExpired:
             self._watchdog.kill()
-        self._ended.wait()
-        self._watchdog.wait()
+            self._watchdog.wait()
         with suppress(OSError):
             self._watchdog.stdin.close()  # type: ignore[union-attr]
         self.poll()
@@ -89,13 +85,8 @@ class ServerProcess:
             self._watchdog.stdin.write(line + "\n")
             self._watchdog.stdin.flush()
 
-    def _listen(self) -> None:
+    def _hear(self) -> dict[str, int | str]:
+        """Read the next fact that the watchdog tells; empty where it has ended without one."""
         assert self._watchdog.stdout is not None
-        for line in self._watchdog.stdout:
-            told: dict[str, Any] = json.loads(line)
-            self.pid = told.get("pid", self.pid)
-            self._code = told.get("code", self._code)
-            self._failure = told.get("error", self._failure)
-            self._started.set()
-        self._ended.set()
-        self._started.set()
+        facts: dict[str, int | str] = json.loads(self._watchdog.stdout.readline() or "{}")
+        return facts

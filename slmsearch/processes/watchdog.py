@@ -23,7 +23,6 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -37,6 +36,7 @@ ORPHAN_GRACE_SECONDS = 1.5
 """Time a server has to end by itself once nobody supervises it any more."""
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+"""Orders to Linux: send this process a signal when the thread that started it ends, also after `exec`; give it orphans to adopt."""
 _POLL_SECONDS = 1.0
 _REAP_SECONDS = 2.0
 _KILL_SECONDS = 5.0
@@ -50,16 +50,11 @@ def die_with_starter() -> None:
     starter = int(os.environ.pop(ENV_STARTER, 0))
     if not starter:
         return
-    _end_with_parent(signal.SIGKILL)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if sys.platform != "linux":
         threading.Thread(target=_watch, args=(starter,), daemon=True).start()
     if not psutil.pid_exists(starter):  # it died before the tie was there
         os._exit(1)
-
-
-def _end_with_parent(number: int = signal.SIGKILL) -> None:
-    """Have Linux send this process a signal when the thread that started it ends; the tie survives `exec`."""
-    _prctl(_PR_SET_PDEATHSIG, number)
 
 
 def _prctl(option: int, value: int) -> None:
@@ -107,11 +102,8 @@ def find_belongings(mark: str, session: int | None = None) -> list[psutil.Proces
 
 def _belongs(process: psutil.Process, mark: str, session: int | None) -> bool:
     try:
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        if session is not None and os.getsid(process.pid) == session:
-            return True
-        return bool(process.environ().get(MARK) == mark)
+        in_session = session is not None and os.getsid(process.pid) == session
+        return _is_running(process) and (in_session or process.environ().get(MARK) == mark)
     except (psutil.Error, OSError):
         return False
 
@@ -149,7 +141,7 @@ class Watchdog:
                 env={**os.environ, **environment, MARK: mark},
                 start_new_session=True,
                 # Against a killed watchdog: the server goes with it, the supervisor finds the rest.
-                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+                preexec_fn=(lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)) if sys.platform == "linux" else None,
             )
 
     @property
@@ -215,10 +207,8 @@ class Watchdog:
     def _left(self) -> list[psutil.Process]:
         """What the server started and left behind; the server itself is waited for by its handle alone."""
         with suppress(psutil.Error):
-            children = psutil.Process().children(recursive=True)
-            alive = {child.pid: child for child in children if _is_running(child)}
-            alive.update({process.pid: process for process in find_belongings(self._mark, self.pid)})
-            return [process for pid, process in alive.items() if pid != self.pid]
+            found = {*psutil.Process().children(recursive=True), *find_belongings(self._mark, self.pid)}
+            return [process for process in found if process.pid != self.pid and _is_running(process)]
         return []
 
 
@@ -229,7 +219,7 @@ def _is_running(process: psutil.Process) -> bool:
         return False
 
 
-def _tell(fact: dict[str, Any]) -> None:
+def _tell(**fact: int | str) -> None:
     with suppress(OSError):  # the supervisor is gone
         print(json.dumps(fact), flush=True)
 
@@ -238,7 +228,7 @@ def _become(variables: dict[str, str], starter: int | None, end_signal: int, num
     """Turn into Python with this process' arguments, tied to `starter` if there is one."""
     os.environ.pop(ENV_STARTER, None)
     if starter is not None:
-        _end_with_parent(end_signal)
+        _prctl(_PR_SET_PDEATHSIG, end_signal)
         variables = {**variables, ENV_STARTER: str(starter)}
         if not psutil.pid_exists(starter):  # it died before the tie was there
             os._exit(1)
@@ -250,10 +240,10 @@ def _serve(command: list[str], environment: dict[str, str], log: str, mark: str,
     try:
         watchdog = Watchdog(command, environment, Path(log), mark)
     except OSError as error:
-        _tell({"error": f"{error.strerror}: {error.filename}"})
+        _tell(error=f"{error.strerror}: {error.filename}")
         return
-    _tell({"pid": watchdog.pid})
-    _tell({"code": watchdog.watch(grace_s)})
+    _tell(pid=watchdog.pid)
+    _tell(code=watchdog.watch(grace_s))
 
 
 def main() -> None:

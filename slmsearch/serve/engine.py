@@ -1,43 +1,43 @@
-"""What the supervisor must know of an engine, and the engines it has."""
+"""What the supervisor must know of an engine."""
 
 import shutil
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal
 
 import psutil
 
 from slmsearch.errors import ConfigError, ServiceError
 from slmsearch.http_client import answers, list_models
-from slmsearch.serve.failures import Remedy
 from slmsearch.serve.ports import find_listener
 from slmsearch.serve.request import Role, ServeRequest
 
 Say = Callable[[str], None]
-ENGINES = ("ollama", "llamacpp", "vllm", "transformers")
-DEFAULT_ENGINES: dict[Role, str] = {"judge": "ollama", "policy": "transformers"}
-OPENAI_PORTS: dict[Role, int] = {"judge": 8000, "policy": 8001}
-"""Ports of OpenAI-compatible servers; that of a judge is also where `judge.kind=openai` looks."""
 
 
-class Engine(Protocol):
-    """One kind of server. Those below talk OpenAI's protocol unless they say otherwise."""
+class Engine:
+    """One kind of server. It talks OpenAI's protocol unless it says otherwise."""
 
     name: ClassVar[str]
     title: ClassVar[str]
     """As its makers write it."""
+    program: ClassVar[str]
+    """What it is called on the PATH."""
     kind: ClassVar[Literal["ollama", "openai"]] = "openai"
     """Protocol."""
+    ports: ClassVar[Mapping[Role, int]] = {"judge": 8000, "policy": 8001}
+    """Where it listens unless told otherwise; that of a judge is also where `judge.kind=openai` looks."""
     install: ClassVar[str]
     """How to get it, for a message."""
     memory_advice: ClassVar[str]
     """What helps where memory ran out; names the settings."""
     health_path: ClassVar[str] = "/health"
     """Answers with 200 when the model is loaded, and not before."""
-    remedies: ClassVar[tuple[Remedy, ...]] = ()
+    remedies: ClassVar[Mapping[str, str]] = {}
+    """What helps where a line of the log matches a regular expression."""
 
     def check(self, request: ServeRequest) -> None:
         """Refuse what this engine cannot do.
@@ -47,12 +47,15 @@ class Engine(Protocol):
         """
 
     def find(self, request: ServeRequest) -> list[str]:
-        """Return how the server's program is called on this machine.
+        """Return how the server's program is called on this machine: the one beside this interpreter, else that of the PATH.
 
         Raises:
             ServiceError: it is not installed; the message holds the command that installs it.
         """
-        ...
+        program = shutil.which(self.program, path=str(Path(sys.executable).parent)) or shutil.which(self.program)
+        if program is None:
+            raise ServiceError(f"{self.title} is not installed: {self.install}")
+        return [program]
 
     def prepare(self, request: ServeRequest, folder: Path, say: Say) -> ServeRequest:
         """Fetch or convert what the server will load, before it is started; returns the request with its place.
@@ -66,7 +69,7 @@ class Engine(Protocol):
 
     def command(self, program: list[str], request: ServeRequest) -> list[str]:
         """Return program and arguments."""
-        ...
+        raise NotImplementedError
 
     def environment(self, request: ServeRequest) -> dict[str, str]:
         """Return variables added to the server's environment."""
@@ -86,7 +89,6 @@ class Engine(Protocol):
         Raises:
             ServiceError: it cannot be.
         """
-        return
 
     def recognise(self, request: ServeRequest) -> bool:
         """Say whether a server for this request answers already.
@@ -109,6 +111,19 @@ class Engine(Protocol):
         """Say whether the server is up."""
         return answers(request.origin + self.health_path)
 
+    def refuse_adapters_and_share(self, request: ServeRequest, adapters: str, share: str) -> None:
+        """Refuse LoRA adapters, and a share of the GPU's memory other than none; say what to do instead.
+
+        Raises:
+            ConfigError: one of them is asked for.
+        """
+        if request.adapters:
+            raise ConfigError(f"{self.title} takes no LoRA adapters here: {adapters}")
+        if request.gpu_memory not in (None, 0.0):
+            raise ConfigError(
+                f"{self.title} cannot be held to a share of the GPU's memory: leave --gpu-memory out (0 means the CPU); {share}"
+            )
+
 
 def _pinned_model(port: int) -> list[str] | None:
     """Return the model of a `transformers serve` by its command line; when asked, it lists what lies in the Hub's cache, or fails."""
@@ -118,36 +133,3 @@ def _pinned_model(port: int) -> list[str] | None:
         if any(Path(word).name.startswith("transformers") for word in words):
             return [words[words.index("serve") + 1]]
     return None
-
-
-def find_program(name: str) -> str | None:
-    """Find a program beside this interpreter, then on the PATH."""
-    beside = shutil.which(name, path=str(Path(sys.executable).parent))
-    return beside or shutil.which(name)
-
-
-def missing(engine: Engine) -> ServiceError:
-    """Return the error of an engine that is not installed."""
-    return ServiceError(f"{engine.title} is not installed: {engine.install}")
-
-
-def refuse_adapters(engine: Engine, request: ServeRequest, instead: str) -> None:
-    """Refuse LoRA adapters.
-
-    Raises:
-        ConfigError: there are some.
-    """
-    if request.adapters:
-        raise ConfigError(f"{engine.title} takes no LoRA adapters here: {instead}")
-
-
-def refuse_share(engine: Engine, request: ServeRequest, instead: str) -> None:
-    """Refuse a share of the GPU's memory other than none.
-
-    Raises:
-        ConfigError: one is asked for.
-    """
-    if request.gpu_memory not in (None, 0.0):
-        raise ConfigError(
-            f"{engine.title} cannot be held to a share of the GPU's memory: leave --gpu-memory out (0 means the CPU); {instead}"
-        )

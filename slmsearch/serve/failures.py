@@ -2,8 +2,7 @@
 
 import re
 import signal
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from slmsearch.processes.server import WATCHDOG_KILLED
@@ -14,34 +13,24 @@ SHOWN_LINES = 3
 _SHOWN_CHARS = 200
 _SHELL_SIGNAL = 128
 """A shell reports a program that a signal ended as this plus its number."""
-_OUT_OF_MEMORY = re.compile(
+_OUT_OF_MEMORY = (
     r"out of memory|OutOfMemory|\bOOM\b|bad_alloc|\bMemoryError\b|[Cc]annot allocate memory|failed to allocate|unable to allocate"
     r"|No available memory for the cache blocks|less than desired GPU memory utilization|larger than the available KV cache memory"
-    r"|requires more system memory|insufficient memory|ErrorOutOfDeviceMemory",
+    r"|requires more system memory|insufficient memory|ErrorOutOfDeviceMemory"
 )
-_ADDRESS_IN_USE = re.compile(
-    r"[Aa]ddress already in use|couldn't bind (HTTP )?server socket|only one usage of each socket address|EADDRINUSE"
-)
+_ADDRESS_IN_USE = r"[Aa]ddress already in use|couldn't bind (HTTP )?server socket|only one usage of each socket address|EADDRINUSE"
 _NOISE = re.compile(r"^[\s\-=*_.|+#]*$|^\s+(at|File) |^Traceback|resource_tracker|leaked semaphore|Ctrl-?C|Press CTRL", re.IGNORECASE)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
-@dataclass(frozen=True, slots=True)
-class Remedy:
-    """What helps where a line of the log says this."""
-
-    pattern: re.Pattern[str]
-    advice: str
-
-
-def explain_end(title: str, code: int, log: Path, remedies: Sequence[Remedy], memory_advice: str) -> str:
+def explain_end(title: str, code: int, log: Path, remedies: Mapping[str, str], memory_advice: str) -> str:
     """Say in one line why a server ended: how, its own last words, what helps, where the log is.
 
     Args:
         title: the engine's name.
         code: exit code, negative for a signal.
         log: its output.
-        remedies: the engine's own, tried in order, after the memory and the port.
+        remedies: the engine's own (see `Engine.remedies`), tried in order, after the memory and the port.
         memory_advice: what helps where memory ran out; names the settings.
     """
     lines = read_tail(log)
@@ -50,13 +39,13 @@ def explain_end(title: str, code: int, log: Path, remedies: Sequence[Remedy], me
     return "; ".join(part for part in parts if part)
 
 
-def find_remedy(lines: Sequence[str], code: int, remedies: Sequence[Remedy], memory_advice: str) -> tuple[str, str]:
+def find_remedy(lines: Sequence[str], code: int, remedies: Mapping[str, str], memory_advice: str) -> tuple[str, str]:
     """Return what helps, "" where nothing is known, and the lines that say what happened."""
-    known = [Remedy(_OUT_OF_MEMORY, f"out of memory: {memory_advice}"), Remedy(_ADDRESS_IN_USE, "choose another port with --port")]
-    for remedy in [*known, *remedies]:
+    known = {_OUT_OF_MEMORY: f"out of memory: {memory_advice}", _ADDRESS_IN_USE: "choose another port with --port", **remedies}
+    for pattern, advice in known.items():
         for line in reversed(lines):
-            if remedy.pattern.search(line):
-                return remedy.advice, line
+            if re.search(pattern, line):
+                return advice, line
     # The kernel ends by SIGKILL what takes the last of the memory.
     advice = f"most likely out of memory: {memory_advice}" if _signal_of(code) == signal.SIGKILL else ""
     return advice, " | ".join(lines[-SHOWN_LINES:])
@@ -69,10 +58,8 @@ def describe_code(code: int) -> str:
     number = _signal_of(code)
     if number is None:
         return f"ended with exit code {code}"
-    try:
-        return f"was killed by {signal.Signals(number).name}"
-    except ValueError:
-        return f"was killed by signal {number}"
+    known = {each.value: each.name for each in signal.Signals}
+    return f"was killed by {known.get(number, f'signal {number}')}"
 
 
 def _signal_of(code: int) -> int | None:

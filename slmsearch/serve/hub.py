@@ -1,18 +1,79 @@
-"""Weights: a path, or a repository on the Hub, fetched on first use."""
+"""Models by name, and their weights: a path, or a repository on the Hub, fetched on first use.
+
+A judge is called by its name in Ollama's library whatever serves it, so that `judge.model` and stored verdicts stay what they are
+when the engine changes.
+"""
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from slmsearch.errors import ConfigError, ServiceError
 from slmsearch.serve.engine import Say
 
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """One model by its names elsewhere."""
+
+    hub: str
+    """Weights for vLLM and transformers."""
+    gguf: str
+    """Weights for llama.cpp: a repository and a quantisation."""
+
+
+KNOWN = {
+    "qwen2.5:7b": Names("Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7B-Instruct-GGUF:q4_k_m"),
+    "qwen2.5:3b": Names("Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-3B-Instruct-GGUF:q4_k_m"),
+    "phi3:mini": Names("microsoft/Phi-3-mini-4k-instruct", "microsoft/Phi-3-mini-4k-instruct-gguf:q4"),
+}
+"""Judges the documentation names; the quantisations are those Ollama's library has."""
 DEFAULT_QUANTISATION = "q4_k_m"
 """Small, without much loss; what `llama-server` itself takes where none is named."""
 _OTHER_WEIGHTS = ("*.gguf", "*.pth", "*.h5", "*.msgpack", "*.onnx", "original/*", "onnx/*")
 """The same weights once more, for other programs."""
+_LIBRARY_NAME = re.compile(r"[\w.-]+:[\w.-]+")
 _REPOSITORY = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?:/(?P<file>[\w./-]+\.gguf)|:(?P<quant>[\w.-]+))?")
+
+
+def hub_name(model: str) -> str:
+    """Return where vLLM and transformers find a model: a path or Hub id.
+
+    Raises:
+        ConfigError: it is a name of Ollama's library that is not known here.
+    """
+    return _rename(model, {name: names.hub for name, names in KNOWN.items()}, "a path or Hub id with --model")
+
+
+def gguf_name(model: str) -> str:
+    """Return where llama.cpp finds a model, as `find_gguf` takes it.
+
+    Raises:
+        ConfigError: it is a name of Ollama's library that is not known here.
+    """
+    return _rename(model, {name: names.gguf for name, names in KNOWN.items()}, "--model FILE.gguf or a repository")
+
+
+def _rename(model: str, known: dict[str, str], instead: str) -> str:
+    is_library_name = _LIBRARY_NAME.fullmatch(model) and not model.endswith(".gguf") and not Path(model).exists()
+    if model not in known and is_library_name:
+        raise ConfigError(f"{model!r} is a name of Ollama's library: give {instead}, such as {known['qwen2.5:7b']}")
+    return known.get(model, model)
+
+
+def require_directory(model: str) -> None:
+    """Refuse what is meant as a path to a model (absolute, or with a dot first) and is none.
+
+    Raises:
+        ConfigError: nothing, or no model, lies there.
+    """
+    path = Path(model)
+    if (path.is_absolute() or model.startswith(".") or path.is_dir()) and not (path / "config.json").is_file():
+        raise ConfigError(
+            f"no model at {model!r} (config.json is missing): correct --model, or make tiny-searcher with `slmsearch bootstrap`"
+        )
 
 
 def find_gguf(model: str, say: Say) -> Path:

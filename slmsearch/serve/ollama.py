@@ -2,22 +2,35 @@
 
 import re
 import threading
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import httpx
 
 from slmsearch.errors import ConfigError, ServiceError
-from slmsearch.http_client import answers
-from slmsearch.serve.engine import Engine, Say, find_program, missing, refuse_adapters, refuse_share
-from slmsearch.serve.failures import Remedy
-from slmsearch.serve.request import ServeRequest
+from slmsearch.http_client import bounded
+from slmsearch.serve.engine import Engine, Say
+from slmsearch.serve.request import Role, ServeRequest
+
+if TYPE_CHECKING:
+    from ollama import Client
 
 PORT = 11434
 _STEP_PERCENT = 5
 """A pull is reported this often."""
 _KEEP_ALIVE = "5s"
 """The model is loaded once to see that it fits, and leaves the device to others again: `judge.loaded` decides what stays."""
-_NO_NETWORK = re.compile(r"no such host|dial tcp|i/o timeout|network is unreachable|connection refused", re.IGNORECASE)
-_NO_MODEL = re.compile(r"file does not exist|not found|manifest", re.IGNORECASE)
-_NO_MEMORY = re.compile(r"requires more system memory|out of memory|cudaMalloc|unable to allocate", re.IGNORECASE)
+_REFUSALS = {
+    "requires more system memory|out of memory|cudamalloc|unable to allocate": "cannot load {model}: {words}; out of memory: {advice}",
+    "no such host|dial tcp|i/o timeout|network is unreachable|connection refused": (
+        "cannot pull {model}: {words}; its library cannot be reached: connect, or make the model from a GGUF with `ollama create`"
+    ),
+    "file does not exist|not found|manifest": (
+        "has no model {model!r} and its library neither: {words}; correct --model (https://ollama.com/library)"
+    ),
+    "": "cannot serve {model}: {words}; see its log",
+}
+"""What Ollama says, as a regular expression -> what it means; the first that fits."""
 
 
 class Ollama(Engine):
@@ -25,36 +38,29 @@ class Ollama(Engine):
 
     name: ClassVar[str] = "ollama"
     title: ClassVar[str] = "Ollama"
+    program: ClassVar[str] = "ollama"
     kind: ClassVar[Literal["ollama", "openai"]] = "ollama"
+    ports: ClassVar[Mapping[Role, int]] = {"judge": PORT, "policy": PORT}
     install: ClassVar[str] = "curl -fsSL https://ollama.com/install.sh | sh (Linux), brew install ollama (macOS)"
     memory_advice: ClassVar[str] = "take a smaller model with --model (qwen2.5:3b needs about 3 GB), or lower --ctx-size or --parallel"
     health_path: ClassVar[str] = "/api/version"
-    remedies: ClassVar[tuple[Remedy, ...]] = (
-        Remedy(re.compile(r"permission denied|no space left on device"), "give OLLAMA_MODELS a folder with room that may be written to"),
-    )
+    remedies: ClassVar[Mapping[str, str]] = {
+        "permission denied|no space left on device": "give OLLAMA_MODELS a folder with room that may be written to"
+    }
 
     def check(self, request: ServeRequest) -> None:
-        """See `Engine.check`."""
-        refuse_adapters(self, request, "take --engine vllm or llamacpp, or make a model of it with `ollama create`")
-        refuse_share(self, request, "for a reserve, set OLLAMA_GPU_OVERHEAD in bytes")
+        instead = "take --engine vllm or llamacpp, or make a model of it with `ollama create`"
+        self.refuse_adapters_and_share(request, instead, "for a reserve, set OLLAMA_GPU_OVERHEAD in bytes")
         if request.model.startswith((".", "/")) or "\\" in request.model:
             raise ConfigError(
                 f"Ollama serves models of its library, not the path {request.model}: give a name with --model, such as qwen2.5:7b"
             )
 
-    def find(self, request: ServeRequest) -> list[str]:
-        """See `Engine.find`."""
-        program = find_program("ollama")
-        if program is None:
-            raise missing(self)
-        return [program]
-
     def command(self, program: list[str], request: ServeRequest) -> list[str]:
-        """See `Engine.command`."""
         return [*program, "serve", *request.extra]
 
     def environment(self, request: ServeRequest) -> dict[str, str]:
-        """See `Engine.environment`; Ollama takes its settings only so."""
+        # Ollama takes its settings only so.
         host = f"[{request.host}]" if ":" in request.host else request.host
         variables = {"OLLAMA_HOST": f"{host}:{request.port}"}
         if request.parallel is not None:
@@ -66,61 +72,47 @@ class Ollama(Engine):
         return variables
 
     def base_url(self, request: ServeRequest) -> str:
-        """See `Engine.base_url`: a judge is asked in Ollama's own protocol, a policy in OpenAI's."""
-        return request.origin if request.role == "judge" else f"{request.origin}/v1"
+        # A judge is asked in Ollama's own protocol, a policy in OpenAI's.
+        return request.origin if request.role == "judge" else super().base_url(request)
 
     def recognise(self, request: ServeRequest) -> bool:
-        """See `Engine.recognise`; which models it has is the business of `settle`."""
-        return answers(request.origin + self.health_path)
+        return self.is_healthy(request)  # which models it has is the business of `settle`
 
     def settle(self, request: ServeRequest, say: Say, stop: threading.Event) -> None:
-        """Pull the model if it is missing, and load it once to see that it fits."""
         import ollama
-
-        from slmsearch.http_client import bounded
 
         client = ollama.Client(host=request.origin, trust_env=False, **bounded())
         try:
             if not _has(client, request.model):
-                self._pull(client, request, say, stop)
+                _pull(client, request.model, say, stop)
             if not stop.is_set():
                 client.generate(request.model, keep_alive=_KEEP_ALIVE)
         except (ollama.ResponseError, ollama.RequestError, ConnectionError) as error:
-            raise ServiceError(self._explain(request, str(error))) from error
-        except Exception as error:
-            if not _is_transport_error(error):
-                raise
+            words = " ".join(str(error).split())[:300]
+            meaning = next(text for pattern, text in _REFUSALS.items() if re.search(pattern, words, re.IGNORECASE))
+            raise ServiceError("Ollama " + meaning.format(model=request.model, words=words, advice=self.memory_advice)) from error
+        except (httpx.HTTPError, ValueError) as error:  # a connection broke, or a body is not what the client expects
             raise ServiceError(f"Ollama at {request.origin} broke off ({type(error).__name__}: {error}); see its log") from error
 
-    def _pull(self, client: Any, request: ServeRequest, say: Say, stop: threading.Event) -> None:
-        say(f"pulling {request.model} into Ollama's library")
-        shown: dict[str, int] = {}
-        progress: Any = None
-        for progress in client.pull(request.model, stream=True):
-            if stop.is_set():
-                return
-            if not progress.total:
-                continue
+
+def _pull(client: "Client", model: str, say: Say, stop: threading.Event) -> None:
+    say(f"pulling {model} into Ollama's library")
+    shown: dict[str | None, int] = {}
+    status: str | None = None
+    for progress in client.pull(model, stream=True):
+        if stop.is_set():
+            return
+        status = progress.status
+        if progress.total:
             percent = int(100 * (progress.completed or 0) / progress.total) // _STEP_PERCENT * _STEP_PERCENT
             if percent > shown.get(progress.digest, 0):
                 shown[progress.digest] = percent
-                say(f"pulling {request.model}: {percent} % of {progress.total / 1e9:.2f} GB")
-        if progress is None or progress.status != "success":
-            raise ServiceError(f"Ollama's pull of {request.model} ended halfway; what came is kept: run the same command again")
-
-    def _explain(self, request: ServeRequest, words: str) -> str:
-        words = " ".join(words.split())[:300]
-        if _NO_MEMORY.search(words):
-            return f"Ollama cannot load {request.model}: {words}; out of memory: {self.memory_advice}"
-        if _NO_NETWORK.search(words):
-            remedy = "its library cannot be reached: connect, or make the model from a GGUF with `ollama create`"
-            return f"Ollama cannot pull {request.model}: {words}; {remedy}"
-        if _NO_MODEL.search(words):
-            return f"Ollama has no model {request.model!r} and its library neither: {words}; correct --model (https://ollama.com/library)"
-        return f"Ollama cannot serve {request.model}: {words}; see its log"
+                say(f"pulling {model}: {percent} % of {progress.total / 1e9:.2f} GB")
+    if status != "success":
+        raise ServiceError(f"Ollama's pull of {model} ended halfway; what came is kept: run the same command again")
 
 
-def _has(client: Any, model: str) -> bool:
+def _has(client: "Client", model: str) -> bool:
     import ollama
 
     try:
@@ -130,11 +122,3 @@ def _has(client: Any, model: str) -> bool:
             return False
         raise
     return True
-
-
-def _is_transport_error(error: Exception) -> bool:
-    """Say whether a connection broke, or a body was not what the client expects."""
-    import httpx
-    from pydantic import ValidationError
-
-    return isinstance(error, (httpx.HTTPError, ValidationError, ValueError))

@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 import psutil
 
 from slmsearch.errors import ServiceError
+from slmsearch.serve.request import LOOPBACK
 
-LOOPBACK = "127.0.0.1"
 _SHOWN_CHARS = 80
 
 

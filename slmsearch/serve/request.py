@@ -1,8 +1,8 @@
 """What is to be served, and where it then is: plain values."""
 
 import ipaddress
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 from urllib.parse import urlsplit
 
 Role = Literal["judge", "policy"]
@@ -41,17 +41,6 @@ class ServeRequest:
         """Address of the server for clients on this machine, without a path."""
         host = LOOPBACK if self.host in ("0.0.0.0", "::", "") else self.host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "ServeRequest":
-        """Read what `to_dict` returned, also after a way through JSON."""
-        known = {field.name for field in fields(cls)}
-        adapters = tuple((name, path) for name, path in values["adapters"])
-        return cls(**{**{k: v for k, v in values.items() if k in known}, "adapters": adapters, "extra": tuple(values["extra"])})
 
 
 @dataclass(frozen=True, slots=True)

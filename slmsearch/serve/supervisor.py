@@ -84,9 +84,10 @@ def supervise(engine: Engine, request: ServeRequest, around: SupervisorContext, 
         clear_state(around.folder, request.role)
         ready = engine.prepare(request, around.folder, around.say)
         require_free_port(request.port, "--port", request.host)
-        log = _new_log(around.folder, request, engine.name)
+        log = _new_log(around.folder / "logs" / f"{request.role}-{engine.name}.log")
         around.on_start()
-        with _described(around.folder, _first_state(engine, request, around, log)) as state:
+        first = _first_state(engine, request, log, detached=not around.tied)
+        with _described(around.folder, first) as state:
             around.say(f"starting {engine.title} on port {request.port}; its log is {log}")
             process = ServerProcess(engine.command(program, ready), engine.environment(ready), log)
             state = replace(state, watchdog=process.watchdog_pid, server=process.pid, mark=process.mark)
@@ -102,7 +103,7 @@ def supervise(engine: Engine, request: ServeRequest, around: SupervisorContext, 
                     watch.wait()
 
 
-def _first_state(engine: Engine, request: ServeRequest, around: SupervisorContext, log: Path) -> ServerState:
+def _first_state(engine: Engine, request: ServeRequest, log: Path, detached: bool) -> ServerState:
     return ServerState(
         role=request.role,
         engine=engine.name,
@@ -112,7 +113,7 @@ def _first_state(engine: Engine, request: ServeRequest, around: SupervisorContex
         log=str(log),
         supervisor=os.getpid(),
         started=datetime.now().astimezone().isoformat(timespec="seconds"),
-        detached=not around.tied,
+        detached=detached,
     )
 
 
@@ -184,19 +185,16 @@ class _Watch:
         deadline = time.monotonic() + timeout_s
         while not self.is_over() and not self.engine.is_healthy(self.request):
             if time.monotonic() > deadline:
-                raise ServiceError(self._explain_silence(timeout_s))
+                advice, words = find_remedy(read_tail(self.log), 0, self.engine.remedies, self.engine.memory_advice)
+                raise ServiceError(
+                    f"{self.engine.title} did not answer at {self.request.origin}{self.engine.health_path} within {timeout_s:g} s: "
+                    f"{words or 'it said nothing'}; {advice or 'give it longer with --start-timeout'}; log: {self.log}"
+                )
             self.stop.wait(POLL_SECONDS)
 
-    def _explain_silence(self, timeout_s: float) -> str:
-        advice, words = find_remedy(read_tail(self.log), 0, self.engine.remedies, self.engine.memory_advice)
-        address = self.request.origin + self.engine.health_path
-        parts = [f"{self.engine.title} did not answer at {address} within {timeout_s:g} s: {words or 'it said nothing'}"]
-        return "; ".join([*parts, advice or "give it longer with --start-timeout", f"log: {self.log}"])
 
-
-def _new_log(folder: Path, request: ServeRequest, engine: str) -> Path:
+def _new_log(log: Path) -> Path:
     """Make an empty log; the one before stays beside it."""
-    log = folder / "logs" / f"{request.role}-{engine}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists():
         log.replace(log.with_suffix(".previous.log"))

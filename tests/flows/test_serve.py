@@ -19,7 +19,7 @@ from flows.cli.settings import load_config
 from flows.ops.serving import Options, make_request
 from slmsearch.errors import ConfigError
 from slmsearch.http_client import list_models
-from slmsearch.serve import engine
+from slmsearch.serve import engines
 from slmsearch.serve.ports import free_port
 from tests.slmsearch.serve.conftest import gone_after, programs, runs, wait_until
 
@@ -249,7 +249,7 @@ def test_the_way_to_vllm_is_a_contract_on_its_command_line(programs: Programs, i
 
 
 def test_the_command_offers_the_engines_there_are() -> None:
-    assert commands.ENGINES == engine.ENGINES
+    assert tuple(engines.ENGINES) == commands.ENGINES
 
 
 def test_settings_choose_where_and_what(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,12 +31,12 @@ def deploy(session: Session, pool_type: str, base_job_template: Path | None) -> 
     Runs of the deployments take the settings given here as their defaults.
     """
     from flows.ops.api import require_api
-    from flows.ops.pool import Pool, read_template
-    from flows.ops.up import deploy_flows, prepare_pool
+    from flows.ops.deploying import deploy_flows
+    from flows.ops.pool import prepare_pool, read_template
 
-    pool, config = Pool(pool_type, read_template(base_job_template) if base_job_template else None), session.config
+    template, config = read_template(base_job_template) if base_job_template else None, session.config
     require_api(config)
-    prepare_pool(config, pool)
+    prepare_pool(config, pool_type, template)
     deploy_flows(config, session.say)
     session.finish({"deployed": True, "pool_type": pool_type}, "deployed")
 
@@ -69,13 +69,12 @@ def doctor(session: Session, fix: bool, strict: bool) -> None:
     Exit code 1 where anything is an error. Training itself is checked by its own pre-flight.
     """
     from flows.ops.doctor.checks import examine, render
-    from flows.ops.doctor.collect import look
-    from flows.ops.doctor.fix import fix_findings
+    from flows.ops.doctor.collect import look, remove_leftovers
 
     facts = look(session.config)
     findings, done = examine(facts), list[str]()
     if fix:
-        done = fix_findings(findings, facts, session.config)
+        done = remove_leftovers(facts, session.config)
         findings = examine(look(session.config))
     failing = ("error", "warning") if strict else ("error",)
     wrong = any(finding.severity in failing for finding in findings)

@@ -56,8 +56,10 @@ _server("policy", "transformers", "Serve policy.model, wait until it answers, an
 
 def _start(session: Session, role: "Role", start_s: float, detach: bool, given: dict[str, Any]) -> None:
     from flows.cli.fetching import fetch_missing
-    from flows.ops.serving import Options, find_endpoint, make_request, serve_detached, serve_here
+    from flows.ops.serving import Options, find_endpoint, make_request, serve_here
+    from slmsearch.serve.background import Order, start_in_background
     from slmsearch.serve.request import is_loopback
+    from tasks.paths import serve_dir
 
     if given["extra"] and not given["extra"][0].startswith("-"):
         raise click.UsageError(f"{given['extra'][0]!r} is no option; arguments for the server itself come after --")
@@ -77,7 +79,7 @@ def _start(session: Session, role: "Role", start_s: float, detach: bool, given: 
         session.finish({**_facts(endpoint), "started": True}, _render(endpoint, how))
 
     if detach:
-        on_ready(serve_detached(session.config, engine, request, start_s, session.say))
+        on_ready(start_in_background(Order(engine.name, request, serve_dir(session.config), start_s), session.say))
     else:
         serve_here(session.config, engine, request, start_s, session.say, on_ready)
         session.say("stopped")

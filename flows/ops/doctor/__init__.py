@@ -1,4 +1,4 @@
 """`slmsearch doctor`: what is wrong with an installation, each with its remedy in one line.
 
-`collect.py` collects facts, `packages.py` and `checks.py` judge them, `fix.py` does what is safe.
+`collect.py` collects facts and does what is safe, `checks.py` judges.
 """

@@ -1,34 +1,34 @@
-"""Collecting the facts. What cannot be looked at is itself a fact; nothing here changes anything."""
+"""Collecting the facts, and what `--fix` does: only what loses nothing. What cannot be looked at is itself a fact."""
 
 import importlib.metadata
-import json
 import os
 import shutil
-import sys
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import psutil
 from packaging.utils import canonicalize_name
 
 from flows.cli.settings import find_project_root, read_environment
 from flows.ops.api import SERVER, client_of, find_up, record_files
 from flows.ops.doctor.facts import Facts, LastNight, Limit, Listener, Pool, PrefectFacts, Watch
-from flows.ops.up import POINTER, POINTER_MARK
-from slmsearch.artifacts.directories import find_abandoned
+from flows.ops.up import POINTER, is_dead_pointer
+from slmsearch.artifacts.directories import find_abandoned, remove_abandoned
 from slmsearch.config import RunConfig
 from slmsearch.errors import SlmSearchError
 from slmsearch.evaluate.nights import load_nights
-from slmsearch.http_client import answers
+from slmsearch.foreign import without_credentials
+from slmsearch.http_client import ANSWER_SECONDS, answers, make_client
 from slmsearch.learn.files import LOCK, MANIFEST
 from slmsearch.learn.launch import is_held
 from tasks.paths import NIGHTS, corpora_dir, evals_dir, index_dir, trainings_dir
 from tasks.retention import children
-from tasks.tracking import open_run_registry
+from tasks.tracking import open_run_registry, open_tracker
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -44,12 +44,10 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 
 def look(config: RunConfig) -> Facts:
     """Collect the facts of the installation that a configuration uses."""
-    from flows.ops.device import device_names
-
     environment, damaged = read_environment(), list[str]()
     homes = tuple(dict.fromkeys((Path(config.paths.data_dir), Path(config.paths.mlruns_dir))))
+    staging = (corpora_dir(config), corpora_dir(config) / "sources", index_dir(config), evals_dir(config), Path(config.paths.mlruns_dir))
     return Facts(
-        python=sys.version_info[:2],
         packages=_packages(),
         requirements=tuple(importlib.metadata.requires("slmsearch") or ()),
         environment=environment,
@@ -58,26 +56,23 @@ def look(config: RunConfig) -> Facts:
         entered_by_others=tuple(str(home) for home in homes if home.is_dir() and home.stat().st_mode & 0o007),
         listeners=tuple(_listeners(damaged)),
         prefect=_prefect(config, environment, damaged),
-        prefect_expected=environment.get("PREFECT_API_URL", ""),
-        devices=tuple(device_names(config, environment)),
-        chroma_server=_chroma_server(environment),
-        abandoned=tuple(found for home in _staging_homes(config) for found in find_abandoned(home)),
+        chroma_server=_chroma_server(config.retrieval.chroma_url) if config.retrieval.chroma_url else None,
+        abandoned=tuple(found for home in staging for found in find_abandoned(home)),
         dead_records=tuple(_dead_records(config)),
-        dead_locks=tuple(_dead_locks(trainings_dir(config))),
+        dead_locks=tuple(
+            lock.parent
+            for lock in sorted(trainings_dir(config).glob(f"*/{LOCK}"))
+            if not is_held(lock.parent) and not (lock.parent / MANIFEST).is_file()
+        ),
         orphans=_orphans(config, damaged),
         nights=tuple(_nights(config, damaged)),
-        file_store=any(Path(config.paths.mlruns_dir).glob("[0-9]*/meta.yaml")),
         damaged=tuple(damaged),
     )
 
 
 def _packages() -> dict[str, str]:
-    found: dict[str, str] = {}
-    for distribution in importlib.metadata.distributions():
-        name = distribution.metadata["Name"]
-        if name:
-            found.setdefault(canonicalize_name(name), distribution.version)
-    return found
+    installed = [(found.metadata["Name"], found.version) for found in importlib.metadata.distributions()]
+    return {canonicalize_name(name): version for name, version in reversed(installed) if name}  # of two, the first is imported
 
 
 def _existing(path: Path) -> Path:
@@ -105,16 +100,11 @@ def _listeners(damaged: list[str]) -> Iterator[Listener]:
             yield Listener(service, connection.laddr.ip, connection.laddr.port, connection.pid, guarded)  # type: ignore[arg-type]
 
 
-def prefect_address(config: RunConfig, environment: Mapping[str, str]) -> str | None:
-    """Return the Prefect API that a run would use and that answers; None where there is none."""
+def _prefect(config: RunConfig, environment: Mapping[str, str], damaged: list[str]) -> PrefectFacts | None:
+    """Ask the Prefect API that a run would use; None where none answers."""
     up = find_up(config)
     address = (up.api if up else environment.get("PREFECT_API_URL", "")).rstrip("/")
-    return address if address and answers(f"{address}/health", elsewhere=True) else None
-
-
-def _prefect(config: RunConfig, environment: Mapping[str, str], damaged: list[str]) -> PrefectFacts | None:
-    address = prefect_address(config, environment)
-    if address is None:
+    if not address or not answers(f"{address}/health", elsewhere=True):
         return None
     try:
         with client_of(config, address) as client:
@@ -129,16 +119,21 @@ def _ask_prefect(client: "SyncPrefectClient", address: str) -> PrefectFacts:
     from prefect.client.schemas.objects import StateType, WorkerStatus
 
     running = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING])))
-    pools = [
-        Pool(pool.name, bool(pool.is_paused),
-            sum(worker.status == WorkerStatus.ONLINE for worker in client.read_workers_for_work_pool(pool.name)))
-        for pool in client.read_work_pools()
-    ]  # fmt: skip
-    limits = [Limit(limit.name, limit.limit, limit.active_slots) for limit in client.read_global_concurrency_limits(limit=200, offset=0)]
+    pools = []
+    for pool in client.read_work_pools():
+        workers = client.read_workers_for_work_pool(pool.name)
+        pools.append(Pool(pool.name, bool(pool.is_paused), sum(worker.status == WorkerStatus.ONLINE for worker in workers)))
+    limits = client.read_global_concurrency_limits(limit=200, offset=0)
     automations = client.read_automations()
-    live, scheduled = len(client.read_flow_runs(flow_run_filter=running, limit=50)), len(client.read_deployments(limit=50))
-    watches = tuple(watch for automation in automations if (watch := _watch(automation)) is not None)
-    return PrefectFacts(address, tuple(pools), tuple(limits), watches, tuple(found.name for found in automations), live, scheduled)
+    return PrefectFacts(
+        address,
+        pools=tuple(pools),
+        limits=tuple(Limit(limit.name, limit.limit, limit.active_slots) for limit in limits),
+        watches=tuple(watch for watch in map(_watch, automations) if watch is not None),
+        automations=tuple(found.name for found in automations),
+        live_runs=len(client.read_flow_runs(flow_run_filter=running, limit=50)),
+        scheduled=len(client.read_deployments(limit=50)),
+    )
 
 
 def _watch(automation: Any) -> Watch | None:
@@ -148,52 +143,30 @@ def _watch(automation: Any) -> Watch | None:
     return Watch(automation.name, tuple(sorted(trigger.expect)), trigger.within.total_seconds(), bool(automation.enabled))
 
 
-def _chroma_server(environment: Mapping[str, str]) -> tuple[str, str] | None:
-    host = environment.get("CHROMA_SERVER_HOST") or environment.get("CHROMA_HOST")
-    if not host:
-        return None
-    port = environment.get("CHROMA_SERVER_HTTP_PORT") or environment.get("CHROMA_PORT") or "8000"
-    address = f"http://{host.removeprefix('http://')}:{port}"
-    try:
-        with urllib.request.urlopen(f"{address}/api/v2/version", timeout=3) as response:
-            found = json.loads(response.read(1000))
-    except (OSError, ValueError):
-        found = ""
-    return address, found if isinstance(found, str) else ""
+def _chroma_server(address: str) -> tuple[str, str]:
+    found = None
+    with suppress(httpx.HTTPError, httpx.InvalidURL, ValueError), make_client(ANSWER_SECONDS) as client:
+        found = client.get(f"{address.rstrip('/')}/api/v2/version").json()
+    return without_credentials(address), found if isinstance(found, str) else ""
 
 
-def _staging_homes(config: RunConfig) -> list[Path]:
-    return [corpora_dir(config), corpora_dir(config) / "sources", index_dir(config), evals_dir(config), Path(config.paths.mlruns_dir)]
-
-
-def _dead_records(config: RunConfig) -> Iterator[Path]:
+def _dead_records(config: RunConfig) -> list[Path]:
     """Find records and passwords of `slmsearch up` whose server is gone."""
     pointer = find_project_root() / POINTER
-    if find_up(config) is None:
-        yield from record_files(config)
-    if pointer.is_file() and pointer.read_text(encoding="utf-8", errors="replace").startswith(POINTER_MARK):
-        address = pointer.read_text(encoding="utf-8").partition('url = "')[2].partition('"')[0]
-        if not answers(f"{address}/health", elsewhere=True):
-            yield pointer
-
-
-def _dead_locks(trainings: Path) -> Iterator[Path]:
-    for lock in sorted(trainings.glob(f"*/{LOCK}")):
-        if not is_held(lock.parent) and not (lock.parent / MANIFEST).is_file():
-            yield lock.parent
+    return [*(record_files(config) if find_up(config) is None else []), *([pointer] if is_dead_pointer(pointer) else [])]
 
 
 def _nights(config: RunConfig, damaged: list[str]) -> Iterator[LastNight]:
     for folder in children(Path(config.paths.mlruns_dir) / NIGHTS):
         nights, odd = load_nights(folder)
         damaged += odd
-        try:
-            age_s = time.time() - datetime.fromisoformat(nights[0].at).timestamp() if nights else 0.0
-        except ValueError:
-            damaged.append(f"night {nights[0].night} of {folder.name} does not say when it ended")
-            continue
-        if nights:
-            yield LastNight(folder.name, nights[0].night, age_s / 3600, config.nightly.late_h, not nights[0].is_green)
+        for last in nights[:1]:
+            try:
+                age_h = (time.time() - datetime.fromisoformat(last.at).timestamp()) / 3600
+            except ValueError:
+                damaged.append(f"night {last.night} of {folder.name} does not say when it ended")
+            else:
+                yield LastNight(folder.name, last.night, age_h, config.nightly.late_h, not last.is_green)
 
 
 def _orphans(config: RunConfig, damaged: list[str]) -> int:
@@ -203,3 +176,15 @@ def _orphans(config: RunConfig, damaged: list[str]) -> int:
     except SlmSearchError as error:
         damaged.append(" ".join(str(error).split()))
         return 0
+
+
+def remove_leftovers(facts: Facts, config: RunConfig) -> list[str]:
+    """Do what loses nothing about what killed processes left behind; return what was done, one line each."""
+    homes = dict.fromkeys(path.parent for path in facts.abandoned)
+    done = [f"removed {home / name}" for home in homes for name in remove_abandoned(home)]
+    for path in facts.dead_records:
+        path.unlink(missing_ok=True)
+        done.append(f"removed {path}")
+    if facts.orphans:
+        done.append(f"ended {open_tracker(config).end_orphans()} MLflow runs as KILLED")
+    return done

@@ -18,8 +18,6 @@ class Finding:
     message: str
     remedy: str
     """What to do, one line."""
-    fix: str = ""
-    """Name of what `--fix` does about it; empty where a person must."""
 
     def describe(self) -> str:
         """Say it in one line."""
@@ -100,7 +98,6 @@ class LastNight:
 class Facts:
     """Everything that is looked at."""
 
-    python: tuple[int, int] = (3, 11)
     packages: Mapping[str, str] = field(default_factory=dict)
     """Installed, by normalised name."""
     requirements: tuple[str, ...] = ()
@@ -114,12 +111,8 @@ class Facts:
     listeners: tuple[Listener, ...] = ()
     prefect: PrefectFacts | None = None
     """None: no API answers."""
-    prefect_expected: str = ""
-    """Address the user named; empty where none was."""
-    devices: tuple[str, ...] = ()
-    """Names of the limits the configured run needs."""
     chroma_server: tuple[str, str] | None = None
-    """Address and version of a Chroma server the environment names; the version is empty where it does not answer."""
+    """Address and version of the configured Chroma server; the version is empty where it does not answer."""
     abandoned: tuple[Path, ...] = ()
     """Temporary files and directories whose writer is gone."""
     dead_records: tuple[Path, ...] = ()
@@ -130,7 +123,5 @@ class Facts:
     """MLflow runs that show as running on this machine and whose process is gone."""
     nights: tuple[LastNight, ...] = ()
     """The last nightly evaluation of each model that had one."""
-    file_store: bool = False
-    """Whether the MLflow directory holds a store of files, which MLflow no longer takes."""
     damaged: tuple[str, ...] = ()
     """What could not be looked at, and why."""

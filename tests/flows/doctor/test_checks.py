@@ -26,7 +26,6 @@ SOUND = Facts(
     free_bytes={"data": 50 << 30},
     listeners=(Listener("prefect", "127.0.0.1", 4200, 1, False), Listener("mlflow", "::1", 5000, 2, False)),
     prefect=API,
-    devices=("gpu:here:0",),
     chroma_server=("http://127.0.0.1:8000", "1.5.9"),
     nights=(LastNight("m", "2026-11-01-x", 20.0, 26.0, False),),
 )
@@ -62,7 +61,6 @@ PLANTED = {
         replace(SOUND, nights=(LastNight("m", "2026-11-01-x", 50.0, 26.0, False),)), "warning", "of m ended 50 hours ago"),
     "a night that regressed": (
         replace(SOUND, nights=(LastNight("m", "2026-11-01-x", 5.0, 26.0, True),)), "warning", "m regressed in night 2026-11-01-x"),
-    "python": (replace(SOUND, python=(3, 10)), "error", "Python 3.10"),
     "chroma skew": (replace(SOUND, chroma_server=("http://h:8000", "1.5.2")), "error", "'_type'"),
     "chroma down": (replace(SOUND, chroma_server=("http://h:8000", "")), "warning", "no Chroma server answers"),
     "open prefect": (replace(SOUND, listeners=(Listener("prefect", "0.0.0.0", 4200, 7, False),)), "error", "lets anybody in"),
@@ -75,11 +73,11 @@ PLANTED = {
         with_variables(PREFECT_RUNNER_AUTO_INSTALL_DEPENDENCIES="true"), "warning", "AUTO_INSTALL"),
     "leases in memory": (
         with_variables(PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE="memory"), "warning", "LEASE"),
-    "prefect named and down": (replace(SOUND, prefect=None, prefect_expected="http://h:4200/api"), "error", "no Prefect API answers"),
+    "prefect named and down": (
+        replace(with_variables(PREFECT_API_URL="http://h:4200/api"), prefect=None), "error", "no Prefect API answers at http://h:4200/api"),
     "pool missing": (with_api(pools=()), "error", "is missing"),
     "pool paused": (with_api(pools=(Pool("gpu", True, 1),)), "error", "is paused"),
     "pool dead": (with_api(pools=(Pool("gpu", False, 0),)), "error", "no worker of the pool"),
-    "limit missing": (with_api(limits=()), "warning", "the limit gpu:here:0 is missing"),
     "limit wide": (with_api(limits=(Limit("gpu:here:0", 4, 0),)), "warning", "lets 4 stages"),
     "slot leaked": (with_api(limits=(Limit("gpu:here:0", 1, 1),)), "warning", "no flow run is running"),
     "window too short": (with_api(watches=(Watch("zombies", (BEAT,), 60.0, True),)), "error", "gives up after 60 s"),
@@ -96,7 +94,6 @@ PLANTED = {
     "dead record": (replace(SOUND, dead_records=(Path("up.json"),)), "warning", "its process is gone"),
     "broken off": (replace(SOUND, dead_locks=(Path("training/abc"),)), "info", "abc was broken off"),
     "orphans": (replace(SOUND, orphans=2), "warning", "2 MLflow runs"),
-    "store of files": (replace(SOUND, file_store=True), "warning", "store of files"),
     "not seen": (replace(SOUND, damaged=("MLflow at x: no",)), "warning", "MLflow at x"),
 }  # fmt: skip
 

@@ -11,8 +11,7 @@ import pytest
 from flows.ops.api import UpRecord, page_path, password_path, record_path, write_record
 from flows.ops.doctor import collect as looking
 from flows.ops.doctor.checks import examine
-from flows.ops.doctor.collect import look
-from flows.ops.doctor.fix import FIXES, fix_findings
+from flows.ops.doctor.collect import look, remove_leftovers
 from slmsearch.artifacts.files import STAGING_PREFIX
 from slmsearch.config import RunConfig
 from tasks.paths import index_dir, trainings_dir
@@ -49,7 +48,7 @@ def test_what_killed_processes_left_is_found_and_mended(config: RunConfig, isola
 
     facts = look(config)
     assert (facts.abandoned, facts.dead_records, facts.dead_locks, facts.orphans) == ((half,), records, (broken,), 1)
-    done = fix_findings(examine(facts), facts, config)
+    done = remove_leftovers(facts, config)
     assert len(done) == 5 and not any(path.exists() for path in records)
     again = look(config)
     assert (again.abandoned, again.dead_records, again.orphans) == ((), (), 0)
@@ -80,12 +79,3 @@ def test_the_installation_these_tests_run_in_is_sound(config: RunConfig) -> None
 def test_a_store_that_cannot_be_read_is_a_finding(config: RunConfig) -> None:
     (Path(config.paths.mlruns_dir) / "mlflow.db").write_text("this is no database, not even a small one")
     assert any("MLflow at" in finding.message for finding in examine(look(config)))
-
-
-def test_every_fix_that_a_finding_names_exists() -> None:
-    import inspect
-
-    from flows.ops.doctor import checks, packages
-
-    named = {part.split('"')[1] for module in (checks, packages) for part in inspect.getsource(module).split("fix=")[1:]}
-    assert named == set(FIXES)

@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 
 from slmsearch.errors import ConfigError, ServiceError
-from slmsearch.serve.engine import ENGINES
-from slmsearch.serve.engines import make_engine
+from slmsearch.serve.background import ORDERS, Order
+from slmsearch.serve.engines import ENGINES, Transformers, Vllm, make_engine
+from slmsearch.serve.hub import KNOWN
 from slmsearch.serve.llamacpp import _PYTHON_SERVER, LlamaCpp
-from slmsearch.serve.names import KNOWN
 from slmsearch.serve.request import ServeRequest
-from slmsearch.serve.transformers import Transformers
-from slmsearch.serve.vllm import Vllm
 from tests.slmsearch.serve.programs.vllm import parser
 
 HUB = ServeRequest("policy", "Qwen/Qwen3-4B-Instruct-2507", "Qwen/Qwen3-4B-Instruct-2507", 8001)
@@ -59,7 +57,7 @@ def test_vllm_is_for_linux_and_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="vLLM is for Linux")
 def test_a_missing_vllm_gives_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slmsearch.serve.vllm.find_program", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name, path=None: None)
     with pytest.raises(ServiceError, match=r"vLLM is not installed: uv pip install -e '.\[gpu\]'"):
         Vllm().find(HUB)
 
@@ -128,7 +126,8 @@ def test_an_unknown_engine_is_refused() -> None:
 
 def test_a_request_survives_its_way_to_another_process() -> None:
     request = replace(HUB, adapters=(("a", "b"),), extra=("--x", "y"), gpu_memory=0.5)
-    assert ServeRequest.from_dict(json.loads(json.dumps(request.to_dict()))) == request
+    order = Order("vllm", request, Path("serve"), 30.0)
+    assert ORDERS.validate_json(ORDERS.dump_json(order)) == order
 
 
 @pytest.mark.parametrize(

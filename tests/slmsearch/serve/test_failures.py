@@ -1,4 +1,3 @@
-import re
 import signal
 from pathlib import Path
 
@@ -7,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slmsearch.processes.server import WATCHDOG_KILLED
-from slmsearch.serve.failures import TAIL_BYTES, Remedy, describe_code, explain_end, find_remedy, read_tail
+from slmsearch.serve.failures import TAIL_BYTES, describe_code, explain_end, find_remedy, read_tail
 
 ADVICE = "lower --ctx-size"
-OWN = (Remedy(re.compile("no such model"), "correct --model"),)
+OWN = {"no such model": "correct --model"}
 
 
 @pytest.mark.parametrize(
