@@ -72,18 +72,14 @@ def parse_question(row: Row, where: str, sections_of: SectionsOf) -> Question:
     )
 
 
-def page_id_of_filename(filename: str) -> str:
-    """Make wiki-trivia's page id from its file name: no `.md`, lower case, `_` for spaces."""
-    return filename.removesuffix(".md").lower().replace(" ", "_")
-
-
 def _page_ids(row: Row, where: str) -> tuple[str, ...]:
     if row.get("page_ids") is not None:
         return _labels(row, "page_ids", where)
     if row.get("page_id") is not None:
         return (_label(row, "page_id", where),)
     if row.get("filename") is not None:
-        return (page_id_of_filename(_text(row, "filename", where)),)
+        # Wiki-trivia's page ids are its file names so written.
+        return (_text(row, "filename", where).removesuffix(".md").lower().replace(" ", "_"),)
     return ()
 
 

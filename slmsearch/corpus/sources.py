@@ -143,20 +143,18 @@ def _jsonl_rows(path: Path) -> Iterator[tuple[Row, str]]:
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield _json_row(line, f"{path}:{number}"), f"{path}:{number}"
+                if not line.strip():
+                    continue
+                where = f"{path}:{number}"
+                try:
+                    row = json.loads(line.decode("utf-8-sig"))
+                except (ValueError, RecursionError) as error:
+                    raise CorpusError(f"{where}: broken JSON ({error}); fix or remove the line") from error
+                if not isinstance(row, dict):
+                    raise CorpusError(f"{where}: a JSON object is expected, not {type(row).__name__}; write one object a line")
+                yield row, where
     except OSError as error:
         raise CorpusError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
-
-
-def _json_row(line: bytes, where: str) -> Row:
-    try:
-        row = json.loads(line.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise CorpusError(f"{where}: broken JSON ({error}); fix or remove the line") from error
-    if not isinstance(row, dict):
-        raise CorpusError(f"{where}: a JSON object is expected, not {type(row).__name__}; write one object a line")
-    return row
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[Row, str]]:

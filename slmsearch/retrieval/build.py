@@ -35,7 +35,7 @@ from slmsearch.retrieval.embed import Embedder, Progress, Vectors
 from slmsearch.retrieval.embedders import load_embedder
 from slmsearch.retrieval.lexical import LEXICAL_VERSION, build_lexical
 from slmsearch.retrieval.passages import CHUNKER_VERSION, Passage, make_passages
-from slmsearch.retrieval.vectors import Keys, Known, partial_directory, remove_chunks, vector_keys, write_vectors
+from slmsearch.retrieval.vectors import Keys, partial_directory, remove_chunks, vector_keys, write_vectors
 from slmsearch.retrieval.versions import IndexManifest
 
 BYTES_PER_VALUE = 10
@@ -113,7 +113,8 @@ def _build_version(
     earlier = _earlier_versions(target.parent, embedder)
     _require_space(target.parent, passages, earlier[0].dimension if earlier else embedder.dimension)
     with staging_directory(target.parent, target.name) as staging:
-        known = [_known(target.parent / version.key) for version in earlier]
+        paths = [target.parent / version.key for version in earlier]
+        known = [(versions.read_keys(path)[0], np.load(path / versions.VECTORS, mmap_mode="r")) for path in paths]
         texts = [passage.text for passage in passages]
         text_keys, embedded = write_vectors(staging / versions.VECTORS, texts, embedder, known, partial, progress)
         _write_passages(staging / versions.PASSAGES, library, passages)
@@ -154,10 +155,6 @@ def _earlier_versions(index_dir: Path, embedder: Embedder) -> list[IndexManifest
     current = versions.current_key(index_dir)
     made.sort(key=lambda v: (v.key == current, (index_dir / v.key / versions.MANIFEST).stat().st_mtime), reverse=True)
     return [version for version in made[:EARLIER_VERSIONS] if versions.is_complete(index_dir / version.key)]
-
-
-def _known(version: Path) -> Known:
-    return versions.read_keys(version)[0], np.load(version / versions.VECTORS, mmap_mode="r")
 
 
 def _store_vectors(

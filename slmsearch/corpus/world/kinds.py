@@ -106,12 +106,11 @@ def pick(items: Sequence[T], rng: Random) -> T:
 def choose_wording(seed: int) -> tuple[Kind, ...]:
     """Reduce all kinds to the phrasings of one seed; the order within each choice matters, the first heading is the usual one."""
     rng = Random(f"wording/{seed}")
-    return tuple(_reword_kind(kind, rng) for kind in ALL_KINDS)
-
-
-def _reword_kind(kind: Kind, rng: Random) -> Kind:
-    topics = tuple(_reword_topic(topic, rng) for topic in kind.topics)
-    return replace(kind, leads=_some(kind.leads, rng), topics=topics)
+    kinds = []
+    for kind in ALL_KINDS:
+        topics = tuple(_reword_topic(topic, rng) for topic in kind.topics)
+        kinds.append(replace(kind, leads=_some(kind.leads, rng), topics=topics))
+    return tuple(kinds)
 
 
 def _reword_topic(topic: Topic, rng: Random) -> Topic:

@@ -72,16 +72,14 @@ def build_region(kinds: tuple[Kind, ...], page_ids: list[str], names: Names, rng
 
 def _invent(kind: Kind, page_id: str, others: list[Entity], names: Names, rng: Random) -> Entity:
     twin = others and rng.random() < TWIN_FRAC and _name_twin(kind, others, names, rng)
-    form, root = twin or _name_afresh(kind, names, rng)
+    if twin:
+        form, root = twin
+    else:
+        root, form = names.new_root(rng), choose_form(kind, rng)
     title, reference = apply_form(form, root)
+    names.claim_title(title)
     pronoun, possessive = ("it", "its") if kind.name != "person" else ("she", "her") if rng.random() < 0.5 else ("he", "his")
     return Entity(page_id, kind, form, root, title, reference, pronoun, possessive)
-
-
-def _name_afresh(kind: Kind, names: Names, rng: Random) -> tuple[str, Root]:
-    root, form = names.new_root(rng), choose_form(kind, rng)
-    names.claim_title(apply_form(form, root)[0])
-    return form, root
 
 
 def _name_twin(kind: Kind, others: list[Entity], names: Names, rng: Random) -> tuple[str, Root] | None:
