@@ -55,7 +55,7 @@ class ValidationFailed(CorpusError):
 def load_corpus_task(config: RunConfig) -> Report:
     """Materialise questions and splits, and pages, or find them; return the digest, and what was not taken of a folder, as findings."""
     skipped: list[Skipped] = []
-    digest = environment_of(config).build_data(config, corpora_dir(config), skipped.append)
+    digest = environment_of(config).build_data(config, corpora_dir(config), skipped)
     return {"digest": digest, "findings": [cast("FoundRow", asdict(finding)) for finding in find_skipped(skipped)]}
 
 

@@ -1,42 +1,55 @@
 """Where pages and questions come from: files, a folder of documents, the Hugging Face Hub, or a generated world.
 
-Values in memory only; `store` writes them down. What a source holds is checked for shape here (CorpusError) and for sense by
-`expectations`.
+Values in memory only, and the parts of their key; `store` writes them down. What a source holds is checked for shape here (CorpusError)
+and for sense by `expectations`.
 """
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 from slmsearch.config import CorpusConfig
-from slmsearch.corpus.documents.skipped import ORDINARY, OnSkip, Skipped
-from slmsearch.corpus.hub import HUB_PREFIX, load_hub_rows
+from slmsearch.corpus.documents.skipped import ORDINARY, Skipped
+from slmsearch.corpus.hub import HUB_PREFIX, load_hub_rows, parse_hub_name
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.paragraphs import place_questions, split_paragraphs
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.records import Row, parse_page, parse_question
+from slmsearch.corpus.splits import SPLIT_SEED
 from slmsearch.corpus.world import generate_world
 from slmsearch.errors import CorpusError
+from slmsearch.keys import content_key, file_key
 
 PARQUET_ROWS = 64
 """Read at a time: a few bytes of a Parquet file may stand for many long texts."""
 EXPANSION, LEAST_EXPANDED = 1000, 1 << 30
 """Times the size of a Parquet file that its content may have; less than so many bytes are never too many."""
+PARSERS = (
+    "beautifulsoup4",
+    "charset-normalizer",
+    "lxml",
+    "mammoth",
+    "markdownify",
+    "markitdown",
+    "openpyxl",
+    "pandas",
+    "pypdf",
+    "python-pptx",
+)
+"""Packages whose version may change what a folder of documents says."""
 
 
-def ignore(skipped: Skipped) -> None:
-    """Say nothing of a file that is not taken."""
-
-
-def load_source(config: CorpusConfig, on_skip: OnSkip = ignore) -> tuple[list[Page], list[Question]]:
+def load_source(config: CorpusConfig, skipped: list[Skipped] | None = None) -> tuple[list[Page], list[Question]]:
     """Load pages and questions as configured, generating a world only once.
 
     Args:
         config: sources.
-        on_skip: told of each file of a folder that is not taken.
+        skipped: each file of a folder that is not taken is added to it.
 
     Raises:
         CorpusError: a source is missing, empty, broken, or uses an id twice.
@@ -44,7 +57,9 @@ def load_source(config: CorpusConfig, on_skip: OnSkip = ignore) -> tuple[list[Pa
     if config.pages is None and config.questions is None:
         world = generate_world(config.world)
         return _limited(world.pages, world.questions, config.limit_pages)
-    pages = _all_pages(config, on_skip)
+    pages, not_taken = _all_pages(config)
+    if skipped is not None:
+        skipped += not_taken
     pages, questions = _limited(pages, _all_questions(config, pages), config.limit_pages)
     if config.sections == "headings":
         return pages, questions
@@ -52,23 +67,20 @@ def load_source(config: CorpusConfig, on_skip: OnSkip = ignore) -> tuple[list[Pa
     return split, place_questions(questions, Library(pages), Library(split))
 
 
-def _all_pages(config: CorpusConfig, on_skip: OnSkip) -> list[Page]:
+def _all_pages(config: CorpusConfig) -> tuple[list[Page], list[Skipped]]:
     if config.pages is None:
-        return generate_world(config.world).pages
-    folder = Path(config.pages)
-    skipped: list[Skipped] = []
+        return generate_world(config.world).pages, []
+    folder, skipped = Path(config.pages), list[Skipped]()
     if not config.pages.startswith(HUB_PREFIX) and folder.is_dir():
         from slmsearch.corpus.documents.folder import read_folder
 
-        pages = read_folder(folder, skipped.append)
+        pages, skipped = read_folder(folder)
     else:
         pages = [parse_page(row, where) for row, where in read_rows(config.pages)]
     if not pages:
         raise CorpusError(_say_empty(config.pages, skipped))
-    for item in skipped:
-        on_skip(item)
     _require_unique([page.id for page in pages], "page", config.pages)
-    return pages
+    return pages, skipped
 
 
 def _say_empty(source: str, skipped: list[Skipped]) -> str:
@@ -181,3 +193,58 @@ def _require_unique(ids: list[str], noun: str, source: str) -> None:
     if repeated:
         shown = ", ".join(map(repr, repeated[:5])) + (" ..." if len(repeated) > 5 else "")
         raise CorpusError(f"{source}: {len(repeated)} {noun} ids occur more than once ({shown}); give every {noun} its own id")
+
+
+def source_parts(config: CorpusConfig) -> dict[str, object] | None:
+    """Collect everything that decides what a materialised corpus holds: settings, files, commits, and the code that reads or makes it.
+
+    Returns:
+        The parts by name, or None where they cannot be known: a Hub data set while the Hub does not answer.
+
+    Raises:
+        CorpusError: a file cannot be read.
+    """
+    prints = [_print(source) for source in (config.pages, config.questions)]
+    if any(source is not None and made is None for source, made in zip((config.pages, config.questions), prints, strict=True)):
+        return None
+    return {
+        # A change of the generator or of a reader may change what comes out.
+        "code": file_key(*sorted(Path(__file__).parent.rglob("*.py"))),
+        "sources": prints,
+        "world": None if config.pages is not None else config.world.model_dump(),
+        "split_seed": SPLIT_SEED,
+        "limit_pages": config.limit_pages,
+        "sections": config.sections,
+    }
+
+
+def _print(source: str | None) -> str | None:
+    if source is None:
+        return None
+    path = Path(source.removeprefix(HUB_PREFIX))
+    try:
+        if path.is_dir():
+            return _folder_print(path)
+        if source.startswith(HUB_PREFIX):
+            hub = parse_hub_name(source)
+            commit = hub.find_commit()
+            return commit and content_key(hub=hub.name, commit=commit)
+        # A missing file gets its own message where it is loaded. The suffix decides how bytes are read.
+        return content_key(file=file_key(path), suffix=path.suffix) if path.is_file() else "missing"
+    except OSError as error:
+        raise CorpusError(f"{source} cannot be read ({error.strerror or error}); check its permissions") from error
+
+
+def _folder_print(folder: Path) -> str:
+    """Hash the documents of a folder, what is known of all else in it, the limits and the parsers."""
+    from slmsearch.corpus.documents.folder import MAX_FILE_MB, TIMEOUT_S, list_folder
+    from slmsearch.corpus.documents.skipped import printable
+
+    found = []
+    for entry in list_folder(folder):
+        # A file that cannot be read is left out and named when it is its turn.
+        readable = entry.reason is None and os.access(entry.path, os.R_OK)
+        found.append([printable(entry.place), entry.reason, entry.detail, file_key(entry.path) if readable else None])
+    return content_key(
+        folder=found, limits={"max_file_mb": MAX_FILE_MB, "timeout_s": TIMEOUT_S}, parsers=[version(name) for name in PARSERS]
+    )

@@ -15,13 +15,12 @@ from pathlib import Path
 from slmsearch.artifacts.directories import publish, staging_directory
 from slmsearch.artifacts.files import replace_text
 from slmsearch.config import CorpusConfig
-from slmsearch.corpus.documents.skipped import OnSkip, Skipped
-from slmsearch.corpus.fingerprint import source_parts
+from slmsearch.corpus.documents.skipped import Skipped
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.records import Row, page_row, write_rows
-from slmsearch.corpus.sources import ignore, load_source
+from slmsearch.corpus.sources import load_source, source_parts
 from slmsearch.corpus.splits import SPLIT_SEED, SPLITS, assign_splits
 from slmsearch.errors import CorpusError
 from slmsearch.keys import content_key, file_key
@@ -63,22 +62,19 @@ class Corpus:
     """By split, each in corpus order; every split is there, if only empty."""
 
 
-def build_corpus(config: CorpusConfig, corpora_dir: Path, on_skip: OnSkip = ignore) -> str:
+def build_corpus(config: CorpusConfig, corpora_dir: Path, skipped: list[Skipped] | None = None) -> str:
     """Materialise the configured corpus and return its digest; one that is there already is found, not made again.
 
     Args:
         config: sources.
         corpora_dir: parent of materialised corpora.
-        on_skip: told of each file of a folder that was not taken, also when the corpus was made earlier.
+        skipped: each file of a folder that was not taken is added to it, also when the corpus was made earlier.
 
     Raises:
         CorpusError: a source is missing or broken, or the corpus cannot be written; nothing half-written stays.
     """
-    skipped: list[Skipped] = []
-    digest = store_corpus(config, corpora_dir, lambda: load_source(config, skipped.append), source_parts(config), skipped)
-    for item in skipped:
-        on_skip(item)
-    return digest
+    skipped = [] if skipped is None else skipped
+    return store_corpus(config, corpora_dir, lambda: load_source(config, skipped), source_parts(config), skipped)
 
 
 def store_corpus(

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from slmsearch.config import CorpusConfig, RunConfig, SftConfig
-from slmsearch.corpus.documents.skipped import OnSkip
+from slmsearch.corpus.documents.skipped import Skipped
 from slmsearch.corpus.questions import Question
-from slmsearch.corpus.sources import ignore
 from slmsearch.corpus.store import store_corpus
 from slmsearch.environments.grade import grade_episodes
 from slmsearch.environments.rows import EpisodeRow
@@ -208,7 +207,7 @@ class Environment(ABC):
         return None
 
     @classmethod
-    def build_data(cls, config: RunConfig, corpora_dir: Path, on_skip: OnSkip = ignore) -> str:
+    def build_data(cls, config: RunConfig, corpora_dir: Path, skipped: list[Skipped] | None = None) -> str:
         """Materialise the data as a corpus and return its digest; what is there already is found.
 
         Raises:

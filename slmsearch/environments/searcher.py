@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from slmsearch.config import JudgeConfig, RewardConfig, RunConfig, SftConfig, WorldConfig
-from slmsearch.corpus.documents.skipped import OnSkip
-from slmsearch.corpus.fingerprint import source_parts
+from slmsearch.corpus.documents.skipped import Skipped
 from slmsearch.corpus.questions import Question
-from slmsearch.corpus.sources import ignore
+from slmsearch.corpus.sources import source_parts
 from slmsearch.corpus.store import build_corpus
 from slmsearch.environments.baselines import make_retrieve_then_answer
 from slmsearch.environments.demonstrations import TINY_SEARCHER, demonstrate_gold, make_demonstrations
@@ -112,8 +111,8 @@ class SearcherEnvironment(Environment):
         return source_parts(config.corpus)
 
     @classmethod
-    def build_data(cls, config: RunConfig, corpora_dir: Path, on_skip: OnSkip = ignore) -> str:
-        return build_corpus(config.corpus, corpora_dir, on_skip)
+    def build_data(cls, config: RunConfig, corpora_dir: Path, skipped: list[Skipped] | None = None) -> str:
+        return build_corpus(config.corpus, corpora_dir, skipped)
 
     @classmethod
     def check_data(cls, corpora_dir: Path, digest: str) -> dict[str, Any]:

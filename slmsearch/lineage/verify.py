@@ -20,7 +20,7 @@ from slmsearch.artifacts.directories import SEAL, read_seal
 from slmsearch.artifacts.files import file_hash, read_json
 from slmsearch.config import CorpusConfig, PlannerConfig
 from slmsearch.corpus import store as corpora
-from slmsearch.corpus.fingerprint import source_parts
+from slmsearch.corpus.sources import source_parts
 from slmsearch.errors import CorpusError
 from slmsearch.evaluate.store import has_evaluation
 from slmsearch.keys import content_key

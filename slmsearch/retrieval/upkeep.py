@@ -3,7 +3,7 @@
 import shutil
 import sqlite3
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,22 +45,20 @@ def verify_version(index_dir: Path, key: str, config: RetrievalConfig) -> float:
 
     versions.read_version(index_dir, key)
     directory = index_dir / key
-    held = versions.lease(directory)
     try:
-        manifest = versions.require_complete(index_dir, key)
-        vectors = np.load(directory / versions.VECTORS, mmap_mode="r")
-        keys = versions.read_keys(directory)[1]
-        if not len(vectors) == len(keys) == manifest.passages:
-            raise IndexUnusableError(
-                f"index version {key} holds {len(vectors)} of {manifest.passages} vectors; delete it and {versions.REMEDY}"
-            )
-        versions.require_graph(directory)
-        LexicalIndex(directory / versions.LEXICAL, manifest.passages)
-        return verify_collection(chroma_place(directory, key, config), keys, vectors)
+        with versions.lease(directory):
+            manifest = versions.require_complete(index_dir, key)
+            vectors = np.load(directory / versions.VECTORS, mmap_mode="r")
+            keys = versions.read_keys(directory)[1]
+            if not len(vectors) == len(keys) == manifest.passages:
+                raise IndexUnusableError(
+                    f"index version {key} holds {len(vectors)} of {manifest.passages} vectors; delete it and {versions.REMEDY}"
+                )
+            versions.require_graph(directory)
+            LexicalIndex(directory / versions.LEXICAL, manifest.passages)
+            return verify_collection(chroma_place(directory, key, config), keys, vectors)
     except (OSError, ValueError, sqlite3.Error, ChromaError) as error:
         raise IndexUnusableError(f"index version {key} cannot be read ({error}); delete it and {versions.REMEDY}") from error
-    finally:
-        held.close()
 
 
 def push_version(index_dir: Path, key: str, url: str) -> bool:
@@ -156,17 +154,12 @@ def _removed(version: Path, stays: str | None, config: RetrievalConfig, dry_run:
     except IndexUnusableError:
         return Removal(version.name, size, "being read", False)
     except OSError:
-        return _discarded(version, size, "no version: it has no manifest", dry_run)
-    with held:
+        held = None
+    with held or nullcontext():
         if not dry_run:
             _drop_from_server(version, config)
-        return _discarded(version, size, "nobody needs it", dry_run)
-
-
-def _discarded(path: Path, size: int, reason: str, dry_run: bool) -> Removal:
-    if not dry_run:
-        remove(path)
-    return Removal(path.name, size, reason, True)
+            remove(version)
+    return Removal(version.name, size, "nobody needs it" if held else "no version: it has no manifest", True)
 
 
 def _drop_from_server(version: Path, config: RetrievalConfig) -> None:

@@ -81,7 +81,7 @@ def index_build(session: Session) -> None:
     from tasks.paths import corpora_dir
 
     skipped: list[Skipped] = []
-    digest = build_corpus(session.config.corpus, corpora_dir(session.config), skipped.append)
+    digest = build_corpus(session.config.corpus, corpora_dir(session.config), skipped)
     if skipped:
         session.say(render_findings({"findings": [asdict(finding) for finding in find_skipped(skipped)]}))
     built = {**built_index(digest, session.config), "skipped": [asdict(item) for item in skipped]}
@@ -130,7 +130,7 @@ def checked_corpus(config: "RunConfig") -> tuple[str, dict[str, Any]]:
     from tasks.paths import corpora_dir
 
     skipped: list[Skipped] = []
-    digest = build_corpus(config.corpus, corpora_dir(config), skipped.append)
+    digest = build_corpus(config.corpus, corpora_dir(config), skipped)
     report = asdict(validate_corpus(corpora_dir(config) / digest))
     report["findings"] = [*report["findings"], *(asdict(finding) for finding in find_skipped(skipped))]
     return digest, {**report, "skipped": [asdict(item) for item in skipped]}

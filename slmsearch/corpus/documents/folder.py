@@ -14,7 +14,7 @@ from pathlib import Path
 
 from slmsearch.corpus.documents.processes import ReadingProcess
 from slmsearch.corpus.documents.reader import HTML, MARKDOWN, MAX_CHARS, OFFICE, PDF, SUFFIXES, Document, convert_text, read_inside
-from slmsearch.corpus.documents.skipped import NotTakenError, OnSkip, Reason, Skipped, printable
+from slmsearch.corpus.documents.skipped import NotTakenError, Reason, Skipped, printable
 from slmsearch.corpus.documents.text import decode_utf8
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.sections import split_sections
@@ -87,19 +87,18 @@ def _leads_inside(link: Path, root: Path) -> bool:
     return target.is_relative_to(inside) and not any(part.startswith(".") for part in target.relative_to(inside).parts)
 
 
-def read_folder(folder: Path, on_skip: OnSkip) -> list[Page]:
-    """Read the documents of a folder.
+def read_folder(folder: Path) -> tuple[list[Page], list[Skipped]]:
+    """Read the documents of a folder; hidden files and folders are left out.
 
-    Args:
-        folder: its hidden files and folders are left out.
-        on_skip: told of everything that is not taken, in the order of paths.
+    Returns:
+        The pages, and everything that is not taken, both in the order of paths.
 
     Raises:
         CorpusError: the folder itself cannot be read.
     """
     entries = list_folder(folder)
     ids = make_ids([entry.place for entry in entries if entry.reason is None])
-    pages = []
+    pages, skipped = [], []
     with ReadingProcess(TIMEOUT_S) as process:
         for entry in entries:
             try:
@@ -107,8 +106,8 @@ def read_folder(folder: Path, on_skip: OnSkip) -> list[Page]:
                     raise NotTakenError(entry.reason, entry.detail)
                 pages.append(_page(entry.path, ids[entry.place], read_file(entry.path, folder, process)))
             except NotTakenError as error:
-                on_skip(Skipped(printable(entry.place), str(error.reason), error.detail))
-    return pages
+                skipped.append(Skipped(printable(entry.place), str(error.reason), error.detail))
+    return pages, skipped
 
 
 def read_file(path: Path, root: Path, process: ReadingProcess) -> Document:

@@ -1,6 +1,5 @@
 """What of a folder was not taken, and why."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -42,10 +41,6 @@ class Skipped:
     """One of `Reason`."""
     detail: str = ""
     """What a library said, in one line; may be empty."""
-
-
-OnSkip = Callable[[Skipped], None]
-"""Told of each file that is not taken."""
 
 
 class NotTakenError(Exception):

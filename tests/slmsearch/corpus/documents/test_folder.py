@@ -14,7 +14,7 @@ from slmsearch.corpus.documents import processes
 from slmsearch.corpus.documents.folder import make_ids
 from slmsearch.corpus.documents.processes import ReadingProcess
 from slmsearch.corpus.documents.reader import read_inside
-from slmsearch.corpus.documents.skipped import NotTakenError, Reason
+from slmsearch.corpus.documents.skipped import NotTakenError, Reason, Skipped
 from slmsearch.corpus.sections import split_sections
 from slmsearch.corpus.store import build_corpus, read_pages
 from slmsearch.errors import CorpusError
@@ -155,8 +155,9 @@ def test_names_that_are_no_text_are_taken_and_printed_safely(tmp_path: Path):
     (tmp_path / os.fsdecode(b"\xff.png")).write_text("x")
     (tmp_path / "line\nbreak\x01.txt").write_text("text")
     config = CorpusConfig(pages=str(tmp_path))
-    skipped: list[str] = []
-    digest = build_corpus(config, tmp_path / ".corpora", lambda item: skipped.append(item.path))
+    found: list[Skipped] = []
+    digest = build_corpus(config, tmp_path / ".corpora", found)
+    skipped = [item.path for item in found]
     assert [page.id for page in read_pages(tmp_path / ".corpora" / digest)] == ["k\ufffdln", "line_break_"]
     assert skipped == [".corpora", "\\udcff.png"] or skipped == ["\\udcff.png"]
 
@@ -200,9 +201,9 @@ def test_what_was_skipped_is_remembered_with_the_corpus(tmp_path: Path, monkeypa
     (documents / "b.md").write_text("")
     config = CorpusConfig(pages=str(documents))
     first, second = [], []
-    digest = build_corpus(config, corpora, first.append)
+    digest = build_corpus(config, corpora, first)
     monkeypatch.setattr(module, "read_folder", None)
-    assert build_corpus(config, corpora, second.append) == digest
+    assert build_corpus(config, corpora, second) == digest
     assert [(item.path, item.reason) for item in first] == [("b.md", "empty")]
     assert second == first
 
