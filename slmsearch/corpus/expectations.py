@@ -1,10 +1,11 @@
 """Validation of a materialised corpus with Great Expectations.
 
-Each check is a column expectation over the flat rows of `tables`. Critical findings mean that nothing expensive should be
-started; warnings do not. The gate is drawn here: Great Expectations' own `success` is false when only a warning failed.
+Each check is a column expectation over flat rows; what nests or spans rows is a number in a column. Critical findings mean that nothing
+expensive should be started; warnings do not. The gate is drawn here: Great Expectations' own `success` is false when only a warning failed.
 """
 
-from collections import defaultdict
+import unicodedata
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from slmsearch.corpus.documents.skipped import ORDINARY, Skipped
 from slmsearch.corpus.library import Library
+from slmsearch.corpus.pages import Page
+from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question, content_words, holds_answer
 from slmsearch.corpus.store import read_manifest, read_pages, read_questions
-from slmsearch.corpus.tables import Row, page_rows, question_rows
 from slmsearch.errors import CorpusError
 
 if TYPE_CHECKING:
@@ -30,6 +32,10 @@ WELL_FORMED_ID = r"^[^\s\x00-\x1f\x7f]+$"
 PLAIN_ID = r"^[^\"'`\\<>]+$"
 """No quotes, backslashes or angle brackets: those must be escaped in a tool call, which small models do badly."""
 
+ANSWER_IN_SECTION_KINDS = ("one_hop", "two_hop", "plain", "template", "cloze", "written")
+"""Kinds whose answer is copied from a section; counts are not written down, and unanswerable ones have none."""
+
+Row = dict[str, str | int]
 Severity = Literal["critical", "warning", "info"]
 _EXPECTATIONS = {
     "unique": ("ExpectColumnValuesToBeUnique", None),
@@ -203,3 +209,82 @@ def _outcomes(table: str, frame: "pd.DataFrame", checks: Sequence[Check]) -> lis
     results = context.checkpoints.add_or_update(checkpoint).run(batch_parameters={"dataframe": frame}).run_results
     outcomes = [outcome for result in results.values() for outcome in result.results]
     return sorted(outcomes, key=lambda outcome: outcome.expectation_config.meta["number"])
+
+
+def page_rows(pages: Sequence[Page], library: Library) -> list[Row]:
+    """Describe each page in numbers."""
+    owners = Counter(section.id for page in library.pages() for section in library.sections(page.id))
+    looks = Counter(_looks(page_id) for page_id in {page.id for page in pages})
+    rows: list[Row] = []
+    for page in pages:
+        sections = library.sections(page.id)
+        rows.append(
+            {
+                "id": page.id,
+                "look_alikes": looks[_looks(page.id)] - 1,
+                "title_chars": len(page.title.strip()),
+                "content_chars": len(page.content.strip()),
+                "sections": len(sections),
+                "sections_with_text": sum(1 for section in sections if section.level == 0 or "\n" in section.text),
+                "shared_section_ids": sum(1 for section in sections if owners[section.id] > 1),
+            }
+        )
+    return rows
+
+
+def _looks(name: str) -> str:
+    """Return what is seen of a name: characters composed, and without those that format text and show nothing."""
+    return unicodedata.normalize("NFC", "".join(char for char in name if unicodedata.category(char) != "Cf"))
+
+
+def question_rows(questions: Sequence[tuple[Question, str]], library: Library) -> list[Row]:
+    """Describe each question in numbers: 1 where something is wrong with it, or how many things are."""
+    leaking = _leaking(questions)
+    duplicates = _near_duplicates([question for question, _ in questions])
+    return [
+        {
+            "id": question.id,
+            "question_chars": len(question.question.strip()),
+            "answer_chars": len(question.answer.strip()),
+            "missing_pages": sum(1 for page_id in question.page_ids if library.page(page_id) is None),
+            "missing_sections": sum(1 for section_id in question.section_ids if library.section(section_id) is None),
+            "answer_missing": int(_answer_is_missing(question, library)),
+            "leaking": int(question.id in leaking),
+            "near_duplicate": int(question.id in duplicates),
+        }
+        for question, _ in questions
+    ]
+
+
+def _answer_is_missing(question: Question, library: Library) -> bool:
+    if question.kind not in ANSWER_IN_SECTION_KINDS or not question.section_ids or question.answer == UNKNOWN_ANSWER:
+        return False
+    # In generated worlds the last hop holds the answer, as whole words. Elsewhere the order of sections may mean nothing, and
+    # people mark parts of words: in SQuAD "manual" stands in "manually".
+    is_plain = question.kind == "plain"
+    gold = question.section_ids if is_plain else question.section_ids[-1:]
+    texts = [section.text for section_id in gold if (section := library.section(section_id))]
+    held = any(holds_answer(text, answer) or (is_plain and answer in text) for text in texts for answer in question.answers)
+    # A missing section is a finding of its own.
+    return bool(texts) and not held
+
+
+def _leaking(questions: Sequence[tuple[Question, str]]) -> set[str]:
+    """Return the questions one of whose gold pages or entities is gold in another split as well."""
+    splits: dict[str, set[str]] = defaultdict(set)
+    for question, split in questions:
+        for node in _gold(question):
+            splits[node].add(split)
+    return {question.id for question, _ in questions if any(len(splits[node]) > 1 for node in _gold(question))}
+
+
+def _gold(question: Question) -> list[str]:
+    return [f"page {page_id}" for page_id in question.page_ids] + [f"entity {name}" for name in question.entities]
+
+
+def _near_duplicates(questions: Sequence[Question]) -> set[str]:
+    """Return the questions that use the same words as another one, small words, order and repetition aside."""
+    groups: dict[frozenset[str], list[str]] = defaultdict(list)
+    for question in questions:
+        groups[content_words(question.question)].append(question.id)
+    return {question_id for group in groups.values() if len(group) > 1 for question_id in group}

@@ -27,8 +27,17 @@ class HubName:
     commit: str | None = None
 
     def find_commit(self) -> str | None:
-        """Return the commit, the newest where none was given; None where that cannot be known."""
-        return self.commit or hub_commit(self.name)
+        """Return the commit; where none was given the newest, or the cached one without a network. None where that cannot be known."""
+        from huggingface_hub import snapshot_download
+
+        if self.commit or Path(self.name).is_dir():
+            return self.commit
+        try:
+            # A snapshot's folder is named by its commit; this file is small and in every data set.
+            folder = snapshot_download(self.name, repo_type="dataset", allow_patterns=[".gitattributes"], etag_timeout=HUB_TIMEOUT_S)
+        except (OSError, ValueError):
+            return None
+        return Path(folder).name
 
 
 def parse_hub_name(source: str) -> HubName:
@@ -66,17 +75,3 @@ def load_hub_rows(source: str) -> Iterator[tuple[Row, str]]:
     for number, row in enumerate(rows, start=1):
         # wiki-trivia holds answers of several types; all are text here.
         yield ({**row, "answer": str(row["answer"])} if row.get("answer") is not None else row), f"hub:{name} row {number}"
-
-
-def hub_commit(name: str) -> str | None:
-    """Find a data set's newest commit, or the cached one without a network; None for a local folder and if there is neither."""
-    from huggingface_hub import snapshot_download
-
-    if Path(name).is_dir():
-        return None
-    try:
-        # A snapshot's folder is named by its commit; this file is small and in every data set.
-        folder = snapshot_download(name, repo_type="dataset", allow_patterns=[".gitattributes"], etag_timeout=HUB_TIMEOUT_S)
-    except (OSError, ValueError):
-        return None
-    return Path(folder).name

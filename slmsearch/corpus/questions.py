@@ -1,9 +1,15 @@
-"""Questions and the answer that stands for knowing that there is none."""
+"""Questions, the answer that stands for knowing that there is none, and what texts have in common with them."""
 
+import re
+import unicodedata
 from dataclasses import dataclass
 
 UNKNOWN_ANSWER = "I don't know"
 """Gold answer of an unanswerable question; saying it is what `abstained` means."""
+_WORD = re.compile(r"\w+")
+_SMALL_WORDS = frozenset(
+    _WORD.findall("a an and are as at be by did do does for from had has have in is it its of on or that the to was were with")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +40,20 @@ class Question:
     def row(self) -> dict[str, object]:
         """Return all fields by name; `dataclasses.asdict` copies deeply and would take most of the time of writing a world."""
         return {name: getattr(self, name) for name in self.__slots__}
+
+
+def holds_answer(text: str, answer: str) -> bool:
+    """Tell whether a text holds an answer as whole words, whatever the case and punctuation."""
+    wanted = _words(answer)
+    if not wanted:
+        return answer.strip() in text
+    return f" {' '.join(wanted)} " in f" {' '.join(_words(text))} "
+
+
+def content_words(text: str) -> frozenset[str]:
+    """Return the words of a question without small ones; near-duplicates have the same."""
+    return frozenset(_words(text)) - _SMALL_WORDS
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())

@@ -26,7 +26,7 @@ from slmsearch.generate.scripted import RandomSampler
 from slmsearch.judge import Judge, make_judge
 from slmsearch.judge.prompt import load_prompt
 from slmsearch.keys import content_key
-from slmsearch.retrieval.search import describe_ranking
+from slmsearch.retrieval.search import RANKING_VERSION
 from slmsearch.searcher.episode import Episode
 from slmsearch.searcher.prompt import PROMPT_VERSION, describe_searcher, make_prompt
 from slmsearch.searcher.reward import Reward, score_episode
@@ -67,7 +67,7 @@ class SearcherEnvironment(Environment):
     def key_parts(cls, config: RunConfig) -> Mapping[str, object]:
         return {
             "top_k": config.retrieval.top_k,
-            **describe_ranking(config.retrieval.ranking),
+            "ranking": [config.retrieval.ranking, RANKING_VERSION],
             "searcher": describe_searcher(config.searcher, config.sandbox.limits),
             "reward": config.reward.key_parts(),
         }

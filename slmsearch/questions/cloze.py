@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from slmsearch.corpus.tables import holds_answer
+from slmsearch.corpus.questions import holds_answer
 
 MIN_WORDS, MAX_WORDS, MAX_CHARS = 5, 32, 240
 _FENCED = re.compile(r"^(`{3,}|~{3,}).*?^\1[`~]*\s*$", re.DOTALL | re.MULTILINE)

@@ -12,8 +12,8 @@ from random import Random
 
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
+from slmsearch.corpus.questions import content_words, holds_answer
 from slmsearch.corpus.sections import own_texts
-from slmsearch.corpus.tables import content_words, holds_answer
 from slmsearch.keys import content_key
 from slmsearch.questions.cloze import Draft, Excerpt, is_usable, make_clozes, plain_paragraphs, split_sentences
 from slmsearch.questions.written import MIN_SECTION_CHARS, QuestionGenerator

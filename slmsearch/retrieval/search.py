@@ -60,11 +60,6 @@ Scores: TypeAlias = NDArray[np.float32]
 Ranking: TypeAlias = str | tuple[float, float]
 
 
-def describe_ranking(ranking: str) -> dict[str, list[str | int]]:
-    """Say what besides the index decides a ranking, for eval and train keys."""
-    return {"ranking": [ranking, RANKING_VERSION]}
-
-
 class _Groups:
     """Neighbouring rows that count together by their best: those of a page, or of a section."""
 

@@ -10,8 +10,8 @@ import pytest
 from slmsearch.config import CorpusConfig, WorldConfig
 from slmsearch.corpus import expectations
 from slmsearch.corpus.expectations import Finding, ValidationReport, validate_corpus
+from slmsearch.corpus.questions import holds_answer
 from slmsearch.corpus.store import build_corpus
-from slmsearch.corpus.tables import holds_answer
 from slmsearch.errors import CorpusError
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slmsearch.corpus.tables import holds_answer
+from slmsearch.corpus.questions import holds_answer
 from slmsearch.questions.cloze import Excerpt, find_spans, is_usable, make_clozes, plain_paragraphs, split_sentences
 
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slmsearch.config import JudgeConfig
+from slmsearch.corpus.expectations import question_rows
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.records import parse_question
 from slmsearch.corpus.splits import assign_splits
-from slmsearch.corpus.tables import question_rows
 from slmsearch.errors import JudgeError
 from slmsearch.judge.clients import ServerError, make_client
 from slmsearch.questions.cloze import Draft, Excerpt
