@@ -6,7 +6,6 @@ questions of a page succeed together, and every fresh world lies a little higher
 champion was promoted is the better of two, as promotion picks. Nights, references and verdicts are those of the flow.
 """
 
-import gc
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -122,7 +121,6 @@ def run_nightly(config: NightlyConfig, series: int, nights: int, regressions: in
         nights: nights of a series.
         regressions: falls of each shape and policy.
     """
-    gc.freeze()  # statsmodels collects garbage at every correction, which takes longer than all else with the libraries in it
     quiet = []
     for policy in QUIET:
         alarms = [sum(_quiet(policy, seed, config, nights)) for seed in range(series)]
@@ -135,7 +133,6 @@ def run_nightly(config: NightlyConfig, series: int, nights: int, regressions: in
             planted.append(
                 {"policy": asdict(policy), "shape": shape, "of": regressions, **{name: sum(f[name] for f in found) for name in names}}
             )
-    gc.unfreeze()
     return {"nights": nights, "series": series, "alpha": config.alpha, "min_fall": config.min_fall, "quiet": quiet, "planted": planted}
 
 

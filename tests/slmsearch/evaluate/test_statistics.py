@@ -3,6 +3,8 @@
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slmsearch.evaluate.statistics import (
     holm_adjust,
@@ -48,6 +50,13 @@ def test_holm() -> None:
     assert holm_adjust([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
     assert holm_adjust([0.6, 0.7]) == pytest.approx([1.0, 1.0])
     assert holm_adjust([]) == []
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
+def test_holm_is_that_of_statsmodels(p_values: list[float]) -> None:
+    from statsmodels.stats.multitest import multipletests
+
+    assert holm_adjust(p_values) == list(multipletests(p_values, method="holm")[1])
 
 
 def test_bootstrap_of_independent_questions_agrees_with_the_normal_interval() -> None:
