@@ -10,8 +10,8 @@ from prefect.runtime import flow_run
 from prefect.states import Completed
 
 from flows.cli.fetching import require_model
-from flows.cli.night_text import describe_night, night_table
 from flows.cli.settings import loggable, read_environment
+from flows.cli.text import describe_night, night_table
 from flows.evaluate import choose_policy
 from flows.ops.automations import REGRESSED_STATE
 from flows.stages.artifacts import show_night

@@ -5,7 +5,6 @@ What pages and models wrote is untrusted: control characters are escaped before 
 
 import textwrap
 from dataclasses import asdict
-from typing import Any
 
 from flows.cli.fetching import require_model
 from flows.cli.session import Session
@@ -93,23 +92,15 @@ def ask(text: str, spec: PolicySpec, indexed: IndexedCorpus, session: Session) -
     return episode
 
 
-def describe_episode(episode: Episode, library: Library) -> dict[str, Any]:
+def describe_episode(episode: Episode, library: Library) -> dict[str, object]:
     """Describe an episode for programs: turns without token ids, answer, sources, stop reason."""
-    turns = [
-        {
-            "text": turn.text,
-            "calls": [{**asdict(made.call), "served": made.result.served, "result": made.result.text} for made in turn.made],
-            **({"program": turn.program, "output": turn.result.text if turn.result else ""} if turn.program is not None else {}),
-        }
-        for turn in episode.turns
-    ]
-    return {
-        "answer": episode.answer,
-        "stop_reason": str(episode.stop_reason),
-        "sources": sources_of(episode, library),
-        "turns": turns,
-        "seconds": round(episode.seconds, 3),
-    }
+    turns = []
+    for turn in episode.turns:
+        calls = [{**asdict(made.call), "served": made.result.served, "result": made.result.text} for made in turn.made]
+        program = {"program": turn.program, "output": turn.result.text if turn.result else ""} if turn.program is not None else {}
+        turns.append({"text": turn.text, "calls": calls, **program})
+    told = {"answer": episode.answer, "stop_reason": str(episode.stop_reason), "sources": sources_of(episode, library)}
+    return {**told, "turns": turns, "seconds": round(episode.seconds, 3)}
 
 
 def sources_of(episode: Episode, library: Library) -> list[dict[str, str]]:
@@ -119,8 +110,7 @@ def sources_of(episode: Episode, library: Library) -> list[dict[str, str]]:
         section = library.section(section_id)
         page = library.page(section.page_id) if section else None
         if section and page:
-            found = {"page_id": page.id, "title": page.title, "section_id": section_id, "heading": section.heading}
-            sources.append(found)
+            sources.append({"page_id": page.id, "title": page.title, "section_id": section_id, "heading": section.heading})
     return sources
 
 

@@ -40,13 +40,9 @@ def fetch_missing(model: str, config: RunConfig) -> None:
 
 
 def require_model(model: str, setting: str, config: RunConfig, file: str = "config.json") -> None:
-    """Make sure that a model is there: one of a known name is fetched, another path must hold it.
+    """Make sure that a model is there: one of a known name is fetched, another path must hold `file`, a Hub id is left to the Hub.
 
-    Args:
-        model: path, as settings are resolved; a Hub id is left to the Hub.
-        setting: that names it, for the message.
-        config: says where models lie.
-        file: that must be in the directory.
+    The setting that names it is for the message.
 
     Raises:
         ModelError, ServiceError: it is not there and cannot be fetched.

@@ -40,12 +40,7 @@ class LivePlot:
     """
 
     def __init__(self, config: RunConfig, say: Callable[[str], None]) -> None:
-        """Draw nothing yet.
-
-        Args:
-            config: what is trained.
-            say: tells a person something.
-        """
+        """Draw nothing yet; `say` tells a person something."""
         self._config, self._say = config, say
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="live-plot", daemon=True)
@@ -103,16 +98,14 @@ class LivePlot:
         """Read the reports if the file has changed; all of them, for a resumed run drops some and writes them again."""
         assert self._directory is not None
         path = self._directory / STEPS
-        try:
+        with suppress(OSError, SlmSearchError):  # a damaged line is the trainer's to report
             state = path.stat()
-        except OSError:
-            return False
-        if (state.st_mtime_ns, state.st_size) == self._seen:
-            return False
-        self._seen = (state.st_mtime_ns, state.st_size)
-        with suppress(SlmSearchError):  # a damaged line is the trainer's to report
+            if (state.st_mtime_ns, state.st_size) == self._seen:
+                return False
+            self._seen = (state.st_mtime_ns, state.st_size)
             self._reports = read_reports(path)
-        return True
+            return True
+        return False
 
     def _status(self, last: bool) -> str:
         done, total = self._reports[-1].step if self._reports else 0, self._config.train.steps

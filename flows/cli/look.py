@@ -10,9 +10,6 @@ from slmsearch.config import RunConfig
 from slmsearch.foreign import without_credentials
 from tasks.paths import latest_name
 
-DEFAULT_UI = "http://127.0.0.1:4200"
-DEFAULT_MLFLOW = "http://127.0.0.1:5000"
-
 
 def where_to_look(config: RunConfig, result: Mapping[str, Any]) -> str:
     """Return how to see a run's results in MLflow and Prefect."""
@@ -21,7 +18,7 @@ def where_to_look(config: RunConfig, result: Mapping[str, Any]) -> str:
     if up is None and not _served_store(config):
         store = without_credentials(config.tracking.uri or "") or f"sqlite:///{config.paths.mlruns_dir}/mlflow.db"
         lines.append(f"         served by `slmsearch up`, or: mlflow server --backend-store-uri {store} --port 5000")
-    lines.append(f"Prefect  {up.ui if up else DEFAULT_UI}/runs/flow-run/{result['flow_run_id']}")
+    lines.append(f"Prefect  {up.ui if up else 'http://127.0.0.1:4200'}/runs/flow-run/{result['flow_run_id']}")
     if up is None:
         lines.append("         served by `slmsearch up`")
     if page := result.get("report", {}).get("page"):
@@ -34,14 +31,9 @@ def where_to_look(config: RunConfig, result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def mlflow_artifact_url(config: RunConfig, experiment_id: str, run_id: str, artifact: str, up: UpRecord | None) -> str:
-    """Return the page that shows an artifact of a run."""
-    return f"{mlflow_run_url(config, experiment_id, run_id, up)}/artifacts/{artifact}"
-
-
 def mlflow_run_url(config: RunConfig, experiment_id: str, run_id: str, up: UpRecord | None) -> str:
     """Return the page of a run: on the configured server, or on the one that `slmsearch up` starts or would start."""
-    base = _served_store(config) or (up.mlflow if up else DEFAULT_MLFLOW)
+    base = _served_store(config) or (up.mlflow if up else "http://127.0.0.1:5000")
     return f"{base.rstrip('/')}/#/experiments/{experiment_id}/runs/{run_id}"
 
 

@@ -7,18 +7,12 @@ from flows.cli.commands import (  # noqa: F401  importing one adds its commands
     bench,
     corpus,
     documents,
-    index,
-    judge,
     learning,
-    lineage,
     models,
     operating,
     planner,
-    promotion,
-    report,
-    running,
+    results,
     sandbox,
-    serve,
 )
 from flows.cli.session import cli
 from slmsearch.processor import settle

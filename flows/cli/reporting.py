@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from prefect import get_run_logger
 from prefect.exceptions import TerminationSignal
 
-from flows.cli.look import mlflow_artifact_url
+from flows.cli.look import mlflow_run_url
 from flows.ops.api import find_up
 from flows.stages.artifacts import show_evaluations, show_report
 from flows.stages.pipeline import Pipeline
@@ -17,11 +17,9 @@ from tasks.runs import report_page_task, report_task
 
 
 def leave_reports(run: Pipeline, summary: dict[str, object]) -> None:
-    """Draw charts and tables, make the report page, and link both; the summary is written again with what came of it.
+    """Draw charts and tables of a recorded run, make its report page, and link both.
 
-    Args:
-        run: its `summary.json` has been recorded, and its evaluations and training reports are stored.
-        summary: gets `report` and `warnings`.
+    The summary gets `report` and `warnings`, and is written again.
     """
     warnings = list[str]()
     summary["warnings"] = warnings
@@ -31,9 +29,8 @@ def leave_reports(run: Pipeline, summary: dict[str, object]) -> None:
         made = report_page_task(run.run_id, run.config)
         warnings += made["warnings"]
         summary["report"] = {name: made[name] for name in ("page", "artifact", "bytes")}
-        show_report(
-            mlflow_artifact_url(run.config, run.tracker.experiment_id, run.run_id, made["artifact"], find_up(run.config)), run.run_id
-        )
+        place = mlflow_run_url(run.config, run.tracker.experiment_id, run.run_id, find_up(run.config))
+        show_report(f"{place}/artifacts/{made['artifact']}", run.run_id)
     run.tracker.record_json(run.run_id, summary, "summary.json")
 
 

@@ -11,20 +11,30 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from flows.cli import exits
-from slmsearch.errors import SlmSearchError
+from slmsearch.errors import ConfigError, CorpusError, SlmSearchError
 from slmsearch.foreign import visible, without_credentials
 
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
 
+NEGATIVE = 1
+"""Exit code: the work was done and its finding is negative (data are not valid, the decision is `reject`); 0 where it is not."""
+USAGE = 2
+"""Wrong usage or configuration."""
+MISSING = 3
+"""A service or resource is missing, broken or full."""
+BUG = 70
+"""An error nobody foresaw (EX_SOFTWARE of sysexits.h)."""
+INTERRUPTED = 130
+
+FOLDER, FILE = click.Path(file_okay=False, path_type=Path), click.Path(dir_okay=False, path_type=Path)
 DOTTED = re.compile(r"--[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)+(=.*)?", re.DOTALL)
 """A flag that overrides a setting: `--train.steps`."""
 EPILOG = "Every setting can be overridden: --train.steps 50, --corpus.pages FILE; `slmsearch config` prints them all."
@@ -80,19 +90,28 @@ class Session:
         given = {name: value for name, value in settings.items() if value is not None}
         self._overrides += [f"--{name.replace('__', '.')}={value}" for name, value in given.items()]
 
+    def run(self, flow: str, here: bool = True) -> dict[str, Any]:
+        """Run a flow, say where to look at what it made, and return its result."""
+        from flows.cli.look import where_to_look
+        from flows.ops.runner import run_flow
+
+        result = run_flow(flow, self.config, self.say, here)
+        self.say(where_to_look(self.config, result))
+        return result
+
     def say(self, text: str) -> None:
         """Tell a person something, on stderr."""
         click.echo(visible(text), err=True)
 
-    def finish(self, result: dict[str, Any], text: str, negative: bool = False) -> None:
+    def finish(self, result: Mapping[str, object], text: str, negative: bool = False) -> None:
         """Give the result: as JSON where it was asked for, else as text; a negative finding ends the command with exit code 1."""
         if self._stdout is None:
             click.echo(visible(text))
         else:
-            os.write(self._stdout, (json.dumps(result, default=str) + "\n").encode())
+            os.write(self._stdout, (json.dumps(dict(result), default=str) + "\n").encode())
             self.close()
         if negative:
-            raise SystemExit(exits.NEGATIVE)
+            raise SystemExit(NEGATIVE)
 
     def close(self) -> None:
         """Give stdout back."""
@@ -121,8 +140,7 @@ class SettingsCommand(click.Command):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"epilog": EPILOG, **kwargs})
-        exists = click.Path(dir_okay=False, path_type=Path)
-        self.params.append(click.Option(["--config", "files"], type=exists, multiple=True, help="YAML file of settings; repeatable."))
+        self.params.append(click.Option(["--config", "files"], type=FILE, multiple=True, help="YAML file of settings; repeatable."))
         self.params.append(click.Option(["--json", "as_json"], is_flag=True, help="Print the result as one JSON object."))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -140,19 +158,26 @@ class SettingsCommand(click.Command):
             return super().invoke(ctx)
         except (SlmSearchError, OSError) as error:
             session.fail(error, _describe(error))
-            ctx.exit(exits.exit_code(error))
+            ctx.exit(exit_code(error))
         except KeyboardInterrupt as error:
             session.fail(error, "interrupted")
-            ctx.exit(exits.INTERRUPTED)
+            ctx.exit(INTERRUPTED)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
             session.say(without_credentials(traceback.format_exc()))
             session.fail(error, f"unforeseen {type(error).__name__}: {without_credentials(' '.join(str(error).split()))[:300]}")
-            ctx.exit(exits.BUG)
+            ctx.exit(BUG)
         finally:
             session.close()
             signal.signal(signal.SIGTERM, previous)
+
+
+def exit_code(error: SlmSearchError | OSError) -> int:
+    """Return the exit code of an error."""
+    if isinstance(error, ConfigError):
+        return USAGE
+    return NEGATIVE if isinstance(error, CorpusError) else MISSING
 
 
 def _describe(error: SlmSearchError | OSError) -> str:
@@ -164,6 +189,13 @@ def _describe(error: SlmSearchError | OSError) -> str:
 def _raise_exit(number: int, _frame: FrameType | None) -> NoReturn:
     # Without it SIGTERM would end the process at once, and MLflow would show its runs as running for ever.
     raise SystemExit(128 + number)
+
+
+def option(*names: str, choices: Sequence[str] = (), **settings: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make an option whose help shows its default; with choices it takes one of them."""
+    if choices:
+        settings["type"] = click.Choice(choices)
+    return click.option(*names, show_default="default" in settings, **settings)
 
 
 def command(group: click.Group, name: str, **options: Any) -> Callable[[Callable[..., None]], click.Command]:

@@ -9,8 +9,9 @@ import difflib
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import yaml
 from dotenv import dotenv_values
@@ -53,6 +54,10 @@ RENAMED = {"system": "environment", "train.sentinel": "train.monitor"}
 """Former names of settings, or of their sections, and the present ones."""
 
 
+INPUTS = ("corpus.pages", "corpus.questions", "policy.adapter", "planner.problems", "retrieval.embedder.model")
+"""Settings that may name files."""
+
+
 def find_project_root() -> Path:
     """Return the checkout this file lies in, or the current directory where the package is installed elsewhere."""
     checkout = Path(__file__).resolve().parents[2]
@@ -73,13 +78,9 @@ def load_config(
     environment: Mapping[str, str] | None = None,
     root: Path | None = None,
 ) -> RunConfig:
-    """Read the configuration of a run.
+    """Read the configuration of a run: files merged deeply from left to right, variables, and dotted flags such as `--train.steps=50`.
 
-    Args:
-        files: YAML files, merged deeply, left to right.
-        overrides: dotted flags, `--train.steps 50` or `--train.steps=50`.
-        environment: variables to read; None takes `read_environment()`.
-        root: project root, against which relative paths are resolved; None finds it.
+    Without variables or project root, those of `read_environment` and `find_project_root` are taken.
 
     Raises:
         ConfigError: a file is missing or broken, a key is unknown or a value does not fit.
@@ -122,22 +123,18 @@ def _settings_class(files: Sequence[Path], overrides: Sequence[str], environment
             return (
                 flags,
                 variables,
-                InitSettingsSource(settings_cls, init_kwargs=_short_settings(environment)),
+                InitSettingsSource(settings_cls, init_kwargs=dict(_short_settings(environment))),
                 YamlConfigSettingsSource(settings_cls, yaml_file=list(files), deep_merge=True),
             )
 
     return Settings
 
 
-def _short_settings(environment: Mapping[str, str]) -> dict[str, Any]:
+def _short_settings(environment: Mapping[str, str]) -> Mapping[str, object]:
     named = {dotted: environment[name] for name, dotted in SHORT_NAMES.items() if environment.get(name)}
     if environment.get("DEV", "").lower() in {"1", "true", "yes", "on"}:
         named["corpus.limit_pages"] = str(DEV_PAGES)
-    nested: dict[str, Any] = {}
-    for dotted, value in named.items():
-        section, name = dotted.split(".")
-        nested.setdefault(section, {})[name] = value
-    return nested
+    return _nested(named)
 
 
 def known_settings() -> dict[str, type[Section] | None]:
@@ -187,14 +184,10 @@ def _dotted_keys(content: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
             yield from _dotted_keys(value, f"{prefix}{key}.")
 
 
-def _dotted_name(variable: str) -> str:
-    return variable[len(ENV_PREFIX) :].lower().replace("__", ".")
-
-
 def _check_names(environment: Mapping[str, str], overrides: Sequence[str]) -> None:
     for name in environment:
         if name.upper().startswith(ENV_PREFIX):
-            _check_name(_dotted_name(name), f"in the variable {name}")
+            _check_name(name[len(ENV_PREFIX) :].lower().replace("__", "."), f"in the variable {name}")
     for flag in overrides:
         if flag.startswith("--"):
             _check_name(flag[2:].split("=", 1)[0], f"in the flag {flag.split('=', 1)[0]}")
@@ -241,35 +234,37 @@ def _is_secret(field: FieldInfo) -> bool:
 
 def resolve_paths(config: RunConfig, root: Path) -> RunConfig:
     """Make paths absolute: directories against the project root, inputs against the current directory where they exist there."""
-
-    paths = {name: str((root / value).resolve()) for name, value in config.paths.model_dump().items()}
-
-    def place(text: str | None) -> str | None:
-        return _absolute_input(text, root)
-
-    def place_model(text: str | None) -> str | None:
-        return place(text and path_of(text, paths["data_dir"]))
-
-    corpus = {"pages": place(config.corpus.pages), "questions": place(config.corpus.questions)}
-    policy = {"model": place_model(config.policy.model), "adapter": place(config.policy.adapter)}
-    planner: dict[str, Any] = {"problems": place(config.planner.problems)}
-    plans = config.planner.sft.source
-    if plans not in ("generated", "own"):
-        planner["sft"] = config.planner.sft.model_copy(update={"source": place(plans)})
-    embedder = config.retrieval.embedder.model_copy(update={"model": place(config.retrieval.embedder.model)})
-    evaluated: dict[str, Any] = {"baselines": tuple(str(place_model(name)) for name in config.evaluate.baselines)}
+    new: dict[str, object] = {f"paths.{name}": str((root / value).resolve()) for name, value in config.paths.model_dump().items()}
+    data_dir = str(new["paths.data_dir"])
+    inputs = {name: attrgetter(name)(config) for name in INPUTS}
+    if config.planner.sft.source not in ("generated", "own"):
+        inputs["planner.sft.source"] = config.planner.sft.source
+    inputs["policy.model"] = path_of(config.policy.model, data_dir)
+    new |= {name: _absolute_input(value, root) for name, value in inputs.items()}
+    new["evaluate.baselines"] = tuple(str(_absolute_input(path_of(name, data_dir), root)) for name in config.evaluate.baselines)
     if config.evaluate.policy:
-        evaluated["policy"] = path_of(config.evaluate.policy, paths["data_dir"])
-    return config.model_copy(
-        update={
-            "paths": config.paths.model_copy(update=paths),
-            "corpus": config.corpus.model_copy(update=corpus),
-            "policy": config.policy.model_copy(update=policy),
-            "planner": config.planner.model_copy(update=planner),
-            "retrieval": config.retrieval.model_copy(update={"embedder": embedder}),
-            "evaluate": config.evaluate.model_copy(update=evaluated),
-        }
-    )
+        new["evaluate.policy"] = path_of(config.evaluate.policy, data_dir)
+    return _changed(config, _nested(new))
+
+
+S = TypeVar("S", bound=Section)
+
+
+def _changed(section: S, nested: Mapping[str, Any]) -> S:
+    values = {name: _changed(getattr(section, name), value) if isinstance(value, dict) else value for name, value in nested.items()}
+    return section.model_copy(update=values)
+
+
+def _nested(settings: Mapping[str, object]) -> dict[str, Any]:
+    """Turn dotted names into sections."""
+    nested: dict[str, Any] = {}
+    for dotted, value in settings.items():
+        *sections, name = dotted.split(".")
+        place = nested
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[name] = value
+    return nested
 
 
 def _absolute_input(text: str | None, root: Path) -> str | None:
@@ -293,21 +288,11 @@ def loggable(config: RunConfig) -> dict[str, Any]:
 def recordable(config: RunConfig, only_changed: bool = False) -> dict[str, Any]:
     """Return the config as nested JSON values, secrets left out; it can be read back as a config file.
 
-    Args:
-        config: run.
-        only_changed: leave out what equals the default.
+    With `only_changed`, what equals the default is left out, too.
     """
-    nested: dict[str, Any] = {}
-    defaults = dict(_leaves(RunConfig())) if only_changed else {}
-    for dotted, value in _leaves(config):
-        *sections, name = dotted.split(".")
-        if only_changed and defaults[dotted] == value:
-            continue
-        place = nested
-        for section in sections:
-            place = place.setdefault(section, {})
-        place[name] = list(value) if isinstance(value, tuple) else value
-    return nested
+    defaults = loggable(RunConfig()) if only_changed else {}
+    kept = {name: value for name, value in _leaves(config) if not only_changed or defaults[name] != value}
+    return _nested({name: list(value) if isinstance(value, tuple) else value for name, value in kept.items()})
 
 
 def config_hash(config: RunConfig) -> str:
@@ -317,8 +302,7 @@ def config_hash(config: RunConfig) -> str:
 
 def masked(config: RunConfig) -> dict[str, Any]:
     """Return the config as nested JSON values with stars for secrets and no passwords in addresses, for a person to read."""
-    values: dict[str, Any] = _without_passwords(config.model_dump(mode="json"))
-    return values
+    return dict(_without_passwords(config.model_dump(mode="json")))
 
 
 def _leaves(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,21 +1,18 @@
-"""Results as text for a terminal; the tables themselves are made in `slmsearch/report`."""
+"""Results and nights as text for a terminal; the tables themselves are made in `slmsearch/report`."""
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from flows.cli.night_text import render_night
 from slmsearch.config import RunConfig
-from slmsearch.environments.rows import EpisodeRow
 from slmsearch.evaluate.compare import Comparison, compare
-from slmsearch.evaluate.nights import night_from_dict
+from slmsearch.evaluate.nightly import NightTest
+from slmsearch.evaluate.nights import Change, Night, night_from_dict
 from slmsearch.evaluate.store import load_rows
 from slmsearch.report.cells import difference as written
 from slmsearch.report.tables import Table, comparison_table, describe_comparison, failure_mode_table, results_table, slices_table
 from tasks.paths import evals_dir
-
-Evaluations = dict[str, list[EpisodeRow]]
 
 
 def render_result(result: Mapping[str, Any], config: RunConfig) -> str:
@@ -50,7 +47,8 @@ def render_summary(summary: Mapping[str, Any], config: RunConfig) -> str:
     for name in sorted(set(evaluations) - {"before", "after", "sft-control"}):
         differences[name] = asdict(compare(evaluations[name], evaluations["after"], config.decision).difference)
     width = max(len(f"after - {name}") for name in differences)
-    lines += [f"{f'after - {name}':<{width}}  {render_difference(difference)}" for name, difference in differences.items()]
+    for name, found in differences.items():
+        lines.append(f"{f'after - {name}':<{width}}  {written(found['mean'], found['low'], found['high'], found['p'])}")
     lines += [f"{'training':<{width}}  {times}", f"{'GRPO, seconds':<{width}}  " + _render_seconds(training["spent"], width)]
     lines += [f"{'stages, seconds':<{width}}  " + _render_seconds(summary["seconds"], width)]
     return "\n".join([*lines, "", f"{summary['decision']}: {summary['reason']}"])
@@ -59,11 +57,6 @@ def render_summary(summary: Mapping[str, Any], config: RunConfig) -> str:
 def render_comparison(comparison: Comparison) -> str:
     """Render a comparison and its decision."""
     return f"{comparison_table(comparison).to_text()}\n\n{describe_comparison(comparison)}"
-
-
-def render_difference(difference: Mapping[str, float]) -> str:
-    """Render a mean difference with its interval and p-value."""
-    return written(difference["mean"], difference["low"], difference["high"], difference["p"])
 
 
 def turned(table: Table) -> Table:
@@ -77,3 +70,67 @@ def _render_seconds(seconds: Mapping[str, float], indent: int) -> str:
     """Render stages and their seconds in lines that begin at a column."""
     text = ", ".join(f"{name}\0{value:.0f}" for name, value in seconds.items())
     return textwrap.fill(text, 110, subsequent_indent=" " * (indent + 2), break_on_hyphens=False).replace("\0", " ")
+
+
+NAMED_CHANGES = 6
+"""Changes named in the sentence; the record holds all."""
+
+
+def night_table(night: Night) -> Table:
+    """Tabulate the comparisons of a night, what fell first."""
+    rows = sorted(night.tests, key=lambda test: not test.fell)
+    headers = ("against", "slice", "n", "before", "tonight", "difference", "95 % interval", "p (Holm)", "")
+    return Table(headers, tuple(_row(test) for test in rows))
+
+
+def _row(test: NightTest) -> tuple[str, ...]:
+    interval = f"{100 * test.low:+.1f} {100 * test.high:+.1f}"
+    p = "too few" if test.p_holm is None else f"{test.p_holm:.4f}"
+    shares = (f"{100 * test.before:.1f}", f"{100 * test.now:.1f}", f"{100 * (test.now - test.before):+.1f}")
+    return (test.against, test.slice, str(test.n), *shares, interval, p, "fell" if test.fell else "")
+
+
+def describe_night(night: Night) -> str:
+    """Say in a sentence or two how a night went."""
+    if not night.tests:
+        return f"Night {night.night}: {night.policy} was played; there is nothing to compare it with yet."
+    if night.state == "green":
+        return f"Night {night.night}: {night.policy} is not worse than before in {len(night.tests)} comparisons."
+    worst = min(night.falls, key=lambda test: test.now - test.before)
+    others = f" and {len(night.falls) - 1} more" if len(night.falls) > 1 else ""
+    fell = (
+        f"{night.metric} of {worst.slice} fell by {100 * (worst.before - worst.now):.1f} points to {100 * worst.now:.1f} "
+        f"against {worst.against} (n {worst.n}, Holm p {worst.p_holm:.1g}){others}"
+    )
+    since = "; ".join(f"changed since the {name}: {_changes(changes)}" for name, changes in night.changes.items())
+    return f"Night {night.night}: {night.policy} regressed, {fell}; {since or 'what changed is not known'}."
+
+
+def _changes(changes: Sequence[Change]) -> str:
+    def short(value: str | None) -> str:
+        return "none" if value is None else value if len(value) <= 24 else f"{value[:20]}..."
+
+    named = [f"{change.part} {change.name} {short(change.before)} -> {short(change.now)}" for change in changes[:NAMED_CHANGES]]
+    more = f" and {len(changes) - NAMED_CHANGES} more" if len(changes) > NAMED_CHANGES else ""
+    return ", ".join(named) + more if changes else "nothing that is recorded"
+
+
+def render_night(night: Night) -> str:
+    """Render a night for a terminal."""
+    lines = [night_table(night).to_text(), ""] if night.tests else []
+    lines += [f"note    {note}" for note in night.notes]
+    if night.alarm:
+        lines.append(f"webhook {night.alarm}")
+    return "\n".join([*lines, describe_night(night)])
+
+
+def nights_table(nights: Sequence[Night]) -> Table:
+    """Tabulate nights, one a row."""
+    rows = []
+    for night in nights:
+        state = f"{night.state}, accepted" if night.accepted else night.state
+        fresh = f"{100 * night.fresh.slices['all'].mean:.1f}" if night.fresh and "all" in night.fresh.slices else ""
+        fixed = f"{100 * night.fixed.slices['all'].mean:.1f}" if "all" in night.fixed.slices else ""
+        fell = ", ".join(dict.fromkeys(f"{test.slice} ({test.against})" for test in night.falls))
+        rows.append((night.night, state, fixed, fresh, fell))
+    return Table(("night", "state", "fixed set", "fresh world", "fell"), tuple(rows))

@@ -55,13 +55,7 @@ class Ranks:
 
 
 def choose_questions(questions: Sequence[Question], limit: int, seed: int) -> list[Question]:
-    """Return the questions that have a gold page, or a random sample of them in their order.
-
-    Args:
-        questions: candidates.
-        limit: size of the sample; 0 takes all.
-        seed: seeds the sample.
-    """
+    """Return the questions that have a gold page, or a random sample of `limit` of them in their order; 0 takes all."""
     found = [question for question in questions if question.page_ids]
     if limit and limit < len(found):
         chosen = sorted(Random(seed).sample(range(len(found)), limit))
@@ -72,14 +66,7 @@ def choose_questions(questions: Sequence[Question], limit: int, seed: int) -> li
 def measure_ranks(
     index: Searchable, questions: Sequence[Question], ranking: Ranking, progress: Callable[[int], None] | None = None
 ) -> list[Ranks]:
-    """Search for every question and note where its gold came.
-
-    Args:
-        index: what is measured.
-        questions: each with a gold page.
-        ranking: way of ranking.
-        progress: called with the number of questions done.
-    """
+    """Search for every question, each with a gold page, and note where its gold came; `progress` is told the number done."""
     ranks = []
     for start in range(0, len(questions), BATCH):
         batch = questions[start : start + BATCH]
@@ -95,12 +82,7 @@ def measure_ranks(
 
 
 def summarise_ranks(by_retriever: dict[str, list[Ranks]], alpha: float, seed: int) -> dict[str, Any]:
-    """Sum ranks up: metrics with intervals, all in all and by kind, and what fusing gains over the better of its parts.
-
-    Args:
-        by_retriever: retriever -> ranks of the same questions in the same order.
-        alpha: 1 - level of the intervals.
-        seed: seeds the resampling.
+    """Sum ranks of the same questions in the same order up: metrics with intervals, all in all and by kind, and what fusing gains.
 
     Returns:
         `n`, `alpha`, `depth`, `retrievers` (metric -> value, with `intervals` and `kinds`), and `gains`: metric -> the part that the
@@ -120,24 +102,21 @@ def choose_weights(index: Searchable, questions: Sequence[Question], seed: int =
 
     The best is the weight with the highest sum of page in first result and gold section in first five on the first half.
 
-    Args:
-        index: with pages of real text.
-        questions: each with a gold page.
-        seed: of the split by page.
-
     Returns:
         `chosen` and `used` (weight of BM25) and, for every weight, the metrics of both halves.
     """
     pages = sorted({question.page_ids[0] for question in questions})
     Random(seed).shuffle(pages)
     first_half = set(pages[: len(pages) // 2])
-    trials: list[dict[str, Any]] = []
+    trials, scores = [], []
     for step in range(STEPS + 1):
         lexical = step / STEPS
         ranks = measure_ranks(index, questions, (1 - lexical, lexical))
         halves = [[rank for rank in ranks if (rank.page_id in first_half) is inside] for inside in (True, False)]
-        trials.append({"lexical": lexical, "chosen_on": _metrics(halves[0]), "held_out": _metrics(halves[1])})
-    best = max(trials, key=lambda trial: trial["chosen_on"]["page_at_1"] + (trial["chosen_on"]["section_at_5"] or 0.0))
+        chosen_on, held_out = map(_metrics, halves)
+        trials.append({"lexical": lexical, "chosen_on": chosen_on, "held_out": held_out})
+        scores.append((chosen_on["page_at_1"] or 0.0) + (chosen_on["section_at_5"] or 0.0))
+    best = trials[scores.index(max(scores))]
     return {"chosen": best["lexical"], "used": WEIGHTS["hybrid"][1], "seed": seed, "trials": trials}
 
 
@@ -149,7 +128,7 @@ def _values(ranks: Sequence[Ranks], metric: str) -> list[float]:
     return [value for rank in ranks if (value := rank.value(metric)) is not None]
 
 
-def _metrics(ranks: Sequence[Ranks]) -> dict[str, Any]:
+def _metrics(ranks: Sequence[Ranks]) -> dict[str, float | None]:
     means = {}
     for metric in (*METRICS, "mrr"):
         values = _values(ranks, metric)
@@ -161,7 +140,7 @@ def _intervals(ranks: Sequence[Ranks], alpha: float) -> dict[str, tuple[float, f
     return {metric: wilson_interval(round(sum(values)), len(values), alpha) for metric in METRICS if (values := _values(ranks, metric))}
 
 
-def _gain(by_retriever: dict[str, list[Ranks]], metric: str, alpha: float, seed: int) -> dict[str, Any] | None:
+def _gain(by_retriever: dict[str, list[Ranks]], metric: str, alpha: float, seed: int) -> dict[str, str | float] | None:
     alone = {name: _values(by_retriever[name], metric) for name in ("lexical", "dense")}
     if not alone["lexical"]:
         return None

@@ -76,8 +76,8 @@ def evaluate_policy(
     """Play every question once, greedily, and grade it.
 
     Args:
-        questions: questions, in the order of the rows.
-        environment: plays and grades; its settings say the batch size and the tolerated failures.
+        questions: in the order of the rows.
+        environment: its settings say the batch size and the tolerated failures.
         spec: the policy.
         progress: told after each batch.
         total: questions of the whole evaluation, where these are a shard of it.

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from flows.cli.commands import serve as commands
+from flows.cli.commands import models as commands
 from flows.cli.main import cli
 from flows.cli.settings import load_config
 from flows.ops.serving import Options, make_request

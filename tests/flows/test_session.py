@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from flows.cli import exits
-from flows.cli.session import split_overrides
+from flows.cli.session import exit_code, split_overrides
 from slmsearch import errors
 from tasks.data import ValidationFailed
 
@@ -57,7 +56,7 @@ def test_a_dotted_flag_without_a_value_is_wrong_usage(arguments: list[str]) -> N
     ],
 )
 def test_each_error_has_its_exit_code(error: errors.SlmSearchError | OSError, code: int) -> None:
-    assert exits.exit_code(error) == code
+    assert exit_code(error) == code
 
 
 def test_help_is_quick_because_nothing_heavy_is_imported() -> None:

@@ -5,8 +5,7 @@ from typing import Any
 
 import click
 
-from flows.cli import exits
-from flows.cli.session import Session, cli, command
+from flows.cli.session import NEGATIVE, Session, cli, command
 
 
 @cli.group("bench")
@@ -98,7 +97,7 @@ def gpu(session: Session, names: tuple[str, ...], layers: int, device: str) -> N
         result = run_gpu(load_presets(names), tokenizer, Path(work), device, layers, session.say)
     _finish(session, "gpu", result, render_gpu(result))
     if not result["passed"]:
-        raise SystemExit(exits.NEGATIVE)
+        raise SystemExit(NEGATIVE)
 
 
 @command(bench, "sandbox")
@@ -160,7 +159,7 @@ def monitor(session: Session, runs: int) -> None:
 @click.option("--seed", default=0, show_default=True, help="Of the split of the pages into two halves.")
 def fusion(session: Session, seed: int) -> None:
     """Choose the weight of BM25 on one half of the corpus' pages, measure it on the other; writes fusion.json."""
-    from flows.cli.commands.index import searched_corpus
+    from flows.cli.commands.corpus import searched_corpus
     from slmsearch.evaluate.retrieval import choose_weights
     from slmsearch.report.retrieval import render_weights
 

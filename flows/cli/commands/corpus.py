@@ -1,17 +1,23 @@
-"""Commands about data: setup, world, validate, index, search."""
+"""Commands about data and index versions: setup, world, validate, index, search, retrieval-report."""
 
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from flows.cli.session import Session, cli, command
+from flows.cli.session import FOLDER, Session, cli, command, option
 from slmsearch.foreign import one_line
 
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
     from slmsearch.corpus.documents.skipped import Skipped
+    from slmsearch.corpus.expectations import Finding, ValidationReport
+    from slmsearch.corpus.questions import Question
+    from slmsearch.retrieval.search import SearchIndex
+    from slmsearch.retrieval.versions import IndexManifest
 
 
 SHOWN_IDS = 5
@@ -25,26 +31,27 @@ SHOWN_IDS = 5
 def setup(session: Session, data_dir: str | None, skip_index: bool, sandbox_only: bool) -> None:
     """Fetch the configured sources, validate them and build the index."""
     if sandbox_only:
-        session.finish(
-            {"sandbox": None}, "Nothing to prepare: `slmsearch sandbox up` starts it, `slmsearch sandbox test` tries its layers."
-        )
+        told = "Nothing to prepare: `slmsearch sandbox up` starts it, `slmsearch sandbox test` tries its layers."
+        session.finish({"sandbox": None}, told)
         return
     session.override(paths__data_dir=data_dir)
-    digest, report = checked_corpus(session.config)
-    session.say(render_findings(report))
-    result: dict[str, Any] = {"data_digest": digest, "valid": report["ok"], **{name: report[name] for name in ("findings", "skipped")}}
-    lines = [f"corpus  {digest} in {Path(session.config.paths.data_dir) / 'corpora' / digest}"]
-    if report["ok"] and not skip_index:
-        result["index"] = built_index(digest, session.config)
-        lines.append(f"index   {result['index']['key']}: {result['index']['pages']} pages, {result['index']['passages']} passages")
+    report, skipped = checked_corpus(session.config)
+    session.say(render_findings(report.findings))
+    result: dict[str, object] = {"data_digest": report.digest, "valid": report.ok}
+    result |= {"findings": [asdict(finding) for finding in report.findings], "skipped": skipped}
+    lines = [f"corpus  {report.digest} in {Path(session.config.paths.data_dir) / 'corpora' / report.digest}"]
+    if report.ok and not skip_index:
+        built = built_index(report.digest, session.config)
+        result["index"] = asdict(built)
+        lines.append(f"index   {built.key}: {built.pages} pages, {built.passages} passages")
         lines.append("next    slmsearch search 'a query'; slmsearch run train-and-eval")
-    session.finish(result, "\n".join(lines), negative=not report["ok"])
+    session.finish(result, "\n".join(lines), negative=not report.ok)
 
 
 @command(cli, "world")
 @click.option("--pages", type=click.IntRange(min=40), help="Pages to write.")
 @click.option("--seed", type=int, help="Seed of names, facts, wording and questions.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder to write to.")
+@click.option("--out", type=FOLDER, required=True, help="Folder to write to.")
 def world(session: Session, pages: int | None, seed: int | None, out: Path) -> None:
     """Write a fictional encyclopedia: pages.jsonl and questions.jsonl."""
     from slmsearch.corpus.world import write_world
@@ -63,9 +70,9 @@ def world(session: Session, pages: int | None, seed: int | None, out: Path) -> N
 @command(cli, "validate")
 def validate(session: Session) -> None:
     """Check pages and questions; exit code 1 if anything critical is found."""
-    digest, report = checked_corpus(session.config)
-    verdict = "valid" if report["ok"] else "not valid"
-    session.finish({"data_digest": digest, **report}, f"{render_findings(report)}\ncorpus {digest}: {verdict}", negative=not report["ok"])
+    report, skipped = checked_corpus(session.config)
+    text = f"{render_findings(report.findings)}\ncorpus {report.digest}: {'valid' if report.ok else 'not valid'}"
+    session.finish({"data_digest": report.digest, **asdict(report), "skipped": skipped}, text, negative=not report.ok)
 
 
 @cli.group()
@@ -83,9 +90,10 @@ def index_build(session: Session) -> None:
     skipped: list[Skipped] = []
     digest = build_corpus(session.config.corpus, corpora_dir(session.config), skipped)
     if skipped:
-        session.say(render_findings({"findings": [asdict(finding) for finding in find_skipped(skipped)]}))
-    built = {**built_index(digest, session.config), "skipped": [asdict(item) for item in skipped]}
-    session.finish(built, f"index {built['key']}: {built['pages']} pages, {built['passages']} passages, recall {built['recall']:.3f}")
+        session.say(render_findings(find_skipped(skipped)))
+    built = built_index(digest, session.config)
+    text = f"index {built.key}: {built.pages} pages, {built.passages} passages, recall {built.recall:.3f}"
+    session.finish({**asdict(built), "skipped": [asdict(item) for item in skipped]}, text)
 
 
 @command(index, "list")
@@ -106,7 +114,7 @@ def index_list(session: Session) -> None:
 @click.argument("query")
 @click.option("--top-k", type=click.IntRange(1, 50), help="Pages to show.")
 @click.option("--index", "key", help="Index version; default: that of the configured corpus, else the current one.")
-@click.option("--ranking", type=click.Choice(["hybrid", "dense", "lexical"]), help="Default: retrieval.ranking.")
+@option("--ranking", choices=["hybrid", "dense", "lexical"], help="Default: retrieval.ranking.")
 @click.option("--within", default="", help="Only pages whose id begins so, as `guides/`.")
 def search(session: Session, query: str, top_k: int | None, key: str | None, ranking: str | None, within: str) -> None:
     """Search the index as the agent's first tool does."""
@@ -123,20 +131,19 @@ def search(session: Session, query: str, top_k: int | None, key: str | None, ran
     session.finish({"query": query, "index_key": opened.key, "hits": [asdict(hit) for hit in hits]}, "\n".join(rows) or "no pages found")
 
 
-def checked_corpus(config: "RunConfig") -> tuple[str, dict[str, Any]]:
-    """Materialise and check the configured corpus; return digest and report, with all files that were not taken as `skipped`."""
+def checked_corpus(config: "RunConfig") -> "tuple[ValidationReport, list[dict[str, object]]]":
+    """Materialise and check the configured corpus; return the report, and all files that were not taken."""
     from slmsearch.corpus.expectations import find_skipped, validate_corpus
     from slmsearch.corpus.store import build_corpus
     from tasks.paths import corpora_dir
 
     skipped: list[Skipped] = []
     digest = build_corpus(config.corpus, corpora_dir(config), skipped)
-    report = asdict(validate_corpus(corpora_dir(config) / digest))
-    report["findings"] = [*report["findings"], *(asdict(finding) for finding in find_skipped(skipped))]
-    return digest, {**report, "skipped": [asdict(item) for item in skipped]}
+    report = validate_corpus(corpora_dir(config) / digest)
+    return replace(report, findings=(*report.findings, *find_skipped(skipped))), [asdict(item) for item in skipped]
 
 
-def built_index(digest: str, config: "RunConfig") -> dict[str, Any]:
+def built_index(digest: str, config: "RunConfig") -> "IndexManifest":
     """Build or find the index version of a corpus."""
     from slmsearch.retrieval.build import build_index
     from slmsearch.retrieval.versions import read_version
@@ -145,33 +152,169 @@ def built_index(digest: str, config: "RunConfig") -> dict[str, Any]:
 
     with Progress("index", "passages") as progress:
         key = build_index(corpora_dir(config) / digest, index_dir(config), config.retrieval, progress)
-    return asdict(read_version(index_dir(config), key))
+    return read_version(index_dir(config), key)
 
 
-def render_findings(report: dict[str, Any]) -> str:
+def render_findings(findings: "Sequence[Finding]") -> str:
     """Render findings as lines, critical ones first."""
     order = ("critical", "warning", "info")
-    found = sorted(report["findings"], key=lambda finding: order.index(finding["severity"]))
     lines = []
-    for finding in found:
-        ids = ", ".join(one_line(str(found)) for found in finding["sample_ids"][:SHOWN_IDS])
-        more = f" and {finding['failed'] - SHOWN_IDS} more" if finding["failed"] > SHOWN_IDS else ""
-        count = f"{finding['failed']} file{'s'[: finding['failed'] > 1]} " if finding["column"] == "file" else ""
-        lines.append(f"{finding['severity']:<9} {finding['table']}: {count}{finding['message']}" + (f"  [{ids}{more}]" if ids else ""))
+    for finding in sorted(findings, key=lambda finding: order.index(finding.severity)):
+        ids = ", ".join(one_line(str(found)) for found in finding.sample_ids[:SHOWN_IDS])
+        more = f" and {finding.failed - SHOWN_IDS} more" if finding.failed > SHOWN_IDS else ""
+        count = f"{finding.failed} file{'s'[: finding.failed > 1]} " if finding.column == "file" else ""
+        lines.append(f"{finding.severity:<9} {finding.table}: {count}{finding.message}" + (f"  [{ids}{more}]" if ids else ""))
     return "\n".join(lines) or "no findings"
+
+
+def current_index(config: "RunConfig") -> str:
+    """Return the key of the current index version.
+
+    Raises:
+        IndexUnusableError: there is none.
+    """
+    from slmsearch.errors import IndexUnusableError
+    from slmsearch.retrieval.versions import current_key
+    from tasks.paths import index_dir
+
+    current = current_key(index_dir(config))
+    if current is None:
+        raise IndexUnusableError(f"no index version in {index_dir(config)}; build one with `slmsearch setup` or `slmsearch index build`")
+    return current
 
 
 def _configured_index(config: "RunConfig") -> str:
     from slmsearch.config import CorpusConfig
     from slmsearch.corpus.store import build_corpus
     from slmsearch.environments.indexed_corpus import name_index
+    from tasks.paths import corpora_dir
+
+    if config.corpus == CorpusConfig():
+        return current_index(config)
+    return name_index(config, build_corpus(config.corpus, corpora_dir(config)))
+
+
+@command(index, "verify")
+@click.argument("keys", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="All versions; default: the current one.")
+def verify(session: Session, keys: tuple[str, ...], every: bool) -> None:
+    """Check files against their manifest and Chroma's graph against brute force; exit code 1 if a version is damaged."""
     from slmsearch.errors import IndexUnusableError
-    from slmsearch.retrieval.versions import current_key
+    from slmsearch.retrieval.upkeep import verify_version
+    from slmsearch.retrieval.versions import list_versions
+    from tasks.paths import index_dir
+
+    config, home = session.config, index_dir(session.config)
+    stored = [version.key for version in list_versions(home)] if every else []
+    found: list[dict[str, object]] = []
+    lines = []
+    for key in stored or keys or [current_index(config)]:
+        try:
+            recall = verify_version(home, key, config.retrieval)
+            found.append({"key": key, "ok": True, "recall": recall})
+            lines.append(f"ok       {key}  recall {recall:.3f}")
+        except IndexUnusableError as error:
+            found.append({"key": key, "ok": False, "error": str(error)})
+            lines.append(f"damaged  {error}")
+    session.finish({"versions": found}, "\n".join(lines), negative=not all(row["ok"] for row in found))
+
+
+@command(index, "rollback")
+@click.argument("key", required=False)
+def rollback(session: Session, key: str | None) -> None:
+    """Make the version that was current before, or KEY, the current one."""
+    from slmsearch.retrieval.upkeep import roll_back
+    from tasks.paths import index_dir
+
+    before, after = roll_back(index_dir(session.config), key)
+    session.finish({"before": before, "current": after}, f"current index version: {after} (before: {before or 'none'})")
+
+
+@command(index, "prune")
+@option("--keep", type=click.IntRange(min=0), default=1, help="Versions kept to go back to.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+def prune(session: Session, keep: int, dry_run: bool) -> None:
+    """Remove versions that neither CURRENT, a promoted model, a live run nor a reader needs, and what killed builds left."""
+    from slmsearch.retrieval import upkeep
+    from tasks.paths import index_dir
+    from tasks.retention import index_keys_in_use
+
+    config = session.config
+    found = upkeep.prune(index_dir(config), config.retrieval, index_keys_in_use(config), keep, dry_run)
+    word = "would go" if dry_run else "removed"
+    lines = [f"{word if row.goes else 'kept':<9} {row.name}  {row.size / 1e6:>9.1f} MB  {row.reason}" for row in found]
+    lines.append(f"{word}: {sum(row.size for row in found if row.goes) / 1e6:.1f} MB")
+    session.finish({"versions": [asdict(removal) for removal in found], "dry_run": dry_run}, "\n".join(lines))
+
+
+@command(index, "push")
+@click.argument("url")
+@click.argument("key", required=False)
+def push(session: Session, url: str, key: str | None) -> None:
+    """Copy a version (default: the current one) to URL: a folder, or what fsspec opens, as s3://bucket/indexes."""
+    from slmsearch.retrieval.upkeep import push_version
+    from tasks.paths import index_dir
+
+    key = key or current_index(session.config)
+    new = push_version(index_dir(session.config), key, url)
+    session.finish({"key": key, "url": url, "copied": new}, f"{key} {'copied to' if new else 'is already at'} {url}")
+
+
+@command(index, "pull")
+@click.argument("url")
+@click.argument("key")
+def pull(session: Session, url: str, key: str) -> None:
+    """Copy version KEY from URL, check it, and make it the current one."""
+    from slmsearch.retrieval.upkeep import pull_version
+    from slmsearch.retrieval.versions import set_current
+    from tasks.paths import index_dir
+
+    home = index_dir(session.config)
+    new = pull_version(home, key, url)
+    set_current(home, key)
+    session.finish({"key": key, "url": url, "copied": new}, f"{key} {'copied from ' + url if new else 'was here already'}; it is current")
+
+
+@command(cli, "retrieval-report")
+@option("--split", choices=["all", "train", "validation", "test"], default="all", help="Questions to search for.")
+@click.option("--limit", type=click.IntRange(min=0), default=0, help="Size of a random sample of them; 0 takes all.")
+def report(session: Session, split: str, limit: int) -> None:
+    """Measure where gold pages and sections are found: BM25, embeddings, and both fused; logged to MLflow."""
+    from slmsearch.evaluate.retrieval import RETRIEVERS, measure_ranks, summarise_ranks
+    from slmsearch.keys import content_key
+    from slmsearch.report.retrieval import render_retrieval
+    from tasks.progress import Progress
+    from tasks.record import record_retrieval
+
+    config = session.config
+    opened, questions = searched_corpus(config, split, limit)
+    ranks = {}
+    with Progress("retrieval", "questions") as progress:
+        for i, name in enumerate(RETRIEVERS):
+            ranks[name] = measure_ranks(opened, questions, name, partial(_shown, progress, i, len(questions)))
+    result = summarise_ranks(ranks, config.decision.alpha, config.decision.seed)
+    result |= {"index_key": opened.key, "split": split, "questions_key": content_key(ids=[question.id for question in questions])}
+    text = render_retrieval(result)
+    run_id = record_retrieval(result, text, config)
+    session.finish({**result, "mlflow_run_id": run_id}, text)
+
+
+def _shown(progress: Callable[[int, int], None], i: int, count: int, done: int) -> None:
+    progress(i * count + done, 3 * count)
+
+
+def searched_corpus(config: "RunConfig", split: str, limit: int) -> "tuple[SearchIndex, list[Question]]":
+    """Build or find the index of the configured corpus, open it, and choose questions."""
+    from slmsearch.corpus.store import build_corpus, load_corpus
+    from slmsearch.errors import CorpusError
+    from slmsearch.evaluate.retrieval import choose_questions
+    from slmsearch.retrieval.search import open_index
     from tasks.paths import corpora_dir, index_dir
 
-    if config.corpus != CorpusConfig():
-        return name_index(config, build_corpus(config.corpus, corpora_dir(config)))
-    current = current_key(index_dir(config))
-    if current is None:
-        raise IndexUnusableError(f"no index version in {index_dir(config)}; build one with `slmsearch setup`")
-    return current
+    digest = build_corpus(config.corpus, corpora_dir(config))
+    by_split = load_corpus(corpora_dir(config), digest).questions
+    questions = [question for name, found in by_split.items() if split in ("all", name) for question in found]
+    chosen = choose_questions(questions, limit, config.evaluate.seed)
+    if not chosen:
+        raise CorpusError("no question of this corpus names its page; give corpus.questions with page_ids")
+    return open_index(index_dir(config), built_index(digest, config).key, config.retrieval), chosen

@@ -1,12 +1,14 @@
 """Commands for somebody's own documents: ask a question, write questions to train on."""
 
 import json
+import shlex
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from flows.cli.session import Session, cli, command
+from flows.cli.session import FILE, Session, cli, command, option
 from slmsearch.foreign import one_line
 
 if TYPE_CHECKING:
@@ -38,15 +40,16 @@ def ask(session: Session, question: str, policy: str | None) -> None:
 
 @command(cli, "questions")
 @click.option("--from-corpus", is_flag=True, required=True, help="Make them from the configured pages; there is no other source yet.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="JSON lines file to write.")
+@click.option("--out", type=FILE, required=True, help="JSON lines file to write.")
 @click.option("--limit", type=click.IntRange(min=0), default=0, help="Questions at most; 0 makes all.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Another one takes other sentences and gaps.")
+@option("--seed", type=int, default=0, help="Another one takes other sentences and gaps.")
 def questions(session: Session, from_corpus: bool, out: Path, limit: int, seed: int) -> None:
     """Write questions about your own pages, to train and to measure on.
 
     Templates and gaps need no model. Where judge.kind is ollama or openai, that model writes some as well. Kept is what finds its own
     section through the index and is answered there. Exit code 1 if the result is not valid.
     """
+    from flows.cli.commands.corpus import checked_corpus, render_findings
     from slmsearch.artifacts.files import replace_text
     from slmsearch.errors import CorpusError
 
@@ -58,18 +61,15 @@ def questions(session: Session, from_corpus: bool, out: Path, limit: int, seed: 
         raise CorpusError(f"no question could be made of these pages ({'; '.join(told)}); they need sentences that state facts")
     out.parent.mkdir(parents=True, exist_ok=True)
     replace_text(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in made.rows))
-    report = _checked(session, out)
-    result = {
-        "out": str(out),
-        "count": len(made.rows),
-        "made": made.made,
-        "kept": made.kept,
-        "dropped": made.dropped,
-        "faults": made.faults,
-    }
-    text = [*told, f"{len(made.rows)} questions in {out}: {'valid' if report['ok'] else 'not valid'}"]
-    text += [f"next    slmsearch evaluate --policy retrieve-then-answer {_flags(session, out)}"]
-    session.finish({**result, "valid": report["ok"], "findings": report["findings"]}, "\n".join(text), negative=not report["ok"])
+    corpus = session.config.corpus.model_copy(update={"questions": str(out.absolute())})
+    report, _ = checked_corpus(session.config.model_copy(update={"corpus": corpus}))
+    session.say(render_findings(report.findings))
+    result = {"out": str(out), "count": len(made.rows), **{name: getattr(made, name) for name in ("made", "kept", "dropped", "faults")}}
+    result |= {"valid": report.ok, "findings": [asdict(finding) for finding in report.findings]}
+    text = [*told, f"{len(made.rows)} questions in {out}: {'valid' if report.ok else 'not valid'}"]
+    pages = f"--corpus.pages {shlex.quote(corpus.pages)} " if corpus.pages else ""
+    text += [f"next    slmsearch evaluate --policy retrieve-then-answer {pages}--corpus.questions {shlex.quote(str(out))}"]
+    session.finish(result, "\n".join(text), negative=not report.ok)
 
 
 def _make_questions(config: "RunConfig", limit: int, seed: int) -> "Made":
@@ -87,20 +87,3 @@ def _make_questions(config: "RunConfig", limit: int, seed: int) -> "Made":
     filters = Filters(toolbox.library, toolbox.index, config.retrieval.top_k)
     with Progress("questions", "pages") as progress:
         return make_questions(toolbox.library, filters, limit, seed, generator, progress)
-
-
-def _checked(session: Session, out: Path) -> dict[str, Any]:
-    """Check the pages together with the questions that were written, and say what was found."""
-    from flows.cli.commands.corpus import checked_corpus, render_findings
-
-    corpus = session.config.corpus.model_copy(update={"questions": str(out.absolute())})
-    _, report = checked_corpus(session.config.model_copy(update={"corpus": corpus}))
-    session.say(render_findings(report))
-    return report
-
-
-def _flags(session: Session, out: Path) -> str:
-    import shlex
-
-    pages = session.config.corpus.pages
-    return f"{f'--corpus.pages {shlex.quote(pages)} ' if pages else ''}--corpus.questions {shlex.quote(str(out))}"

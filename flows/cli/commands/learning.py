@@ -6,31 +6,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.cli.session import Session, cli, command
+from flows.cli.session import FOLDER, Session, cli, command, option
 from slmsearch.foreign import visible
 
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
     from slmsearch.learn.preflight_checks import Check
 
-RUN_ID_LENGTH = 32
-"""Hexadecimal digits of an MLflow run id."""
-SPLITS = ("train", "validation", "test", "all")
-
 
 @command(cli, "evaluate")
 @click.option("--policy", help="champion, untrained, random, retrieve-then-answer, a path, a Hub id, or openai:MODEL@URL.")
-@click.option("--split", type=click.Choice(SPLITS), help="Questions to take.")
+@option("--split", choices=["train", "validation", "test", "all"], help="Questions to take.")
 @click.option("--limit", type=click.IntRange(min=0), help="Take a seeded sample of this many questions; 0 takes all.")
 def evaluate(session: Session, policy: str | None, split: str | None, limit: int | None) -> None:
     """Evaluate one policy: the champion, unless told otherwise."""
-    from flows.cli.look import where_to_look
     from flows.cli.text import render_evaluation
-    from flows.ops.runner import run_flow
 
     session.override(evaluate__policy=policy, evaluate__split=split, evaluate__limit=limit)
-    result = run_flow("evaluate", session.config, session.say, here=True)
-    session.say(where_to_look(session.config, result))
+    result = session.run("evaluate")
     session.finish(result, render_evaluation(result["policy"], result["key"], session.config))
 
 
@@ -41,19 +34,16 @@ def train(session: Session, live_plot: bool) -> None:
     from contextlib import nullcontext
 
     from flows.cli.live import LivePlot
-    from flows.cli.look import where_to_look
-    from flows.ops.runner import run_flow
 
     with LivePlot(session.config, session.say) if live_plot else nullcontext():
-        result = run_flow("train", session.config, session.say, here=True)
-    session.say(where_to_look(session.config, result))
+        result = session.run("train")
     text = f"adapter {result['adapter']}\nversion {result['version']}, {result['steps']} steps in {result['seconds']:.0f} s"
     session.finish(result, f"{text}\nnext    slmsearch evaluate --policy {result['adapter']}")
 
 
 @command(cli, "bootstrap")
 @click.argument("environment", default="searcher")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Default: models/tiny-<ENVIRONMENT> in the data directory.")
+@click.option("--out", type=FOLDER, help="Default: models/tiny-<ENVIRONMENT> in the data directory.")
 def bootstrap(session: Session, environment: str, out: Path | None) -> None:
     """Train tokenizer and tiny model of an environment (searcher, planner) from scratch on generated data, in minutes on two cores."""
     from slmsearch.environments.registry import environment_of
@@ -101,7 +91,7 @@ def find_rows(name: str, config: "RunConfig") -> Path:
         if path.exists():
             return path
     key = None
-    if len(name) == RUN_ID_LENGTH:
+    if len(name) == 32:  # hexadecimal digits of an MLflow run id
         from tasks.tracking import open_tracker
 
         key = open_tracker(config).find_tag(name, "slmsearch.eval_key")
@@ -112,15 +102,14 @@ def find_rows(name: str, config: "RunConfig") -> Path:
 
 
 @command(cli, "sft")
-@click.option(
+@option(
     "--from",
     "source",
-    type=click.Choice(["demonstrations", "gold", "own"]),
+    choices=["demonstrations", "gold", "own"],
     default="demonstrations",
-    show_default=True,
     help="Episodes: of generated worlds, by the gold sections of the corpus' questions, or right ones of the model's own.",
 )
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Model directory to write.")
+@click.option("--out", type=FOLDER, required=True, help="Model directory to write.")
 def sft(session: Session, source: str, out: Path) -> None:
     """Teach the policy's model to play: from scripted episodes, or from those of its own that were right."""
     taught(session, session.config, source, out)
@@ -158,6 +147,5 @@ def preflight(session: Session) -> None:
     checks = preflight_here(require_policy(session.config), tell, show, paint)
     failed = [check for check in checks if not check.passed]
     result = {"passed": not failed, "checks": [asdict(check) for check in checks]}
-    session.finish(
-        result, f"pre-flight failed: {failed[0].name}; {failed[0].remedy}" if failed else "ready to train", negative=bool(failed)
-    )
+    text = f"pre-flight failed: {failed[0].name}; {failed[0].remedy}" if failed else "ready to train"
+    session.finish(result, text, negative=bool(failed))

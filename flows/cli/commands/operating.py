@@ -1,4 +1,4 @@
-"""Commands that look after an installation: deploy, worker, doctor, reconcile, housekeeping."""
+"""Commands that run flows, and that look after an installation."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -7,19 +7,68 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.cli import exits
-from flows.cli.session import Session, cli, command
+from flows.cli.session import MISSING, Session, cli, command, option
 
 if TYPE_CHECKING:
     from tasks.housekeeping import Item
 
-POOL_TYPES = ("process", "docker", "kubernetes")
+
+FLOW_NAMES = ("train-and-eval", "train-planner", "evaluate", "nightly", "reindex", "validate")
+
+
+@command(cli, "run")
+@click.argument("flow", type=click.Choice(FLOW_NAMES))
+@click.option("--here", is_flag=True, help="Run in this process even if `slmsearch up` has a worker.")
+def run(session: Session, flow: str, here: bool) -> None:
+    """Run a flow: on the worker of `slmsearch up` where one is up, else in this process."""
+    from flows.cli.text import render_result
+
+    if flow == "train-planner":
+        session.override(environment="planner")
+    result = session.run(flow, here)
+    negative = result.get("decision") == "reject" or result.get("state") == "regressed"
+    session.finish(result, render_result(result, session.config), negative)
+
+
+@command(cli, "reindex")
+@click.option("--here", is_flag=True, help="Run in this process even if `slmsearch up` has a worker.")
+def reindex(session: Session, here: bool) -> None:
+    """Validate, build the index version of the configured corpus and make it the current one."""
+    result = session.run("reindex", here)
+    session.finish(result, f"index {result['index_key']} of corpus {result['data_digest']} is current")
+
+
+@command(cli, "up")
+@option("--port", type=click.IntRange(1, 65535), default=4200, help="Port of Prefect.")
+@option("--mlflow-port", type=click.IntRange(1, 65535), default=5000, help="Port of MLflow.")
+def up(session: Session, port: int, mlflow_port: int) -> None:
+    """Start Prefect, MLflow, pool, limits, deployments and a worker; Ctrl-C stops them all.
+
+    Runs of the deployments take the settings given here as their defaults.
+    """
+    from flows.ops.up import serve
+
+    serve(session.config, port, mlflow_port, session.say)
+    session.finish({"stopped": True}, "stopped")
+
+
+@command(cli, "config")
+def config(session: Session) -> None:
+    """Print every setting as it is resolved; secrets are masked."""
+    import yaml
+
+    from flows.cli.settings import masked
+
+    values = masked(session.config)
+    session.finish(values, yaml.safe_dump(values, sort_keys=False, allow_unicode=True).rstrip())
+
+
 SHOWN = 3
 """Things that housekeeping names of each kind; `--json` names all."""
 
 
 @command(cli, "deploy")
-@click.option("--pool-type", type=click.Choice(POOL_TYPES), default="process", show_default=True, help="What runs flows, for a new pool.")
+@option("--pool-type", choices=["process", "docker", "kubernetes"], default="process", help="What runs flows, for a new pool.")
 @click.option(
     "--base-job-template",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -43,7 +92,7 @@ def deploy(session: Session, pool_type: str, base_job_template: Path | None) -> 
 
 @command(cli, "worker")
 @click.option("--name", help="Name in the pool; the machine's by default.")
-@click.option("--limit", type=click.IntRange(0), default=0, show_default=True, help="Flow runs at a time; 0 takes any number.")
+@option("--limit", type=click.IntRange(0), default=0, help="Flow runs at a time; 0 takes any number.")
 @click.option("--check", is_flag=True, help="Only say whether the worker of this name reports; start nothing.")
 def worker(session: Session, name: str | None, limit: int, check: bool) -> None:
     """Run what is submitted to the pool; SIGTERM and Ctrl-C cancel its flow runs and wait for them."""
@@ -99,8 +148,8 @@ def reconcile(session: Session) -> None:
 
 @command(cli, "housekeeping")
 @click.option("--apply", "deed", is_flag=True, help="Take it away; without this it is only said.")
-@click.option("--older-than", type=click.FloatRange(min=0), default=14.0, show_default=True, help="Days that must have passed since.")
-@click.option("--keep-versions", type=click.IntRange(0), default=3, show_default=True, help="Newest versions of each model that stay.")
+@option("--older-than", type=click.FloatRange(min=0), default=14.0, help="Days that must have passed since.")
+@option("--keep-versions", type=click.IntRange(0), default=3, help="Newest versions of each model that stay.")
 def housekeeping(session: Session, deed: bool, older_than: float, keep_versions: int) -> None:
     """Say what nothing needs any more, and take it away with --apply: checkpoints, corpora, indexes, evaluations, trainings, traces, runs.
 
@@ -116,27 +165,22 @@ def housekeeping(session: Session, deed: bool, older_than: float, keep_versions:
         planned = plan(session.config, rules)
         items, failed, kept = list(planned.items), [], planned.used
     result = {"applied": deed, "items": [asdict(item) for item in items], "failed": failed, "in_use": kept}
-    rows = [*_rows(items), *(f"could not go: {line}" for line in failed)]
-    rows.append(_verdict(items, deed))
-    session.finish(result, "\n".join(rows))
+    session.finish(result, "\n".join([*_rows(items, deed), *(f"could not go: {line}" for line in failed)]))
     if failed:
-        raise SystemExit(exits.MISSING)
+        raise SystemExit(MISSING)
 
 
-def _rows(items: "Sequence[Item]") -> list[str]:
-    kinds = dict.fromkeys(item.kind for item in items)
+def _rows(items: "Sequence[Item]", deed: bool) -> list[str]:
     rows = []
-    for kind in kinds:
+    for kind in dict.fromkeys(item.kind for item in items):
         mine = [item for item in items if item.kind == kind]
         shown = ", ".join(item.key for item in mine[:SHOWN]) + (" ..." if len(mine) > SHOWN else "")
         rows.append(f"{kind:<13}{len(mine):>5}  {sum(item.num_bytes for item in mine) / 1e6:>9.1f} MB  {shown}")
-    return rows
-
-
-def _verdict(items: "Sequence[Item]", deed: bool) -> str:
     size = sum(item.num_bytes for item in items) / 1e6
     if not items:
-        return "nothing may go: everything is needed or young"
-    if deed:
-        return f"{len(items)} things deleted, {size:.1f} MB freed; `mlflow gc` frees what deleted runs held"
-    return f"{len(items)} things may go, {size:.1f} MB; nothing was changed: --apply takes them away"
+        verdict = "nothing may go: everything is needed or young"
+    elif deed:
+        verdict = f"{len(items)} things deleted, {size:.1f} MB freed; `mlflow gc` frees what deleted runs held"
+    else:
+        verdict = f"{len(items)} things may go, {size:.1f} MB; nothing was changed: --apply takes them away"
+    return [*rows, verdict]

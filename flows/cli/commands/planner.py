@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.cli.session import Session, cli, command
+from flows.cli.session import FOLDER, Session, cli, command, option
 
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
@@ -17,7 +17,7 @@ def planner() -> None:
 
 
 @command(planner, "sft")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Model directory to write.")
+@click.option("--out", type=FOLDER, required=True, help="Model directory to write.")
 def sft(session: Session, out: Path) -> None:
     """Teach the policy's model to plan: from gold plans, its own right ones, or a set of plans (planner.sft.source)."""
     from flows.cli.commands.learning import taught
@@ -47,10 +47,8 @@ _card = click.option(
 
 @command(export, "merge")
 @_adapter
-@click.option("--local-save-path", "out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Directory to write.")
-@click.option(
-    "--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), default="float32", show_default=True, help="Of the weights."
-)
+@click.option("--local-save-path", "out", type=FOLDER, required=True, help="Directory to write.")
+@option("--dtype", choices=["float32", "bfloat16", "float16"], default="float32", help="Of the weights.")
 @_card
 def export_merge(session: Session, adapter_path: Path, out: Path, dtype: str, model_card: Path | None) -> None:
     """Merge an adapter into its base; says how far the merged log-probabilities are from those of base and adapter."""
@@ -67,7 +65,7 @@ def export_merge(session: Session, adapter_path: Path, out: Path, dtype: str, mo
 @click.option("--repo-name", required=True, help="owner/name on the Hub.")
 @click.option("--private", is_flag=True, help="Make the repository private.")
 @click.option("--merged", is_flag=True, help="Send whole weights instead of the adapter.")
-@click.option("--local-save-path", type=click.Path(file_okay=False, path_type=Path), help="Keep here what is sent.")
+@click.option("--local-save-path", type=FOLDER, help="Keep here what is sent.")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent; nothing leaves this machine.")
 @_card
 def export_push(
@@ -102,11 +100,11 @@ def export_push(
 @command(cli, "infer")
 @click.argument("questions", nargs=-1, required=True)
 @click.option("--environment", help="Which prompt and format (searcher, planner); default: the configured environment.")
-@click.option("--base-url", default="http://localhost:8000/v1", show_default=True, help="OpenAI-compatible server.")
+@option("--base-url", default="http://localhost:8000/v1", help="OpenAI-compatible server.")
 @click.option("--lora-adapter", help="Name under which the server has the adapter.")
 @click.option("--model", help="Name of the model; default: the first that the server lists.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens of a message; default: the configured limit.")
-@click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True)
+@option("--temperature", type=click.FloatRange(min=0), default=0.0)
 def infer(
     session: Session, questions: tuple[str, ...], environment: str | None, max_tokens: int | None, temperature: float, **server: str
 ) -> None:

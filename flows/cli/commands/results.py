@@ -1,0 +1,179 @@
+"""Commands about what runs left: report, plot, lineage, reproduce, the champion, nights."""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from flows.cli.session import FILE, FOLDER, Session, cli, command, option
+
+if TYPE_CHECKING:
+    from slmsearch.lineage.graph import Step
+    from slmsearch.lineage.verify import Verified
+    from tasks.lineage import Lineage
+
+RUN = "RUN is an MLflow run id (or its beginning), the name of a flow run, or `latest`."
+TOLD = {
+    "source": ("kind", "world.pages", "world.seed", "count", "seed", "limit_pages", "split_seed"),
+    "corpus": ("pages", "questions", "source.pages", "source.questions", "source.revision"),
+    "index": ("passages", "max_passage_chars", "chunker_version", "recall"),
+    "eval": ("policy", "n"),
+    "model": ("path",),
+    "training": ("steps", "packages.torch", "packages.trl"),
+    "adapter": ("sha256",),
+    "version": ("aliases", "run"),
+    "run": ("stage", "status"),
+}
+"""Facts shown of each kind; `--json` has them all."""
+MAX_CHARS = 70
+
+
+@command(
+    cli,
+    "report",
+    help=f"""Make one page of a run, or of several side by side; it opens without a network.
+
+    {RUN} The page is also stored in the runs' artifacts in MLflow.""",
+)
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option("--output", type=FILE, help="Default: reports/<run>.html in the MLflow directory.")
+@click.option("--episodes", type=click.IntRange(min=0), help="Episodes that can be browsed at most; default 1000.")
+def report(session: Session, runs: tuple[str, ...], output: Path | None, episodes: int | None) -> None:
+    """Make the report page; see the help above."""
+    from flows.cli.look import short_path
+    from tasks.runs import make_page
+
+    made = make_page(runs, session.config, output, episodes)
+    for warning in made["warnings"]:
+        session.say(f"warning: {warning}")
+    shown = "\n".join(f"  {run['name']}  {run['run_id'][:8]}  {run['decision']}".rstrip() for run in made["runs"])
+    session.finish(made, f"{short_path(Path(made['page']))} ({made['bytes'] / 1e6:.1f} MB), in MLflow as {made['artifact']}\n{shown}")
+
+
+@command(
+    cli,
+    "plot",
+    help=f"""Write the charts of a run's page as SVG files, and show them where there is a screen.
+
+    {RUN}""",
+)
+@click.argument("run")
+@click.option("--output", type=FOLDER, help="Default: plots/<run> in the MLflow directory.")
+@option("--show/--no-show", default=True, help="Open the folder of figures when a person is at the terminal.")
+def plot(session: Session, run: str, output: Path | None, show: bool) -> None:
+    """Write the charts; see the help above."""
+    import sys
+
+    from tasks.runs import plot_run
+
+    made = plot_run(run, session.config, output)
+    for warning in made["warnings"]:
+        session.say(f"warning: {warning}")
+    if show and sys.stdout.isatty() and not session.as_json and click.launch(made["folder"]):
+        session.say("no viewer could be started here; open the files yourself")
+    session.finish(made, "\n".join(made["files"]))
+
+
+@command(cli, "lineage")
+@click.argument("target")
+@click.option("--verify", "again", is_flag=True, help="Hash every stored content again and name what changed; exit code 1 if anything did.")
+def lineage(session: Session, target: str, again: bool) -> None:
+    """Say what TARGET was made from and what was made from it, as far as it is recorded.
+
+    TARGET is an adapter's directory, name/version, models:/name@alias, a content key of an index version, evaluation or training run, or
+    an MLflow run id.
+    """
+    from tasks.lineage import trace
+
+    found = trace(session.config, target, again)
+    session.finish(found.to_dict(), render(found), negative=bool(found.verified and found.verified.changes))
+
+
+@command(cli, "reproduce")
+@click.argument("version")
+@click.option("--out", type=FOLDER, help="Where to run it; default: a new folder, removed when equal.")
+def reproduce(session: Session, version: str, out: Path | None) -> None:
+    """Run the flow that made a model version again from its recorded settings, in a data directory of its own, and compare."""
+    from flows.ops.reproduce import render_comparison, reproduce_version
+
+    found = reproduce_version(session.config, version, out, session.say)
+    session.finish(asdict(found), render_comparison(found), negative=not found.same)
+
+
+def render(lineage: "Lineage") -> str:
+    """Render a lineage."""
+    blocks = ["\n".join(_rows(lineage.up))]
+    if lineage.down:
+        blocks.append("\n".join(["made from it:", *_rows(lineage.down)]))
+    if lineage.gaps:
+        blocks.append("\n".join(["not known:", *(f"  {gap}" for gap in lineage.gaps)]))
+    if lineage.verified is not None:
+        blocks.append(_verified(lineage.verified))
+    return "\n\n".join(blocks)
+
+
+def _rows(steps: "Iterable[Step]") -> list[str]:
+    rows = []
+    for step in steps:
+        kind, key = step.name
+        facts = step.node.facts if step.node else {}
+        told = [f"{name.rpartition('.')[2]} {facts[name][:MAX_CHARS]}" for name in TOLD.get(kind, ()) if facts.get(name)]
+        told += [] if step.node or kind == "embedder" else ["not stored here"]
+        label = f"{'  ' * step.depth}{kind}{' (' + step.role + ')' if step.role else ''}"
+        rows.append(f"{label:<30} {key}  {', '.join(told)}".rstrip())
+    return rows
+
+
+def _verified(verified: "Verified") -> str:
+    changes = verified.changes
+    head = f"hashed again: {len(verified.checked)} things, {f'{len(changes)} not as recorded:' if changes else 'all as recorded'}"
+    unchecked = (f"  not checked: {text}" for text in verified.unchecked)
+    return "\n".join([head, *(f"  {change.describe()}" for change in changes), *unchecked])
+
+
+@command(cli, "promote")
+@click.argument("version")
+@click.option("--reason", required=True, help="Why; recorded with the version.")
+def promote(session: Session, version: str, reason: str) -> None:
+    """Make VERSION (a number, or name/number) the champion, whatever comparisons say."""
+    from tasks.promotion import promote_by_hand
+
+    event = promote_by_hand(session.config, version, reason)
+    before = f"in place of version {event.previous}" if event.previous else "the first one"
+    told = f"{event.model}/{event.version} is champion, {before}"
+    session.finish(asdict(event), told if event.at else f"{event.model}/{event.version} was champion already")
+
+
+@command(cli, "rollback")
+@click.option("--reason", required=True, help="Why; recorded with both versions.")
+def rollback(session: Session, reason: str) -> None:
+    """Make the champion before the present one champion again."""
+    from tasks.promotion import roll_back_by_hand
+
+    event = roll_back_by_hand(session.config, reason)
+    session.finish(asdict(event), f"{event.model}/{event.version} is champion again, in place of version {event.previous}")
+
+
+@command(cli, "nights")
+@click.option("--accept", metavar="NIGHT", help="Take a regressed night (or its beginning) as the new state of things.")
+@click.option("--reason", help="Why; recorded with the night.")
+def nights(session: Session, accept: str | None, reason: str | None) -> None:
+    """List the nightly evaluations, newest first: state, scores, what fell."""
+    from flows.cli.text import nights_table
+    from slmsearch.evaluate.nights import load_nights
+    from tasks.nights import accept_night
+    from tasks.paths import nights_dir
+
+    if accept is not None:
+        from tasks.promotion import require_reason, who
+
+        night = accept_night(session.config, accept, require_reason(reason or ""), who())
+        session.finish(night.to_dict(), f"night {night.night} is accepted: the next nights are compared with it")
+        return
+    found, odd = load_nights(nights_dir(session.config))
+    for line in odd:
+        session.say(line)
+    text = nights_table(found).to_text() if found else "no night yet; `slmsearch run nightly` makes one"
+    session.finish({"nights": [night.to_dict() for night in found], "odd": odd}, text)
