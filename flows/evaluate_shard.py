@@ -2,10 +2,9 @@
 
 from prefect import flow
 
-from flows.cli.settings import find_project_root, load_config, read_environment, resolve_paths
+from flows.cli.settings import load_config
 from flows.ops.device import device
-from flows.ops.process_environment import prepare_process_environment
-from flows.ops.worker_secrets import with_own_secrets
+from flows.ops.worker_secrets import settle
 from slmsearch.config import RunConfig
 from tasks.shards import ShardRequest, fetch_inputs, give_back, play_shard
 
@@ -16,12 +15,9 @@ DEFAULTS = RunConfig()
 @flow(name="evaluate-shard", flow_run_name="shard-{request.shard.name}", persist_result=True, result_serializer="json")
 def evaluate_shard(request: ShardRequest, config: RunConfig = DEFAULTS) -> dict[str, object]:
     """Play a shard, or find it played; return how many questions it has and where it was played."""
-    config = resolve_paths(config, find_project_root())
     if config.evaluate.shard_url:  # else all machines see the same directory
         config = config.model_copy(update={"paths": load_config().paths})
-    config = with_own_secrets(config, unused=("nightly.",))
-    prepare_process_environment(config, read_environment())
-    return play_requested(request, config)
+    return play_requested(request, settle(config, ("nightly.",)))
 
 
 def play_requested(request: ShardRequest, config: RunConfig) -> dict[str, object]:

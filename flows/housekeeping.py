@@ -4,9 +4,7 @@ from dataclasses import asdict
 
 from prefect import flow, get_run_logger
 
-from flows.cli.settings import find_project_root, read_environment, resolve_paths
-from flows.ops.process_environment import prepare_process_environment
-from flows.ops.worker_secrets import ALL_BUT_TRACKING, with_own_secrets
+from flows.ops.worker_secrets import ALL_BUT_TRACKING, settle
 from flows.stages.artifacts import show_housekeeping
 from flows.stages.pipeline import DEFAULTS
 from slmsearch.config import RunConfig
@@ -26,8 +24,7 @@ def housekeeping(
         older_than_days: days that must have passed since anything touched it.
         keep_versions: newest versions of each model that stay.
     """
-    config = with_own_secrets(resolve_paths(config, find_project_root()), ALL_BUT_TRACKING)
-    prepare_process_environment(config, read_environment())
+    config = settle(config, ALL_BUT_TRACKING)
     rules = Rules(older_than_days, keep_versions)
     items, failed = carry_out(config, rules) if apply else (list(plan(config, rules).items), list[str]())
     size = sum(item.num_bytes for item in items)

@@ -8,11 +8,9 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.logging import get_run_logger
 
-from flows.cli.settings import find_project_root, read_environment, resolve_paths
 from flows.ops.automations import watch_heartbeats
 from flows.ops.pool import POOL
-from flows.ops.process_environment import prepare_process_environment
-from flows.ops.worker_secrets import ALL_BUT_TRACKING, with_own_secrets
+from flows.ops.worker_secrets import ALL_BUT_TRACKING, settle
 from flows.stages.pipeline import DEFAULTS, own_flow_run
 from slmsearch.config import RunConfig
 from tasks.reconcile import reconcile as end_what_is_over
@@ -24,8 +22,7 @@ if TYPE_CHECKING:
 @flow(name="reconcile", persist_result=True, result_serializer="json")
 def reconcile(config: RunConfig = DEFAULTS) -> dict[str, object]:
     """End what shows as running and is not, in Prefect and in MLflow, and say what it was."""
-    config = with_own_secrets(resolve_paths(config, find_project_root()), ALL_BUT_TRACKING)
-    prepare_process_environment(config, read_environment())
+    config = settle(config, ALL_BUT_TRACKING)
     own_flow_run()
     fixed = reconcile_here(config)
     for item in fixed:

@@ -14,7 +14,7 @@ from slmsearch.config import RunConfig
 from slmsearch.corpus.store import read_manifest
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import EvaluationError
-from slmsearch.evaluate.nightly import Scores, questions_key, scores_of
+from slmsearch.evaluate.nightly import questions_key, scores_of
 from slmsearch.evaluate.nights import ADAPTER, Night, PlayedSet, Promotion, judge_night, load_nights, save_night
 from slmsearch.evaluate.policies import PolicySpec, describe_policy
 from slmsearch.evaluate.store import load_rows
@@ -91,18 +91,11 @@ def judge_night_task(
         ids=ids,
         accepted=accepted,
     )
-    judged = judge_night(nights, found, scores["fixed"], lambda key: load_scores(key, config), promotion, config.nightly)
+    judged = judge_night(
+        nights, found, scores["fixed"], lambda key: scores_of(load_rows(evals_dir(config) / key), metric), promotion, config.nightly
+    )
     save_night(nights_dir(config), judged)
     return judged.to_dict()
-
-
-def load_scores(key: str, config: RunConfig) -> Scores:
-    """Load a stored evaluation as scores.
-
-    Raises:
-        EvaluationError: it is gone or damaged.
-    """
-    return scores_of(load_rows(evals_dir(config) / key), config.decision.metric)
 
 
 def load_promotion(champion: Mapping[str, str] | None, config: RunConfig, notes: list[str]) -> Promotion | None:

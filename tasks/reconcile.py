@@ -35,7 +35,7 @@ from slmsearch.learn.checkpoints import checkpoint_step, latest_complete_checkpo
 from slmsearch.learn.files import CHECKPOINTS
 from tasks.owners import BEATS, HEARTBEAT, begins, describe_owner, is_neighbour, is_orphan, owner_tag
 from tasks.paths import training_dir
-from tasks.tracking import FLOW_RUN, OWNER, PREFIX, RunRecord, RunRegistry, open_run_registry
+from tasks.tracking import FLOW_RUN, OWNER, PREFIX, RunRecord, open_run_registry
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -91,7 +91,10 @@ def reconcile(config: RunConfig, client: "SyncPrefectClient", pool: str, workers
     running = registry.running() if registry else []
     fixed = list(_end_flow_runs(config, client, pool, running, workers))
     fixed += _end_task_runs(client)
-    fixed += _end_mlflow_runs(registry, client, running) if registry else ()
+    for mlflow_run in running:
+        status, reason = _verdict(mlflow_run, client)
+        if status and registry and registry.end_dead_run(mlflow_run.id, status, reason):
+            fixed.append(Fixed("MLflow run", f"{mlflow_run.stage} {mlflow_run.id[:8]}", status, reason))
     return [*fixed, *_leaked_slots(client)]
 
 
@@ -185,13 +188,6 @@ def _end_task_runs(client: "SyncPrefectClient") -> Iterator[Fixed]:
             continue
         client.set_task_run_state(task_run.id, Crashed(message="its flow run was killed"), force=True)
         yield Fixed("task run", task_run.name, "Crashed", "its flow run was killed")
-
-
-def _end_mlflow_runs(registry: RunRegistry, client: "SyncPrefectClient", running: list[RunRecord]) -> Iterator[Fixed]:
-    for run in running:
-        status, reason = _verdict(run, client)
-        if status and registry.end_dead_run(run.id, status, reason):
-            yield Fixed("MLflow run", f"{run.stage} {run.id[:8]}", status, reason)
 
 
 def _verdict(run: RunRecord, client: "SyncPrefectClient") -> tuple[str, str]:

@@ -23,7 +23,6 @@ from tasks.traces import episode_span, trace_tags
 from tasks.tracking import open_tracker
 
 JUDGE_STAGE, RETRIEVAL_STAGE = "judge-qualify", "retrieval-report"
-_SHARES = {"judge/accuracy": "accuracy", "judge/false_accept_frac": "false_accepts", "judge/false_reject_frac": "false_rejects"}
 TRACED_EPISODES = 24
 """Episodes recorded as traces, a stratified sample: a few of each kind and end, and no more than a person reads."""
 
@@ -82,46 +81,34 @@ def findings_table(report: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def record_qualification(measured: Qualification, summary: Mapping[str, Any], config: RunConfig) -> str:
-    """Record figures, the summary and every outcome; return the run's id.
-
-    Args:
-        measured: the outcomes.
-        summary: as `summarise_qualification` gives it.
-        config: the run.
-    """
+    """Record figures, the summary that `summarise_qualification` gives, and every outcome; return the run's id."""
     tracker, whole = open_tracker(config), summary["kinds"][0]
-    shares = {name: whole[part]["count"] / max(1, whole[part]["n"]) for name, part in _SHARES.items()}
+    shares = {"judge/accuracy": "accuracy", "judge/false_accept_frac": "false_accepts", "judge/false_reject_frac": "false_rejects"}
     metrics = {
-        **shares,
+        **{name: whole[part]["count"] / max(1, whole[part]["n"]) for name, part in shares.items()},
         "judge/failed": whole["failed"],
         "judge/kappa_exact": summary["kappa_exact"],
         "judge/kappa_known": summary["kappa_known"],
         "time/judge_verdict_s": summary["verdict_s"],
     }
+    words = {True: "right", False: "wrong", None: "none"}
+    rows = [
+        {**asdict(said), "known": words[said.known], "verdict": words[said.verdict], "exact": words[said.exact]}
+        for said in measured.outcomes
+    ]
     with tracker.run(JUDGE_STAGE, measured.key) as run_id:
         tracker.record_params(
             run_id, {"judge.model": measured.model, "judge.digest": measured.judge, "judge.prompt": measured.prompt_version}
         )
         tracker.record_metrics(run_id, metrics)
         tracker.record_json(run_id, summary, "judge.json")
-        tracker.record_table(run_id, [_outcome_row(asdict(outcome)) for outcome in measured.outcomes], f"judge/{measured.key}.json")
+        tracker.record_table(run_id, rows, f"judge/{measured.key}.json")
         tracker.set_tags(run_id, {"slmsearch.judge": measured.judge, "slmsearch.judge_passed": str(summary["passed"]).lower()})
     return run_id
 
 
-def _outcome_row(outcome: dict[str, Any]) -> dict[str, Any]:
-    words = {True: "right", False: "wrong", None: "none"}
-    return {**outcome, **{name: words[outcome[name]] for name in ("known", "verdict", "exact")}}
-
-
 def record_retrieval(result: Mapping[str, Any], text: str, config: RunConfig) -> str:
-    """Record metrics, tables and figure; return the run's id.
-
-    Args:
-        result: as `summarise_ranks` gives it, with the index key.
-        text: the tables.
-        config: run.
-    """
+    """Record metrics, tables and figure of what `summarise_ranks` gives, with the index key; return the run's id."""
     from slmsearch.report.figures import write_charts
     from slmsearch.report.retrieval import draw_retrieval
 

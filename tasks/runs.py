@@ -1,8 +1,8 @@
 """Which run of a flow is meant, what it left, and its report: a page kept in `mlruns/reports` and in MLflow, charts and tables as files."""
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,14 +18,14 @@ from slmsearch.evaluate.compare import Comparison, compare
 from slmsearch.evaluate.store import Evaluation, load_evaluation
 from slmsearch.learn.files import JUDGE, STEPS
 from slmsearch.learn.reports import StepReport, read_reports
+from slmsearch.lineage.graph import flatten
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
 from tasks.paths import evals_dir, training_dir
 from tasks.tracking import RunRecord, open_tracker
 
 FOLDER = "report"
 """Of the run's artifacts."""
-PAGE = "report.html"
-_ODD = re.compile(r"[^\w.-]+")
+PAGE = f"{FOLDER}/report.html"
 LATEST = "latest"
 FLOWS = ("train-and-eval", "train-planner", "evaluate", "train")
 """Whose runs leave something to look at."""
@@ -83,8 +83,20 @@ def load_results(run: RunRecord, config: RunConfig) -> RunResults:
     decision = DecisionConfig.read_record(settings.get("decision", {}))
     lineage = summary.get("lineage") or {name.removeprefix(TAG): value for name, value in run.tags.items() if name.startswith(TAG)}
     directory = training_dir(config, lineage["train_key"]) if "train_key" in lineage else None
-    evaluations = _load_evaluations(summary.get("evaluations") or _keys(lineage), config, warnings)
-    steps = _load_steps(directory, warnings)
+    evaluations: dict[str, Evaluation] = {}
+    for name, key in (summary.get("evaluations") or _keys(lineage)).items():
+        with _noted(f"evaluation of {name}", warnings):
+            evaluations[name] = load_evaluation(evals_dir(config), key)
+    steps: Sequence[StepReport] = ()
+    if directory is not None:
+        with _noted("training curves", warnings):
+            if not directory.exists():
+                raise EvaluationError(f"{directory} is gone")
+            steps = read_reports(directory / STEPS)
+    comparisons: dict[str, Comparison] = {}
+    for name in (name for name in evaluations if name != AFTER and AFTER in evaluations):
+        with _noted(f"comparison with {name}", warnings):
+            comparisons[name] = compare(evaluations[name].rows, evaluations[AFTER].rows, decision)
     if not evaluations and not steps:
         raise EvaluationError(
             f"run {run.id[:8]} ({describe(run)}, {run.status}) has left nothing to show: {'; '.join(warnings) or 'no keys'}"
@@ -96,7 +108,7 @@ def load_results(run: RunRecord, config: RunConfig) -> RunResults:
         status="FINISHED" if summary else run.status,  # the summary is written last, by a run that makes its own page
         started=datetime.fromtimestamp(run.started_s, UTC).isoformat(timespec="seconds"),
         evaluations=evaluations,
-        comparisons=_compare_all(evaluations, decision, warnings),
+        comparisons=comparisons,
         decision=str(summary.get("decision") or run.tags.get(f"{TAG}decision", "")),
         reason=str(summary.get("reason") or run.tags.get(f"{TAG}reason", "")),
         metric=decision.metric,
@@ -116,63 +128,19 @@ def _keys(lineage: Mapping[str, str]) -> dict[str, str]:
     return dict(sorted(found.items(), key=lambda item: ((BEFORE, AFTER).index(item[0]) if item[0] in (BEFORE, AFTER) else -1, item[0])))
 
 
-def _load_evaluations(keys: Mapping[str, str], config: RunConfig, warnings: list[str]) -> dict[str, Evaluation]:
-    found = {}
-    for name, key in keys.items():
-        try:
-            found[name] = load_evaluation(evals_dir(config), key)
-        except SlmSearchError as error:
-            warnings.append(f"evaluation of {name}: {error}")
-    return found
-
-
-def _load_steps(directory: Path | None, warnings: list[str]) -> Sequence[StepReport]:
-    if directory is None:
-        return ()
-    if not directory.exists():
-        warnings.append(f"training curves: {directory} is gone")
-        return ()
+@contextmanager
+def _noted(what: str, warnings: list[str]) -> Iterator[None]:
+    """Turn an error into a warning that names what is missing."""
     try:
-        return read_reports(directory / STEPS)
+        yield
     except SlmSearchError as error:
-        warnings.append(f"training curves: {error}")
-        return ()
-
-
-def _compare_all(evaluations: Mapping[str, Evaluation], config: DecisionConfig, warnings: list[str]) -> dict[str, Comparison]:
-    """Compare every policy with the trained one."""
-    found = {}
-    for name, evaluation in evaluations.items():
-        if name == AFTER or AFTER not in evaluations:
-            continue
-        try:
-            found[name] = compare(evaluation.rows, evaluations[AFTER].rows, config)
-        except SlmSearchError as error:
-            warnings.append(f"comparison with {name}: {error}")
-    return found
+        warnings.append(f"{what}: {error}")
 
 
 def _changed(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the recorded settings that are not the default, flat; paths and addresses of this machine stay out."""
-    defaults = _flatten(RunConfig().model_dump(mode="json"))
-    return {
-        name: json.dumps(value) if not isinstance(value, str) else value
-        for name, value in _flatten(RunConfig.known_values(settings)).items()
-        if defaults.get(name) != value and not name.startswith(("paths.", "tracking."))
-    }
-
-
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        flat |= _flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
-    return flat
-
-
-@task(name="report-page", cache_policy=NO_CACHE)
-def report_page_task(run_id: str, config: RunConfig) -> dict[str, Any]:
-    """Make the page of a run and keep it; see `make_page`."""
-    return make_page([run_id], config)
+    defaults, recorded = flatten(RunConfig().model_dump(mode="json")), flatten(RunConfig.known_values(settings))
+    return {name: value for name, value in recorded.items() if defaults.get(name) != value and not name.startswith(("paths.", "tracking."))}
 
 
 @task(name="report", cache_policy=NO_CACHE)
@@ -217,7 +185,9 @@ def make_page(names: Sequence[str], config: RunConfig, output: Path | None = Non
     path = output or Path(config.paths.mlruns_dir) / "reports" / page_name(runs)
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_text(path, text)
-    artifact = store_page(runs, text, config)
+    artifact = PAGE if len(runs) == 1 else f"{FOLDER}/beside-{page_name(runs)}"  # a page of its own, which replaces only itself
+    for run in runs:
+        open_tracker(config).record_text(run.id, text, artifact)
     return {
         "page": str(path),
         "bytes": len(text.encode()),
@@ -225,6 +195,9 @@ def make_page(names: Sequence[str], config: RunConfig, output: Path | None = Non
         "runs": [{"run_id": result.run_id, "name": result.name, "decision": result.decision} for result in results],
         "warnings": [f"{result.name}: {warning}" for result in results for warning in result.warnings],
     }
+
+
+report_page_task = task(name="report-page", cache_policy=NO_CACHE)(make_page)
 
 
 def plot_run(name: str, config: RunConfig, output: Path | None = None) -> dict[str, Any]:
@@ -252,15 +225,5 @@ def page_name(runs: Sequence[RunRecord]) -> str:
     """Name the file of a page: a run's name and id, or the ids of several."""
     if len(runs) > 1:
         return f"{'-'.join(run.id[:8] for run in runs)}.html"
-    called = _ODD.sub("-", runs[0].tags.get("prefect.flow_run_name", runs[0].stage))
+    called = re.sub(r"[^\w.-]+", "-", runs[0].tags.get("prefect.flow_run_name", runs[0].stage))
     return f"{called}-{runs[0].id[:8]}.html"
-
-
-def store_page(runs: Sequence[RunRecord], text: str, config: RunConfig) -> str:
-    """Store a page in each of its runs under a name of its own, so that it replaces only itself; return its path there."""
-    name = PAGE if len(runs) == 1 else f"beside-{page_name(runs)}"
-    with TemporaryDirectory() as folder:
-        (Path(folder) / name).write_text(text, encoding="utf-8")
-        for run in runs:
-            open_tracker(config).record_file(run.id, Path(folder) / name, FOLDER)
-    return f"{FOLDER}/{name}"

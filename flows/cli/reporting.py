@@ -26,7 +26,7 @@ def leave_reports(run: Pipeline, summary: dict[str, object]) -> None:
     with tolerated("tables and figures", warnings):
         show_evaluations(report_task(run.run_id, run.config))
     with tolerated("report page", warnings):
-        made = report_page_task(run.run_id, run.config)
+        made = report_page_task([run.run_id], run.config)
         warnings += made["warnings"]
         summary["report"] = {name: made[name] for name in ("page", "artifact", "bytes")}
         place = mlflow_run_url(run.config, run.tracker.experiment_id, run.run_id, find_up(run.config))

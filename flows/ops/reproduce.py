@@ -67,7 +67,8 @@ def reproduce_version(config: RunConfig, version: str, out: Path | None, say: Sa
     recorded = _recorded_config(tracked, run)
     if run is None or recorded is None or run.stage not in FLOWS:
         raise ConfigError(f"{label}: the run that made it, or its config.json, is not in MLflow; only its lineage can be told")
-    folder = out or Path(tempfile.mkdtemp(prefix="reproduce-", dir=_ready(Path(config.paths.data_dir))))
+    Path(config.paths.data_dir).mkdir(parents=True, exist_ok=True)
+    folder = out or Path(tempfile.mkdtemp(prefix="reproduce-", dir=config.paths.data_dir))
     if out and out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty: a run in it would find what lies there; give a new folder")
     say(f"running {run.stage} again in {folder}")
@@ -87,11 +88,6 @@ def _recorded_config(tracked: Tracked, run: RunRecord | None) -> RunConfig | Non
         return RunConfig.read_record(values) if values else None
     except ValidationError:
         return None
-
-
-def _ready(directory: Path) -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
-    return directory
 
 
 def fresh_config(recorded: RunConfig, config: RunConfig, folder: Path) -> RunConfig:

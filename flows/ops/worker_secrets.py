@@ -9,7 +9,8 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-from flows.cli.settings import ENV_PREFIX, load_config, recordable
+from flows.cli.settings import ENV_PREFIX, find_project_root, load_config, read_environment, recordable, resolve_paths
+from flows.ops.process_environment import prepare_process_environment
 from slmsearch.config import RunConfig
 from slmsearch.config.secrets import MASK, join_secrets, mask_secrets, put_secrets, split_secrets
 from slmsearch.environments.registry import environment_of
@@ -59,6 +60,17 @@ def with_own_secrets(config: RunConfig, unused: tuple[str, ...] = ()) -> RunConf
     without = {name: _value(name, plain) for name in unfilled}  # no key, and an address as it is
     filled = join_secrets(plain, {**given, **without})
     return config if filled == config else filled
+
+
+def settle(config: RunConfig, unused: tuple[str, ...]) -> RunConfig:
+    """Return the configuration of a flow run with the paths and secrets of this machine, and prepare the process for it.
+
+    Raises:
+        ConfigError: as for `with_own_secrets`.
+    """
+    config = with_own_secrets(resolve_paths(config, find_project_root()), unused)
+    prepare_process_environment(config, read_environment())
+    return config
 
 
 def _is_for_the_same_place(name: str, plain: Mapping[str, object], own: Mapping[str, object]) -> bool:

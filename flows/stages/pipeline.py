@@ -14,10 +14,9 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
 from flows.cli.look import mlflow_run_url
-from flows.cli.settings import config_hash, find_project_root, loggable, read_environment, recordable, resolve_paths
+from flows.cli.settings import config_hash, loggable, recordable
 from flows.ops.api import find_up
-from flows.ops.process_environment import prepare_process_environment
-from flows.ops.worker_secrets import with_own_secrets
+from flows.ops.worker_secrets import settle
 from flows.stages.artifacts import show_lineage, show_mlflow_run
 from flows.stages.preflight import preflight
 from slmsearch.config import RunConfig, TrackingConfig
@@ -93,20 +92,20 @@ def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], Non
     Raises:
         ConfigError, ModelError, ServiceError: something the run needs is missing.
     """
-    unused = () if name == "nightly" else ("nightly.",)
-    config = with_own_secrets(resolve_paths(named(config), find_project_root()), unused)
-    prepare_process_environment(config, read_environment())
+    config = settle(named(config), () if name == "nightly" else ("nightly.",))
     own_flow_run()
     preflight(config)
     if check is not None:
         check(config)
     parts = environment_of(config).data_parts(config)
     source = None if parts is None else content_key(**parts)
-    key = content_key(flow=name, source=source, config=_deciding(config))
+    settings = _of_the_environment(config)
+    deciding = {leaf: value for leaf, value in settings.items() if not leaf.startswith(("paths.", "tracking.", "nightly."))}
+    key = content_key(flow=name, source=source, config=deciding)
     tracker = open_tracker(config)
     tracker.end_orphans()
     with tracker.run(name, key, tags=_flow_tags()) as run_id, keeping_child():
-        tracker.record_params(run_id, _of_the_environment(config))
+        tracker.record_params(run_id, settings)
         tracker.record_json(run_id, recordable(config), "config.json")
         tracker.record_json(run_id, describe_environment(), "environment.json")
         show_mlflow_run(mlflow_run_url(config, tracker.experiment_id, run_id, find_up(config)), run_id)
@@ -143,11 +142,6 @@ def _of_the_environment(config: RunConfig) -> dict[str, object]:
     """Return the settings that mean something to the configured environment."""
     unused = environment_of(config).unused
     return {name: value for name, value in loggable(config).items() if not name.startswith(unused)}
-
-
-def _deciding(config: RunConfig) -> dict[str, object]:
-    leaves = _of_the_environment(config)
-    return {name: value for name, value in leaves.items() if not name.startswith(("paths.", "tracking.", "nightly."))}
 
 
 def _flow_tags() -> dict[str, str]:

@@ -137,7 +137,7 @@ def read_stored(data_dir: Path) -> Graph:
         entry = read_json(path)
         made_of.setdefault(str(entry.get("digest")), []).append(Ref("source", path.stem))
         parts = entry.get("parts") or {}
-        graph.add(Node("source", path.stem, (), _flat(parts), path, () if parts else (("", "what it was hashed from was not recorded"),)))
+        graph.add(Node("source", path.stem, (), flatten(parts), path, () if parts else (("", "what it was hashed from was not recorded"),)))
     for kind, folder in FOLDERS.items():
         for place in sorted((data_dir / folder).glob("[!.]*/")):
             for node in _nodes(kind, place):
@@ -167,14 +167,16 @@ def _nodes(kind: str, place: Path) -> Iterator[Node]:
 def _corpus(manifest: Values, place: Path) -> Node:
     told = _chosen(manifest, ("pages", "questions", "pages_digest", "questions_digest", "split_seed"))
     source = {name: value for name, value in (manifest.get("source") or {}).items() if value is not None}
-    return Node("corpus", place.name, (), _flat({**told, "source": source}), place, (("source", "which source gave it was not recorded"),))
+    return Node(
+        "corpus", place.name, (), flatten({**told, "source": source}), place, (("source", "which source gave it was not recorded"),)
+    )
 
 
 def _index(manifest: Values, place: Path) -> Node:
     told = {name: value for name, value in manifest.items() if isinstance(value, str | int | float) and name not in ("key", "seconds")}
     embedder = Ref("embedder", f"{manifest.get('embedder_id')}@{manifest.get('embedder_revision')}")
     missing = (("corpus", f"no corpus with its pages ({manifest.get('pages_digest')}) is here"),)
-    return Node("index", place.name, (embedder,), _flat(told), place, missing)
+    return Node("index", place.name, (embedder,), flatten(told), place, missing)
 
 
 def _eval(manifest: Values, place: Path) -> Node:
@@ -190,7 +192,7 @@ def _eval(manifest: Values, place: Path) -> Node:
     told = {name: value for name, value in sources.items() if name not in ("index_key", "policy")}
     name = policy.get("baseline") or policy.get("served") or "a model" + (" with an adapter" if policy.get("adapter") else "")
     missing = (("corpus", "the corpus of its questions was not recorded"),)
-    return Node("eval", place.name, _named(refs), _flat({"n": str(manifest.get("n")), "policy": name, **told}), place, missing)
+    return Node("eval", place.name, _named(refs), flatten({"n": str(manifest.get("n")), "policy": name, **told}), place, missing)
 
 
 def _training(place: Path) -> Iterator[Node]:
@@ -209,10 +211,10 @@ def _training(place: Path) -> Iterator[Node]:
     )
     missing = [] if sources else [("", "what its key was hashed from (base model, package versions) was not recorded")]
     told = {name: value for name, value in sources.items() if name not in ("policy", "corpus", "index")}
-    facts = _flat({**_chosen(manifest, ("steps", "seconds", "base_model")), **told})
+    facts = flatten({**_chosen(manifest, ("steps", "seconds", "base_model")), **told})
     yield Node("training", key, _named(refs), facts, place, (*missing, ("config", "its settings were not recorded")))
     if settings:
-        yield Node("config", settings, (), _flat(config), place / JOB)
+        yield Node("config", settings, (), flatten(config), place / JOB)
     if made_of.get("model"):
         yield Node("model", made_of["model"], (), {"path": str(path)}, Path(path) if path and Path(path).is_dir() else None)
     if manifest.get("adapter_hash"):
@@ -226,7 +228,7 @@ def _training(place: Path) -> Iterator[Node]:
 def _made_model(place: Path, record: str) -> Iterator[Node]:
     """Return the nodes of a model that supervised training left: the model, and the training it is named after."""
     key, sealed = place.name, read_json(place / SEAL).get("files")
-    yield Node("training", key, (), _flat(read_json(place / record)), place, (("", f"what {key} was made from is only in its key"),))
+    yield Node("training", key, (), flatten(read_json(place / record)), place, (("", f"what {key} was made from is only in its key"),))
     yield Node("model", hash_recorded(sealed) if sealed else model_hash(str(place)), (Ref("training", key),), {"path": str(place)}, place)
 
 
@@ -238,12 +240,12 @@ def _chosen(values: Values, names: Iterable[str]) -> dict[str, object]:
     return {name: values[name] for name in names if name in values}
 
 
-def _flat(values: Values, prefix: str = "") -> dict[str, str]:
+def flatten(values: Values, prefix: str = "") -> dict[str, str]:
     """Flatten nested values to dotted leaves, for a person to read."""
     leaves: dict[str, str] = {}
     for name, value in values.items():
         if isinstance(value, dict):
-            leaves |= _flat(value, f"{prefix}{name}.")
+            leaves |= flatten(value, f"{prefix}{name}.")
         else:
             leaves[prefix + name] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return leaves

@@ -7,13 +7,13 @@ read once more, so that a writer from elsewhere is at least noticed. Every move 
 """
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from slmsearch.artifacts.files import replace_text
 from slmsearch.errors import ModelError, PromotionError
 from tasks.tracking.service import CHAMPION, PREFIX, as_service, if_there
 from tasks.tracking.tracker import Tracker
@@ -60,7 +60,9 @@ def move_champion(tracker: Tracker, event: PromotionEvent, expected: str | None,
         current = _champion(tracker, event.model)
         if current not in (expected, event.version):
             raise PromotionError(f"champion of {event.model} moved from {expected} to {current} meanwhile; compare again before promoting")
-        _require_running(tracker, deciding_run)
+        status = tracker.client.get_run(deciding_run).info.status if deciding_run else "RUNNING"
+        if status != "RUNNING":
+            raise PromotionError(f"run {deciding_run} decided to promote and is {status} by now: it may not; run the flow again")
         return _record_event(tracker, replace(event, previous=current))
 
 
@@ -157,14 +159,6 @@ def _require_version(tracker: Tracker, model: str, version: str) -> None:
         raise ModelError(f"{model} has no version {version}; it has {', '.join(map(str, known)) or 'none'}")
 
 
-def _require_running(tracker: Tracker, run_id: str | None) -> None:
-    if run_id is None:
-        return
-    status = tracker.client.get_run(run_id).info.status
-    if status != "RUNNING":
-        raise PromotionError(f"run {run_id} decided to promote and is {status} by now: it may not; run the flow again")
-
-
 def _tag(tracker: Tracker, model: str, version: str, tags: Mapping[str, str]) -> None:
     for name, value in tags.items():
         tracker.client.set_model_version_tag(model, version, f"{PREFIX}{name}", value[:1000])
@@ -172,17 +166,8 @@ def _tag(tracker: Tracker, model: str, version: str, tags: Mapping[str, str]) ->
 
 def _append(tracker: Tracker, event: PromotionEvent) -> None:
     path = tracker.home / HISTORY
-    with path.open("ab+") as file:
-        cut_off = file.tell() and _last_byte(path) != b"\n"
-        file.write(b"\n" * bool(cut_off) + json.dumps(asdict(event), ensure_ascii=False).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _last_byte(path: Path) -> bytes:
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1)
+    known = f"{path.read_text(encoding='utf-8').rstrip()}\n" if path.is_file() else ""
+    replace_text(path, f"{known}{json.dumps(asdict(event), ensure_ascii=False)}\n")
 
 
 def _now() -> str:
