@@ -31,12 +31,7 @@ def reconcile(config: RunConfig = DEFAULTS) -> dict[str, object]:
 
 
 def reconcile_here(config: RunConfig, workers: Collection[str] = ()) -> "list[Fixed]":
-    """Do it with the Prefect API of this process, and make sure that heartbeats are watched.
-
-    Args:
-        config: where MLflow's store and the checkpoints are.
-        workers: names of the workers that the caller keeps on this machine.
-    """
+    """Do it with the Prefect API of this process and see that heartbeats are watched; `workers` are those that the caller keeps here."""
     with get_client(sync_client=True) as client:
         watch_heartbeats(client)
         return end_what_is_over(config, client, POOL, workers)

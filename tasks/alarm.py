@@ -29,9 +29,7 @@ def emit(event: str, config: RunConfig, payload: Mapping[str, Any]) -> None:
 def post_alarm(address: str, payload: Mapping[str, Any]) -> str:
     """Post an alarm to a webhook as JSON; return `sent`, or why it was not. The address holds a secret and is never in what is returned.
 
-    Args:
-        address: begins with http:// or https://.
-        payload: `text` says it in one sentence, for chats; the rest is for programs.
+    `text` in the payload says it in one sentence, for chats; the rest is for programs.
     """
     if not address.startswith(("http://", "https://")):
         return "failed: nightly.webhook is no address; it begins with http:// or https://"

@@ -67,7 +67,7 @@ def validate_task(digest: str, data_dir: str, code: str, config: RunConfig) -> R
 
 @task(name="build-index", **cached("digest", "config", "current"))
 def build_index_task(key: str, data_dir: str, code: str, digest: str, config: RunConfig, current: bool = True) -> dict[str, str | float]:
-    """Build the index version of a key, or find it complete.
+    """Build the index version of a key, or find it complete, and point `CURRENT` to it where it is to be current.
 
     Args:
         key: index version, as `Environment.index_key` gives it.
@@ -76,9 +76,6 @@ def build_index_task(key: str, data_dir: str, code: str, digest: str, config: Ru
         digest: corpus.
         config: run.
         current: point `CURRENT` to it.
-
-    Returns:
-        Key, number of pages and passages, recall of Chroma's approximate search.
     """
     from slmsearch.retrieval.build import build_index
     from slmsearch.retrieval.versions import read_version

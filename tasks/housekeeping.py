@@ -63,12 +63,7 @@ class Plan:
 
 
 def plan(config: RunConfig, rules: Rules, now: float | None = None) -> Plan:
-    """Say what may go; changes nothing.
-
-    Args:
-        config: says where things lie.
-        rules: what may go.
-        now: seconds since the epoch; None takes the clock.
+    """Say what may go; changes nothing. `now` is in seconds since the epoch; None takes the clock.
 
     Raises:
         ServiceError: the MLflow store cannot be read: what its aliases need is not known, so nothing may go.

@@ -186,13 +186,9 @@ def lineage_tags(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def trace(config: RunConfig, target: str, again: bool = False, tracked: Tracked | None = None) -> Lineage:
-    """Tell the lineage of something.
+    """Tell the lineage of a target, given as `FORMS` says; `tracked` is everything known, where it was read already.
 
-    Args:
-        config: says where data and MLflow store are.
-        target: as `FORMS` says.
-        again: hash every stored content again, and compare the copies of the record in MLflow.
-        tracked: everything known, where it was read already.
+    With `again` every stored content is hashed again, and the copies of the record in MLflow are compared.
 
     Raises:
         ConfigError: the target names nothing, or more than one thing.

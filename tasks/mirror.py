@@ -23,11 +23,8 @@ logger = logging.getLogger(__name__)
 def mirrored(config: RunConfig, key: str) -> Iterator[Mirror]:
     """Mirror the steps of a training run; where no project is configured nothing leaves this machine.
 
-    A mirror that breaks while training goes on is given up with a warning: the curves are in MLflow.
-
-    Args:
-        config: run.
-        key: train key, by which a resumed run goes on in the same place.
+    A mirror that breaks while training goes on is given up with a warning: the curves are in MLflow. By the train key a resumed run goes on
+    in the same place.
 
     Raises:
         ConfigError: a project is configured and the package is not installed.

@@ -125,12 +125,7 @@ def describe_make(
 ) -> dict[str, str]:
     """Say what a night is made of, from the manifests and this process, under dotted names.
 
-    Args:
-        data: what is played on.
-        spec: policy.
-        champion: version and tags, None where the policy is no champion.
-        settings: those that decide how it plays.
-        config: run.
+    `champion` is a version and its tags, None where the policy is no champion; `settings` are those that decide how it plays.
     """
     corpus, policy = read_manifest(corpora_dir(config) / data.digest), describe_policy(spec, config)
     make: dict[str, object] = {

@@ -32,12 +32,7 @@ class Progress:
     """Call it with what is done and the total."""
 
     def __init__(self, what: str, unit: str) -> None:
-        """Show nothing yet.
-
-        Args:
-            what: name of the work.
-            unit: what is counted, in the plural.
-        """
+        """Show nothing yet of the work; the unit of what is counted is in the plural."""
         self._what, self._unit = what, unit
         self._bar: Bar | None = None
         self._task = TaskID(0)

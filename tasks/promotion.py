@@ -20,15 +20,7 @@ EVALUATED_AFTER = f"{PREFIX}eval_key_after"
 
 @task(name="register", cache_policy=NO_CACHE)
 def register_task(run_id: str, adapter: str, adapter_hash: str, lineage: dict[str, str], config: RunConfig) -> str:
-    """Register an adapter under its hash and return its version.
-
-    Args:
-        run_id: MLflow run that made it.
-        adapter: its directory.
-        adapter_hash: sha256 of its weights.
-        lineage: keys of what it was made from; become tags of the version.
-        config: run.
-    """
+    """Register an adapter's directory under its hash and return its version; what it was made from becomes tags of the version."""
     tags = {f"slmsearch.{name}": value for name, value in lineage.items()}
     tags |= {ADAPTER_HASH: adapter_hash, BASE_MODEL: config.policy.model, "slmsearch.base_hash": base_hash(config.policy)}
     return open_tracker(config).register_adapter(run_id, Path(adapter), config.tracking.registered_model, tags)
@@ -87,12 +79,7 @@ def promote_task(version: str, expected: str | None, why: str, eval_key: str, ru
 
 
 def promote_by_hand(config: RunConfig, version: str, reason: str) -> PromotionEvent:
-    """Promote a version that somebody names, whatever comparisons say.
-
-    Args:
-        config: names model and store.
-        version: its number, or name/number.
-        reason: recorded.
+    """Promote a version, given as its number or name/number, whatever comparisons say; the reason is recorded.
 
     Raises:
         ConfigError: the version or the reason says nothing.

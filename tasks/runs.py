@@ -68,11 +68,7 @@ def describe(run: RunRecord) -> str:
 
 
 def load_results(run: RunRecord, config: RunConfig) -> RunResults:
-    """Load everything stored of a run; what is missing is named in its warnings.
-
-    Args:
-        run: a run of a flow.
-        config: where evaluations and training runs lie; the rule of the decision is the run's own.
+    """Load everything stored of a run of a flow; what is missing is named in its warnings. The rule of the decision is the run's own.
 
     Raises:
         EvaluationError: the run has left neither evaluations nor steps.
@@ -201,12 +197,7 @@ report_page_task = task(name="report-page", cache_policy=NO_CACHE)(make_page)
 
 
 def plot_run(name: str, config: RunConfig, output: Path | None = None) -> dict[str, Any]:
-    """Write the charts of a run's page as SVG; the same results give the same bytes.
-
-    Args:
-        name: run as `find_run` takes it.
-        config: where results lie.
-        output: folder; None takes `<mlruns_dir>/plots/<run>`.
+    """Write the charts of a run's page as SVG into a folder; the same results give the same bytes.
 
     Raises:
         EvaluationError: the run is not found or has left nothing to show.

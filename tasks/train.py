@@ -54,12 +54,6 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> T
     """Train with GRPO, or look the finished training up, writing one point per step and metric into an MLflow run.
 
     Call it directly, never `.submit()` it: it listens for termination, which only the main thread can.
-
-    Args:
-        digest: corpus.
-        index_key: index version.
-        run_id: MLflow run of the curves.
-        config: run.
     """
     tracker, total = open_tracker(config), config.train.steps
     job = make_job(config, digest, index_key)

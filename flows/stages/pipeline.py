@@ -47,12 +47,7 @@ class Pipeline:
 
     @contextmanager
     def stage(self, name: str, key: str | None = None) -> Iterator[str]:
-        """Hold a child run open for a stage and measure it.
-
-        Args:
-            name: stage.
-            key: content key of what it makes; None takes the pipeline's.
-        """
+        """Hold a child run open for a stage and measure it; its key is of what it makes, and the pipeline's where there is none."""
         started = time.monotonic()
         try:
             with self.tracker.run(name, key or self.key, self.run_id, _flow_tags()) as run_id:
@@ -84,10 +79,7 @@ class Pipeline:
 def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], None] | None = None) -> Iterator[Pipeline]:
     """Start a run of a flow: resolve paths, check what can be checked, open its MLflow run; end it truthfully.
 
-    Args:
-        name: flow.
-        config: its parameter.
-        check: what else to check before anything is written.
+    `check` says what else to check before anything is written.
 
     Raises:
         ConfigError, ModelError, ServiceError: something the run needs is missing.

@@ -59,12 +59,7 @@ def validated_data(run: Pipeline) -> str:
 
 
 def playing_data(run: Pipeline, current: bool = True) -> Data:
-    """Validate, or find, what the configured environment is played on, and its index where it has one.
-
-    Args:
-        run: run.
-        current: make the index the current one.
-    """
+    """Validate, or find, what the configured environment is played on, and its index where it has one."""
     digest = validated_data(run)
     key = environment_of(run.config).index_key(run.config, digest)
     return current_index(run, digest, key, current) if key else Data(digest)

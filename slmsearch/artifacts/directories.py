@@ -23,12 +23,7 @@ SEAL = "seal.json"
 
 @contextmanager
 def staging_directory(parent: Path, name: str) -> Iterator[Path]:
-    """Give a temporary directory in `parent` to fill and `publish`; what is left of it at the end is removed.
-
-    Args:
-        parent: where the artifact will stand; made if missing.
-        name: of the artifact, or of what is being made while its name is not known.
-    """
+    """Give a temporary directory in `parent` to fill and `publish` under a name; what is left of it at the end is removed."""
     parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(parent)
     with _emptied(parent / f"{STAGING_PREFIX}{name}-{os.getpid()}") as staging:
@@ -68,9 +63,7 @@ def _emptied(staging: Path) -> Iterator[Path]:
 def seal(directory: Path, skipped: Collection[str] = ()) -> None:
     """Write down what every file of a finished artifact holds, so that a byte changed later can be named.
 
-    Args:
-        directory: the artifact, complete but for this.
-        skipped: top-level names and files left out: what is opened for writing later, what may grow.
+    Skipped are top-level names and files: what is opened for writing later, what may grow.
     """
     files = hash_files(directory, skipped)
     replace_text(directory / SEAL, json.dumps({"files": files, "key": content_key(files=files)}, indent=1) + "\n")
@@ -119,11 +112,7 @@ def read_seal(directory: Path) -> dict[str, str] | None:
 def publish(staging: Path, target: Path, is_complete: Callable[[Path], bool], unsealed: Collection[str] | None = ()) -> None:
     """Seal a filled directory and rename it to its place; a complete one that stands there stays, a damaged one is replaced.
 
-    Args:
-        staging: the directory.
-        target: its place.
-        is_complete: says whether what stands there is complete.
-        unsealed: files that the seal leaves out; None leaves the directory as it is, because it came with its seal.
+    The seal leaves out the `unsealed` files; None leaves the directory as it is, because it came with its seal.
     """
     if unsealed is not None:
         seal(staging, unsealed)

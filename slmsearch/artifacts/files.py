@@ -18,13 +18,7 @@ def file_hash(path: Path) -> str:
 
 
 def replace_text(path: Path, text: str, private: bool = False) -> None:
-    """Replace a file's text in one step: a reader sees the old or the new, also after a power cut.
-
-    Args:
-        path: file.
-        text: what it says from now on.
-        private: nobody but its user may read it, not for a moment.
-    """
+    """Replace a file's text in one step: a reader sees the old or the new, also after a power cut. A private one only its user may read."""
     with replace_file(path, 0o600 if private else 0o666) as file:
         file.write(text.encode())
 

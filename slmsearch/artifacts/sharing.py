@@ -57,13 +57,7 @@ def is_shared(url: str, name: str) -> bool:
 
 
 def fetch(url: str, name: str, directory: Path, is_complete: Complete = Path.is_dir) -> bool:
-    """Copy a directory from a URL to its place; return whether it was not here yet.
-
-    Args:
-        url: as for `share`.
-        name: as for `share`.
-        directory: its place, named by its content as well.
-        is_complete: says whether it is here already.
+    """Copy a directory, named by its content as well, from a URL to its place; return whether it was not here yet. See `share`.
 
     Raises:
         ServiceError: the storage has no such copy or refuses, or what came is not what its list says.

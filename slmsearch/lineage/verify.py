@@ -62,12 +62,7 @@ class Verified:
 
 
 def verify(graph: Graph, nodes: Iterable[Node]) -> Verified:
-    """Hash again what lies behind nodes.
-
-    Args:
-        graph: everything stored, for what a node is used by.
-        nodes: what to check; those that lie nowhere are left out, a lineage's gaps name them.
-    """
+    """Hash again what lies behind nodes of a graph; those that lie nowhere are left out, a lineage's gaps name them."""
     changes, checked, unchecked = list[Change](), list[str](), list[str]()
     for node in nodes:
         if node.place is None or node.kind in ("config", "run", "version"):

@@ -79,14 +79,7 @@ class Tracker(RunRegistry):
 
     @as_service
     def start_run(self, stage: str, key: str, parent: str | None = None, tags: Mapping[str, str] | None = None) -> str:
-        """Start a run, or go on with the unfinished one of the same stage and key.
-
-        Args:
-            stage: name of the run.
-            key: content key of what the run records.
-            parent: run it is a child of.
-            tags: further tags.
-        """
+        """Start a run of a stage, or go on with the unfinished one of the same stage and content key."""
         wanted = {**(tags or {}), STAGE: stage, KEY: key, OWNER: owner_tag()}
         if parent:
             wanted[PARENT] = parent
@@ -199,12 +192,9 @@ class Tracker(RunRegistry):
 
     @as_service
     def record_traces(self, run_id: str, key: str, traces: Sequence[tuple[Span, Mapping[str, str]]]) -> None:
-        """Record traces and link them to the run; those recorded before under the same key are only linked.
+        """Record traces, root span and tags of each, and link them to a run; those recorded before under the same key are only linked.
 
-        Args:
-            run_id: run they belong to.
-            key: content key of the evaluation they are a sample of.
-            traces: root span and tags of each; `question_id` must be among them.
+        The key is that of the evaluation they are a sample of; `question_id` must be among the tags.
         """
         with self.lock:  # two runs of the same at a time must not both write them
             stored = self.find_traces(self.experiment_id, f"tags.eval_key = '{key}'")
@@ -234,13 +224,9 @@ class Tracker(RunRegistry):
 
     @as_service
     def register_adapter(self, run_id: str, adapter: Path, name: str, tags: Mapping[str, str]) -> str:
-        """Store a LoRA adapter in a run and register it; return its version, an old one where the adapter's hash is known.
+        """Store a LoRA adapter's directory in a run and register it; return its version, an old one where the adapter's hash is known.
 
-        Args:
-            run_id: run that made it.
-            adapter: directory with `adapter_model.safetensors`.
-            name: registered model.
-            tags: tags of the version; `slmsearch.adapter_hash` must be among them.
+        `slmsearch.adapter_hash` must be among the tags of the version.
         """
         self.client.log_artifacts(run_id, str(adapter), "adapter")
         with self.lock:  # two runs that end with the same adapter must not both find it unknown
