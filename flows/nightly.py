@@ -23,8 +23,7 @@ from slmsearch.evaluate.nights import Night, night_from_dict, save_night
 from slmsearch.evaluate.policies import PolicySpec
 from tasks.alarm import ENDED, REGRESSED, SENT, emit, post_alarm
 from tasks.data import Data
-from tasks.nights import describe_make, judge_night_task, name_night
-from tasks.paths import nights_dir
+from tasks.nights import describe_make, judge_night_task, name_night, nights_dir
 from tasks.promotion import find_champion
 from tasks.tracking import CHAMPION
 

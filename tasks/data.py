@@ -13,7 +13,6 @@ from slmsearch.environments.registry import environment_of
 from slmsearch.errors import CorpusError
 from tasks.caching import cached
 from tasks.child import in_child
-from tasks.paths import corpora_dir, index_dir
 from tasks.progress import Progress
 
 
@@ -55,14 +54,14 @@ class ValidationFailed(CorpusError):
 def load_corpus_task(config: RunConfig) -> Report:
     """Materialise questions and splits, and pages, or find them; return the digest, and what was not taken of a folder, as findings."""
     skipped: list[Skipped] = []
-    digest = environment_of(config).build_data(config, corpora_dir(config), skipped)
+    digest = environment_of(config).build_data(config, config.paths.corpora, skipped)
     return {"digest": digest, "findings": [cast("FoundRow", asdict(finding)) for finding in find_skipped(skipped)]}
 
 
 @task(name="validate", **cached("config"))
 def validate_task(digest: str, data_dir: str, code: str, config: RunConfig) -> Report:
     """Check the data and return what was found; the key of the stored result holds where they lie and the code that checks."""
-    return cast("Report", environment_of(config).check_data(corpora_dir(config), digest))
+    return cast("Report", environment_of(config).check_data(config.paths.corpora, digest))
 
 
 @task(name="build-index", **cached("digest", "config", "current"))
@@ -81,9 +80,9 @@ def build_index_task(key: str, data_dir: str, code: str, digest: str, config: Ru
     from slmsearch.retrieval.versions import read_version
 
     with Progress("index", "passages") as progress:
-        folders = corpora_dir(config) / digest, index_dir(config)
+        folders = config.paths.corpora / digest, config.paths.index
         built = in_child(build_index, *folders, config.retrieval, progress=progress, current=current)
-    manifest = read_version(index_dir(config), built)
+    manifest = read_version(config.paths.index, built)
     return {"key": built, "pages": manifest.pages, "passages": manifest.passages, "recall": manifest.recall}
 
 
@@ -91,12 +90,12 @@ def has_index(key: str, config: RunConfig) -> bool:
     """Say whether an index version is complete."""
     from slmsearch.retrieval.versions import is_complete
 
-    return is_complete(index_dir(config) / key)
+    return is_complete(config.paths.index / key)
 
 
 def make_current(key: str, config: RunConfig) -> None:
     """Point `CURRENT` to a version, as building it would have done."""
     from slmsearch.retrieval.versions import current_key, set_current
 
-    if current_key(index_dir(config)) != key:
-        set_current(index_dir(config), key)
+    if current_key(config.paths.index) != key:
+        set_current(config.paths.index, key)

@@ -16,7 +16,6 @@ from slmsearch.evaluate.store import has_evaluation, load_evaluation, load_rows
 from tasks.caching import cached
 from tasks.child import in_child
 from tasks.data import Data
-from tasks.paths import corpora_dir, evals_dir
 from tasks.progress import Progress
 
 
@@ -52,10 +51,10 @@ def evaluate_task(key: str, data_dir: str, code: str, spec: PolicySpec, data: Da
         data: what it plays on.
         config: run.
     """
-    if not has_evaluation(evals_dir(config), key):
+    if not has_evaluation(config.paths.evals, key):
         with Progress(f"evaluate {spec.name}", "questions") as progress:
             in_child(play_evaluation, spec, data.digest, data.index_key, config, progress=progress)
-    stored = load_evaluation(evals_dir(config), key)
+    stored = load_evaluation(config.paths.evals, key)
     return {"key": key, "n": len(stored.rows), "metrics": stored.metrics, "slices": stored.slices, "seconds": stored.seconds}
 
 
@@ -64,7 +63,7 @@ def compare_task(name: str, before: str, after: str, config: RunConfig) -> Compa
     """Compare two evaluations, by their keys, question by question and decide; the name is that of the task run."""
     from slmsearch.evaluate.compare import compare
 
-    rows = [load_rows(evals_dir(config) / key) for key in (before, after)]
+    rows = [load_rows(config.paths.evals / key) for key in (before, after)]
     return cast("Compared", {**compare(rows[0], rows[1], config.decision).to_dict(), "before_key": before, "after_key": after})
 
 
@@ -75,7 +74,7 @@ def name_evaluation(spec: PolicySpec, data: Data, config: RunConfig) -> str:
 
 def questions_of(digest: str, config: RunConfig) -> Sequence[Question]:
     """Return the questions that a run evaluates on."""
-    return select_questions(_load_questions(corpora_dir(config), digest), config.evaluate)
+    return select_questions(_load_questions(config.paths.corpora, digest), config.evaluate)
 
 
 @lru_cache(maxsize=2)

@@ -20,7 +20,6 @@ from slmsearch.judge.cache import FILE as VERDICTS
 from slmsearch.judge.cache import VerdictCache
 from slmsearch.learn.files import CHECKPOINTS, MANIFEST
 from slmsearch.learn.launch import is_held
-from tasks.paths import evals_dir, shared_models_dir, trainings_dir
 from tasks.retention import FIELDS, KEPT_VERSIONS, InUse, changed_s, children, in_use, parents
 from tasks.tracking import RunRecord, RunRegistry, open_run_registry
 
@@ -80,7 +79,7 @@ def plan(config: RunConfig, rules: Rules, now: float | None = None) -> Plan:
     items += [item for item in _checkpoints(config, limit, now) if item.path and item.path.parent not in going]
     if registry is None or not any(run.is_live for run in registry.runs()):
         # Parts of evaluations that nobody has put together, and models from shared storage: both can be had again.
-        items += [*_old("shards", evals_dir(config) / SHARDS, limit, now), *_old("models", shared_models_dir(config), limit, now)]
+        items += [*_old("shards", config.paths.evals / SHARDS, limit, now), *_old("models", config.paths.shared_models, limit, now)]
         items += _collections(config, limit, now)
     if registry is not None:
         items += [*_traces(registry, used, limit, now), *_runs(registry, used, limit, now)]
@@ -101,7 +100,7 @@ def _old(kind: str, parent: Path, limit: float, now: float, kept: Collection[str
 
 def _checkpoints(config: RunConfig, limit: float, now: float) -> Iterator[Item]:
     """Find checkpoints of finished trainings: nothing goes on from them. Those of unfinished ones stay as long as these do."""
-    for path in children(trainings_dir(config)):
+    for path in children(config.paths.training):
         manifest, checkpoints = path / MANIFEST, path / CHECKPOINTS
         is_over = manifest.is_file() and not is_held(path) and changed_s(manifest) < limit
         if is_over and checkpoints.is_dir() and any(checkpoints.iterdir()):

@@ -1,10 +1,12 @@
 """A night's verdict and record: what it was made of, what it is compared with, where it is written."""
 
 import json
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from prefect import task
@@ -22,10 +24,14 @@ from slmsearch.keys import content_key
 from slmsearch.retrieval.versions import read_version
 from tasks.data import Data
 from tasks.environment import describe_environment
-from tasks.paths import corpora_dir, evals_dir, index_dir, nights_dir
 from tasks.promotion import maker_run, promotion_evaluation
 from tasks.tracking import open_tracker
 from tasks.tracking.champions import PROMOTION_EVAL
+
+
+def nights_dir(config: RunConfig) -> Path:
+    """Return where the records of a model's nights lie."""
+    return config.paths.nights / re.sub(r"[^\w.-]+", "-", config.tracking.registered_model)
 
 
 def name_night(date: str, spec: PolicySpec, settings: Mapping[str, object], config: RunConfig) -> str:
@@ -68,7 +74,7 @@ def judge_night_task(
         config: run.
     """
     metric = config.decision.metric
-    sets = {name: load_rows(evals_dir(config) / key) for name, key in keys.items()}
+    sets = {name: load_rows(config.paths.evals / key) for name, key in keys.items()}
     scores = {name: scores_of(rows, metric) for name, rows in sets.items()}
     played = {
         name: PlayedSet(keys[name], questions_key(rows), len(scores[name].ids), len(rows) - len(scores[name].ids), scores[name].summarise())
@@ -92,7 +98,7 @@ def judge_night_task(
         accepted=accepted,
     )
     judged = judge_night(
-        nights, found, scores["fixed"], lambda key: scores_of(load_rows(evals_dir(config) / key), metric), promotion, config.nightly
+        nights, found, scores["fixed"], lambda key: scores_of(load_rows(config.paths.evals / key), metric), promotion, config.nightly
     )
     save_night(nights_dir(config), judged)
     return judged.to_dict()
@@ -107,7 +113,7 @@ def load_promotion(champion: Mapping[str, str] | None, config: RunConfig, notes:
     if not key:
         return None
     try:
-        rows = load_rows(evals_dir(config) / key)
+        rows = load_rows(config.paths.evals / key)
     except EvaluationError as error:
         notes.append(f"the evaluation of the promotion, {key}: {error}")
         return None
@@ -127,7 +133,7 @@ def describe_make(
 
     `champion` is a version and its tags, None where the policy is no champion; `settings` are those that decide how it plays.
     """
-    corpus, policy = read_manifest(corpora_dir(config) / data.digest), describe_policy(spec, config)
+    corpus, policy = read_manifest(config.paths.corpora / data.digest), describe_policy(spec, config)
     make: dict[str, object] = {
         ADAPTER: content_key(policy=policy),
         **{f"adapter.{name}": value for name, value in policy.items()},
@@ -141,7 +147,7 @@ def describe_make(
         "machine.host": socket.gethostname(),
     }
     if data.index_key:
-        index = read_version(index_dir(config), data.index_key)
+        index = read_version(config.paths.index, data.index_key)
         make |= {"index.key": data.index_key, "index.embedder": f"{index.embedder_id}@{index.embedder_revision}"}
         make |= {"index.chunker": index.chunker_version, "index.lexical": index.lexical_version, "index.passages": index.passages}
     return {name: value if isinstance(value, str) else json.dumps(value, default=str) for name, value in make.items() if value is not None}

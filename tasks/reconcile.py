@@ -34,7 +34,6 @@ from slmsearch.config import RunConfig
 from slmsearch.learn.checkpoints import checkpoint_step, latest_complete_checkpoint
 from slmsearch.learn.files import CHECKPOINTS
 from tasks.owners import BEATS, HEARTBEAT, begins, describe_owner, is_neighbour, is_orphan, owner_tag
-from tasks.paths import training_dir
 from tasks.tracking import FLOW_RUN, OWNER, PREFIX, RunRecord, open_run_registry
 
 if TYPE_CHECKING:
@@ -172,7 +171,7 @@ def _owner_now(run: FlowRun) -> str:
 
 def _what_next(flow_run_id: str, config: RunConfig, running: list[RunRecord]) -> str:
     for run in running:
-        if run.tags.get(FLOW_RUN) == flow_run_id and (directory := training_dir(config, run.key)).is_dir():
+        if run.tags.get(FLOW_RUN) == flow_run_id and (directory := config.paths.training / run.key).is_dir():
             checkpoint = latest_complete_checkpoint(directory / CHECKPOINTS)
             return f"resumable at step {checkpoint_step(checkpoint) if checkpoint else 0} by running the same again"
     return "running the same again goes on where it stood"

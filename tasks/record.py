@@ -18,7 +18,6 @@ from slmsearch.evaluate.retrieval import METRICS
 from slmsearch.evaluate.store import load_evaluation
 from slmsearch.judge.qualify import Qualification
 from slmsearch.keys import content_key
-from tasks.paths import corpora_dir, evals_dir
 from tasks.traces import episode_span, trace_tags
 from tasks.tracking import open_tracker
 
@@ -30,7 +29,7 @@ TRACED_EPISODES = 24
 @task(name="record-evaluation", task_run_name="record-{name}", cache_policy=NO_CACHE)
 def record_evaluation_task(run_id: str, name: str, key: str, config: RunConfig) -> None:
     """Write a stored evaluation into a run: metrics, its rows as a table, slices, and a sample of its episodes as traces."""
-    tracker, stored = open_tracker(config), load_evaluation(evals_dir(config), key)
+    tracker, stored = open_tracker(config), load_evaluation(config.paths.evals, key)
     tracker.record_metrics(run_id, stored.metrics)
     measured = list(dict.fromkeys(name for row in stored.rows for name in row.measured))
     tracker.record_table(run_id, [_table_row(asdict(row), measured) for row in stored.rows], f"eval/{key}.json")
@@ -53,7 +52,7 @@ def _table_row(row: Mapping[str, Any], measured: Sequence[str]) -> dict[str, Any
 def record_input(run_id: str, digest: str, context: str, config: RunConfig) -> None:
     """Record a corpus as a dataset input of a run, with its digest and counts."""
     source = environment_of(config).describe_data(config)
-    manifest = asdict(read_manifest(corpora_dir(config) / digest))
+    manifest = asdict(read_manifest(config.paths.corpora / digest))
     profile = json.dumps({name: manifest[name] for name in ("pages", "questions", "pages_digest", "questions_digest")})
     open_tracker(config).record_dataset(run_id, "corpus", digest, source, profile, context)
 

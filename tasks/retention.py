@@ -15,7 +15,6 @@ from slmsearch.learn.launch import is_held
 from slmsearch.lineage.graph import FOLDERS, Graph, Ref, read_stored
 from slmsearch.retrieval.versions import current_key
 from tasks.lineage import made_by, named_by
-from tasks.paths import NIGHTS, corpora_dir, index_dir, trainings_dir
 from tasks.tracking import RunRecord, RunRegistry, VersionRecord, open_run_registry
 
 KEPT_VERSIONS = 3
@@ -58,18 +57,18 @@ def in_use(config: RunConfig, kept_versions: int = KEPT_VERSIONS, used_since: fl
     used: InUse = {name: {} for name in FIELDS.values()}
     registry = open_run_registry(config)
     runs = registry.runs() if registry else []
-    _keep(used, [Ref("index", current_key(index_dir(config)) or "")], "CURRENT points to it")
+    _keep(used, [Ref("index", current_key(config.paths.index) or "")], "CURRENT points to it")
     for version, why in _chosen_versions(registry, kept_versions) if registry else ():
         _keep(used, [Ref("run", version.run_id), *named_by(version.tags)], why)
         _keep_runs(used, _family(version.run_id, runs), why)
-    for folder in children(Path(config.paths.mlruns_dir) / NIGHTS):
+    for folder in children(config.paths.nights):
         green = [night for night in load_nights(folder)[0] if night.is_green]
         for night in green[: max(config.nightly.green_nights, KEPT_NIGHTS)]:
             _keep(used, [Ref("eval", night.fixed.eval_key)], f"the next nights are compared with night {night.night}")
     _keep_live(used, config, runs)
     if used_since is not None:
         _keep_runs(used, (run for run in runs if run.started_s >= used_since), "a run touched it lately")
-    held = (path.name for path in children(trainings_dir(config)) if is_held(path))
+    held = (path.name for path in children(config.paths.training) if is_held(path))
     _keep(used, (Ref("training", name) for name in held), "a process trains in it")
     named = (config.policy.model, config.policy.adapter, *config.evaluate.baselines)
     _keep(used, (_training_of(config, name) for name in named), "the configuration names it")
@@ -112,7 +111,7 @@ def _keep_live(used: InUse, config: RunConfig, runs: list[RunRecord]) -> None:
 
 def _training_of(config: RunConfig, name: str | None) -> Ref:
     """Return the training that a model's path lies in; one without a key if in none."""
-    home, path = trainings_dir(config), Path(name or "")
+    home, path = config.paths.training, Path(name or "")
     return Ref("training", path.relative_to(home).parts[0] if path.is_relative_to(home) and path != home else "")
 
 
@@ -136,7 +135,7 @@ def _close(used: InUse, config: RunConfig, graph: Graph) -> None:
         node = graph.nodes.get(("index", key))
         corpora = [ref for ref in node.inputs if ref.kind == "corpus"] if node else []
         if corpora and not any(ref.key in used["corpora"] for ref in corpora):  # one corpus with its pages is enough, the newest
-            newest = max(corpora, key=lambda ref: changed_s(corpora_dir(config) / ref.key))
+            newest = max(corpora, key=lambda ref: changed_s(config.paths.corpora / ref.key))
             _keep(used, [newest], f"index {key} was made from it")
 
 

@@ -20,7 +20,6 @@ from slmsearch.learn.files import JUDGE, STEPS
 from slmsearch.learn.reports import StepReport, read_reports
 from slmsearch.lineage.graph import flatten
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
-from tasks.paths import evals_dir, training_dir
 from tasks.tracking import RunRecord, open_tracker
 
 FOLDER = "report"
@@ -78,11 +77,11 @@ def load_results(run: RunRecord, config: RunConfig) -> RunResults:
     settings = tracker.read_json(run.id, "config.json") or {}
     decision = DecisionConfig.read_record(settings.get("decision", {}))
     lineage = summary.get("lineage") or {name.removeprefix(TAG): value for name, value in run.tags.items() if name.startswith(TAG)}
-    directory = training_dir(config, lineage["train_key"]) if "train_key" in lineage else None
+    directory = config.paths.training / lineage["train_key"] if "train_key" in lineage else None
     evaluations: dict[str, Evaluation] = {}
     for name, key in (summary.get("evaluations") or _keys(lineage)).items():
         with _noted(f"evaluation of {name}", warnings):
-            evaluations[name] = load_evaluation(evals_dir(config), key)
+            evaluations[name] = load_evaluation(config.paths.evals, key)
     steps: Sequence[StepReport] = ()
     if directory is not None:
         with _noted("training curves", warnings):

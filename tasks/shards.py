@@ -15,7 +15,6 @@ from slmsearch.retrieval.upkeep import pull_version, push_version
 from tasks.child import in_child
 from tasks.data import Data
 from tasks.evaluate import questions_of
-from tasks.paths import corpora_dir, evals_dir, index_dir, shared_models_dir
 from tasks.progress import Progress
 
 CORPORA, INDEXES, MODELS, SHARDS = "corpora", "indexes", "models", "shards"
@@ -45,7 +44,7 @@ class ShardRequest(Section):
 def play_shard(request: ShardRequest, policy: PolicyConfig, config: RunConfig) -> dict[str, object]:
     """Play a shard with the policy as it lies here and store it, or find it; return its number of questions and the machine."""
     shard, spec = request.shard, PolicySpec(request.name, policy)
-    found = has_shard(evals_dir(config), request.key, shard)
+    found = has_shard(config.paths.evals, request.key, shard)
     if not found:
         with Progress(f"evaluate {spec.name}, shard {shard.name}", "questions") as progress:
             in_child(play_evaluation, spec, request.digest, request.index_key, config, shard, progress=progress)
@@ -58,7 +57,7 @@ def merge(key: str, shards: list[Shard], spec: PolicySpec, data: Data, config: R
     Raises:
         EvaluationError: as for `merge_shards`.
     """
-    questions, evals = questions_of(data.digest, config), evals_dir(config)
+    questions, evals = questions_of(data.digest, config), config.paths.evals
     whole = merge_shards(evals, key, shards, questions, config.decision.max_failed_frac)
     write_evaluation(evals, key, whole, eval_sources(questions, data.index_key, spec, config), data.digest)
     remove_shards(evals, key)
@@ -76,9 +75,9 @@ def share_inputs(data: Data, policy: PolicyConfig, config: RunConfig) -> dict[st
     url, names = config.evaluate.shard_url, dict[str, str]()
     if url is None:
         return names
-    share(corpora_dir(config) / data.digest, url, f"{CORPORA}/{data.digest}")
+    share(config.paths.corpora / data.digest, url, f"{CORPORA}/{data.digest}")
     if data.index_key:
-        push_version(index_dir(config), data.index_key, f"{url.rstrip('/')}/{INDEXES}")
+        push_version(config.paths.index, data.index_key, f"{url.rstrip('/')}/{INDEXES}")
     for name, place in (("model_hash", policy.model), ("adapter_hash", policy.adapter)):
         if place and Path(place).is_dir():
             names[name] = model_hash(place)
@@ -92,13 +91,13 @@ def fetch_inputs(request: ShardRequest, url: str, config: RunConfig) -> PolicyCo
     Raises:
         ServiceError, IndexUnusableError: something is not there, or not what its name says.
     """
-    fetch(url, f"{CORPORA}/{request.digest}", corpora_dir(config) / request.digest)
+    fetch(url, f"{CORPORA}/{request.digest}", config.paths.corpora / request.digest)
     if request.index_key:
-        pull_version(index_dir(config), request.index_key, f"{url.rstrip('/')}/{INDEXES}")
+        pull_version(config.paths.index, request.index_key, f"{url.rstrip('/')}/{INDEXES}")
     places = {}
     for field, name in (("model", request.model_hash), ("adapter", request.adapter_hash)):
         if name:
-            places[field] = str(shared_models_dir(config) / name)
+            places[field] = str(config.paths.shared_models / name)
             fetch(url, f"{MODELS}/{name}", Path(places[field]))
     return request.policy.model_copy(update=places)
 
@@ -109,7 +108,7 @@ def give_back(request: ShardRequest, url: str, config: RunConfig) -> None:
     Raises:
         ServiceError: the storage refuses.
     """
-    share(shards_dir(evals_dir(config), request.key) / request.shard.name, url, _shared_name(request.key, request.shard))
+    share(shards_dir(config.paths.evals, request.key) / request.shard.name, url, _shared_name(request.key, request.shard))
 
 
 def collect(key: str, shard: Shard, config: RunConfig) -> bool:
@@ -118,12 +117,12 @@ def collect(key: str, shard: Shard, config: RunConfig) -> bool:
     Raises:
         ServiceError: the storage refuses, or its copy is damaged.
     """
-    here = has_shard(evals_dir(config), key, shard)
+    here = has_shard(config.paths.evals, key, shard)
     url = config.evaluate.shard_url
     if here or url is None or not is_shared(url, _shared_name(key, shard)):
         return here
-    place = shards_dir(evals_dir(config), key) / shard.name
-    return fetch(url, _shared_name(key, shard), place, lambda _: has_shard(evals_dir(config), key, shard))
+    place = shards_dir(config.paths.evals, key) / shard.name
+    return fetch(url, _shared_name(key, shard), place, lambda _: has_shard(config.paths.evals, key, shard))
 
 
 def _shared_name(key: str, shard: Shard) -> str:

@@ -19,7 +19,6 @@ from slmsearch.learn.launch import getting_ready, read_judge_state, read_preflig
 from slmsearch.learn.reports import Collapse, StepReport
 from tasks.child import end_child, in_child
 from tasks.mirror import mirrored
-from tasks.paths import control_dir, training_dir
 from tasks.progress import Progress
 from tasks.tracking import open_tracker
 
@@ -93,14 +92,14 @@ def train_control_task(key: str, run_id: str, config: RunConfig) -> Control:
     """Continue supervised training from the policy's model, or look the control of a content key up; curves go to an MLflow run."""
     with Progress("SFT control", "steps") as progress:
         on_log = _recording(run_id, config.control.steps, progress, config)
-        facts = in_child(train_control, config, control_dir(config, key), on_log=on_log)
-    return cast("Control", {"model": str(control_dir(config, key)), **facts})
+        facts = in_child(train_control, config, config.paths.training / f"control-{key}", on_log=on_log)
+    return cast("Control", {"model": str(config.paths.training / f"control-{key}"), **facts})
 
 
 @task(name="train-planner-sft", cache_policy=NO_CACHE)
 def train_start_task(key: str, source: str, run_id: str, config: RunConfig) -> Control:
     """Train the supervised start of a run on examples of a source, or look it up by its content key; curves go to an MLflow run."""
-    out = training_dir(config, f"sft-{key}")
+    out = config.paths.training / f"sft-{key}"
     with Progress("SFT", "steps") as progress:
         on_log = _recording(run_id, config.sft.steps, progress, config)
         facts: Control = in_child("slmsearch.learn.sft_start:train_start", config, source, out, on_log=on_log, once=True)

@@ -22,7 +22,6 @@ from slmsearch.errors import SlmSearchError
 from slmsearch.learn.files import LOCK, STEPS
 from slmsearch.learn.reports import StepReport, read_reports
 from slmsearch.report.live import describe_step, draw_lines, render_live
-from tasks.paths import training_dir
 from tasks.progress import without_bars
 
 PAGE = "live.html"
@@ -76,7 +75,7 @@ class LivePlot:
     def look(self, last: bool = False) -> None:
         """Draw what is new; the last time, also what waits for its turn."""
         if self._directory is None:
-            self._directory = find_directory(training_dir(self._config, ""))
+            self._directory = find_directory(self._config.paths.training)
             if self._directory is None:
                 return
             self._say(f"live plot: {self._directory / PAGE}")

@@ -8,7 +8,11 @@ from flows.cli.settings import find_project_root
 from flows.ops.api import UpRecord, find_up
 from slmsearch.config import RunConfig
 from slmsearch.foreign import without_credentials
-from tasks.paths import latest_name
+
+
+def latest_name(environment: str) -> str:
+    """Name the file in `paths.mlruns_dir` that holds the summary of the last finished training of an environment."""
+    return "latest.json" if environment == "searcher" else f"latest-{environment}.json"
 
 
 def where_to_look(config: RunConfig, result: Mapping[str, Any]) -> str:

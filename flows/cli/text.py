@@ -12,7 +12,6 @@ from slmsearch.evaluate.nights import Change, Night, night_from_dict
 from slmsearch.evaluate.store import load_rows
 from slmsearch.report.cells import difference as written
 from slmsearch.report.tables import Table, comparison_table, describe_comparison, failure_mode_table, results_table, slices_table
-from tasks.paths import evals_dir
 
 
 def render_result(result: Mapping[str, Any], config: RunConfig) -> str:
@@ -28,14 +27,14 @@ def render_result(result: Mapping[str, Any], config: RunConfig) -> str:
 
 def render_evaluation(name: str, key: str, config: RunConfig) -> str:
     """Render one evaluation: its metrics, and where wrong episodes broke."""
-    rows = load_rows(evals_dir(config) / key)
+    rows = load_rows(config.paths.evals / key)
     tables = [turned(results_table({name: rows})), slices_table({name: rows}), failure_mode_table(rows)]
     return "\n\n".join(table.to_text() for table in tables)
 
 
 def render_summary(summary: Mapping[str, Any], config: RunConfig) -> str:
     """Render the summary of a `train-and-eval`: all policies, before and after by kind, what RL adds, times, the decision."""
-    evaluations = {name: load_rows(evals_dir(config) / key) for name, key in summary["evaluations"].items()}
+    evaluations = {name: load_rows(config.paths.evals / key) for name, key in summary["evaluations"].items()}
     sides = {name: evaluations[name] for name in ("worker-alone", "before", "after", "sft-control") if name in evaluations}
     lines = [turned(results_table(evaluations)).to_text(), "", slices_table(sides).to_text(), ""]
     differences = {"before": summary["difference"]}

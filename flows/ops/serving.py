@@ -21,7 +21,6 @@ from slmsearch.serve.ollama import Ollama
 from slmsearch.serve.request import LOOPBACK, ROLES, Endpoint, Role, ServeRequest, is_loopback, split_address
 from slmsearch.serve.state import read_state, running_state
 from slmsearch.serve.supervisor import SupervisorContext, endpoint_of, find_running, supervise
-from tasks.paths import serve_dir
 
 OLLAMA_URL = f"http://{LOOPBACK}:{OLLAMA_PORT}"
 
@@ -102,7 +101,7 @@ def find_endpoint(config: RunConfig, engine: Engine, request: ServeRequest, say:
     Raises:
         ServiceError: one runs in this role that serves something else.
     """
-    state = running_state(serve_dir(config), request.role)
+    state = running_state(config.paths.serve, request.role)
     if state is None:
         return find_running(engine, request, say, threading.Event())
     same = (state.engine, state.model, state.base_url) == (engine.name, request.model, engine.base_url(request))
@@ -133,7 +132,7 @@ def serve_here(
         click.echo(visible(text), nl=False, err=True)
 
     try:
-        supervise(engine, request, SupervisorContext(serve_dir(config), say, show, start_s, on_start=handle_signals), stop, on_ready)
+        supervise(engine, request, SupervisorContext(config.paths.serve, say, show, start_s, on_start=handle_signals), stop, on_ready)
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
@@ -145,7 +144,7 @@ def list_servers(config: RunConfig) -> list[dict[str, object]]:
 
 
 def _describe(config: RunConfig, role: Role) -> dict[str, object]:
-    folder = serve_dir(config)
+    folder = config.paths.serve
     if (state := running_state(folder, role)) is not None:
         host, port = split_address(state.base_url)
         healthy = make_engine(state.engine).is_healthy(ServeRequest(role, state.model, state.name, port, host))

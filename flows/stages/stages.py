@@ -26,7 +26,6 @@ from tasks.data import (
 )
 from tasks.environment import code_digest
 from tasks.evaluate import Compared, Evaluated, compare_task, evaluate_task, name_evaluation
-from tasks.paths import evals_dir
 from tasks.promotion import base_hash, register_task
 from tasks.record import findings_table, record_evaluation_task, record_input, record_report
 from tasks.train import Control, Trained, lay_out_task, train_control_task, train_start_task, train_task, training_ahead
@@ -91,11 +90,11 @@ def evaluated(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> Evalua
     key = name_evaluation(spec, data, config)
     computes_here = spec.policy is not None and not spec.policy.base_url
     with run.stage(stage, key) as run_id, ExitStack() as held:
-        if computes_here and config.evaluate.shards > 1 and not has_evaluation(evals_dir(config), key):
+        if computes_here and config.evaluate.shards > 1 and not has_evaluation(config.paths.evals, key):
             play_in_shards(key, spec, data, config)  # what follows finds it stored
         elif computes_here:
             held.enter_context(device(config))
-        play = fresh(evaluate_task, has_evaluation(evals_dir(config), key))
+        play = fresh(evaluate_task, has_evaluation(config.paths.evals, key))
         play = play.with_options(**retried(touches_network(config) or bool(spec.policy and spec.policy.base_url)))
         result = play(key, config.paths.data_dir, code_digest(*PLAY_CODE), spec, data, config)
         record_input(run_id, data.digest, "evaluation", config)

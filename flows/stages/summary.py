@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from flows.cli.look import latest_name
 from flows.cli.reporting import leave_reports
 from flows.stages.artifacts import escape, show_comparison
 from flows.stages.pipeline import Pipeline
@@ -13,7 +14,6 @@ from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.compare import replay
 from slmsearch.report.tables import comparison_table, describe_comparison
 from tasks.evaluate import Compared, Evaluated
-from tasks.paths import evals_dir, latest_name
 from tasks.train import Trained
 
 TRAINED = ("steps", "seconds", "spent", "hash", "version", "output")
@@ -91,7 +91,7 @@ def summarise_run(run: Pipeline, outcome: Outcome) -> dict[str, object]:
 
 def render_comparison(run: Pipeline, outcome: Outcome) -> str:
     """Render before, after and the decision as Markdown."""
-    paths = [evals_dir(run.config) / found["key"] for found in (outcome.before, outcome.after)]
+    paths = [run.config.paths.evals / found["key"] for found in (outcome.before, outcome.after)]
     comparison = replay(paths[0], paths[1], run.config.decision)
     told = escape(describe_comparison(comparison))
     decided = f"**{outcome.decision['decision']}**: {escape(outcome.decision['reason'])}"

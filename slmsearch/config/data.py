@@ -1,5 +1,6 @@
 """Where data lies: paths, corpus, index."""
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, SecretStr
@@ -14,6 +15,41 @@ class PathsConfig(Section):
     """Corpora, models, index versions, evaluations and training directories."""
     mlruns_dir: str = "mlruns"
     """MLflow's SQLite store, its artifacts and `latest.json`."""
+
+    @property
+    def corpora(self) -> Path:
+        """Materialised corpora."""
+        return Path(self.data_dir) / "corpora"
+
+    @property
+    def index(self) -> Path:
+        """Index versions."""
+        return Path(self.data_dir) / "index"
+
+    @property
+    def evals(self) -> Path:
+        """Stored evaluations."""
+        return Path(self.data_dir) / "evals"
+
+    @property
+    def training(self) -> Path:
+        """Training runs, SFT controls and supervised starts."""
+        return Path(self.data_dir) / "training"
+
+    @property
+    def serve(self) -> Path:
+        """States and logs of model servers."""
+        return Path(self.data_dir) / "serve"
+
+    @property
+    def shared_models(self) -> Path:
+        """Models and adapters fetched from shared storage, each named by its hash."""
+        return Path(self.data_dir) / "shared-models"
+
+    @property
+    def nights(self) -> Path:
+        """Records of nights, a folder for each registered model."""
+        return Path(self.mlruns_dir) / "nights"
 
 
 class WorldConfig(Section):

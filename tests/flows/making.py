@@ -8,7 +8,6 @@ from typing import Any
 
 from flows.cli.settings import recordable
 from slmsearch.config import RunConfig
-from tasks.paths import training_dir
 from tasks.tracking import open_run_registry
 from tests.flows.fakes import write_corpus
 from tests.flows.plain import small_run
@@ -46,4 +45,4 @@ def make_one(home: Path, empty_store: Path, number: int, rng: random.Random, tra
     assert registry is not None
     version = registry.versions()[0]
     lineage = {name.removeprefix("slmsearch."): value for name, value in version.tags.items()}
-    return Made(config, result, lineage, version.label, training_dir(config, lineage["train_key"]) / "adapter")
+    return Made(config, result, lineage, version.label, config.paths.training / lineage["train_key"] / "adapter")

@@ -10,7 +10,6 @@ import pytest
 
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.store import load_evaluation
-from tasks.paths import evals_dir
 from tasks.tracking import open_tracker
 from tests.flows.fakes import FakeTraining, WordEmbedder, make_config, replace_heavy_parts, write_corpus
 
@@ -42,7 +41,7 @@ def plain(task: Any) -> Plain:
 
 def record_metrics(run_id: str, _name: str, key: str, config: RunConfig) -> None:
     """Record an evaluation without its table and traces."""
-    open_tracker(config).record_metrics(run_id, load_evaluation(evals_dir(config), key).metrics)
+    open_tracker(config).record_metrics(run_id, load_evaluation(config.paths.evals, key).metrics)
 
 
 def compared(_name: str, before: str, after: str, _config: RunConfig) -> dict[str, Any]:

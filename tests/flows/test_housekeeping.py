@@ -22,7 +22,6 @@ from slmsearch.retrieval.versions import current_key, is_complete
 from tasks import housekeeping
 from tasks.housekeeping import Item, Plan, Rules, carry_out, plan
 from tasks.lineage import trace
-from tasks.paths import evals_dir, index_dir, shared_models_dir, training_dir
 from tasks.traces import Span
 from tasks.tracking import CHAMPION, open_run_registry, open_tracker
 from tests.flows.fakes import write_corpus
@@ -98,10 +97,10 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
     config, (evaluated, champion, other, current) = history
     data_dir = Path(config.paths.data_dir)
     for result in (champion, other):
-        (training_dir(config, result["lineage"]["train_key"]) / "checkpoints" / "checkpoint-2").mkdir(parents=True)
-    half = index_dir(config) / f"{STAGING_PREFIX}x-999999999"
+        (config.paths.training / result["lineage"]["train_key"] / "checkpoints" / "checkpoint-2").mkdir(parents=True)
+    half = config.paths.index / f"{STAGING_PREFIX}x-999999999"
     half.mkdir()
-    shard, model = shards_dir(evals_dir(config), "e" * 20), shared_models_dir(config) / ("m" * 20)
+    shard, model = shards_dir(config.paths.evals, "e" * 20), config.paths.shared_models / ("m" * 20)
     for copy in (shard, model):
         copy.mkdir(parents=True)
         (copy / "file").write_text("x")
@@ -126,7 +125,7 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
     gone, failed = carry_out(config, RULES, LATER)
     assert failed == [] and {(item.kind, item.key) for item in gone} == {(item.kind, item.key) for item in planned.items}
     assert not shard.exists() and not model.exists()
-    assert not half.exists() and not (index_dir(config) / other["lineage"]["index_key"]).exists()
+    assert not half.exists() and not (config.paths.index / other["lineage"]["index_key"]).exists()
     artifacts = Path(config.paths.mlruns_dir) / "artifacts" / evaluated["mlflow_run_id"]
     assert artifacts.is_dir() and not named(plan(config, RULES), "deleted runs"), "they can be restored"
     gone, failed = carry_out(config, RULES, LATER)
@@ -136,8 +135,8 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
         found = trace(config, kept["lineage"]["train_key"], again=True)
         assert found.verified is not None and found.gaps == []
         assert {change.kind for change in found.verified.changes} <= {"source"}, "the questions were written anew for the next run"
-        assert is_complete(index_dir(config) / kept["lineage"]["index_key"])
-    assert current_key(index_dir(config)) == current["lineage"]["index_key"]
+        assert is_complete(config.paths.index / kept["lineage"]["index_key"])
+    assert current_key(config.paths.index) == current["lineage"]["index_key"]
     assert trace(config, f"{config.tracking.registered_model}@{CHAMPION}").gaps == []
     told = trace(config, f"{config.tracking.registered_model}/2")
     assert other["lineage"]["index_key"] in {step.name[1] for step in told.up}, "the version's tags still name it"
@@ -169,7 +168,7 @@ def test_what_every_run_adds_a_little_to_is_bounded(history: tuple[RunConfig, li
 def test_what_is_young_or_was_touched_lately_stays(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
     config, (_, _, other, _) = history
     assert plan(config, RULES).items == ()
-    place = index_dir(config) / other["lineage"]["index_key"]
+    place = config.paths.index / other["lineage"]["index_key"]
     month_ago = time.time() - 30 * 86_400
     os.utime(place, (month_ago, month_ago))
     assert named(plan(config, RULES), "indexes") == set(), "old, and a run used it today"
@@ -186,7 +185,7 @@ def test_a_live_run_keeps_everything_it_may_use(history: tuple[RunConfig, list[d
     tracker = open_tracker(config)
     parent = tracker.start_run("train-and-eval", "whole")
     tracker.start_run("index", other["lineage"]["index_key"], parent)
-    (shared_models_dir(config) / ("m" * 20)).mkdir(parents=True)
+    (config.paths.shared_models / ("m" * 20)).mkdir(parents=True)
     planned = plan(config, RULES, LATER)
     assert other["lineage"]["index_key"] not in named(planned, "indexes")
     assert not named(planned, "models")
@@ -228,7 +227,7 @@ def test_what_cannot_go_is_named_and_the_rest_goes(
     monkeypatch.setattr(housekeeping.shutil, "rmtree", stubborn)
     gone, failed = carry_out(config, RULES, LATER)
     assert len(failed) == 1 and failed[0].startswith(f"indexes {other['lineage']['index_key']}: ")
-    assert evaluated["key"] in named(gone, "evals") and not (evals_dir(config) / evaluated["key"]).exists()
+    assert evaluated["key"] in named(gone, "evals") and not (config.paths.evals / evaluated["key"]).exists()
 
 
 def test_the_command_says_first_and_does_when_told(

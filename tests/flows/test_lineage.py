@@ -20,7 +20,6 @@ from flows.ops.runner import FLOWS
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
 from tasks.lineage import Lineage, Tracked, read_tracked, resolve, trace
-from tasks.paths import corpora_dir, evals_dir, index_dir
 from tasks.tracking import CHAMPION, RunRegistry, open_run_registry, open_tracker
 from tests.flows.making import Made, make_one
 from tests.flows.plain import without_prefect
@@ -114,15 +113,15 @@ def flip(path: Path, rng: random.Random) -> None:
 
 
 def corpus_of(made: Made) -> Path:
-    return corpora_dir(made.config) / made.lineage["data_digest"]
+    return made.config.paths.corpora / made.lineage["data_digest"]
 
 
 def index_of(made: Made) -> Path:
-    return index_dir(made.config) / made.lineage["index_key"]
+    return made.config.paths.index / made.lineage["index_key"]
 
 
 def eval_of(made: Made) -> Path:
-    return evals_dir(made.config) / made.lineage["eval_key_before"]
+    return made.config.paths.evals / made.lineage["eval_key_before"]
 
 
 PLACES: dict[str, tuple[Callable[[Made], Path], str]] = {
@@ -177,7 +176,7 @@ def test_one_changed_byte_is_named(history: list[Made], kind: str, unchanged_rec
 
 def test_a_changed_manifest_is_named(history: list[Made]) -> None:
     made = history[0]
-    for path in (index_dir(made.config) / made.lineage["index_key"], corpora_dir(made.config) / made.lineage["data_digest"]):
+    for path in (made.config.paths.index / made.lineage["index_key"], made.config.paths.corpora / made.lineage["data_digest"]):
         manifest = path / "manifest.json"
         before = manifest.read_text()
         manifest.write_text(before.replace('"pages": 30', '"pages": 31'))
@@ -190,7 +189,7 @@ def test_a_changed_manifest_is_named(history: list[Made]) -> None:
 
 def test_other_vectors_in_chroma_are_named(history: list[Made]) -> None:
     made = history[0]
-    place = index_dir(made.config) / made.lineage["index_key"] / "chroma"
+    place = made.config.paths.index / made.lineage["index_key"] / "chroma"
     before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
     vector = np.load(place.parent / "vectors.npy")[7].tobytes()
     other = vector[:2] + bytes([vector[2] ^ 0x40]) + vector[3:]

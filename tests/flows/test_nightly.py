@@ -26,8 +26,7 @@ from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.retrieval.versions import current_key
 from tasks import nights as judging
 from tasks.alarm import ENDED, REGRESSED, post_alarm
-from tasks.nights import accept_night
-from tasks.paths import evals_dir, index_dir, nights_dir
+from tasks.nights import accept_night, nights_dir
 from tasks.retention import in_use
 from tasks.tracking import PromotionEvent, move_champion, open_tracker, read_promotions
 from tests.flows.fakes import FakeTraining
@@ -123,14 +122,14 @@ def other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_quiet_series_is_green_and_a_fall_is_told_with_what_changed(
     config: RunConfig, events: list[tuple[str, dict[str, Any]]], hook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = current_key(index_dir(config))
+    before = current_key(config.paths.index)
     first, second = (play(config, number, monkeypatch) for number in range(2))
     assert [first["state"], second["state"]] == ["green", "green"]
     assert first["night"]["fixed"]["eval_key"] != second["night"]["fixed"]["eval_key"], "played anew"
     assert first["night"]["against"]["promotion"] and second["night"]["against"]["green"] == [first["night"]["night"]]
     assert {test["against"] for test in second["night"]["tests"]} == {"green nights", "promotion", "fresh worlds"}
     assert first["night"]["fresh"]["questions"] != second["night"]["fresh"]["questions"], "another world every night"
-    assert current_key(index_dir(config)) == before
+    assert current_key(config.paths.index) == before
     assert second["night"]["changes"]["last green night"] == []
     assert [event for event, _ in events] == [ENDED, ENDED] and hook.taken == []
 
@@ -163,7 +162,7 @@ def test_a_quiet_series_is_green_and_a_fall_is_told_with_what_changed(
 def test_a_night_again_is_the_same_night(config: RunConfig, events: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     first, again = (play(config, 0, monkeypatch) for _ in range(2))
     assert first["night"]["fixed"] == again["night"]["fixed"] and len(load_nights(nights_dir(config))[0]) == 1
-    evaluated = set(path.name for path in evals_dir(config).iterdir())
+    evaluated = set(path.name for path in config.paths.evals.iterdir())
     other_packages(monkeypatch)
     changed = play(config, 0, monkeypatch)
     assert changed["night"]["night"] != first["night"]["night"], "other packages are played again"

@@ -27,7 +27,7 @@ from slmsearch.learn.reports import Collapse
 from slmsearch.retrieval.versions import current_key
 from tasks import record
 from tasks.data import ValidationFailed
-from tasks.paths import index_dir, nights_dir
+from tasks.nights import nights_dir
 from tasks.tracking import Tracker, open_tracker
 from tests.flows.fakes import STEPS_TRAINED, FakeTraining, make_config, replace_heavy_parts, write_corpus
 from tests.judge_server import Behaviour, JudgeServer
@@ -243,12 +243,12 @@ def test_a_night_is_played_anew_and_ends_as_a_flow_run_with_its_record(small: Ru
     nights = small.nightly.model_copy(update={"fresh_pages": 40})
     small = small.model_copy(update={"evaluate": played, "nightly": nights})
     known = evaluate(small)
-    reindexed = current_key(index_dir(small))
+    reindexed = current_key(small.paths.index)
     state = nightly(small, return_state=True)
     result, states = state.result(), task_states(state.state_details.flow_run_id)
     assert (states["evaluate-random"], states["judge-night"]) == ("Completed", "Completed"), "not looked up"
     assert result["state"] == "green" and result["night"]["fixed"]["eval_key"] != known["key"]
-    assert current_key(index_dir(small)) == reindexed, "a fresh world's index is current for nobody"
+    assert current_key(small.paths.index) == reindexed, "a fresh world's index is current for nobody"
     assert {path.stem for path in nights_dir(small).iterdir()} == {result["night"]["night"]}
     assert [a.key for a in shown_artifacts(result["flow_run_id"]) if a.key == "night"] == ["night"]
     run = mlflow_runs(small)["nightly"][0]

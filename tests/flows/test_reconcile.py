@@ -32,7 +32,6 @@ from slmsearch.learn.checkpoints import seal_checkpoint
 from slmsearch.learn.files import CHECKPOINTS
 from tasks import owners
 from tasks.owners import RUN_VARIABLE
-from tasks.paths import training_dir
 from tasks.reconcile import OWNED_AT, Fixed, label_flow_run, reconcile
 from tasks.tracking import ENDED, FLOW_RUN, OWNER, Tracker, open_tracker
 from tests.flows.doctor.test_checks import SOUND, with_api
@@ -111,7 +110,7 @@ def test_what_was_training_says_where_it_can_be_resumed(config: RunConfig, clien
     run, tracker = make_run(client, Running(), GONE), open_tracker(config)
     tracked = tracker.start_run("train", "some-key", tags={FLOW_RUN: str(run.id)})
     tracker.set_tags(tracked, {OWNER: GONE})
-    checkpoint = training_dir(config, "some-key") / CHECKPOINTS / "checkpoint-7"
+    checkpoint = config.paths.training / "some-key" / CHECKPOINTS / "checkpoint-7"
     checkpoint.mkdir(parents=True)
     seal_checkpoint(checkpoint, 7)
     reconcile(config, client, POOL)

@@ -11,7 +11,6 @@ import pytest
 from slmsearch.config import RunConfig
 from slmsearch.learn.files import LOCK
 from slmsearch.retrieval.versions import current_key
-from tasks.paths import evals_dir, index_dir, training_dir
 from tasks.retention import InUse, in_use, index_keys_in_use
 from tasks.tracking import CHAMPION, open_tracker
 from tests.flows.fakes import write_corpus
@@ -73,7 +72,7 @@ def test_what_nothing_needs_is_not_in_use(history: tuple[RunConfig, list[dict[st
 
 def test_the_current_index_is_in_use_with_its_pages(history: tuple[RunConfig, list[dict[str, Any]]], used: InUse) -> None:
     config, runs = history
-    current = current_key(index_dir(config))
+    current = current_key(config.paths.index)
     assert current == runs[3]["lineage"]["index_key"]
     assert current in index_keys_in_use(config)
     assert used["indexes"][current]
@@ -88,7 +87,7 @@ def test_what_a_live_run_touches_is_in_use(history: tuple[RunConfig, list[dict[s
     tracker.end_run(finished, "FINISHED")
     building = tracker.start_run("train", "a" * 20, parent)
     playing = tracker.start_run("evaluate-before", "b" * 20, parent)
-    fresh = evals_dir(config) / ("c" * 20)
+    fresh = config.paths.evals / ("c" * 20)
     fresh.mkdir(parents=True)
     try:
         used = in_use(config, kept_versions=1)
@@ -106,7 +105,7 @@ def test_what_a_live_run_touches_is_in_use(history: tuple[RunConfig, list[dict[s
 def test_a_training_that_a_process_holds_is_in_use_with_what_it_is_made_from(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
     config, runs = history
     lineage = runs[2]["lineage"]
-    lock = training_dir(config, lineage["train_key"]) / LOCK
+    lock = config.paths.training / lineage["train_key"] / LOCK
     lock.write_text(str(os.getpid()))
     try:
         used = in_use(config, kept_versions=1)
@@ -117,8 +116,8 @@ def test_a_training_that_a_process_holds_is_in_use_with_what_it_is_made_from(his
 
 def test_a_start_that_a_training_in_use_was_made_from_is_in_use(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
     config, runs = history
-    start = training_dir(config, "sft-" + "d" * 20)
-    job = training_dir(config, runs[0]["lineage"]["train_key"]) / "job.json"
+    start = config.paths.training / "sft-" + "d" * 20
+    job = config.paths.training / runs[0]["lineage"]["train_key"] / "job.json"
     before = job.read_text()
     changed = json.loads(before)
     changed["config"]["policy"]["adapter"] = str(start / "adapter")
@@ -132,7 +131,7 @@ def test_a_start_that_a_training_in_use_was_made_from_is_in_use(history: tuple[R
 def test_what_the_configuration_names_is_in_use(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
     config, runs = history
     key = runs[1]["lineage"]["train_key"]
-    named = config.model_copy(update={"policy": config.policy.model_copy(update={"adapter": str(training_dir(config, key) / "adapter")})})
+    named = config.model_copy(update={"policy": config.policy.model_copy(update={"adapter": str(config.paths.training / key / "adapter")})})
     assert key in in_use(named, kept_versions=1)["trainings"]
 
 

@@ -85,10 +85,9 @@ def index_build(session: Session) -> None:
     """Build the index version of the configured corpus, or find it, and make it the current one."""
     from slmsearch.corpus.expectations import find_skipped
     from slmsearch.corpus.store import build_corpus
-    from tasks.paths import corpora_dir
 
     skipped: list[Skipped] = []
-    digest = build_corpus(session.config.corpus, corpora_dir(session.config), skipped)
+    digest = build_corpus(session.config.corpus, session.config.paths.corpora, skipped)
     if skipped:
         session.say(render_findings(find_skipped(skipped)))
     built = built_index(digest, session.config)
@@ -100,11 +99,10 @@ def index_build(session: Session) -> None:
 def index_list(session: Session) -> None:
     """List index versions; the current one is marked."""
     from slmsearch.retrieval.versions import current_key, list_versions
-    from tasks.paths import index_dir
 
-    current = current_key(index_dir(session.config))
+    current = current_key(session.config.paths.index)
     facts = ("key", "pages", "passages", "embedder_id", "embedded", "base", "recall")
-    found = [{**{name: getattr(v, name) for name in facts}, "current": v.key == current} for v in list_versions(index_dir(session.config))]
+    found = [{**{name: getattr(v, name) for name in facts}, "current": v.key == current} for v in list_versions(session.config.paths.index)]
     counts = "{key}  {pages:>8} pages {passages:>8} passages  {embedder_id}"
     rows = [("* " if version["current"] else "  ") + counts.format(**version) for version in found]
     session.finish({"versions": found, "current": current}, "\n".join(rows) or "no index version yet; slmsearch index build")
@@ -119,13 +117,12 @@ def index_list(session: Session) -> None:
 def search(session: Session, query: str, top_k: int | None, key: str | None, ranking: str | None, within: str) -> None:
     """Search the index as the agent's first tool does."""
     from slmsearch.retrieval.search import open_index
-    from tasks.paths import index_dir
 
     session.override(retrieval__top_k=top_k, retrieval__ranking=ranking)
     config = session.config
     # Bytes that are no UTF-8 come from the shell as halves of surrogate pairs, which no tokenizer takes.
     query = query.encode("utf-8", "replace").decode()
-    opened = open_index(index_dir(config), key or _configured_index(config), config.retrieval)
+    opened = open_index(config.paths.index, key or _configured_index(config), config.retrieval)
     hits = opened.search([query], config.retrieval.top_k, within=within)[0]
     rows = [f"{hit.score:.3f}  {one_line(hit.page_id)}: {one_line(hit.title)}  ({one_line(hit.section_id)})" for hit in hits]
     session.finish({"query": query, "index_key": opened.key, "hits": [asdict(hit) for hit in hits]}, "\n".join(rows) or "no pages found")
@@ -135,11 +132,10 @@ def checked_corpus(config: "RunConfig") -> "tuple[ValidationReport, list[dict[st
     """Materialise and check the configured corpus; return the report, and all files that were not taken."""
     from slmsearch.corpus.expectations import find_skipped, validate_corpus
     from slmsearch.corpus.store import build_corpus
-    from tasks.paths import corpora_dir
 
     skipped: list[Skipped] = []
-    digest = build_corpus(config.corpus, corpora_dir(config), skipped)
-    report = validate_corpus(corpora_dir(config) / digest)
+    digest = build_corpus(config.corpus, config.paths.corpora, skipped)
+    report = validate_corpus(config.paths.corpora / digest)
     return replace(report, findings=(*report.findings, *find_skipped(skipped))), [asdict(item) for item in skipped]
 
 
@@ -147,12 +143,11 @@ def built_index(digest: str, config: "RunConfig") -> "IndexManifest":
     """Build or find the index version of a corpus."""
     from slmsearch.retrieval.build import build_index
     from slmsearch.retrieval.versions import read_version
-    from tasks.paths import corpora_dir, index_dir
     from tasks.progress import Progress
 
     with Progress("index", "passages") as progress:
-        key = build_index(corpora_dir(config) / digest, index_dir(config), config.retrieval, progress)
-    return read_version(index_dir(config), key)
+        key = build_index(config.paths.corpora / digest, config.paths.index, config.retrieval, progress)
+    return read_version(config.paths.index, key)
 
 
 def render_findings(findings: "Sequence[Finding]") -> str:
@@ -175,11 +170,10 @@ def current_index(config: "RunConfig") -> str:
     """
     from slmsearch.errors import IndexUnusableError
     from slmsearch.retrieval.versions import current_key
-    from tasks.paths import index_dir
 
-    current = current_key(index_dir(config))
+    current = current_key(config.paths.index)
     if current is None:
-        raise IndexUnusableError(f"no index version in {index_dir(config)}; build one with `slmsearch setup` or `slmsearch index build`")
+        raise IndexUnusableError(f"no index version in {config.paths.index}; build one with `slmsearch setup` or `slmsearch index build`")
     return current
 
 
@@ -187,11 +181,10 @@ def _configured_index(config: "RunConfig") -> str:
     from slmsearch.config import CorpusConfig
     from slmsearch.corpus.store import build_corpus
     from slmsearch.environments.indexed_corpus import name_index
-    from tasks.paths import corpora_dir
 
     if config.corpus == CorpusConfig():
         return current_index(config)
-    return name_index(config, build_corpus(config.corpus, corpora_dir(config)))
+    return name_index(config, build_corpus(config.corpus, config.paths.corpora))
 
 
 @command(index, "verify")
@@ -202,9 +195,8 @@ def verify(session: Session, keys: tuple[str, ...], every: bool) -> None:
     from slmsearch.errors import IndexUnusableError
     from slmsearch.retrieval.upkeep import verify_version
     from slmsearch.retrieval.versions import list_versions
-    from tasks.paths import index_dir
 
-    config, home = session.config, index_dir(session.config)
+    config, home = session.config, session.config.paths.index
     stored = [version.key for version in list_versions(home)] if every else []
     found: list[dict[str, object]] = []
     lines = []
@@ -224,9 +216,8 @@ def verify(session: Session, keys: tuple[str, ...], every: bool) -> None:
 def rollback(session: Session, key: str | None) -> None:
     """Make the version that was current before, or KEY, the current one."""
     from slmsearch.retrieval.upkeep import roll_back
-    from tasks.paths import index_dir
 
-    before, after = roll_back(index_dir(session.config), key)
+    before, after = roll_back(session.config.paths.index, key)
     session.finish({"before": before, "current": after}, f"current index version: {after} (before: {before or 'none'})")
 
 
@@ -236,11 +227,10 @@ def rollback(session: Session, key: str | None) -> None:
 def prune(session: Session, keep: int, dry_run: bool) -> None:
     """Remove versions that neither CURRENT, a promoted model, a live run nor a reader needs, and what killed builds left."""
     from slmsearch.retrieval import upkeep
-    from tasks.paths import index_dir
     from tasks.retention import index_keys_in_use
 
     config = session.config
-    found = upkeep.prune(index_dir(config), config.retrieval, index_keys_in_use(config), keep, dry_run)
+    found = upkeep.prune(config.paths.index, config.retrieval, index_keys_in_use(config), keep, dry_run)
     word = "would go" if dry_run else "removed"
     lines = [f"{word if row.goes else 'kept':<9} {row.name}  {row.size / 1e6:>9.1f} MB  {row.reason}" for row in found]
     lines.append(f"{word}: {sum(row.size for row in found if row.goes) / 1e6:.1f} MB")
@@ -253,10 +243,9 @@ def prune(session: Session, keep: int, dry_run: bool) -> None:
 def push(session: Session, url: str, key: str | None) -> None:
     """Copy a version (default: the current one) to URL: a folder, or what fsspec opens, as s3://bucket/indexes."""
     from slmsearch.retrieval.upkeep import push_version
-    from tasks.paths import index_dir
 
     key = key or current_index(session.config)
-    new = push_version(index_dir(session.config), key, url)
+    new = push_version(session.config.paths.index, key, url)
     session.finish({"key": key, "url": url, "copied": new}, f"{key} {'copied to' if new else 'is already at'} {url}")
 
 
@@ -267,9 +256,8 @@ def pull(session: Session, url: str, key: str) -> None:
     """Copy version KEY from URL, check it, and make it the current one."""
     from slmsearch.retrieval.upkeep import pull_version
     from slmsearch.retrieval.versions import set_current
-    from tasks.paths import index_dir
 
-    home = index_dir(session.config)
+    home = session.config.paths.index
     new = pull_version(home, key, url)
     set_current(home, key)
     session.finish({"key": key, "url": url, "copied": new}, f"{key} {'copied from ' + url if new else 'was here already'}; it is current")
@@ -309,12 +297,11 @@ def searched_corpus(config: "RunConfig", split: str, limit: int) -> "tuple[Searc
     from slmsearch.errors import CorpusError
     from slmsearch.evaluate.retrieval import choose_questions
     from slmsearch.retrieval.search import open_index
-    from tasks.paths import corpora_dir, index_dir
 
-    digest = build_corpus(config.corpus, corpora_dir(config))
-    by_split = load_corpus(corpora_dir(config), digest).questions
+    digest = build_corpus(config.corpus, config.paths.corpora)
+    by_split = load_corpus(config.paths.corpora, digest).questions
     questions = [question for name, found in by_split.items() if split in ("all", name) for question in found]
     chosen = choose_questions(questions, limit, config.evaluate.seed)
     if not chosen:
         raise CorpusError("no question of this corpus names its page; give corpus.questions with page_ids")
-    return open_index(index_dir(config), built_index(digest, config).key, config.retrieval), chosen
+    return open_index(config.paths.index, built_index(digest, config).key, config.retrieval), chosen

@@ -85,9 +85,8 @@ def find_rows(name: str, config: "RunConfig") -> Path:
         EvaluationError: there are none.
     """
     from slmsearch.errors import EvaluationError
-    from tasks.paths import evals_dir
 
-    for path in (Path(name), evals_dir(config) / name):
+    for path in (Path(name), config.paths.evals / name):
         if path.exists():
             return path
     key = None
@@ -95,10 +94,10 @@ def find_rows(name: str, config: "RunConfig") -> Path:
         from tasks.tracking import open_tracker
 
         key = open_tracker(config).find_tag(name, "slmsearch.eval_key")
-    if key is None or not (evals_dir(config) / key).exists():
-        places = f"a key under {evals_dir(config)}, the MLflow run of an evaluation, or a rows.jsonl"
+    if key is None or not (config.paths.evals / key).exists():
+        places = f"a key under {config.paths.evals}, the MLflow run of an evaluation, or a rows.jsonl"
         raise EvaluationError(f"no evaluation {name!r}; give {places}")
-    return evals_dir(config) / key
+    return config.paths.evals / key
 
 
 @command(cli, "sft")

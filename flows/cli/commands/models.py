@@ -120,7 +120,6 @@ def _start(session: Session, role: "Role", start_s: float, detach: bool, given: 
     from flows.ops.serving import Options, find_endpoint, make_request, serve_here
     from slmsearch.serve.background import Order, start_in_background
     from slmsearch.serve.request import is_loopback
-    from tasks.paths import serve_dir
 
     if given["extra"] and not given["extra"][0].startswith("-"):
         raise click.UsageError(f"{given['extra'][0]!r} is no option; arguments for the server itself come after --")
@@ -140,7 +139,7 @@ def _start(session: Session, role: "Role", start_s: float, detach: bool, given: 
         session.finish({**asdict(endpoint), "settings": _settings(endpoint), "started": True}, _render(endpoint, how))
 
     if detach:
-        on_ready(start_in_background(Order(engine.name, request, serve_dir(session.config), start_s), session.say))
+        on_ready(start_in_background(Order(engine.name, request, session.config.paths.serve, start_s), session.say))
     else:
         serve_here(session.config, engine, request, start_s, session.say, on_ready)
         session.say("stopped")
@@ -148,9 +147,8 @@ def _start(session: Session, role: "Role", start_s: float, detach: bool, given: 
 
 def _stop(session: Session, role: "Role") -> None:
     from slmsearch.serve.state import stop_server
-    from tasks.paths import serve_dir
 
-    state = stop_server(serve_dir(session.config), role)
+    state = stop_server(session.config.paths.serve, role)
     text = f"stopped {state.engine} (process {state.server})" if state else f"no {role} server was started here; nothing to stop"
     session.finish({"role": role, "stopped": state is not None}, text)
 

@@ -163,8 +163,7 @@ def nights(session: Session, accept: str | None, reason: str | None) -> None:
     """List the nightly evaluations, newest first: state, scores, what fell."""
     from flows.cli.text import nights_table
     from slmsearch.evaluate.nights import load_nights
-    from tasks.nights import accept_night
-    from tasks.paths import nights_dir
+    from tasks.nights import accept_night, nights_dir
 
     if accept is not None:
         from tasks.promotion import require_reason, who

@@ -26,7 +26,6 @@ from slmsearch.foreign import without_credentials
 from slmsearch.http_client import ANSWER_SECONDS, answers, make_client
 from slmsearch.learn.files import LOCK, MANIFEST
 from slmsearch.learn.launch import is_held
-from tasks.paths import NIGHTS, corpora_dir, evals_dir, index_dir, trainings_dir
 from tasks.retention import children
 from tasks.tracking import open_run_registry, open_tracker
 
@@ -46,7 +45,13 @@ def look(config: RunConfig) -> Facts:
     """Collect the facts of the installation that a configuration uses."""
     environment, damaged = read_environment(), list[str]()
     homes = tuple(dict.fromkeys((Path(config.paths.data_dir), Path(config.paths.mlruns_dir))))
-    staging = (corpora_dir(config), corpora_dir(config) / "sources", index_dir(config), evals_dir(config), Path(config.paths.mlruns_dir))
+    staging = (
+        config.paths.corpora,
+        config.paths.corpora / "sources",
+        config.paths.index,
+        config.paths.evals,
+        Path(config.paths.mlruns_dir),
+    )
     return Facts(
         packages=_packages(),
         requirements=tuple(importlib.metadata.requires("slmsearch") or ()),
@@ -61,7 +66,7 @@ def look(config: RunConfig) -> Facts:
         dead_records=tuple(_dead_records(config)),
         dead_locks=tuple(
             lock.parent
-            for lock in sorted(trainings_dir(config).glob(f"*/{LOCK}"))
+            for lock in sorted(config.paths.training.glob(f"*/{LOCK}"))
             if not is_held(lock.parent) and not (lock.parent / MANIFEST).is_file()
         ),
         orphans=_orphans(config, damaged),
@@ -157,7 +162,7 @@ def _dead_records(config: RunConfig) -> list[Path]:
 
 
 def _nights(config: RunConfig, damaged: list[str]) -> Iterator[LastNight]:
-    for folder in children(Path(config.paths.mlruns_dir) / NIGHTS):
+    for folder in children(config.paths.nights):
         nights, odd = load_nights(folder)
         damaged += odd
         for last in nights[:1]:

@@ -14,7 +14,6 @@ from flows.ops.doctor.checks import examine
 from flows.ops.doctor.collect import look, remove_leftovers
 from slmsearch.artifacts.files import STAGING_PREFIX
 from slmsearch.config import RunConfig
-from tasks.paths import index_dir, trainings_dir
 from tasks.tracking import OWNER, open_tracker
 from tests.flows.fakes import make_config, write_corpus
 
@@ -33,11 +32,11 @@ def config(isolated_environment: Path, empty_store: Path, monkeypatch: pytest.Mo
 
 def test_what_killed_processes_left_is_found_and_mended(config: RunConfig, isolated_environment: Path) -> None:
     pid = gone_pid()
-    half = index_dir(config) / f"{STAGING_PREFIX}abc-{pid}"
+    half = config.paths.index / f"{STAGING_PREFIX}abc-{pid}"
     half.mkdir(parents=True)
-    mine = index_dir(config) / f"{STAGING_PREFIX}abc-{os.getpid()}"
+    mine = config.paths.index / f"{STAGING_PREFIX}abc-{os.getpid()}"
     mine.mkdir()
-    broken = trainings_dir(config) / "abc"
+    broken = config.paths.training / "abc"
     broken.mkdir(parents=True)
     (broken / "lock").write_text(str(pid))
     write_record(config, UpRecord(pid, "http://127.0.0.1:9/api", "", ""), "user:password")
