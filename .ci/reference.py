@@ -36,7 +36,7 @@ def _commands(group: click.Group, path: tuple[str, ...]) -> Iterator[tuple[tuple
     for name, command in sorted(group.commands.items()):
         if isinstance(command, click.Group):
             yield from _commands(command, (*path, name))
-        else:
+        elif not command.hidden:
             yield (*path, name), command
 
 

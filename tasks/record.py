@@ -108,7 +108,7 @@ def record_qualification(measured: Qualification, summary: Mapping[str, Any], co
 
 def record_retrieval(result: Mapping[str, Any], text: str, config: RunConfig) -> str:
     """Record metrics, tables and figure of what `summarise_ranks` gives, with the index key; return the run's id."""
-    from slmsearch.report.figures import write_charts
+    from slmsearch.report.page.render import write_charts
     from slmsearch.report.retrieval import draw_retrieval
 
     tracker = open_tracker(config)

@@ -141,7 +141,7 @@ def _changed(settings: Mapping[str, Any]) -> dict[str, str]:
 @task(name="report", cache_policy=NO_CACHE)
 def report_task(run_id: str, config: RunConfig) -> list[dict[str, str]]:
     """Store charts and tables in a run whose summary is stored, and return the table of policies as rows."""
-    from slmsearch.report.figures import run_charts, write_charts
+    from slmsearch.report.page.render import run_charts, write_charts
     from slmsearch.report.tables import results_table, slices_table
 
     results = load_results(find_run(run_id, config), config)
@@ -170,7 +170,7 @@ def make_page(names: Sequence[str], config: RunConfig, output: Path | None = Non
         EvaluationError: a run is not found or has left nothing to show.
         ServiceError: MLflow cannot be read or written.
     """
-    from slmsearch.report.page import render_page
+    from slmsearch.report.page.render import render_page
     from slmsearch.report.page.browse import MAX_EPISODES
 
     runs = list({run.id: run for run in (find_run(name, config) for name in names)}.values())
@@ -202,7 +202,7 @@ def plot_run(name: str, config: RunConfig, output: Path | None = None) -> dict[s
         EvaluationError: the run is not found or has left nothing to show.
         ServiceError: MLflow cannot be read.
     """
-    from slmsearch.report.figures import run_charts, write_charts
+    from slmsearch.report.page.render import run_charts, write_charts
 
     run = find_run(name, config)
     results = load_results(run, config)

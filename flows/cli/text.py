@@ -10,8 +10,8 @@ from slmsearch.evaluate.compare import Comparison, compare
 from slmsearch.evaluate.nightly import NightTest
 from slmsearch.evaluate.nights import Change, Night, night_from_dict
 from slmsearch.evaluate.store import load_rows
-from slmsearch.report.cells import difference as written
 from slmsearch.report.tables import Table, comparison_table, describe_comparison, failure_mode_table, results_table, slices_table
+from slmsearch.report.tables import difference as written
 
 
 def render_result(result: Mapping[str, Any], config: RunConfig) -> str:

@@ -5,24 +5,25 @@ was planned is compared with what the device lost meanwhile, which counts everyt
 """
 
 import json
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import reduce
 from importlib.util import find_spec
-from operator import attrgetter
+from operator import attrgetter, getitem
 from pathlib import Path
-from typing import Any
 
-from slmsearch.bench.learning import with_settings
-from slmsearch.bench.published import PUBLISHED, shape_of, write_model, write_shape
-from slmsearch.bench.result import Say
+import psutil
+
+from slmsearch.bench.published import PUBLISHED, shape_of, write_model
+from slmsearch.bench.result import Result, Say
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.learn.memory import GIB, SFT, MemoryPlan, measure_available, plan_memory
 from slmsearch.learn.shape import measure_shape
+from slmsearch.processes.child import ChildProcess, ProcessSettings
+from slmsearch.report.tables import Table
 
 LAYERS = 4
 """Of a model where nothing else is said: what is left of the real one has its widths, and is written and loaded in seconds."""
@@ -61,7 +62,23 @@ def require_card() -> None:
         raise ServiceError(f"no CUDA device here (torch {torch.__version__}): nothing to check; on a GPU machine run make gpu-check")
 
 
-def run_gpu(presets: Sequence[Preset], tokenizer_dir: Path, work: Path, device: str, layers: int, say: Say) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How one preset did."""
+
+    model: str
+    updates: int
+    planned_gib: float
+    measured_gib: float
+    whole_gib: float
+    """Planned for the preset as it is, with the whole model."""
+    available_gib: float
+    seconds: float
+    notes: list[str]
+    passed: bool
+
+
+def run_gpu(presets: Sequence[Preset], tokenizer_dir: Path, work: Path, device: str, layers: int, say: Say) -> Result:
     """Try presets.
 
     Args:
@@ -72,65 +89,60 @@ def run_gpu(presets: Sequence[Preset], tokenizer_dir: Path, work: Path, device: 
         layers: of each model; 0 takes as many as the real one has.
         say: told what is being done.
     """
-    started = time.perf_counter()
-    found = {preset.name: _try(preset, tokenizer_dir, work / preset.name, device, layers, say) for preset in presets}
-    facts = {"device": _name(device), "layers": layers, "seconds": round(time.perf_counter() - started, 1)}
-    return {**facts, "passed": all(preset["passed"] for preset in found.values()), "presets": found}
+    started, small = time.perf_counter(), device == "cpu"
+    trials: dict[str, Trial] = {}
+    for preset in presets:
+        model, home = preset.config.policy.model, work / preset.name
+        say(f"{preset.name}: {layers or 'all'} layers of {model}, two updates")
+        made = write_model(shape_of(model, layers, small), tokenizer_dir, home / "model", "float32" if small else "bfloat16", device)
+        trials[preset.name] = _try(preset, made, home, device)
+    values = {
+        "device": _name(device),
+        "layers": layers,
+        "seconds": round(time.perf_counter() - started, 1),
+        "passed": all(trial.passed for trial in trials.values()),
+        "presets": {name: asdict(trial) for name, trial in trials.items()},
+    }
+    rows = tuple(
+        (name, "ok" if trial.passed else "FAIL", str(trial.updates), *(f"{gib:.2f}" for gib in (trial.planned_gib, trial.measured_gib)),
+         f"{trial.whole_gib:.1f} of {trial.available_gib:.1f}")
+        for name, trial in trials.items()
+    )  # fmt: skip
+    table = Table(("preset", "", "updates", "planned, GiB", "measured, GiB", "whole model, GiB"), rows)
+    notes = [f"{name}: {note}" for name, trial in trials.items() for note in trial.notes]
+    return Result(values, (table,), [f"{values['device']}, {values['seconds']:.0f} s", *notes])
 
 
-def render_gpu(result: dict[str, Any]) -> str:
-    """Write the result as lines."""
-    lines = [f"{result['device']}, {result['seconds']:.0f} s"]
-    for name, found in result["presets"].items():
-        verdict = "ok  " if found["passed"] else "FAIL"
-        planned, measured = f"planned {found['planned_gib']:.2f} GiB", f"measured {found['measured_gib']:.2f} GiB"
-        whole = f"whole model {found['whole_gib']:.1f} of {found['available_gib']:.1f} GiB"
-        lines.append(f"{verdict} {name}: {found['updates']} updates, {planned}, {measured}; {whole}")
-        lines += [f"     {note}" for note in found["notes"]]
-    return "\n".join(lines)
-
-
-def _try(preset: Preset, tokenizer_dir: Path, work: Path, device: str, layers: int, say: Say) -> dict[str, Any]:
-    model, small, notes = preset.config.policy.model, device == "cpu", list[str]()
-    say(f"{preset.name}: making {layers or 'all'} layers of {model}")
-    dtype = "float32" if small else "bfloat16"
-    made = write_model(shape_of(model, layers, small), tokenizer_dir, work / "model", dtype, device)
-    flags = {"policy.model": str(made), "policy.device": device, "policy.dtype": dtype, **_longest(preset, small)}
-    flags |= {"paths.data_dir": str(work / "data"), "paths.mlruns_dir": str(work / "mlruns")}
+def _try(preset: Preset, made: Path, work: Path, device: str) -> Trial:
+    """Run two updates of a preset with a model of random weights."""
+    small, notes = device == "cpu", list[str]()
+    flags = {"policy.model": str(made), "policy.device": device, "policy.dtype": "float32" if small else "bfloat16"}
+    flags |= {"paths.data_dir": str(work / "data"), "paths.mlruns_dir": str(work / "mlruns"), **_longest(preset, small)}
     for setting, (package, without) in NEEDS.items():
         if attrgetter(setting)(preset.config) not in ("off", False) and (small or find_spec(package) is None):
             flags[setting] = without
-            notes.append(
-                f"{setting} {without}: " + ("a CPU has none" if small else f"{package} is not installed, uv pip install -e '.[gpu]'")
-            )
-    is_sft = preset.config.planner.sft.enabled
+            reason = "a CPU has none" if small else f"{package} is not installed, uv pip install -e '.[gpu]'"
+            notes.append(f"{setting} {without}: {reason}")
     available = measure_available()
     planned = needed(plan_memory(with_settings(preset.config, flags), measure_shape(preset.config, str(made)), available))
-    command = ["planner", "sft", "--out", str(work / "out")] if is_sft else ["train"]
+    command = ["planner", "sft", "--out", str(work / "out")] if preset.config.planner.sft.enabled else ["train"]
     files = [part for file in preset.files for part in ("--config", str(file))]
     arguments = [*command, *files, *(f"--{name}={value}" for name, value in flags.items()), "--json"]
-    say(f"{preset.name}: slmsearch {' '.join(command)}, two updates")
-    outcome, measured, seconds = _watch([sys.executable, "-m", "flows", *arguments], device)
-    updates = int(outcome.get("steps", 0))
+    started = time.perf_counter()
+    outcome, measured = _watch(arguments, work / "log", device)
+    seconds, updates = time.perf_counter() - started, int(str(outcome.get("steps", 0)))
     if "error" in outcome:
         notes.append(str(outcome["error"]))
     fits = measured <= planned + SPARE
     if not fits:
         notes.append("more memory was taken than planned")
-    whole = _plan_whole(preset, work, available, device)
-    if device == "cuda" and whole > available[device]:
-        notes.append(f"the whole model needs {whole / GIB:.1f} GiB, this card has {available[device] / GIB:.1f} free")
-    return {
-        "model": model,
-        "updates": updates,
-        "planned_gib": round(planned / GIB, 2),
-        "measured_gib": round(measured / GIB, 2),
-        "whole_gib": round(whole / GIB, 2),
-        "available_gib": round(available[device] / GIB, 2),
-        "seconds": round(seconds, 1),
-        "notes": notes,
-        "passed": updates == 2 and fits,
-    }
+    whole, free = _plan_whole(preset, work, available, device), available[device]
+    if device == "cuda" and whole > free:
+        notes.append(f"the whole model needs {whole / GIB:.1f} GiB, this card has {free / GIB:.1f} free")
+    sizes = {"planned": planned, "measured": measured, "whole": whole, "available": free}
+    gib = {f"{name}_gib": round(size / GIB, 2) for name, size in sizes.items()}
+    passed = updates == 2 and fits
+    return Trial(preset.config.policy.model, updates, **gib, seconds=round(seconds, 1), notes=notes, passed=passed)
 
 
 def _longest(preset: Preset, small: bool) -> dict[str, str]:
@@ -152,8 +164,18 @@ def _longest(preset: Preset, small: bool) -> dict[str, str]:
 
 def _plan_whole(preset: Preset, work: Path, available: Mapping[str, float], device: str) -> float:
     """Plan the preset as it is, for the real model."""
-    shape = measure_shape(preset.real, str(write_shape(shape_of(preset.real.policy.model), work / "shape")))
+    shape_of(preset.real.policy.model).save_pretrained(work / "shape")
+    shape = measure_shape(preset.real, str(work / "shape"))
     return needed(plan_memory(with_settings(preset.real, {"policy.device": device}), shape, available))
+
+
+def with_settings(config: RunConfig, settings: Mapping[str, object]) -> RunConfig:
+    """Replace settings by their dotted names."""
+    values = config.model_dump()
+    for name, value in settings.items():
+        *path, leaf = name.split(".")
+        reduce(getitem, path, values)[leaf] = value
+    return RunConfig.model_validate(values)
 
 
 def needed(plan: MemoryPlan) -> float:
@@ -161,54 +183,36 @@ def needed(plan: MemoryPlan) -> float:
     return plan.needs(SFT) if SFT in plan.phases else plan.peak
 
 
-def _watch(command: list[str], device: str) -> tuple[dict[str, Any], float, float]:
-    """Run a command to its end; return its JSON, the most memory it took (bytes), and its time (s)."""
-    started, before = time.perf_counter(), _taken(device, None)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    most, ended = 0.0, threading.Event()
-
-    def look() -> None:
-        nonlocal most
-        while not ended.wait(POLL_S):
-            most = max(most, _taken(device, process.pid) - before)
-
-    watcher = threading.Thread(target=look, daemon=True)
-    watcher.start()
+def _watch(arguments: Sequence[str], log: Path, device: str) -> tuple[Mapping[str, object], float]:
+    """Run a command of slmsearch to its end; return its JSON, and the most memory it took (bytes)."""
+    most, before, deadline = 0.0, _taken(device), time.monotonic() + LIMIT_S
+    child = ChildProcess("slmsearch", ["-m", "flows", *arguments], log, ProcessSettings(same_code=True))
     try:
-        printed, said = process.communicate(timeout=LIMIT_S)
-    except subprocess.TimeoutExpired:
-        process.terminate()
-        printed, said = process.communicate()[0] or "", f"took longer than {LIMIT_S:.0f} s"
-    except BaseException:
-        process.terminate()
-        raise
+        while child.wait(POLL_S) is None and time.monotonic() < deadline:
+            most = max(most, _taken(device, child.pid) - before)
+        if child.is_alive:
+            return {"error": f"took longer than {LIMIT_S:.0f} s"}, most
     finally:
-        ended.set()
-        watcher.join()
+        child.stop()
+    last = log.read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2]
     try:
-        outcome: dict[str, Any] = json.loads(printed)
+        outcome: dict[str, object] = json.loads(last)
     except ValueError:
-        outcome = {"error": said.strip().rpartition("\n")[2] or f"ended with exit code {process.returncode}"}
-    return outcome, most, time.perf_counter() - started
+        outcome = {"error": last or f"ended with exit code {child.process.returncode}"}
+    return outcome, most
 
 
-def _taken(device: str, pid: int | None) -> float:
+def _taken(device: str, pid: int | None = None) -> float:
     """Return the bytes in use on a CUDA device, or by the heaviest process among one and its children."""
     if device == "cuda":
         import torch
 
         free, total = torch.cuda.mem_get_info()
         return float(total - free)
-    import psutil
-
-    if pid is None:
-        return 0.0
     heaviest = 0
-    try:
-        for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
+    with suppress(psutil.Error):
+        for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)) if pid else ():
             heaviest = max(heaviest, process.memory_info().rss)
-    except psutil.Error:
-        pass
     return float(heaviest)
 
 

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from slmsearch.bench.result import Say
+from slmsearch.bench.result import Result, Say
+from slmsearch.bench.shapes import WORDS
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.searcher import SearcherEnvironment
@@ -35,12 +36,11 @@ from slmsearch.learn.rollout_bridge import RolloutBridge
 from slmsearch.learn.shape import measure_shape
 from slmsearch.learn.trainer_samplers import open_torch_sampler
 from slmsearch.learn.training import load_trainable
+from slmsearch.report.tables import Table
 from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.parsing import render_call
 from slmsearch.searcher.prompt import make_prompt
 from slmsearch.searcher.tools import READ
-
-WORDS = ("mill", "river", "tower", "of", "the", "old", "north", "gate", "stone", "field", "in", "a", "bridge", "was", "built", "by")
 
 
 class LongTurns:
@@ -80,84 +80,52 @@ class LongResults:
 
     def serve(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """See `Toolbox.serve`."""
-        return [ToolResult(self._text(i), True) for i in range(len(calls))]
-
-    def _text(self, number: int) -> str:
-        return " ".join(random.Random(number).choices(WORDS, k=self._chars // 4))[: self._chars]
+        texts = (" ".join(random.Random(i).choices(WORDS, k=self._chars // 4)) for i in range(len(calls)))
+        return [ToolResult(text[: self._chars], True) for text in texts]
 
 
-class Scales:
+class Scales(PhaseTimer):
     """Measures the largest memory of phases: allocated on the GPU where the run uses one, resident in this process elsewhere."""
 
-    def __init__(self, device: str) -> None:
-        """Take `cpu` or `cuda`."""
-        self._device = device
+    def __init__(self, config: RunConfig) -> None:
+        """Look where the run computes."""
+        super().__init__()
+        self.on_cpu = config.policy.device == "cpu" or not torch.cuda.is_available()
         self.peaks: dict[str, float] = {}
 
     @contextmanager
-    def on(self, phase: str) -> Iterator[None]:
-        """Measure a phase; of several of one name the largest counts."""
-        self.begin()
-        try:
-            yield
-        finally:
-            self.end(phase)
-
-    def begin(self) -> None:
-        """Forget the largest so far, and what earlier phases have freed and the allocator kept."""
-        if self._device == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-        else:
-            release_memory()
-            Path("/proc/self/clear_refs").write_text("5")
-
-    def end(self, phase: str) -> None:
-        """Note the largest since `begin`."""
-        self.peaks[phase] = max(self.peaks.get(phase, 0.0), self._read())
-
-    def _read(self) -> float:
-        if self._device == "cuda":
-            return float(torch.cuda.max_memory_allocated())
-        status = Path("/proc/self/status").read_text()
-        return float(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) * 1024
-
-
-class _Watched(PhaseTimer):
-    """Tells the scales where sampling ends and the update begins."""
-
-    def __init__(self, scales: Scales) -> None:
-        super().__init__()
-        self._scales = scales
-
-    @contextmanager
     def on(self, purpose: str) -> Iterator[None]:
-        self._scales.begin()
+        """Measure a phase; of several of one name the largest counts. What comes after it is measured until `note`."""
+        self._reset()
         with super().on(purpose):
             yield
-        self._scales.end(purpose)
-        self._scales.begin()
+        self.note(purpose)
+        self._reset()
+
+    def _reset(self) -> None:
+        """Forget the largest so far, and what earlier phases have freed and the allocator kept."""
+        if self.on_cpu:
+            release_memory()
+            Path("/proc/self/clear_refs").write_text("5")
+        else:
+            torch.cuda.reset_peak_memory_stats()
+
+    def note(self, phase: str) -> None:
+        """Note the largest since the last phase ended as that of a phase."""
+        if self.on_cpu:
+            status = Path("/proc/self/status").read_text()
+            peak = float(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) * 1024
+        else:
+            peak = float(torch.cuda.max_memory_allocated())
+        self.peaks[phase] = max(self.peaks.get(phase, 0.0), peak)
 
 
-class _AtStepEnd(TrainerCallback):
-    """Ends the update."""
-
-    def __init__(self, scales: Scales) -> None:
-        self._scales = scales
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """See `TrainerCallback`."""
-        self._scales.end(UPDATE)
-
-
-def run_memory(config: RunConfig, say: Say) -> dict[str, Any]:
+def run_memory(config: RunConfig, say: Say) -> Result:
     """Measure each phase of a run in processes of their own, beside its plan.
 
     Args:
         config: run; a searcher's, without vLLM.
         say: told of each phase that is over.
-
-    Returns:
-        `device`, and by phase the GiB planned and measured and their ratio.
     """
     renderer = ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role)
     prompt_tokens = longest_prompt((make_prompt(question.question, config.searcher) for question in make_questions(99)), renderer)
@@ -165,39 +133,27 @@ def run_memory(config: RunConfig, say: Say) -> dict[str, Any]:
     peaks: dict[str, float] = {}
     for measure in (measure_evaluation, measure_training):
         with Child() as child:
-            peaks |= child.call(measure, config, say=say)
+            found = child.call(measure, config)
+        for phase, peak in found.items():
+            say(f"{phase}: {peak / GIB:.2f} GiB")
+        peaks |= found
+    planned = {phase: plan.needs(phase) for phase in peaks}
     phases = {
-        phase: {"planned_gib": plan.needs(phase) / GIB, "measured_gib": peak / GIB, "ratio": plan.needs(phase) / peak}
+        phase: {"planned_gib": planned[phase] / GIB, "measured_gib": peak / GIB, "ratio": planned[phase] / peak}
         for phase, peak in peaks.items()
     }
-    return {"device": plan.device, "prompt_tokens": prompt_tokens, "phases": phases, "plan": plan.render()}
+    rows = ((name, f"{of['planned_gib']:.2f}", f"{of['measured_gib']:.2f}", f"{of['ratio']:.2f}") for name, of in phases.items())
+    values = {"device": plan.device, "prompt_tokens": prompt_tokens, "phases": phases, "plan": plan.render()}
+    return Result(values, (Table(("phase", "planned, GiB", "measured, GiB", "ratio"), tuple(rows)),))
 
 
-def render_memory(result: dict[str, Any]) -> str:
-    """Write the result as a table."""
-    rows = [f"{'phase':<12} {'planned':>9} {'measured':>9}  ratio"]
-    rows += [
-        f"{name:<12} {of['planned_gib']:>5.2f} GiB {of['measured_gib']:>5.2f} GiB  {of['ratio']:.2f}"
-        for name, of in result["phases"].items()
-    ]
-    return "\n".join(rows)
-
-
-def measure_training(config: RunConfig, say: Say) -> dict[str, float]:
-    """Play and train as a run does, with episodes as long as they may be; return the largest bytes of each phase.
-
-    Args:
-        config: run; a searcher's, without vLLM.
-        say: told of each phase that is over.
-    """
+def measure_training(config: RunConfig) -> dict[str, float]:
+    """Play and train as a run does, with episodes as long as they may be; return the largest bytes of each phase."""
     config = config.model_copy(update={"reward": config.reward.model_copy(update={"kind": "random"})})
-    toolbox: Any = LongResults(config.searcher.max_section_chars)
-    environment = SearcherEnvironment(toolbox, make_judge(config.judge, config.paths.data_dir), config)
+    environment, scales = _environment(config), Scales(config)
     questions = make_questions(max(config.train.questions_per_step, config.evaluate.batch_size))
     if config.train.cpu_threads:
         torch.set_num_threads(config.train.cpu_threads)
-    on_cpu = config.policy.device == "cpu" or not torch.cuda.is_available()
-    scales = Scales("cpu" if on_cpu else "cuda")
     model, tokenizer = load_trainable(config)
     open_unwatched = open_torch_sampler(tokenizer, config.searcher.tool_role)
 
@@ -206,37 +162,35 @@ def measure_training(config: RunConfig, say: Say) -> dict[str, float]:
         with open_unwatched(trainer) as sampler:
             yield LongTurns(sampler)
 
-    bridge = RolloutBridge(questions, environment, config, open_sampler, tokenizer.eos_token_id, _Watched(scales))
+    bridge = RolloutBridge(questions, environment, config, open_sampler, tokenizer.eos_token_id, scales)
     with TemporaryDirectory() as folder:
-        arguments = make_arguments(config, Path(folder), 1, on_cpu)
-    trainer = make_trainer(model, tokenizer, questions, environment, bridge, arguments, config, _AtStepEnd(scales))
+        arguments = make_arguments(config, Path(folder), 1, scales.on_cpu)
+    trainer = make_trainer(model, tokenizer, questions, environment, bridge, arguments, config, TrainerCallback())
     rows, size = config.evaluate.batch_size, config.train.group_size
     group = [question for question in questions[: -(-rows // size)] for _ in range(size)][:rows]
     with scales.on(PREFLIGHT), open_sampler(trainer) as sampler:
         play_in_batches(group, environment, sampler, Sampling(config.train.temperature, 0, environment.limits.max_turn_tokens), rows)
-    say(f"{PREFLIGHT}: {scales.peaks[PREFLIGHT] / GIB:.2f} GiB")
     best_weights = BestWeights(trainer.accelerator.unwrap_model(trainer.model), list)
     bridge.score(questions[:rows], trainer)
-    say(f"{HELD_OUT}: {scales.peaks[HELD_OUT] / GIB:.2f} GiB")
     trainer.train()
+    scales.note(UPDATE)
     best_weights.restore()
-    for phase in (SAMPLING, UPDATE):
-        say(f"{phase}: {scales.peaks[phase] / GIB:.2f} GiB")
     return {phase: scales.peaks[phase] for phase in (PREFLIGHT, HELD_OUT, SAMPLING, UPDATE)}
 
 
-def measure_evaluation(config: RunConfig, say: Say) -> dict[str, float]:
+def measure_evaluation(config: RunConfig) -> dict[str, float]:
     """Play a batch as an evaluation does; return the largest bytes."""
-    toolbox: Any = LongResults(config.searcher.max_section_chars)
-    environment = SearcherEnvironment(toolbox, make_judge(config.judge, config.paths.data_dir), config)
-    on_cpu = config.policy.device == "cpu" or not torch.cuda.is_available()
-    scales = Scales("cpu" if on_cpu else "cuda")
+    environment, scales = _environment(config), Scales(config)
     sampler = LongTurns(make_sampler(config.policy, config.searcher.tool_role))
     with scales.on(EVALUATION):
         questions = make_questions(config.evaluate.batch_size)
         environment.play(questions, sampler, Sampling(0.0, 0, environment.limits.max_turn_tokens))
-    say(f"{EVALUATION}: {scales.peaks[EVALUATION] / GIB:.2f} GiB")
     return scales.peaks
+
+
+def _environment(config: RunConfig) -> SearcherEnvironment:
+    toolbox: Any = LongResults(config.searcher.max_section_chars)
+    return SearcherEnvironment(toolbox, make_judge(config.judge, config.paths.data_dir), config)
 
 
 def make_questions(number: int) -> list[Question]:

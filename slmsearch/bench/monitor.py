@@ -22,16 +22,17 @@ asked. Caught is a collapse that is reported after it began and before the run e
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slmsearch.bench.result import Say, render_table
+from slmsearch.bench.result import Result, Say
 from slmsearch.config import RunConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.learn.held_out import ALONE, Scores, find_fall
 from slmsearch.learn.monitor import CollapseMonitor
+from slmsearch.report.tables import Table, whole
 from slmsearch.searcher.tools import SEARCH
 
 Floats = NDArray[np.float64]
@@ -39,6 +40,8 @@ Floats = NDArray[np.float64]
 SHAPES = {"stationary": (0.6, 0.6), "stationary, weak": (0.35, 0.35), "improving": (0.45, 0.70)}
 """Share right at the start and at the end."""
 SPREADS = (1.0, 3.0, 10.0)
+Course = tuple[float, float, float]
+"""Share right at the start and at the end, and spread of difficulty."""
 KINDS = ("reward", "entropy", "malformed", "single call", "same call")
 MIN_STEPS, ASSUMED_QUESTIONS, MAX_STEPS = 200, 1500, 600
 """Steps simulated at least; training questions where a preset counts epochs; steps simulated at most."""
@@ -87,19 +90,18 @@ def shape_of(config: RunConfig) -> Shape | str:
 class Run:
     """One made-up run."""
 
-    def __init__(self, shape: Shape, start: float, end: float, conc: float, seed: int, collapse: str = "", at: int = 0) -> None:
+    def __init__(self, shape: Shape, course: Course, seed: int, collapse: str = "", at: int = 0) -> None:
         """Draw the whole run.
 
         Args:
             shape: of the preset.
-            start: share right at the start.
-            end: share right at the end.
-            conc: spread of difficulty.
+            course: how it goes.
             seed: of everything.
             collapse: one of `KINDS`, or none.
             at: step at which it begins.
         """
-        self.shape, self.rng, self._conc = shape, np.random.default_rng(seed), conc
+        self.shape, self.rng = shape, np.random.default_rng(seed)
+        start, end, self._conc = course
         steps = np.arange(shape.steps)
         rng = self.rng
         walk = _walk(rng, shape.steps)
@@ -132,9 +134,10 @@ class Run:
         entropy = entropy * np.exp(math.log(0.1) * ramp) if collapse == "entropy" else entropy
         grad = 0.05 * spread * np.exp(0.6 * rng.standard_normal(shape.steps))
         grad = np.where(rng.random(shape.steps) < 0.02, grad * rng.uniform(6, 20, shape.steps), grad)
-        common = np.maximum(
-            _largest_group(rng, count), (rng.random(episodes) < 0.95).mean((1, 2)) * ramp if collapse == "same call" else 0.0
-        )
+        # The share of the most common call is that of the question whose episodes agree most.
+        common = (0.4 + 0.6 * rng.random(count)).max(axis=1) / shape.questions
+        if collapse == "same call":
+            common = np.maximum(common, (rng.random(episodes) < 0.95).mean((1, 2)) * ramp)
         words = rng.lognormal(0.6, 0.4, count).mean(1)
         columns = {
             "reward/mean": reward.mean((1, 2)),
@@ -185,12 +188,6 @@ def _walk(rng: np.random.Generator, steps: int) -> Floats:
     return walk
 
 
-def _largest_group(rng: np.random.Generator, count: tuple[int, int]) -> Floats:
-    """Draw the share of the most common call: that of the question whose episodes agree most."""
-    share: Floats = (0.4 + 0.6 * rng.random(count)).max(axis=1) / count[1]
-    return share
-
-
 def watch(run: Run) -> Iterator[tuple[int, str]]:
     """Let the monitor watch a run; yield the steps and rules of its collapses. Weights that it restores go on as before."""
     monitor, shape = CollapseMonitor(run.shape.questions), run.shape
@@ -211,48 +208,51 @@ def watch(run: Run) -> Iterator[tuple[int, str]]:
             yield step, rule
 
 
-def measure(shape: Shape, runs: int, seed: int = 0) -> dict[str, Any]:
-    """Simulate healthy runs and planted collapses of one preset.
+def measure(shape: Shape, runs: int, seed: int = 0) -> tuple[dict[str, object], tuple[str, ...]]:
+    """Simulate healthy runs and planted collapses of one preset; return the figures, and the cells of its row.
 
     Args:
         shape: of the preset.
         runs: healthy runs, dealt out over shapes and spreads; of each kind of collapse half as many.
         seed: of everything.
     """
-    cells = [(start, end, conc) for start, end in SHAPES.values() for conc in SPREADS]
-    healthy = [list(watch(Run(shape, *cells[i % len(cells)], seed=seed + i))) for i in range(runs)]
+    courses = [(start, end, conc) for start, end in SHAPES.values() for conc in SPREADS]
+    healthy = [list(watch(Run(shape, courses[i % len(courses)], seed + i))) for i in range(runs)]
+    stopped = sum(len(found) >= shape.max_collapses for found in healthy) / runs
+    restored = sum(bool(found) for found in healthy) / runs
     short, planted = replace(shape, steps=MIN_STEPS), (runs + 1) // 2
-    kinds: dict[str, Any] = {}
-    delays: list[int] = []
+    caught: dict[str, list[int]] = {}
     for number, kind in enumerate(KINDS, 1):
-        first = [_delay(short, cells[i % len(cells)], seed + 100_000 * number + i, kind) for i in range(planted)]
-        caught = [delay for delay in first if delay is not None]
-        kinds[kind] = {"caught_frac": len(caught) / planted, "median_steps": _median(caught)}
-        delays += caught
-    return {
+        delays = (_delay(short, courses[i % len(courses)], seed + 100_000 * number + i, kind) for i in range(planted))
+        caught[kind] = [delay for delay in delays if delay is not None]
+    every = list(chain(*caught.values()))
+    caught_frac, median_steps = len(every) / (planted * len(KINDS)), _median(every)
+    kinds = {kind: {"caught_frac": len(delays) / planted, "median_steps": _median(delays)} for kind, delays in caught.items()}
+    figures: dict[str, object] = {
         "questions_per_step": shape.questions,
         "group_size": shape.group,
         "steps": shape.steps,
-        "healthy_stopped_frac": sum(len(found) >= shape.max_collapses for found in healthy) / runs,
-        "healthy_restored_frac": sum(bool(found) for found in healthy) / runs,
-        "caught_frac": len(delays) / (planted * len(KINDS)),
-        "median_steps": _median(delays),
+        "healthy_stopped_frac": stopped,
+        "healthy_restored_frac": restored,
+        "caught_frac": caught_frac,
+        "median_steps": median_steps,
         "kinds": kinds,
     }
+    cells = (f"{shape.questions} x {shape.group}", f"{stopped:.1%} / {restored:.1%}", f"{caught_frac:.1%}", whole(median_steps))
+    return figures, (*cells, *(f"{len(delays) / planted:.0%}" for delays in caught.values()))
 
 
-def _delay(shape: Shape, cell: tuple[float, float, float], seed: int, kind: str) -> int | None:
+def _delay(shape: Shape, course: Course, seed: int, kind: str) -> int | None:
     """Plant a collapse; return the steps from its beginning to its discovery, or None."""
     at = int(np.random.default_rng((seed, 1)).integers(EARLIEST, shape.steps - BEFORE_END + 1))
-    start, end, conc = cell
-    return next((step - at for step, _ in watch(Run(shape, start, end, conc, seed, kind, at)) if step > at), None)
+    return next((step - at for step, _ in watch(Run(shape, course, seed, kind, at)) if step > at), None)
 
 
 def _median(values: Sequence[int]) -> float | None:
     return float(np.median(values)) if values else None
 
 
-def run_monitor(configs: Mapping[str, RunConfig], runs: int, say: Say = lambda line: None) -> dict[str, Any]:
+def run_monitor(configs: Mapping[str, RunConfig], runs: int, say: Say = lambda line: None) -> Result:
     """Measure every preset.
 
     Args:
@@ -260,26 +260,18 @@ def run_monitor(configs: Mapping[str, RunConfig], runs: int, say: Say = lambda l
         runs: healthy runs of each.
         say: told which preset is next.
     """
-    presets: dict[str, Any] = {}
+    presets: dict[str, object] = {}
     left_out: dict[str, str] = {}
+    rows, planted = [], (runs + 1) // 2
     for name, config in configs.items():
         shape = shape_of(config)
         if isinstance(shape, str):
             left_out[name] = shape
             continue
-        say(f"{name}: {runs} healthy runs of {shape.steps} steps, {(runs + 1) // 2} planted collapses of each kind")
-        presets[name] = measure(shape, runs)
-    return {"healthy_runs": runs, "planted_of_each_kind": (runs + 1) // 2, "presets": presets, "left_out": left_out}
-
-
-def render_monitor(result: dict[str, Any]) -> str:
-    """Write the result as a table."""
-    rows = []
-    for name, row in result["presets"].items():
-        healthy = f"{row['healthy_stopped_frac']:.1%} / {row['healthy_restored_frac']:.1%}"
-        steps = "-" if row["median_steps"] is None else f"{row['median_steps']:.0f}"
-        each = (f"{row['kinds'][kind]['caught_frac']:.0%}" for kind in KINDS)
-        rows.append((name, f"{row['questions_per_step']} x {row['group_size']}", healthy, f"{row['caught_frac']:.1%}", steps, *each))
-    table = render_table(("preset", "step", "healthy: stopped / restored once", "caught", "median steps", *KINDS), rows)
-    head = f"{result['healthy_runs']} healthy runs of each preset, {result['planted_of_each_kind']} planted collapses of each kind"
-    return "\n".join([head, "", table, *(f"{name} is left out: it {reason}" for name, reason in result["left_out"].items())])
+        say(f"{name}: {runs} healthy runs of {shape.steps} steps, {planted} planted collapses of each kind")
+        presets[name], cells = measure(shape, runs)
+        rows.append((name, *cells))
+    table = Table(("preset", "step", "healthy: stopped / restored once", "caught", "median steps", *KINDS), tuple(rows))
+    notes = [f"{runs} healthy runs of each preset, {planted} planted collapses of each kind"]
+    notes += [f"{name} is left out: it {reason}" for name, reason in left_out.items()]
+    return Result({"healthy_runs": runs, "planted_of_each_kind": planted, "presets": presets, "left_out": left_out}, (table,), notes)

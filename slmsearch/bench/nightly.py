@@ -9,13 +9,14 @@ champion was promoted is the better of two, as promotion picks. Nights, referenc
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
+from slmsearch.bench.result import Result
 from slmsearch.config import NightlyConfig
 from slmsearch.evaluate.nightly import FRESH, FRESH_WINDOW, Floats, Scores
 from slmsearch.evaluate.nights import ADAPTER, Night, PlayedSet, Promotion, judge_night
+from slmsearch.report.tables import Table
 
 KINDS = (("one_hop", 0.40, 0.12), ("two_hop", 0.38, -0.12), ("count", 0.10, 0.05), ("unanswerable", 0.12, -0.04))
 """Kind, share of the questions, how far above the mean."""
@@ -24,6 +25,8 @@ PAGE = 4
 PAGE_SD = 0.10
 SHAPES = ("spread", "dimmed", "one kind")
 """A fall: questions that go wrong for good, all chances a little lower, or one kind alone."""
+FALL, NIGHTS_BEFORE = 0.05, 12
+"""Planted fall of the share that is right, and the quiet nights before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,7 @@ def fell(chances: Floats, kinds: Sequence[str], fall: float, shape: str, rng: np
     return lowered
 
 
-def run_nightly(config: NightlyConfig, series: int, nights: int, regressions: int) -> dict[str, Any]:
+def run_nightly(config: NightlyConfig, series: int, nights: int, regressions: int) -> Result:
     """Measure false alarms in quiet series, and planted falls of 5 points.
 
     Args:
@@ -121,58 +124,45 @@ def run_nightly(config: NightlyConfig, series: int, nights: int, regressions: in
         nights: nights of a series.
         regressions: falls of each shape and policy.
     """
-    quiet = []
+    quiet, quiet_rows, planted, planted_rows = [], [], [], []
     for policy in QUIET:
-        alarms = [sum(_quiet(policy, seed, config, nights)) for seed in range(series)]
-        quiet.append({"policy": asdict(policy), "alarms": alarms, "most": max(alarms), "more_than_two": sum(found > 2 for found in alarms)})
-    planted = []
-    for policy in QUIET:
+        name = (f"{policy.accuracy:.0%}", f"{policy.coins / 3:.0%}")
+        alarms = [_alarms(policy, seed, config, nights) for seed in range(series)]
+        most, more_than_two = max(alarms), sum(count > 2 for count in alarms)
+        quiet.append({"policy": asdict(policy), "alarms": alarms, "most": most, "more_than_two": more_than_two})
+        quiet_rows.append((*name, str(sum(alarms)), str(most), str(more_than_two)))
         for shape in SHAPES:
             found = [_planted(policy, 1000 + seed, config, shape) for seed in range(regressions)]
-            names = ("first_night", "three_nights", "fresh_first_night", "fresh_three_nights")
-            planted.append(
-                {"policy": asdict(policy), "shape": shape, "of": regressions, **{name: sum(f[name] for f in found) for name in names}}
-            )
-    return {"nights": nights, "series": series, "alpha": config.alpha, "min_fall": config.min_fall, "quiet": quiet, "planted": planted}
+            counts = {way: sum(ways[way] for ways in found) for way in found[0]}
+            planted.append({"policy": asdict(policy), "shape": shape, "of": regressions, **counts})
+            planted_rows.append((*name, shape, *(f"{count} of {regressions}" for count in counts.values())))
+    columns = ("right", "flipped by a replay")
+    tables = (
+        Table(
+            (*columns, f"alarms in {series} series of {nights} quiet nights", "most in one", "series with more than 2"), tuple(quiet_rows)
+        ),
+        Table(
+            (*columns, "fall of 5 points", "found the first night", "within three", "in fresh worlds alone", "within three"),
+            tuple(planted_rows),
+        ),
+    )
+    values = {"nights": nights, "series": series, "alpha": config.alpha, "min_fall": config.min_fall, "quiet": quiet, "planted": planted}
+    return Result(values, tables)
 
 
-def _quiet(policy: Policy, seed: int, config: NightlyConfig, nights: int) -> list[bool]:
+def _alarms(policy: Policy, seed: int, config: NightlyConfig, nights: int) -> int:
     series = Series(policy, seed, config)
-    return [series.play().state == "regressed" for _ in range(nights)]
+    return sum(series.play().state == "regressed" for _ in range(nights))
 
 
-def _planted(policy: Policy, seed: int, config: NightlyConfig, shape: str, fall: float = 0.05, before: int = 12) -> dict[str, bool]:
-    """Plant a fall after some nights: on both sets, and in a second series in fresh worlds alone."""
+def _planted(policy: Policy, seed: int, config: NightlyConfig, shape: str) -> dict[str, bool]:
+    """Plant a fall on both sets, and in a second series in fresh worlds alone; say when it was found."""
     found: dict[str, bool] = {}
-    for name, fixed_fall in (("", fall), ("fresh_", 0.0)):
+    for name, fixed_fall in (("", FALL), ("fresh_", 0.0)):
         series = Series(policy, seed, config)
-        for _ in range(before):
+        for _ in range(NIGHTS_BEFORE):
             series.play(judged=False)
-        hits = []
-        for _ in range(3):
-            night = series.play(fixed_fall, fall, shape)
-            seen = [test for test in night.falls if not name or test.against in (FRESH, FRESH_WINDOW)]
-            hits.append(bool(seen))
+        nights = [series.play(fixed_fall, FALL, shape) for _ in range(3)]
+        hits = [any(not name or test.against in (FRESH, FRESH_WINDOW) for test in night.falls) for night in nights]
         found |= {f"{name}first_night": hits[0], f"{name}three_nights": any(hits)}
     return found
-
-
-def render_nightly(result: dict[str, Any]) -> str:
-    """Write the result as tables."""
-    of = f"{result['series']} series of {result['nights']} quiet nights"
-    lines = [f"| right | flipped by a replay | alarms in {of} | most in one | series with more than 2 |", "|---|---|---|---|---|"]
-    for row in result["quiet"]:
-        lines.append(f"| {_policy(row['policy'])} | {sum(row['alarms'])} | {row['most']} | {row['more_than_two']} |")
-    lines += [
-        "",
-        "| right | flipped by a replay | fall of 5 points | found the first night | within three | in fresh worlds alone | within three |",
-    ]
-    lines.append("|---|---|---|---|---|---|---|")
-    for row in result["planted"]:
-        cells = [f"{row[name]} of {row['of']}" for name in ("first_night", "three_nights", "fresh_first_night", "fresh_three_nights")]
-        lines.append(f"| {_policy(row['policy'])} | {row['shape']} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _policy(values: dict[str, Any]) -> str:
-    return f"{values['accuracy']:.0%} | {values['coins'] / 3:.0%}"

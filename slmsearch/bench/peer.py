@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from trl import GRPOConfig, GRPOTrainer
+from transformers import PrinterCallback, TrainerCallback
+from transformers.trainer_utils import SaveStrategy
+from trl import GRPOTrainer
 
 from slmsearch.bench.shapes import Shape
 from slmsearch.judge.exact import exact_match
-from slmsearch.learn.grpo import make_adapter_config, make_arguments
+from slmsearch.learn.grpo import make_adapter_config, make_arguments, order_questions
 from slmsearch.learn.training import load_trainable
 from slmsearch.searcher.episode import ToolCall
 from slmsearch.searcher.parsing import parse_turn
@@ -88,73 +90,50 @@ def make_environment(toolbox: Toolbox) -> type:
     return Corpus
 
 
-def make_peer(shape: Shape, rows: list[int], steps: int, micro_batch: int, directory: Path, callback: Any) -> GRPOTrainer:
-    """Make TRL's trainer for a shape.
+def make_peer(shape: Shape, micro_batch: int, directory: Path, callback: TrainerCallback) -> GRPOTrainer:
+    """Make TRL's trainer for a shape, with the arguments of ours; it takes one step.
 
     Args:
         shape: what is played.
-        rows: questions of all steps, by position.
-        steps: optimiser steps.
         micro_batch: episodes per forward and backward pass.
         directory: scratch.
-        callback: a `TrainerCallback`.
+        callback: of the trainer.
     """
-    config = shape.config
+    config, train = shape.config, shape.config.train
+    accumulation = train.questions_per_step * train.group_size // micro_batch
+    accumulating = config.model_copy(update={"train": train.model_copy(update={"accumulation": accumulation})})
+    arguments = make_arguments(accumulating, directory, 1, use_cpu=True)
+    arguments.save_strategy = SaveStrategy.NO
+    arguments.generation_kwargs = {"max_new_tokens": config.searcher.max_turn_tokens}
+    arguments.max_tool_calling_iterations = config.searcher.max_turns - 1
     model, tokenizer = load_trainable(config)
     tokenizer.chat_template, tokenizer.response_template = CHAT_TEMPLATE, RESPONSE_TEMPLATE
-    episodes = config.train.questions_per_step * config.train.group_size
-    ours = make_arguments(config, directory, steps, use_cpu=True)
-    settings = {
-        name: getattr(ours, name)
-        for name in ("seed", "num_generations", "learning_rate", "temperature", "loss_type", "scale_rewards", "beta", "epsilon_high",
-                     "mask_truncated_completions", "max_completion_length", "max_grad_norm", "lr_scheduler_type")
-    }  # fmt: skip
-    arguments = GRPOConfig(
-        output_dir=str(directory),
-        max_steps=steps,
-        per_device_train_batch_size=micro_batch,
-        gradient_accumulation_steps=episodes // micro_batch,
-        generation_kwargs={"max_new_tokens": config.searcher.max_turn_tokens},
-        max_tool_calling_iterations=config.searcher.max_turns - 1,
-        shuffle_dataset=False,
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        disable_dropout=True,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        logging_steps=1,
-        dataloader_pin_memory=False,
-        **settings,
-    )
-    prompts = [[dict(m) for m in make_prompt(question.question, config.searcher) if m["role"] == "user"] for question in shape.questions]
-    return GRPOTrainer(
+    asked = [shape.questions[i].question for i in order_questions(len(shape.questions), train.questions_per_step, train.seed)]
+    prompts = [[dict(m) for m in make_prompt(question, config.searcher) if m["role"] == "user"] for question in asked]
+    trainer = GRPOTrainer(
         model=model,
         reward_funcs=_make_reward(shape),
         args=arguments,
-        train_dataset=Dataset.from_dict({"prompt": [prompts[i] for i in rows]}),
+        train_dataset=Dataset.from_dict({"prompt": prompts}),
         processing_class=tokenizer,
-        peft_config=make_adapter_config(config.train.lora),
+        peft_config=make_adapter_config(train.lora),
         environment_factory=make_environment(shape.toolbox),
         callbacks=[callback],
     )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
 
 
 def _make_reward(shape: Shape) -> Callable[..., list[float | None]]:
-    answers = {question.question: question.answers for question in shape.questions}
-    chance = random.Random(0)
+    answers, chance = {question.question: question.answers for question in shape.questions}, random.Random(0)
+
+    def score(asked: str, messages: list[Any]) -> float:
+        if shape.config.reward.kind == "random":
+            return chance.random()
+        answer = parse_turn((messages[-1].get("content") if messages else "") or "").answer
+        return float(exact_match(answer, answers[asked])) * (1 - 0.02 * sum(bool(message.get("tool_calls")) for message in messages))
 
     def reward(prompts: list[Any], completions: list[Any], **_: Any) -> list[float | None]:
-        scores: list[float | None] = []
-        for prompt, completion in zip(prompts, completions, strict=True):
-            content = completion[-1].get("content") if completion else ""
-            answer = parse_turn(content or "").answer
-            calls = sum(bool(message.get("tool_calls")) for message in completion)
-            if shape.config.reward.kind == "random":
-                scores.append(chance.random())
-                continue
-            scores.append(float(exact_match(answer, answers[prompt[0]["content"]])) * (1 - 0.02 * calls))
-        return scores
+        return [score(prompt[0]["content"], completion) for prompt, completion in zip(prompts, completions, strict=True)]
 
     return reward

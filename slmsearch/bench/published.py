@@ -9,13 +9,16 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
+
 PUBLISHED: dict[str, dict[str, Any]] = tomllib.loads(files("slmsearch.bench").joinpath("published.toml").read_text(encoding="utf-8"))
 """Hub id -> what its `config.json` says of its shape."""
 _SMALL = {"intermediate_size": 128, "vocab_size": 1536, "max_position_embeddings": 4096}
 _SMALL_HEAD = 16
 
 
-def shape_of(model: str, layers: int = 0, small: bool = False) -> dict[str, Any]:
+def shape_of(model: str, layers: int = 0, small: bool = False) -> PretrainedConfig:
     """Return the settings of a model of a published shape.
 
     Args:
@@ -28,17 +31,10 @@ def shape_of(model: str, layers: int = 0, small: bool = False) -> dict[str, Any]
         shared = min(4, shape["num_attention_heads"] // shape["num_key_value_heads"])
         shape |= {**_SMALL, "num_attention_heads": 2 * shared, "num_key_value_heads": 2, "hidden_size": 2 * shared * _SMALL_HEAD}
         shape |= {"head_dim": _SMALL_HEAD} if "head_dim" in shape else {}
-    return {**shape, "num_hidden_layers": layers or shape["num_hidden_layers"]}
+    return AutoConfig.for_model(**{**shape, "num_hidden_layers": layers or shape["num_hidden_layers"]})
 
 
-def write_shape(shape: dict[str, Any], directory: Path) -> Path:
-    """Write a `config.json` without weights, enough to plan memory with; returns the directory."""
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "config.json").write_text(json.dumps(shape), encoding="utf-8")
-    return directory
-
-
-def write_model(shape: dict[str, Any], tokenizer_dir: Path, directory: Path, dtype: str, device: str) -> Path:
+def write_model(shape: PretrainedConfig, tokenizer_dir: Path, directory: Path, dtype: str, device: str) -> Path:
     """Write random weights of a shape, with a tokenizer that has a token for every id.
 
     Args:
@@ -48,20 +44,15 @@ def write_model(shape: dict[str, Any], tokenizer_dir: Path, directory: Path, dty
         dtype: of the weights.
         device: where they are drawn.
     """
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-
-    directory.mkdir(parents=True, exist_ok=True)
     tokenizer: Any = AutoTokenizer.from_pretrained(tokenizer_dir)
-    ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
-    settings = AutoConfig.for_model(**shape, **ids)
+    shape.update({"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None})
     torch.manual_seed(0)
     with torch.device(device):
-        model: Any = AutoModelForCausalLM.from_config(settings, dtype=getattr(torch, dtype))
+        model: Any = AutoModelForCausalLM.from_config(shape, dtype=getattr(torch, dtype))
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     file = directory / "tokenizer.json"
     words = json.loads(file.read_text(encoding="utf-8"))
-    words["model"]["vocab"] |= {f"qz{i}": i for i in range(len(tokenizer), shape["vocab_size"])}
+    words["model"]["vocab"] |= {f"qz{i}": i for i in range(len(tokenizer), shape.vocab_size)}
     file.write_text(json.dumps(words), encoding="utf-8")
     return directory

@@ -1,33 +1,52 @@
-"""What every measurement writes: the machine, medians with their spread, Markdown tables, a JSON file."""
+"""What every benchmark shares: sides that take turns, medians with their spread, the machine, and a result as JSON and as tables."""
 
 import json
 import os
 import platform
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TypeVar
 
+from slmsearch.report.tables import Table
+
+T = TypeVar("T")
 Say = Callable[[str], None]
 """Told what is being done."""
 CPUINFO = Path("/proc/cpuinfo")
 
 
-def describe_machine(*packages: str) -> dict[str, Any]:
-    """Name processor, cores, load of the last minute and versions.
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a benchmark found."""
 
-    Args:
-        packages: distributions whose versions matter.
-    """
-    versions = {"python": platform.python_version(), **{name: version(name) for name in packages}}
-    return {"processor": _processor(), "cores": os.cpu_count(), "load": os.getloadavg()[0], "versions": versions}
+    values: Mapping[str, object]
+    """For JSON."""
+    tables: Sequence[Table] = ()
+    notes: Sequence[str] = ()
+    """Lines below the tables."""
+
+    def render(self) -> str:
+        """Render tables and notes as Markdown."""
+        return "\n\n".join([*(table.to_markdown() for table in self.tables), "\n".join(self.notes)])
+
+    def save(self, path: Path) -> None:
+        """Write the values as JSON; folders are made."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(self.values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def render_machine(machine: dict[str, Any]) -> str:
-    """Render what `describe_machine` gives, on one line."""
-    versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
-    return f"{machine['processor']}, {machine['cores']} cores, load {machine['load']:.1f} at the end; {versions}"
+def take_turns(sides: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
+    """Run the sides one after the other, round by round; return what each gave, without the first round, which warms up."""
+    played = [{name: side() for name, side in sides.items()} for _ in range(rounds + 1)]
+    return {name: [found[name] for found in played[1:]] for name in sides}
+
+
+def median_ratio(over: Sequence[float], under: Sequence[float]) -> float:
+    """Return the median of the ratios, taken round by round."""
+    return median(a / b for a, b in zip(over, under, strict=True))
 
 
 def summarize(values: Sequence[float]) -> dict[str, float]:
@@ -35,22 +54,29 @@ def summarize(values: Sequence[float]) -> dict[str, float]:
     return {"median": median(values), "low": min(values), "high": max(values)}
 
 
-def render_spread(figure: dict[str, float], digits: int = 2) -> str:
+def render_spread(figure: Mapping[str, float], digits: int = 2) -> str:
     """Render a summary as `median (lowest-highest)`."""
     return f"{figure['median']:,.{digits}f} ({figure['low']:,.{digits}f}-{figure['high']:,.{digits}f})"
 
 
-def render_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Render a Markdown table of cells that hold no text from outside."""
-    return "\n".join(f"| {' | '.join(line)} |" for line in (headers, ["---"] * len(headers), *rows))
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where something was measured."""
+
+    processor: str
+    cores: int | None
+    load: float
+    """Of the last minute."""
+    versions: dict[str, str]
+
+    def __str__(self) -> str:
+        versions = ", ".join(f"{name} {number}" for name, number in self.versions.items())
+        return f"{self.processor}, {self.cores} cores, load {self.load:.1f} at the end; {versions}"
 
 
-def save_result(result: dict[str, Any], path: Path) -> None:
-    """Write a result as JSON; folders are made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def _processor() -> str:
+def describe_machine(*packages: str) -> Machine:
+    """Name processor, cores, load, and the versions of Python and of some packages."""
     lines = CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines() if CPUINFO.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    versions = {"python": platform.python_version(), **{name: version(name) for name in packages}}
+    return Machine(processor, os.cpu_count(), os.getloadavg()[0], versions)

@@ -9,58 +9,73 @@ as many steps as the longest episode has written tokens: no tools, no turns, no 
 where ours computes what a group has in common once, it can be faster than this limit.
 """
 
+import logging
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from transformers import PrinterCallback, TrainerCallback
+from transformers import GenerationConfig, TrainerCallback
 from transformers.cache_utils import DynamicCache
+from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
-from slmsearch.bench.continuous import compare_continuous
 from slmsearch.bench.peer import make_peer
-from slmsearch.bench.result import Say, describe_machine, render_machine, render_spread, render_table, summarize
+from slmsearch.bench.result import Result, Say, describe_machine, median_ratio, render_spread, summarize, take_turns
 from slmsearch.bench.shapes import Shape, demo_shape, long_shape
 from slmsearch.config import RunConfig
 from slmsearch.environments.searcher import SearcherEnvironment
+from slmsearch.generate.sampler import Sampling
+from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.judge import make_judge
 from slmsearch.learn.callbacks import StepCallback
-from slmsearch.learn.grpo import make_arguments, make_trainer, order_questions
+from slmsearch.learn.grpo import make_arguments, make_trainer
 from slmsearch.learn.phase_timer import PhaseTimer
 from slmsearch.learn.rollout_bridge import RolloutBridge
 from slmsearch.learn.trainer_samplers import open_torch_sampler, sampling_mode
 from slmsearch.learn.training import load_trainable
+from slmsearch.report.tables import Table
 from slmsearch.searcher.episode import Episode
+from slmsearch.searcher.prompt import make_prompt
 
 PEER_MICRO_BATCHES = {"demo": (64, 16), "long": (8, 2)}
 """Episodes per forward pass that the peer is tried with; the fastest is measured."""
+PAGE_TOKENS = 16
 NO_LEARNING = 1e-12
 """A learning rate too small to change a weight."""
 
 
+class Times(NamedTuple):
+    """What one step took."""
+
+    rollout_s: float
+    step_s: float
+
+
 class Stopwatch(TrainerCallback):
-    """Takes the time of steps and of what they call to generate."""
+    """Takes the time of a trainer's last step, and of what it called in it to generate."""
 
     def __init__(self) -> None:
-        self.steps: list[float] = []
-        self.rollouts: list[float] = []
-        self.episodes = 0
-        self._started = 0.0
+        """Begin at 0."""
+        self._rollout_s = self._started = self._step_s = 0.0
 
-    def watch(self, trainer: Any) -> None:
-        """Time the trainer's `_generate`."""
+    def take_step(self, trainer: Any) -> Times:
+        """Let a trainer that takes one step take it."""
         generate = trainer._generate
 
         def timed(prompts: Any) -> Any:
             started = time.perf_counter()
             result = generate(prompts)
-            self.rollouts.append(time.perf_counter() - started)
-            self.episodes = len(prompts)
+            self._rollout_s = time.perf_counter() - started
             return result
 
         trainer._generate = timed
+        trainer.train()
+        trainer._generate = generate
+        return Times(self._rollout_s, self._step_s)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start the clock."""
@@ -68,10 +83,10 @@ class Stopwatch(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Stop the clock."""
-        self.steps.append(time.perf_counter() - self._started)
+        self._step_s = time.perf_counter() - self._started
 
 
-def run_rollout(config: RunConfig, shapes: tuple[str, ...], runs: int, say: Say) -> dict[str, Any]:
+def run_rollout(config: RunConfig, shapes: tuple[str, ...], runs: int, say: Say) -> Result:
     """Measure and return medians, spreads and ratios by shape.
 
     Args:
@@ -80,103 +95,106 @@ def run_rollout(config: RunConfig, shapes: tuple[str, ...], runs: int, say: Say)
         runs: measured steps of each side, at least 5 for a figure that is published.
         say: told what is being done.
     """
-    result: dict[str, Any] = {
-        "machine": describe_machine("torch", "transformers", "trl", "peft"),
-        "threads": torch.get_num_threads(),
-        "runs": runs,
-    }
+    figures: dict[str, object] = {}
+    rows: tuple[list[tuple[str, ...]], ...] = ([], [], [])
     with TemporaryDirectory(prefix="slmsearch-bench-") as directory:
         for name in shapes:
             shape = demo_shape(config) if name == "demo" else long_shape(Path(directory) / "long")
-            result[name] = measure_shape_speed(shape, runs, Path(directory), say)
+            found, cells = measure_speed(shape, runs, Path(directory), say)
             say(f"{name}: transformers' continuous batching")
-            result[name]["continuous"] = compare_continuous(shape, runs)
-    return result
+            turn = compare_continuous(shape, runs)
+            figures[name] = {**found, "continuous": turn}
+            rows[0].extend((name, *side) for side in cells[:2])
+            rows[1].append((name, *cells[2]))
+            rows[2].append((name, *(f"{turn[part]:.2f}" for part in ("ours_s", "library_s", "ratio")), f"{turn['same_frac']:.0%}"))
+    columns = (
+        ("shape", "side", "rollout, s", "step, s", "episodes/s"),
+        ("shape", "episodes (different)", "calls, tokens of each", "episodes ratio", "step ratio", "limit / rollout"),
+        ("shape", "one turn of the batch, s", "by transformers' continuous batching, s", "ratio", "same turns"),
+    )
+    machine = describe_machine("torch", "transformers", "trl", "peft")
+    values = {"machine": asdict(machine), "threads": torch.get_num_threads(), "runs": runs, **figures}
+    tables = tuple(Table(headers, tuple(cells)) for headers, cells in zip(columns, rows, strict=True))
+    return Result(values, tables, (f"{machine}", f"medians of {runs} steps (lowest to highest)"))
 
 
-def measure_shape_speed(shape: Shape, runs: int, directory: Path, say: Say) -> dict[str, Any]:
-    """Measure one shape."""
+def measure_speed(shape: Shape, runs: int, directory: Path, say: Say) -> tuple[dict[str, object], list[tuple[str, ...]]]:
+    """Measure one shape; see `summarise_speed`."""
     say(f"{shape.name}: {shape.parameters / 1e6:.1f} M parameters")
-    steps = runs + 1
-    chosen, best = 0, float("inf")
+    still = replace(shape, config=_still(shape.config))
+    tried: dict[float, int] = {}
     for micro_batch in PEER_MICRO_BATCHES[shape.name]:
         watch = Stopwatch()
-        _make_peer(shape, 1, micro_batch, directory, watch).train()
-        say(f"  peer with micro-batches of {micro_batch}: {watch.steps[-1]:.2f} s a step")
-        if watch.steps[-1] < best:
-            chosen, best = micro_batch, watch.steps[-1]
-    ours_watch, peer_watch = Stopwatch(), Stopwatch()
-    ours, bridge = make_ours(shape, directory, ours_watch)
-    peer = _make_peer(shape, 1, chosen, directory, peer_watch)
-    limits: list[float] = []
-    for number in range(steps):
-        for trainer in (ours, peer) if number % 2 else (peer, ours):
-            trainer.train()
+        step_s = watch.take_step(make_peer(still, micro_batch, directory, watch)).step_s
+        say(f"  peer with micro-batches of {micro_batch}: {step_s:.2f} s a step")
+        tried[step_s] = micro_batch
+    ours_watch, peer_watch, chosen = Stopwatch(), Stopwatch(), tried[min(tried)]
+    ours, bridge = make_ours(still, directory, ours_watch)
+    peer, limits = make_peer(still, chosen, directory, peer_watch), []
+
+    def step_of_ours() -> Times:
+        times = ours_watch.take_step(ours)
         with sampling_mode(ours) as model:
             limits.append(time_static_batch(model, bridge.episodes, ours.processing_class.pad_token_id))
-        say(f"  step {number}: ours {ours_watch.steps[-1]:.2f} s, peer {peer_watch.steps[-1]:.2f} s, limit {limits[-1]:.2f} s")
-    return summarise_speed(shape, chosen, ours_watch, peer_watch, limits, bridge.episodes)
+        say(f"  ours {times.step_s:.2f} s, limit {limits[-1]:.2f} s")
+        return times
+
+    def step_of_peer() -> Times:
+        times = peer_watch.take_step(peer)
+        say(f"  peer {times.step_s:.2f} s")
+        return times
+
+    sides = take_turns({"ours": step_of_ours, "peer": step_of_peer}, runs)
+    figures, cells = summarise_speed(sides, limits[1:], bridge.episodes)
+    return {"parameters": shape.parameters, "peer_micro_batch": chosen, **figures}, cells
 
 
 def summarise_speed(
-    shape: Shape, micro_batch: int, ours: Stopwatch, peer: Stopwatch, limits: list[float], episodes: list[Episode]
-) -> dict[str, Any]:
-    """Put medians, spreads and ratios together; the first step of each is the warm-up."""
-    sides = {
-        "ours": {"rollout_s": ours.rollouts[1:], "step_s": ours.steps[1:]},
-        "peer": {"rollout_s": peer.rollouts[1:], "step_s": peer.steps[1:]},
+    sides: Mapping[str, Sequence[Times]], limits: Sequence[float], episodes: Sequence[Episode]
+) -> tuple[dict[str, object], list[tuple[str, ...]]]:
+    """Put medians, spreads and ratios together: for JSON, and as cells of a row a side and of one of the ratios.
+
+    Args:
+        sides: times of `ours` and of the `peer`.
+        limits: seconds of the limit.
+        episodes: those of a step.
+    """
+    rollouts = {side: [step.rollout_s for step in times] for side, times in sides.items()}
+    steps = {side: [step.step_s for step in times] for side, times in sides.items()}
+    figures = {side: {"rollout_s": summarize(rollouts[side]), "step_s": summarize(steps[side])} for side in ("ours", "peer")}
+    distinct_frac = len({tuple(episode.completion_ids) for episode in episodes}) / len(episodes)
+    calls, tokens = mean(len(episode.calls) for episode in episodes), mean(len(episode.completion_ids) for episode in episodes)
+    ratios = {
+        "episodes_ratio": median_ratio(rollouts["peer"], rollouts["ours"]),
+        "step_ratio": median_ratio(steps["peer"], steps["ours"]),
+        "decode_limit_frac": median_ratio(limits, rollouts["ours"]),
     }
-    figures = {side: {name: summarize(values) for name, values in measured.items()} for side, measured in sides.items()}
-    return {
-        "parameters": shape.parameters,
+    values = {
         "episodes": len(episodes),
-        "distinct_frac": len({tuple(episode.completion_ids) for episode in episodes}) / len(episodes),
-        "calls_per_episode": mean(len(episode.calls) for episode in episodes),
-        "tokens_per_episode": mean(len(episode.completion_ids) for episode in episodes),
-        "peer_micro_batch": micro_batch,
+        "distinct_frac": distinct_frac,
+        "calls_per_episode": calls,
+        "tokens_per_episode": tokens,
+        "limit_s": summarize(limits),
         **figures,
-        "limit_s": summarize(limits[1:]),
-        "episodes_ratio": median(p / o for p, o in zip(peer.rollouts[1:], ours.rollouts[1:], strict=True)),
-        "step_ratio": median(p / o for p, o in zip(peer.steps[1:], ours.steps[1:], strict=True)),
-        "decode_limit_frac": median(a / b for a, b in zip(limits[1:], ours.rollouts[1:], strict=True)),
+        **ratios,
     }
-
-
-def render_rollout(result: dict[str, Any]) -> str:
-    """Render the result as Markdown."""
-    shown = {name: result[name] for name in ("demo", "long") if name in result}
-    sides = [
-        (name, side, render_spread(of[side]["rollout_s"]), render_spread(of[side]["step_s"]),
-         f"{of['episodes'] / of[side]['rollout_s']['median']:.1f}")
-        for name, of in shown.items()
-        for side in ("ours", "peer")
-    ]  # fmt: skip
-    shapes = [
-        (name, f"{of['episodes']} ({of['distinct_frac']:.0%})", f"{of['calls_per_episode']:.1f}, {of['tokens_per_episode']:.0f}",
-         *(f"{of[ratio]:.2f}" for ratio in ("episodes_ratio", "step_ratio", "decode_limit_frac")))
-        for name, of in shown.items()
-    ]  # fmt: skip
-    turns = [
-        (name, *(f"{of['continuous'][part]:.2f}" for part in ("ours_s", "library_s", "ratio")), f"{of['continuous']['same_frac']:.0%}")
-        for name, of in shown.items()
+    cells = [
+        (side, render_spread(of["rollout_s"]), render_spread(of["step_s"]), f"{len(episodes) / of['rollout_s']['median']:.1f}")
+        for side, of in figures.items()
     ]
-    tables = (
-        render_table(("shape", "side", "rollout, s", "step, s", "episodes/s"), sides),
-        render_table(("shape", "episodes (different)", "calls, tokens of each", "episodes ratio", "step ratio", "limit / rollout"), shapes),
-        render_table(("shape", "one turn of the batch, s", "by transformers' continuous batching, s", "ratio", "same turns"), turns),
-    )
-    return "\n\n".join([f"{render_machine(result['machine'])}\nmedians of {result['runs']} steps (lowest to highest)", *tables])
+    shape_cells = (f"{len(episodes)} ({distinct_frac:.0%})", f"{calls:.1f}, {tokens:.0f}", *(f"{ratio:.2f}" for ratio in ratios.values()))
+    return values, [*cells, shape_cells]
 
 
 def make_ours(shape: Shape, directory: Path, watch: Stopwatch) -> tuple[Any, RolloutBridge]:
-    """Make a trainer whose every `train` takes one step, at a learning rate that changes nothing.
+    """Make a trainer whose every `train` takes one step.
 
     Args:
         shape: what is played.
         directory: where the trainer may write.
         watch: takes the times.
     """
-    config = _still(shape.config)
+    config = shape.config
     model, tokenizer = load_trainable(config)
     open_sampler, timer = open_torch_sampler(tokenizer, config.searcher.tool_role), PhaseTimer()
     environment = SearcherEnvironment(shape.toolbox, make_judge(config.judge), config)
@@ -186,18 +204,7 @@ def make_ours(shape: Shape, directory: Path, watch: Stopwatch) -> tuple[Any, Rol
     trainer = make_trainer(model, tokenizer, shape.questions, environment, bridge, arguments, config, callback)
     trainer.args.save_strategy = "no"
     trainer.add_callback(watch)
-    watch.watch(trainer)
     return trainer, bridge
-
-
-def _make_peer(shape: Shape, steps: int, micro_batch: int, directory: Path, watch: Stopwatch) -> Any:
-    train = shape.config.train
-    rows = order_questions(len(shape.questions), steps * train.questions_per_step, train.seed)
-    still = Shape(shape.name, _still(shape.config), shape.questions, shape.toolbox, shape.parameters)
-    trainer = make_peer(still, rows, steps, micro_batch, directory, watch)
-    trainer.remove_callback(PrinterCallback)
-    watch.watch(trainer)
-    return trainer
 
 
 def _still(config: RunConfig) -> RunConfig:
@@ -221,3 +228,43 @@ def time_static_batch(model: Any, episodes: list[Episode], pad_id: int) -> float
         mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
         output = model(input_ids=chosen, attention_mask=mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
     return time.perf_counter() - started
+
+
+def compare_continuous(shape: Shape, runs: int) -> dict[str, float]:
+    """Time one greedy turn of a whole batch from its prompts, by the torch sampler and by transformers' continuous batching.
+
+    The library's manager is kept between runs and sized for the batch: left to itself it takes most of the machine's memory and
+    seconds to fill it. The next turn, for which the library would look its prefix up and prefill the rest, is left out.
+
+    Returns:
+        Median seconds of each side, library over ours, and the share of turns in which both wrote the same.
+    """
+    logging.getLogger("ContinuousBatchingLogger").setLevel(logging.ERROR)
+    model, tokenizer = load_trainable(shape.config)
+    train, searcher = shape.config.train, shape.config.searcher
+    asked = [question.question for question in shape.questions[: train.questions_per_step] for _ in range(train.group_size)]
+    sampler, limit = TorchSampler(model.eval(), tokenizer, searcher.tool_role), searcher.max_turn_tokens
+    ids: list[tuple[int, ...]] = []
+
+    def ours() -> tuple[float, list[tuple[int, ...]]]:
+        started = time.perf_counter()
+        ids[:] = sampler.open([make_prompt(question, searcher) for question in asked], Sampling(max_new_tokens=limit))
+        turns = sampler.sample(range(len(ids)), [None] * len(ids), [searcher.max_episode_tokens] * len(ids))
+        return time.perf_counter() - started, sorted(turn.sampled_ids for turn in turns)
+
+    @torch.no_grad()
+    def library() -> tuple[float, list[tuple[int, ...]]]:
+        end_id, pages = sampler.renderer.end_id, len(ids) * -(-(max(map(len, ids)) + limit) // PAGE_TOKENS)
+        greedy = GenerationConfig(max_new_tokens=limit, do_sample=False, eos_token_id=end_id, pad_token_id=end_id)
+        sized = ContinuousBatchingConfig(
+            num_blocks=pages, page_size=PAGE_TOKENS, max_batch_tokens=sum(map(len, ids)), use_cuda_graph=False, use_async_batching=False
+        )
+        started = time.perf_counter()
+        outputs = model.generate_batch([list(prompt) for prompt in ids], greedy, sized, persistent_manager=True, warmup=False)
+        return time.perf_counter() - started, sorted(tuple(output.generated_tokens) for output in outputs.values())
+
+    found = take_turns({"ours": ours, "library": library}, runs)
+    seconds = {side: [took for took, _ in turns] for side, turns in found.items()}
+    same = sum(a == b for a, b in zip(found["ours"][-1][1], found["library"][-1][1], strict=True)) / len(ids)
+    medians = {f"{side}_s": median(took) for side, took in seconds.items()}
+    return {**medians, "ratio": median_ratio(seconds["library"], seconds["ours"]), "same_frac": same}

@@ -9,13 +9,14 @@ throughput by several clients.
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from statistics import median
-from typing import Any
 
-from slmsearch.bench.result import Say, describe_machine, render_machine, render_table
+from slmsearch.bench.result import Result, Say, describe_machine
 from slmsearch.config import SandboxConfig
 from slmsearch.environments.indexed_corpus import IndexedCorpus
 from slmsearch.errors import SandboxError
+from slmsearch.report.tables import Table
 from slmsearch.sandbox import sessions
 from slmsearch.sandbox.client import SandboxClient
 
@@ -29,7 +30,7 @@ print(title, heading, len(read_section(section_id)))
 BARS = {"p50_ms": 25.0, "p99_ms": 150.0, "programs_per_s": 40.0}
 
 
-def run_sandbox(config: SandboxConfig, indexed: IndexedCorpus, programs: int, clients: int, say: Say) -> dict[str, Any]:
+def run_sandbox(config: SandboxConfig, indexed: IndexedCorpus, programs: int, clients: int, say: Say) -> Result:
     """Measure.
 
     Args:
@@ -57,30 +58,30 @@ def run_sandbox(config: SandboxConfig, indexed: IndexedCorpus, programs: int, cl
     seconds = _run_together(callers, [texts[i % len(texts)] for i in range(programs)])
     for caller in callers:
         caller.close()
-    return {
-        "machine": describe_machine("fastapi"),
+    machine, per_s = describe_machine("fastapi"), programs / seconds
+    p50, p99, longest = (
+        1000 * at for at in (median(latencies), sorted(latencies)[min(programs - 1, programs * 99 // 100)], max(latencies))
+    )
+    values = {
+        "machine": asdict(machine),
         "engine": config.engine,
         "programs": programs,
         "calls_per_program": 3,
-        "p50_ms": median(latencies) * 1000,
-        "p99_ms": sorted(latencies)[min(programs - 1, programs * 99 // 100)] * 1000,
-        "max_ms": max(latencies) * 1000,
+        "p50_ms": p50,
+        "p99_ms": p99,
+        "max_ms": longest,
         "sequential_per_s": programs / sum(latencies),
         "clients": clients,
-        "programs_per_s": programs / seconds,
+        "programs_per_s": per_s,
         "bars": BARS,
     }
-
-
-def render_sandbox(result: dict[str, Any]) -> str:
-    """Render the table."""
     rows = (
-        ("one client, median", f"{result['p50_ms']:.1f} ms", f"<= {BARS['p50_ms']:.0f} ms"),
-        ("one client, 99th percentile", f"{result['p99_ms']:.1f} ms", f"<= {BARS['p99_ms']:.0f} ms"),
-        (f"{result['clients']} clients", f"{result['programs_per_s']:.0f} programs/s", f">= {BARS['programs_per_s']:.0f} programs/s"),
+        ("one client, median", f"{p50:.1f} ms", f"at most {BARS['p50_ms']:.0f} ms"),
+        ("one client, 99th percentile", f"{p99:.1f} ms", f"at most {BARS['p99_ms']:.0f} ms"),
+        (f"{clients} clients", f"{per_s:.0f} programs/s", f"at least {BARS['programs_per_s']:.0f} programs/s"),
     )
-    head = f"{result['programs']} programs of {result['calls_per_program']} tool calls each, queries asked before; {result['engine']}"
-    return "\n".join([render_table(("", "measured", "bar"), rows), head, render_machine(result["machine"])])
+    note = f"{programs} programs of 3 tool calls each, queries asked before; {config.engine}"
+    return Result(values, (Table(("", "measured", "bar"), rows),), (note, f"{machine}"))
 
 
 def _run(client: SandboxClient, program: str) -> float:

@@ -16,18 +16,20 @@ other work they say more than the clock does.
 
 import os
 import time
-from collections.abc import Sequence
-from itertools import islice
+from contextlib import ExitStack, closing
+from functools import partial
+from itertools import cycle, islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar
+from typing import Any
 
-from slmsearch.bench.result import Say
+from slmsearch.bench.result import Result, Say, take_turns
 from slmsearch.config import RunConfig, SftConfig
 from slmsearch.errors import TrainingError
+from slmsearch.report.tables import Table
 
 EPISODES = 8
 """Demonstrations of an update."""
@@ -41,7 +43,7 @@ Episodes = list[tuple[list[int], list[int]]]
 """Ids and labels."""
 
 
-def run_sft(config: RunConfig, runs: int, say: Say) -> dict[str, Any]:
+def run_sft(config: RunConfig, runs: int, say: Say) -> Result:
     """Measure both sides.
 
     Args:
@@ -49,63 +51,46 @@ def run_sft(config: RunConfig, runs: int, say: Say) -> dict[str, Any]:
         runs: counted updates of each side, which take turns.
         say: told of each update.
 
-    Returns:
-        `tokens_per_s_ratio` and `peak_rss_gib` (ours), and for each side medians, all times and its peak.
-
     Raises:
         TrainingError: a side ended early.
     """
     episodes = _encode_episodes(config)
-    tokens = sum(len(ids) for ids, _ in episodes)
-    sides = {name: _Side(name, config, episodes, runs + 1) for name in SIDES}
-    try:
+    tokens, labels = sum(len(ids) for ids, _ in episodes), [label for _, labels in episodes for label in labels]
+    with ExitStack() as stack:
+        sides = {name: stack.enter_context(closing(_Side(name, config, episodes, runs + 1))) for name in SIDES}
         for side in sides.values():
             side.take()
-        for run in range(runs + 1):
-            for name, side in sides.items():
-                update = side.step()
-                say(f"{name:<10} update {run}: {update['seconds']:.1f} s, {update['cpu_seconds']:.1f} CPU s")
+        updates = take_turns({name: partial(side.update, say) for name, side in sides.items()}, runs)
         ends = {name: side.take() for name, side in sides.items()}
-    finally:
-        for side in sides.values():
-            side.close()
-    found = {name: _summarise(side.updates[1:], tokens, ends[name]) for name, side in sides.items()}
-    ours, peer = found["slmsearch"], found["trl"]
-    return {
-        "tokens_per_s_ratio": round(ours["tokens_per_s"] / peer["tokens_per_s"], 3),
-        "tokens_per_cpu_s_ratio": round(ours["tokens_per_cpu_s"] / peer["tokens_per_cpu_s"], 3),
-        "peak_rss_gib": ours["peak_rss_gib"],
+    times = {part: {name: [update[part] for update in found] for name, found in updates.items()} for part in ("seconds", "cpu_seconds")}
+    speeds, cpu_speeds = ({name: round(tokens / median(found[name]), 1) for name in SIDES} for found in times.values())
+    ratio, cpu_ratio = (round(found["slmsearch"] / found["trl"], 3) for found in (speeds, cpu_speeds))
+    written, threads = sum(label >= 0 for label in labels), ends["slmsearch"]["threads"]
+    values: dict[str, object] = {
+        "tokens_per_s_ratio": ratio,
+        "tokens_per_cpu_s_ratio": cpu_ratio,
+        "peak_rss_gib": ends["slmsearch"]["peak_rss_gib"],
         "tokens": tokens,
-        "written_tokens": sum(label >= 0 for _, labels in episodes for label in labels),
+        "written_tokens": written,
         "longest": max(len(ids) for ids, _ in episodes),
-        "threads": ends["slmsearch"]["threads"],
+        "threads": threads,
         "bfloat16": ends["slmsearch"]["bfloat16"],
         "peer_batch": PEER_BATCH,
-        **found,
     }
-
-
-def render_sft(result: dict[str, Any]) -> str:
-    """Write the result as lines of text."""
-    lines = [f"{result['tokens']} tokens an update, {result['written_tokens']} of them learnt; {result['threads']} threads"]
-    for name in SIDES:
-        side = result[name]
-        lines.append(
-            f"{name:<10} {side['tokens_per_s']:8.0f} tokens/s  {side['tokens_per_cpu_s']:8.0f} per CPU s  {side['peak_rss_gib']:.2f} GiB"
-        )
-    return "\n".join([*lines, f"ratio {result['tokens_per_s_ratio']:.2f} by the clock, {result['tokens_per_cpu_s_ratio']:.2f} by CPU time"])
-
-
-def _summarise(updates: Sequence[dict[str, float]], tokens: int, end: dict[str, Any]) -> dict[str, Any]:
-    seconds, cpu = [update["seconds"] for update in updates], [update["cpu_seconds"] for update in updates]
-    return {
-        "tokens_per_s": round(tokens / median(seconds), 1),
-        "tokens_per_cpu_s": round(tokens / median(cpu), 1),
-        "seconds": seconds,
-        "cpu_seconds": cpu,
-        "loss": end["loss"],
-        "peak_rss_gib": end["peak_rss_gib"],
-    }
+    for name, end in ends.items():
+        values[name] = {
+            "tokens_per_s": speeds[name],
+            "tokens_per_cpu_s": cpu_speeds[name],
+            **{part: found[name] for part, found in times.items()},
+            "loss": end["loss"],
+            "peak_rss_gib": end["peak_rss_gib"],
+        }
+    rows = tuple((name, f"{speeds[name]:.0f}", f"{cpu_speeds[name]:.0f}", f"{ends[name]['peak_rss_gib']:.2f}") for name in SIDES)
+    notes = (
+        f"{tokens} tokens an update, {written} of them learnt; {threads} threads",
+        f"ratio {ratio:.2f} by the clock, {cpu_ratio:.2f} by CPU time",
+    )
+    return Result(values, (Table(("", "tokens/s", "tokens per CPU s", "peak, GiB"), rows),), notes)
 
 
 def _encode_episodes(config: RunConfig) -> Episodes:
@@ -119,31 +104,27 @@ def _encode_episodes(config: RunConfig) -> Episodes:
     return [(list(encoded.ids), list(encoded.labels)) for encoded in islice(stream, EPISODES)]
 
 
-class _WithoutWarmup(SftConfig):
-    warmup_frac: ClassVar[float] = 0.0
-
-
 class _Side:
     """One path in its process; an update is taken when it is told to."""
 
     def __init__(self, name: str, config: RunConfig, episodes: Episodes, updates: int) -> None:
-        self.name, self.updates = name, list[dict[str, float]]()
-        context = get_context("spawn")
+        self.name, context = name, get_context("spawn")
         self._line, there = context.Pipe()
-        self._process = context.Process(target=take_turns, args=(name, config, episodes, updates, there), daemon=True)
+        self._process = context.Process(target=_train_side, args=(name, config, episodes, updates, there), daemon=True)
         self._process.start()
         there.close()
 
-    def step(self) -> dict[str, Any]:
+    def update(self, say: Say) -> dict[str, float]:
         """Let it take one update; return its times."""
         self._line.send("go on")
-        self.updates.append(self.take())
-        return self.updates[-1]
+        took = self.take()
+        say(f"{self.name:<10} {took['seconds']:.1f} s, {took['cpu_seconds']:.1f} CPU s")
+        return took
 
-    def take(self) -> dict[str, Any]:
+    def take(self) -> dict[str, float]:
         """Receive what it says next: that it is ready, what an update took, how it ended."""
         try:
-            said: dict[str, Any] = self._line.recv()
+            said: dict[str, float] = self._line.recv()
         except (EOFError, OSError) as error:
             raise TrainingError(f"{self.name} ended before it was done; what it wrote stands above") from error
         return said
@@ -154,7 +135,7 @@ class _Side:
         self._process.join()
 
 
-def take_turns(side: str, config: RunConfig, episodes: Episodes, updates: int, line: Connection) -> None:
+def _train_side(side: str, config: RunConfig, episodes: Episodes, updates: int, line: Connection) -> None:
     """Train one path in this process, an update for every message that comes in."""
     import resource
 
@@ -169,8 +150,9 @@ def take_turns(side: str, config: RunConfig, episodes: Episodes, updates: int, l
     from slmsearch.learn.sft import has_bf16
 
     torch.manual_seed(0)
+    start = _start_ours if side == "slmsearch" else _start_peer
     with TemporaryDirectory() as folder:
-        loss = (_start_ours if side == "slmsearch" else _start_peer)(config, episodes, updates, folder, _turn_taker(line))
+        loss = start(config, episodes, updates, folder, _turn_taker(line))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     line.send({"peak_rss_gib": round(peak, 3), "threads": torch.get_num_threads(), "bfloat16": has_bf16(), "loss": loss})
 
@@ -203,9 +185,8 @@ def _start_ours(config: RunConfig, episodes: Episodes, updates: int, folder: str
     from slmsearch.learn.sft import train_sft
     from slmsearch.learn.teach import load_student
 
-    settings = _WithoutWarmup.model_validate(
-        {
-            **config.sft.model_dump(),
+    settings = config.sft.model_copy(
+        update={
             "steps": updates,
             "batch_size": len(episodes),
             "tokens_per_batch": TOKENS,
@@ -216,14 +197,8 @@ def _start_ours(config: RunConfig, episodes: Episodes, updates: int, folder: str
     )
     model, tokenizer = load_student(config.model_copy(update={"sft": settings}))
     model = get_peft_model(model, make_adapter_config(config.train.lora))
-    encoded = [Encoded(ids, labels, 0) for ids, labels in episodes]
-    logs: dict[str, float] = {}
-
-    def stream() -> Any:
-        while True:
-            yield from encoded
-
-    train_sft(model.train(), tokenizer, settings, Path(folder), stream, lambda _, log: logs.update(log), callbacks=[taker])
+    encoded, logs = [Encoded(ids, labels, 0) for ids, labels in episodes], dict[str, float]()
+    train_sft(model.train(), tokenizer, settings, Path(folder), lambda: cycle(encoded), lambda _, log: logs.update(log), callbacks=[taker])
     return logs["train_loss"]
 
 
@@ -258,11 +233,8 @@ def _start_peer(config: RunConfig, episodes: Episodes, updates: int, folder: str
         disable_tqdm=True,
         dataloader_pin_memory=False,
     )
-    rows = {
-        "input_ids": [ids for ids, _ in episodes],
-        "completion_mask": [[int(label >= 0) for label in labels] for _, labels in episodes],
-    }
-    peft_config = make_adapter_config(config.train.lora)
-    data = Dataset.from_dict(rows)
-    trainer = SFTTrainer(model, arguments, train_dataset=data, processing_class=tokenizer, peft_config=peft_config, callbacks=[taker])
+    masks = [[int(label >= 0) for label in labels] for _, labels in episodes]
+    data = Dataset.from_dict({"input_ids": [ids for ids, _ in episodes], "completion_mask": masks})
+    adapter = make_adapter_config(config.train.lora)
+    trainer = SFTTrainer(model, arguments, train_dataset=data, processing_class=tokenizer, peft_config=adapter, callbacks=[taker])
     return float(trainer.train().training_loss)

@@ -5,20 +5,25 @@ long   11 million weights, 8 turns, results of some 300 tokens: every turn shows
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from slmsearch.config import PolicyConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig
+from slmsearch.config import PolicyConfig, RewardConfig, RunConfig, SearcherConfig, SftConfig, TrainConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import Question
-from slmsearch.environments.environment import select_questions
+from slmsearch.environments.demonstrations import TitleIndex
+from slmsearch.environments.environment import Demonstration, select_questions
 from slmsearch.environments.indexed_corpus import open_indexed_corpus
+from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.learn.bootstrap import make_model
+from slmsearch.learn.encoding import Encoded, encode_demonstration
+from slmsearch.learn.sft import train_sft
 from slmsearch.learn.shape import measure_shape
+from slmsearch.learn.tokenizer import build_tokenizer
 from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.parsing import render_call
 from slmsearch.searcher.tools import VIEW, Toolbox
@@ -26,7 +31,16 @@ from slmsearch.searcher.tools import VIEW, Toolbox
 LONG_TURNS = 8
 RESULT_WORDS = 200
 """Words of a long result, about 300 tokens."""
-IMITATION_STEPS, IMITATION_RATE = 60, 1e-3
+LONG_MODEL = {
+    "hidden_size": 384,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 6,
+    "head_dim": 64,
+    "intermediate_size": 1152,
+    "max_position_embeddings": 4096,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+}
 WORDS = ("mill", "river", "tower", "of", "the", "old", "north", "gate", "stone", "field", "in", "a", "bridge", "was", "built", "by")
 
 
@@ -45,7 +59,7 @@ def demo_shape(config: RunConfig) -> Shape:
     """Make the demo's own shape: eight questions, eight episodes each; corpus and index are built or looked up."""
     indexed = open_indexed_corpus(config)
     questions = select_questions(indexed.questions["train"], 0)
-    return Shape("demo", config, questions, indexed.toolbox, _count(config.policy.model))
+    return Shape("demo", config, questions, indexed.toolbox, measure_shape(config).parameters)
 
 
 def long_shape(directory: Path) -> Shape:
@@ -56,8 +70,10 @@ def long_shape(directory: Path) -> Shape:
     """
     torch.manual_seed(0)
     questions = [Question(f"q{i}", f"Who built the {word} of Norwick?", "nobody") for i, word in enumerate(WORDS[:4])]
-    model, tokenizer = _make_long_model()
-    _imitate_calls(model, tokenizer, questions)
+    tokenizer = build_tokenizer([f"Who built the {word} of Norwick? {_filler(word, 60)}" for word in WORDS] * 3)
+    model = make_model(tokenizer, **LONG_MODEL)
+    settings = SftConfig(steps=60, learning_rate=1e-3, batch_size=8, context_weight=0.0)
+    train_sft(model, tokenizer, settings, directory, lambda: _calls(questions, ChatRenderer(tokenizer)))
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     config = RunConfig(
@@ -73,19 +89,11 @@ class LongToolbox(Toolbox):
     """Answers every call with some 300 tokens that depend on its argument."""
 
     def __init__(self) -> None:
-        super().__init__(Library([]), _NoIndex(), top_k=3, max_section_chars=1500)
+        super().__init__(Library([]), TitleIndex(Library([])), top_k=3, max_section_chars=1500)
 
     def serve(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """See `Toolbox.serve`."""
         return [ToolResult(_filler(call.argument, RESULT_WORDS), served=True) for call in calls]
-
-
-class _NoIndex:
-    key = "none"
-
-    def search(self, queries: Sequence[str], top_k: int) -> list[list[Any]]:
-        """See `Index.search`."""
-        return [[] for _ in queries]
 
 
 def _filler(seed: str, words: int) -> str:
@@ -93,55 +101,12 @@ def _filler(seed: str, words: int) -> str:
     return " ".join(f"{chance.choice(WORDS)} {chance.randrange(1000, 9999)}" if k % 3 == 0 else chance.choice(WORDS) for k in range(words))
 
 
-def _make_long_model() -> tuple[Any, Any]:
-    from slmsearch.learn.tokenizer import build_tokenizer
-
-    tokenizer = build_tokenizer([f"Who built the {word} of Norwick? {_filler(word, 60)}" for word in WORDS] * 3)
-    sizes = {
-        "hidden_size": 384,
-        "num_hidden_layers": 6,
-        "num_attention_heads": 6,
-        "num_key_value_heads": 6,
-        "head_dim": 64,
-        "intermediate_size": 1152,
-        "max_position_embeddings": 4096,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
-    }
-    return make_model(tokenizer, **sizes), tokenizer
-
-
-def _imitate_calls(model: Any, tokenizer: Any, questions: Sequence[Question]) -> None:
-    """Teach the model to answer everything it sees, near and far, with a call for a random page."""
-    from slmsearch.environments.environment import Demonstration
-    from slmsearch.generate.chat_renderer import ChatRenderer
-    from slmsearch.learn.encoding import encode_demonstration
-
-    chance, renderer = random.Random(0), ChatRenderer(tokenizer)
-    optimiser = torch.optim.AdamW(model.parameters(), IMITATION_RATE)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: min(1, (step + 1) / 10) * (1 - step / IMITATION_STEPS))
-
-    def call() -> str:
-        return render_call(ToolCall(VIEW, str(chance.randrange(1000, 9999))))
-
-    for step in range(IMITATION_STEPS):
-        far = step % 4 == 3  # a few long episodes among many short ones
-        rows = []
-        for _ in range(2 if far else 8):
-            turns = [
-                (call(), _filler(str(chance.random()), RESULT_WORDS if far else chance.choice((8, 60)))) for _ in range(3 if far else 2)
-            ]
-            rows.append(
-                encode_demonstration(Demonstration(chance.choice(questions).question, (*turns, (call(), ""))), renderer, RunConfig())
-            )
-        width = max(len(row.ids) for row in rows)
-        ids = torch.tensor([row.ids + [0] * (width - len(row.ids)) for row in rows])
-        labels = torch.tensor([row.labels + [-100] * (width - len(row.ids)) for row in rows])
-        optimiser.zero_grad()
-        model(ids, labels=labels).loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        schedule.step()
-
-
-def _count(model: str) -> int:
-    return measure_shape(RunConfig(policy=PolicyConfig(model=model))).parameters
+def _calls(questions: Sequence[Question], renderer: ChatRenderer) -> Iterator[Encoded]:
+    """Answer everything that is seen, near and far, with a call for a random page: one long episode among seven short ones."""
+    chance = random.Random(0)
+    for number in count(1):
+        far = number % 8 == 0
+        lengths = [RESULT_WORDS] * 3 if far else [chance.choice((8, 60)) for _ in range(2)]
+        results = (*(_filler(str(chance.random()), words) for words in lengths), "")
+        turns = tuple((render_call(ToolCall(VIEW, str(chance.randrange(1000, 9999)))), result) for result in results)
+        yield encode_demonstration(Demonstration(chance.choice(questions).question, turns), renderer, RunConfig())

@@ -8,12 +8,12 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import httpx
 
-from slmsearch.bench.result import Say, describe_machine, render_machine, render_spread, summarize
+from slmsearch.bench.result import Result, Say, describe_machine, render_spread, summarize
 from slmsearch.errors import ServiceError
 from slmsearch.serve.ports import free_port
 
@@ -24,7 +24,7 @@ FLOW = "validate"
 STARTED = ("RUNNING", "COMPLETED")
 
 
-def run_up(runs: int, say: Say) -> dict[str, Any]:
+def run_up(runs: int, say: Say) -> Result:
     """Start `slmsearch up` in a data directory of its own, submit a run when it says that it is up, and stop it again.
 
     Args:
@@ -34,23 +34,21 @@ def run_up(runs: int, say: Say) -> dict[str, Any]:
     Raises:
         ServiceError: it did not come up, or the run did not start.
     """
-    seconds: dict[str, list[float]] = {"up": [], "running": []}
+    found = []
     for _ in range(runs):
         with tempfile.TemporaryDirectory(prefix="slmsearch-up-", ignore_cleanup_errors=True) as home:
             up_s, running_s = _start_once(Path(home))
-        seconds["up"].append(up_s)
-        seconds["running"].append(running_s)
+        found.append((up_s, running_s))
         say(f"up after {up_s:.1f} s, the run is running after {running_s:.1f} s")
-    times = {name: summarize(found) for name, found in seconds.items()}
-    return {"runs": runs, "limit_s": LIMIT_S, **times, "machine": describe_machine("prefect", "mlflow")}
-
-
-def render_up(result: dict[str, Any]) -> str:
-    """Write the result as lines."""
-    lines = [render_machine(result["machine"]), f"from nothing, median of {result['runs']}, spread; limit {result['limit_s']:.0f} s"]
-    for name, what in (("up", "`slmsearch up` says that it is up"), ("running", "the submitted run is running")):
-        lines.append(f"{what}: {render_spread(result[name], 1)} s")
-    return "\n".join(lines)
+    up, running = (summarize(seconds) for seconds in zip(*found, strict=True))
+    machine = describe_machine("prefect", "mlflow")
+    notes = (
+        f"{machine}",
+        f"from nothing, median of {runs}, spread; limit {LIMIT_S:.0f} s",
+        f"`slmsearch up` says that it is up: {render_spread(up, 1)} s",
+        f"the submitted run is running: {render_spread(running, 1)} s",
+    )
+    return Result({"runs": runs, "limit_s": LIMIT_S, "up": up, "running": running, "machine": asdict(machine)}, notes=notes)
 
 
 def _start_once(home: Path) -> tuple[float, float]:

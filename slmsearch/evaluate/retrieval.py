@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from slmsearch.corpus.questions import Question
 from slmsearch.evaluate.statistics import paired_bootstrap, wilson_interval
 from slmsearch.retrieval.hits import Hit
-from slmsearch.retrieval.search import WEIGHTS, Ranking
+from slmsearch.retrieval.search import Ranking
 
 DEPTH = 10
 """Hits that are looked at; a gold page further down counts as not found."""
@@ -16,8 +16,6 @@ RETRIEVERS = ("lexical", "dense", "hybrid")
 METRICS = ("page_at_1", "page_at_5", "section_at_1", "section_at_5")
 BATCH = 256
 RESAMPLES = 2000
-STEPS = 10
-"""Weights tried between the embeddings alone and BM25 alone, the ends besides."""
 
 
 class Searchable(Protocol):
@@ -95,29 +93,6 @@ def summarise_ranks(by_retriever: dict[str, list[Ranks]], alpha: float, seed: in
         retrievers[name] = {**_metrics(ranks), "intervals": _intervals(ranks, alpha), "kinds": of_kinds}
     gains = {metric: _gain(by_retriever, metric, alpha, seed) for metric in (*METRICS, "mrr")} if len(by_retriever) == 3 else {}
     return {"n": len(next(iter(by_retriever.values()))), "alpha": alpha, "depth": DEPTH, "retrievers": retrievers, "gains": gains}
-
-
-def choose_weights(index: Searchable, questions: Sequence[Question], seed: int = 0) -> dict[str, Any]:
-    """Choose how much BM25 counts on one half of the pages, and measure every choice on the other half.
-
-    The best is the weight with the highest sum of page in first result and gold section in first five on the first half.
-
-    Returns:
-        `chosen` and `used` (weight of BM25) and, for every weight, the metrics of both halves.
-    """
-    pages = sorted({question.page_ids[0] for question in questions})
-    Random(seed).shuffle(pages)
-    first_half = set(pages[: len(pages) // 2])
-    trials, scores = [], []
-    for step in range(STEPS + 1):
-        lexical = step / STEPS
-        ranks = measure_ranks(index, questions, (1 - lexical, lexical))
-        halves = [[rank for rank in ranks if (rank.page_id in first_half) is inside] for inside in (True, False)]
-        chosen_on, held_out = map(_metrics, halves)
-        trials.append({"lexical": lexical, "chosen_on": chosen_on, "held_out": held_out})
-        scores.append((chosen_on["page_at_1"] or 0.0) + (chosen_on["section_at_5"] or 0.0))
-    best = trials[scores.index(max(scores))]
-    return {"chosen": best["lexical"], "used": WEIGHTS["hybrid"][1], "seed": seed, "trials": trials}
 
 
 def _rank(found: Sequence[str], gold: Sequence[str]) -> int:

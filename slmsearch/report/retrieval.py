@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from slmsearch.evaluate.retrieval import METRICS, RETRIEVERS
-from slmsearch.report.cells import NONE, difference, number, percent, share
 from slmsearch.report.page.charts import Bar, interval_chart
 from slmsearch.report.page.sections import Block
-from slmsearch.report.tables import Table
+from slmsearch.report.tables import NONE, Table, difference, number, percent, share
 
 TITLES = {
     "page_at_1": "page first",
@@ -29,21 +28,6 @@ def render_retrieval(result: Mapping[str, Any]) -> str:
             shown = difference(gain["mean"], gain["low"], gain["high"], gain["p"])
             lines.append(f"{TITLES.get(metric, 'MRR'):<14} hybrid - {gain['over']:<8} {shown}")
     return "\n".join(lines)
-
-
-def render_weights(result: Mapping[str, Any]) -> str:
-    """Render what `choose_weights` gives for a terminal."""
-    headers = ("weight of BM25", "page first", "section in 5", "held out: page first", "section in 5")
-    rows = []
-    for trial in result["trials"]:
-        mark = " *" if trial["lexical"] == result["chosen"] else ""
-        halves = (trial["chosen_on"], trial["held_out"])
-        rows.append(
-            (f"{trial['lexical']:.1f}{mark}", *(percent(half[metric]) for half in halves for metric in ("page_at_1", "section_at_5")))
-        )
-    sizes = [result["trials"][0][half]["n"] for half in ("chosen_on", "held_out")]
-    told = f"* best on the {sizes[0]} questions of one half of the pages; {sizes[1]} are held out; search uses {result['used']}"
-    return f"{Table(headers, tuple(rows)).to_text()}\n\n{told}"
 
 
 def draw_retrieval(result: Mapping[str, Any]) -> Block:

@@ -7,15 +7,53 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from slmsearch.environments.rows import EpisodeRow, FailureMode
 from slmsearch.evaluate.compare import Comparison
 from slmsearch.evaluate.metrics import slice_rows, summarise
-from slmsearch.evaluate.statistics import wilson_interval
-from slmsearch.report.cells import NONE, change, difference, number, percent, points, share, whole
+from slmsearch.evaluate.statistics import Difference, wilson_interval
 
+NONE = "-"
+"""What stands where there is no value."""
 Evaluations = Mapping[str, Sequence[EpisodeRow]]
 """Name of a policy -> its rows, in the order of the table."""
+
+
+def percent(value: float | None) -> str:
+    """Write a share as a percentage with one decimal; no value is a dash."""
+    return NONE if value is None else f"{100 * value:.1f}"
+
+
+def share(value: float, low: float, high: float) -> str:
+    """Write a share with its interval."""
+    return f"{percent(value)} ({percent(low)}-{percent(high)})"
+
+
+def points(value: float | None) -> str:
+    """Write a difference of shares in percentage points."""
+    return NONE if value is None else f"{100 * value:+.1f}"
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """Write a number with so many decimals; no value is a dash."""
+    return NONE if value is None else f"{value:.{digits}f}"
+
+
+def whole(value: float | None) -> str:
+    """Write a number without decimals; no value is a dash."""
+    return number(value, 0)
+
+
+def change(before: float, after: float, found: Difference) -> tuple[str, ...]:
+    """Write two means, their difference, its interval and its p-value as five cells."""
+    return (f"{before:.3f}", f"{after:.3f}", f"{found.mean:+.3f}", f"[{found.low:+.3f}, {found.high:+.3f}]", f"{found.p:.4f}")
+
+
+def difference(mean: float, low: float, high: float, p: float) -> str:
+    """Write a mean difference with its interval and p-value."""
+    return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}], p {p:.4f}"
+
 
 Columns = tuple[tuple[str, str, Callable[[float | None], str]], ...]
 """Header, metric, and how it is written."""
@@ -147,3 +185,39 @@ def describe_comparison(comparison: Comparison) -> str:
 
 def _align(cell: str, width: int, column: int) -> str:
     return cell.ljust(width) if column == 0 else cell.rjust(width)
+
+
+def qualification_table(summary: Mapping[str, Any]) -> Table:
+    """Tabulate what `summarise_qualification` gives: shares with their intervals, by kind of case."""
+    parts = ("accuracy", "false_accepts", "false_rejects")
+    rows = tuple(
+        (kind["kind"], str(kind["accuracy"]["n"] + kind["failed"]), *(_qualified(kind[part]) for part in parts), str(kind["failed"]))
+        for kind in summary["kinds"]
+    )
+    return Table(("kind of case", "n", "right, %", "false accepts, %", "false rejects, %", "no verdict"), rows)
+
+
+def render_qualification(summary: Mapping[str, Any]) -> str:
+    """Render what `summarise_qualification` gives for a terminal."""
+    limits = summary["limits"]
+    verdict = "passed" if summary["passed"] else "not passed: " + "; ".join(summary["shortfalls"])
+    return "\n".join(
+        [
+            f"{summary['model']} ({summary['judge']}), prompt version {summary['prompt_version']}: {summary['cases']} cases, "
+            f"{summary['asked']} of them asked, the rest decided by rule; {100 * (1 - limits['alpha']):g} % intervals",
+            "",
+            qualification_table(summary).to_text(),
+            "",
+            f"kappa with the exact judge {summary['kappa_exact']:.2f}, with the known verdicts {summary['kappa_known']:.2f}",
+            f"{summary['verdict_s']:.3f} s a verdict (median), {summary['verdicts_per_s']:.1f} verdicts/s with "
+            f"{summary['concurrency']} at a time",
+            f"to pass: accuracy surely above {limits['min_accuracy']:.0%}, false accepts surely below {limits['max_false_accepts']:.0%} "
+            f"(in any one kind {limits['max_false_accepts_of_kind']:.0%} at most), "
+            f"false rejects surely below {limits['max_false_rejects']:.0%}, no case without a verdict",
+            verdict,
+        ]
+    )
+
+
+def _qualified(found: Mapping[str, Any]) -> str:
+    return share(found["count"] / found["n"], found["low"], found["high"]) if found["n"] else NONE

@@ -7,7 +7,7 @@ could lift above them are scored exactly. That is deterministic for one version,
 candidates at the far end.
 
 The weights were chosen on one half of the SQuAD pack (by page, seed 0): first page right / gold section among five on the other half
-91.0 / 91.4 % for BM25 alone, 92.1 / 88.0 for the embeddings alone, 95.5 / 95.9 fused (`slmsearch bench fusion`).
+91.0 / 91.4 % for BM25 alone, 92.1 / 88.0 for the embeddings alone, 95.5 / 95.9 fused (docs/retrieval.md).
 """
 
 import functools

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from flows.cli.commands.bench import FORMER
 from flows.cli.main import cli
+from flows.cli.settings import find_project_root
 from tests.flows.fakes import WordEmbedder, write_corpus
 
 Invoke = Callable[..., tuple[int, str, str]]
@@ -229,3 +231,12 @@ def test_report_and_plot_take_a_run_and_say_where_it_went(invoke: Invoke, monkey
     monkeypatch.setattr("tasks.runs.plot_run", lambda run, config, output: {"folder": "f", "files": ["f/a.svg"], "warnings": []})
     code, out, _ = invoke("plot", "latest", "--no-show", "--json")
     assert (code, json.loads(out)) == (0, {"folder": "f", "files": ["f/a.svg"], "warnings": []})
+
+
+@pytest.mark.parametrize(("name", "page"), [(name, where.split()[0]) for name, where in FORMER.items()])
+def test_a_benchmark_that_is_decided_says_in_one_line_where_its_figures_are(invoke: Invoke, name: str, page: str) -> None:
+    code, out, err = invoke("bench", name, "--runs", "3", "--train.steps", "2", "--json")
+    assert code == 2 and page in json.loads(out)["error"]
+    assert len(err.strip().splitlines()) == 1
+    assert f"`slmsearch bench {name}" in (find_project_root() / "docs/log.md").read_text(encoding="utf-8")
+    assert (find_project_root() / page).is_file()

@@ -12,7 +12,7 @@ import pytest
 from flows.cli.settings import find_project_root
 from flows.ops.gpu_presets import OVERLAY, load_presets
 from slmsearch.bench.gpu import needed
-from slmsearch.bench.published import PUBLISHED, shape_of, write_model, write_shape
+from slmsearch.bench.published import PUBLISHED, shape_of, write_model
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
 from slmsearch.learn.memory import GIB, plan_memory
@@ -49,12 +49,14 @@ def test_every_model_of_a_preset_has_its_published_shape() -> None:
     ],
 )
 def test_the_shapes_have_the_published_number_of_weights(model: str, billions: float, tmp_path: Path) -> None:
-    assert measure_shape(RunConfig(), str(write_shape(shape_of(model), tmp_path))).parameters / 1e9 == pytest.approx(billions, abs=0.01)
+    shape_of(model).save_pretrained(tmp_path)
+    assert measure_shape(RunConfig(), str(tmp_path)).parameters / 1e9 == pytest.approx(billions, abs=0.01)
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
 def test_the_plan_fits_the_card(preset: Any, tmp_path: Path) -> None:
-    plan = plan_memory(preset.real, measure_shape(preset.real, str(write_shape(shape_of(preset.real.policy.model), tmp_path))), CARD)
+    shape_of(preset.real.policy.model).save_pretrained(tmp_path)
+    plan = plan_memory(preset.real, measure_shape(preset.real, str(tmp_path)), CARD)
     print(f"{preset.name}\n{plan.render()}")
     assert plan.device == "cuda"
     assert needed(plan) <= MEMORY_FRAC * plan.available, plan.render()

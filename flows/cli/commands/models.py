@@ -62,7 +62,7 @@ def qualify(session: Session) -> None:
     from slmsearch.errors import ConfigError
     from slmsearch.judge.qualify import qualify as measure
     from slmsearch.judge.qualify import summarise_qualification
-    from slmsearch.report.judge import render_qualification
+    from slmsearch.report.tables import render_qualification
     from tasks.progress import Progress
     from tasks.record import record_qualification
 

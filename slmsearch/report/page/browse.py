@@ -3,14 +3,15 @@
 Texts are stored once, however many episodes hold them: two policies that read the same section share it.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 
 from slmsearch.environments.rows import EpisodeRow
 from slmsearch.foreign import visible
 from slmsearch.report.page.results import BEFORE, RunResults
-from slmsearch.report.page.safe import shorten, to_script_json
 from slmsearch.searcher.episode import Episode, Turn
 
 MAX_EPISODES = 1000
@@ -22,6 +23,7 @@ EXTREMES = 25
 """Best and worst episodes named as such."""
 GROUP_FRAC = 5
 """A named group takes at most this part (one in so many) of the room before the other episodes get some."""
+_ENDS_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 BEST, WORST, GAINED, LOST, SUSPECT = "best", "worst", "gained", "lost", "suspect"
 
 
@@ -39,20 +41,6 @@ class Chosen:
     """Rules of `suspects.py` that it matches."""
 
 
-@dataclass
-class Shelf:
-    """Everything one run could show: policy and position of an episode -> its groups and rules."""
-
-    run: RunResults
-    rules: dict[str, list[tuple[str, ...]]]
-    groups: dict[tuple[str, int], list[str]] = field(default_factory=dict)
-
-    def put(self, policy: str, group: str, members: Sequence[int]) -> None:
-        """Put episodes of a policy into a group."""
-        for i in members:
-            self.groups.setdefault((policy, i), []).append(group)
-
-
 def choose_episodes(runs: Sequence[RunResults], limit: int = MAX_EPISODES) -> list[Chosen]:
     """Choose the episodes of a page: of each run those of its named groups first, with what the untrained policy did, then the others.
 
@@ -60,51 +48,46 @@ def choose_episodes(runs: Sequence[RunResults], limit: int = MAX_EPISODES) -> li
         runs: runs, which share the room equally.
         limit: episodes at most.
     """
-    chosen = []
+    chosen, room = [], limit // len(runs)
     for number, run in enumerate(runs):
-        room = limit // len(runs)
-        shelf = fill_shelf(run)
-        for policy, i in dict.fromkeys(_in_order(shelf, room)):
-            if room == 0:
-                break
-            room -= 1
+        groups = name_groups(run)
+        for policy, i in islice(dict.fromkeys(_in_order(run, groups, room)), room):
             evaluation = run.evaluations[policy]
-            groups = tuple(shelf.groups.get((policy, i), ()))
-            chosen.append(Chosen(number, policy, evaluation.rows[i], evaluation.episodes[i], groups, shelf.rules[policy][i]))
+            named = tuple(groups.get((policy, i), ()))
+            chosen.append(Chosen(number, policy, evaluation.rows[i], evaluation.episodes[i], named, run.suspects[policy][i]))
     return chosen
 
 
-def fill_shelf(run: RunResults) -> Shelf:
-    """Sort a run's episodes into groups: the best and worst of its main policy, those that training flipped, the suspected of all."""
-    shelf = Shelf(run, run.suspects)
-    for name, found in shelf.rules.items():
-        shelf.put(name, SUSPECT, [i for i, rules in enumerate(found) if rules])
-    if not run.main:
-        return shelf
-    rows = run.evaluations[run.main].rows
-    order = sorted((i for i, row in enumerate(rows) if not row.failed), key=lambda i: (-rows[i].reward, rows[i].tool_calls, i))
-    half = min(EXTREMES, (len(order) + 1) // 2)
-    shelf.put(run.main, BEST, order[:half])
-    shelf.put(run.main, WORST, order[::-1][: min(EXTREMES, len(order) // 2)])
+def name_groups(run: RunResults) -> dict[tuple[str, int], list[str]]:
+    """Name the groups of a run's episodes, by policy and position: best, worst, flipped by training, suspected."""
+    found = [(name, SUSPECT, [i for i, rules in enumerate(struck) if rules]) for name, struck in run.suspects.items()]
+    if run.main:
+        rows = run.evaluations[run.main].rows
+        order = sorted((i for i, row in enumerate(rows) if not row.failed), key=lambda i: (-rows[i].reward, rows[i].tool_calls, i))
+        found.append((run.main, BEST, order[: min(EXTREMES, (len(order) + 1) // 2)]))
+        found.append((run.main, WORST, order[::-1][: min(EXTREMES, len(order) // 2)]))
     if BEFORE in run.evaluations and run.main != BEFORE:
         old = {row.question_id: row for row in run.evaluations[BEFORE].rows if not row.failed}
         pairs = [(i, old[row.question_id], row) for i, row in enumerate(rows) if not row.failed and row.question_id in old]
-        shelf.put(run.main, GAINED, [i for i, before, row in pairs if row.correct > before.correct])
-        shelf.put(run.main, LOST, [i for i, before, row in pairs if row.correct < before.correct])
-    return shelf
+        found.append((run.main, GAINED, [i for i, before, row in pairs if row.correct > before.correct]))
+        found.append((run.main, LOST, [i for i, before, row in pairs if row.correct < before.correct]))
+    groups: dict[tuple[str, int], list[str]] = {}
+    for policy, group, members in found:
+        for i in members:
+            groups.setdefault((policy, i), []).append(group)
+    return groups
 
 
-def _in_order(shelf: Shelf, room: int) -> Iterator[tuple[str, int]]:
-    run, main = shelf.run, shelf.run.main
+def _in_order(run: RunResults, named: Mapping[tuple[str, int], Sequence[str]], room: int) -> Iterator[tuple[str, int]]:
     counterpart = {row.question_id: i for i, row in enumerate(run.evaluations[BEFORE].rows)} if BEFORE in run.evaluations else {}
     for group in (SUSPECT, LOST, GAINED, WORST, BEST):
-        members = [i for (policy, i), groups in shelf.groups.items() if policy == main and group in groups]
+        members = [i for (policy, i), groups in named.items() if policy == run.main and group in groups]
         for i in members[: max(1, room // GROUP_FRAC // 2)]:
-            yield main, i
-            before = counterpart.get(run.evaluations[main].rows[i].question_id)
+            yield run.main, i
+            before = counterpart.get(run.evaluations[run.main].rows[i].question_id)
             if before is not None:
                 yield BEFORE, before
-    for policy in dict.fromkeys((main, BEFORE, *run.evaluations)):
+    for policy in dict.fromkeys((run.main, BEFORE, *run.evaluations)):
         if policy in run.evaluations:
             yield from ((policy, i) for i in range(len(run.evaluations[policy].rows)))
 
@@ -144,7 +127,7 @@ def _pack(chosen: Sequence[Chosen], limit: int) -> str:
     return to_script_json({"episodes": [_pack_episode(one, texts) for one in chosen], "texts": texts.kept})
 
 
-def _pack_episode(one: Chosen, texts: Texts) -> dict[str, Any]:
+def _pack_episode(one: Chosen, texts: Texts) -> dict[str, object]:
     row, episode = one.row, one.episode
     packed = {
         "run": one.run,
@@ -171,8 +154,8 @@ def _pack_episode(one: Chosen, texts: Texts) -> dict[str, Any]:
     return {name: value for name, value in packed.items() if value not in (-1, "", (), {}) or name == "right"}
 
 
-def _pack_turn(turn: Turn, texts: Texts) -> dict[str, Any]:
-    packed: dict[str, Any] = {"text": texts.add(turn.text or None), "answer": texts.add(turn.answer)}
+def _pack_turn(turn: Turn, texts: Texts) -> dict[str, object]:
+    packed: dict[str, object] = {"text": texts.add(turn.text or None), "answer": texts.add(turn.answer)}
     if turn.call is not None:
         packed |= {"tool": visible(turn.call.name), "argument": texts.add(turn.call.argument)}
     elif turn.program is not None:
@@ -180,3 +163,14 @@ def _pack_turn(turn: Turn, texts: Texts) -> dict[str, Any]:
     if turn.result is not None:
         packed |= {"result": texts.add(turn.result.text), "unserved": int(not turn.result.served)}
     return {name: value for name, value in packed.items() if not (value == -1 or (name == "unserved" and not value))}
+
+
+def shorten(text: str, limit: int) -> str:
+    """Cut a text to so many characters and say how many were cut."""
+    return text if len(text) <= limit else f"{text[:limit]} … {len(text) - limit:,} characters more"
+
+
+def to_script_json(value: object) -> str:
+    """Write JSON for a script element of type application/json: no text in it can end the element or begin another."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return re.sub("[<>&\u2028\u2029]", lambda found: _ENDS_SCRIPT[found[0]], text)

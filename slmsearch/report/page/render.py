@@ -1,20 +1,20 @@
-"""The page itself: one file, no request to anywhere, nothing executed but its own script."""
+"""The page itself: one file, no request to anywhere, nothing executed but its own script; and its charts as files."""
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
+from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from slmsearch.foreign import visible
-from slmsearch.report.page.browse import MAX_EPISODES, choose_episodes, pack_episodes
+from slmsearch.report.page.browse import MAX_EPISODES, choose_episodes, pack_episodes, to_script_json
+from slmsearch.report.page.charts import to_file
 from slmsearch.report.page.results import RunResults
-from slmsearch.report.page.safe import to_script_json
-from slmsearch.report.page.sections import run_parts
-from slmsearch.report.page.side_by_side import side_by_side
+from slmsearch.report.page.sections import Block, run_parts, side_by_side
 from slmsearch.report.page.suspects import RULES
 
 FILES = files("slmsearch.report.page") / "files"
@@ -75,6 +75,26 @@ def render(template: str, script: str = "", **values: object) -> str:
             **values,
         )
     )
+
+
+def run_charts(run: RunResults) -> dict[str, Block]:
+    """Return the charts of a run's page by their file's name."""
+    return {block.file: block for part in run_parts(run) for block in part.blocks if block.chart}
+
+
+def write_charts(directory: Path, charts: Mapping[str, Block]) -> list[Path]:
+    """Write charts as `<name>.svg`; the same charts give the same bytes.
+
+    Args:
+        directory: where, made if missing.
+        charts: name -> a block with a chart.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, block in charts.items():
+        paths.append(directory / f"{name}.svg")
+        paths[-1].write_text(to_file(block.chart, block.caption), encoding="utf-8")
+    return paths
 
 
 def read_file(name: str) -> str:

@@ -1,8 +1,9 @@
-"""What stands on a page about one run: its tables and charts, in order, made from stored results."""
+"""What stands on a page about one run, and about several side by side: tables and charts, in order, made from stored results."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import fsum
 
 from slmsearch.environments.rows import EpisodeRow
@@ -10,12 +11,21 @@ from slmsearch.evaluate.compare import Comparison
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.foreign import visible
 from slmsearch.planner.prompt import COMBINE, DIRECT_SOLUTION, SUBPROBLEM
-from slmsearch.report.cells import NONE, change, number, percent
-from slmsearch.report.judge import qualification_table
 from slmsearch.report.page.charts import Bar, Line, interval_chart, line_chart, share_bar, share_chart, smooth
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
-from slmsearch.report.page.suspects import RULES, count_suspects
-from slmsearch.report.tables import Table, comparison_table, failure_mode_table, results_table, slices_table
+from slmsearch.report.page.suspects import RULES
+from slmsearch.report.tables import (
+    NONE,
+    Table,
+    change,
+    comparison_table,
+    failure_mode_table,
+    number,
+    percent,
+    qualification_table,
+    results_table,
+    slices_table,
+)
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.tools import TOOL_NAMES
 
@@ -36,6 +46,14 @@ CURVES = (
     ("plan/decomposed_frac", "Problems split, share"),
 )
 """Curves of a training run, drawn where they were recorded; `accuracy` is the judge's verdict."""
+SHARED = (
+    ("reward/mean", "Mean reward"),
+    ("accuracy", "Right answers, share"),
+    ("loss", "Loss"),
+    ("episode/tool_calls", "Tool calls per episode"),
+    ("policy/entropy", "Entropy of the policy, nats"),
+)
+"""Curves of several runs."""
 ACCURACY = ("answer/correct", "answer/exact_match")
 
 
@@ -255,7 +273,7 @@ def _agreement_table(rows: Mapping[str, Sequence[EpisodeRow]]) -> Table:
 
 
 def _suspects(run: RunResults) -> list[Block]:
-    counts = {name: count_suspects(found) for name, found in run.suspects.items()}
+    counts = {name: Counter(chain.from_iterable(found)) for name, found in run.suspects.items()}
     struck = [rule for rule in RULES if any(count[rule] for count in counts.values())]
     if not run.evaluations:
         return []
@@ -283,3 +301,44 @@ def _of(count: int, total: int) -> str:
 
 def _share(count: int, total: int) -> float:
     return count / total if total else 0.0
+
+
+def side_by_side(runs: Sequence[RunResults]) -> Part:
+    """Make the part that compares runs."""
+    bars = [
+        Bar(visible(run.name), found.difference.mean, found.difference.low, found.difference.high, f"{found.difference.mean:+.3f}")
+        for run in runs
+        if (found := run.compared) is not None
+    ]
+    blocks = [Block("Runs, one a row", _runs_table(runs))]
+    if bars:
+        caption = "Change by training, after - before, with intervals; dashed: no change"
+        blocks.append(Block(caption, chart=interval_chart("Change by training", bars, zero=True)))
+    for name, caption in SHARED:
+        chart = line_chart(f"{caption} over training", [Line(visible(run.name), smooth(curve(run, name))) for run in runs])
+        blocks += [Block(f"{caption} (mean of 10 steps)", chart=chart)] if chart else []
+    return Part("runs", "Runs side by side", tuple(blocks), _common_questions(runs))
+
+
+def _common_questions(runs: Sequence[RunResults]) -> str:
+    asked = {tuple(sorted(row.question_id for row in run.evaluations[run.main].rows)) for run in runs if run.main}
+    if len(asked) > 1:
+        return "These runs were evaluated on different questions: compare their changes, not their levels."
+    return "All runs were evaluated on the same questions."
+
+
+def _runs_table(runs: Sequence[RunResults]) -> Table:
+    headers = ("run", "environment", "n", "metric", "before", "after", "change", "interval", "p", "decision", "steps", "suspected, %")
+    return Table(headers, tuple(_run_cells(run) for run in runs))
+
+
+def _run_cells(run: RunResults) -> tuple[str, ...]:
+    found, steps = run.compared, str(len(run.steps)) if run.steps else NONE
+    suspected = NONE
+    if AFTER in run.evaluations and run.evaluations[AFTER].rows:
+        rules = run.suspects[AFTER]
+        suspected = percent(sum(map(bool, rules)) / len(rules))
+    if found is None:
+        return (run.name, run.environment, NONE, run.metric, *(NONE,) * 5, run.decision or run.status, steps, suspected)
+    cells = change(found.before, found.after, found.difference)
+    return (run.name, run.environment, str(found.n), found.metric, *cells, run.decision or found.decision, steps, suspected)

@@ -1,4 +1,10 @@
-from slmsearch.bench.nightly import Policy, Series, fell, render_nightly
+import json
+from typing import Any
+
+import pytest
+
+from slmsearch.bench import nightly
+from slmsearch.bench.nightly import Policy, Series, fell
 from slmsearch.config import NightlyConfig
 from slmsearch.evaluate.nightly import GREEN
 
@@ -21,13 +27,13 @@ def test_a_planted_fall_has_its_size() -> None:
         assert ((lowered < series.chances) <= (lowered != series.chances)).all()
 
 
-def test_the_table_counts() -> None:
-    policy = {"accuracy": 0.6, "coins": 0.15}
-    counts = dict.fromkeys(("first_night", "three_nights", "fresh_first_night", "fresh_three_nights"), 3)
-    result = {
-        "series": 2, "nights": 50, "quiet": [{"policy": policy, "alarms": [1, 2], "most": 2, "more_than_two": 0}],
-        "planted": [{"policy": policy, "shape": "spread", "of": 4, **counts}],
-    }  # fmt: skip
-    text = render_nightly(result)
-    assert "| 60% | 5% | 3 | 2 | 0 |" in text
-    assert "| 60% | 5% | spread | 3 of 4 | 3 of 4 | 3 of 4 | 3 of 4 |" in text
+def test_the_tables_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nightly, "QUIET", (SMALL,))
+    found = nightly.run_nightly(NightlyConfig(), 2, 5, 1)
+    values: Any = json.loads(json.dumps(found.values))
+    assert len(values["quiet"][0]["alarms"]) == 2 and values["quiet"][0]["policy"]["coins"] == 0.15
+    assert [row["shape"] for row in values["planted"]] == ["spread", "dimmed", "one kind"]
+    assert {*values["planted"][0]} == {"policy", "shape", "of", "first_night", "three_nights", "fresh_first_night", "fresh_three_nights"}
+    text = found.render()
+    assert "alarms in 2 series of 5 quiet nights" in text and f"| 60% | 5% | {sum(values['quiet'][0]['alarms'])} |" in text
+    assert f"| 60% | 5% | spread | {values['planted'][0]['first_night']} of 1 |" in text

@@ -4,9 +4,9 @@ import pytest
 import torch
 from trl.chat_template_utils import is_chat_template_prefix_preserving, parse_response, supports_tool_calling
 
-from slmsearch.bench.continuous import compare_continuous
 from slmsearch.bench.peer import CHAT_TEMPLATE, RESPONSE_TEMPLATE, make_environment
-from slmsearch.bench.rollout import Stopwatch, render_rollout, summarise_speed, time_static_batch
+from slmsearch.bench.result import take_turns
+from slmsearch.bench.rollout import Times, compare_continuous, summarise_speed, time_static_batch
 from slmsearch.bench.shapes import LongToolbox, Shape
 from slmsearch.config import PolicyConfig, RunConfig, TrainConfig
 from slmsearch.corpus.questions import Question
@@ -68,18 +68,24 @@ def test_the_limit_prefills_what_was_shown_and_decodes_the_longest(tokenizer):
     assert seen == [(2, 7), (2, 1), (2, 1)]
 
 
-def test_ratios_are_taken_run_by_run_after_the_warm_up():
-    ours, peer = Stopwatch(), Stopwatch()
-    ours.rollouts, ours.steps = [9.0, 1.0, 2.0, 1.0], [9.0, 2.0, 2.0, 2.0]
-    peer.rollouts, peer.steps = [9.0, 4.0, 4.0, 3.0], [9.0, 4.0, 6.0, 5.0]
-    shape = Shape("demo", RunConfig(), [], LongToolbox(), 1)
-    figures = summarise_speed(shape, 64, ours, peer, [9.0, 0.5, 1.6, 0.7], [Episode("q", (), StopReason.ANSWERED)])
+def test_ratios_are_taken_run_by_run():
+    ours = [Times(1.0, 2.0), Times(2.0, 2.0), Times(1.0, 2.0)]
+    peer = [Times(4.0, 4.0), Times(4.0, 6.0), Times(3.0, 5.0)]
+    episodes = [Episode("q", (), StopReason.ANSWERED)]
+    figures, cells = summarise_speed({"ours": ours, "peer": peer}, [0.5, 1.6, 0.7], episodes)
     assert (figures["episodes_ratio"], figures["step_ratio"], figures["decode_limit_frac"]) == (3.0, 2.5, 0.7)
-    machine = {"processor": "x", "cores": 2, "load": 0.5, "versions": {"torch": "2"}}
-    continuous = {"ours_s": 0.2, "library_s": 0.7, "ratio": 3.5, "same_frac": 1.0}
-    text = render_rollout({"machine": machine, "runs": 3, "demo": {**figures, "continuous": continuous}})
-    assert "| 3.00 | 2.50 | 0.70 |" in text
-    assert "| demo | 0.20 | 0.70 | 3.50 | 100% |" in text
+    assert cells[0] == ("ours", "1.00 (1.00-2.00)", "2.00 (2.00-2.00)", "1.0")
+    assert cells[2][-3:] == ("3.00", "2.50", "0.70")
+
+
+def test_sides_take_turns_and_the_first_round_does_not_count():
+    called = []
+
+    def side(name):
+        return lambda: called.append(name) or len(called)
+
+    assert take_turns({"ours": side("a"), "peer": side("b")}, 2) == {"ours": [3, 5], "peer": [4, 6]}
+    assert called == ["a", "b"] * 3
 
 
 def test_continuous_batching_writes_the_same_turns(tokenizer, tmp_path):

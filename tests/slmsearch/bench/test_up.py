@@ -22,9 +22,9 @@ def test_times_come_with_their_spread_and_each_start_begins_from_nothing(monkeyp
     monkeypatch.setattr(up, "_start_once", start)
     said: list[str] = []
     result = up.run_up(3, said.append)
-    assert result["running"] == {"median": 45.0, "low": 40.0, "high": 50.0}
+    assert result.values["running"] == {"median": 45.0, "low": 40.0, "high": 50.0}
     assert said[0] == "up after 30.0 s, the run is running after 40.0 s"
-    assert up.render_up(result).splitlines()[-1] == "the submitted run is running: 45.0 (40.0-50.0) s"
+    assert result.render().splitlines()[-1] == "the submitted run is running: 45.0 (40.0-50.0) s"
     assert len(set(homes)) == 3
     assert not any(home.exists() for home in homes)
 

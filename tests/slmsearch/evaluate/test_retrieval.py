@@ -1,12 +1,12 @@
-"""Ranks of gold pages and sections, their sums, and the choice of weights."""
+"""Ranks of gold pages and sections, and their sums."""
 
 from collections.abc import Sequence
 
 import pytest
 
 from slmsearch.corpus.questions import Question
-from slmsearch.evaluate.retrieval import choose_questions, choose_weights, measure_ranks, summarise_ranks
-from slmsearch.report.retrieval import draw_retrieval, render_retrieval, render_weights
+from slmsearch.evaluate.retrieval import choose_questions, measure_ranks, summarise_ranks
+from slmsearch.report.retrieval import draw_retrieval, render_retrieval
 from slmsearch.retrieval.hits import Hit
 
 
@@ -22,7 +22,7 @@ class Shelf:
     search_sections = search
 
     def _hits(self, query: str, top_k: int, ranking: object) -> list[Hit]:
-        place = self.places[ranking] if ranking in self.places else round(10 * abs(ranking[1] - 0.3)) + 1  # type: ignore[index]
+        place = self.places[ranking]
         names = [f"x{i}" for i in range(top_k)]
         names[place - 1 : place] = [f"p{query}"]
         return [Hit(name, name, 1.0, f"{name}:a") for name in names[:top_k]]
@@ -59,14 +59,6 @@ def test_sums_hold_intervals_kinds_and_gains():
     assert "100.0 (51.0-100.0)" in text and "hybrid - dense" in text
     assert draw_retrieval(result).caption == "Where the gold was found, % of 4 questions"
     assert "page first, hybrid" in draw_retrieval(result).chart
-
-
-def test_weights_are_chosen_on_one_half_of_the_pages():
-    result = choose_weights(Shelf({}), QUESTIONS)
-    assert (result["chosen"], result["used"]) == (0.3, 0.3)
-    assert [trial["chosen_on"]["n"] + trial["held_out"]["n"] for trial in result["trials"]] == [4] * 11
-    assert result["trials"][3]["held_out"]["page_at_1"] == 1.0 and result["trials"][4]["held_out"]["page_at_1"] == 0.0
-    assert "0.3 *" in render_weights(result)
 
 
 @pytest.mark.parametrize("limit, count", [(0, 4), (3, 3), (9, 4)])

@@ -25,7 +25,7 @@ from slmsearch.judge.qualify import (
     require_qualified,
     summarise_qualification,
 )
-from slmsearch.report.judge import render_qualification
+from slmsearch.report.tables import render_qualification
 from tests.judge_server import DIGEST, Behaviour, JudgeServer, hash_truth
 from tests.slmsearch.judge.stubs import hasty_judge
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slmsearch.bench.memory import render_memory, run_memory
+from slmsearch.bench.memory import run_memory
 from slmsearch.config import EvaluateConfig, PolicyConfig, RunConfig, SearcherConfig, TrainConfig
 from slmsearch.learn.memory import EVALUATION, HELD_OUT, PREFLIGHT, SAMPLING, UPDATE
 
@@ -17,8 +17,8 @@ def test_every_phase_is_measured_beside_its_plan(model_dir):
     )
     said = []
     result = run_memory(config, said.append)
-    assert set(result["phases"]) == {PREFLIGHT, HELD_OUT, SAMPLING, UPDATE, EVALUATION}
-    for phase in result["phases"].values():
+    assert set(result.values["phases"]) == {PREFLIGHT, HELD_OUT, SAMPLING, UPDATE, EVALUATION}
+    for phase in result.values["phases"].values():
         assert phase["ratio"] == pytest.approx(phase["planned_gib"] / phase["measured_gib"])
     assert len(said) == 5
-    assert UPDATE in render_memory(result)
+    assert UPDATE in result.render()

@@ -9,7 +9,7 @@ import pytest
 from slmsearch.environments.rows import EpisodeRow
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.learn.reports import StepReport
-from slmsearch.report.figures import run_charts, write_charts
+from slmsearch.report.page.render import run_charts, write_charts
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
 from slmsearch.searcher.episode import Episode, StopReason
 from tests.slmsearch.evaluate.builders import fail, make

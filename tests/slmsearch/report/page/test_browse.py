@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slmsearch.foreign import visible
-from slmsearch.report.page.browse import Texts, choose_episodes, fill_shelf
+from slmsearch.report.page.browse import Texts, choose_episodes, name_groups, shorten, to_script_json
 from slmsearch.report.page.results import AFTER, BEFORE
-from slmsearch.report.page.safe import shorten, to_script_json
 from tests.slmsearch.report.page.synthetic import make_run
 
 ANY = st.text(st.characters(exclude_categories=()), max_size=60)
@@ -52,10 +51,10 @@ def test_a_text_is_kept_once() -> None:
 
 def test_flipped_questions_are_in_their_groups_and_come_with_the_other_side() -> None:
     run = make_run(60)
-    shelf = fill_shelf(run)
+    named = name_groups(run)
     before = {row.question_id: row.correct for row in run.evaluations[BEFORE].rows}
     gained = {i for i, row in enumerate(run.evaluations[AFTER].rows) if row.correct > before[row.question_id]}
-    assert gained == {i for (policy, i), groups in shelf.groups.items() if policy == AFTER and "gained" in groups}
+    assert gained == {i for (policy, i), groups in named.items() if policy == AFTER and "gained" in groups}
     chosen = choose_episodes([run], 30)
     assert len(chosen) == 30
     for trained, untrained in (chosen[:2], chosen[2:4]):
@@ -66,8 +65,8 @@ def test_flipped_questions_are_in_their_groups_and_come_with_the_other_side() ->
 
 def test_best_and_worst_are_the_ends_of_the_order() -> None:
     run = make_run(200)
-    shelf, rows = fill_shelf(run), run.evaluations[AFTER].rows
-    named = {group: [rows[i].reward for (policy, i), groups in shelf.groups.items() if group in groups] for group in ("best", "worst")}
+    groups_of, rows = name_groups(run), run.evaluations[AFTER].rows
+    named = {group: [rows[i].reward for (policy, i), groups in groups_of.items() if group in groups] for group in ("best", "worst")}
     rewards = sorted(row.reward for row in rows)
     assert sorted(named["worst"]) == rewards[:25]
     assert sorted(named["best"]) == rewards[-25:]

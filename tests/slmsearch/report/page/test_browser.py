@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slmsearch.report.live import render_live
-from slmsearch.report.page import render_page
+from slmsearch.report.page.render import render_page
 from tests.slmsearch.report.page.chromium import Browser, find_chromium, open_browser
 from tests.slmsearch.report.page.synthetic import make_run
 

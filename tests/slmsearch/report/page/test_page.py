@@ -9,8 +9,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from slmsearch.report.page import RunResults, render_page
 from slmsearch.report.page.browse import pack_episodes
+from slmsearch.report.page.render import render_page
+from slmsearch.report.page.results import RunResults
 from tests.slmsearch.report.page.synthetic import NASTY, make_run, without_training
 
 
