@@ -32,7 +32,6 @@ METHODS = {
     "yaml": {"load", "unsafe_load", "full_load"},
 }
 PROCESSES = {
-    "slmsearch/bench/gpu.py": "commands of slmsearch on the shipped presets",
     "slmsearch/bench/up.py": "`slmsearch up`",
     "slmsearch/corpus/documents/processes.py": "the reader of documents, with its own module's name; paths go in hexadecimal",
     "slmsearch/models/installer.py": "pip or uv, with names and hashes that stand in the code",

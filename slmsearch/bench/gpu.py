@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from slmsearch.bench.published import PUBLISHED, shape_of, write_model
+from slmsearch.bench.published import shape_of, write_model
 from slmsearch.bench.result import Result, Say
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
@@ -25,8 +25,6 @@ from slmsearch.learn.shape import measure_shape
 from slmsearch.processes.child import ChildProcess, ProcessSettings
 from slmsearch.report.tables import Table
 
-LAYERS = 4
-"""Of a model where nothing else is said: what is left of the real one has its widths, and is written and loaded in seconds."""
 LIMIT_S = 900.0
 """Longest that one preset may take."""
 POLL_S = 0.1
@@ -50,18 +48,6 @@ class Preset:
     """The preset alone."""
 
 
-def require_card() -> None:
-    """Refuse a machine without a CUDA device.
-
-    Raises:
-        ServiceError: there is none.
-    """
-    import torch
-
-    if not torch.cuda.is_available():
-        raise ServiceError(f"no CUDA device here (torch {torch.__version__}): nothing to check; on a GPU machine run make gpu-check")
-
-
 @dataclass(frozen=True, slots=True)
 class Trial:
     """How one preset did."""
@@ -76,6 +62,18 @@ class Trial:
     seconds: float
     notes: list[str]
     passed: bool
+
+
+def require_card() -> None:
+    """Refuse a machine without a CUDA device.
+
+    Raises:
+        ServiceError: there is none.
+    """
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ServiceError(f"no CUDA device here (torch {torch.__version__}): nothing to check; on a GPU machine run make gpu-check")
 
 
 def run_gpu(presets: Sequence[Preset], tokenizer_dir: Path, work: Path, device: str, layers: int, say: Say) -> Result:
@@ -223,8 +221,3 @@ def _name(device: str) -> str:
 
     properties = torch.cuda.get_device_properties(0)
     return f"{properties.name}, {properties.total_memory / GIB:.1f} GiB"
-
-
-def is_gpu_preset(config: RunConfig) -> bool:
-    """Say whether a file is a preset of this check: it wants a CUDA device and names a model whose shape is known."""
-    return config.policy.device == "cuda" and config.policy.model in PUBLISHED

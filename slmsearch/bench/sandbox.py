@@ -43,11 +43,9 @@ def run_sandbox(config: SandboxConfig, indexed: IndexedCorpus, programs: int, cl
     Raises:
         SandboxError: a program ended in an error.
     """
-    toolbox = indexed.toolbox
-    pages = list(toolbox.library.pages())
-    chosen = pages[:: max(1, len(pages) // PAGES)][:PAGES]
-    texts = [PROGRAM.format(title=page.title) for page in chosen]
-    tools = sessions.IndexedCorpus(indexed.corpus_digest, indexed.index_key, toolbox.top_k)
+    pages = list(indexed.toolbox.library.pages())
+    texts = [PROGRAM.format(title=page.title) for page in pages[:: max(1, len(pages) // PAGES)][:PAGES]]
+    tools = sessions.IndexedCorpus(indexed.corpus_digest, indexed.index_key, indexed.toolbox.top_k)
     callers = [SandboxClient(config, tools) for _ in range(clients)]
     say(f"warming up with {len(texts)} programs")
     for text in texts:

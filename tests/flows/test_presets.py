@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from flows.cli.commands.bench import OVERLAY, load_presets
 from flows.cli.settings import find_project_root
-from flows.ops.gpu_presets import OVERLAY, load_presets
 from slmsearch.bench.gpu import needed
 from slmsearch.bench.published import PUBLISHED, shape_of, write_model
 from slmsearch.config import RunConfig

@@ -1,5 +1,6 @@
 """Commands that measure: `slmsearch bench ...`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from flows.cli.session import Session, cli, command
 from slmsearch.errors import ConfigError
 
 if TYPE_CHECKING:
+    from slmsearch.bench.gpu import Preset
     from slmsearch.bench.result import Result
 
 FORMER = {
@@ -19,6 +21,8 @@ FORMER = {
     "learning": "docs/results.md has its figures; `slmsearch run train-and-eval --train.seed 1` trains with another seed",
 }
 """Benchmarks that are decided, and where their figures are."""
+OVERLAY = "overlay-small.yaml"
+"""Laid over a preset, it makes it small."""
 
 
 @cli.group("bench")
@@ -62,7 +66,6 @@ def gpu(session: Session, names: tuple[str, ...], layers: int, device: str) -> N
     import tempfile
 
     from flows.cli.settings import find_project_root
-    from flows.ops.gpu_presets import load_presets
     from slmsearch.bench.gpu import require_card, run_gpu
 
     if device == "cuda":
@@ -159,6 +162,26 @@ def reindex(session: Session, sections: int) -> None:
     config = session.config
     work = Path(config.paths.data_dir) / "bench-reindex"
     _finish(session, "reindex", run_reindex(config.retrieval, load_embedder(config.retrieval.embedder), work, sections, session.say))
+
+
+def load_presets(names: Sequence[str] = ()) -> "list[Preset]":
+    """Load the presets of `deployments/configs` that are for a GPU and name a model of a known shape, by name or all.
+
+    Raises:
+        ConfigError: there is none of a name, or it is not for a GPU.
+    """
+    from flows.cli.settings import find_project_root, load_config
+    from slmsearch.bench.gpu import Preset
+    from slmsearch.bench.published import PUBLISHED
+
+    folder, found = find_project_root() / "deployments" / "configs", {}
+    for file in sorted(folder.glob("*.yaml")):
+        real, files = load_config([file], environment={}), (file, folder / OVERLAY)
+        if real.policy.device == "cuda" and real.policy.model in PUBLISHED:
+            found[file.stem] = Preset(file.stem, files, load_config(files, environment={}), real)
+    if missing := sorted(set(names) - set(found)):
+        raise ConfigError(f"{missing[0]!r} is no preset for a GPU; there are {', '.join(found)}")
+    return [preset for name, preset in found.items() if not names or name in names]
 
 
 def _finish(session: Session, name: str, result: "Result", negative: bool = False) -> None:
