@@ -170,8 +170,8 @@ def make_page(names: Sequence[str], config: RunConfig, output: Path | None = Non
         EvaluationError: a run is not found or has left nothing to show.
         ServiceError: MLflow cannot be read or written.
     """
-    from slmsearch.report.page.render import render_page
     from slmsearch.report.page.browse import MAX_EPISODES
+    from slmsearch.report.page.render import render_page
 
     runs = list({run.id: run for run in (find_run(name, config) for name in names)}.values())
     results = [load_results(run, config) for run in runs]

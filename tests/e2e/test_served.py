@@ -89,7 +89,9 @@ def test_greedy_episodes_are_the_same_cached_uncached_and_served(server: str) ->
     cached, uncached = turns(played["cached"]), turns(played["uncached"])
     assert [turn.text for turn in uncached] == [turn.text for turn in turns(played["served"])] == [turn.text for turn in cached]
     assert [turn.sampled_ids for turn in uncached] == [turn.sampled_ids for turn in cached]
-    assert all(not turn.sampled_ids or turn.sampled_ids == own.sampled_ids for turn, own in zip(turns(played["served"]), cached, strict=True))
+    assert all(
+        not turn.sampled_ids or turn.sampled_ids == own.sampled_ids for turn, own in zip(turns(played["served"]), cached, strict=True)
+    )
     logprobs = ([value for turn in found for value in turn.sampled_logprobs] for found in (cached, uncached))
     assert max(abs(a - b) for a, b in zip(*logprobs, strict=True)) < 1e-4
 
