@@ -55,9 +55,6 @@ def parse_hub_name(source: str) -> HubName:
 def load_hub_rows(source: str) -> Iterator[tuple[Row, str]]:
     """Yield the rows of a data set's `train` split, and where they stand; of its newest commit, or what the cache holds without a network.
 
-    Args:
-        source: as `parse_hub_name` reads it.
-
     Raises:
         CorpusError: the set is not there, or cannot be fetched or read.
     """

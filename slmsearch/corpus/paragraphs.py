@@ -96,11 +96,6 @@ def place_questions(questions: list[Question], before: Library, after: Library) 
 
     A named section stands for that of its paragraphs which holds the answer, or else for its first; sections of the split corpus are
     taken as they are. Where only a page is named, and one of its paragraphs alone holds the answer, that one is meant.
-
-    Args:
-        questions: as their source gives them.
-        before: the pages as they were.
-        after: the same pages, split.
     """
     return [_place(question, before, after) for question in questions]
 

@@ -20,11 +20,7 @@ SectionsOf = Callable[[str], list[Section]]
 
 
 def parse_page(row: Row, where: str) -> Page:
-    """Read a page from a row.
-
-    Args:
-        row: `id`, `title` and `content`.
-        where: file and line, for messages.
+    """Read a page from a row of `id`, `title` and `content`; messages name `where` it stands.
 
     Raises:
         CorpusError: a field is missing or of a wrong type.

@@ -45,11 +45,7 @@ PARSERS = (
 
 
 def load_source(config: CorpusConfig, skipped: list[Skipped] | None = None) -> tuple[list[Page], list[Question]]:
-    """Load pages and questions as configured, generating a world only once.
-
-    Args:
-        config: sources.
-        skipped: each file of a folder that is not taken is added to it.
+    """Load pages and questions as configured, generating a world only once; add each file of a folder that is not taken to `skipped`.
 
     Raises:
         CorpusError: a source is missing, empty, broken, or uses an id twice.
@@ -125,10 +121,7 @@ def _limited(pages: list[Page], questions: list[Question], limit: int) -> tuple[
 
 
 def read_rows(source: str) -> Iterator[tuple[Row, str]]:
-    """Yield the rows of a file or a Hub data set, and where they stand.
-
-    Args:
-        source: a `.jsonl` or `.parquet` file, or `hub:owner/name[/subset][@commit]`.
+    """Yield the rows of a `.jsonl` or `.parquet` file or of `hub:owner/name[/subset][@commit]`, and where they stand.
 
     Raises:
         CorpusError: it is missing or broken.

@@ -22,14 +22,9 @@ LARGE_FRAC = 0.1
 
 
 def assign_splits(questions: Sequence[Question], seed: int = SPLIT_SEED) -> dict[str, str]:
-    """Map question ids to `train`, `validation` or `test`, 80/10/10.
+    """Map question ids to `train`, `validation` or `test`, 80/10/10; questions that would join two splits are missing.
 
-    Args:
-        questions: in corpus order, which is part of what decides.
-        seed: another seed deals otherwise.
-
-    Returns:
-        The split of each question; questions that would join two splits are missing.
+    The order of the questions is part of what decides.
     """
     rng = Random(f"splits/{seed}")
     components = _components(questions)

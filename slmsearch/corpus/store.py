@@ -65,10 +65,7 @@ class Corpus:
 def build_corpus(config: CorpusConfig, corpora_dir: Path, skipped: list[Skipped] | None = None) -> str:
     """Materialise the configured corpus and return its digest; one that is there already is found, not made again.
 
-    Args:
-        config: sources.
-        corpora_dir: parent of materialised corpora.
-        skipped: each file of a folder that was not taken is added to it, also when the corpus was made earlier.
+    Each file of a folder that was not taken is added to `skipped`, also when the corpus was made earlier.
 
     Raises:
         CorpusError: a source is missing or broken, or the corpus cannot be written; nothing half-written stays.

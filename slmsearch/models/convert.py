@@ -7,11 +7,7 @@ from slmsearch.errors import ModelError
 
 
 def convert_gguf(source: Path, out: Path) -> int:
-    """Write a GGUF's weights, configuration, tokenizer and chat template into a directory; returns the number of weights.
-
-    Args:
-        source: file of an architecture that transformers reads.
-        out: existing directory.
+    """Write a GGUF's weights, configuration, tokenizer and chat template into an existing directory; returns the number of weights.
 
     Raises:
         ModelError: the file is damaged, or of an architecture that cannot be read.

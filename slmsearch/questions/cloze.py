@@ -177,19 +177,16 @@ def _span(sentence: str, kind: SpanKind, start: int, end: int) -> Span | None:
             return None
     if kind == "name" and _IN_LIST.match(sentence[start + len(text) :]) and sentence[:start].endswith((", ", " and ")):
         return None
-    if kind == "name" and len(text.split()) == 1 and (len(text) < 4 or _is_adjective(text, sentence[start + len(text) :])):
+    # A lone capitalised word may describe the next one: "Tibetan activists".
+    following = re.match(r" ([a-z]+)", sentence[start + len(text) :])
+    is_adjective = following is not None and following[1] not in _AFTER_NAMES
+    if kind == "name" and len(text.split()) == 1 and (len(text) < 4 or is_adjective):
         return None
     if not text.strip() or len(text.split()) > MAX_SPAN_WORDS or not any(c.isalnum() for c in text):
         return None
     if kind == "number" and len(text) < 2:
         return None
     return Span(start, start + len(text), kind, text)
-
-
-def _is_adjective(word: str, rest: str) -> bool:
-    """Guess whether a lone capitalised word describes the next one: "Tibetan activists"."""
-    following = re.match(r" ([a-z]+)", rest)
-    return following is not None and following[1] not in _AFTER_NAMES
 
 
 def make_clozes(sentence: Excerpt) -> Iterator[Draft]:

@@ -52,13 +52,7 @@ class Filters:
     """Checks drafts one after the other; a draft that passes counts as taken."""
 
     def __init__(self, library: Library, index: Index, top_k: int) -> None:
-        """Note which sections hold which words.
-
-        Args:
-            library: pages.
-            index: an open index version of the same pages.
-            top_k: a question's own wording must find its page among this many.
-        """
+        """Note which sections hold which words; a question's own wording must find its page among the first `top_k` of the index."""
         self._library, self._index, self._top_k = library, index, top_k
         self._excerpts = [excerpt for page in library.pages() for excerpt in _sections(page, library)]
         self._holding: dict[str, set[int]] = defaultdict(set)

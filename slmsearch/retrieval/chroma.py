@@ -92,14 +92,7 @@ def fill_collection(place: Place, keys: Keys, vectors: Vectors) -> None:
 
 
 def update_collection(place: Place, keys: Keys, vectors: Vectors, kept: Keys) -> None:
-    """Make a copy of another version's collection this version's: drop what it has no more, add what is new.
-
-    Args:
-        place: the copy.
-        keys: of this version's vectors.
-        vectors: of this version, row by row.
-        kept: keys of the version that was copied.
-    """
+    """Make a copy of another version's collection, of the keys `kept`, this version's: drop what it has no more, add what is new."""
     with opened_collection(place) as collection:
         gone = np.setdiff1d(kept, keys)
         for start in range(0, len(gone), ADD_BATCH):

@@ -64,11 +64,7 @@ class _Groups:
     """Neighbouring rows that count together by their best: those of a page, or of a section."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        """Group rows.
-
-        Args:
-            names: of the group of each row; a group's rows stand together.
-        """
+        """Group rows by the name of each row's group; a group's rows stand together."""
         is_first = np.array([i == 0 or names[i - 1] != name for i, name in enumerate(names)], dtype=bool)
         self.of_row = np.cumsum(is_first) - 1
         self.starts = np.flatnonzero(is_first)
@@ -257,11 +253,7 @@ class SearchIndex:
 
 
 def open_index(index_dir: Path, key: str, config: RetrievalConfig, embedder: Embedder | None = None) -> SearchIndex:
-    """Open a version for reading; it is not pruned while it is open.
-
-    Args:
-        key: as `build_index` returned it; `versions.current_key` gives the newest.
-        embedder: takes the place of the configured one.
+    """Open a version for reading; it is not pruned while it is open. An `embedder` takes the place of the configured one.
 
     Raises:
         IndexUnusableError: it is missing, damaged, or made by another embedder than the configured one.

@@ -94,11 +94,7 @@ def _storage_errors(key: str) -> Iterator[None]:
 
 
 def roll_back(index_dir: Path, key: str | None = None) -> tuple[str, str]:
-    """Point `CURRENT` to a version, and return the keys before and after.
-
-    Args:
-        index_dir: parent of the versions.
-        key: version; None takes the one that was current before.
+    """Point `CURRENT` to a version, without a key to the one that was current before, and return the keys before and after.
 
     Raises:
         IndexUnusableError: there is none to go back to, or it is damaged.

@@ -15,14 +15,7 @@ _LINK = re.compile(r"\[([^\[\]]*)\]\([^()]*(?:\([^()]*\)[^()]*)*\)")
 
 
 def office_to_markdown(data: bytes, suffix: str) -> tuple[str, str]:
-    """Convert a document; links lose their marks and pictures go, as in HTML.
-
-    Args:
-        data: the file.
-        suffix: a key of `CONVERTERS`.
-
-    Returns:
-        Its title, empty where it has none, and its Markdown.
+    """Convert a document to its title, empty where it has none, and its Markdown; links lose their marks and pictures go, as in HTML.
 
     Raises:
         NotTakenError: it is no such document, or has no text.

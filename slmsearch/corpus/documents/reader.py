@@ -11,7 +11,7 @@ import stat
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.text import decode_text, rst_to_markdown, text_to_markdown
@@ -117,23 +117,20 @@ def serve() -> None:
     """Answer paths on standard input until it ends."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no answer
-    _limit_memory()
-    sys.setrecursionlimit(10_000)
-    for line in sys.stdin.buffer:
-        try:
-            answer: dict[str, Any] = read_document(*(Path(os.fsdecode(bytes.fromhex(path))) for path in line.decode().split()))._asdict()
-        except NotTakenError as error:
-            answer = {"reason": error.reason, "detail": error.detail}
-        answers.write(json.dumps(answer).encode() + b"\n")
-        answers.flush()
-
-
-def _limit_memory() -> None:
     if sys.platform != "win32":
         import resource
 
         hard = resource.getrlimit(resource.RLIMIT_AS)[1]
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES if hard < 0 else min(MEMORY_BYTES, hard), hard))
+    sys.setrecursionlimit(10_000)
+    for line in sys.stdin.buffer:
+        try:
+            path, root = (Path(os.fsdecode(bytes.fromhex(place))) for place in line.decode().split())
+            answer: dict[str, str] = read_document(path, root)._asdict()
+        except NotTakenError as error:
+            answer = {"reason": error.reason, "detail": error.detail}
+        answers.write(json.dumps(answer).encode() + b"\n")
+        answers.flush()
 
 
 if __name__ == "__main__":
