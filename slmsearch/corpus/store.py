@@ -16,7 +16,6 @@ from slmsearch.artifacts.directories import publish, staging_directory
 from slmsearch.artifacts.files import replace_text
 from slmsearch.config import CorpusConfig
 from slmsearch.corpus.documents.skipped import Skipped
-from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.records import Row, page_row, write_rows
@@ -50,16 +49,6 @@ class CorpusManifest:
     source: dict[str, object]
     """The configuration it was first built from."""
     format_version: int = FORMAT_VERSION
-
-
-@dataclass(frozen=True, slots=True)
-class Corpus:
-    """A corpus in memory."""
-
-    digest: str
-    library: Library
-    questions: dict[str, list[Question]]
-    """By split, each in corpus order; every split is there, if only empty."""
 
 
 def build_corpus(config: CorpusConfig, corpora_dir: Path, skipped: list[Skipped] | None = None) -> str:
@@ -111,21 +100,11 @@ def store_corpus(
     return digest
 
 
-def load_corpus(corpora_dir: Path, digest: str) -> Corpus:
-    """Load a materialised corpus.
-
-    Raises:
-        CorpusError: it is missing, half-written or changed since it was made.
-    """
-    questions = load_questions(corpora_dir, digest)
-    return Corpus(digest, Library(read_pages(corpora_dir / digest)), questions)
-
-
 def load_questions(corpora_dir: Path, digest: str) -> dict[str, list[Question]]:
-    """Load the questions of a materialised corpus by split, without its pages.
+    """Load the questions of a materialised corpus by split, each in corpus order; every split is there, if only empty.
 
     Raises:
-        CorpusError: as for `load_corpus`.
+        CorpusError: the corpus is missing, half-written or changed since it was made.
     """
     directory = corpora_dir / digest
     manifest = read_manifest(directory)

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slmsearch.config import RunConfig
+from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import Question
-from slmsearch.corpus.store import build_corpus, load_corpus, read_manifest
+from slmsearch.corpus.store import build_corpus, load_questions, read_manifest, read_pages
 from slmsearch.retrieval.build import build_index
 from slmsearch.retrieval.build import index_key as make_index_key
 from slmsearch.retrieval.embed import Progress
@@ -38,11 +39,12 @@ def open_indexed_corpus(
     key = index_key or name_index(config, digest)
     if index_key is None and not is_complete(index_dir / key):
         build_index(corpora_dir / digest, index_dir, config.retrieval, progress)
-    corpus = load_corpus(corpora_dir, digest)
+    questions = load_questions(corpora_dir, digest)
     index = open_index(index_dir, key, config.retrieval)
     programs, limits = make_programs(config, digest, key), config.searcher
-    toolbox = Toolbox(corpus.library, index, config.retrieval.top_k, limits.max_section_chars, programs, limits.section_hints)
-    return IndexedCorpus(digest, key, toolbox, corpus.questions)
+    library = Library(read_pages(corpora_dir / digest))
+    toolbox = Toolbox(library, index, config.retrieval.top_k, limits.max_section_chars, programs, limits.section_hints)
+    return IndexedCorpus(digest, key, toolbox, questions)
 
 
 def name_index(config: RunConfig, digest: str) -> str:

@@ -23,7 +23,7 @@ from pydantic import Field, SecretStr
 from slmsearch.config import JudgeConfig, RunConfig, SearcherConfig
 from slmsearch.config.secrets import MASK
 from slmsearch.corpus.questions import Question
-from slmsearch.corpus.store import build_corpus, load_corpus
+from slmsearch.corpus.store import build_corpus, load_questions
 from slmsearch.environments import indexed_corpus
 from slmsearch.environments.grade import grade_episodes
 from slmsearch.environments.indexed_corpus import IndexedCorpus
@@ -157,7 +157,7 @@ class SearcherTaskset(vf.Taskset[SearcherTask, SearcherTasksetConfig]):
         corpora = Path(run.paths.data_dir) / "corpora"
         evaluate = run.evaluate.model_copy(update={"split": self.config.split or run.evaluate.split})
         with _OPENING:
-            questions = load_corpus(corpora, build_corpus(run.corpus, corpora)).questions
+            questions = load_questions(corpora, build_corpus(run.corpus, corpora))
         for number, question in enumerate(select_questions(questions, evaluate)):
             yield SearcherTask(_make_data(number, question, run.searcher), self.config.task)
 

@@ -293,13 +293,13 @@ def _shown(progress: Callable[[int, int], None], i: int, count: int, done: int) 
 
 def searched_corpus(config: "RunConfig", split: str, limit: int) -> "tuple[SearchIndex, list[Question]]":
     """Build or find the index of the configured corpus, open it, and choose questions."""
-    from slmsearch.corpus.store import build_corpus, load_corpus
+    from slmsearch.corpus.store import build_corpus, load_questions
     from slmsearch.errors import CorpusError
     from slmsearch.evaluate.retrieval import choose_questions
     from slmsearch.retrieval.search import open_index
 
     digest = build_corpus(config.corpus, config.paths.corpora)
-    by_split = load_corpus(config.paths.corpora, digest).questions
+    by_split = load_questions(config.paths.corpora, digest).questions
     questions = [question for name, found in by_split.items() if split in ("all", name) for question in found]
     chosen = choose_questions(questions, limit, config.evaluate.seed)
     if not chosen:

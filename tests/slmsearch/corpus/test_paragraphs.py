@@ -10,7 +10,7 @@ from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.paragraphs import MAX_CHARS, split_paragraphs
 from slmsearch.corpus.sources import load_source
-from slmsearch.corpus.store import build_corpus, load_corpus
+from slmsearch.corpus.store import build_corpus, read_pages
 
 LINES = st.sampled_from(
     ["# Top", "## Life", "### Death", "#", "", "", "One line.", "Another one! Yes.", "```", "~~~~", "- item", "> # quoted"]
@@ -104,5 +104,5 @@ def test_the_two_ways_are_two_corpora(tmp_path):
         settings, _ = questions_of(tmp_path, rows, CONTENT, sections=way)
         digests.append(build_corpus(settings, tmp_path / "corpora"))
     assert digests[0] != digests[1]
-    assert load_corpus(tmp_path / "corpora", digests[0]).library.section("p:section_1_2") is None
-    assert load_corpus(tmp_path / "corpora", digests[1]).library.section("p:section_1_2").text.endswith("She wrote eight books.")
+    assert Library(read_pages(tmp_path / "corpora" / digests[0])).section("p:section_1_2") is None
+    assert Library(read_pages(tmp_path / "corpora" / digests[1])).section("p:section_1_2").text.endswith("She wrote eight books.")

@@ -8,7 +8,7 @@ import pytest
 
 from slmsearch.config import CorpusConfig, WorldConfig
 from slmsearch.corpus import store
-from slmsearch.corpus.store import build_corpus, load_corpus, read_manifest
+from slmsearch.corpus.store import build_corpus, load_questions, read_manifest, read_pages
 from slmsearch.corpus.world import generate_world
 from slmsearch.errors import CorpusError
 
@@ -17,12 +17,12 @@ SMALL = CorpusConfig(world=WorldConfig(pages=60, seed=3))
 
 def test_a_world_comes_back_as_it_was_made(tmp_path: Path):
     digest = build_corpus(SMALL, tmp_path)
-    corpus = load_corpus(tmp_path, digest)
+    by_split = load_questions(tmp_path, digest)
     world = generate_world(SMALL.world)
-    assert list(corpus.library.pages()) == world.pages
-    loaded = {question.id: question for questions in corpus.questions.values() for question in questions}
+    assert list(read_pages(tmp_path / digest)) == world.pages
+    loaded = {question.id: question for questions in by_split.values() for question in questions}
     assert loaded == {question.id: question for question in world.questions}
-    assert list(corpus.questions) == ["train", "validation", "test"]
+    assert list(by_split) == ["train", "validation", "test"]
     manifest = read_manifest(tmp_path / digest)
     assert (manifest.pages, sum(manifest.questions.values()), manifest.dropped_questions) == (60, len(world.questions), 0)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([digest, "sources"])
@@ -60,15 +60,15 @@ def test_a_changed_file_gives_another_corpus(tmp_path: Path):
     source.write_text(json.dumps({"id": "a", "title": "A", "content": "two"}))
     second = build_corpus(config, tmp_path / "corpora")
     assert first != second
-    assert load_corpus(tmp_path / "corpora", first).library.page("a").content == "one"
-    assert load_corpus(tmp_path / "corpora", second).questions == {"train": [], "validation": [], "test": []}
+    assert next(read_pages(tmp_path / "corpora" / first)).content == "one"
+    assert load_questions(tmp_path / "corpora", second) == {"train": [], "validation": [], "test": []}
 
 
 def test_content_with_any_line_separator_survives(tmp_path: Path):
     content = "# A\r\n\u2028text\x0b\x85\n\ttab\x00"
     (tmp_path / "p.jsonl").write_text(json.dumps({"id": "a", "title": "A", "content": content}))
     digest = build_corpus(CorpusConfig(pages=str(tmp_path / "p.jsonl")), tmp_path)
-    assert load_corpus(tmp_path, digest).library.page("a").content == content
+    assert next(read_pages(tmp_path / digest)).content == content
 
 
 @pytest.mark.parametrize("damage", ["no manifest", "manifest", "row", "truncated", "missing file", "other name"])
@@ -89,10 +89,10 @@ def test_a_damaged_corpus_is_refused_and_made_again(tmp_path: Path, damage: str)
     else:
         directory.rename(tmp_path / "0123456789abcdef0123")
     with pytest.raises(CorpusError) as raised:
-        load_corpus(tmp_path, digest if damage != "other name" else "0123456789abcdef0123")
+        load_questions(tmp_path, digest if damage != "other name" else "0123456789abcdef0123")
     assert "\n" not in str(raised.value)
     assert build_corpus(SMALL, tmp_path) == digest
-    assert load_corpus(tmp_path, digest).digest == digest
+    assert load_questions(tmp_path, digest)["train"]
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -118,6 +118,6 @@ def test_the_command_teaches_from_gold(corpus, model_dir, tmp_path):
 
 
 def indexed_questions(corpus, tmp_path):
-    from slmsearch.corpus.store import build_corpus, load_corpus
+    from slmsearch.corpus.store import build_corpus, load_questions
 
-    return load_corpus(tmp_path / "corpora", build_corpus(corpus, tmp_path / "corpora")).questions
+    return load_questions(tmp_path / "corpora", build_corpus(corpus, tmp_path / "corpora"))

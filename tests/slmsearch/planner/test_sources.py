@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slmsearch.config import PlannerConfig, RunConfig
-from slmsearch.corpus.store import load_corpus
+from slmsearch.corpus.store import load_questions
 from slmsearch.environments.planner import PlannerEnvironment
 from slmsearch.errors import CorpusError
 from slmsearch.keys import content_key
@@ -68,7 +68,7 @@ def key(planner):
 def test_the_real_sample_loads_validates_and_is_split(tmp_path):
     config = PlannerConfig(problems=str(GSM8K))
     digest = build(config, tmp_path)
-    problems = load_corpus(tmp_path, digest).questions
+    problems = load_questions(tmp_path, digest)
     assert {split: len(found) for split, found in problems.items()} == {"train": 400, "validation": 50, "test": 50}
     report = check_problems(problems)
     assert report["ok"] and report["problems"] == 500
@@ -89,7 +89,7 @@ def test_gold_style_plans_of_the_real_sample_play_through_the_executor():
 def test_generated_problems_are_the_same_for_a_seed_and_share_nothing_between_splits(tmp_path):
     config = PlannerConfig(limit=600)
     assert load_problems(config) == load_problems(config) != load_problems(config.model_copy(update={"seed": 5}))
-    problems = load_corpus(tmp_path, build(config, tmp_path)).questions
+    problems = load_questions(tmp_path, build(config, tmp_path))
     signatures = {split: {problem.entities for problem in found} for split, found in problems.items()}
     assert not signatures["train"] & signatures["test"] and not signatures["train"] & signatures["validation"]
     assert {problem.hops for problem in problems["test"]} == {1, 2, 3, 4, 5, 6}

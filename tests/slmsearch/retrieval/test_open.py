@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slmsearch.config import CorpusConfig, RetrievalConfig, WorldConfig
-from slmsearch.corpus.store import build_corpus, load_corpus
+from slmsearch.corpus.store import build_corpus, load_questions
 from slmsearch.errors import IndexUnusableError
 from slmsearch.retrieval import search as searching
 from slmsearch.retrieval.build import build_index
@@ -60,7 +60,7 @@ def test_equal_scores_are_ordered_by_page_id(tmp_path: Path, index_dir: Path, co
 def world_index(tmp_path: Path, index_dir: Path, config: RetrievalConfig, embedder: Embedder) -> tuple[SearchIndex, list[str]]:
     digest = build_corpus(CorpusConfig(world=WorldConfig(pages=80)), tmp_path)
     key = build_index(tmp_path / digest, index_dir, config, embedder=embedder)
-    questions = load_corpus(tmp_path, digest).questions["train"]
+    questions = load_questions(tmp_path, digest)["train"]
     return open_index(index_dir, key, config, embedder), [question.question for question in questions[:60]]
 
 

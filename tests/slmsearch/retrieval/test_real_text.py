@@ -6,7 +6,8 @@ import pytest
 
 from slmsearch.config import CorpusConfig, EmbedderConfig, RetrievalConfig
 from slmsearch.corpus.expectations import validate_corpus
-from slmsearch.corpus.store import build_corpus, load_corpus, read_manifest
+from slmsearch.corpus.library import Library
+from slmsearch.corpus.store import build_corpus, load_questions, read_manifest, read_pages
 from slmsearch.retrieval.build import build_index
 from slmsearch.retrieval.search import open_index
 
@@ -26,10 +27,10 @@ def test_the_whole_pack_validates(tmp_path: Path):
     assert (report.counts["pages"], report.counts["questions"]) == (44, 3000)
     counts = read_manifest(directory).questions
     assert counts["train"] == pytest.approx(2400, abs=150) and min(counts.values()) > 150
-    corpus = load_corpus(tmp_path, directory.name)
-    for questions in corpus.questions.values():
+    library = Library(read_pages(directory))
+    for questions in load_questions(tmp_path, directory.name).values():
         for question in questions:
-            section = corpus.library.section(question.section_ids[0])
+            section = library.section(question.section_ids[0])
             assert section is not None and question.answer in section.text
 
 
@@ -39,10 +40,9 @@ def test_three_pages_are_indexed_and_searched(tmp_path: Path):
     config = RetrievalConfig(embedder=EmbedderConfig(device="cpu"), max_passage_chars=200)
     key = build_index(tmp_path / digest, tmp_path / "index", config)
     index = open_index(tmp_path / "index", key, config)
-    corpus = load_corpus(tmp_path, digest)
-    for page in corpus.library.pages():
+    for page in read_pages(tmp_path / digest):
         assert index.search([page.title], 1)[0][0].page_id == page.id
-    questions = [question for split in corpus.questions.values() for question in split][::10]
+    questions = [question for split in load_questions(tmp_path, digest).values() for question in split][::10]
     hits = index.search([question.question for question in questions], 1)
     right = sum(found[0].page_id == question.page_ids[0] for found, question in zip(hits, questions, strict=True))
     assert right / len(questions) > 0.7
