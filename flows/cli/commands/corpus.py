@@ -299,7 +299,7 @@ def searched_corpus(config: "RunConfig", split: str, limit: int) -> "tuple[Searc
     from slmsearch.retrieval.search import open_index
 
     digest = build_corpus(config.corpus, config.paths.corpora)
-    by_split = load_questions(config.paths.corpora, digest).questions
+    by_split = load_questions(config.paths.corpora, digest)
     questions = [question for name, found in by_split.items() if split in ("all", name) for question in found]
     chosen = choose_questions(questions, limit, config.evaluate.seed)
     if not chosen:
