@@ -1,7 +1,6 @@
 """Telling somebody: an event for Prefect's automations, and a webhook. Neither may end what it tells of."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import httpx
 from prefect.events import emit_event
@@ -15,18 +14,14 @@ TRIES = 3
 SENT = "sent"
 
 
-def nightly_resource(config: RunConfig) -> dict[str, str]:
-    """Name what the events of nights are about: the registered model."""
+def emit(event: str, config: RunConfig, payload: Mapping[str, object]) -> None:
+    """Emit an event about the nights of a registered model."""
     model = config.tracking.registered_model
-    return {"prefect.resource.id": f"slmsearch.nightly.{model}", "prefect.resource.name": f"nights of {model}"}
+    resource = {"prefect.resource.id": f"slmsearch.nightly.{model}", "prefect.resource.name": f"nights of {model}"}
+    emit_event(event, resource=resource, payload=dict(payload))
 
 
-def emit(event: str, config: RunConfig, payload: Mapping[str, Any]) -> None:
-    """Emit an event about the nights of a model."""
-    emit_event(event, resource=nightly_resource(config), payload=dict(payload))
-
-
-def post_alarm(address: str, payload: Mapping[str, Any]) -> str:
+def post_alarm(address: str, payload: Mapping[str, object]) -> str:
     """Post an alarm to a webhook as JSON; return `sent`, or why it was not. The address holds a secret and is never in what is returned.
 
     `text` in the payload says it in one sentence, for chats; the rest is for programs.

@@ -68,13 +68,7 @@ def validate_task(digest: str, data_dir: str, code: str, config: RunConfig) -> R
 def build_index_task(key: str, data_dir: str, code: str, digest: str, config: RunConfig, current: bool = True) -> dict[str, str | float]:
     """Build the index version of a key, or find it complete, and point `CURRENT` to it where it is to be current.
 
-    Args:
-        key: index version, as `Environment.index_key` gives it.
-        data_dir: where it is put.
-        code: digest of the code that builds it.
-        digest: corpus.
-        config: run.
-        current: point `CURRENT` to it.
+    The key of the stored result holds where the version is put and the code that builds it.
     """
     from slmsearch.retrieval.build import build_index
     from slmsearch.retrieval.versions import read_version

@@ -4,7 +4,6 @@ import platform
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import slmsearch
 from slmsearch.keys import file_key
@@ -15,7 +14,7 @@ PACKAGES = (
 )  # fmt: skip
 
 
-def describe_environment() -> dict[str, Any]:
+def describe_environment() -> dict[str, object]:
     """Return versions of Python and of the packages that decide results, and a digest of the code of each package."""
     packages = sorted(path.name for path in Path(slmsearch.__file__).parent.iterdir() if (path / "__init__.py").is_file())
     return {

@@ -41,15 +41,9 @@ class Compared(TypedDict):
 
 @task(name="evaluate", task_run_name="evaluate-{spec.name}", **cached("spec", "data", "config"))
 def evaluate_task(key: str, data_dir: str, code: str, spec: PolicySpec, data: Data, config: RunConfig) -> Evaluated:
-    """Evaluate a policy, or look its evaluation up.
+    """Evaluate a policy, or look its evaluation up by the content key that `name_evaluation` gives.
 
-    Args:
-        key: content key of the evaluation, as `name_evaluation` gives it.
-        data_dir: where it is put.
-        code: digest of the code that plays and grades.
-        spec: policy.
-        data: what it plays on.
-        config: run.
+    The key of the stored result holds where the evaluation is put and the code that plays and grades.
     """
     if not has_evaluation(config.paths.evals, key):
         with Progress(f"evaluate {spec.name}", "questions") as progress:

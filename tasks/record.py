@@ -40,7 +40,7 @@ def record_evaluation_task(run_id: str, name: str, key: str, config: RunConfig) 
         tracker.record_traces(run_id, key, traces)
 
 
-def _table_row(row: Mapping[str, Any], measured: Sequence[str]) -> dict[str, Any]:
+def _table_row(row: Mapping[str, Any], measured: Sequence[str]) -> dict[str, object]:
     """Lay a row out flat: parts of the reward and further metrics have a column each, its faults share one."""
     parts = {f"reward/{name}": value for name, value in row["reward_parts"].items()}
     own = {name: row["measured"].get(name) for name in measured if not name.startswith(FAULTS)}

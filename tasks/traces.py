@@ -4,8 +4,8 @@ Episodes of a batch are played together and only their whole time is known, so i
 attribute `timing` says so. Texts are capped: large traces bring MLflow's UI down.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from slmsearch.environments.rows import EpisodeRow
 from slmsearch.searcher.episode import Episode, Turn
@@ -23,11 +23,11 @@ class Span:
     name: str
     kind: str
     """MLflow's span type."""
-    inputs: dict[str, Any]
-    outputs: dict[str, Any]
+    inputs: Mapping[str, object]
+    outputs: Mapping[str, object]
     start_s: float
     end_s: float
-    attributes: dict[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, object] = field(default_factory=dict)
     children: tuple["Span", ...] = ()
 
 

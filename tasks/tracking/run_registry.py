@@ -6,8 +6,9 @@ Reading creates nothing: a store that is not there is an empty one.
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -120,14 +121,10 @@ class RunRegistry:
         return sum(self.end_dead_run(run.id, "KILLED", "its process was gone") for run in orphans)
 
     def _pages(self, experiments: list[str], wanted: str = "", view: int = ViewType.ACTIVE_ONLY) -> Iterator[Any]:
-        token: str | None = None
+        """Return the runs of experiments that pass a filter, the newest first."""
         newest = ["attributes.start_time DESC"]
-        while experiments:
-            page = self.client.search_runs(experiments, wanted, view, max_results=PAGE, order_by=newest, page_token=token)
-            yield from page
-            token = page.token
-            if not token:
-                return
+        search = partial(self.client.search_runs, experiments, wanted, view, max_results=PAGE, order_by=newest)
+        return _every_page(search) if experiments else iter(())
 
     @as_service
     def versions(self) -> list[VersionRecord]:
@@ -221,19 +218,22 @@ class RunRegistry:
 
     def find_traces(self, experiment_id: str, wanted: str) -> Iterator[Any]:
         """Return what MLflow says of each trace of an experiment that passes a filter of its own."""
-        token: str | None = None
-        while True:
-            page = self.client.search_traces(
-                locations=[experiment_id], filter_string=wanted, max_results=100, include_spans=False, page_token=token
-            )
-            yield from (trace.info for trace in page)
-            if not (token := page.token):
-                return
+        search = partial(self.client.search_traces, locations=[experiment_id], filter_string=wanted, max_results=100, include_spans=False)
+        return (trace.info for trace in _every_page(search))
 
     @as_service
     def delete_trace(self, experiment_id: str, trace_id: str) -> None:
         """Delete a trace."""
         self.client.delete_traces(experiment_id, trace_ids=[trace_id])
+
+
+def _every_page(search: Callable[..., Any]) -> Iterator[Any]:
+    token: str | None = None
+    while True:
+        page = search(page_token=token)
+        yield from page
+        if not (token := page.token):
+            return
 
 
 def _run_record(run: Any) -> RunRecord:

@@ -210,7 +210,7 @@ class Tracker(RunRegistry):
 
     def _write_span(self, span: Span, started: float, parent: Any = None, tags: dict[str, str] | None = None) -> str:
         """Write a span with those below it; without a parent it is the root of a new trace with these tags. Return the trace's id."""
-        begin = partial(self.client.start_trace, tags=tags, experiment_id=self.experiment_id)
+        begin: Any = partial(self.client.start_trace, tags=tags, experiment_id=self.experiment_id)
         if parent:
             begin = partial(self.client.start_span, trace_id=parent.trace_id, parent_id=parent.span_id)
         start_ns, end_ns = (int((started + at) * 1e9) for at in (span.start_s, span.end_s))
