@@ -49,5 +49,5 @@ def open_indexed_corpus(
 
 def name_index(config: RunConfig, digest: str) -> str:
     """Name the index version of a corpus; loads no model."""
-    corpus = read_manifest(Path(config.paths.data_dir) / "corpora" / digest)
+    corpus = read_manifest(config.paths.corpora / digest)
     return make_index_key(corpus.pages_digest, config.retrieval)

@@ -7,7 +7,6 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from slmsearch.config import EvaluateConfig, RunConfig
 from slmsearch.corpus.questions import Question
@@ -130,7 +129,7 @@ def make_policy_sampler(spec: PolicySpec, environment: Environment, questions: S
         sampler, open_base = load.load_with_base(policy or config.policy.model_copy(update={"adapter": None}), config.searcher.tool_role)
         environment.sample_base_with(open_base)
     if policy is None:
-        stored = load_evaluation(Path(config.paths.data_dir) / "evals", spec.plans_of).episodes if spec.plans_of else ()
+        stored = load_evaluation(config.paths.evals, spec.plans_of).episodes if spec.plans_of else ()
         written = {episode.question_id: episode.turns[0].text if episode.turns else "" for episode in stored}
         return environment.baseline(spec.name, questions, written)
     return sampler or load.make_sampler(policy, config.searcher.tool_role)

@@ -106,16 +106,15 @@ def play_evaluation(
         ModelError, EvaluationError: as for `evaluate_policy`.
         CorpusError, IndexUnusableError: what is played on is missing or damaged.
     """
-    data_dir = Path(config.paths.data_dir)
-    questions = select_questions(load_questions(data_dir / "corpora", digest), config.evaluate)
+    questions = select_questions(load_questions(config.paths.corpora, digest), config.evaluate)
     part, total = (questions, None) if shard is None else (shard.take(questions), len(questions))
     environment = environment_of(config).open(config, digest, index_key)
     played = evaluate_policy(part, environment, spec, progress, total)
     sources = eval_sources(questions, index_key, spec, config)
     if shard is None:
-        write_evaluation(data_dir / "evals", content_key(**sources), played, sources, digest)
+        write_evaluation(config.paths.evals, content_key(**sources), played, sources, digest)
     else:
-        write_shard(data_dir / "evals", content_key(**sources), shard, played, sources, digest)
+        write_shard(config.paths.evals, content_key(**sources), shard, played, sources, digest)
 
 
 def remove_shards(evals_dir: Path, key: str) -> None:

@@ -59,9 +59,8 @@ class TrainJob:
 
 def make_job(config: RunConfig, corpus_digest: str, index_key: str) -> TrainJob:
     """Make the job of a run: its train key and the directories under `paths.data_dir`."""
-    data_dir = Path(config.paths.data_dir)
-    key = train_key(config, corpus_digest, index_key)
-    return TrainJob(data_dir / "training" / key, data_dir / "corpora", corpus_digest, data_dir / "index", index_key, key, config)
+    key, paths = train_key(config, corpus_digest, index_key), config.paths
+    return TrainJob(paths.training / key, paths.corpora, corpus_digest, paths.index, index_key, key, config)
 
 
 def train_key(config: RunConfig, corpus_digest: str, index_key: str) -> str:

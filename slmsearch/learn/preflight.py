@@ -171,7 +171,7 @@ def preflight_here(config: RunConfig, tell: Callable[[Check], None], show: Calla
                 return False
         return True
 
-    corpora_dir = Path(config.paths.data_dir) / "corpora"
+    corpora_dir = config.paths.corpora
     digest = environment_of(config).build_data(config, corpora_dir)
     environment, found = environment_of(config).open(config, digest), load_questions(corpora_dir, digest)
     questions = select_questions(found.get(config.train.split, []), config.train.limit)

@@ -100,7 +100,7 @@ def _keep_fitting(config: RunConfig, found: Sequence[Encoded], left_out: Counter
 
 
 def _own_episodes(config: RunConfig, sampler: TorchSampler, say: Say) -> list[Encoded]:
-    corpora_dir = Path(config.paths.data_dir) / "corpora"
+    corpora_dir = config.paths.corpora
     digest = environment_of(config).build_data(config, corpora_dir)
     asked = load_questions(corpora_dir, digest).get(config.train.split, [])
     questions = select_questions(asked, config.train.limit or config.sft.own_questions)

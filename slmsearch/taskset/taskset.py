@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Literal
 
 import verifiers.v1 as vf
@@ -154,7 +153,7 @@ class SearcherTaskset(vf.Taskset[SearcherTask, SearcherTasksetConfig]):
         """
         run = self.config.task.run
         check_secrets(run)
-        corpora = Path(run.paths.data_dir) / "corpora"
+        corpora = run.paths.corpora
         evaluate = run.evaluate.model_copy(update={"split": self.config.split or run.evaluate.split})
         with _OPENING:
             questions = load_questions(corpora, build_corpus(run.corpus, corpora))
