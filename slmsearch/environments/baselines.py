@@ -136,7 +136,7 @@ def pick_answer(question: str, texts: Sequence[str], weights: Mapping[str, float
     Args:
         question: decides what kind of span is asked for.
         texts: what was read, most promising first, headings included.
-        weights: weight of each stem that tells sentences apart.
+        weights: of each stem that tells sentences apart.
         known: stems of which an answer must not be made up entirely: those of the question and of the page's title.
     """
     sentences = [line for text in texts for line in _SENTENCE_END.split(text) if line.strip() and not line.startswith("#")]

@@ -225,8 +225,15 @@ class PlannerEnvironment(Environment):
         return {question.id: self._alone[question.id] for question in questions}
 
     def checks(self, renderer: ChatRenderer) -> Iterable[Check]:
-        yield check_plan(renderer)
-        yield check_worker(self.worker)
+        """A plan must come back through tokenizer and parser as it was meant, and the worker answer a sum."""
+        part = Subproblem(id="1", question="Mira: 48 divided by 2?", depends_on=())
+        plan = Plan(should_decompose=True, subproblems=(part,), combine="48 plus #1")
+        same = parse_plan(through(renderer, render_plan(plan))).plan == plan
+        found = "a plan survives tokenizer and parser" if same else "a plan does not survive tokenizer and parser"
+        yield Check("plan", same, found, "the model's tokenizer drops part of it: take another model")
+        solution = self.worker.solve([Task(SUBPROBLEM, "What is 17 plus 25?")])[0]
+        found = f"worker {self.worker.name} says {solution.answer or solution.failure or 'nothing'} to 17 plus 25"
+        yield Check("worker", not solution.failure, found, "start the worker's server, or set planner.worker")
 
     def check_rows(self, rows: Sequence[EpisodeRow]) -> Iterable[Check]:
         silent = mean(row.measured.get("plan/decomposed_frac", 0.0) == 0 for row in rows)
@@ -336,19 +343,3 @@ def make_independence(config: RunConfig) -> Independence:
 
     # Only queries are encoded: the name must not change with the precision of passages.
     return EmbeddingIndependence(load_embedder(config.retrieval.embedder.model_copy(update={"precision": "float32"})))
-
-
-def check_plan(renderer: ChatRenderer) -> Check:
-    """Send a plan through the tokenizer and the parser: what was meant must come back."""
-    part = Subproblem(id="1", question="Mira: 48 divided by 2?", depends_on=())
-    plan = Plan(should_decompose=True, subproblems=(part,), combine="48 plus #1")
-    same = parse_plan(through(renderer, render_plan(plan))).plan == plan
-    found = "a plan survives tokenizer and parser" if same else "a plan does not survive tokenizer and parser"
-    return Check("plan", same, found, "the model's tokenizer drops part of it: take another model")
-
-
-def check_worker(worker: Worker) -> Check:
-    """Ask the worker for a sum."""
-    solution = worker.solve([Task(SUBPROBLEM, "What is 17 plus 25?")])[0]
-    found = f"worker {worker.name} says {solution.answer or solution.failure or 'nothing'} to 17 plus 25"
-    return Check("worker", not solution.failure, found, "start the worker's server, or set planner.worker")

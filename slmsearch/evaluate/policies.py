@@ -24,7 +24,6 @@ from slmsearch.learn.models import model_hash, trained_policy
 
 TRAINED, UNTRAINED = "trained", "untrained"
 BASELINES = (*SearcherEnvironment.baselines, *PlannerEnvironment.baselines)
-_OPENAI_PREFIX = "openai:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ def parse_policy(spec: str, config: PolicyConfig, baselines: Collection[str] = B
         if not config.adapter:
             raise ConfigError("policy 'trained' needs an adapter; set policy.adapter, or train first")
         return PolicySpec(spec, config)
-    if spec.startswith(_OPENAI_PREFIX):
+    if spec.startswith("openai:"):
         return _parse_served(spec, config)
     if not spec.strip():
         raise ConfigError(f"policy name is empty; use {UNTRAINED}, {TRAINED}, {RANDOM}, {RETRIEVE_THEN_ANSWER}, a path or a Hub id")
@@ -80,8 +79,8 @@ def describe_policy(spec: PolicySpec, config: RunConfig) -> dict[str, object]:
 
 def _parse_served(spec: str, config: PolicyConfig) -> PolicySpec:
     # The last `@`, because model names may hold one and addresses with a user name are refused below.
-    model, separator, base_url = spec.removeprefix(_OPENAI_PREFIX).rpartition("@")
-    if not separator or not model or not base_url.startswith(("http://", "https://")):
+    model, _, base_url = spec.removeprefix("openai:").rpartition("@")
+    if not model or not base_url.startswith(("http://", "https://")):
         raise ConfigError(
             f"policy {spec!r} is malformed; write openai:<model>@<base_url>, such as openai:qwen2.5:7b@http://localhost:11434/v1"
         )

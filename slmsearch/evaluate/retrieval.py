@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from slmsearch.corpus.questions import Question
 from slmsearch.evaluate.statistics import paired_bootstrap, wilson_interval
@@ -16,18 +16,6 @@ RETRIEVERS = ("lexical", "dense", "hybrid")
 METRICS = ("page_at_1", "page_at_5", "section_at_1", "section_at_5")
 BATCH = 256
 RESAMPLES = 2000
-
-
-class Searchable(Protocol):
-    """An index that ranks pages and sections."""
-
-    def search(self, queries: Sequence[str], top_k: int, ranking: Ranking | None = None) -> list[list[Hit]]:
-        """Rank pages."""
-        ...
-
-    def search_sections(self, queries: Sequence[str], top_k: int, ranking: Ranking | None = None) -> list[list[Hit]]:
-        """Rank sections."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +50,7 @@ def choose_questions(questions: Sequence[Question], limit: int, seed: int) -> li
 
 
 def measure_ranks(
-    index: Searchable, questions: Sequence[Question], ranking: Ranking, progress: Callable[[int], None] | None = None
+    index: SearchIndex, questions: Sequence[Question], ranking: Ranking, progress: Callable[[int], None] | None = None
 ) -> list[Ranks]:
     """Search for every question, each with a gold page, and note where its gold came; `progress` is told the number done."""
     ranks = []

@@ -7,10 +7,10 @@ which `verifiers` records every call and passes it on to the policy, so that tra
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import verifiers.v1 as vf
 
-from slmsearch.corpus.questions import Question
 from slmsearch.errors import ConfigError, SlmSearchError
 from slmsearch.evaluate.store import episode_to_dict
 from slmsearch.generate.openai_sampler import OpenAISampler
@@ -64,7 +64,9 @@ class SearcherHarness(vf.Harness[vf.HarnessConfig]):
         stage = replace(stage, searcher=limits)
         sampler = OpenAISampler(ctx.model, endpoint, secret, limits.tool_role, concurrency=1)
         question = replace(trace.task.data.to_question(), question=prompt)
-        played = await asyncio.get_running_loop().run_in_executor(_THREADS, _play, question, sampler, stage, _sampling(ctx, trace, stage))
+        sampling = _sampling(ctx, trace, stage)
+        loop, play = asyncio.get_running_loop(), partial(play_episodes, [question], sampler, stage.toolbox, stage.searcher, sampling)
+        (played,) = await loop.run_in_executor(_THREADS, play)
         episode = _finish(played, trace.stop_condition)
         trace.info[EPISODE] = episode_to_dict(episode)
         trace.stop(STOPS[episode.stop_reason])
@@ -80,11 +82,6 @@ class SearcherEnvConfig(vf.SingleAgentEnvConfig):
 
 class SearcherEnv(vf.SingleAgentEnv, vf.Env[SearcherEnvConfig]):
     """One searcher, one question."""
-
-
-def _play(question: Question, sampler: OpenAISampler, stage: Stage, sampling: Sampling) -> Episode:
-    (episode,) = play_episodes([question], sampler, stage.toolbox, stage.searcher, sampling)
-    return episode
 
 
 def _sampling(ctx: vf.ModelContext, trace: vf.Trace, stage: Stage) -> Sampling:

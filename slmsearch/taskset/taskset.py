@@ -12,7 +12,7 @@ import random
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -75,8 +75,7 @@ class SearcherData(vf.TaskData):
 
     def to_question(self) -> Question:
         """Return the question."""
-        values = {field.name: getattr(self, field.name) for field in fields(Question) if field.name != "id"}
-        return Question(id=self.question_id, **values)
+        return Question(self.question_id, **{name: getattr(self, name) for name in Question.__slots__ if name != "id"})
 
 
 class SearcherTaskConfig(vf.TaskConfig):
@@ -134,9 +133,8 @@ class SearcherTask(vf.Task[SearcherData, SearcherState, SearcherTaskConfig]):
         if played is None:
             raise EvaluationError("this task was not played by the harness `slmsearch`, and no other is graded; leave the harness unset")
         draw = random.Random(trace.id).random()
-        (row,) = grade_episodes(
-            [self.data.to_question()], [episode_from_dict(played)], judge, scoring(self.config.run.reward), draws=[draw]
-        )
+        score = scoring(self.config.run.reward)
+        (row,) = grade_episodes([self.data.to_question()], [episode_from_dict(played)], judge, score, draws=[draw])
         if row.failed:
             raise JudgeError(row.failure)
         return row
@@ -158,20 +156,11 @@ class SearcherTaskset(vf.Taskset[SearcherTask, SearcherTasksetConfig]):
         with _OPENING:
             questions = load_questions(corpora, build_corpus(run.corpus, corpora))
         for number, question in enumerate(select_questions(questions, evaluate)):
-            yield SearcherTask(_make_data(number, question, run.searcher), self.config.task)
-
-
-def _make_data(number: int, question: Question, searcher: SearcherConfig) -> SearcherData:
-    *environment, user = make_prompt(question.question, searcher)
-    values = {field.name: getattr(question, field.name) for field in fields(Question) if field.name != "id"}
-    return SearcherData(
-        idx=number,
-        name=question.id,
-        prompt=user["content"],
-        system_prompt=environment[0]["content"] if environment else None,
-        question_id=question.id,
-        **values,
-    )
+            *system, user = make_prompt(question.question, run.searcher)
+            values: dict[str, Any] = question.row()
+            values |= {"question_id": values.pop("id"), "system_prompt": system[0]["content"] if system else None}
+            data = SearcherData(idx=number, name=question.id, prompt=user["content"], **values)
+            yield SearcherTask(data, self.config.task)
 
 
 def open_indexed_corpus(run: RunConfig) -> IndexedCorpus:
