@@ -217,7 +217,7 @@ class Environment(ABC):
         return store_corpus(source, corpora_dir, lambda: ([], cls.load_questions(config)), cls.data_parts(config))
 
     @classmethod
-    def check_data(cls, corpora_dir: Path, digest: str) -> dict[str, Any]:
+    def check_data(cls, corpora_dir: Path, digest: str) -> dict[str, object]:
         """Check the data; return `ok` and `findings`, each with ids."""
         return {"ok": True, "findings": []}
 

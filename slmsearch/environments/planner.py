@@ -132,7 +132,7 @@ class PlannerEnvironment(Environment):
         return problems_parts(config.planner)
 
     @classmethod
-    def check_data(cls, corpora_dir: Path, digest: str) -> dict[str, Any]:
+    def check_data(cls, corpora_dir: Path, digest: str) -> dict[str, object]:
         return check_problems(load_questions(corpora_dir, digest))
 
     @classmethod

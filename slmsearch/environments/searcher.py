@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from slmsearch.config import JudgeConfig, RewardConfig, RunConfig, SftConfig, WorldConfig
 from slmsearch.corpus.documents.skipped import Skipped
@@ -115,7 +115,7 @@ class SearcherEnvironment(Environment):
         return build_corpus(config.corpus, corpora_dir, skipped)
 
     @classmethod
-    def check_data(cls, corpora_dir: Path, digest: str) -> dict[str, Any]:
+    def check_data(cls, corpora_dir: Path, digest: str) -> dict[str, object]:
         """With Great Expectations."""
         from slmsearch.corpus.expectations import validate_corpus
 
