@@ -23,7 +23,7 @@ from slmsearch.judge import ExactJudge
 from slmsearch.models.known import path_of
 from slmsearch.searcher.episode import CallMade, Episode, StopReason, Turn
 from slmsearch.searcher.evidence import read_sections
-from slmsearch.searcher.rollout import play_episodes
+from slmsearch.searcher.rollout import Watch, play_episodes
 from slmsearch.searcher.tools import READ, SEARCH, VIEW
 from tasks.progress import Progress
 
@@ -86,7 +86,7 @@ def ask(text: str, spec: PolicySpec, indexed: IndexedCorpus, session: Session) -
     def show(_: Question, turn: Turn) -> None:
         session.say(render_turn(turn, indexed.toolbox.library))
 
-    (episode,) = play_episodes([question], sampler, indexed.toolbox, environment.config.searcher, sampling, on_turn=show)
+    (episode,) = play_episodes([question], sampler, indexed.toolbox, environment.config.searcher, sampling, Watch(on_turn=show))
     if episode.stop_reason is StopReason.FAILED:
         raise GenerationError(f"the question was not answered: {episode.failure}")
     return episode

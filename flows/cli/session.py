@@ -72,7 +72,11 @@ class Session:
         """Take over stdout where one JSON object is wanted."""
         self._files, self._overrides = files, list(overrides)
         self.as_json = as_json
-        self._stdout = _take_stdout() if as_json else None
+        self._stdout: int | None = None
+        if as_json:  # stdout is kept for the result, and what anybody prints goes to stderr
+            sys.stdout.flush()
+            self._stdout = os.dup(1)
+            os.dup2(2, 1)
 
     @functools.cached_property
     def config(self) -> "RunConfig":
@@ -125,14 +129,6 @@ class Session:
         self.say(f"slmsearch: {message}")
         if self._stdout is not None:
             self.finish({"error": message, "boundary": getattr(error, "boundary", type(error).__name__)}, "")
-
-
-def _take_stdout() -> int:
-    """Keep stdout for the result and send what anybody prints to stderr."""
-    sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    return kept
 
 
 class SettingsCommand(click.Command):

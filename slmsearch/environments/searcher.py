@@ -30,7 +30,7 @@ from slmsearch.retrieval.search import RANKING_VERSION
 from slmsearch.searcher.episode import Episode
 from slmsearch.searcher.prompt import PROMPT_VERSION, describe_searcher, make_prompt
 from slmsearch.searcher.reward import Reward, score_episode
-from slmsearch.searcher.rollout import play_episodes
+from slmsearch.searcher.rollout import Watch, play_episodes
 from slmsearch.searcher.tools import TOOL_NAMES, Toolbox
 
 RANDOM, RETRIEVE_THEN_ANSWER = "random", "retrieve-then-answer"
@@ -148,7 +148,7 @@ class SearcherEnvironment(Environment):
 
     def play(self, questions: Sequence[Question], sampler: Sampler, sampling: Sampling) -> list[Episode]:
         with judging_ahead(self.judge) as on_end:
-            return play_episodes(questions, sampler, self.toolbox, self.config.searcher, sampling, on_end)
+            return play_episodes(questions, sampler, self.toolbox, self.config.searcher, sampling, Watch(on_end))
 
     def score(self, question: Question, episode: Episode, correct: bool, draw: float) -> Reward:
         return scoring(self.config.reward)(question, episode, correct, draw)

@@ -90,7 +90,6 @@ FAMILIES = ("errors/", FAULTS)
 """Prefixes of names that depend on what happened: `errors/<boundary>` counts episodes lost at that boundary, `faults/<fault>` is the
 share of plans with that fault."""
 
-EVAL_PREFIX = "eval/"
 
 _MEANS: dict[str, Callable[[EpisodeRow], float | None]] = {
     "answer/exact_match": lambda row: row.exact_match,
@@ -113,7 +112,7 @@ _MEANS: dict[str, Callable[[EpisodeRow], float | None]] = {
 
 def is_metric(name: str) -> bool:
     """Say whether a name is in the one list, under `eval/` or not."""
-    bare = name.removeprefix(EVAL_PREFIX)
+    bare = name.removeprefix("eval/")
     return bare in METRICS or any(bare.startswith(family) and len(bare) > len(family) for family in FAMILIES)
 
 

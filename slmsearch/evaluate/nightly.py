@@ -174,9 +174,9 @@ class NightTest:
     high: float
     p: float
     """One-sided: that it came out this low by chance."""
-    p_holm: float | None
+    p_holm: float | None = None
     """Corrected over the night; None for a slice too small to be tested."""
-    fell: bool
+    fell: bool = False
 
 
 def compare_night(tonight: Tonight, past: Past, config: NightlyConfig) -> tuple[NightTest, ...]:
@@ -208,15 +208,17 @@ def _corrected(tests: Sequence[NightTest], config: NightlyConfig) -> tuple[Night
     return tuple(corrected)
 
 
-def _replayed(against: str, now: Scores, before: Sequence[Scores]) -> Iterable[NightTest]:
-    columns, shared = common([now, *before])
+def _replayed(against: str, now: Scores, history: Sequence[Scores]) -> Iterable[NightTest]:
+    columns, shared = common([now, *history])
     nights = np.vstack(columns)
     for name, rows in shared.slices().items():
         if len(rows):
             part = nights[:, rows]
             differences = part[0] - part[1:].mean(axis=0)
             error = Z95 * float(differences.std()) / sqrt(len(rows))
-            yield _test(against, name, len(rows), float(part[1:].mean()), float(part[0].mean()), error, replay_p(part))
+            before, tonight = float(part[1:].mean()), float(part[0].mean())
+            gap = tonight - before
+            yield NightTest(against, name, len(rows), before, tonight, gap - error, gap + error, replay_p(part))
 
 
 def replay_p(nights: Floats, seed: int = 0) -> float:
@@ -246,7 +248,8 @@ def _drawn(against: str, now: Sequence[FreshScores], history: Sequence[FreshScor
         if len(latest) == len(now) and earlier:
             mean = sum(found.mean for found in latest) / len(latest)
             before, variance, p = history_p(latest, earlier)
-            yield _test(against, name, min(found.n for found in latest), before, mean, Z95 * sqrt(variance), p)
+            n, gap, error = min(found.n for found in latest), mean - before, Z95 * sqrt(variance)
+            yield NightTest(against, name, n, before, mean, gap - error, gap + error, p)
 
 
 def history_p(now: Sequence[SliceScore], history: Sequence[SliceScore]) -> tuple[float, float, float]:
@@ -283,7 +286,3 @@ def _pooled(history: Sequence[SliceScore]) -> tuple[float, float, float]:
         between = max(least, float(combine_effects(means, variances, method_re="iterated").tau2))
     weights = 1 / (variances + between)
     return float((weights * means).sum() / weights.sum()), between, float(1 / weights.sum())
-
-
-def _test(against: str, name: str, n: int, before: float, now: float, error: float, p: float) -> NightTest:
-    return NightTest(against, name, n, before, now, now - before - error, now - before + error, p, None, False)

@@ -48,11 +48,6 @@ class Evaluation:
     seconds: float
     """Wall time of playing and grading."""
 
-    @property
-    def failed_frac(self) -> float:
-        """Share of episodes lost to a broken service."""
-        return sum(row.failed for row in self.rows) / len(self.rows) if self.rows else 0.0
-
 
 def has_evaluation(evals_dir: Path, key: str) -> bool:
     """Say whether a complete evaluation is stored under a key, its files as they were written."""

@@ -172,10 +172,5 @@ def render_answer(answer: str) -> str:
     return f"<answer>{answer}</answer>"
 
 
-def render_program(program: str) -> str:
-    """Write a program as the policy writes it; `parse_turn` reads it back if it does not hold `</code>` itself."""
-    return f"<code>\n{program}\n</code>"
-
-
 def _unescape(literal: str) -> str:
     return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[1]), literal)

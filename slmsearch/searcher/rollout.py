@@ -5,22 +5,30 @@ It knows neither torch nor rewards: a `Sampler` writes turns, a `Toolbox` answer
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 
 from slmsearch.config import SearcherConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import SandboxError, SlmSearchError
 from slmsearch.generate.sampler import Message, SampledTurn, Sampler, Sampling
-from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult, Turn
+from slmsearch.searcher.episode import Episode, StopReason, ToolResult, Turn
 from slmsearch.searcher.parsing import CUT_OFF, PROGRAM_STOP, TOOL_STOPS, ParsedTurn, parse_turn
 from slmsearch.searcher.prompt import make_prompt
 from slmsearch.searcher.tools import Toolbox
 
 OnEnd = Callable[[Question, Episode], None]
-"""Told of each episode as soon as it has ended, in the thread that plays, while others go on; must return at once."""
-OnTurn = Callable[[Question, Turn], None]
-"""Told of each turn as soon as its result is there, in the thread that plays; must return at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Is told what happens, in the thread that plays, while other episodes go on; must return at once."""
+
+    on_end: OnEnd | None = None
+    """Told of each episode as soon as it has ended."""
+    on_turn: Callable[[Question, Turn], None] | None = None
+    """Told of each turn as soon as its result is there."""
 
 
 @dataclass(slots=True)
@@ -44,8 +52,7 @@ def play_episodes(
     toolbox: Toolbox,
     config: SearcherConfig,
     sampling: Sampling,
-    on_end: OnEnd | None = None,
-    on_turn: OnTurn | None = None,
+    watch: Watch = Watch(),
 ) -> list[Episode]:
     """Play each question once, all of them together; repeat a question to play a group.
 
@@ -69,10 +76,10 @@ def play_episodes(
             elapsed = time.perf_counter() - started
             for i in active:
                 rows[i].seconds = elapsed
-                if on_turn is not None and len(rows[i].turns) == number:
-                    on_turn(rows[i].question, rows[i].turns[-1])
-                if on_end is not None and rows[i].stop_reason is not None:
-                    on_end(rows[i].question, _finish(rows[i]))
+                if watch.on_turn is not None and len(rows[i].turns) == number:
+                    watch.on_turn(rows[i].question, rows[i].turns[-1])
+                if watch.on_end is not None and rows[i].stop_reason is not None:
+                    watch.on_end(rows[i].question, _finish(rows[i]))
     finally:
         sampler.close()
     return [_finish(row) for row in rows]
@@ -103,7 +110,11 @@ def _play_turn(rows: list[_Row], active: list[int], sampler: Sampler, toolbox: T
 
 
 def _serve(waiting: list[tuple[_Row, SampledTurn, ParsedTurn]], toolbox: Toolbox) -> None:
-    served = iter(_serve_calls([parsed.call for _, _, parsed in waiting if parsed.call is not None], toolbox))
+    calls = [parsed.call for _, _, parsed in waiting if parsed.call is not None]
+    try:
+        served: Iterator[ToolResult | SlmSearchError] = iter(toolbox.serve(calls))
+    except SlmSearchError as error:
+        served = repeat(error)
     programs = [parsed.program for _, _, parsed in waiting if parsed.program is not None]
     ran = iter(toolbox.programs.run(programs) if programs and toolbox.programs is not None else [])
     for row, turn, parsed in waiting:
@@ -115,13 +126,6 @@ def _serve(waiting: list[tuple[_Row, SampledTurn, ParsedTurn]], toolbox: Toolbox
         if isinstance(result, SlmSearchError):
             row.stop_reason, row.failure = StopReason.FAILED, f"{result.boundary}: {result}"
         row.turns.append(_make_turn(turn, parsed, None if isinstance(result, SlmSearchError) else result))
-
-
-def _serve_calls(calls: list[ToolCall], toolbox: Toolbox) -> Sequence[ToolResult | SlmSearchError]:
-    try:
-        return toolbox.serve(calls)
-    except SlmSearchError as error:
-        return [error] * len(calls)
 
 
 def _stop_reason(turn: SampledTurn, parsed: ParsedTurn, last: bool, end_malformed: bool) -> StopReason | None:

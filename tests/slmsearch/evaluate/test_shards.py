@@ -97,7 +97,7 @@ def test_failures_count_over_the_whole_as_in_one_process(tmp_path: Path, monkeyp
         write_shard(tmp_path, "key", shard, played[-1], {}, "")
     failed = sum(row.failed for part in played for row in part.rows)
     assert failed == 2, "both of the batch: calls are served together"
-    assert merge_shards(tmp_path, "key", shards, QUESTIONS, 0.4).failed_frac == failed / len(QUESTIONS)
+    assert merge_shards(tmp_path, "key", shards, QUESTIONS, 0.4).metrics["stop/failed"] == failed / len(QUESTIONS)
     with pytest.raises(EvaluationError, match="2 of 5 episodes failed"):
         merge_shards(tmp_path, "key", shards, QUESTIONS, 0.2)
 

@@ -13,7 +13,7 @@ from slmsearch.generate.sampler import Sampling
 from slmsearch.generate.scripted import RandomSampler, ScriptedSampler
 from slmsearch.retrieval.hits import Hit
 from slmsearch.searcher.episode import StopReason, Turn
-from slmsearch.searcher.rollout import play_episodes
+from slmsearch.searcher.rollout import Watch, play_episodes
 from slmsearch.searcher.tools import Toolbox
 
 LIBRARY = Library(
@@ -177,6 +177,6 @@ def test_each_turn_is_told_once_when_its_result_is_there():
     def note(question: Question, turn: Turn) -> None:
         told.append((turn.text, turn.result.text if turn.result else None))
 
-    (episode,) = play_episodes([QUESTION], sampler, toolbox, SearcherConfig(), Sampling(), on_turn=note)
+    (episode,) = play_episodes([QUESTION], sampler, toolbox, SearcherConfig(), Sampling(), Watch(on_turn=note))
     assert told == [(turn.text, turn.result.text if turn.result else None) for turn in episode.turns]
     assert len(told) == 4
