@@ -7,8 +7,7 @@ from typing import Any
 
 from slmsearch.corpus.questions import Question
 from slmsearch.evaluate.statistics import paired_bootstrap, wilson_interval
-from slmsearch.retrieval.hits import Hit
-from slmsearch.retrieval.search import Ranking
+from slmsearch.retrieval.search import Ranking, SearchIndex
 
 DEPTH = 10
 """Hits that are looked at; a gold page further down counts as not found."""
