@@ -67,11 +67,11 @@ def opened_collection(place: Place, create: bool = False) -> Iterator[Any]:
     Raises:
         IndexUnusableError: the server does not answer or has no such collection.
     """
+    from chromadb.errors import NotFoundError
+
     client, name = _connected(place)
-    try:
-        if not create:
-            yield _found(client, name, place)
-        else:
+    with closing(client):
+        if create:
             if isinstance(place, Server) and name in {collection.name for collection in client.list_collections()}:
                 client.delete_collection(name)
             hnsw = {
@@ -80,9 +80,16 @@ def opened_collection(place: Place, create: bool = False) -> Iterator[Any]:
                 "max_neighbors": HNSW_MAX_NEIGHBORS,
                 "ef_search": EF_SEARCH,
             }
-            yield client.create_collection(name, embedding_function=None, configuration={"hnsw": hnsw})
-    finally:
-        client.close()
+            collection = client.create_collection(name, embedding_function=None, configuration={"hnsw": hnsw})
+        else:
+            try:
+                collection = client.get_collection(name, embedding_function=None)
+            except (NotFoundError, ValueError) as error:
+                where = place.url if isinstance(place, Server) else place
+                raise IndexUnusableError(
+                    f"{where} has no collection {name}; build the version again with `slmsearch index build`"
+                ) from error
+        yield collection
 
 
 def fill_collection(place: Place, keys: Keys, vectors: Vectors) -> None:
@@ -171,16 +178,6 @@ def _connected(place: Place) -> tuple[Any, str]:
         cause = " ".join(str(error).split())[:200]
         raise IndexUnusableError(f"no Chroma server answers at {place.url} ({cause}); start it, or fix retrieval.chroma_url") from error
     return client, place.collection
-
-
-def _found(client: Any, name: str, place: Place) -> Any:
-    from chromadb.errors import NotFoundError
-
-    try:
-        return client.get_collection(name, embedding_function=None)
-    except (NotFoundError, ValueError) as error:
-        where = place.url if isinstance(place, Server) else place
-        raise IndexUnusableError(f"{where} has no collection {name}; build the version again with `slmsearch index build`") from error
 
 
 def _measured_recall(collection: Any, keys: Keys, vectors: Vectors, rows: NDArray[np.int64]) -> float:

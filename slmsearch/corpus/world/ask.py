@@ -9,9 +9,8 @@ from random import Random
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
 from slmsearch.corpus.world.kinds import Fact, Kind, T, pick
-from slmsearch.corpus.world.names import Names, apply_form, choose_form
 from slmsearch.corpus.world.prose import Article
-from slmsearch.corpus.world.region import Entity
+from slmsearch.corpus.world.region import Entity, Names, apply_form, choose_form
 from slmsearch.errors import CorpusError
 
 COUNT_WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}

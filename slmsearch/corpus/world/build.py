@@ -15,9 +15,8 @@ from slmsearch.corpus.questions import Question
 from slmsearch.corpus.records import page_row, write_rows
 from slmsearch.corpus.world.ask import MIX, Asker
 from slmsearch.corpus.world.kinds import choose_wording
-from slmsearch.corpus.world.names import Names
 from slmsearch.corpus.world.prose import write_article
-from slmsearch.corpus.world.region import build_region
+from slmsearch.corpus.world.region import Names, build_region
 from slmsearch.errors import CorpusError
 
 REGION_PAGES = 32

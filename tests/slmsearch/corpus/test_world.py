@@ -20,9 +20,8 @@ from slmsearch.corpus.sections import split_sections
 from slmsearch.corpus.world import World, generate_world, write_world
 from slmsearch.corpus.world.build import REGION_PAGES
 from slmsearch.corpus.world.kinds import ALL_KINDS, choose_wording
-from slmsearch.corpus.world.names import Names
 from slmsearch.corpus.world.prose import write_article
-from slmsearch.corpus.world.region import Entity, build_region
+from slmsearch.corpus.world.region import Entity, Names, build_region
 from slmsearch.errors import CorpusError
 
 SEEDS = (11, 5, 90)

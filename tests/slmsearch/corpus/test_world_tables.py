@@ -7,8 +7,7 @@ import pytest
 
 from slmsearch.corpus.sections import normalise_heading
 from slmsearch.corpus.world.kinds import ALL_KINDS, BRIDGE_ENDING, WORDS, Fact, Kind, choose_wording
-from slmsearch.corpus.world.names import Names, spell
-from slmsearch.corpus.world.region import build_region, kind_counts
+from slmsearch.corpus.world.region import Names, build_region, kind_counts, spell
 
 FACTS = [pytest.param(fact, id=f"{kind.name}-{fact.name}") for kind in ALL_KINDS for topic in kind.topics for fact in topic.facts]
 KINDS = [pytest.param(kind, id=kind.name) for kind in ALL_KINDS]
