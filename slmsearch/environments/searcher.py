@@ -1,10 +1,12 @@
 """The searcher: it answers questions from a corpus that it searches with tools."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
+from statistics import mean
 from typing import Self
 
 from slmsearch.config import JudgeConfig, RewardConfig, RunConfig, SftConfig, WorldConfig
@@ -14,12 +16,11 @@ from slmsearch.corpus.sources import source_parts
 from slmsearch.corpus.store import build_corpus
 from slmsearch.environments.baselines import make_retrieve_then_answer
 from slmsearch.environments.demonstrations import TINY_SEARCHER, demonstrate_gold, make_demonstrations
-from slmsearch.environments.environment import NO_TOKEN_LIMIT, Check, Demonstration, Environment, Limits, select_questions
+from slmsearch.environments.environment import NO_TOKEN_LIMIT, Check, Demonstration, Environment, Limits, select_questions, through
 from slmsearch.environments.grade import Score, judging_ahead
 from slmsearch.environments.indexed_corpus import IndexedCorpus, name_index, open_indexed_corpus
 from slmsearch.environments.rows import EpisodeRow
-from slmsearch.environments.searcher_checks import check_index, check_sandbox, check_searching, check_template, check_tool_calls
-from slmsearch.errors import TrainingError
+from slmsearch.errors import SandboxError, TrainingError
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.sampler import Message, Sampler, Sampling
 from slmsearch.generate.scripted import RandomSampler
@@ -27,12 +28,18 @@ from slmsearch.judge import Judge, make_judge
 from slmsearch.judge.prompt import load_prompt
 from slmsearch.keys import content_key
 from slmsearch.retrieval.search import RANKING_VERSION
-from slmsearch.searcher.episode import Episode
+from slmsearch.searcher.episode import Episode, ToolCall, ToolResult
+from slmsearch.searcher.parsing import parse_turn, render_answer, render_call
 from slmsearch.searcher.prompt import PROMPT_VERSION, describe_searcher, make_prompt
 from slmsearch.searcher.reward import Reward, score_episode
 from slmsearch.searcher.rollout import Watch, play_episodes
-from slmsearch.searcher.tools import TOOL_NAMES, Toolbox
+from slmsearch.searcher.tools import READ, SEARCH, TOOL_NAMES, VIEW, Toolbox
 
+MIN_FOUND = 0.5
+"""Share of pages that a search for their own title must show."""
+TITLES = 32
+"""Titles searched for."""
+NO_THOUGHT = re.compile(r"<think>\s*</think>\s*")
 RANDOM, RETRIEVE_THEN_ANSWER = "random", "retrieve-then-answer"
 
 
@@ -212,3 +219,58 @@ def _describe_judge(config: JudgeConfig) -> dict[str, str | None]:
     if config.kind == "exact":
         return {"kind": config.kind}
     return {**config.model_dump(mode="json", include={"kind", "model", "base_url"}), "prompt": load_prompt()}
+
+
+def check_tool_calls(renderer: ChatRenderer) -> Check:
+    """Send a call of every tool, and an answer, through the tokenizer and the parser: what was meant must come back."""
+    calls = [ToolCall(SEARCH, 'the "Old" Mill'), ToolCall(VIEW, "4821"), ToolCall(READ, "4821:early_life")]
+    messages = [render_call(call) for call in calls]
+    lost = [call.name for call, text in zip(calls, messages, strict=True) if parse_turn(through(renderer, text)).call != call]
+    if parse_turn(through(renderer, render_answer("Mount Selund"))).answer != "Mount Selund":
+        lost.append("answer")
+    found = f"do not survive tokenizer and parser: {', '.join(lost)}" if lost else "3 tools and an answer survive tokenizer and parser"
+    return Check("tool calls", not lost, found, "the model's tokenizer or the parser drops part of a call: take another model")
+
+
+def check_template(renderer: ChatRenderer) -> Check:
+    """Compare the ids that episodes are made of with the model's own rendering of the same messages."""
+    call, result = render_call(ToolCall(SEARCH, "Norwick")), "4821: Norwick"
+    opening = [{"role": "user", "content": "Where is Norwick?"}]
+    whole = [*opening, {"role": "assistant", "content": call}, {"role": renderer.tool_role, "content": result}]
+    ids = (*renderer.encode_prompt(opening), *renderer.content_ids(call), renderer.end_id, *renderer.encode_result(result))
+    rendered = renderer.tokenizer.apply_chat_template(whole, tokenize=False, add_generation_prompt=True)
+    prefix = renderer.tokenizer.apply_chat_template(opening, tokenize=False, add_generation_prompt=True)
+    # Templates of thinking models that do not think print an empty thought, and only in front of the newest turn.
+    laid_out, rendered, prefix = (NO_THOUGHT.sub("", text) for text in (renderer.tokenizer.decode(ids), rendered, prefix))
+    same = laid_out == rendered and rendered.startswith(prefix)
+    found = "a conversation only grows at its end" if same else "the chat template rewrites earlier turns when a conversation grows"
+    return Check("template", same, found, "use a template without that (an instruct, not a thinking model), or searcher.tool_role=user")
+
+
+def check_index(toolbox: Toolbox) -> Check:
+    """Search for pages by their own titles, spread over the corpus."""
+    pages = list(toolbox.library.pages())
+    chosen = pages[:: max(1, len(pages) // TITLES)][:TITLES]
+    hits = toolbox.index.search([page.title for page in chosen], max(toolbox.top_k, 5))
+    found = mean(page.id in {hit.page_id for hit in shown} for page, shown in zip(chosen, hits, strict=True)) if chosen else 0.0
+    figures = f"{found:.0%} of {len(chosen)} pages found by their own title"
+    return Check("index", found >= MIN_FOUND, figures, "index and embedder do not belong together: slmsearch reindex")
+
+
+def check_sandbox(toolbox: Toolbox) -> Check:
+    """Run a program that searches."""
+    page = next(iter(toolbox.library.pages()))
+    program = f"print(len(search_pages({page.title!r})))"
+    result = toolbox.programs.run([program])[0] if toolbox.programs is not None else SandboxError("these tools have no sandbox")
+    passed = isinstance(result, ToolResult) and result.served and [made.result.served for made in result.made] == [True]
+    found = result.text if isinstance(result, ToolResult) else str(result)
+    figures = "a program searched, and what it printed came back" if passed else f"a program that searches came to: {found}"
+    return Check("sandbox", passed, figures, "slmsearch sandbox up, or searcher.programs=false")
+
+
+def check_searching(rows: Sequence[EpisodeRow]) -> Check:
+    """Look whether any episode of the preflight makes a call."""
+    silent = mean(row.tool_calls == 0 for row in rows)
+    found = f"{silent:.0%} of {len(rows)} episodes without a tool call"
+    remedy = "the model never searches: check searcher.system_prompt, or train it with `slmsearch sft` first"
+    return Check("searching", silent < 1.0, found, remedy)

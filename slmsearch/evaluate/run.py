@@ -13,12 +13,13 @@ from slmsearch.corpus.questions import Question
 from slmsearch.environments.environment import Environment
 from slmsearch.environments.registry import environment_of
 from slmsearch.environments.rows import EpisodeRow
-from slmsearch.errors import ConfigError, CorpusError, EvaluationError
+from slmsearch.errors import ConfigError, CorpusError, EvaluationError, GenerationError
 from slmsearch.evaluate.metrics import summarise, summarise_slices
 from slmsearch.evaluate.policies import PolicySpec, describe_policy
 from slmsearch.evaluate.store import Evaluation, load_evaluation
 from slmsearch.generate import load
 from slmsearch.generate.sampler import Sampler, Sampling
+from slmsearch.http_client import list_models
 from slmsearch.keys import content_key
 from slmsearch.searcher.episode import Episode
 
@@ -152,3 +153,34 @@ def check_failures(rows: Sequence[EpisodeRow], total: int, max_failed_frac: floa
             f"{len(failures)} of {len(rows)} episodes failed, more than {max_failed_frac:.0%} of {total} (first: {failures[0]}); "
             "fix that service and evaluate again"
         )
+
+
+def find_model(base_url: str, api_key: str = "none") -> str:
+    """Ask a server which model it serves; of several the first.
+
+    Raises:
+        GenerationError: it does not answer, or serves none.
+    """
+    names = list_models(base_url, api_key, 10.0, elsewhere=True)
+    if names is None:
+        raise GenerationError(f"no server answers at {base_url}; start it, or give --base-url")
+    if not names:
+        raise GenerationError(f"{base_url} lists no model; give --model")
+    return names[0]
+
+
+def ask_served(questions: Sequence[str], config: RunConfig, temperature: float = 0.0) -> list[Episode]:
+    """Ask the configured policy, which a server has, and return the episodes; temperature 0 is greedy.
+
+    Raises:
+        GenerationError: the server did not answer.
+    """
+    environment = environment_of(config).open(config)
+    asked = [Question(f"q{i}", text, "") for i, text in enumerate(questions)]
+    sampler = make_policy_sampler(PolicySpec(config.policy.model, config.policy), environment, asked)
+    sampling = Sampling(temperature, config.evaluate.seed, environment.limits.max_turn_tokens)
+    episodes = environment.complete(asked, environment.play(asked, sampler, sampling))
+    broken = next((episode.failure for episode in episodes if episode.failure), "")
+    if broken:
+        raise GenerationError(f"{broken}; check --base-url and --model")
+    return episodes

@@ -17,7 +17,7 @@ from flows.cli.settings import load_config
 from flows.ops.sandbox import find_sandbox, small_world, start_sandbox, state_dir, stop_sandbox
 from slmsearch.config import RunConfig, SandboxConfig
 from slmsearch.environments.indexed_corpus import IndexedCorpus, open_indexed_corpus
-from slmsearch.environments.searcher_checks import check_sandbox
+from slmsearch.environments.searcher import check_sandbox
 from slmsearch.errors import SandboxError, ServiceError
 from slmsearch.generate.sampler import Sampling
 from slmsearch.generate.scripted import ScriptedSampler

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from slmsearch import http_client
 from slmsearch.config import EmbedderConfig, JudgeConfig, WorkerConfig
 from slmsearch.errors import SlmSearchError
-from slmsearch.evaluate.infer import find_model
+from slmsearch.evaluate.run import find_model
 from slmsearch.generate.openai_sampler import OpenAISampler
 from slmsearch.generate.sampler import Sampling
 from slmsearch.http_client import answers, list_models

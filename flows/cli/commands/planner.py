@@ -9,6 +9,7 @@ from flows.cli.session import FOLDER, Session, cli, command, option
 
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
+    from slmsearch.searcher.episode import Episode
 
 
 @cli.group()
@@ -112,7 +113,7 @@ def infer(
     from pydantic import SecretStr
 
     from flows.cli.settings import read_environment
-    from slmsearch.evaluate.infer import ask, find_model, transcribe
+    from slmsearch.evaluate.run import ask_served, find_model
 
     key = read_environment().get("OPENAI_API_KEY", "none")
     session.override(environment=environment)
@@ -123,13 +124,26 @@ def infer(
     if max_tokens is not None:
         update["planner"] = config.planner.model_copy(update={"max_plan_tokens": max_tokens})
         update["searcher"] = config.searcher.model_copy(update={"max_turn_tokens": max_tokens})
-    episodes = ask(questions, config.model_copy(update=update), temperature)
+    episodes = ask_served(questions, config.model_copy(update=update), temperature)
     answers = [
         {"question": asked, "answer": e.answer, "stop_reason": e.stop_reason.value, "transcript": transcribe(e), "seconds": e.seconds}
         for asked, e in zip(questions, episodes, strict=True)
     ]
     shown = [f"{found['question']}\n{found['transcript']}\n= {found['answer'] or found['stop_reason']}" for found in answers]
     session.finish({"model": name, "answers": answers}, "\n\n".join(shown))
+
+
+def transcribe(episode: "Episode") -> str:
+    """Write an episode as lines: what the model wrote, what tools or the worker answered."""
+    lines = []
+    for turn in episode.turns:
+        if turn.text:
+            lines.append(f"> {turn.text}")
+        elif turn.call is not None:
+            lines.append(f"  {turn.call.argument}")
+        if turn.result is not None:
+            lines += [f"  {line}" for line in turn.result.text.splitlines() or ["(no answer)"]]
+    return "\n".join(lines)
 
 
 def make_card(adapter: Path, name: str, config: "RunConfig", own: Path | None, merged: bool) -> str:

@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast
 
 from slmsearch.config import PolicyConfig, SearcherConfig
-from slmsearch.environments.searcher_checks import check_template
+from slmsearch.environments.searcher import check_template
 from slmsearch.errors import ModelError
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.load import set_template_kwargs

@@ -8,7 +8,7 @@ import torch
 
 from slmsearch.config import SearcherConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.environments.searcher_checks import check_template, check_tool_calls
+from slmsearch.environments.searcher import check_template, check_tool_calls
 from slmsearch.generate.chat_renderer import CUT, ChatRenderer
 from slmsearch.generate.engine_sampler import Completion, EngineSampler
 from slmsearch.generate.sampler import Sampling

@@ -36,7 +36,7 @@ def changed(job, **sections):
 
 
 def wrong_parser(job, monkeypatch):
-    for module in ("slmsearch.environments.searcher_checks", "slmsearch.searcher.rollout"):
+    for module in ("slmsearch.environments.searcher", "slmsearch.searcher.rollout"):
         monkeypatch.setattr(f"{module}.parse_turn", lambda text: ParsedTurn())
     return job
 
