@@ -1,19 +1,28 @@
-"""What a finished run leaves for people and machines: `latest.json`, Prefect's tables, the flow's return value."""
+"""What a finished run leaves for people and machines: `latest.json`, Prefect's tables, the flow's return value.
+
+Tables, charts and the report page may not cost a run what it has achieved: an error there is logged and named in the summary's `warnings`;
+the training, the decision and the numbers stand.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.cli.look import latest_name
-from flows.cli.reporting import leave_reports
-from flows.stages.artifacts import escape, show_comparison
+from prefect import get_run_logger
+from prefect.exceptions import TerminationSignal
+
+from flows.cli.look import latest_name, mlflow_run_url
+from flows.ops.api import find_up
+from flows.stages.artifacts import escape, show_comparison, show_evaluations, show_report
 from flows.stages.pipeline import Pipeline
 from slmsearch.artifacts.files import replace_text
 from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.compare import replay
 from slmsearch.report.tables import comparison_table, describe_comparison
 from tasks.evaluate import Compared, Evaluated
+from tasks.runs import report_page_task, report_task
 from tasks.train import Trained
 
 TRAINED = ("steps", "seconds", "spent", "hash", "version", "output")
@@ -100,3 +109,50 @@ def render_comparison(run: Pipeline, outcome: Outcome) -> str:
 
 def _difference(comparison: Compared) -> dict[str, float]:
     return {part: comparison["difference"][part] for part in DIFFERENCE}
+
+
+def leave_reports(run: Pipeline, summary: dict[str, object]) -> None:
+    """Draw charts and tables of a recorded run, make its report page, and link both.
+
+    The summary gets `report` and `warnings`, and is written again.
+    """
+    warnings = list[str]()
+    summary["warnings"] = warnings
+    with tolerated("tables and figures", warnings):
+        show_evaluations(report_task(run.run_id, run.config))
+    with tolerated("report page", warnings):
+        made = report_page_task([run.run_id], run.config)
+        warnings += made["warnings"]
+        summary["report"] = {name: made[name] for name in ("page", "artifact", "bytes")}
+        place = mlflow_run_url(run.config, run.tracker.experiment_id, run.run_id, find_up(run.config))
+        show_report(f"{place}/artifacts/{made['artifact']}", run.run_id)
+    run.tracker.record_json(run.run_id, summary, "summary.json")
+
+
+@contextmanager
+def tolerated(what: str, warnings: list[str]) -> Iterator[None]:
+    """Turn an error into a warning that names what is missing; what came of being told to stop is raised."""
+    stop = None
+    try:
+        yield
+    except Exception as error:
+        stop = find_stop(error)
+        if stop is None:
+            message = f"{what}: {type(error).__name__}: {' '.join(str(error).split())[:300]}; make it again with `slmsearch report latest`"
+            warnings.append(message)
+            get_run_logger().warning(message, exc_info=True)
+    if stop is not None:
+        raise stop
+
+
+def find_stop(error: BaseException) -> BaseException | None:
+    """Find the signal to stop that an error came of; None where it came of none.
+
+    A library in C that is told to stop while it is imported makes an `ImportError` of that.
+    """
+    while isinstance(error, Exception):
+        cause = error.__cause__ or error.__context__
+        if cause is None:
+            return None
+        error = cause
+    return error if isinstance(error, TerminationSignal | KeyboardInterrupt) else None

@@ -8,8 +8,8 @@ import pytest
 from prefect import flow
 from prefect.exceptions import TerminationSignal
 
-from flows.cli import reporting
 from flows.cli.look import where_to_look
+from flows.stages import summary as reporting
 from slmsearch.config import RunConfig
 
 
