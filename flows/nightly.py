@@ -17,7 +17,7 @@ from flows.ops.automations import REGRESSED_STATE
 from flows.stages.artifacts import show_night
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
 from flows.stages.stages import evaluated, playing_data
-from slmsearch.config import RunConfig
+from slmsearch.config import NightlyConfig, RunConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.nights import Night, night_from_dict, save_night
 from slmsearch.evaluate.policies import PolicySpec
@@ -97,15 +97,15 @@ def tell(run: Pipeline, night: Night) -> Night:
     """Show the night, emit its events, and call the webhook where it regressed; what cannot be delivered is said and ends nothing."""
     config, text = run.config, describe_night(night)
     show_night(night_table(night).to_markdown(), text, night.state == "regressed")
-    emit(ENDED, config, {"night": night.night, "state": night.state})
+    emit(ENDED, config.tracking.registered_model, {"night": night.night, "state": night.state})
     if night.state != "regressed":
         return night
     values = night.to_dict()
     payload = {name: values[name] for name in ("night", "state", "policy", "metric", "against", "changes", "ids")}
     payload |= {"text": text, "falls": [asdict(test) for test in night.falls], "model": config.tracking.registered_model}
-    emit(REGRESSED, config, payload)
+    emit(REGRESSED, config.tracking.registered_model, payload)
     get_run_logger().warning("%s", text)
-    if address := webhook(config):
+    if address := webhook(config.nightly):
         night = replace(night, alarm=post_alarm(address, payload))
         save_night(nights_dir(config), night)
         if night.alarm != SENT:
@@ -113,8 +113,8 @@ def tell(run: Pipeline, night: Night) -> Night:
     return night
 
 
-def webhook(config: RunConfig) -> str | None:
+def webhook(config: NightlyConfig) -> str | None:
     """Return the address alarms go to: of the configuration, or of this process, since secrets do not travel with a deployment's runs."""
-    if config.nightly.webhook is not None:
-        return config.nightly.webhook.get_secret_value() or None
+    if config.webhook is not None:
+        return config.webhook.get_secret_value() or None
     return read_environment().get(WEBHOOK) or None

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 import httpx
 from prefect.events import emit_event
 
-from slmsearch.config import RunConfig
-
 REGRESSED, ENDED, EXPECTED = "slmsearch.eval.regressed", "slmsearch.nightly.ended", "slmsearch.nightly.expected"
 """Events: a night is worse than those before it; a night has ended, green or not; nights are scheduled from now on."""
 TIMEOUT_S = 10.0
@@ -14,9 +12,8 @@ TRIES = 3
 SENT = "sent"
 
 
-def emit(event: str, config: RunConfig, payload: Mapping[str, object]) -> None:
+def emit(event: str, model: str, payload: Mapping[str, object]) -> None:
     """Emit an event about the nights of a registered model."""
-    model = config.tracking.registered_model
     resource = {"prefect.resource.id": f"slmsearch.nightly.{model}", "prefect.resource.name": f"nights of {model}"}
     emit_event(event, resource=resource, payload=dict(payload))
 

@@ -78,18 +78,3 @@ def build_index_task(key: str, data_dir: str, code: str, digest: str, config: Ru
         built = in_child(build_index, *folders, config.retrieval, progress=progress, current=current)
     manifest = read_version(config.paths.index, built)
     return {"key": built, "pages": manifest.pages, "passages": manifest.passages, "recall": manifest.recall}
-
-
-def has_index(key: str, config: RunConfig) -> bool:
-    """Say whether an index version is complete."""
-    from slmsearch.retrieval.versions import is_complete
-
-    return is_complete(config.paths.index / key)
-
-
-def make_current(key: str, config: RunConfig) -> None:
-    """Point `CURRENT` to a version, as building it would have done."""
-    from slmsearch.retrieval.versions import current_key, set_current
-
-    if current_key(config.paths.index) != key:
-        set_current(config.paths.index, key)

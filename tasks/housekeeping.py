@@ -13,14 +13,15 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from slmsearch.artifacts.directories import find_abandoned, remove, remove_abandoned
-from slmsearch.config import RunConfig
+from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.evaluate.shards import SHARDS
 from slmsearch.judge.cache import FILE as VERDICTS
 from slmsearch.judge.cache import VerdictCache
 from slmsearch.learn.files import CHECKPOINTS, MANIFEST
 from slmsearch.learn.launch import is_held
-from tasks.retention import FIELDS, KEPT_VERSIONS, InUse, changed_s, children, in_use, parents
+from slmsearch.lineage.graph import homes
+from tasks.retention import FIELDS, KEPT_VERSIONS, InUse, changed_s, children, in_use
 from tasks.tracking import RunRecord, RunRegistry, open_run_registry
 
 DAY_S = 86_400.0
@@ -72,15 +73,15 @@ def plan(config: RunConfig, rules: Rules, now: float | None = None) -> Plan:
     used = in_use(config, rules.kept_versions, used_since=limit)
     registry = open_run_registry(config)
     items: list[Item] = []
-    for kind, parent in parents(config).items():
+    for kind, parent in homes(config.paths).items():
         items += _old(FIELDS[kind], parent, limit, now, {"sources", *used[FIELDS[kind]]})
         items += [_item("half-written", path, changed_s(path), now) for path in find_abandoned(parent)]
     going = {item.path for item in items}
-    items += [item for item in _checkpoints(config, limit, now) if item.path and item.path.parent not in going]
+    items += [item for item in _checkpoints(config.paths.training, limit, now) if item.path and item.path.parent not in going]
     if registry is None or not any(run.is_live for run in registry.runs()):
         # Parts of evaluations that nobody has put together, and models from shared storage: both can be had again.
         items += [*_old("shards", config.paths.evals / SHARDS, limit, now), *_old("models", config.paths.shared_models, limit, now)]
-        items += _collections(config, limit, now)
+        items += _collections(config.paths, limit, now)
     if registry is not None:
         items += [*_traces(registry, used, limit, now), *_runs(registry, used, limit, now)]
         items += [Item("deleted runs", run, (now - at) / DAY_S) for run, at in registry.deleted() if at < limit]
@@ -98,18 +99,18 @@ def _old(kind: str, parent: Path, limit: float, now: float, kept: Collection[str
             yield _item(kind, path, changed, now)
 
 
-def _checkpoints(config: RunConfig, limit: float, now: float) -> Iterator[Item]:
+def _checkpoints(home: Path, limit: float, now: float) -> Iterator[Item]:
     """Find checkpoints of finished trainings: nothing goes on from them. Those of unfinished ones stay as long as these do."""
-    for path in children(config.paths.training):
+    for path in children(home):
         manifest, checkpoints = path / MANIFEST, path / CHECKPOINTS
         is_over = manifest.is_file() and not is_held(path) and changed_s(manifest) < limit
         if is_over and checkpoints.is_dir() and any(checkpoints.iterdir()):
             yield Item("checkpoints", path.name, (now - changed_s(manifest)) / DAY_S, _size(checkpoints), checkpoints)
 
 
-def _collections(config: RunConfig, limit: float, now: float) -> Iterator[Item]:
+def _collections(paths: PathsConfig, limit: float, now: float) -> Iterator[Item]:
     """Find what grows by a little with each run: results of tasks, report pages and figures, verdicts; all can be made again."""
-    data_dir, mlruns_dir = Path(config.paths.data_dir), Path(config.paths.mlruns_dir)
+    data_dir, mlruns_dir = Path(paths.data_dir), Path(paths.mlruns_dir)
     places = (("results", data_dir / "prefect" / "results"), ("pages", mlruns_dir / "reports"), ("pages", mlruns_dir / "plots"))
     for kind, path in places:
         if old := list(_older_files(path, limit)):

@@ -81,7 +81,7 @@ def read_tracked(config: RunConfig) -> Tracked:
     Raises:
         ServiceError: the store is there and cannot be read.
     """
-    tracked = Tracked(read_stored(Path(config.paths.data_dir)), open_run_registry(config))
+    tracked = Tracked(read_stored(config.paths), open_run_registry(config))
     if tracked.registry is not None:
         tracked.runs = {run.id: run for run in tracked.registry.runs()}
         tracked.versions = {version.label: version for version in tracked.registry.versions()}

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from slmsearch.config import RunConfig
+from slmsearch.config import RunConfig, TrackingConfig
 from slmsearch.errors import ConfigError, ServiceError
 
 Mirror = Callable[[int, Mapping[str, float]], None]
@@ -50,13 +50,13 @@ def mirrored(config: RunConfig, key: str) -> Iterator[Mirror]:
         attempt(lambda: run.finish(), "the end")
 
 
-def check_mirror(config: RunConfig) -> None:
+def check_mirror(tracking: TrackingConfig) -> None:
     """Check that what a configured mirror needs is installed.
 
     Raises:
         ConfigError: it is not.
     """
-    if config.tracking.wandb_project:
+    if tracking.wandb_project:
         _import()
 
 

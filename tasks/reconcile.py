@@ -9,6 +9,7 @@ heartbeats does. Only what is known to be dead is ended, and it is read again be
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from uuid import UUID
 
@@ -114,7 +115,7 @@ def _end_flow_runs(
         state = client.read_flow_run(run.id).state if reason else None
         if reason is None or state is None or state.is_final():
             continue
-        reason = f"{reason}; {_what_next(str(run.id), config, running)}"
+        reason = f"{reason}; {_what_next(str(run.id), config.paths.training, running)}"
         ended: State = Cancelled(message=reason) if state.is_cancelling() else Crashed(message=reason)
         if client.set_flow_run_state(run.id, ended).status == SetStateStatus.ACCEPT:
             yield Fixed("flow run", run.name, str(ended.name), reason)
@@ -169,9 +170,9 @@ def _owner_now(run: FlowRun) -> str:
     return owner if run.state.is_cancelling() or since >= run.state.timestamp.timestamp() else ""
 
 
-def _what_next(flow_run_id: str, config: RunConfig, running: list[RunRecord]) -> str:
+def _what_next(flow_run_id: str, home: Path, running: list[RunRecord]) -> str:
     for run in running:
-        if run.tags.get(FLOW_RUN) == flow_run_id and (directory := config.paths.training / run.key).is_dir():
+        if run.tags.get(FLOW_RUN) == flow_run_id and (directory := home / run.key).is_dir():
             checkpoint = latest_complete_checkpoint(directory / CHECKPOINTS)
             return f"resumable at step {checkpoint_step(checkpoint) if checkpoint else 0} by running the same again"
     return "running the same again goes on where it stood"

@@ -9,10 +9,10 @@ in use, too.
 from collections.abc import Iterable
 from pathlib import Path
 
-from slmsearch.config import RunConfig
+from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.evaluate.nights import load_nights
 from slmsearch.learn.launch import is_held
-from slmsearch.lineage.graph import FOLDERS, Graph, Ref, read_stored
+from slmsearch.lineage.graph import Graph, Ref, homes, read_stored
 from slmsearch.retrieval.versions import current_key
 from tasks.lineage import made_by, named_by
 from tasks.tracking import RunRecord, RunRegistry, VersionRecord, open_run_registry
@@ -71,8 +71,8 @@ def in_use(config: RunConfig, kept_versions: int = KEPT_VERSIONS, used_since: fl
     held = (path.name for path in children(config.paths.training) if is_held(path))
     _keep(used, (Ref("training", name) for name in held), "a process trains in it")
     named = (config.policy.model, config.policy.adapter, *config.evaluate.baselines)
-    _keep(used, (_training_of(config, name) for name in named), "the configuration names it")
-    _close(used, config, read_stored(Path(config.paths.data_dir)))
+    _keep(used, (_training_of(config.paths, name) for name in named), "the configuration names it")
+    _close(used, config, read_stored(config.paths))
     return used
 
 
@@ -104,14 +104,14 @@ def _keep_live(used: InUse, config: RunConfig, runs: list[RunRecord]) -> None:
     for run in live:
         _keep_runs(used, _family(run.id, runs), "a live run touched it")
     began = min((run.started_s for run in live), default=float("inf"))
-    for kind, parent in parents(config).items():
+    for kind, parent in homes(config.paths).items():
         written = (Ref(kind, path.name) for path in children(parent) if live and changed_s(path) >= began)
         _keep(used, written, "written since a live run began")
 
 
-def _training_of(config: RunConfig, name: str | None) -> Ref:
+def _training_of(paths: PathsConfig, name: str | None) -> Ref:
     """Return the training that a model's path lies in; one without a key if in none."""
-    home, path = config.paths.training, Path(name or "")
+    home, path = paths.training, Path(name or "")
     return Ref("training", path.relative_to(home).parts[0] if path.is_relative_to(home) and path != home else "")
 
 
@@ -125,7 +125,7 @@ def _close(used: InUse, config: RunConfig, graph: Graph) -> None:
         for ref in refs:
             if ref.kind == "config" and ref.name in graph.nodes:
                 settings = dict(graph.nodes[ref.name].facts)
-        starts = [_training_of(config, settings.get(name)) for name in ("policy.model", "policy.adapter")]
+        starts = [_training_of(config.paths, settings.get(name)) for name in ("policy.model", "policy.adapter")]
         waiting += [start.key for start in starts if start.key and start.key not in used["trainings"]]
         _keep(used, (*refs, *starts), f"training {key} was made from it")
     for key in list(used["evals"]):
@@ -137,11 +137,6 @@ def _close(used: InUse, config: RunConfig, graph: Graph) -> None:
         if corpora and not any(ref.key in used["corpora"] for ref in corpora):  # one corpus with its pages is enough, the newest
             newest = max(corpora, key=lambda ref: changed_s(config.paths.corpora / ref.key))
             _keep(used, [newest], f"index {key} was made from it")
-
-
-def parents(config: RunConfig) -> dict[str, Path]:
-    """Return where things of each kind lie."""
-    return {kind: Path(config.paths.data_dir) / folder for kind, folder in FOLDERS.items()}
 
 
 def children(parent: Path) -> list[Path]:

@@ -4,7 +4,7 @@ import socket
 from pathlib import Path
 
 from slmsearch.artifacts.sharing import fetch, forget, is_shared, share
-from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.config import PathsConfig, PolicyConfig, RunConfig
 from slmsearch.config.sections import Section
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_sources
@@ -85,30 +85,30 @@ def share_inputs(data: Data, policy: PolicyConfig, config: RunConfig) -> dict[st
     return names
 
 
-def fetch_inputs(request: ShardRequest, url: str, config: RunConfig) -> PolicyConfig:
+def fetch_inputs(request: ShardRequest, url: str, paths: PathsConfig) -> PolicyConfig:
     """Fetch what a shard is played with from the URL; return the policy as it lies here.
 
     Raises:
         ServiceError, IndexUnusableError: something is not there, or not what its name says.
     """
-    fetch(url, f"{CORPORA}/{request.digest}", config.paths.corpora / request.digest)
+    fetch(url, f"{CORPORA}/{request.digest}", paths.corpora / request.digest)
     if request.index_key:
-        pull_version(config.paths.index, request.index_key, f"{url.rstrip('/')}/{INDEXES}")
+        pull_version(paths.index, request.index_key, f"{url.rstrip('/')}/{INDEXES}")
     places = {}
     for field, name in (("model", request.model_hash), ("adapter", request.adapter_hash)):
         if name:
-            places[field] = str(config.paths.shared_models / name)
+            places[field] = str(paths.shared_models / name)
             fetch(url, f"{MODELS}/{name}", Path(places[field]))
     return request.policy.model_copy(update=places)
 
 
-def give_back(request: ShardRequest, url: str, config: RunConfig) -> None:
+def give_back(request: ShardRequest, url: str, evals: Path) -> None:
     """Put a played shard under the URL.
 
     Raises:
         ServiceError: the storage refuses.
     """
-    share(shards_dir(config.paths.evals, request.key) / request.shard.name, url, _shared_name(request.key, request.shard))
+    share(shards_dir(evals, request.key) / request.shard.name, url, _shared_name(request.key, request.shard))
 
 
 def collect(key: str, shard: Shard, config: RunConfig) -> bool:

@@ -107,7 +107,7 @@ def create_alarms(client: "SyncPrefectClient", config: RunConfig, address: str |
 
 def expect_nights(config: RunConfig) -> None:
     """Start the clock of the next night; one that goes already is left alone."""
-    emit(EXPECTED, config, {"late_h": config.nightly.late_h})
+    emit(EXPECTED, config.tracking.registered_model, {"late_h": config.nightly.late_h})
 
 
 def _automations(config: RunConfig, block: UUID | None, within: timedelta) -> Sequence[AutomationCore]:

@@ -36,7 +36,7 @@ def check_models(config: RunConfig) -> None:
         ConfigError: curves are to be mirrored and the package for it is missing, or what is learnt from would be measured with.
     """
     check_splits(config)
-    check_mirror(config)
+    check_mirror(config.tracking)
     require_qualified(config.judge, config.paths.data_dir)
     require_policy(config)
     environment = environment_of(config)

@@ -13,15 +13,14 @@ from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.store import has_evaluation
 from slmsearch.learn.control import control_key
 from slmsearch.learn.job import make_job, start_key
+from slmsearch.retrieval.versions import current_key, is_complete, set_current
 from tasks.caching import fresh, retried, touches_network
 from tasks.data import (
     Data,
     Report,
     ValidationFailed,
     build_index_task,
-    has_index,
     load_corpus_task,
-    make_current,
     validate_task,
 )
 from tasks.environment import code_digest
@@ -75,10 +74,12 @@ def current_index(run: Pipeline, digest: str, key: str, current: bool = True) ->
     """Build the index version of the corpus or find it, and make it current unless it is for this run alone."""
     config = run.config
     with run.stage("index", key) as run_id:
-        build = fresh(build_index_task, has_index(key, config)).with_options(**retried(bool(config.retrieval.embedder.base_url)))
+        build = fresh(build_index_task, is_complete(config.paths.index / key)).with_options(
+            **retried(bool(config.retrieval.embedder.base_url))
+        )
         built = build(key, config.paths.data_dir, code_digest(*INDEX_CODE), digest, config, current)
-        if current:
-            make_current(key, config)
+        if current and current_key(config.paths.index) != key:  # a stored result was found
+            set_current(config.paths.index, key)
         run.know(index_key=key)
         run.tracker.record_params(run_id, {f"index.{name}": value for name, value in built.items()})
     return Data(digest, key)

@@ -12,14 +12,13 @@ from typing import Any
 
 from slmsearch.artifacts.directories import SEAL
 from slmsearch.artifacts.files import read_json
+from slmsearch.config import PathsConfig
 from slmsearch.keys import content_key
 from slmsearch.learn.files import ADAPTER, JOB, MANIFEST, SOURCES
 from slmsearch.learn.models import hash_recorded, model_hash
 
 Name = tuple[str, str]
 """Kind and key. Kinds: source, corpus, embedder, index, model, eval, config, training, adapter; in MLflow: version, run."""
-FOLDERS = {"corpus": "corpora", "index": "index", "eval": "evals", "training": "training"}
-"""Kind -> folder in the data directory."""
 Values = Mapping[str, Any]
 """What a JSON file says."""
 MADE_MODELS = {"control": "control.json", "sft": "sft.json"}
@@ -130,16 +129,21 @@ def gaps(steps: Iterable[Step]) -> list[str]:
     return found
 
 
-def read_stored(data_dir: Path) -> Graph:
-    """Return everything stored under a data directory."""
+def homes(paths: PathsConfig) -> dict[str, Path]:
+    """Return where things of each kind lie."""
+    return {"corpus": paths.corpora, "index": paths.index, "eval": paths.evals, "training": paths.training}
+
+
+def read_stored(paths: PathsConfig) -> Graph:
+    """Return everything stored."""
     graph, made_of = Graph(), dict[str, list[Ref]]()
-    for path in sorted((data_dir / FOLDERS["corpus"] / "sources").glob("*.json")):
+    for path in sorted((paths.corpora / "sources").glob("*.json")):
         entry = read_json(path)
         made_of.setdefault(str(entry.get("digest")), []).append(Ref("source", path.stem))
         parts = entry.get("parts") or {}
         graph.add(Node("source", path.stem, (), flatten(parts), path, () if parts else (("", "what it was hashed from was not recorded"),)))
-    for kind, folder in FOLDERS.items():
-        for place in sorted((data_dir / folder).glob("[!.]*/")):
+    for kind, home in homes(paths).items():
+        for place in sorted(home.glob("[!.]*/")):
             for node in _nodes(kind, place):
                 graph.add(node)
     for digest, refs in made_of.items():

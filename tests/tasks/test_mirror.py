@@ -29,7 +29,7 @@ def stand_in(init: Callable[..., Any]) -> SimpleNamespace:
 
 def test_nothing_leaves_without_a_project(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)  # importing it would fail
-    check_mirror(RunConfig())
+    check_mirror(RunConfig().tracking)
     with mirrored(RunConfig(), "key") as mirror:
         mirror(1, {"loss": 1.0})
 
@@ -37,7 +37,7 @@ def test_nothing_leaves_without_a_project(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_missing_package_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(ConfigError, match=r"-e '\.\[wandb\]'"):
-        check_mirror(with_project("p", tmp_path))
+        check_mirror(with_project("p", tmp_path).tracking)
     with pytest.raises(ConfigError, match=r"-e '\.\[wandb\]'"), mirrored(with_project("p", tmp_path), "key"):
         pass
 
