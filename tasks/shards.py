@@ -8,7 +8,7 @@ from slmsearch.config import PathsConfig, PolicyConfig, RunConfig
 from slmsearch.config.sections import Section
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_sources
-from slmsearch.evaluate.shards import Shard, has_shard, merge_shards, play_evaluation, remove_shards, shards_dir
+from slmsearch.evaluate.shards import Shard, Target, has_shard, merge_shards, play_evaluation, remove_shards, shards_dir
 from slmsearch.evaluate.store import write_evaluation
 from slmsearch.learn.models import model_hash
 from slmsearch.retrieval.upkeep import pull_version, push_version
@@ -47,7 +47,7 @@ def play_shard(request: ShardRequest, policy: PolicyConfig, config: RunConfig) -
     found = has_shard(config.paths.evals, request.key, shard)
     if not found:
         with Progress(f"evaluate {spec.name}, shard {shard.name}", "questions") as progress:
-            in_child(play_evaluation, spec, request.digest, request.index_key, config, shard, progress=progress)
+            in_child(play_evaluation, Target(request.key, shard), spec, request.digest, request.index_key, config, progress=progress)
     return {"n": shard.stop - shard.start, "found": found, "host": socket.gethostname()}
 
 

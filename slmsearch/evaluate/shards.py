@@ -21,7 +21,6 @@ from slmsearch.evaluate.metrics import summarise, summarise_slices
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import Progress, check_failures, eval_sources, evaluate_policy, select_questions
 from slmsearch.evaluate.store import Evaluation, has_evaluation, load_evaluation, write_evaluation
-from slmsearch.keys import content_key
 
 SHARDS = ".shards"
 """Folder among the evaluations; its name keeps it out of every listing of them."""
@@ -95,8 +94,16 @@ def merge_shards(evals_dir: Path, key: str, shards: Sequence[Shard], questions: 
     return Evaluation(rows, episodes, summarise(rows), summarise_slices(rows), sum(part.seconds for part in parts))
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is to be stored: the evaluation of a content key, or a shard of it."""
+
+    key: str
+    shard: Shard | None = None
+
+
 def play_evaluation(
-    spec: PolicySpec, digest: str, index_key: str, config: RunConfig, shard: Shard | None = None, progress: Progress | None = None
+    target: Target, spec: PolicySpec, digest: str, index_key: str, config: RunConfig, progress: Progress | None = None
 ) -> None:
     """Play an evaluation, or a shard of it, on the stored corpus and index version, and store it.
 
@@ -107,14 +114,15 @@ def play_evaluation(
         CorpusError, IndexUnusableError: what is played on is missing or damaged.
     """
     questions = select_questions(load_questions(config.paths.corpora, digest), config.evaluate)
+    shard = target.shard
     part, total = (questions, None) if shard is None else (shard.take(questions), len(questions))
     environment = environment_of(config).open(config, digest, index_key)
     played = evaluate_policy(part, environment, spec, progress, total)
     sources = eval_sources(questions, index_key, spec, config)
     if shard is None:
-        write_evaluation(config.paths.evals, content_key(**sources), played, sources, digest)
+        write_evaluation(config.paths.evals, target.key, played, sources, digest)
     else:
-        write_shard(config.paths.evals, content_key(**sources), shard, played, sources, digest)
+        write_shard(config.paths.evals, target.key, shard, played, sources, digest)
 
 
 def remove_shards(evals_dir: Path, key: str) -> None:
