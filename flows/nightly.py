@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, date, datetime
 from typing import Any
 
+import httpx
 from prefect import flow, get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Completed
@@ -13,7 +14,7 @@ from flows.cli.fetching import require_model
 from flows.cli.settings import loggable, read_environment
 from flows.cli.text import describe_night, night_table
 from flows.evaluate import choose_policy
-from flows.ops.automations import REGRESSED_STATE
+from flows.ops.automations import ENDED, REGRESSED, REGRESSED_STATE, emit
 from flows.stages.artifacts import show_night
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
 from flows.stages.stages import evaluated, playing_data
@@ -21,7 +22,6 @@ from slmsearch.config import NightlyConfig, RunConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.nights import Night, night_from_dict, save_night
 from slmsearch.evaluate.policies import PolicySpec
-from tasks.alarm import ENDED, REGRESSED, SENT, emit, post_alarm
 from tasks.data import Data
 from tasks.nights import describe_make, judge_night_task, name_night, nights_dir
 from tasks.promotion import find_champion
@@ -33,6 +33,8 @@ QUESTIONS_PER_PAGE = 2.5
 """Questions played of each fresh page, of four that the world has: a thousand of the 400 pages by default."""
 PLAYING = ("corpus.", "retrieval.", "searcher.", "sandbox.", "planner.", "policy.", "reward.", "judge.", "evaluate.", "decision.metric")
 """Settings that decide how a night comes out."""
+TIMEOUT_S, TRIES, SENT = 10.0, 3, "sent"
+"""Of calls of the webhook."""
 WEBHOOK = "SLMSEARCH_NIGHTLY__WEBHOOK"
 
 
@@ -111,6 +113,28 @@ def tell(run: Pipeline, night: Night) -> Night:
         if night.alarm != SENT:
             get_run_logger().warning("the webhook was not told: %s", night.alarm)
     return night
+
+
+def post_alarm(address: str, payload: Mapping[str, object]) -> str:
+    """Post an alarm to a webhook as JSON; return `sent`, or why it was not. The address holds a secret and is never in what is returned.
+
+    `text` in the payload says it in one sentence, for chats; the rest is for programs.
+    """
+    if not address.startswith(("http://", "https://")):
+        return "failed: nightly.webhook is no address; it begins with http:// or https://"
+    outcome = ""
+    for _ in range(TRIES):
+        try:
+            answer = httpx.post(address, json=dict(payload), timeout=TIMEOUT_S)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            outcome = f"failed: {type(error).__name__}"
+            continue
+        if answer.is_success:
+            return SENT
+        outcome = f"failed: it answered {answer.status_code}"
+        if answer.status_code < 500:  # it will not take the same again
+            break
+    return outcome
 
 
 def webhook(config: NightlyConfig) -> str | None:

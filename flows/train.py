@@ -3,6 +3,8 @@
 `train` stops after the training, and compares and promotes nothing.
 """
 
+from collections.abc import Iterable
+
 from prefect import flow
 
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
@@ -49,17 +51,19 @@ def train(config: RunConfig = DEFAULTS) -> dict[str, object]:
 def train_compared(name: str, config: RunConfig) -> dict[str, object]:
     """Train in the configured environment as the flow of that name; return the summary."""
     with open_pipeline(name, config, check_models) as run:
-        data, reference = playing_data(run), environment_of(run.config).reference
+        environment = environment_of(run.config)
+        data, reference = playing_data(run), environment.reference
+        beside = [parse_policy(spec, run.config.policy, environment.baselines) for spec in environment.baselines_of(run.config)]
         with training_soon(run, data):
-            baselines = evaluated_baselines(run, data)
+            baselines = evaluated_all(run, data, beside)
             run = start_from_examples(run, data)
             before = evaluated(run, data, PolicySpec(UNTRAINED, run.config.policy), "evaluate-before")
             trained = trained_adapter(run, data)
-        if environment_of(run.config).output:
+        if environment.output:
             trained["output"] = laid_out(run, data)
         control = evaluated_control(run, data)
         after = evaluated(run, data, PolicySpec(TRAINED, trained_policy(run.config.policy, trained["adapter"])), "evaluate-after")
-        baselines |= evaluated_derived(run, data, after)
+        baselines |= evaluated_all(run, data, [PolicySpec(name, None, after["key"]) for name in environment.derived])
         comparison = compared(run, "compare", before, after)
         gain = compared(run, f"compare-{reference}", baselines[reference], after) if reference else None
         decision = promoted_or_held(run, data, trained, after, comparison)
@@ -67,16 +71,8 @@ def train_compared(name: str, config: RunConfig) -> dict[str, object]:
         return conclude(run, Outcome(before, after, baselines, trained, control, comparison, gain, rl_adds, decision))
 
 
-def evaluated_baselines(run: Pipeline, data: Data) -> dict[str, Evaluated]:
-    """Evaluate every policy that the trained one is shown beside on the same questions; return name -> evaluation."""
-    environment = environment_of(run.config)
-    specs = [parse_policy(name, run.config.policy, environment.baselines) for name in environment.baselines_of(run.config)]
-    return {spec.name: evaluated(run, data, spec, f"evaluate-{spec.name}") for spec in specs}
-
-
-def evaluated_derived(run: Pipeline, data: Data, after: Evaluated) -> dict[str, Evaluated]:
-    """Evaluate the controls that are made of the trained policy's episodes; return name -> evaluation."""
-    specs = [PolicySpec(name, None, after["key"]) for name in environment_of(run.config).derived]
+def evaluated_all(run: Pipeline, data: Data, specs: Iterable[PolicySpec]) -> dict[str, Evaluated]:
+    """Evaluate the policies that the trained one is shown beside on the same questions; return name -> evaluation."""
     return {spec.name: evaluated(run, data, spec, f"evaluate-{spec.name}") for spec in specs}
 
 

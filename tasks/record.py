@@ -124,7 +124,7 @@ def record_retrieval(result: Mapping[str, Any], text: str, config: RunConfig) ->
         tracker.record_metrics(run_id, metrics)
         tracker.record_json(run_id, result, "retrieval.json")
         tracker.record_text(run_id, text, "retrieval.txt")
-        for path in write_charts(Path(folder), {"retrieval": draw_retrieval(result)}):
-            tracker.record_file(run_id, path, "figures")
+        write_charts(Path(folder), {"retrieval": draw_retrieval(result)})
+        tracker.record_folder(run_id, Path(folder), "figures")
         tracker.set_tags(run_id, {"slmsearch.index_key": result["index_key"]})
     return run_id

@@ -149,8 +149,8 @@ def report_task(run_id: str, config: RunConfig) -> list[dict[str, str]]:
     tracker, table = open_tracker(config), results_table(rows)
     tracker.record_text(run_id, f"{table.to_markdown()}\n\n{slices_table(rows).to_markdown()}\n", "report.md")
     with TemporaryDirectory() as folder:
-        for path in write_charts(Path(folder), run_charts(results)):
-            tracker.record_file(run_id, path, "figures")
+        write_charts(Path(folder), run_charts(results))
+        tracker.record_folder(run_id, Path(folder), "figures")
     return table.to_records()
 
 

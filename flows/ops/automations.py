@@ -9,7 +9,7 @@ The last two of these call the webhook from the server, through a block that hol
 only one that does nothing gets the webhook once there is one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -24,16 +24,18 @@ from prefect.events import (
     EventTrigger,
     Posture,
     ResourceSpecification,
+    emit_event,
 )
 from prefect.settings.context import get_current_settings
 
 from slmsearch.config import RunConfig
-from tasks.alarm import ENDED, EXPECTED, REGRESSED, emit
 from tasks.owners import BEATS, HEARTBEAT
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
+REGRESSED, ENDED, EXPECTED = "slmsearch.eval.regressed", "slmsearch.nightly.ended", "slmsearch.nightly.expected"
+"""Events: a night is worse than those before it; a night has ended, green or not; nights are scheduled from now on."""
 HEARTBEATS = "slmsearch: flow runs without a heartbeat"
 SHORTEST_S = 30
 """Prefect sends no more heartbeats than one in this time."""
@@ -52,6 +54,12 @@ LOST_TEXT = (
     ' ~ (flow_run.state.message or "no reason was given")) | tojson }}, "flow_run_id": {{ (flow_run.id | string) | tojson }}}'
 )
 MISSING_TEXT = '{"alarm": "missing", "text": "No nightly evaluation has ended for %g hours; see worker, schedule and pool."}'
+
+
+def emit(event: str, model: str, payload: Mapping[str, object]) -> None:
+    """Emit an event about the nights of a registered model."""
+    resource = {"prefect.resource.id": f"slmsearch.nightly.{model}", "prefect.resource.name": f"nights of {model}"}
+    emit_event(event, resource=resource, payload=dict(payload))
 
 
 def watch_heartbeats(client: "SyncPrefectClient") -> bool:

@@ -17,9 +17,6 @@ from slmsearch.artifacts.directories import SEAL, find_damage, hash_files, publi
 from slmsearch.artifacts.files import file_hash
 from slmsearch.errors import ServiceError
 
-Complete = Callable[[Path], bool]
-"""Says whether a directory here holds all it should."""
-
 
 def share(directory: Path, url: str, name: str, changing: Collection[str] = ()) -> bool:
     """Copy a directory to a URL; return whether it was not there yet.
@@ -56,7 +53,7 @@ def is_shared(url: str, name: str) -> bool:
         return bool(store.exists(f"{place}.json"))
 
 
-def fetch(url: str, name: str, directory: Path, is_complete: Complete = Path.is_dir) -> bool:
+def fetch(url: str, name: str, directory: Path, is_complete: Callable[[Path], bool] = Path.is_dir) -> bool:
     """Copy a directory, named by its content as well, from a URL to its place; return whether it was not here yet. See `share`.
 
     Raises:

@@ -59,7 +59,6 @@ class VersionRecord:
     aliases: tuple[str, ...]
     run_id: str
     """Run that made it; empty where none is named."""
-    source: str
     created_s: float
     tags: Mapping[str, str] = field(default_factory=dict)
 
@@ -246,4 +245,4 @@ def _run_record(run: Any) -> RunRecord:
 def _version_record(found: Any, aliases: Mapping[tuple[str, str], list[str]]) -> VersionRecord:
     known = tuple(sorted(aliases.get((found.name, str(found.version)), ())))
     made = found.creation_timestamp / 1000
-    return VersionRecord(found.name, str(found.version), known, found.run_id or "", str(found.source or ""), made, dict(found.tags))
+    return VersionRecord(found.name, str(found.version), known, found.run_id or "", made, dict(found.tags))

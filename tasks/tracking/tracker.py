@@ -147,10 +147,9 @@ class Tracker(RunRegistry):
         self.client.log_text(run_id, text, name)
 
     @as_service
-    def record_file(self, run_id: str, path: Path, folder: str) -> None:
-        """Store a file or the contents of a directory under a folder of the run's artifacts."""
-        store = self.client.log_artifacts if path.is_dir() else self.client.log_artifact
-        store(run_id, str(path), folder)
+    def record_folder(self, run_id: str, folder: Path, name: str) -> None:
+        """Store the files of a directory under a folder of the run's artifacts."""
+        self.client.log_artifacts(run_id, str(folder), name)
 
     @as_service
     def record_dataset(self, run_id: str, name: str, digest: str, source: str, profile: str, context: str) -> None:

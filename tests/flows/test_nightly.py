@@ -16,7 +16,8 @@ from pydantic import SecretStr
 
 from flows import nightly as module
 from flows.cli.main import cli
-from flows.nightly import nightly
+from flows.nightly import nightly, post_alarm
+from flows.ops.automations import ENDED, REGRESSED
 from flows.train import train_and_eval
 from slmsearch.config import RunConfig
 from slmsearch.errors import EvaluationError, ModelError
@@ -25,7 +26,6 @@ from slmsearch.evaluate.nights import load_nights
 from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.retrieval.versions import current_key
 from tasks import nights as judging
-from tasks.alarm import ENDED, REGRESSED, post_alarm
 from tasks.nights import accept_night, nights_dir
 from tasks.retention import in_use
 from tasks.tracking import PromotionEvent, move_champion, open_tracker, read_promotions
