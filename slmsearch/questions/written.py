@@ -21,27 +21,14 @@ MAX_SECTION_CHARS = 6000
 MIN_SECTION_CHARS = 120
 PER_SECTION = 2
 MAX_QUESTION_CHARS, MAX_ANSWER_CHARS = 300, 100
-FORM = ReplyForm(
-    "questions",
-    {
-        "type": "object",
-        "properties": {
-            "questions": {
-                "type": "array",
-                "maxItems": PER_SECTION,
-                "items": {
-                    "type": "object",
-                    "properties": {"question": {"type": "string"}, "answer": {"type": "string"}},
-                    "required": ["question", "answer"],
-                    "additionalProperties": False,
-                },
-            }
-        },
-        "required": ["questions"],
-        "additionalProperties": False,
-    },
-    400,
-)
+
+
+def _object(**properties: object) -> dict[str, object]:
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+
+
+_PAIR = _object(question={"type": "string"}, answer={"type": "string"})
+FORM = ReplyForm("questions", _object(questions={"type": "array", "maxItems": PER_SECTION, "items": _PAIR}), 400)
 PROMPT = """You write questions for a search exercise. Below, as JSON, stand the title of a page and the text of one of its sections.
 Write up to {count} questions that this text alone answers. Each must be understood by somebody who does not see the text: name the
 people, places and things it is about, and say "according to the page ..." only where nothing else makes it clear. The answer must be

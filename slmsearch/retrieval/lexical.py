@@ -40,7 +40,10 @@ class Stems:
 
     def __call__(self, text: str) -> list[str]:
         """Return the stems of a text in their order."""
-        words = [word for word in _WORD.findall(_folded(text)) if word not in self._stop_words]
+        text = text.lower()
+        if not text.isascii():
+            text = "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
+        words = [word for word in _WORD.findall(text) if word not in self._stop_words]
         with self._lock:
             return list(self._stemmer.stemWords(words))
 
@@ -95,10 +98,3 @@ class LexicalIndex:
         scores: NDArray[np.float32] = self._scorer.get_scores_from_ids(ids)
         best = scores.max(initial=0)
         return scores / best if best > 0 else scores
-
-
-def _folded(text: str) -> str:
-    """Lower-case, without accents."""
-    if text.isascii():
-        return text.lower()
-    return "".join(char for char in unicodedata.normalize("NFKD", text.lower()) if not unicodedata.combining(char))
