@@ -22,13 +22,8 @@ EVALUATED_AFTER = f"{PREFIX}eval_key_after"
 def register_task(run_id: str, adapter: str, adapter_hash: str, lineage: dict[str, str], config: RunConfig) -> str:
     """Register an adapter's directory under its hash and return its version; what it was made from becomes tags of the version."""
     tags = {f"slmsearch.{name}": value for name, value in lineage.items()}
-    tags |= {ADAPTER_HASH: adapter_hash, BASE_MODEL: config.policy.model, "slmsearch.base_hash": base_hash(config.policy)}
+    tags |= {ADAPTER_HASH: adapter_hash, BASE_MODEL: config.policy.model, "slmsearch.base_hash": model_hash(config.policy.model)}
     return open_tracker(config).register_adapter(run_id, Path(adapter), config.tracking.registered_model, tags)
-
-
-def base_hash(policy: PolicyConfig) -> str:
-    """Hash the model under an adapter."""
-    return model_hash(policy.model)
 
 
 def find_champion(config: RunConfig) -> dict[str, str] | None:
@@ -46,7 +41,7 @@ def champion_policy(config: RunConfig) -> PolicyConfig:
     name = config.tracking.registered_model
     if champion is None:
         raise ModelError(f"{name} has no champion yet; promote one with `slmsearch run train-and-eval`")
-    if champion.get("slmsearch.base_hash", "") != base_hash(config.policy):
+    if champion.get("slmsearch.base_hash", "") != model_hash(config.policy.model):
         raise ModelError(f"champion {champion['version']} of {name} was trained on {champion.get(BASE_MODEL)}; set policy.model to that")
     return trained_policy(config.policy, str(open_tracker(config).fetch_adapter(name, champion["version"])))
 

@@ -78,11 +78,8 @@ def label_flow_run(client: "SyncPrefectClient", flow_run_id: str) -> None:
 def reconcile(config: RunConfig, client: "SyncPrefectClient", pool: str, workers: Collection[str] = ()) -> list[Fixed]:
     """End what shows as running and is not; report slots of devices that nobody holds.
 
-    Args:
-        config: where MLflow's store and the checkpoints are.
-        client: of the Prefect API.
-        pool: work pool of ours; of other flow runs only those with an owner's label are looked at.
-        workers: names of workers on this machine: the processes they have started can be looked up here.
+    Of flow runs that are not of the pool only those with an owner's label are looked at. Workers are those of this machine: the processes
+    they have started can be looked up here.
 
     Raises:
         ServiceError: MLflow cannot be read.
@@ -100,10 +97,14 @@ def reconcile(config: RunConfig, client: "SyncPrefectClient", pool: str, workers
 
 def live_flow_runs(client: "SyncPrefectClient", pool: str) -> Iterator[FlowRun]:
     """Return the flow runs of ours that show as running, beginning or being cancelled."""
-    wanted, offset = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(LIVE)))), 0
+    wanted, offset = _in_state(*LIVE), 0
     while page := client.read_flow_runs(flow_run_filter=wanted, limit=PAGE, offset=offset):
         yield from (run for run in page if OWNER in run.labels or run.work_pool_name == pool)
         offset += PAGE
+
+
+def _in_state(*states: StateType) -> FlowRunFilter:
+    return FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(states))))
 
 
 def _end_flow_runs(
@@ -121,16 +122,11 @@ def _end_flow_runs(
             yield Fixed("flow run", run.name, str(ended.name), reason)
 
 
-def why_dead(run: FlowRun, client: "SyncPrefectClient", workers: Collection[str] = (), unbegun_s: float | None = None) -> str | None:
+def why_dead(run: FlowRun, client: "SyncPrefectClient", workers: Collection[str] = (), unbegun_s: float = UNBEGUN_S) -> str | None:
     """Say why a flow run that shows as live is dead; None where it may be alive.
 
-    Args:
-        run: as the API has it.
-        client: of the Prefect API.
-        workers: names, as in addresses, of workers on this machine.
-        unbegun_s: seconds after which one that was taken and has not begun never will; None: `UNBEGUN_S`.
+    Workers go by the names, as in addresses, of those on this machine; after `unbegun_s` one that was taken and has not begun never will.
     """
-    unbegun_s = UNBEGUN_S if unbegun_s is None else unbegun_s
     owner = _owner_now(run)
     if is_neighbour(owner):
         return f"{describe_owner(owner)} is gone" if is_orphan(owner) else None
@@ -181,7 +177,7 @@ def _what_next(flow_run_id: str, home: Path, running: list[RunRecord]) -> str:
 def _end_task_runs(client: "SyncPrefectClient") -> Iterator[Fixed]:
     """End tasks of killed flow runs; those of others are reported by events that may still be on their way."""
     live = TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=list(LIVE))))
-    killed = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.CRASHED, StateType.CANCELLED])))
+    killed = _in_state(StateType.CRASHED, StateType.CANCELLED)
     for task_run in client.read_task_runs(task_run_filter=live, flow_run_filter=killed, limit=PAGE):
         assert task_run.flow_run_id is not None
         if not is_orphan(str(client.read_flow_run(task_run.flow_run_id).labels.get(OWNER, ""))):
@@ -216,7 +212,6 @@ def _flow_state(flow_run_id: str, client: "SyncPrefectClient") -> State | None:
 def _leaked_slots(client: "SyncPrefectClient") -> Iterator[Fixed]:
     """Find device slots that are taken while no flow run is live; a lease gives them back within a minute, this is for those without."""
     taken = [limit for limit in client.read_global_concurrency_limits(limit=PAGE, offset=0) if limit.active_slots]
-    wanted = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(LIVE))))
-    if taken and not client.read_flow_runs(flow_run_filter=wanted, limit=1):
+    if taken and not client.read_flow_runs(flow_run_filter=_in_state(*LIVE), limit=1):
         for limit in taken:
             yield Fixed("slot", limit.name, f"{limit.active_slots} taken", "no flow run is live; its lease runs out within a minute")

@@ -4,9 +4,10 @@ from flows.stages.pipeline import Pipeline
 from flows.stages.stages import compared, evaluated
 from slmsearch.errors import SlmSearchError
 from slmsearch.evaluate.policies import PolicySpec
+from slmsearch.learn.models import model_hash
 from tasks.data import Data
 from tasks.evaluate import Compared, Evaluated
-from tasks.promotion import base_hash, champion_policy, find_champion, promote_task
+from tasks.promotion import champion_policy, find_champion, promote_task
 from tasks.tracking import ADAPTER_HASH
 from tasks.train import Trained
 
@@ -43,7 +44,7 @@ def _promoted(run: Pipeline, data: Data, trained: Trained, after: Evaluated, rea
 
 def _is_rival(run: Pipeline, champion: dict[str, str], trained: Trained) -> bool:
     """Say whether the champion is another adapter of the same base model."""
-    return champion.get("slmsearch.base_hash") == base_hash(run.config.policy) and champion.get(ADAPTER_HASH) != trained["hash"]
+    return champion.get("slmsearch.base_hash") == model_hash(run.config.policy.model) and champion.get(ADAPTER_HASH) != trained["hash"]
 
 
 def _find_objection(run: Pipeline, data: Data, after: Evaluated, version: str) -> str:

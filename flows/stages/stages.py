@@ -13,6 +13,7 @@ from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.store import has_evaluation
 from slmsearch.learn.control import control_key
 from slmsearch.learn.job import make_job, start_key
+from slmsearch.learn.models import model_hash
 from slmsearch.retrieval.versions import current_key, is_complete, set_current
 from tasks.caching import fresh, retried, touches_network
 from tasks.data import (
@@ -25,7 +26,7 @@ from tasks.data import (
 )
 from tasks.environment import code_digest
 from tasks.evaluate import Compared, Evaluated, compare_task, evaluate_task, name_evaluation
-from tasks.promotion import base_hash, register_task
+from tasks.promotion import register_task
 from tasks.record import findings_table, record_evaluation_task, record_input, record_report
 from tasks.train import Control, Trained, lay_out_task, train_control_task, train_start_task, train_task, training_ahead
 
@@ -113,7 +114,7 @@ def trained_adapter(run: Pipeline, data: Data) -> Trained:
         record_input(run_id, data.digest, "training", config)
         with device(config):
             result = train_task(data.digest, data.index_key, run_id, config)
-        run.know(train_key=job.train_key, base_hash=base_hash(config.policy), adapter_hash=result["hash"])
+        run.know(train_key=job.train_key, base_hash=model_hash(config.policy.model), adapter_hash=result["hash"])
         result["version"] = register_task(run_id, result["adapter"], result["hash"], run.lineage, config)
         run.know(model_version=result["version"])
         run.tracker.record_params(
@@ -151,7 +152,7 @@ def laid_out(run: Pipeline, data: Data) -> str:
 
 def sft_control(run: Pipeline) -> Control:
     """Continue supervised training from the same checkpoint."""
-    key = control_key(run.config, base_hash(run.config.policy))
+    key = control_key(run.config, model_hash(run.config.policy.model))
     with run.stage("train-control", key) as run_id, device(run.config):
         result = train_control_task(key, run_id, run.config)
         run.tracker.record_params(run_id, {"control.seconds": result["seconds"]})
