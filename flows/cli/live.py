@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -56,10 +55,10 @@ class LivePlot:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        self._bars.__exit__(kind, error, trace)
+        self._bars.__exit__(None, None, None)
 
     def _follow(self) -> None:
         try:
@@ -79,17 +78,17 @@ class LivePlot:
             if self._directory is None:
                 return
             self._say(f"live plot: {self._directory / PAGE}")
-        fresh = self._read()
-        now = time.monotonic()
+        fresh, now = self._read(), time.monotonic()
+        done, total = self._reports[-1].step if self._reports else 0, self._config.train.steps
+        status = f"{'Ended at step' if last else 'Step'} {done}{f' of {total}' if total else ''}"
         if sys.stderr.isatty():
             if fresh or last:
-                self._draw(self._status(last))
+                self._draw(status)
         elif last or now - self._line_at >= LINE_SECONDS:
             self._line_at = now
             self._say_new()
         if last or now - self._page_at >= PAGE_SECONDS:
             self._page_at = now
-            status = self._status(last)
             page = render_live(self._reports, f"Training {self._directory.name}", status, None if last else PAGE_SECONDS)
             replace_text(self._directory / PAGE, page)
 
@@ -105,10 +104,6 @@ class LivePlot:
             self._reports = read_reports(path)
             return True
         return False
-
-    def _status(self, last: bool) -> str:
-        done, total = self._reports[-1].step if self._reports else 0, self._config.train.steps
-        return f"{'Ended at step' if last else 'Step'} {done}{f' of {total}' if total else ''}"
 
     def _draw(self, status: str) -> None:
         if self._live is None:

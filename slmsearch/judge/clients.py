@@ -48,7 +48,6 @@ class JudgeClient(Protocol):
         Raises:
             ServerError: there is none.
         """
-        ...
 
     def identify(self) -> str:
         """Name the model by what its verdicts depend on, as well as the server can tell.
@@ -56,7 +55,6 @@ class JudgeClient(Protocol):
         Raises:
             ServerError: the server does not say, or does not have the model.
         """
-        ...
 
     def release(self) -> None:
         """Free the device until the next question, where that is wanted.
@@ -64,7 +62,6 @@ class JudgeClient(Protocol):
         Raises:
             ServerError: the server did not answer.
         """
-        ...
 
 
 def make_client(config: JudgeConfig, form: ReplyForm = VERDICT) -> JudgeClient:

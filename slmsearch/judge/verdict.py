@@ -25,7 +25,6 @@ class Judge(Protocol):
 
     def judge(self, items: Sequence[tuple[Question, str | None]]) -> list[Verdict]:
         """Judge answers, one verdict each, in order; an outage is a verdict without `correct`, never an exception."""
-        ...
 
 
 @runtime_checkable
@@ -34,15 +33,12 @@ class EagerJudge(Judge, Protocol):
 
     def begin(self, question: Question, answer: str | None) -> None:
         """Begin to judge an answer in the background; the next `judge` waits only for what is missing. Returns at once."""
-        ...
 
     def forget(self) -> None:
         """Drop what was begun: nobody will ask."""
-        ...
 
     def release(self) -> None:
         """Free the device that the judge shares with the policy, until it is needed again."""
-        ...
 
 
 class ExactJudge:

@@ -81,7 +81,7 @@ def serve() -> None:
     """Start model servers: the judge's, the policy's."""
 
 
-def _server(name: "Role", engine: str, help_text: str) -> None:
+def _server(name: "Role", engine: str) -> None:
     """Register the command that serves one role."""
     options: list[Callable[[Callable[..., None]], Callable[..., None]]] = [
         option("--engine", choices=ENGINES, help=f"Kind of server; default: {engine}."),
@@ -105,14 +105,14 @@ def _server(name: "Role", engine: str, help_text: str) -> None:
             session.override(**{f"{name}__model": model})
             _start(session, name, start_timeout, detach, given)
 
-    run.__doc__ = help_text
+    run.__doc__ = f"Serve {name}.model, wait until it answers, and say which settings use it. Ctrl-C stops it."
     for add_option in reversed(options):
         run = add_option(run)
     command(serve, name)(run)
 
 
-_server("judge", "ollama", "Serve judge.model, wait until it answers, and say which settings use it. Ctrl-C stops it.")
-_server("policy", "transformers", "Serve policy.model, wait until it answers, and say which settings use it. Ctrl-C stops it.")
+_server("judge", "ollama")
+_server("policy", "transformers")
 
 
 def _start(session: Session, role: "Role", start_s: float, detach: bool, given: Mapping[str, Any]) -> None:
