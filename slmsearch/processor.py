@@ -21,8 +21,7 @@ _KEEP_FREED = 2**31 - 1
 def settle(environment: MutableMapping[str, str] = os.environ) -> None:
     """Tell OpenMP, and on Linux the allocator, to go easy; call it before torch is imported.
 
-    Args:
-        environment: gets OpenMP's setting, unless it names a waiting policy already; child processes inherit it.
+    OpenMP's setting goes into `environment`, which child processes inherit, unless it names a waiting policy already.
     """
     if "OMP_WAIT_POLICY" not in environment:
         environment.setdefault("GOMP_SPINCOUNT", str(SPIN_COUNT))

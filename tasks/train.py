@@ -4,19 +4,19 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
-from typing import NotRequired, TypedDict, cast
+from typing import NotRequired, TypedDict
 
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.events import emit_event
 
+from slmsearch.artifacts.files import read_json
 from slmsearch.config import RunConfig
 from slmsearch.environments.registry import environment_of
-from slmsearch.learn.control import train_control
-from slmsearch.learn.examples import EXAMPLES, read_examples
+from slmsearch.learn.files import EXAMPLES, JUDGE
 from slmsearch.learn.job import make_job
-from slmsearch.learn.launch import getting_ready, read_judge_state, read_preflight, train
-from slmsearch.learn.reports import Collapse, StepReport
+from slmsearch.learn.launch import getting_ready, read_preflight, train
+from slmsearch.learn.reports import Collapse, StepReport, read_examples
 from tasks.child import end_child, in_child
 from tasks.mirror import mirrored
 from tasks.progress import Progress
@@ -75,7 +75,7 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> T
         result = train(job, on_step, after_step=tracker.last_step(run_id))
     if checks := read_preflight(job):
         tracker.record_json(run_id, {"checks": checks}, "preflight.json")
-    if state := read_judge_state(job):
+    if state := read_json(job.directory / JUDGE):
         tracker.record_json(run_id, state, "judge.json")
         tracker.set_tags(run_id, {"slmsearch.judge": state["found"]})
     return {
@@ -90,10 +90,11 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> T
 @task(name="train-sft-control", cache_policy=NO_CACHE)
 def train_control_task(key: str, run_id: str, config: RunConfig) -> Control:
     """Continue supervised training from the policy's model, or look the control of a content key up; curves go to an MLflow run."""
+    out = config.paths.training / f"control-{key}"
     with Progress("SFT control", "steps") as progress:
         on_log = _recording(run_id, config.control.steps, progress, config)
-        facts = in_child(train_control, config, config.paths.training / f"control-{key}", on_log=on_log)
-    return cast("Control", {"model": str(config.paths.training / f"control-{key}"), **facts})
+        facts: Control = in_child("slmsearch.learn.teach:train_control", config, out, on_log=on_log)
+    return {**facts, "model": str(out)}
 
 
 @task(name="train-planner-sft", cache_policy=NO_CACHE)
@@ -102,14 +103,14 @@ def train_start_task(key: str, source: str, run_id: str, config: RunConfig) -> C
     out = config.paths.training / f"sft-{key}"
     with Progress("SFT", "steps") as progress:
         on_log = _recording(run_id, config.sft.steps, progress, config)
-        facts: Control = in_child("slmsearch.learn.sft_start:train_start", config, source, out, on_log=on_log, once=True)
+        facts: Control = in_child("slmsearch.learn.teach:train_start", config, source, out, on_log=on_log, once=True)
     return {**facts, "model": str(out)}
 
 
 @task(name="lay-out", cache_policy=NO_CACHE)
 def lay_out_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> str:
     """Lay the finished training run out as one directory, and record the examples of its batches; return the directory."""
-    from slmsearch.learn.layout import lay_out
+    from slmsearch.learn.export import lay_out
 
     job = make_job(config, digest, index_key)
     if examples := read_examples(job.directory / EXAMPLES):

@@ -11,8 +11,7 @@ from flows.stages.sharding import play_in_shards
 from slmsearch.environments.registry import environment_of, is_remote
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.store import has_evaluation
-from slmsearch.learn.control import control_key
-from slmsearch.learn.job import make_job, start_key
+from slmsearch.learn.job import control_key, make_job, start_key
 from slmsearch.learn.models import model_hash
 from slmsearch.retrieval.versions import current_key, is_complete, set_current
 from tasks.caching import fresh, retried, touches_network

@@ -20,8 +20,7 @@ from slmsearch.bench.published import shape_of, write_model
 from slmsearch.bench.result import Result, Say
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
-from slmsearch.learn.memory import GIB, SFT, MemoryPlan, measure_available, plan_memory
-from slmsearch.learn.shape import measure_shape
+from slmsearch.learn.memory import GIB, SFT, MemoryPlan, measure_available, measure_shape, plan_memory
 from slmsearch.processes.child import ChildProcess, ProcessSettings
 from slmsearch.report.tables import Table
 

@@ -21,19 +21,17 @@ from slmsearch.bench.shapes import WORDS
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.searcher import SearcherEnvironment
-from slmsearch.generate.chat_renderer import ChatRenderer
-from slmsearch.generate.context import longest_prompt
+from slmsearch.generate.chat_renderer import ChatRenderer, longest_prompt
 from slmsearch.generate.load import load_tokenizer, make_sampler
 from slmsearch.generate.sampler import SampledTurn, Sampler, Sampling
 from slmsearch.judge import make_judge
 from slmsearch.learn.best_weights import BestWeights
 from slmsearch.learn.child import Child, release_memory
 from slmsearch.learn.grpo import make_arguments, make_trainer
-from slmsearch.learn.memory import EVALUATION, GIB, HELD_OUT, PREFLIGHT, SAMPLING, UPDATE, measure_available, plan_memory
+from slmsearch.learn.memory import EVALUATION, GIB, HELD_OUT, PREFLIGHT, SAMPLING, UPDATE, measure_available, measure_shape, plan_memory
 from slmsearch.learn.phase_timer import PhaseTimer
 from slmsearch.learn.preflight import play_in_batches
 from slmsearch.learn.rollout_bridge import RolloutBridge
-from slmsearch.learn.shape import measure_shape
 from slmsearch.learn.trainer_samplers import open_torch_sampler
 from slmsearch.learn.training import load_trainable
 from slmsearch.report.tables import Table
@@ -154,7 +152,7 @@ def measure_training(config: RunConfig) -> dict[str, float]:
     questions = make_questions(max(config.train.questions_per_step, config.evaluate.batch_size))
     if config.train.cpu_threads:
         torch.set_num_threads(config.train.cpu_threads)
-    model, tokenizer = load_trainable(config)
+    model, tokenizer = load_trainable(config.policy)
     open_unwatched = open_torch_sampler(tokenizer, config.searcher.tool_role)
 
     @contextmanager
@@ -162,10 +160,10 @@ def measure_training(config: RunConfig) -> dict[str, float]:
         with open_unwatched(trainer) as sampler:
             yield LongTurns(sampler)
 
-    bridge = RolloutBridge(questions, environment, config, open_sampler, tokenizer.eos_token_id, scales)
+    bridge = RolloutBridge(questions, environment, open_sampler, tokenizer.eos_token_id, scales)
     with TemporaryDirectory() as folder:
         arguments = make_arguments(config, Path(folder), 1, scales.on_cpu)
-    trainer = make_trainer(model, tokenizer, questions, environment, bridge, arguments, config, TrainerCallback())
+    trainer = make_trainer(model, tokenizer, bridge, arguments, TrainerCallback())
     rows, size = config.evaluate.batch_size, config.train.group_size
     group = [question for question in questions[: -(-rows // size)] for _ in range(size)][:rows]
     with scales.on(PREFLIGHT), open_sampler(trainer) as sampler:

@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 from slmsearch.bench.result import Result, Say
 from slmsearch.config import RunConfig
 from slmsearch.environments.registry import environment_of
-from slmsearch.learn.held_out import ALONE, Scores, find_fall
-from slmsearch.learn.monitor import CollapseMonitor
+from slmsearch.learn.monitor import ALONE, CollapseMonitor, Scores, find_fall
 from slmsearch.report.tables import Table, whole
 from slmsearch.searcher.tools import SEARCH
 

@@ -106,7 +106,7 @@ def make_peer(shape: Shape, micro_batch: int, directory: Path, callback: Trainer
     arguments.save_strategy = SaveStrategy.NO
     arguments.generation_kwargs = {"max_new_tokens": config.searcher.max_turn_tokens}
     arguments.max_tool_calling_iterations = config.searcher.max_turns - 1
-    model, tokenizer = load_trainable(config)
+    model, tokenizer = load_trainable(config.policy)
     tokenizer.chat_template, tokenizer.response_template = CHAT_TEMPLATE, RESPONSE_TEMPLATE
     asked = [shape.questions[i].question for i in order_questions(len(shape.questions), train.questions_per_step, train.seed)]
     prompts = [[dict(m) for m in make_prompt(question, config.searcher) if m["role"] == "user"] for question in asked]

@@ -195,13 +195,13 @@ def make_ours(shape: Shape, directory: Path, watch: Stopwatch) -> tuple[Any, Rol
         watch: takes the times.
     """
     config = shape.config
-    model, tokenizer = load_trainable(config)
+    model, tokenizer = load_trainable(config.policy)
     open_sampler, timer = open_torch_sampler(tokenizer, config.searcher.tool_role), PhaseTimer()
     environment = SearcherEnvironment(shape.toolbox, make_judge(config.judge), config)
-    bridge = RolloutBridge(shape.questions, environment, config, open_sampler, tokenizer.eos_token_id, timer)
+    bridge = RolloutBridge(shape.questions, environment, open_sampler, tokenizer.eos_token_id, timer)
     callback = StepCallback(bridge, lambda report: None, lambda: False, config.train, timer)
     arguments = make_arguments(config, directory, 1, True)
-    trainer = make_trainer(model, tokenizer, shape.questions, environment, bridge, arguments, config, callback)
+    trainer = make_trainer(model, tokenizer, bridge, arguments, callback)
     trainer.args.save_strategy = "no"
     trainer.add_callback(watch)
     return trainer, bridge
@@ -240,7 +240,7 @@ def compare_continuous(shape: Shape, runs: int) -> dict[str, float]:
         Median seconds of each side, library over ours, and the share of turns in which both wrote the same.
     """
     logging.getLogger("ContinuousBatchingLogger").setLevel(logging.ERROR)
-    model, tokenizer = load_trainable(shape.config)
+    model, tokenizer = load_trainable(shape.config.policy)
     train, searcher = shape.config.train, shape.config.searcher
     asked = [question.question for question in shape.questions[: train.questions_per_step] for _ in range(train.group_size)]
     sampler, limit = TorchSampler(model.eval(), tokenizer, searcher.tool_role), searcher.max_turn_tokens

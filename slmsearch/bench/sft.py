@@ -182,7 +182,7 @@ def _start_ours(config: RunConfig, episodes: Episodes, updates: int, folder: str
 
     from slmsearch.learn.encoding import Encoded
     from slmsearch.learn.grpo import make_adapter_config
-    from slmsearch.learn.sft import train_sft
+    from slmsearch.learn.sft import Lesson, train_sft
     from slmsearch.learn.teach import load_student
 
     settings = config.sft.model_copy(
@@ -195,10 +195,11 @@ def _start_ours(config: RunConfig, episodes: Episodes, updates: int, folder: str
             "lora": True,
         }
     )
-    model, tokenizer = load_student(config.model_copy(update={"sft": settings}))
+    model, tokenizer = load_student(config.policy, lora=True)
     model = get_peft_model(model, make_adapter_config(config.train.lora))
     encoded, logs = [Encoded(ids, labels, 0) for ids, labels in episodes], dict[str, float]()
-    train_sft(model.train(), tokenizer, settings, Path(folder), lambda: cycle(encoded), lambda _, log: logs.update(log), callbacks=[taker])
+    lesson = Lesson(model, tokenizer, settings, lambda: cycle(encoded))
+    train_sft(lesson, Path(folder), lambda _, log: logs.update(log), callbacks=[taker])
     return logs["train_loss"]
 
 

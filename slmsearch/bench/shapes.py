@@ -21,8 +21,8 @@ from slmsearch.environments.indexed_corpus import open_indexed_corpus
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.learn.bootstrap import make_model
 from slmsearch.learn.encoding import Encoded, encode_demonstration
-from slmsearch.learn.sft import train_sft
-from slmsearch.learn.shape import measure_shape
+from slmsearch.learn.memory import measure_shape
+from slmsearch.learn.sft import Lesson, train_sft
 from slmsearch.learn.tokenizer import build_tokenizer
 from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.parsing import render_call
@@ -73,7 +73,7 @@ def long_shape(directory: Path) -> Shape:
     tokenizer = build_tokenizer([f"Who built the {word} of Norwick? {_filler(word, 60)}" for word in WORDS] * 3)
     model = make_model(tokenizer, **LONG_MODEL)
     settings = SftConfig(steps=60, learning_rate=1e-3, batch_size=8, context_weight=0.0)
-    train_sft(model, tokenizer, settings, directory, lambda: _calls(questions, ChatRenderer(tokenizer)))
+    train_sft(Lesson(model, tokenizer, settings, lambda: _calls(questions, ChatRenderer(tokenizer))), directory)
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     config = RunConfig(

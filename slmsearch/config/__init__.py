@@ -4,20 +4,26 @@ Sections are frozen; `RunConfig` holds them all and is what flows take as their 
 environment: `flows/cli/settings.py` does.
 """
 
+from typing import ClassVar, Self
+
+from pydantic import model_validator
+
 from slmsearch.config.data import CorpusConfig, EmbedderConfig, PathsConfig, RetrievalConfig, WorldConfig
 from slmsearch.config.learning import ControlConfig, LoraSection, MonitorConfig, SftConfig, TrainConfig, VllmConfig
 from slmsearch.config.measuring import DecisionConfig, EvaluateConfig, NightlyConfig, TrackingConfig
-from slmsearch.config.planning import PlannerConfig, PlanRewardConfig, PlanSftConfig, WorkerConfig
 from slmsearch.config.playing import (
     JudgeConfig,
     LimitsConfig,
+    PlannerConfig,
+    PlanRewardConfig,
+    PlanSftConfig,
     PolicyConfig,
     ProgramLimits,
     RewardConfig,
     SandboxConfig,
     SearcherConfig,
+    WorkerConfig,
 )
-from slmsearch.config.run import RunConfig
 from slmsearch.config.sections import Section
 
 __all__ = [
@@ -50,3 +56,45 @@ __all__ = [
     "WorkerConfig",
     "WorldConfig",
 ]
+
+
+class RunConfig(Section):
+    """A whole run."""
+
+    RENAMED: ClassVar = {"environment": "system"}
+
+    environment: str = "searcher"
+    """What is trained and evaluated: `searcher`, `planner`, or `module:Class` of one of your own. The sections `corpus`, `searcher` and
+    `reward` are the searcher's, `planner` is the planner's."""
+    paths: PathsConfig = PathsConfig()
+    corpus: CorpusConfig = CorpusConfig()
+    retrieval: RetrievalConfig = RetrievalConfig()
+    searcher: SearcherConfig = SearcherConfig()
+    sandbox: SandboxConfig = SandboxConfig()
+    planner: PlannerConfig = PlannerConfig()
+    policy: PolicyConfig = PolicyConfig()
+    reward: RewardConfig = RewardConfig()
+    judge: JudgeConfig = JudgeConfig()
+    train: TrainConfig = TrainConfig()
+    sft: SftConfig = SftConfig()
+    control: ControlConfig = ControlConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    decision: DecisionConfig = DecisionConfig()
+    nightly: NightlyConfig = NightlyConfig()
+    tracking: TrackingConfig = TrackingConfig()
+
+    @model_validator(mode="after")
+    def _learns_what_can_learn(self) -> Self:
+        if self.train.method == "full" and (self.policy.load_in_4bit or self.policy.adapter):
+            raise ValueError("train.method full trains plain weights: unset policy.load_in_4bit and policy.adapter, or set it to lora")
+        if self.train.method == "full" and self.policy.dtype != "float32":
+            raise ValueError(
+                f"train.method full would train {self.policy.dtype} weights, which lose most of every small step in rounding: "
+                "set policy.dtype to float32, or train.method to lora"
+            )
+        if self.policy.load_in_4bit and self.train.vllm.mode != "off":
+            raise ValueError(
+                "policy.load_in_4bit cannot be sampled from by vLLM: since 0.28 it reads no bitsandbytes weights; "
+                "unset policy.load_in_4bit, or set train.vllm.mode to off"
+            )
+        return self

@@ -1,7 +1,7 @@
 """Training."""
 
 from collections.abc import Collection
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -23,7 +23,7 @@ class LoraSection(Section):
         """Numerator of what the adapter is scaled by; `r` is the denominator."""
         return 2 * self.r
 
-    def key_parts(self, exclude: Collection[str] = ()) -> dict[str, Any]:
+    def key_parts(self, exclude: Collection[str] = ()) -> dict[str, object]:
         """See `Section.key_parts`."""
         return {**super().key_parts(exclude), "alpha": self.alpha}
 
@@ -56,7 +56,7 @@ class MonitorConfig(Section):
     max_collapses: ClassVar[int] = 3
     """Training stops at this many collapses: the learning rate is then a tenth of the one that was set, and was wrong from the start."""
 
-    def key_parts(self, exclude: Collection[str] = ()) -> dict[str, Any]:
+    def key_parts(self, exclude: Collection[str] = ()) -> dict[str, object]:
         """See `Section.key_parts`; two settings once said what `held_out` says."""
         return {**super().key_parts(exclude), "enabled": self.held_out > 0, "held_out": self.held_out or 128}
 

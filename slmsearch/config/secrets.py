@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from slmsearch.config.run import RunConfig
+from slmsearch.config import RunConfig
 
 MASK = "**********"
 """What stands in the place of a secret that is not stored; pydantic writes it, too."""

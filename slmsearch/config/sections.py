@@ -22,11 +22,11 @@ class Section(BaseModel):
     """Settings that had another name, each with that name: it still stands in content keys and in what was recorded."""
 
     @classmethod
-    def constants(cls) -> dict[str, Any]:
+    def constants(cls) -> dict[str, object]:
         """Return what was a setting and is none any more: `FORMER`, and the constants of the section (`ClassVar`)."""
         return {**cls.FORMER, **{name: getattr(cls, name) for name in cls.__class_vars__ if name.islower()}}
 
-    def key_parts(self, exclude: Collection[str] = ()) -> dict[str, Any]:
+    def key_parts(self, exclude: Collection[str] = ()) -> dict[str, object]:
         """Return settings and constants as JSON values, for a content key: a setting that becomes a constant changes no key.
 
         Args:
@@ -46,7 +46,7 @@ class Section(BaseModel):
         return cls.model_validate(cls.known_values(values))
 
     @classmethod
-    def known_values(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+    def known_values(cls, values: Mapping[str, Any]) -> dict[str, object]:
         """Return the values that are settings of this version, under their present names."""
         values = {now: values[was] for now, was in cls.RENAMED.items() if was in values} | dict(values)
         kept = {name: value for name, value in values.items() if name in cls.model_fields}

@@ -6,7 +6,7 @@ unchanged; `ChatRenderer` checks that when it is made.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -169,13 +169,11 @@ class ChatRenderer:
         except (TemplateError, TypeError, ValueError, LookupError) as error:
             roles = [message["role"] for message in messages]
             cause = " ".join(str(error).split())[:160] or type(error).__name__
-            raise ModelError(f"the chat template refuses the roles {', '.join(roles)} ({cause}): {self._remedy(roles)}") from error
+            remedy = "set searcher.tool_role to 'user'" if self.tool_role != "user" else "choose another model, or correct its template"
+            if "system" in roles:
+                remedy = 'choose a model whose template takes a system message, or set searcher.system_prompt to ""'
+            raise ModelError(f"the chat template refuses the roles {', '.join(roles)} ({cause}): {remedy}") from error
         return text
-
-    def _remedy(self, roles: Sequence[str]) -> str:
-        if "system" in roles:
-            return 'choose a model whose template takes a system message, or set searcher.system_prompt to ""'
-        return "set searcher.tool_role to 'user'" if self.tool_role != "user" else "choose another model, or correct its template"
 
     def _render_between(self) -> tuple[int, tuple[str, str]]:
         """Return the token that ends an assistant message, and the text between it and the next turn, before and after the result."""
@@ -197,6 +195,23 @@ class ChatRenderer:
         added = {token.content: i for i, token in self.tokenizer.added_tokens_decoder.items()}
         closing = max((token for token in added if before.startswith(token)), key=len, default="")
         return added.get(closing, self.tokenizer.eos_token_id), (before.removeprefix(closing), after)
+
+
+def longest_prompt(prompts: Iterable[Sequence[Message]], renderer: ChatRenderer) -> int:
+    """Count the tokens of the longest opening; 0 where there is none."""
+    return max((len(renderer.encode_prompt(prompt)) for prompt in prompts), default=0)
+
+
+def require_context(model: Any, tokens: int, what: str, remedy: str) -> None:
+    """Refuse `tokens` of something that do not fit into the context of a loaded model; one that names no length takes everything.
+
+    Raises:
+        ModelError: the context is shorter; `remedy` says what to do beside taking another model.
+    """
+    config = getattr(model, "config", None)
+    length = getattr(config.get_text_config(), "max_position_embeddings", None) if config is not None else None
+    if length is not None and tokens > length:
+        raise ModelError(f"{what} has {tokens} tokens, and the model's context ends at {length}: {remedy}, or take another policy.model")
 
 
 @lru_cache(maxsize=8)

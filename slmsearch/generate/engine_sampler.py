@@ -1,8 +1,10 @@
-"""Turns sampled by an engine that takes token ids, returns token ids and keeps nothing of an episode.
+"""Turns sampled as token ids, and by an engine that takes ids, returns ids and keeps nothing of an episode.
 
-Every turn sends the whole history of its episode again; prefix caching, where the engine has it, keeps that from being computed again.
+Every turn sends an engine the whole history of its episode again; prefix caching, where the engine has it, keeps that from being computed
+again.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -23,6 +25,10 @@ class Request:
     stop: tuple[str, ...] = ()
     """See `Sampling.stop`; what an engine writes beyond the first is dropped."""
 
+    def after(self, ids: tuple[int, ...]) -> "Request":
+        """Ask for what follows the first ids of the turn."""
+        return Request((*self.history, *ids), self.max_tokens - len(ids), self.seed + len(ids), self.stop)
+
 
 @dataclass(frozen=True, slots=True)
 class Completion:
@@ -40,21 +46,46 @@ class Engine(Protocol):
         ...
 
 
-def _go_on(request: Request, turn: Completion) -> Request:
-    """Ask for the rest of a turn."""
-    if not turn.ids:
-        return request
-    return Request((*request.history, *turn.ids), request.max_tokens - len(turn.ids), request.seed + len(turn.ids), request.stop)
+class IdSampler(ABC):
+    """Samples turns as ids: encodes what is fed before each, and leaves rows without room alone."""
+
+    def __init__(self, tokenizer: Any, tool_role: str = "tool") -> None:
+        """Check the tokenizer's chat template."""
+        self.renderer = ChatRenderer(tokenizer, tool_role)
+        self._sampling = Sampling()
+
+    def sample(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[SampledTurn]:
+        """See `Sampler.sample`."""
+        fed = [
+            self.renderer.encode_context(self._last_id(row), result, left) for row, result, left in zip(rows, results, room, strict=True)
+        ]
+        limits = [min(self._sampling.max_new_tokens, left - len(context)) for (context, _), left in zip(fed, room, strict=True)]
+        turns = [SampledTurn("", ended=False) for _ in rows]
+        going = [k for k, limit in enumerate(limits) if limit > 0]
+        if not going:
+            return turns
+        sampled = self._write([rows[k] for k in going], [fed[k][0] for k in going], [limits[k] for k in going])
+        for k, (turn, ended) in zip(going, sampled, strict=True):
+            context, shown = fed[k]
+            turns[k] = SampledTurn(self.renderer.decode(turn.ids), ended, context, turn.ids, turn.logprobs, len(turn.ids), shown)
+        return turns
+
+    @abstractmethod
+    def _last_id(self, row: int) -> int | None:
+        """Return the last id of a row's turn before; None where there was none."""
+
+    @abstractmethod
+    def _write(self, rows: list[int], contexts: list[tuple[int, ...]], limits: list[int]) -> list[tuple[Completion, bool]]:
+        """Feed each row its context and sample a turn of so many ids; say of each whether it was ended."""
 
 
-class EngineSampler:
+class EngineSampler(IdSampler):
     """Samples turns with an engine."""
 
     def __init__(self, engine: Engine, tokenizer: Any, tool_role: str = "tool") -> None:
         """Bind an engine that serves the model of this tokenizer."""
-        self.renderer = ChatRenderer(tokenizer, tool_role)
+        super().__init__(tokenizer, tool_role)
         self._engine = engine
-        self._sampling = Sampling()
         self._histories: list[tuple[int, ...]] = []
         self._turns: list[int] = []
 
@@ -65,25 +96,19 @@ class EngineSampler:
         self._turns = [0] * len(prompts)
         return list(self._histories)
 
-    def sample(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[SampledTurn]:
-        """See `Sampler.sample`."""
-        fed = [
-            self.renderer.encode_context(self._histories[row][-1], result, left)
-            for row, result, left in zip(rows, results, room, strict=True)
-        ]
-        contexts = [context for context, _ in fed]
-        limits = [min(self._sampling.max_new_tokens, left - len(context)) for context, left in zip(contexts, room, strict=True)]
-        going = [k for k, limit in enumerate(limits) if limit > 0]
-        turns = [SampledTurn("", ended=False) for _ in rows]
-        if not going:
-            return turns
+    def _last_id(self, row: int) -> int | None:
+        return self._histories[row][-1]
+
+    def _write(self, rows: list[int], contexts: list[tuple[int, ...]], limits: list[int]) -> list[tuple[Completion, bool]]:
         stop = self._sampling.stop
-        requests = [Request((*self._histories[rows[k]], *contexts[k]), limits[k], self._seed(rows[k]), stop) for k in going]
-        for k, request, (completion, ended) in zip(going, requests, self._complete(requests), strict=True):
-            text = self.renderer.decode(completion.ids)
-            turns[k] = SampledTurn(text, ended, contexts[k], completion.ids, completion.logprobs, len(completion.ids), fed[k][1])
-            self._histories[rows[k]] = (*request.history, *completion.ids)
-            self._turns[rows[k]] += 1
+        requests = [
+            Request((*self._histories[row], *context), limit, self._seed(row), stop)
+            for row, context, limit in zip(rows, contexts, limits, strict=True)
+        ]
+        turns = self._complete(requests)
+        for row, request, (turn, _) in zip(rows, requests, turns, strict=True):
+            self._histories[row] = (*request.history, *turn.ids)
+            self._turns[row] += 1
         return turns
 
     def _complete(self, requests: Sequence[Request]) -> list[tuple[Completion, bool]]:
@@ -95,7 +120,7 @@ class EngineSampler:
         ended = [False for _ in requests]
         waiting = list(range(len(requests)))
         while waiting:
-            sent = [_go_on(requests[n], turns[n]) for n in waiting]
+            sent = [requests[n].after(turns[n].ids) for n in waiting]
             found = self._engine.complete(sent, self._sampling.temperature, self.renderer.end_id)
             unfinished = []
             for n, request, new in zip(waiting, sent, found, strict=True):

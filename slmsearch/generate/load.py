@@ -55,25 +55,24 @@ def load_model(policy: PolicyConfig, keep_adapter: bool = False) -> tuple[Any, A
     An adapter is merged into float32 weights, and laid over all others: merged into bfloat16 weights most of a young one would be
     rounded away, into 4-bit ones nearly all of it, so that what is measured would not be what was trained.
 
-    Args:
-        policy: what to load.
-        keep_adapter: leave the adapter beside float32 weights, too, so that it can be switched off.
+    `keep_adapter` leaves it beside float32 weights, too, so that it can be switched off.
 
     Raises:
         ModelError: a path is missing or damaged, a Hub id cannot be fetched, or the adapter belongs to another base.
     """
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
-    check_local(policy.model, "policy.model", "config.json")
     device = policy.device if policy.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
-    quantised = {"quantization_config": make_quantisation(device), "device_map": device} if policy.load_in_4bit else {}
     tokenizer = load_tokenizer(policy)
-    try:
-        name, revision = split_commit(policy.model)
-        model: Any = AutoModelForCausalLM.from_pretrained(name, revision=revision, dtype=policy.dtype, **quantised)
-    except Exception as error:  # transformers, safetensors, torch and the Hub raise their own
-        raise ModelError(f"cannot load model {policy.model!r}: {first_line(error)}; give a path or Hub id in policy.model") from error
+    quantised: dict[str, object] = {}
+    if policy.load_in_4bit:  # QLoRA (Dettmers et al. 2023): NF4, scales quantised too, products in bfloat16; on the CPU in float32
+        compute = torch.float32 if device == "cpu" else torch.bfloat16
+        settings = BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=compute
+        )
+        quantised = {"quantization_config": settings, "device_map": device}
+    model = _load_pretrained(AutoModelForCausalLM, policy.model, dtype=policy.dtype, **quantised)
     if quantised:
         keep_packing(model)
     if policy.adapter:
@@ -110,21 +109,15 @@ def load_tokenizer(policy: PolicyConfig) -> Any:
     from transformers import AutoTokenizer
 
     check_local(policy.model, "policy.model", "config.json")
+    return set_template_kwargs(_load_pretrained(AutoTokenizer, policy.model), policy.chat_template_kwargs)
+
+
+def _load_pretrained(kind: Any, model: str, **settings: object) -> Any:
     try:
-        name, revision = split_commit(policy.model)
-        tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
+        name, revision = split_commit(model)
+        return kind.from_pretrained(name, revision=revision, **settings)
     except Exception as error:  # transformers, safetensors, torch and the Hub raise their own
-        raise ModelError(f"cannot load model {policy.model!r}: {first_line(error)}; give a path or Hub id in policy.model") from error
-    return set_template_kwargs(tokenizer, policy.chat_template_kwargs)
-
-
-def make_quantisation(device: str) -> Any:
-    """Make the settings of QLoRA (Dettmers et al. 2023): NF4, scales quantised too, products in bfloat16; on the CPU in float32."""
-    import torch
-    from transformers import BitsAndBytesConfig
-
-    compute = torch.float32 if device == "cpu" else torch.bfloat16
-    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=compute)
+        raise ModelError(f"cannot load model {model!r}: {first_line(error)}; give a path or Hub id in policy.model") from error
 
 
 def keep_packing(model: Any) -> None:
@@ -139,12 +132,7 @@ def keep_packing(model: Any) -> None:
 
 
 def load_adapter(model: Any, adapter: str, trainable: bool = False) -> Any:
-    """Lay a LoRA adapter of safetensors over a model; returns PEFT's model.
-
-    Args:
-        model: its base.
-        adapter: its directory.
-        trainable: it is to be trained further.
+    """Lay the LoRA adapter of a directory (safetensors) over its base, to be trained further if told so; return PEFT's model.
 
     Raises:
         ModelError: the adapter is missing, damaged, no LoRA, or does not fit.

@@ -6,7 +6,6 @@ The server keeps no rows: every turn sends all messages. No ids come back, so su
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from slmsearch.generate.sampler import Message, SampledTurn, Sampling
 from slmsearch.searcher.parsing import THINK, THOUGHT
@@ -14,6 +13,8 @@ from slmsearch.searcher.parsing import THINK, THOUGHT
 _MARKUP = re.compile(r"<(?=[^<>\s]{1,60}>)|\[(?=/?[A-Z_]{2,40}\])")
 """Beginnings of what some model's template may use as markup: `<|im_end|>`, `</tool_response>`, `[/INST]`."""
 _OPEN = re.compile(r"<(tool|answer|code|tool_call)>(?!.*</\1>)", re.DOTALL)
+CONCURRENCY = 8
+"""Requests under way at once."""
 VLLM_SAMPLING = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 """What vLLM would otherwise take from the model's generation config (Qwen2.5 has a repetition penalty of 1.05)."""
 
@@ -27,7 +28,6 @@ class OpenAISampler:
         base_url: str,
         api_key: str = "none",
         tool_role: str = "tool",
-        concurrency: int = 8,
         template_kwargs: Mapping[str, bool | float | str] | None = None,
     ) -> None:
         """Set up the client; nothing is asked yet.
@@ -37,22 +37,21 @@ class OpenAISampler:
             base_url: address ending in `/v1`.
             api_key: key; local servers take any.
             tool_role: role of tool results; `user` where the server's template knows no `tool` message without a call id.
-            concurrency: requests under way at once.
             template_kwargs: variables of the server's chat template; sent only if there are any, for not every server knows them.
         """
         from slmsearch.http_client import make_openai
 
         self._client = make_openai(base_url, api_key, 120.0, 3)
-        self._model, self._tool_role, self._concurrency = model, tool_role, concurrency
-        self._extra: dict[str, Any] = {"chat_template_kwargs": dict(template_kwargs)} if template_kwargs else {}
-        self._known: dict[str, Any] | None = None
+        self._model, self._tool_role = model, tool_role
+        self._extra: dict[str, object] = {"chat_template_kwargs": dict(template_kwargs)} if template_kwargs else {}
+        self._known: Mapping[str, object] | None = None
         """Further sampling parameters that the server knows; None until it was asked."""
-        self._renderers: list[list[Message]] = []
+        self._messages: list[list[Message]] = []
         self._sampling = Sampling()
 
     def open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
         """See `Sampler.open`; ids are unknown."""
-        self._renderers = [[*prompt[:-1], {**prompt[-1], "content": disarm(prompt[-1]["content"])}] for prompt in prompts]
+        self._messages = [[*prompt[:-1], {**prompt[-1], "content": disarm(prompt[-1]["content"])}] for prompt in prompts]
         self._sampling = sampling
         if self._known is None:
             self._known = VLLM_SAMPLING if self._is_vllm() else {}
@@ -62,14 +61,11 @@ class OpenAISampler:
         """See `Sampler.sample`; a request that fails after its retries makes its row `failed`."""
         for row, result in zip(rows, results, strict=True):
             if result is not None:
-                self._renderers[row].append(self._tool_message(disarm(result)))
-        with ThreadPoolExecutor(self._concurrency) as pool:
+                # OpenAI's protocol wants to know which call a tool answers; llama-cpp-python refuses a message that does not say so.
+                call = {"tool_call_id": "call"} if self._tool_role == "tool" else {}
+                self._messages[row].append({"role": self._tool_role, "content": disarm(result), **call})
+        with ThreadPoolExecutor(CONCURRENCY) as pool:
             return list(pool.map(self._write, rows, room))
-
-    def _tool_message(self, result: str) -> Message:
-        # OpenAI's protocol wants to know which call a tool answers, and llama-cpp-python refuses a message that does not say so.
-        call = {"tool_call_id": "call"} if self._tool_role == "tool" else {}
-        return {"role": self._tool_role, "content": result, **call}
 
     def _is_vllm(self) -> bool:
         """Ask who serves; a server that does not say is none of vLLM's."""
@@ -83,7 +79,7 @@ class OpenAISampler:
 
     def close(self) -> None:
         """See `Sampler.close`."""
-        self._renderers = []
+        self._messages = []
 
     def _write(self, row: int, room: int) -> SampledTurn:
         from slmsearch.http_client import complete
@@ -94,7 +90,7 @@ class OpenAISampler:
         reply = complete(
             self._client,
             model=self._model,
-            messages=self._renderers[row],
+            messages=self._messages[row],
             temperature=self._sampling.temperature,
             top_p=1.0,
             frequency_penalty=0.0,
@@ -108,7 +104,7 @@ class OpenAISampler:
         choice = reply.choices[0]
         ended = choice.finish_reason != "length"
         text = close_stopped(choice.message.content or "", self._sampling.stop) if ended else choice.message.content or ""
-        self._renderers[row].append({"role": "assistant", "content": text})
+        self._messages[row].append({"role": "assistant", "content": text})
         tokens = reply.usage.completion_tokens if reply.usage else 0
         return SampledTurn(text, ended, num_tokens=tokens)
 
@@ -119,12 +115,7 @@ def disarm(text: str) -> str:
 
 
 def close_stopped(text: str, stop: Sequence[str]) -> str:
-    """Restore the stop text that most servers take off, and take off what those write on that know none.
-
-    Args:
-        text: a turn that was not cut off.
-        stop: closing tags.
-    """
+    """Restore the closing tag that most servers take off a turn, and take off what those write on that know no stop texts."""
     said = text.rfind(THOUGHT) + 1
     if text.find(THINK, said) >= 0:
         return text

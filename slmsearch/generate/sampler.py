@@ -57,10 +57,10 @@ class Sampler(Protocol):
         ...
 
     def sample(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[SampledTurn]:
-        """Sample the next turn of the given rows (indices into `open`'s prompts).
+        """Sample the next turn of rows.
 
         Args:
-            rows: rows still open; rows left out are never asked for again.
+            rows: indices into `open`'s prompts; rows left out are never asked for again.
             results: tool result to feed first, None on the first turn.
             room: tokens each episode may still hold, tool result included. A tool result that leaves too little room for a turn is
                 shortened; a row without room for one token is returned with `ended=False` and no ids.

@@ -14,20 +14,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from slmsearch.generate.chat_renderer import ChatRenderer
-from slmsearch.generate.context import require_context
+from slmsearch.generate.chat_renderer import require_context
+from slmsearch.generate.engine_sampler import Completion, IdSampler
 from slmsearch.generate.line_cache import LineCache
-from slmsearch.generate.sampler import Message, SampledTurn, Sampling
+from slmsearch.generate.sampler import Message, Sampling
 
 
-class TorchSampler:
+class TorchSampler(IdSampler):
     """Samples turns with a causal language model of transformers."""
 
     def __init__(self, model: Any, tokenizer: Any, tool_role: str = "tool") -> None:
         """Wrap a loaded model; it is used as it is (dropout, dtype, device and adapters are the caller's)."""
+        super().__init__(tokenizer, tool_role)
         self.model = model
-        self.renderer = ChatRenderer(tokenizer, tool_role)
-        self._sampling = Sampling()
         self._lines: dict[int, int] = {}
         """The line of the cache that holds each open row's history."""
         self._pending: dict[int, int | None] = {}
@@ -55,27 +54,16 @@ class TorchSampler:
         self._chance = {row: np.random.default_rng([sampling.seed, sampling.first_row + row]) for row in self._lines}
         return ids
 
+    def _last_id(self, row: int) -> int | None:
+        return self._pending[row]
+
     @torch.no_grad()
-    def sample(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[SampledTurn]:
-        """See `Sampler.sample`."""
-        fed = [
-            self.renderer.encode_context(self._pending[row], result, left) for row, result, left in zip(rows, results, room, strict=True)
-        ]
-        contexts = [context for context, _ in fed]
-        limits = [min(self._sampling.max_new_tokens, left - len(context)) for context, left in zip(contexts, room, strict=True)]
-        going = [k for k, limit in enumerate(limits) if limit > 0]
-        turns = [SampledTurn("", ended=False) for _ in rows]
-        if not going:
-            return turns
-        if any(contexts[k] for k in going):
-            self._feed_results([rows[k] for k in going], [contexts[k] for k in going])
-        sampled, logprobs = self._sample([rows[k] for k in going], [limits[k] for k in going])
-        for n, k in enumerate(going):
-            ended = self._ends(sampled[n])
-            text = self.renderer.decode(sampled[n])
-            turns[k] = SampledTurn(text, ended, contexts[k], tuple(sampled[n]), tuple(logprobs[n]), len(sampled[n]), fed[k][1])
-            self._pending[rows[k]] = sampled[n][-1]
-        return turns
+    def _write(self, rows: list[int], contexts: list[tuple[int, ...]], limits: list[int]) -> list[tuple[Completion, bool]]:
+        if any(contexts):
+            self._feed_results(rows, contexts)
+        sampled, logprobs = self._sample(rows, limits)
+        self._pending |= {row: ids[-1] for row, ids in zip(rows, sampled, strict=True)}
+        return [(Completion(tuple(ids), tuple(values)), self._ends(ids)) for ids, values in zip(sampled, logprobs, strict=True)]
 
     def close(self) -> None:
         """See `Sampler.close`."""

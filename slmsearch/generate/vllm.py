@@ -37,25 +37,21 @@ class ColocatedEngine:
         params = [
             SamplingParams(temperature=temperature, max_tokens=r.max_tokens, seed=r.seed, logprobs=0, **_stops(r, end_id)) for r in requests
         ]
-        outputs = self._llm.generate(prompts, sampling_params=params, use_tqdm=False, lora_request=self._lora_request())
-        return [_completion(output.outputs[0]) for output in outputs]
+        lora = None
+        if self._adapter is not None:
+            from vllm.lora.request import LoRARequest
 
-    def _lora_request(self) -> Any:
-        if self._adapter is None:
-            return None
-        from vllm.lora.request import LoRARequest
+            lora = LoRARequest(lora_name=f"policy-{self._number}", lora_int_id=self._number, lora_path=str(self._adapter))
+        outputs = [output.outputs[0] for output in self._llm.generate(prompts, sampling_params=params, use_tqdm=False, lora_request=lora)]
+        return [
+            Completion(tuple(one.token_ids), tuple(float(chosen[i].logprob) for i, chosen in zip(one.token_ids, one.logprobs, strict=True)))
+            for one in outputs
+        ]
 
-        return LoRARequest(lora_name=f"policy-{self._number}", lora_int_id=self._number, lora_path=str(self._adapter))
 
-
-def _stops(request: Request, end_id: int) -> dict[str, Any]:
+def _stops(request: Request, end_id: int) -> dict[str, object]:
     """Say where a turn ends. Ids come back up to the one that completes a stop text, whatever else that one holds."""
     return {"stop_token_ids": [end_id], "stop": list(request.stop), "include_stop_str_in_output": True}
-
-
-def _completion(output: Any) -> Completion:
-    ids = tuple(output.token_ids)
-    return Completion(ids, tuple(float(chosen[i].logprob) for i, chosen in zip(ids, output.logprobs, strict=True)))
 
 
 class ServedEngine:
@@ -88,12 +84,9 @@ class ServedEngine:
 
 @contextmanager
 def served_adapter(client: Any, name: str, directory: Path) -> Iterator[ServedEngine]:
-    """Have a vLLM server load an adapter, and drop it again where all went well.
+    """Have a vLLM server load an adapter, which it reads from its own disk, and drop it again where all went well.
 
-    Args:
-        client: a `trl.generation.vllm_client.VLLMClient`.
-        name: what the server calls the adapter; one it has not had before, because its cache of prefixes goes by the name.
-        directory: the adapter; the server reads it from its own disk.
+    Its name is one that the server has not had before, because its cache of prefixes goes by the name.
 
     Raises:
         ServiceError: the server has not loaded it.

@@ -19,16 +19,13 @@ from typing import Literal
 def compute_advantages(
     rewards: Sequence[float | None], group_size: int, algorithm: Literal["rloo", "reinforce"], baseline: float
 ) -> list[float]:
-    """Compute one advantage per episode.
+    """Compute one advantage per episode; 0.0 where there is no reward or nothing to compare it with.
 
     Args:
-        rewards: rewards of all groups, group after group; None for an episode that has none and must teach nothing.
+        rewards: of all groups, group after group; None for an episode that has none and must teach nothing.
         group_size: episodes per group.
         algorithm: how.
         baseline: the constant that `reinforce` subtracts.
-
-    Returns:
-        Advantages in the same order; 0.0 where there is no reward or nothing to compare it with.
     """
     if algorithm == "reinforce":
         return [0.0 if reward is None else reward - baseline for reward in rewards]

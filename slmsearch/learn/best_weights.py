@@ -15,7 +15,7 @@ from torch import Tensor
 
 from slmsearch.artifacts.files import replace_json
 from slmsearch.errors import CheckpointError
-from slmsearch.learn.held_out import ALONE, SCORINGS, Fall, Scores, find_fall, mean_score
+from slmsearch.learn.monitor import ALONE, SCORINGS, Fall, Scores, find_fall, mean_score
 
 STATE = "best.json"
 """In every checkpoint: what this class knew when it was written."""
@@ -40,12 +40,7 @@ class BestWeights:
     """Scores the weights now and then, and remembers the best."""
 
     def __init__(self, model: Any, score: Callable[[], Scores]) -> None:
-        """Remember a model's weights as they are, without a score yet.
-
-        Args:
-            model: only its trainable weights are kept and restored.
-            score: plays the held-out questions with the weights in place; the same in every process.
-        """
+        """Remember a model's trainable weights as they are; `score` plays the held-out questions with those in place."""
         self._weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         self._score = score
         self._best = self._copy()
@@ -55,12 +50,8 @@ class BestWeights:
     def consider(self, step: int, sure: float = ALONE) -> Fall | None:
         """Score the weights in place, unless that was done at this step, and remember them if they are better than the best.
 
-        Args:
-            step: steps done.
-            sure: standard errors by which the score must lie below the earlier ones to be a fall.
-
         Returns:
-            The fall, if there is one; such a scoring is not compared with later.
+            The fall, if the score lies `sure` standard errors below the earlier ones; such a scoring is not compared with later.
         """
         if step == self._considered:  # the last checkpoint and the end of training
             return None

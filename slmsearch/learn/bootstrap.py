@@ -1,6 +1,5 @@
 """`slmsearch bootstrap`: make an environment's tiny model from nothing - tokenizer, weights, model card - in minutes on two cores."""
 
-from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -14,8 +13,8 @@ from slmsearch.environments.environment import TinyModel
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ConfigError
 from slmsearch.generate.chat_renderer import ChatRenderer
-from slmsearch.learn.sft import demonstrated
-from slmsearch.learn.teach import Lesson, teach
+from slmsearch.learn.sft import Facts, Lesson, OnLog, demonstrated
+from slmsearch.learn.teach import teach
 from slmsearch.learn.tokenizer import build_tokenizer
 
 RECORD = "bootstrap.json"
@@ -26,13 +25,11 @@ INIT_STD = 0.05
 
 
 def make_model(tokenizer: PreTrainedTokenizerBase, **sizes: Any) -> Qwen3ForCausalLM:
-    """Make an untrained Qwen3 model, seeded by torch's global generator.
+    """Make an untrained Qwen3 model for a tokenizer, seeded by torch's global generator.
 
-    Args:
-        tokenizer: gives vocabulary and special tokens.
-        sizes: fields of `Qwen3Config` that differ from those of tiny-searcher, which make about one million parameters.
+    `sizes` are fields of `Qwen3Config` that differ from those of tiny-searcher, which make about one million parameters.
     """
-    fields: dict[str, Any] = {
+    sizes = {
         "hidden_size": 128,
         "num_hidden_layers": 4,
         "num_attention_heads": 4,
@@ -42,6 +39,7 @@ def make_model(tokenizer: PreTrainedTokenizerBase, **sizes: Any) -> Qwen3ForCaus
         "max_position_embeddings": 1024,
         "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
         "initializer_range": INIT_STD,
+        **sizes,
     }
     config = Qwen3Config(
         vocab_size=len(tokenizer),
@@ -49,7 +47,7 @@ def make_model(tokenizer: PreTrainedTokenizerBase, **sizes: Any) -> Qwen3ForCaus
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
-        **(fields | sizes),
+        **sizes,
     )
     model = Qwen3ForCausalLM(config)
     with torch.no_grad():
@@ -59,16 +57,10 @@ def make_model(tokenizer: PreTrainedTokenizerBase, **sizes: Any) -> Qwen3ForCaus
     return model
 
 
-def bootstrap(config: RunConfig, out: Path, on_log: Callable[[int, dict[str, float]], None] | None = None) -> dict[str, Any]:
+def bootstrap(config: RunConfig, out: Path, on_log: OnLog | None = None) -> Facts:
     """Train tokenizer and tiny model of the configured environment from scratch and write them as a Hugging Face model directory.
 
-    Args:
-        config: recipe, steps and seed in `sft`; the prompt, and the longest demonstration.
-        out: directory to write; replaced as a whole when everything is done.
-        on_log: progress, as in `train_sft`.
-
-    Returns:
-        What `bootstrap.json` in the directory says: recipe, parameters, steps, seconds.
+    The directory is replaced as a whole when everything is done; what its `bootstrap.json` says is returned.
 
     Raises:
         ConfigError: nobody demonstrates how the environment is played.
@@ -85,7 +77,7 @@ def bootstrap(config: RunConfig, out: Path, on_log: Callable[[int, dict[str, flo
         tokenizer = build_tokenizer(texts, tiny.pieces, tiny.vocabulary)
         set_seed(settings.seed)
         model, renderer = make_model(tokenizer), ChatRenderer(tokenizer)
-        facts = {
+        facts: Facts = {
             "config": settings.key_parts(exclude={"lora", "batch_size", "own_questions", "own_tries", "own_kept"}),
             "parameters": sum(weight.numel() for weight in model.parameters()),
             "threads": torch.get_num_threads(),
@@ -103,30 +95,20 @@ def bootstrap_settings(config: RunConfig) -> SftConfig:
     return config.sft.model_copy(update={**own, "lora": False})
 
 
-_CARD = """---
+def _write_card(name: str, tiny: TinyModel, settings: SftConfig, facts: Facts) -> str:
+    return f"""---
 library_name: transformers
 tags: [slmsearch, {name}]
 ---
-# tiny-{name} ({recipe} demonstrations)
+# tiny-{name} ({settings.recipe} demonstrations)
 
-A Qwen3-architecture model of {parameters:,} parameters that {does}.
-It was trained from scratch by supervised learning on {learnt_from}: {steps} steps of about {tokens} tokens, {minutes:.1f} minutes
-on {threads} CPU threads. No pretrained weights, no third-party text.
+A Qwen3-architecture model of {facts["parameters"]:,} parameters that {tiny.does}.
+It was trained from scratch by supervised learning on {tiny.learnt_from}: {facts["steps"]} steps of about {settings.tokens_per_batch} \
+tokens, {facts["seconds"] / 60:.1f} minutes
+on {facts["threads"]} CPU threads. No pretrained weights, no third-party text.
 
-{lacks}
+{tiny.lacks[settings.recipe]}
 
-Made by `slmsearch bootstrap {name} --sft.recipe {recipe} --sft.steps {steps}`. It knows only that language and is of no use on real text.
+Made by `slmsearch bootstrap {name} --sft.recipe {settings.recipe} --sft.steps {facts["steps"]}`. It knows only that language and is of no \
+use on real text.
 """
-
-
-def _write_card(name: str, tiny: TinyModel, settings: SftConfig, facts: dict[str, Any]) -> str:
-    return _CARD.format(
-        name=name,
-        does=tiny.does,
-        learnt_from=tiny.learnt_from,
-        lacks=tiny.lacks[settings.recipe],
-        recipe=settings.recipe,
-        tokens=settings.tokens_per_batch,
-        minutes=facts["seconds"] / 60,
-        **{part: facts[part] for part in ("parameters", "steps", "threads")},
-    )

@@ -15,8 +15,7 @@ from slmsearch.config import TrainConfig
 from slmsearch.errors import TrainingError
 from slmsearch.learn.best_weights import BestWeights
 from slmsearch.learn.checkpoints import prune_checkpoints, seal_checkpoint
-from slmsearch.learn.held_out import ALONE
-from slmsearch.learn.monitor import CollapseMonitor, Suspicion
+from slmsearch.learn.monitor import ALONE, CollapseMonitor, Suspicion
 from slmsearch.learn.phase_timer import UPDATE, PhaseTimer
 from slmsearch.learn.reports import NOT_A_NUMBER, Collapse, StepReport, make_report
 from slmsearch.learn.rollout_bridge import RolloutBridge
@@ -50,7 +49,7 @@ class StepCallback(TrainerCallback):
             bridge: source of a step's episode metrics.
             on_step: takes each report, on the main process only.
             should_stop: asked after every step, on every process; True saves a checkpoint and ends training.
-            config: what is a step, how many checkpoints are kept, what follows a collapse.
+            config: what is a step, what follows a collapse.
             timer: counts the time.
         """
         self._bridge, self._on_step, self._should_stop = bridge, on_step, should_stop
@@ -60,13 +59,7 @@ class StepCallback(TrainerCallback):
         """Holds the best weights; set once there is a model."""
 
     def watch(self, best_weights: BestWeights, past: list[StepReport], checkpoint: Path | None) -> None:
-        """Begin to watch a run, or go on where a killed one stood.
-
-        Args:
-            best_weights: of the model that is trained.
-            past: reports of the steps that count.
-            checkpoint: checkpoint that training goes on from.
-        """
+        """Begin to watch a run, or go on from a checkpoint where a killed one stood; `past` are the reports of the steps that count."""
         self.best_weights = best_weights
         if checkpoint is None:
             best_weights.consider(0)
@@ -90,7 +83,16 @@ class StepCallback(TrainerCallback):
         if self._should_stop():
             control.should_save = control.should_training_stop = True
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **objects: Any) -> None:
+    def on_log(
+        self,
+        args: Any,
+        state: Any,
+        control: Any,
+        logs: dict[str, float] | None = None,
+        optimizer: Any = None,
+        lr_scheduler: Any = None,
+        **_: Any,
+    ) -> None:
         """Report the step; where it is a collapse, restore the best weights first.
 
         Raises:
@@ -101,61 +103,54 @@ class StepCallback(TrainerCallback):
         measured = {ours: logs[theirs] for theirs, ours in _TRL_NAMES.items() if logs.get(theirs) is not None}
         metrics = {**self._bridge.metrics, **measured, "time/step_s": time.perf_counter() - self._started}
         broken = not math.isfinite(logs["loss"]) or not math.isfinite(logs.get("grad_norm", 0.0))
-        if broken and self.best_weights is None:
+        report, best = make_report(state.global_step, metrics), self.best_weights
+        if best is None and broken:
             what = f"loss {logs['loss']}, gradient norm {logs.get('grad_norm')}"
             raise TrainingError(f"{what} at step {state.global_step}: lower train.learning_rate")
-        report = make_report(state.global_step, metrics)
-        if self.best_weights is not None:
-            report = self._watch(report, broken, args, objects)
+        if best is not None and (suspicion := self._find_collapse(best, report, broken, args.save_steps)):
+            report = make_report(report.step, report.metrics, self._restore(best, suspicion, optimizer, lr_scheduler))
+        if report.collapse is not None:
+            logger.warning("step %d: %s", report.step, report.collapse.describe())
         if state.is_world_process_zero:
             self._on_step(report)
-        if (
-            self.best_weights is not None
-            and report.collapse is not None
-            and self.best_weights.state.collapses >= self._config.monitor.max_collapses
-        ):
+        if best is not None and report.collapse is not None and best.state.collapses >= self._config.monitor.max_collapses:
             raise TrainingError(
-                f"collapsed {self.best_weights.state.collapses} times (last: {report.collapse.rule} at step {report.step}); "
+                f"collapsed {best.state.collapses} times (last: {report.collapse.rule} at step {report.step}); "
                 f"the best weights are those of step {report.collapse.returned_to}: lower train.learning_rate"
             )
 
-    def _watch(self, report: StepReport, broken: bool, args: Any, objects: dict[str, Any]) -> StepReport:
+    def _find_collapse(self, best: BestWeights, report: StepReport, broken: bool, save_steps: int) -> Suspicion | None:
         """Ask the monitor and, where a checkpoint is due or a fall of the reward is suspected, the held-out questions.
 
         The main process suspects for all, so that all score or none does; what they then see is the same.
         """
-        assert self.best_weights is not None
-        suspicion, broken = from_main((self._monitor.look(report.metrics), broken))
+        box = [(self._monitor.look(report.metrics), broken)]
+        broadcast_object_list(box, from_process=0)
+        suspicion, broken = box[0]
         if broken:
-            return self._restore(report, Suspicion(NOT_A_NUMBER, 0.0, 0.0), objects)
-        if suspicion is not None and not suspicion.confirm:
-            return self._restore(report, suspicion, objects)
-        if suspicion is None and report.step % args.save_steps:
-            return report
-        fall = self.best_weights.consider(report.step, suspicion.confirm if suspicion else ALONE)
+            return Suspicion(NOT_A_NUMBER, 0.0, 0.0)
+        if (suspicion is None and report.step % save_steps) or (suspicion is not None and not suspicion.confirm):
+            return suspicion
+        fall = best.consider(report.step, suspicion.confirm if suspicion else ALONE)
         if fall is not None:
-            return self._restore(report, suspicion or Suspicion("held-out reward", fall.value, fall.limit), objects)
+            return suspicion or Suspicion("held-out reward", fall.value, fall.limit)
         if suspicion is not None:
             self._monitor.dismiss()
             logger.info("step %d: the reward fell to %.3g, held-out questions did not", report.step, suspicion.value)
-        return report
+        return None
 
-    def _restore(self, report: StepReport, suspicion: Suspicion, objects: dict[str, Any]) -> StepReport:
-        """Restore the best weights and lower the learning rate; return the report that says so."""
-        assert self.best_weights is not None
+    def _restore(self, best: BestWeights, suspicion: Suspicion, optimizer: Any, scheduler: Any) -> Collapse:
+        """Restore the best weights and lower the learning rate."""
         factor = self._config.monitor.lr_factor
         self._monitor.restart()
-        self.best_weights.restore()
-        self.best_weights.state.collapses += 1
-        for group in objects["optimizer"].param_groups:
+        best.restore()
+        best.state.collapses += 1
+        for group in optimizer.param_groups:
             group["lr"] *= factor
-        scheduler = objects["lr_scheduler"]
         scheduler.base_lrs = [rate * factor for rate in scheduler.base_lrs]
-        objects["optimizer"].state.clear()  # moments of gradients that led astray
-        rate = objects["optimizer"].param_groups[0]["lr"]
-        collapse = Collapse(suspicion.rule, suspicion.value, suspicion.limit, self.best_weights.state.best_step, rate)
-        logger.warning("step %d: %s", report.step, collapse.describe())
-        return make_report(report.step, report.metrics, collapse)
+        optimizer.state.clear()  # moments of gradients that led astray
+        rate = optimizer.param_groups[0]["lr"]
+        return Collapse(suspicion.rule, suspicion.value, suspicion.limit, best.state.best_step, rate)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Complete and seal the checkpoint just written, and delete the oldest; its weights were scored for the report."""
@@ -167,10 +162,3 @@ class StepCallback(TrainerCallback):
                 self.best_weights.save(checkpoint)
             seal_checkpoint(checkpoint, state.global_step)
             prune_checkpoints(Path(args.output_dir))
-
-
-def from_main(value: Any) -> Any:
-    """Return the main process's value in every process."""
-    box = [value]
-    broadcast_object_list(box, from_process=0)
-    return box[0]

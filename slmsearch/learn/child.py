@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from types import TracebackType
@@ -167,15 +167,11 @@ def release_memory() -> None:
         libc.malloc_trim(0)
 
 
-def main(argv: Sequence[str]) -> None:
-    """Answer calls until the starter hangs up.
-
-    Args:
-        argv: number of the descriptor of the shared socket.
-    """
+def main(descriptor: int) -> None:
+    """Answer calls over the shared socket with this descriptor until the starter hangs up."""
     die_with_starter()
     settle()
-    connection = Connection(int(argv[0]))
+    connection = Connection(descriptor)
     line = _Line(connection)
     logging.getLogger().addHandler(logging.handlers.QueueHandler(line))  # type: ignore[arg-type]
     while True:
@@ -188,4 +184,4 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     # Under its own name, so that what it loads by this name is this module.
-    importlib.import_module("slmsearch.learn.child").main(sys.argv[1:])
+    importlib.import_module("slmsearch.learn.child").main(int(sys.argv[1]))

@@ -32,10 +32,7 @@ class Encoded:
 def encode_turns(prompt: Sequence[Message], turns: Sequence[tuple[str, str]], renderer: ChatRenderer) -> Encoded:
     """Encode an episode exactly as the rollout would have laid it out.
 
-    Args:
-        prompt: the opening messages.
-        turns: messages and the results that answer them; an empty result ends the episode.
-        renderer: the model's.
+    `turns` are messages and the results that answer them; an empty result ends the episode.
     """
     ids = list(renderer.encode_prompt(prompt))
     prompt_tokens, labels = len(ids), [IGNORED] * len(ids)

@@ -1,10 +1,11 @@
-"""After training: an adapter merged into its base, described, saved, and sent to the Hub.
+"""After training: an adapter merged into its base, described, saved, and sent to the Hub; a finished run laid out as one directory.
 
 Nothing is sent unless `push` is called, and the caller hands over the token. What is merged is compared with base and adapter, token by
 token, before it is written.
 """
 
 import json
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +15,14 @@ from typing import Any
 import torch
 
 from slmsearch.artifacts.directories import replaced_directory
-from slmsearch.artifacts.files import file_hash, read_json
+from slmsearch.artifacts.files import file_hash, read_json, replace_json
 from slmsearch.config import PolicyConfig
+from slmsearch.config.secrets import split_secrets
 from slmsearch.environments.registry import find_environment
 from slmsearch.errors import ModelError, ServiceError
-from slmsearch.generate.load import check_local, load_model, merge_adapter
+from slmsearch.generate.load import check_local, load_model, load_tokenizer, merge_adapter
+from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST
+from slmsearch.learn.job import TrainJob
 
 MAX_DIFFERENCE = 1e-4
 """Difference of log-probabilities, in float32, up to which merged weights count as the same."""
@@ -30,6 +34,7 @@ TEXTS = (
 )
 """What both are compared on."""
 CARD = "README.md"
+TRAINING_CONFIG = "training_config.json"
 SKIPPED = ("checkpoint-*", "*.lock", ".*")
 """What of an adapter's directory is never sent."""
 
@@ -127,7 +132,7 @@ def public_name(model: str) -> str:
     return path.name if path.is_absolute() or path.is_dir() else model
 
 
-def find_run(adapter: Path, summaries: Sequence[Path]) -> dict[str, Any]:
+def find_run(adapter: Path, summaries: Sequence[Path]) -> Mapping[str, Any]:
     """Find the summary of the run that made an adapter, by the hash of its weights; empty where none is known."""
     weights = file_hash(adapter / "adapter_model.safetensors")
     for path in summaries:
@@ -138,13 +143,9 @@ def find_run(adapter: Path, summaries: Sequence[Path]) -> dict[str, Any]:
 
 
 def write_card(name: str, base_model: str, run: Mapping[str, Any], merged: bool) -> str:
-    """Write a model card from what is known of the run that made it.
+    """Write the card of a merged model or of an adapter from the summary of the run that made it, as `latest.json` holds it.
 
-    Args:
-        name: of the model.
-        base_model: what was trained; a path of this machine is cut to its last part.
-        run: summary as `latest.json` holds it; empty where none is known.
-        merged: whole weights or an adapter.
+    The summary is empty where none is known. A base that is a path of this machine is cut to its last part.
     """
     # Summaries of before named their environment by what they hold.
     environment = find_environment(run.get("environment") or ("planner" if "worker_alone" in run else "searcher"))
@@ -172,12 +173,7 @@ def list_files(directory: Path) -> list[tuple[str, int]]:
 def push(directory: Path, repo: str, private: bool, token: str | None, endpoint: str | None = None) -> str:
     """Send a directory to the Hub and return the address of the commit.
 
-    Args:
-        directory: what to send, as a whole.
-        repo: `owner/name`; made if it is not there.
-        private: make it private.
-        token: of the Hub.
-        endpoint: address of the Hub; None takes the usual one.
+    The repository `owner/name` is made if it is not there; `endpoint` is another Hub than the usual one.
 
     Raises:
         ServiceError: the Hub refuses or does not answer.
@@ -193,3 +189,32 @@ def push(directory: Path, repo: str, private: bool, token: str | None, endpoint:
         cause = " ".join(str(error).split())[:200]
         raise ServiceError(f"the Hub did not take {repo} ({cause}); check HF_TOKEN, its write permission, and the name") from error
     return str(commit.commit_url)
+
+
+def lay_out(job: TrainJob, out: Path) -> Path:
+    """Lay a finished training run out as one directory, which is replaced as a whole; weights are linked, not copied.
+
+    It holds `adapter_config.json`, `adapter_model.safetensors`, tokenizer files, `training_config.json` and `checkpoint-*`.
+    """
+    plain, _ = split_secrets(job.config)
+    del plain["paths"]  # of this machine, and the directory is made to be sent
+    manifest = json.loads((job.directory / MANIFEST).read_text(encoding="utf-8"))
+    with replaced_directory(out) as staging:
+        load_tokenizer(job.config.policy).save_pretrained(staging)
+        for source in [*(job.directory / ADAPTER).iterdir(), *(job.directory / CHECKPOINTS).glob("checkpoint-*")]:
+            _link(source, staging / source.name)
+        replace_json(staging / TRAINING_CONFIG, {"config": plain, "run": manifest})
+    return out
+
+
+def _link(source: Path, target: Path) -> None:
+    if source.is_dir():
+        target.mkdir()
+        for child in source.iterdir():
+            _link(child, target / child.name)
+        return
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copy2(source, target)

@@ -26,6 +26,7 @@ from slmsearch.environments.environment import Environment
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ConfigError
 from slmsearch.learn.advantages import compute_advantages
+from slmsearch.learn.encoding import IGNORED
 from slmsearch.learn.memory import ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK
 from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward
 from slmsearch.learn.trainer_samplers import engine_settings, vllm_takes
@@ -36,9 +37,6 @@ NO_ADVANTAGE = 1e-6
 PATIENCE_S = 4 * 3600
 """Longest that processes wait for each other: the first plays the pre-flight's groups while the others wait, and a judge may be slow.
 One that has died is noticed at once, by what has started them."""
-
-IGNORED = -100
-"""Label of tokens whose log-probability is not computed."""
 
 
 def num_steps(config: TrainConfig, num_questions: int) -> int:
@@ -58,32 +56,32 @@ def order_questions(num_questions: int, num_rows: int, seed: int) -> list[int]:
     return order[:num_rows]
 
 
-def make_dataset(questions: Sequence[Question], environment: Environment, config: RunConfig) -> Dataset:
+def make_dataset(questions: Sequence[Question], environment: Environment) -> Dataset:
     """Make the data of a whole run: one row per question and step, as messages."""
-    rows = num_steps(config.train, len(questions)) * config.train.questions_per_step
-    order = order_questions(len(questions), rows, config.train.seed)
+    train = environment.config.train
+    order = order_questions(len(questions), num_steps(train, len(questions)) * train.questions_per_step, train.seed)
     prompts = [[dict(message) for message in environment.prompt(question)] for question in questions]
     return Dataset.from_dict({"prompt": [prompts[i] for i in order]})
 
 
-def make_arguments(config: RunConfig, directory: Path, max_steps: int, use_cpu: bool, num_processes: int = 1) -> GRPOConfig:
+def make_arguments(config: RunConfig, directory: Path, max_steps: int, use_cpu: bool) -> GRPOConfig:
     """Translate the configuration into TRL's.
 
     Raises:
         ConfigError: the episodes of a step cannot be dealt out evenly.
     """
-    train = config.train
-    episodes = train.questions_per_step * train.group_size
-    if episodes % (num_processes * train.accumulation):
+    train, vllm = config.train, config.train.vllm
+    episodes, micro_batches = train.questions_per_step * train.group_size, train.num_processes * train.accumulation
+    if episodes % micro_batches:
         raise ConfigError(
-            f"{episodes} episodes a step cannot be split over {num_processes} processes x {train.accumulation} micro-batches: "
+            f"{episodes} episodes a step cannot be split over {train.num_processes} processes x {train.accumulation} micro-batches: "
             "change train.questions_per_step, train.group_size or train.accumulation"
         )
     return GRPOConfig(
         output_dir=str(directory),
         seed=train.seed,
         max_steps=max_steps,
-        per_device_train_batch_size=episodes // (num_processes * train.accumulation),
+        per_device_train_batch_size=episodes // micro_batches,
         gradient_accumulation_steps=train.accumulation,
         num_generations=train.group_size,
         num_iterations=1,
@@ -111,20 +109,11 @@ def make_arguments(config: RunConfig, directory: Path, max_steps: int, use_cpu: 
         ddp_find_unused_parameters=False,
         ddp_broadcast_buffers=False,  # at every forward pass, of which one process may make more than another
         ddp_timeout=PATIENCE_S,
-        **_vllm_arguments(config),
+        use_vllm=vllm.mode != "off",
+        vllm_mode="colocate" if vllm.mode == "off" else vllm.mode,
+        vllm_server_base_url=vllm.base_url if vllm.mode == "server" else None,
+        vllm_gpu_memory_utilization=vllm.gpu_memory_frac,
     )
-
-
-def _vllm_arguments(config: RunConfig) -> dict[str, Any]:
-    vllm = config.train.vllm
-    if vllm.mode == "off":
-        return {}
-    return {
-        "use_vllm": True,
-        "vllm_mode": vllm.mode,
-        "vllm_server_base_url": vllm.base_url if vllm.mode == "server" else None,
-        "vllm_gpu_memory_utilization": vllm.gpu_memory_frac,
-    }
 
 
 def make_adapter_config(lora: LoraSection) -> LoraConfig:
@@ -190,7 +179,7 @@ class SearchTrainer(GRPOTrainer):
             self._policy_logprobs = logprobs.detach()
         return logprobs, entropies, None
 
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+    def _compute_loss(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
         """Compute TRL's loss, and from the log-probabilities it took the mean gap to the sampler's."""
         mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
         if self.beta == 0.0:
@@ -210,7 +199,7 @@ class SearchTrainer(GRPOTrainer):
         return loss
 
     @torch.no_grad()
-    def _measure_gap(self, model: Any, inputs: dict[str, Any], mask: Tensor) -> None:
+    def _measure_gap(self, model: Any, inputs: dict[str, Tensor], mask: Tensor) -> None:
         """Measure the mean gap between the sampler's log-probabilities and the trainer's over every sampled token.
 
         Groups without advantage are not in the loss (`mask`, rows x tokens), but a sampler that goes astray shows there, too: they are
@@ -228,7 +217,7 @@ class SearchTrainer(GRPOTrainer):
         total = self.accelerator.reduce(torch.stack([gap, sampled.sum().to(gap.dtype)]), reduction="sum")
         self._metrics["train"]["policy/kl_sampler"].append((total[0] / total[1].clamp(min=1)).item())
 
-    def _score(self, model: Any, inputs: dict[str, Any], needed: Tensor) -> Tensor:
+    def _score(self, model: Any, inputs: dict[str, Tensor], needed: Tensor) -> Tensor:
         """Compute the log-probabilities of some completion tokens (rows x tokens); the others get 0."""
         ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
         attended = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
@@ -284,17 +273,9 @@ def _spread(blocks: Sequence[Tensor | None], place: Tensor) -> Tensor | None:
     return torch.cat([values, values.new_zeros(1, values.shape[1])])[place]
 
 
-def make_trainer(
-    model: Any,
-    tokenizer: Any,
-    questions: Sequence[Question],
-    environment: Environment,
-    bridge: RolloutBridge,
-    arguments: GRPOConfig,
-    config: RunConfig,
-    callback: TrainerCallback,
-) -> SearchTrainer:
+def make_trainer(model: Any, tokenizer: Any, bridge: RolloutBridge, arguments: GRPOConfig, callback: TrainerCallback) -> SearchTrainer:
     """Put the trainer together; a model that already carries an adapter goes on with that one."""
+    config = bridge.environment.config
     # TRL would parse whole episodes by a response template; a model that is saved keeps its own.
     tokenizer = copy.copy(tokenizer)
     tokenizer.response_template = None
@@ -304,7 +285,7 @@ def make_trainer(
             model=model,
             reward_funcs=episode_reward,
             args=arguments,
-            train_dataset=make_dataset(questions, environment, config),
+            train_dataset=make_dataset(list(bridge.questions.values()), bridge.environment),
             processing_class=tokenizer,
             peft_config=adapter,
             rollout_func=bridge,

@@ -1,19 +1,23 @@
-"""A training job, as data that one process writes and another reads.
+"""A training job, as data that one process writes and another reads, and what says that it is done. Light.
 
-Secrets never reach the file: `TrainJob.to_json` leaves them out, and `launch.py` hands them over apart.
+Secrets never reach the file: `TrainJob.to_json` leaves them out, and `process.py` hands them over apart.
 """
 
 import json
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
-from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.artifacts.directories import find_damage, hash_files, seal
+from slmsearch.artifacts.files import file_hash, read_json, replace_json
+from slmsearch.config import PolicyConfig, RunConfig, SftConfig
 from slmsearch.config.secrets import join_secrets, split_secrets
 from slmsearch.environments.registry import environment_of
 from slmsearch.keys import content_key
-from slmsearch.learn.models import model_hash
+from slmsearch.learn.files import ACCELERATE, ADAPTER, CHECKPOINTS, ERROR, LOCK, LOG, MANIFEST, SOURCES, STOP
+from slmsearch.learn.models import model_hash, weights_file
+from slmsearch.searcher.prompt import make_prompt
 
 TRAINING_VERSION = 3
 """Part of every train key; raise it when the code changes what a training run computes."""
@@ -21,8 +25,14 @@ TRAINING_VERSION = 3
 START_VERSION = 2
 """The same for the supervised start of a run."""
 
+CONTROL_VERSION = 3
+"""The same for the control."""
+
 PACKAGES = ("torch", "transformers", "trl", "peft")
 """Their versions are part of every train key."""
+
+UNSEALED = (CHECKPOINTS, LOCK, LOG, ERROR, STOP, ACCELERATE)
+"""What may change, grow or go when training is done."""
 
 _NOT_TRAINED_ON = {"checkpoint_steps", "preflight"}
 """Settings of a training run that do not change the adapter it ends with."""
@@ -68,13 +78,19 @@ def train_key(config: RunConfig, corpus_digest: str, index_key: str) -> str:
     return content_key(**train_sources(config, corpus_digest, index_key))
 
 
-def train_sources(config: RunConfig, corpus_digest: str, index_key: str) -> dict[str, Any]:
+def train_sources(config: RunConfig, corpus_digest: str, index_key: str) -> dict[str, object]:
     """Collect everything that decides what a training run ends with, except the machine."""
+    policy = config.policy
     return {
         "version": TRAINING_VERSION,
         "packages": {name: version(name) for name in PACKAGES},
         "corpus": corpus_digest,
-        "policy": _policy_part(config.policy),
+        "policy": {
+            "model": model_hash(policy.model),
+            "adapter": model_hash(policy.adapter) if policy.adapter else "",
+            "dtype": "nf4" if policy.load_in_4bit else policy.dtype,
+            **_template_part(policy),
+        },
         "train": config.train.key_parts(exclude=_NOT_TRAINED_ON),
         **environment_of(config).train_parts(config, index_key),
     }
@@ -90,13 +106,80 @@ def start_key(config: RunConfig, digest: str) -> str | None:
         model=model_hash(config.policy.model),
         sft=config.sft.key_parts(),
         lora=config.train.lora.key_parts() if config.sft.lora else None,
-        **({"chat_template_kwargs": config.policy.chat_template_kwargs} if config.policy.chat_template_kwargs else {}),
+        **_template_part(config.policy),
         **parts,
     )
 
 
-def _policy_part(policy: PolicyConfig) -> dict[str, Any]:
-    adapter = model_hash(policy.adapter) if policy.adapter else ""
-    precision = "nf4" if policy.load_in_4bit else policy.dtype
-    template = {"chat_template_kwargs": policy.chat_template_kwargs} if policy.chat_template_kwargs else {}
-    return {"model": model_hash(policy.model), "adapter": adapter, "dtype": precision, **template}
+def control_key(config: RunConfig, model_key: str) -> str:
+    """Name the control of a run by what it is made from."""
+    return content_key(
+        version=CONTROL_VERSION,
+        model=model_key,
+        sft=control_settings(config).key_parts(),
+        top_k=config.retrieval.top_k,
+        max_tokens=config.searcher.max_episode_tokens,
+        prompt=[dict(message) for message in make_prompt("?", config.searcher)],
+    )
+
+
+def control_settings(config: RunConfig) -> SftConfig:
+    """Return the settings of the control; its stream of worlds is not the one the checkpoint saw."""
+    changes = {"steps": config.control.steps, "learning_rate": config.control.learning_rate, "seed": config.sft.seed + 100}
+    return config.sft.model_copy(update=changes)
+
+
+def _template_part(policy: PolicyConfig) -> dict[str, object]:
+    return {"chat_template_kwargs": policy.chat_template_kwargs} if policy.chat_template_kwargs else {}
+
+
+def write_sources(job: TrainJob) -> None:
+    """Write what the train key was hashed from, so that each part of it can be looked at later."""
+    replace_json(job.directory / SOURCES, train_sources(job.config, job.corpus_digest, job.index_key))
+
+
+class Manifest(TypedDict):
+    """What says that a training run is done, and of what."""
+
+    adapter_hash: str
+    """sha256 of the weights."""
+    adapter_files: dict[str, str]
+    """sha256 of each file; manifests of old have none."""
+    steps: int
+    seconds: float
+    spent: dict[str, float]
+    """Seconds of the last attempt by purpose."""
+    resumed_from: int
+    train_key: str
+    corpus_digest: str
+    index_key: str
+    base_model: str
+
+
+def write_manifest(job: TrainJob, steps: int, seconds: float, resumed_from: int, phase_seconds: dict[str, float]) -> None:
+    """Write what says that training is done, and of what."""
+    adapter = job.directory / ADAPTER
+    facts: Manifest = {
+        "adapter_hash": file_hash(weights_file(adapter)),
+        "adapter_files": hash_files(adapter),
+        "steps": steps,
+        "seconds": round(seconds, 1),
+        "spent": phase_seconds,
+        "resumed_from": resumed_from,
+        "train_key": job.train_key,
+        "corpus_digest": job.corpus_digest,
+        "index_key": job.index_key,
+        "base_model": job.config.policy.model,
+    }
+    replace_json(job.directory / MANIFEST, facts)
+    seal(job.directory, UNSEALED)
+
+
+def read_manifest(directory: Path) -> Manifest | None:
+    """Return the manifest of a finished training run; None if it is unfinished or a file of its adapter no longer agrees with it."""
+    adapter, manifest = directory / ADAPTER, cast(Manifest, read_json(directory / MANIFEST))
+    try:
+        files = manifest.get("adapter_files") or {weights_file(adapter).name: manifest["adapter_hash"]}
+        return manifest if find_damage(adapter, files) is None and files[weights_file(adapter).name] == manifest["adapter_hash"] else None
+    except (KeyError, TypeError, AttributeError):
+        return None

@@ -11,14 +11,14 @@ import logging
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import IO, Any
+from typing import IO
 
 import psutil
 
@@ -26,12 +26,10 @@ from slmsearch.artifacts.files import read_json
 from slmsearch.errors import SlmSearchError, TrainingError
 from slmsearch.learn.checkpoints import MANIFEST as CHECKPOINT_MANIFEST
 from slmsearch.learn.checkpoints import checkpoint_step, discard_after, find_damage, latest_complete_checkpoint, list_checkpoints
-from slmsearch.learn.examples import EXAMPLES, truncate_examples
-from slmsearch.learn.files import ADAPTER, CHECKPOINTS, ERROR, JOB, JUDGE, LOCK, LOG, MANIFEST, PREFLIGHT, STEPS, STOP
-from slmsearch.learn.job import TrainJob
+from slmsearch.learn.files import ADAPTER, CHECKPOINTS, ERROR, EXAMPLES, JOB, LOCK, LOG, MANIFEST, PREFLIGHT, STEPS, STOP
+from slmsearch.learn.job import TrainJob, read_manifest, write_sources
 from slmsearch.learn.process import TrainingProcess
-from slmsearch.learn.reports import ReportTail, StepReport, truncate_reports
-from slmsearch.learn.result import read_manifest, write_sources
+from slmsearch.learn.reports import ReportTail, StepReport, truncate_examples, truncate_reports
 
 POLL_SECONDS = 0.2
 """Time between two looks at the reports, or at a lock."""
@@ -56,23 +54,20 @@ class TrainResult:
     """Time spent in steps over all attempts, loading included for the last one."""
     resumed_from: int
     """Step the last attempt went on from; 0 if it started from the beginning."""
-    steps_without_signal: int
-    """Steps in which every group's rewards were all equal: nothing could be learnt from them."""
     phase_seconds: dict[str, float]
     """Seconds of the last attempt by purpose, as `phase_timer.py` names them."""
 
 
-def train(job: TrainJob, on_step: OnStep, resume: bool = True, after_step: int = 0) -> TrainResult:
+def train(job: TrainJob, on_step: OnStep, after_step: int = 0) -> TrainResult:
     """Train in a child process, or look the result up if this job has been trained before.
 
     Where another process trains the same job, its end is waited for; what it left is looked up, or gone on with.
 
     Args:
         job: what to train; equal jobs share a directory.
-        on_step: called here, in order, once per step: also for the steps of earlier attempts that count, and for all steps of
-            a job that is only looked up, so that a tracker can be filled from any state.
-        resume: go on from the last complete checkpoint; False starts over.
-        after_step: steps up to this one are not reported; a tracker passes the last step it has.
+        on_step: called here, in order, once per step after `after_step`: also for the steps of earlier attempts that count, and for all
+            steps of a job that is only looked up, so that a tracker can be filled from any state.
+        after_step: the last step that a tracker has.
 
     Raises:
         TrainingError: training ended before its last step, or the directory's file system has no locks.
@@ -82,7 +77,7 @@ def train(job: TrainJob, on_step: OnStep, resume: bool = True, after_step: int =
     with _termination_raises(), _locked(job.directory):
         tail = ReportTail(job.directory / STEPS)
         if find_result(job) is None:
-            _prepare(job, resume)
+            _prepare(job)
             _run(job, tail, on_step, after_step)
         _pass_on(tail, on_step, after_step)
         result = find_result(job)
@@ -96,33 +91,25 @@ def find_result(job: TrainJob) -> TrainResult | None:
     manifest = read_manifest(job.directory)
     if manifest is None:
         return None
-    reports = ReportTail(job.directory / STEPS).poll()
-    silent = sum(report.metrics.get("group/zero_advantage_frac") == 1.0 for report in reports)
-    facts = (manifest["steps"], manifest["seconds"], manifest["resumed_from"])
-    return TrainResult(job.directory / ADAPTER, manifest["adapter_hash"], *facts, silent, manifest["spent"])
+    facts = (manifest["adapter_hash"], manifest["steps"], manifest["seconds"], manifest["resumed_from"], manifest["spent"])
+    return TrainResult(job.directory / ADAPTER, *facts)
 
 
-def read_preflight(job: TrainJob) -> list[dict[str, Any]]:
+def read_preflight(job: TrainJob) -> list[dict[str, object]]:
     """Return what the pre-flight of a job found, one check each; empty where none was made."""
     try:
-        checks: list[dict[str, Any]] = json.loads((job.directory / PREFLIGHT).read_text(encoding="utf-8"))
+        checks: list[dict[str, object]] = json.loads((job.directory / PREFLIGHT).read_text(encoding="utf-8"))
         return checks
     except (OSError, ValueError):
         return []
 
 
-def read_judge_state(job: TrainJob) -> dict[str, Any]:
-    """Return what was known of the language model that judged a job (`JudgeState`); empty where none did."""
-    return read_json(job.directory / JUDGE)
-
-
-def _prepare(job: TrainJob, resume: bool) -> None:
+def _prepare(job: TrainJob) -> None:
     """Bring the directory into the state of its last complete checkpoint, or of none, and write the job."""
     checkpoints = job.directory / CHECKPOINTS
-    checkpoint = latest_complete_checkpoint(checkpoints) if resume else None
-    step = checkpoint_step(checkpoint) if checkpoint else 0
+    step = _resumable_step(job)
     # One without a manifest is what a kill leaves while it is written; one that had its manifest was whole.
-    for later in list_checkpoints(checkpoints) if resume else ():
+    for later in list_checkpoints(checkpoints):
         if checkpoint_step(later) > step and (later / CHECKPOINT_MANIFEST).exists():
             logger.warning("%s is damaged (%s): training goes on from step %d", later, find_damage(later), step)
     discard_after(checkpoints, step)
@@ -174,12 +161,7 @@ def _explain(job: TrainJob, code: int, printed: str) -> SlmSearchError:
 
 
 def find_cause(printed: str, killed_by: str = "") -> str:
-    """Find the cause of a failure.
-
-    Args:
-        printed: what the training process and its launcher printed.
-        killed_by: name of the signal that ended the launcher, if one did.
-    """
+    """Find the cause of a failure in what the training process and its launcher printed, or the signal that ended the launcher."""
     killed = re.search(r"died with <Signals\.(\w+)", printed)
     if name := killed[1] if killed else killed_by:
         hint = ": out of memory? Raise train.accumulation or lower train.group_size" if name == "SIGKILL" else ""
@@ -249,13 +231,9 @@ def _termination_raises() -> Iterator[None]:
     """Turn SIGTERM into SystemExit, so that training is stopped in order; an orchestrator's own handler stays as it is."""
     ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if ours:
-        signal.signal(signal.SIGTERM, _raise_exit)
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         yield
     finally:
         if ours:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _raise_exit(number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)

@@ -1,4 +1,4 @@
-"""How much memory each phase of a run will need, from its settings and the model's shape, before anything is loaded.
+"""How much memory each phase of a run will need, from its settings and the model's shape, before any weights are loaded.
 
 A phase holds what always stays (weights, optimiser, the copy of the best weights) and what is its own: playing holds the key-value
 cache of a batch, the update what autograd keeps of a micro-batch. No two phases need the device at once, so the largest is the peak; a
@@ -6,12 +6,16 @@ judge needs it while episodes are played, or always (`judge.loaded`). Every part
 all episodes as long as the limits allow, no two of a group alike.
 """
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from slmsearch.config import RunConfig
+from slmsearch.config import RunConfig, TrainConfig
 from slmsearch.environments.registry import environment_of
-from slmsearch.learn.shape import Shape
+from slmsearch.errors import ModelError
+from slmsearch.generate.load import check_local, first_line
+from slmsearch.models.known import split_commit
 
 GIB = 1 << 30
 JUDGE_BYTES = {"qwen2.5:7b": 4.7e9, "qwen2.5:3b": 1.9e9, "phi3:mini": 2.2e9}
@@ -35,17 +39,104 @@ ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK = 16, 512, 4096
 """Episodes of similar length that go through the model together in the update, padding cut off: so many where they are short (tokens),
 otherwise so many that they hold so many tokens. A long episode by itself has no padding, and attention then skips what lies ahead: on two
 cores eight episodes of 2,900 tokens took 17 to 25 s one by one and 45 s together."""
+COUNTED_TOKENS = 64
+"""Tokens of the passes by which activations are counted; what grows with their square is left out."""
 HEAD_TOKENS, HEAD_COLUMNS = 4096, 32_768
 """The tile in which TRL computes log-probabilities: tokens x part of the vocabulary."""
-
-
 TILE_VALUES = 16 << 20
 """Logits that are float32 at the same time in supervised training (64 MiB); without a limit those of 4,096 tokens of a vocabulary of
 151,936 take 2.5 GB, and their gradient as much."""
-
 HEAP_FRAC = 1.1
 """Of the activations: what glibc's heap holds beside them on the CPU. Measured with SmolLM2-135M, two episodes of 513 tokens and two of
 961."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What of a model's shape decides its memory."""
+
+    parameters: int
+    linear_widths: tuple[tuple[int, int], ...]
+    """Inputs and outputs of every linear layer that an adapter may sit on."""
+    layers: int
+    hidden: int
+    kv_width: int
+    """Key heads times head size."""
+    vocabulary: int
+    query_width: int
+    """Query heads times head size."""
+    intermediate: int
+    """Widest layer."""
+    saved: float
+    """Bytes that autograd keeps per token and layer for the backward pass."""
+
+
+def measure_shape(config: RunConfig, model: str | None = None) -> Shape:
+    """Read from its configuration the shape of the policy's model, or of another one, as a run trains it; no weights are loaded.
+
+    Raises:
+        ModelError: the configuration is missing, damaged, or cannot be fetched.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    model, revision = split_commit(model or config.policy.model)
+    check_local(model, "policy.model", "config.json")
+    try:
+        read: Any = AutoConfig.from_pretrained(model, revision=revision).get_text_config()
+    except (OSError, ValueError) as error:
+        raise ModelError(f"cannot read the shape of model {model!r}: {first_line(error)}; give a path or Hub id in policy.model") from error
+    with torch.device("meta"):
+        skeleton: Any = AutoModelForCausalLM.from_config(read)
+    head = skeleton.get_output_embeddings()
+    widths = tuple((m.in_features, m.out_features) for m in skeleton.modules() if isinstance(m, torch.nn.Linear) and m is not head)
+    parameters = {id(weight): weight.numel() for weight in skeleton.parameters()}
+    heads = getattr(read, "num_key_value_heads", None) or read.num_attention_heads
+    size = getattr(read, "head_dim", None) or read.hidden_size // read.num_attention_heads
+    return Shape(
+        sum(parameters.values()),
+        widths,
+        read.num_hidden_layers,
+        read.hidden_size,
+        heads * size,
+        read.vocab_size,
+        read.num_attention_heads * size,
+        max(max(width) for width in widths),
+        _count_saved(read, 2, config) - _count_saved(read, 1, config),
+    )
+
+
+def _count_saved(read: Any, layers: int, config: RunConfig) -> float:
+    """Count the bytes per token that the forward pass of a model of so many layers keeps for the backward pass."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    read = copy.deepcopy(read)
+    read.num_hidden_layers = layers
+    if getattr(read, "layer_types", None):
+        read.layer_types = read.layer_types[:layers]
+    dtype = torch.bfloat16 if config.policy.load_in_4bit else getattr(torch, config.policy.dtype)
+    with torch.device("meta"):
+        model: Any = AutoModelForCausalLM.from_config(read, dtype=dtype)
+        backbone = model.base_model
+        if config.train.method == "lora":
+            from peft import LoraConfig, get_peft_model
+
+            lora = config.train.lora
+            model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=lora.r, target_modules=lora.target_modules))
+    weights = {weight.untyped_storage()._cdata for weight in model.parameters()}
+    kept: dict[int, Any] = {}
+
+    def keep(tensor: Any) -> Any:
+        kept[tensor.untyped_storage()._cdata] = tensor
+        return tensor
+
+    ids = torch.zeros(1, COUNTED_TOKENS, dtype=torch.long, device="meta")
+    mask = torch.ones(1, 1, COUNTED_TOKENS, COUNTED_TOKENS, dtype=torch.bool, device="meta")
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        output = backbone(input_ids=ids, attention_mask=mask, use_cache=False)
+    del output
+    return float(sum(tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in weights)) / COUNTED_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,22 +188,13 @@ class MemoryPlan:
         return "\n".join([*lines, f"  peak {peak}"])
 
 
-def count_trained(config: RunConfig, shape: Shape) -> int:
+def count_trained(train: TrainConfig, shape: Shape) -> int:
     """Count the weights that learn."""
-    if config.train.method == "full":
-        return shape.parameters
-    return sum(config.train.lora.r * (a + b) for a, b in shape.linear_widths)
+    return shape.parameters if train.method == "full" else sum(train.lora.r * (a + b) for a, b in shape.linear_widths)
 
 
 def plan_memory(config: RunConfig, shape: Shape, available: Mapping[str, float], prompt_tokens: int = PROMPT_TOKENS) -> MemoryPlan:
-    """Plan the memory of a training run and of its evaluations.
-
-    Args:
-        config: the run.
-        shape: of the policy's model.
-        available: free bytes of `cpu` and, where there is one, of `cuda`.
-        prompt_tokens: of the longest opening.
-    """
+    """Plan the memory of a training run and of its evaluations; `available` are free bytes of `cpu` and, where there is one, of `cuda`."""
     device = "cuda" if config.policy.device != "cpu" and "cuda" in available else "cpu"
     planner = _Planner(config, shape, device, prompt_tokens)
     train, judge = config.train, config.judge
@@ -173,19 +255,13 @@ class _Planner:
     @property
     def learning(self) -> Part:
         """What stays for learning: gradient, two moments, the copy of the best weights; an adapter is there itself, too."""
-        trained = count_trained(self.config, self.shape)
+        trained = count_trained(self.config.train, self.shape)
         if self.config.train.method == "full":  # learns the weights in place, in their own precision
             return Part("gradient, optimiser, best", trained * 4 * self.width, "train.method")
         return Part("adapter, gradient, optimiser, best", trained * 5 * 4, "train.lora.r")
 
     def playing(self, rows: int, prompts: int, setting: str) -> tuple[Part, ...]:
-        """Count what a batch of episodes holds.
-
-        Args:
-            rows: episodes.
-            prompts: different ones among their openings.
-            setting: what makes a batch smaller.
-        """
+        """Count what a batch of `rows` episodes with so many different openings holds; `setting` makes it smaller."""
         shape, limits = self.shape, environment_of(self.config).limits_of(self.config)
         result = min(int(limits.max_result_chars / CHARS_PER_TOKEN), limits.max_episode_tokens)
         # Lines are as long as the longest of a batch, and what is fed to all as wide as the widest.
@@ -226,7 +302,7 @@ class _Planner:
             *((Part("freed, kept by the allocator", HEAP_FRAC * kept, setting),) if self.device == "cpu" else ()),
             Part("one layer of the backward pass", block * (4 * shape.intermediate + 4 * shape.hidden) * width, cut),
             Part("log-probabilities", tile + 4 * tokens * shape.hidden * width, cut),
-            Part("step of the optimiser", 8.0 * count_trained(self.config, shape), "train.lora.r"),
+            Part("step of the optimiser", 8.0 * count_trained(self.config.train, shape), "train.lora.r"),
         )
 
 

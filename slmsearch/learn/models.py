@@ -33,11 +33,10 @@ def trained_policy(policy: PolicyConfig, directory: str) -> PolicyConfig:
 
 
 def model_hash(model: str) -> str:
-    """Hash a model or adapter by its content.
+    """Hash a model or adapter by its content: a directory file by file, a Hub id by id and commit.
 
-    Args:
-        model: a directory, hashed file by file; or a Hub id, named by id and commit. Without a commit it is the one in the local cache,
-            or the newest, whose configuration is then fetched: before the first download the name must be the one of after it.
+    Without a commit it is the one in the local cache, or the newest, whose configuration is then fetched: before the first download the
+    name must be the one of after it.
     """
     path = Path(model)
     if not path.is_dir():

@@ -6,13 +6,14 @@ that get longer and longer.
 
 Each rule compares the last steps with the steps before them. Both windows are sized in questions, and every limit follows from the
 noise of the run's own steps, so that one rule holds for two questions a step and for sixty-four. A change that comes with a clearly
-higher reward is learning, not collapse. A fall of the reward is only suspected here: whoever asks confirms it on the held-out
-questions (`held_out.py`).
+higher reward is learning, not collapse. A fall of the reward is only a suspicion, which held-out questions confirm: the same ones are
+played greedily each time, so that rewards are compared question by question. What they are compared with is each question's mean over
+the last scorings, not the best one: the best of many is partly luck.
 
 Pure: the same reports, restarts and dismissals give the same answers, so that a resumed run stands where the killed one stood.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, exp, log, sqrt
 from statistics import fmean, median, stdev
@@ -33,6 +34,15 @@ TOGETHER, CONFIRMED = 5.0, 1.0
 """Standard errors of both falls together that are a collapse; those of the held-out questions at least."""
 RISEN, RISEN_SURE = 0.25, 3.0
 """Share and standard errors by which a reward must have risen for a change to be learning."""
+Scores = list[float | None]
+"""Reward of each held-out question, in order; None where a service broke and the episode counts for nothing."""
+
+SCORINGS = 8
+"""Earlier scorings that count."""
+ALONE = 4.0
+"""Standard errors that are a collapse without any suspicion, at a scheduled scoring."""
+SMALLEST_FALL = 0.25
+"""Share of the earlier mean by which it must have fallen: policies vary a little in earnest, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,52 +59,44 @@ class Suspicion:
     questions; 0: it counts as it is."""
 
 
+@dataclass(frozen=True, slots=True)
 class Windows:
-    """The last steps of a metric beside those before.
+    """The last steps of a metric beside those before."""
 
-    Attributes:
-        value: of the last steps: their mean, or (logarithms) their median, which single wild steps do not move.
-        reference: of the steps before: the median of their windows' means, or their median.
-    """
+    value: float
+    """Of the last steps: their mean, or (logarithms) their median, which single wild steps do not move."""
+    reference: float
+    """Of the steps before: the median of their windows' means, or their median."""
+    error: float
+    """Standard error of the difference, from the spread of the steps before."""
 
-    def __init__(self, recent: list[float], past: list[float], logarithms: bool) -> None:
-        """Take the values of both, oldest first; there are at least as many before."""
-        self._recent, self._past, self._logarithms = recent, past, logarithms
+    @classmethod
+    def compare(cls, recent: list[float], past: list[float], logarithms: bool) -> "Windows":
+        """Compare values, oldest first; there are at least as many before."""
         size = len(recent)
         if logarithms:
-            self.value, self.reference = median(recent), median(past)
+            value, reference = median(recent), median(past)
+            deviation, loss = 1.4826 * median([abs(x - reference) for x in past]), (1.57, 1.57)
         else:
-            self.value = fmean(recent)
-            self.reference = median([fmean(past[end - size : end]) for end in range(len(past), size - 1, -size)])
-
-    @property
-    def error(self) -> float:
-        """Standard error of the difference, from the spread of the steps before."""
-        if self._logarithms:
-            deviation, loss = 1.4826 * median([abs(x - self.reference) for x in self._past]), (1.57, 1.57)
-        else:
-            deviation, loss = stdev(self._past), (1.0, 1.2)
+            value = fmean(recent)
+            reference = median([fmean(past[end - size : end]) for end in range(len(past), size - 1, -size)])
+            deviation, loss = stdev(past), (1.0, 1.2)
         # A median is less exact than a mean: `loss` is the ratio of their variances.
-        return deviation * sqrt(loss[0] / len(self._recent) + loss[1] / len(self._past))
+        return cls(value, reference, deviation * sqrt(loss[0] / size + loss[1] / len(past)))
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Watches one metric.
-
-    Attributes:
-        name: of the rule.
-        metric: watched.
-        above: suspects a rise; False: a fall.
-        margin: smallest change that matters: a factor where `offset` is given, a difference in the metric's unit otherwise.
-        offset: added before logarithms are taken, so that a change of what is almost nothing is not large; None: no logarithms.
-    """
+    """Watches one metric."""
 
     name: str
     metric: str
     above: bool
+    """Suspects a rise; False: a fall."""
     margin: float
+    """Smallest change that matters: a factor where `offset` is given, a difference in the metric's unit otherwise."""
     offset: float | None = None
+    """Added before logarithms are taken, so that a change of what is almost nothing is not large; None: no logarithms."""
 
     def scale(self, x: float) -> float | None:
         """Bring a value to the scale on which it is compared; None where it has no logarithm."""
@@ -137,12 +139,12 @@ class Series:
 
     def __init__(self, rule: Rule, window: int) -> None:
         """Start empty; `window` is in steps."""
-        self._rule, self._window = rule, window
+        self.rule, self._window = rule, window
         self._values: list[float] = []
 
     def note(self, value: float) -> None:
         """Take the value of the next step."""
-        scaled = self._rule.scale(value)
+        scaled = self.rule.scale(value)
         if scaled is not None:
             self._values.append(scaled)
             del self._values[: -(1 + PAST_WINDOWS) * self._window]
@@ -157,21 +159,17 @@ class Series:
         size = min(self._window, len(values) // 2)
         if size < FIRST_WINDOW:
             return None
-        return Windows(values[-size:], values[:-size], logarithms=self._rule.offset is not None)
+        return Windows.compare(values[-size:], values[:-size], logarithms=self.rule.offset is not None)
 
 
 class CollapseMonitor:
     """Looks at reports one by one."""
 
     def __init__(self, questions_per_step: int) -> None:
-        """Start without a past.
-
-        Args:
-            questions_per_step: different questions in a step; sizes the windows.
-        """
+        """Start without a past; the number of different questions in a step sizes the windows."""
         self.window = min(MAX_WINDOW, max(MIN_WINDOW, ceil(WINDOW_QUESTIONS / questions_per_step)))
         """Steps."""
-        self._watched = [(rule, Series(rule, self.window)) for rule in RULES]
+        self._watched = [Series(rule, self.window) for rule in RULES]
         self._reward = Series(REWARD, self.window)
         self._quiet = 0
 
@@ -180,17 +178,17 @@ class CollapseMonitor:
 
         The answer to a suspicion is `restart` or `dismiss`, before the next look.
         """
-        for rule, series in [*self._watched, (REWARD, self._reward)]:
-            if rule.metric in metrics:
-                series.note(metrics[rule.metric])
+        for series in [*self._watched, self._reward]:
+            if series.rule.metric in metrics:
+                series.note(metrics[series.rule.metric])
         self._quiet = max(0, self._quiet - 1)
         reward = self._reward.compare()
         risen = reward.value - reward.reference if reward is not None else 0.0
         if reward is not None and risen > RISEN * abs(reward.reference) and risen > RISEN_SURE * reward.error:
             return None
-        for rule, series in self._watched:
+        for series in self._watched:
             windows = series.compare()
-            if windows is not None and (suspicion := rule.judge(windows)):
+            if windows is not None and (suspicion := series.rule.judge(windows)):
                 return suspicion
         if reward is None or risen >= 0 or self._quiet:
             return None
@@ -205,10 +203,42 @@ class CollapseMonitor:
 
         Only the reward before the collapse is kept: the run must come back to it.
         """
-        self._watched = [(rule, Series(rule, self.window)) for rule in RULES]
+        self._watched = [Series(rule, self.window) for rule in RULES]
         self._reward.drop(self.window)
         self._quiet = 0
 
     def dismiss(self) -> None:
         """Suspect no reward for half a window: the held-out questions did not confirm it."""
         self._quiet = self.window // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Fall:
+    """Held-out questions are answered worse than before."""
+
+    value: float
+    """Their mean reward."""
+    limit: float
+    """What it should not have fallen below."""
+
+
+def mean_score(scores: Scores) -> float:
+    """Average the rewards there are; 0.0 where there are none."""
+    known = [score for score in scores if score is not None]
+    return fmean(known) if known else 0.0
+
+
+def find_fall(past: Sequence[Scores], scores: Scores, sure: float) -> Fall | None:
+    """Compare a scoring with earlier ones of the same questions; a fall has `sure` standard errors."""
+    pairs = []
+    for new, *old in zip(scores, *past[-SCORINGS:], strict=True):
+        known = [score for score in old if score is not None]
+        if new is not None and known:
+            pairs.append((new, fmean(known)))
+    if len(pairs) < 2:
+        return None
+    reference = fmean(old for _, old in pairs)
+    error = stdev(new - old for new, old in pairs) / sqrt(len(pairs))
+    limit = reference - max(sure * error, SMALLEST_FALL * abs(reference))
+    value = fmean(new for new, _ in pairs)
+    return Fall(value, limit) if value < limit else None

@@ -13,11 +13,7 @@ class PhaseTimer:
     """Counts seconds by phase. A phase begun inside another pauses the outer one."""
 
     def __init__(self, begun: float | None = None) -> None:
-        """Start with `OTHER`.
-
-        Args:
-            begun: seconds since the epoch at which the run began, if that was before now.
-        """
+        """Start with `OTHER`; `begun` is when the run began (seconds since the epoch), if that was before now."""
         self.seconds: dict[str, float] = {OTHER: max(0.0, time.time() - begun) if begun else 0.0}
         self._purposes = [OTHER]
         self._since = time.perf_counter()

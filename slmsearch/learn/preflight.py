@@ -1,7 +1,9 @@
 """Pre-flight: what is checked before the first update, so that a doomed run ends in seconds instead of hours.
 
 `slmsearch preflight` runs it by itself; every training run that starts from its beginning runs it first. The plan of disk and
-memory comes before anything is loaded, the preflight plays a few groups with the untrained policy.
+memory comes before anything is loaded; then a few groups are played with the untrained policy. Each check finds one way in which runs
+fail without a word: a parser that reads nothing, an inverted mask, a cap that cuts every episode off, a judge that is down, rewards
+that are all equal, an index that answers with noise.
 """
 
 import shutil
@@ -10,24 +12,26 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from statistics import mean
 
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import load_questions
-from slmsearch.environments.environment import Check, Environment
+from slmsearch.environments.environment import Check, Environment, select_questions
 from slmsearch.environments.registry import environment_of
-from slmsearch.errors import PreflightError
-from slmsearch.generate.chat_renderer import ChatRenderer
-from slmsearch.generate.context import longest_prompt
+from slmsearch.environments.rows import EpisodeRow
+from slmsearch.errors import JudgeError, PreflightError
+from slmsearch.generate.chat_renderer import ChatRenderer, longest_prompt
+from slmsearch.generate.load import load_tokenizer, load_with_base
 from slmsearch.generate.sampler import Sampler, Sampling
+from slmsearch.judge import Judge
+from slmsearch.judge.qualify import REMEDY, read_state
 from slmsearch.learn.checkpoints import KEPT_CHECKPOINTS
-from slmsearch.learn.memory import GIB, count_trained, measure_available, plan_memory
-from slmsearch.learn.preflight_checks import check_episodes, check_judge, check_mask, check_qualified, colour_episode
-from slmsearch.learn.rollout_bridge import to_tokens
-from slmsearch.learn.shape import Shape, measure_shape
-from slmsearch.searcher.episode import Episode
+from slmsearch.learn.memory import GIB, Shape, count_trained, measure_available, measure_shape, plan_memory
+from slmsearch.learn.rollout_bridge import MAX_FAILED_FRAC, to_tokens
+from slmsearch.searcher.episode import Episode, StopReason
 
 MAX_PREFLIGHT_QUESTIONS = 16
 """Groups played before training, at most: enough to tell a share of a tenth from a half."""
@@ -37,15 +41,19 @@ DISK_RESERVE = 200e6
 """Bytes beside the checkpoints: log, reports, adapter."""
 UPDATE_FACTOR = 2.5
 """Whole steps over rollouts, about, for the time estimate."""
+MAX_TRUNCATED = 0.5
+"""Share of preflight episodes that may be cut off by a token limit."""
+MAX_MALFORMED = 0.9
+"""Share that may end malformed: the format can be learnt, but not from nothing."""
+NONSENSE = "zzqx vrrk"
+"""An answer that no judge may call right."""
+
+ShowEpisode = Callable[[Iterable[tuple[str, bool]]], None]
+"""Takes an episode as training sees it: the text of each token, and whether it is trained on."""
 
 
 def check_resources(config: RunConfig, prompt_tokens: int) -> Iterator[Check]:
-    """Plan disk and memory of a training run; no weights are loaded.
-
-    Args:
-        config: the run.
-        prompt_tokens: of the longest opening.
-    """
+    """Plan disk and memory of a training run whose longest opening has so many tokens; no weights are loaded."""
     shape = measure_shape(config)
     plan = plan_memory(config, shape, measure_available(), prompt_tokens)
     fits = plan.peak <= MEMORY_FRAC * plan.available
@@ -71,7 +79,7 @@ def check_extras(config: RunConfig) -> Iterator[Check]:
 
 def check_disk(config: RunConfig, shape: Shape) -> Check:
     """Compare the checkpoints' size with the free space of the data directory."""
-    needed = DISK_RESERVE + (KEPT_CHECKPOINTS + 2) * count_trained(config, shape) * 12
+    needed = DISK_RESERVE + (KEPT_CHECKPOINTS + 2) * count_trained(config.train, shape) * 12
     place = Path(config.paths.data_dir)
     while not place.exists():
         place = place.parent
@@ -83,30 +91,27 @@ def check_disk(config: RunConfig, shape: Shape) -> Check:
 def check_learning(
     questions: Sequence[Question],
     environment: Environment,
-    config: RunConfig,
     open_sampler: Callable[[], AbstractContextManager[Sampler]],
     renderer: ChatRenderer,
-    show: Callable[[str], None] = lambda text: None,
-    paint: Callable[[str, bool], str] = lambda text, trained: text,
+    show: ShowEpisode = lambda tokens: None,
 ) -> Iterator[Check]:
     """Check whether a run could learn; plays as many groups as two updates have, `MAX_PREFLIGHT_QUESTIONS` at most.
 
     Args:
-        questions: questions that will be trained on.
+        questions: those that will be trained on.
         environment: plays and grades.
-        config: the run.
         open_sampler: opens a sampler of the policy before training.
         renderer: encodes for its model.
-        show: takes one episode, printed token by token.
-        paint: see `colour_episode`.
+        show: takes one episode.
     """
+    config, train = environment.config, environment.config.train
     yield from environment.checks(renderer)
     yield check_judge(environment.judge, questions)
     yield from check_qualified(config)
-    played = min(MAX_PREFLIGHT_QUESTIONS, 2 * config.train.questions_per_step)
+    played = min(MAX_PREFLIGHT_QUESTIONS, 2 * train.questions_per_step)
     chosen = questions[:: max(1, len(questions) // played)][:played]
-    group = [question for question in chosen for _ in range(config.train.group_size)]
-    sampling = Sampling(config.train.temperature, config.train.seed, environment.limits.max_turn_tokens)
+    group = [question for question in chosen for _ in range(train.group_size)]
+    sampling = Sampling(train.temperature, train.seed, environment.limits.max_turn_tokens)
     started = time.perf_counter()
     with open_sampler() as sampler:
         episodes = play_in_batches(group, environment, sampler, sampling, config.evaluate.batch_size)
@@ -115,13 +120,105 @@ def check_learning(
     layout = to_tokens(episodes, renderer.end_id)
     yield check_mask(episodes, layout["completion_ids"], layout["env_mask"], renderer)
     if longest := max(episodes, key=lambda episode: len(episode.turns), default=None):
-        show(colour_episode(longest, renderer, paint))
+        texts = (renderer.tokenizer.decode([token]) for token in longest.completion_ids)
+        show(zip(texts, map(bool, longest.sampled_mask), strict=True))
     rows = environment.grade(group, episodes, None, [i % 7 / 7 for i in range(len(group))])
     yield from check_episodes(rows, environment)
-    per_step = seconds / len(group) * config.train.questions_per_step * config.train.group_size * UPDATE_FACTOR
-    steps = config.train.steps or len(questions) * config.train.epochs / config.train.questions_per_step
+    per_step = seconds / len(group) * train.questions_per_step * train.group_size * UPDATE_FACTOR
+    steps = train.steps or len(questions) * train.epochs / train.questions_per_step
     found = f"about {steps * per_step / 60:.0f} minutes for {steps:.0f} steps ({len(group) / seconds:.0f} episodes a second)"
     yield Check("time", True, found)
+
+
+def check_judge(judge: Judge, questions: Sequence[Question]) -> Check:
+    """Ask about gold answers and about nonsense."""
+    answerable = [question for question in questions if question.answer][:4]
+    verdicts = judge.judge([(q, q.answer) for q in answerable] + [(q, NONSENSE) for q in answerable])
+    failures = [verdict.failure for verdict in verdicts if verdict.correct is None]
+    if failures:
+        return Check("judge", False, f"no verdict: {failures[0]}", "start the judge, or set judge.base_url and judge.model")
+    right = [bool(verdict.correct) for verdict in verdicts]
+    expected = [True] * len(answerable) + [False] * len(answerable)
+    agree = sum(a == b for a, b in zip(right, expected, strict=True))
+    found = f"{agree} of {len(expected)} verdicts right on gold answers and nonsense"
+    return Check("judge", agree == len(expected), found, "this judge cannot tell gold from nonsense: take another judge.model")
+
+
+def check_qualified(config: RunConfig) -> list[Check]:
+    """Say whether a language model judge has passed its qualification; the exact judge needs none."""
+    if config.judge.kind == "exact":
+        return []
+    try:
+        state = read_state(config.judge, config.paths.data_dir)
+        passed, found = state.passed, state.found
+    except JudgeError as error:
+        passed, found = False, str(error)
+    if not passed and not config.judge.require_qualified:
+        passed, found = True, f"{found}; judge.require_qualified is off"
+    return [Check("judge qualified", passed, found, REMEDY)]
+
+
+def check_mask(episodes: Sequence[Episode], ids: Sequence[Sequence[int]], masks: Sequence[Sequence[int]], renderer: ChatRenderer) -> Check:
+    """Decode what will be trained on: it must be what the policy wrote, and nothing else.
+
+    Args:
+        episodes: what was played.
+        ids: completion ids of each, as the trainer gets them.
+        masks: 1 where a completion id is trained on.
+        renderer: decodes.
+    """
+    sampled = context = wrong = 0
+    for episode, completion, mask in zip(episodes, ids, masks, strict=True):
+        if episode.stop_reason is StopReason.FAILED:
+            continue
+        runs = groupby(zip(completion, mask, strict=True), key=lambda pair: pair[1])
+        # Turn by turn: some tokenizers drop the space that a text begins with.
+        sampled_text = "".join(renderer.decode([i for i, _ in run]) for trained, run in runs if trained)
+        # A turn that was cut off in the middle of a character decodes otherwise alone than with what follows.
+        wrong += sampled_text.replace("\ufffd", "") != "".join(turn.text for turn in episode.turns).replace("\ufffd", "")
+        sampled += sum(mask)
+        context += len(mask) - sum(mask)
+    found = f"{sampled} tokens written, {context} tokens shown"
+    if wrong:
+        found += f"; in {wrong} of {len(episodes)} episodes the trained tokens are not what the policy wrote"
+    return Check("mask", not wrong and sampled > 0, found, "sampled ids and mask have come apart: report it, do not train")
+
+
+def check_episodes(rows: Sequence[EpisodeRow], environment: Environment) -> list[Check]:
+    """Look at how the preflight's episodes ended and whether their rewards differ inside any group."""
+    size = environment.config.train.group_size
+    failed = [row.failure for row in rows if row.failed]
+    truncated = mean(row.stop_reason == StopReason.MAX_TOKENS for row in rows)
+    malformed = mean(row.stop_reason == StopReason.MALFORMED for row in rows)
+    groups = [{row.reward for row in rows[i : i + size] if not row.failed} for i in range(0, len(rows), size)]
+    equal = mean(len(group) < 2 for group in groups)
+    return [
+        Check(
+            "services",
+            len(failed) <= MAX_FAILED_FRAC * len(rows),
+            f"{len(failed)} of {len(rows)} episodes failed" + (f" ({failed[0]})" if failed else ""),
+            "fix the service that failed",
+        ),
+        Check(
+            "truncated",
+            truncated <= MAX_TRUNCATED,
+            f"{truncated:.0%} of {len(rows)} episodes cut off",
+            f"raise {' and '.join(environment.limits.settings)}",
+        ),
+        Check(
+            "malformed",
+            malformed <= MAX_MALFORMED,
+            f"{malformed:.0%} of {len(rows)} episodes malformed",
+            "the model does not know the format: train it with `slmsearch sft` first, or take another model",
+        ),
+        *environment.check_rows(rows),
+        Check(
+            "equal rewards",
+            equal < 1.0,
+            f"{equal:.0%} of {len(groups)} groups have no two different rewards",
+            "nothing can be learnt from equal rewards: check reward and judge, raise train.temperature, or take other questions",
+        ),
+    ]
 
 
 def play_in_batches(
@@ -149,38 +246,25 @@ def require(checks: Iterable[Check]) -> list[Check]:
     return passed
 
 
-def preflight_here(config: RunConfig, tell: Callable[[Check], None], show: Callable[[str], None], paint: Any) -> list[Check]:
-    """Run all checks in this process; corpus and index are built or looked up.
+def preflight_here(config: RunConfig, tell: Callable[[Check], None], show: ShowEpisode) -> list[Check]:
+    """Run the checks in this process up to the first that has not passed, and tell each; corpus and index are built or looked up."""
 
-    Args:
-        config: the run.
-        tell: told the outcome of each check.
-        show: takes one episode, printed token by token.
-        paint: see `colour_episode`.
-    """
-    from slmsearch.environments.environment import select_questions
-    from slmsearch.generate.load import load_tokenizer, load_with_base
+    def run_checks() -> Iterator[Check]:
+        corpora_dir = config.paths.corpora
+        digest = environment_of(config).build_data(config, corpora_dir)
+        environment, found = environment_of(config).open(config, digest), load_questions(corpora_dir, digest)
+        questions = select_questions(found.get(config.train.split, []), config.train.limit)
+        asked = [*questions, *found.get("validation", [])]
+        renderer = ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role)
+        yield from check_resources(config, longest_prompt(map(environment.prompt, asked), renderer))
+        sampler, open_base = load_with_base(config.policy, config.searcher.tool_role)
+        environment.sample_base_with(open_base)
+        yield from check_learning(questions, environment, lambda: nullcontext(sampler), renderer, show)
 
     checks: list[Check] = []
-
-    def told(more: Iterable[Check]) -> bool:
-        for check in more:
-            checks.append(check)
-            tell(check)
-            if not check.passed:
-                return False
-        return True
-
-    corpora_dir = config.paths.corpora
-    digest = environment_of(config).build_data(config, corpora_dir)
-    environment, found = environment_of(config).open(config, digest), load_questions(corpora_dir, digest)
-    questions = select_questions(found.get(config.train.split, []), config.train.limit)
-    asked = [*questions, *found.get("validation", [])]
-    opening = longest_prompt(map(environment.prompt, asked), ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role))
-    if not told(check_resources(config, opening)):
-        return checks
-    sampler, open_base = load_with_base(config.policy, config.searcher.tool_role)
-    environment.sample_base_with(open_base)
-    renderer = sampler.renderer  # type: ignore[attr-defined]
-    told(check_learning(questions, environment, config, lambda: nullcontext(sampler), renderer, show, paint))
+    for check in run_checks():
+        checks.append(check)
+        tell(check)
+        if not check.passed:
+            break
     return checks

@@ -1,18 +1,26 @@
 """One training process: started ahead of its work, told to begin, waited for, stopped.
 
-It is started by `accelerate launch`, which on a small machine needs 15 to 20 seconds to load torch, and TRL after it;
-then it waits for a word on its standard input, so that this time can be used for something else.
+It is `accelerate launch -m slmsearch.learn.process JOB.json`, which on a small machine needs 15 to 20 seconds to load torch, and TRL
+after it; then it waits for a word on its standard input, so that this time can be used for something else. It says what happens
+through files in the job's directory (`files.py`) and its exit code, and dies with the process that started it. The only variables it
+reads are those that its starter set.
 """
 
 import json
 import logging
 import os
+import sys
+from pathlib import Path
 
 from slmsearch.artifacts.files import replace_json
 from slmsearch.config.secrets import split_secrets
-from slmsearch.learn.files import ACCELERATE, JOB, LOG, STOP
+from slmsearch.errors import SlmSearchError
+from slmsearch.learn.checkpoints import latest_complete_checkpoint
+from slmsearch.learn.files import ACCELERATE, CHECKPOINTS, ERROR, JOB, LOG, STOP
 from slmsearch.learn.job import TrainJob
 from slmsearch.processes.child import ChildProcess, ProcessSettings
+from slmsearch.processes.watchdog import die_with_starter
+from slmsearch.processor import settle
 
 ENV_SECRETS = "SLMSEARCH_TRAINING_SECRETS"
 """Secrets of the job as a JSON object, dotted path to value."""
@@ -27,11 +35,7 @@ class TrainingProcess(ChildProcess):
     """A process that trains one job; it dies with the thread that started it."""
 
     def __init__(self, job: TrainJob) -> None:
-        """Start it; it loads its libraries and waits.
-
-        Args:
-            job: its directory takes the log; the job itself is read when the process begins.
-        """
+        """Start it; it loads its libraries and waits, and reads its job when it begins."""
         self._directory, self._num_processes = job.directory, job.config.train.num_processes
         job.directory.mkdir(parents=True, exist_ok=True)
         replace_json(job.directory / ACCELERATE, _accelerate_settings(job))
@@ -68,7 +72,7 @@ def launcher(job: TrainJob) -> list[str]:
     """Arguments for Python that start the training process; the job's file follows."""
     settings = str(job.directory / ACCELERATE)
     processes = str(job.config.train.num_processes)
-    return ["-m", "accelerate.commands.launch", "--config_file", settings, "--num_processes", processes, "-m", "slmsearch.learn.worker"]
+    return ["-m", "accelerate.commands.launch", "--config_file", settings, "--num_processes", processes, "-m", "slmsearch.learn.process"]
 
 
 def _accelerate_settings(job: TrainJob) -> dict[str, object]:
@@ -95,3 +99,23 @@ def _variables(job: TrainJob) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "DISABLE_MLFLOW_INTEGRATION": "TRUE",  # TRL imports mlflow where it is installed, which takes seconds
     }
+
+
+def main(path: Path) -> None:
+    """Load the libraries, wait until the starter lets it begin, and run the job in a file from its last complete checkpoint."""
+    die_with_starter()
+    secrets = json.loads(os.environ.pop(ENV_SECRETS, "{}"))
+    settle()
+    from slmsearch.learn.training import run_job
+
+    wait_for_begin()
+    job = TrainJob.from_json(path.read_text(encoding="utf-8"), secrets)
+    try:
+        run_job(job, latest_complete_checkpoint(job.directory / CHECKPOINTS))
+    except SlmSearchError as error:
+        replace_json(job.directory / ERROR, {"boundary": error.boundary, "message": str(error)})
+        raise
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

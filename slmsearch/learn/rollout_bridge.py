@@ -14,11 +14,10 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from math import fsum
 from statistics import stdev
-from typing import Any
+from typing import Any, TypedDict
 
 from accelerate.utils import gather_object
 
-from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.environment import Environment
 from slmsearch.environments.grade import judge_episodes
@@ -27,41 +26,36 @@ from slmsearch.errors import TrainingError
 from slmsearch.evaluate.metrics import summarise
 from slmsearch.generate.sampler import Sampling
 from slmsearch.judge import EagerJudge, Verdict
-from slmsearch.learn.held_out import Scores
+from slmsearch.learn.monitor import Scores
 from slmsearch.learn.phase_timer import HELD_OUT, JUDGING, SAMPLING, PhaseTimer
-from slmsearch.learn.preflight_checks import MAX_FAILED_FRAC
 from slmsearch.learn.trainer_samplers import OpenSampler
 from slmsearch.searcher.episode import Episode, StopReason, ToolCall
 from slmsearch.searcher.tools import SEARCH
+
+MAX_FAILED_FRAC = 0.5
+"""Share of failed episodes, before training or in a step of it, above which it stops with the cause: what is left is no sample any more."""
 
 
 class RolloutBridge:
     """Plays a generation batch for TRL and keeps the metrics of the last one."""
 
     def __init__(
-        self,
-        questions: Sequence[Question],
-        environment: Environment,
-        config: RunConfig,
-        open_sampler: OpenSampler,
-        end_id: int,
-        timer: PhaseTimer,
+        self, questions: Sequence[Question], environment: Environment, open_sampler: OpenSampler, end_id: int, timer: PhaseTimer
     ) -> None:
         """Bind what an episode needs.
 
         Args:
             questions: all questions that may be asked for; no two with the same text, for the text is all that TRL passes on.
             environment: plays and grades.
-            config: seed, tolerated failures.
             open_sampler: opens one that samples from the weights being trained; called once per batch.
             end_id: token that stands in for an episode that failed.
             timer: counts the time.
         """
-        self._questions = {question.question: question for question in questions}
-        if len(self._questions) != len(questions):
+        self.questions = {question.question: question for question in questions}
+        if len(self.questions) != len(questions):
             raise ValueError("two questions have the same text")
-        self._environment_, self._config = environment, config
-        self._open_sampler, self._end_id, self._timer = open_sampler, end_id, timer
+        self.environment, self.open_sampler = environment, open_sampler
+        self._end_id, self._timer = end_id, timer
         self.metrics: dict[str, float] = {}
         """Of the last batch, over all processes, under the project's names."""
         self.rewards: list[float | None] = []
@@ -73,52 +67,46 @@ class RolloutBridge:
         self.sampled_mask: list[list[int]] = []
         """Likewise, for each of their completion ids: 1 = the policy wrote it."""
 
-    def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
-        """Play one episode per prompt, in order; see TRL's `rollout_func`.
-
-        Args:
-            prompts: messages, the question last.
-            trainer: the calling trainer.
+    def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, object]:
+        """Play one episode per prompt (messages, the question last), in order; see TRL's `rollout_func`.
 
         Raises:
             TrainingError: more than `MAX_FAILED_FRAC` of the episodes failed.
         """
         with self._timer.on(SAMPLING):
-            return self._sample([self._questions[prompt[-1]["content"]] for prompt in prompts], trainer)
+            return self._sample([self.questions[prompt[-1]["content"]] for prompt in prompts], trainer)
 
-    def _sample(self, questions: Sequence[Question], trainer: Any) -> dict[str, Any]:
-        seed = step_seed(self._config.train.seed, trainer.state.global_step)
+    def _sample(self, questions: Sequence[Question], trainer: Any) -> dict[str, object]:
+        seed = step_seed(self.environment.config.train.seed, trainer.state.global_step)
         first_row = trainer.accelerator.process_index * len(questions)
-        sampling = Sampling(
-            temperature=trainer.temperature,
-            seed=seed,
-            first_row=first_row,
-            max_new_tokens=self._environment_.limits.max_turn_tokens,
-        )
+        sampling = Sampling(trainer.temperature, seed, self.environment.limits.max_turn_tokens, first_row)
         started = time.perf_counter()
-        with self._open_sampler(trainer) as sampler:
-            episodes = self._environment_.play(questions, sampler, sampling)
-        episodes = self._environment_.complete(questions, episodes)
+        with self.open_sampler(trainer) as sampler:
+            episodes = self.environment.play(questions, sampler, sampling)
+        self.episodes = episodes = self.environment.complete(questions, episodes)
         seconds = {"time/rollout_s": time.perf_counter() - started}
-        self.episodes = episodes
         verdicts = self._judged(questions, episodes, seconds)
         chance = random.Random(f"rewards {seed} {first_row}")
-        rows = self._environment_.grade(questions, episodes, verdicts, [chance.random() for _ in episodes])
-        self.rows = rows
+        self.rows = rows = self.environment.grade(questions, episodes, verdicts, [chance.random() for _ in episodes])
         self.rewards = [None if row.failed else row.reward for row in rows]
-        self._summarise(gather_object(rows), gather_object(self.rewards), trainer.num_generations)
-        self.metrics |= {
+        everywhere = gather_object(rows)
+        failures = Counter(row.failure for row in everywhere if row.failed)
+        if failures.total() > MAX_FAILED_FRAC * len(everywhere):
+            raise TrainingError(f"{failures.total()} of {len(everywhere)} episodes of a step failed: {failures.most_common(1)[0][0]}")
+        self.metrics = {
+            **summarise(everywhere),
+            **summarise_groups(gather_object(self.rewards), trainer.num_generations),
             "policy/entropy": mean_negative_logprob(episodes),
             **seconds,
-            **summarise_behaviour(rows, episodes, SEARCH in self._environment_.tool_names),
+            **summarise_behaviour(rows, episodes, SEARCH in self.environment.tool_names),
         }
-        tokens = to_tokens(episodes, self._end_id, {StopReason.MAX_TOKENS} if self._config.train.mask_truncated else ())
-        self.sampled_mask = tokens.pop("sampled_mask")
-        return {**tokens, "episode_reward": self.rewards}
+        tokens = to_tokens(episodes, self._end_id, {StopReason.MAX_TOKENS} if self.environment.config.train.mask_truncated else ())
+        self.sampled_mask = tokens["sampled_mask"]
+        return {name: value for name, value in tokens.items() if name != "sampled_mask"} | {"episode_reward": self.rewards}
 
     def _judged(self, questions: Sequence[Question], episodes: Sequence[Episode], seconds: dict[str, float]) -> list[Verdict]:
         """Collect the verdicts; a judge that takes time is timed, and leaves the device to the update."""
-        judge = self._environment_.judge
+        judge = self.environment.judge
         if not isinstance(judge, EagerJudge):
             return judge_episodes(questions, episodes, judge)
         started = time.perf_counter()
@@ -136,13 +124,13 @@ class RolloutBridge:
         Returns:
             The reward of each question, in order and the same in every process; None where a service broke.
         """
-        sampling = Sampling(temperature=0.0, seed=0, max_new_tokens=self._environment_.limits.max_turn_tokens)
+        sampling = Sampling(max_new_tokens=self.environment.limits.max_turn_tokens)
         first, processes = trainer.accelerator.process_index, trainer.accelerator.num_processes
-        own, size, environment = questions[first::processes], self._config.evaluate.batch_size, self._environment_.as_task()
+        own, size, environment = questions[first::processes], self.environment.config.evaluate.batch_size, self.environment.as_task()
         batches = [own[start : start + size] for start in range(0, len(own), size)]
         with self._timer.on(HELD_OUT):
-            with self._open_sampler(trainer) as sampler:
-                played = [self._environment_.play(batch, sampler, sampling) for batch in batches]
+            with self.open_sampler(trainer) as sampler:
+                played = [self.environment.play(batch, sampler, sampling) for batch in batches]
             pairs = list(zip(batches, played, strict=True))
             rows = [row for batch, episodes in pairs for row in environment.grade(batch, environment.complete(batch, episodes))]
             if isinstance(environment.judge, EagerJudge):
@@ -154,24 +142,29 @@ class RolloutBridge:
             scores[process::processes] = share
         return scores
 
-    def _summarise(self, rows: list[EpisodeRow], rewards: list[float | None], group_size: int) -> None:
-        failures = Counter(row.failure for row in rows if row.failed)
-        if failures.total() > MAX_FAILED_FRAC * len(rows):
-            cause = failures.most_common(1)[0][0]
-            raise TrainingError(f"{failures.total()} of {len(rows)} episodes of a step failed: {cause}")
-        self.metrics = {**summarise(rows), **summarise_groups(rewards, group_size)}
-
 
 def step_seed(seed: int, step: int) -> int:
     """Derive the sampler's seed from the run's seed and the steps done, so that a resumed run samples the same."""
     return int.from_bytes(hashlib.sha256(f"{seed} {step}".encode()).digest()[:8], "big") >> 1
 
 
-def to_tokens(episodes: Sequence[Episode], end_id: int, left_out: Collection[StopReason] = ()) -> dict[str, Any]:
-    """Lay episodes out as TRL wants them: `prompt_ids`, `completion_ids`, `env_mask` (1 = trained on), `logprobs`; and `sampled_mask`.
+class Tokens(TypedDict):
+    """Episodes as TRL wants them, a list for each, and which of their ids the policy wrote."""
 
-    A failed episode becomes a single end token with mask 0, because TRL cannot take an empty completion. `logprobs` are those of the
-    sampler, only for measuring how far it is from the trainer. `sampled_mask` is 1 where the policy wrote the token.
+    prompt_ids: list[list[int]]
+    completion_ids: list[list[int]]
+    env_mask: list[list[int]]
+    """1: trained on."""
+    sampled_mask: list[list[int]]
+    """1: the policy wrote it."""
+    logprobs: list[list[float]] | None
+    """Those of the sampler, only for measuring how far it is from the trainer."""
+
+
+def to_tokens(episodes: Sequence[Episode], end_id: int, left_out: Collection[StopReason] = ()) -> Tokens:
+    """Lay episodes out as TRL wants them.
+
+    A failed episode becomes a single end token with mask 0, because TRL cannot take an empty completion.
 
     An episode that ended for a reason in `left_out` has `env_mask` 0 throughout, and keeps its place and reward in its group: what the
     others are compared with stays the mean reward of the policy as it is, cut-off episodes included, so that to finish is still better

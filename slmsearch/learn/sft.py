@@ -11,8 +11,9 @@ Shapes: B rows, T tokens, D hidden size, V vocabulary.
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
@@ -25,11 +26,13 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from slmsearch.config import RunConfig, SftConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import TrainingError
-from slmsearch.generate.chat_renderer import ChatRenderer
-from slmsearch.generate.context import require_context
+from slmsearch.generate.chat_renderer import ChatRenderer, require_context
 from slmsearch.learn.encoding import IGNORED, Encoded, encode_demonstration, fits
 from slmsearch.learn.fused_lora import fused_lora
 from slmsearch.learn.memory import TILE_VALUES
+
+OnLog = Callable[[int, dict[str, float]], None]
+"""Takes the step and the logs of `Trainer`."""
 
 WINDOW = 64
 """Batches that are filled together, so that a batch holds episodes of similar length."""
@@ -82,17 +85,30 @@ Micro = dict[str, Tensor]
 """`input_ids`, `attention_mask` and `labels`, each (B, T), padded on the right."""
 
 
+class Facts(TypedDict, total=False):
+    """What is written down of a supervised training."""
+
+    source: str
+    """Of its examples."""
+    episodes: int | None
+    """None: without end."""
+    start: str
+    """Model that it began with."""
+    left_out: dict[str, int]
+    """Examples by reason."""
+    config: dict[str, object]
+    """Settings of a model made from nothing; likewise the next two."""
+    parameters: int
+    threads: int
+    steps: int
+    seconds: float
+
+
 class EpisodeBatches(IterableDataset[dict[str, list[Micro]]]):
     """An endless stream of updates, `{"parts": micro-batches}`; the same episodes and seed give the same ones."""
 
     def __init__(self, episodes: Callable[[], Iterator[Encoded]], pad_id: int, config: SftConfig) -> None:
-        """Set up the stream.
-
-        Args:
-            episodes: begins an endless stream of episodes.
-            pad_id: id that fills rows up.
-            config: `batch_size`, `tokens_per_batch`, seed.
-        """
+        """Set up the stream of what `episodes` begins; `pad_id` fills rows up."""
         self._episodes, self._pad_id, self._config = episodes, pad_id, config
 
     def __iter__(self) -> Iterator[dict[str, list[Micro]]]:
@@ -264,47 +280,78 @@ def token_losses(causal: Any, hidden: Tensor, targets: Tensor) -> Tensor:
 class _Report(TrainerCallback):
     """Passes the trainer's logs on."""
 
-    def __init__(self, on_log: Callable[[int, dict[str, float]], None]) -> None:
+    def __init__(self, on_log: OnLog) -> None:
         self._on_log = on_log
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
         self._on_log(state.global_step, {k: float(v) for k, v in (logs or {}).items() if isinstance(v, int | float)})
 
 
+@dataclass(frozen=True)
+class Lesson:
+    """A loaded model and what it is taught."""
+
+    model: Any
+    """A causal language model, bare or with an adapter. What learns is float32; bfloat16 autocast is used where the processor has it,
+    and what is frozen then lies in bfloat16."""
+    tokenizer: Any
+    """Its tokenizer, with chat template."""
+    settings: SftConfig
+    """Steps, learning rate, batch size."""
+    stream: Callable[[], Iterator[Encoded]]
+    """Begins an endless stream of episodes, see `demonstrated` and `repeated`."""
+    facts: Facts = field(default_factory=Facts)
+    """What is written down of it beside steps and seconds."""
+    even: bool = False
+    """Weigh every token alike, see `DemonstrationTrainer.tokens_per_update`."""
+    card: Callable[[Facts], str] | None = None
+    """Writes a model card from the facts."""
+
+
 def train_sft(
-    model: Any,
-    tokenizer: Any,
-    config: SftConfig,
+    lesson: Lesson,
     scratch_dir: Path,
-    episodes: Callable[[], Iterator[Encoded]],
-    on_log: Callable[[int, dict[str, float]], None] | None = None,
-    even: bool = False,
+    on_log: OnLog | None = None,
     gradient_checkpointing: bool = False,
     callbacks: Sequence[TrainerCallback] = (),
 ) -> None:
-    """Train a model in place on episodes.
+    """Train a model in place.
 
     Args:
-        model: a causal language model, bare or with an adapter. What learns is float32; bfloat16 autocast is used where the processor
-            has it, and what is frozen then lies in bfloat16.
-        tokenizer: its tokenizer, with chat template.
-        config: steps, learning rate, batch size.
+        lesson: the model and its episodes.
         scratch_dir: where `Trainer` may write; nothing is left there.
-        episodes: begins an endless stream of them, see `demonstrated` and `repeated`.
         on_log: called with step and `Trainer`'s logs every 50 steps.
-        even: weigh every token alike, see `DemonstrationTrainer.tokens_per_update`.
-        callbacks: of `Trainer`, beside `on_log`.
         gradient_checkpointing: keep no activations inside a layer and compute them again on the way back.
+        callbacks: of `Trainer`, beside `on_log`.
 
     Raises:
         ModelError: an episode is longer than the model's context.
     """
+    model, config = lesson.model, lesson.settings
     set_seed(config.seed)
     use_cpu = not torch.cuda.is_available()
     in_bfloat16 = not use_cpu or has_bf16()
     if in_bfloat16:
         _lower_frozen(model)
-    arguments = TrainingArguments(
+    trainer = DemonstrationTrainer(
+        model=model,
+        args=_make_arguments(config, scratch_dir, gradient_checkpointing, in_bfloat16),
+        train_dataset=EpisodeBatches(lambda: within_context(model, lesson.stream()), lesson.tokenizer.pad_token_id, config),
+        callbacks=[*callbacks, *([_Report(on_log)] if on_log else [])],
+    )
+    trainer.context_weight = config.context_weight
+    trainer.tokens_per_update = config.tokens_per_batch // 2 if lesson.even else 0
+    trainer.remove_callback(PrinterCallback)
+    attention = model.config._attn_implementation
+    if use_cpu:
+        model.set_attn_implementation(FULL_PRECISION)
+    with fused_lora(model) if use_cpu else nullcontext():
+        trainer.train()
+    model.set_attn_implementation(attention)
+
+
+def _make_arguments(config: SftConfig, scratch_dir: Path, gradient_checkpointing: bool, in_bfloat16: bool) -> TrainingArguments:
+    return TrainingArguments(
         output_dir=str(scratch_dir),
         max_steps=config.steps,
         per_device_train_batch_size=1,
@@ -317,7 +364,7 @@ def train_sft(
         weight_decay=0.01,
         max_grad_norm=1.0,
         bf16=in_bfloat16,
-        use_cpu=use_cpu,
+        use_cpu=not torch.cuda.is_available(),
         logging_steps=50,
         save_strategy="no",
         report_to="none",
@@ -326,21 +373,6 @@ def train_sft(
         dataloader_pin_memory=False,
         remove_unused_columns=False,
     )
-    trainer = DemonstrationTrainer(
-        model=model,
-        args=arguments,
-        train_dataset=EpisodeBatches(lambda: within_context(model, episodes()), tokenizer.pad_token_id, config),
-        callbacks=[*callbacks, *([_Report(on_log)] if on_log else [])],
-    )
-    trainer.context_weight = config.context_weight
-    trainer.tokens_per_update = config.tokens_per_batch // 2 if even else 0
-    trainer.remove_callback(PrinterCallback)
-    attention = model.config._attn_implementation
-    if use_cpu:
-        model.set_attn_implementation(FULL_PRECISION)
-    with fused_lora(model) if use_cpu else nullcontext():
-        trainer.train()
-    model.set_attn_implementation(attention)
 
 
 def has_bf16() -> bool:

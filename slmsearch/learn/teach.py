@@ -1,25 +1,48 @@
-"""Train a model by supervision and publish it as a directory that `policy.model` can name."""
+"""Train a model by supervision and publish it as a directory that `policy.model` can name.
+
+Three kinds of examples teach a model to play before it is trained by reward (`slmsearch sft`). Demonstrations of generated questions,
+and those of a source of the environment's (gold sections, a set of plans), are for a model that does not know the format. The model's
+own right episodes (rejection sampling) are for one that does. Small models need one of them: reward teaches nothing where no episode
+is ever right.
+
+The control of every training run is supervised training continued from the same checkpoint. It answers what reinforcement learning
+adds: same start, same scripted reader, at least the same minutes, all weights trained (the strongest form of it). Demonstrations are
+fresh ones of the reader that made the checkpoint, never the evaluated world.
+"""
 
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from slmsearch.artifacts.directories import replaced_directory
-from slmsearch.config import RunConfig, SftConfig
+from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.corpus.store import load_questions
+from slmsearch.environments.environment import Environment, select_questions
+from slmsearch.environments.registry import environment_of
 from slmsearch.errors import TrainingError
+from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.load import load_model, merge_adapter
+from slmsearch.generate.sampler import Sampler, Sampling
+from slmsearch.generate.torch_sampler import TorchSampler
+from slmsearch.judge.qualify import require_qualified
 from slmsearch.learn.child import release_memory
-from slmsearch.learn.encoding import Encoded
-from slmsearch.learn.sft import train_sft
+from slmsearch.learn.encoding import Encoded, encode_demonstration, encode_episode, fits
+from slmsearch.learn.job import control_settings
+from slmsearch.learn.sft import Facts, Lesson, OnLog, demonstrated, repeated, train_sft, within_context
+from slmsearch.searcher.episode import Episode
 
-OnLog = Callable[[int, dict[str, float]], None]
+DEMONSTRATIONS, OWN = "demonstrations", "own"
+FACTS, CONTROL_FACTS = "sft.json", "control.json"
+Say = Callable[[str], None]
 
 
 @contextmanager
@@ -32,48 +55,27 @@ def writing_alone(out: Path, waits: bool = False) -> Iterator[None]:
     out.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(out.with_name(f".{out.name}.lock"))
     try:
-        lock.acquire(timeout=-1 if waits else 0)
+        held = lock.acquire(timeout=-1 if waits else 0)
     except Timeout as error:
         raise TrainingError(f"another process is writing {out}; wait for its end, or write to another directory") from error
-    try:
+    with held:
         yield
-    finally:
-        lock.release()
 
 
-def load_student(config: RunConfig) -> tuple[Any, Any]:
-    """Load the model that is to learn, and its tokenizer.
+def load_student(policy: PolicyConfig, lora: bool) -> tuple[Any, Any]:
+    """Load the model that is to learn, all of it or an adapter, and its tokenizer.
 
     All weights learn in float32, as their steps are smaller than what bfloat16 can hold. Below an adapter the weights lie as
     `policy.dtype` says; where `policy.adapter` has to be merged into them first they are float32, too.
     """
-    policy = config.policy
-    if not config.sft.lora:
-        policy = policy.model_copy(update={"load_in_4bit": False})
-    keep = config.sft.lora and not policy.adapter
-    return load_model(policy if keep else policy.model_copy(update={"dtype": "float32"}))
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """A loaded model and what it is taught."""
-
-    model: Any
-    tokenizer: Any
-    settings: SftConfig
-    stream: Callable[[], Iterator[Encoded]]
-    """Begins an endless stream of episodes."""
-    facts: dict[str, Any] = field(default_factory=dict)
-    """What is written down of it beside steps and seconds."""
-    even: bool = False
-    """Weigh every token alike, as in `train_sft`."""
-    card: Callable[[dict[str, Any]], str] | None = None
-    """Writes a model card from the facts."""
+    if lora and not policy.adapter:
+        return load_model(policy)
+    return load_model(policy.model_copy(update={"dtype": "float32", "load_in_4bit": policy.load_in_4bit and lora}))
 
 
 def teach(
     config: RunConfig, out: Path, record: str, prepare: Callable[[], Lesson], on_log: OnLog | None = None, once: bool = False
-) -> dict[str, Any]:
+) -> Facts:
     """Train a model by supervision and publish it as a directory, replaced as a whole when everything is done.
 
     With `sft.lora` an adapter learns. It is merged in float32 into weights loaded anew, so that nothing is rounded; they are saved as
@@ -95,7 +97,7 @@ def teach(
     """
     with writing_alone(out, waits=once):
         if once and (out / record).is_file():
-            found: dict[str, Any] = json.loads((out / record).read_text())
+            found: Facts = json.loads((out / record).read_text())
             return found
         lesson = prepare()
         started = time.perf_counter()
@@ -103,7 +105,7 @@ def teach(
             model = _train(config, lesson, temporary / "scratch", on_log)
             model.save_pretrained(temporary)
             lesson.tokenizer.save_pretrained(temporary)
-            facts = {**lesson.facts, "steps": lesson.settings.steps, "seconds": round(time.perf_counter() - started, 1)}
+            facts: Facts = {**lesson.facts, "steps": lesson.settings.steps, "seconds": round(time.perf_counter() - started, 1)}
             (temporary / record).write_text(json.dumps(facts, indent=2) + "\n")
             if lesson.card is not None:
                 (temporary / "README.md").write_text(lesson.card(facts))
@@ -112,20 +114,131 @@ def teach(
 
 def _train(config: RunConfig, lesson: Lesson, scratch: Path, on_log: OnLog | None) -> Any:
     """Train the model, or an adapter of it that is then merged; return what is to be saved."""
-    model, settings = lesson.model, lesson.settings
-    if settings.lora:
+    if lesson.settings.lora:
         from peft import get_peft_model
 
         from slmsearch.learn.grpo import make_adapter_config
 
-        model = get_peft_model(model, make_adapter_config(config.train.lora))
-    train_sft(
-        model.train(), lesson.tokenizer, settings, scratch, lesson.stream, on_log, lesson.even, config.train.gradient_checkpointing
-    )  # fmt: skip
-    if settings.lora:
+        lesson = replace(lesson, model=get_peft_model(lesson.model, make_adapter_config(config.train.lora)))
+    train_sft(lesson, scratch, on_log, config.train.gradient_checkpointing)
+    model = lesson.model
+    if lesson.settings.lora:
         model.save_pretrained(scratch / "adapter")
         release_memory()
         base, _ = load_model(config.policy.model_copy(update={"dtype": "float32", "load_in_4bit": False, "device": "cpu"}))
         model = merge_adapter(base, str(scratch / "adapter"))
     shutil.rmtree(scratch, ignore_errors=True)
     return model
+
+
+def train_start(
+    config: RunConfig, source: str, out: Path, say: Say = lambda text: None, on_log: OnLog | None = None, once: bool = False
+) -> Facts:
+    """Train `config.policy.model` by supervision and write the model that results.
+
+    Args:
+        config: `sft` says how, `train.limit` how many questions of one's own data.
+        source: `demonstrations`, `own`, or a source that the environment knows.
+        out: model directory, replaced as a whole when everything is done.
+        say: told what is being done.
+        on_log: progress, as in `train_sft`.
+        once: return what a finished directory says.
+
+    Raises:
+        TrainingError: no episode of the model's own was right, or no example fits.
+        CorpusError: a set of examples is missing or has other columns.
+        ModelError: an example is longer than the model's context.
+        PreflightError: the judge that would say which are right has not passed its qualification.
+    """
+    return teach(config, out, FACTS, lambda: _prepare_start(config, source, say), on_log, once)
+
+
+def _prepare_start(config: RunConfig, source: str, say: Say) -> Lesson:
+    environment = environment_of(config)
+    even = environment.weighs_evenly(config)
+    if source == OWN:
+        require_qualified(config.judge, config.paths.data_dir)
+    model, tokenizer = load_student(config.policy, config.sft.lora)
+    renderer = ChatRenderer(tokenizer, config.searcher.tool_role)
+    facts: Facts = {"source": source, "episodes": None, "start": config.policy.model}
+    if source == DEMONSTRATIONS:
+        fresh = config.sft.model_copy(update={"seed": config.sft.seed + environment.start_seed})
+        return Lesson(model, tokenizer, config.sft, lambda: demonstrated(renderer, config, fresh), facts, even)
+    left_out = Counter[str]()
+    if source == OWN:
+        found = _own_episodes(config, TorchSampler(model.eval(), tokenizer, config.searcher.tool_role), say)
+    else:
+        shown, left_out = environment.examples(config, source)
+        found = [encode_demonstration(demonstration, renderer, config) for demonstration in shown]
+    kept = list(within_context(model, _keep_fitting(config, found, left_out, source, say)))
+    facts |= {"episodes": len(kept), "left_out": dict(+left_out)}
+    return Lesson(model, tokenizer, environment.sft_settings(config, len(kept)), lambda: repeated(kept, config.sft.seed), facts, even)
+
+
+def train_control(config: RunConfig, out: Path, on_log: OnLog | None = None) -> Facts:
+    """Continue supervised training from `config.policy.model`; what a finished directory says is returned as it is.
+
+    Args:
+        config: run; `control` says how long, `sft` how demonstrations are made.
+        out: model directory to write, complete or absent.
+        on_log: progress, as in `train_sft`.
+    """
+    settings = control_settings(config).model_copy(update={"lora": False})
+
+    def prepare() -> Lesson:
+        model, tokenizer = load_student(config.policy.model_copy(update={"adapter": None}), lora=False)
+        renderer = ChatRenderer(tokenizer, config.searcher.tool_role)
+        return Lesson(model, tokenizer, settings, lambda: demonstrated(renderer, config, settings))
+
+    return teach(config, out, CONTROL_FACTS, prepare, on_log, once=True)
+
+
+def _keep_fitting(config: RunConfig, found: Sequence[Encoded], left_out: Counter[str], source: str, say: Say) -> list[Encoded]:
+    environment = environment_of(config)
+    limits = environment.limits_of(config)
+    as_written = source == OWN and limits.max_example_tokens is None  # the policy's own episodes end within its limits
+    kept = [encoded for encoded in found if as_written or fits(encoded, limits)]
+    left_out["too long"] = len(found) - len(kept)
+    reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.most_common() if count) or "none"
+    say(f"{len(kept)} examples; left out: {reasons}")
+    if not kept:
+        raise environment.no_examples(config, reasons)
+    return kept
+
+
+def _own_episodes(config: RunConfig, sampler: TorchSampler, say: Say) -> list[Encoded]:
+    corpora_dir = config.paths.corpora
+    digest = environment_of(config).build_data(config, corpora_dir)
+    asked = load_questions(corpora_dir, digest).get(config.train.split, [])
+    questions = select_questions(asked, config.train.limit or config.sft.own_questions)
+    environment = environment_of(config).open(config, digest)
+    environment.sample_base_with(lambda: nullcontext(sampler))
+    kept = sample_own(questions, environment, sampler)
+    say(f"{len(kept)} right episodes on {len({episode.question_id for episode in kept})} of {len(questions)} questions")
+    if not kept:
+        raise TrainingError(
+            "no episode of the model's own was right: begin with `slmsearch sft --from demonstrations` (planner.sft.source generated)"
+        )
+    return [encode_episode(episode, sampler.renderer.end_id) for episode in kept]
+
+
+def sample_own(questions: Sequence[Question], environment: Environment, sampler: Sampler) -> list[Episode]:
+    """Play questions several times and keep right episodes that no reward-hacking filter refuses, best reward first.
+
+    Of each question `SftConfig.own_tries` episodes are played, and at most `own_kept` different ones are kept.
+    """
+    config, kept = environment.config, list[Episode]()
+    tries = config.sft.own_tries
+    per_batch = max(1, config.evaluate.batch_size // tries)
+    for start in range(0, len(questions), per_batch):
+        batch = [question for question in questions[start : start + per_batch] for _ in range(tries)]
+        sampling = Sampling(config.train.temperature, config.sft.seed + start, environment.limits.max_turn_tokens)
+        episodes = environment.complete(batch, environment.play(batch, sampler, sampling))
+        rows = environment.grade(batch, episodes)
+        for first in range(0, len(batch), tries):
+            tried = range(first, first + tries)
+            right = [k for k in tried if not rows[k].failed and rows[k].correct and not rows[k].reward_parts.get("hacked")]
+            different = {tuple(episodes[k].completion_ids): k for k in reversed(right)}
+            best = sorted(different.values(), key=lambda k: (-rows[k].reward, k))
+            kept += [episodes[k] for k in best[: config.sft.own_kept]]
+    return kept

@@ -33,12 +33,9 @@ _PIECES = r"\p{Lu}[\p{Ll}\p{M}]*| ?\p{Ll}+|\d{2}|\d|#+ |[.,:;] | ?[^\s\p{L}\d]|\
 
 
 def build_tokenizer(texts: Iterable[str], whole: Sequence[str] = TINY_SEARCHER.pieces, vocabulary: int = TINY_SEARCHER.vocabulary) -> Any:
-    """Train the tokenizer on texts; return a `PreTrainedTokenizerFast` with the chat template above.
+    """Train the tokenizer on what the model will read and write; return a `PreTrainedTokenizerFast` with the chat template above.
 
-    Args:
-        texts: what the model will read and write.
-        whole: strings that are single tokens.
-        vocabulary: number of tokens.
+    Strings in `whole` are single tokens.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast

@@ -55,13 +55,8 @@ def open_base_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
         model = trainer.accelerator.unwrap_model(trainer.model)
         if not isinstance(model, PeftModel):
             raise ConfigError("planner.worker.kind base needs an adapter to switch off: set train.method to lora, or choose another worker")
-        was_training = trainer.model.training
-        trainer.model.eval()
-        try:
-            with torch.no_grad(), trainer.accelerator.autocast(), model.disable_adapter():
-                yield TorchSampler(model.get_base_model(), tokenizer, tool_role)
-        finally:
-            trainer.model.train(was_training)
+        with torch.no_grad(), _eval_mode(trainer), model.disable_adapter():
+            yield TorchSampler(model.get_base_model(), tokenizer, tool_role)
 
     return open_sampler
 
@@ -90,22 +85,20 @@ def vllm_takes(**settings: Any) -> Iterator[None]:
         trl.LLM, trl.VLLMClient = engine, client
 
 
-def engine_settings(model: Any, config: RunConfig, use_cpu: bool) -> dict[str, Any]:
-    """Collect what vLLM must be told about a policy and TRL does not tell it; see `vllm_takes`.
-
-    Args:
-        model: the model that will be trained, without or with its adapter.
-        config: the run.
-        use_cpu: a CPU build of vLLM has no sleep.
-    """
-    policy, settings = config.policy, {}
+def engine_settings(model: Any, config: RunConfig, use_cpu: bool) -> dict[str, object]:
+    """Collect what vLLM must be told about a loaded policy and TRL does not tell it; see `vllm_takes`. A CPU build has no sleep."""
+    _, commit = split_commit(config.policy.model)
+    settings: dict[str, object] = {
+        "revision": commit,
+        "tokenizer_revision": commit,
+        "enable_sleep_mode": not use_cpu,
+    }  # a CPU build has no sleep
     if config.train.method == "lora":
         adapter: Any = model.peft_config["default"] if isinstance(model, PeftModel) else config.train.lora
-        settings = {"enable_lora": True, "max_lora_rank": next((limit for limit in LORA_RANKS if limit >= adapter.r), LORA_RANKS[-1])}
-    dtype = {} if policy.dtype == "auto" else {"dtype": policy.dtype}  # vLLM would make float32 weights half as wide
-    _, commit = split_commit(policy.model)
-    revisions = {"revision": commit, "tokenizer_revision": commit}
-    return {**settings, **dtype, **revisions, "enable_sleep_mode": not use_cpu}
+        settings |= {"enable_lora": True, "max_lora_rank": next((limit for limit in LORA_RANKS if limit >= adapter.r), LORA_RANKS[-1])}
+    if config.policy.dtype != "auto":  # vLLM would make float32 weights half as wide
+        settings["dtype"] = config.policy.dtype
+    return settings
 
 
 def open_vllm_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
@@ -133,8 +126,9 @@ def open_vllm_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
             with ExitStack() as stack:
                 engine: Engine
                 if isinstance(model, PeftModel):
+                    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
                     number = next(numbers)
-                    directory = Path(stack.enter_context(TemporaryDirectory(prefix="slmsearch-", dir=_memory())))
+                    directory = Path(stack.enter_context(TemporaryDirectory(prefix="slmsearch-", dir=memory)))
                     model.save_pretrained(str(directory), selected_adapters=["default"], save_embedding_layers=False)
                     if colocated:
                         engine = ColocatedEngine(generation.llm, directory, number)
@@ -151,25 +145,26 @@ def open_vllm_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
     return open_sampler
 
 
-def _memory() -> str | None:
-    """Return a directory in main memory, where the system has one."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-
-
 @contextmanager
 def sampling_mode(trainer: Any) -> Iterator[Any]:
     """Put the trained model into its state for sampling: wrappers and gradient checkpointing off, eval mode, no gradients; then restore.
 
     TRL calls `rollout_func` in train mode with gradients on.
     """
-    with torch.no_grad(), unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as unwrapped:
-        was_training = trainer.model.training
-        trainer.model.eval()
-        try:
-            with trainer.accelerator.autocast(), merged(unwrapped) as model:
-                yield model
-        finally:
-            trainer.model.train(was_training)
+    unwrapping = unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator)
+    with torch.no_grad(), unwrapping as unwrapped, _eval_mode(trainer), merged(unwrapped) as model:
+        yield model
+
+
+@contextmanager
+def _eval_mode(trainer: Any) -> Iterator[None]:
+    was_training = trainer.model.training
+    trainer.model.eval()
+    try:
+        with trainer.accelerator.autocast():
+            yield
+    finally:
+        trainer.model.train(was_training)
 
 
 @contextmanager

@@ -25,8 +25,8 @@ from slmsearch.errors import CorpusError
 from slmsearch.evaluate.store import has_evaluation
 from slmsearch.keys import content_key
 from slmsearch.learn import files
+from slmsearch.learn.job import read_manifest
 from slmsearch.learn.models import model_hash
-from slmsearch.learn.result import read_manifest
 from slmsearch.lineage.graph import Graph, Node
 from slmsearch.planner.sources import problems_parts
 from slmsearch.retrieval import versions

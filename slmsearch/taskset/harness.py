@@ -62,7 +62,7 @@ class SearcherHarness(vf.Harness[vf.HarnessConfig]):
         environment, prompt = self.resolve_text_prompt(data)
         limits = stage.searcher.model_copy(update={"system_prompt": environment or ""})
         stage = replace(stage, searcher=limits)
-        sampler = OpenAISampler(ctx.model, endpoint, secret, limits.tool_role, concurrency=1)
+        sampler = OpenAISampler(ctx.model, endpoint, secret, limits.tool_role)
         question = replace(trace.task.data.to_question(), question=prompt)
         sampling = _sampling(ctx, trace, stage)
         loop, play = asyncio.get_running_loop(), partial(play_episodes, [question], sampler, stage.toolbox, stage.searcher, sampling)

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -18,10 +18,9 @@ from slmsearch.config import RunConfig
 from slmsearch.environments.baselines import make_retrieve_then_answer
 from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.learn.files import ADAPTER, JOB, STEPS
-from slmsearch.learn.job import TrainJob
+from slmsearch.learn.job import TrainJob, write_manifest, write_sources
 from slmsearch.learn.launch import TrainResult
 from slmsearch.learn.reports import Collapse, append_report, make_report
-from slmsearch.learn.result import write_manifest, write_sources
 from slmsearch.retrieval.embed import Embedder, Progress, Vectors
 
 PAGES = 30
@@ -93,7 +92,7 @@ class FakeTraining:
         self.collapse: Collapse | None = None
         """Of the last step."""
 
-    def train(self, job: TrainJob, on_step: Callable[[Any], None], resume: bool = True, after_step: int = 0) -> TrainResult:
+    def train(self, job: TrainJob, on_step: Callable[[Any], None], after_step: int = 0) -> TrainResult:
         self.calls += 1
         job.directory.mkdir(parents=True, exist_ok=True)
         (job.directory / STEPS).unlink(missing_ok=True)
@@ -114,7 +113,7 @@ class FakeTraining:
         (job.directory / JOB).write_text(job.to_json(), encoding="utf-8")
         write_sources(job)
         write_manifest(job, STEPS_TRAINED, 1.5, 0, spent)
-        return TrainResult(adapter, file_hash(weights), STEPS_TRAINED, 1.5, 0, 0, spent)
+        return TrainResult(adapter, file_hash(weights), STEPS_TRAINED, 1.5, 0, spent)
 
     def train_control(self, config: RunConfig, out: Path, on_log: Callable[[int, dict[str, float]], None] | None = None) -> dict[str, Any]:
         out.mkdir(parents=True, exist_ok=True)
@@ -127,7 +126,9 @@ class FakeTraining:
 
 
 class ChildHere:
-    """Stands in for the child process: calls the function here, where the stand-ins are."""
+    """Stands in for the child process: calls the function here, where the stand-ins are; a module that loads torch is not imported."""
+
+    stand_ins: ClassVar[dict[str, Callable[..., Any]]] = {}
 
     def __enter__(self) -> "ChildHere":
         return self
@@ -136,7 +137,9 @@ class ChildHere:
         self.stop()
 
     def call(self, function: Callable[..., Any] | str, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(function, str):
+        if isinstance(function, str) and function in self.stand_ins:
+            function = self.stand_ins[function]
+        elif isinstance(function, str):
             module, _, name = function.partition(":")
             function = getattr(importlib.import_module(module), name)
         return function(*args, **kwargs)
@@ -165,5 +168,5 @@ def replace_heavy_parts(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     monkeypatch.setattr("tasks.child.Child", ChildHere)
     monkeypatch.setattr("tasks.train.train", training.train)
     monkeypatch.setattr("tasks.train.getting_ready", lambda job: nullcontext())
-    monkeypatch.setattr("tasks.train.train_control", training.train_control)
+    monkeypatch.setitem(ChildHere.stand_ins, "slmsearch.learn.teach:train_control", training.train_control)
     return training

@@ -9,9 +9,9 @@ from slmsearch.environments.environment import Check
 
 @pytest.mark.parametrize("colour", [True, False])
 def test_colours_are_the_commands_alone(monkeypatch: pytest.MonkeyPatch, colour: bool) -> None:
-    def checked(config, tell, show, paint):
+    def checked(config, tell, show):
         tell(Check("mask", True, "as \x1b[2Jit should be", ""))
-        show(paint("a\x1b[31mb", True))
+        show([("a\x1b[31mb", True)])
         return [Check("mask", True, "", "")]
 
     monkeypatch.setattr("slmsearch.learn.preflight.preflight_here", checked)

@@ -15,9 +15,8 @@ from slmsearch.bench.gpu import needed
 from slmsearch.bench.published import PUBLISHED, shape_of, write_model
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
-from slmsearch.learn.memory import GIB, plan_memory
+from slmsearch.learn.memory import GIB, measure_shape, plan_memory
 from slmsearch.learn.preflight import MEMORY_FRAC
-from slmsearch.learn.shape import measure_shape
 
 PRESETS = load_presets()
 TRAINED = [preset for preset in PRESETS if not preset.config.planner.sft.enabled]

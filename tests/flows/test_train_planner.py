@@ -40,7 +40,7 @@ def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     training = replace_heavy_parts(monkeypatch)
     monkeypatch.setattr("slmsearch.generate.load.make_sampler", make_sampler)
     monkeypatch.setattr("slmsearch.environments.planner.make_independence", lambda _: WordIndependence())
-    monkeypatch.setattr("slmsearch.learn.layout.lay_out", lay_out)
+    monkeypatch.setattr("slmsearch.learn.export.lay_out", lay_out)
     return training
 
 
@@ -95,7 +95,7 @@ def test_a_run_with_supervised_plans_starts_from_them(config: RunConfig, monkeyp
         on_log(50, {"loss": 0.5})
         return {"source": "generated", "examples": 0, "steps": 50, "seconds": 1.0}
 
-    monkeypatch.setattr("slmsearch.learn.sft_start.train_start", train_start)
+    monkeypatch.setattr("slmsearch.learn.teach.train_start", train_start)
     plans = config.planner.sft.model_copy(update={"enabled": True})
     config = config.model_copy(update={"planner": config.planner.model_copy(update={"sft": plans})})
     summary = train_planner(config)

@@ -10,8 +10,10 @@ from flows.cli.session import FOLDER, Session, cli, command, option
 from slmsearch.foreign import visible
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from slmsearch.config import RunConfig
-    from slmsearch.learn.preflight_checks import Check
+    from slmsearch.environments.environment import Check
 
 
 @command(cli, "evaluate")
@@ -117,7 +119,7 @@ def sft(session: Session, source: str, out: Path) -> None:
 def taught(session: Session, config: "RunConfig", source: str, out: Path) -> None:
     """Teach the policy's model from examples of a source, and say what came of it."""
     from flows.cli.fetching import require_policy
-    from slmsearch.learn.sft_start import train_start
+    from slmsearch.learn.teach import train_start
     from tasks.progress import Progress
 
     config = require_policy(config)
@@ -137,13 +139,13 @@ def preflight(session: Session) -> None:
         remedy = "" if check.passed else f"\n     {check.remedy}"
         click.echo(f"{mark} {visible(f'{check.name:<14} {check.found}{remedy}')}", err=True)
 
-    def paint(text: str, trained: bool) -> str:
-        return click.style(visible(text), fg="green") if trained else click.style(visible(text), dim=True)
-
-    def show(text: str) -> None:
+    def show(tokens: "Iterable[tuple[str, bool]]") -> None:
+        text = "".join(
+            click.style(visible(text), fg="green" if trained else None, dim=None if trained else True) for text, trained in tokens
+        )
         click.echo(f"one episode, what is trained on in green:\n{text}", err=True)
 
-    checks = preflight_here(require_policy(session.config), tell, show, paint)
+    checks = preflight_here(require_policy(session.config), tell, show)
     failed = [check for check in checks if not check.passed]
     result = {"passed": not failed, "checks": [asdict(check) for check in checks]}
     text = f"pre-flight failed: {failed[0].name}; {failed[0].remedy}" if failed else "ready to train"

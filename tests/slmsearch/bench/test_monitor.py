@@ -5,7 +5,7 @@ import pytest
 from slmsearch.bench import monitor
 from slmsearch.bench.monitor import KINDS, SHAPES, SPREADS, Run, Shape, measure, run_monitor, shape_of, watch
 from slmsearch.config import MonitorConfig, PlannerConfig, RunConfig, TrainConfig
-from slmsearch.config.planning import PlanSftConfig
+from slmsearch.config.playing import PlanSftConfig
 
 OLD_GPU = Shape(questions=4, group=4, steps=600, held_out=128, checkpoint=25, max_collapses=3, planner=False)
 """Sixteen episodes a step: comparing their mean reward with the best of many windows stopped every healthy run of this shape."""

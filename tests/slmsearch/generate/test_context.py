@@ -4,8 +4,7 @@ import pytest
 from transformers import set_seed
 
 from slmsearch.errors import ModelError
-from slmsearch.generate.chat_renderer import ChatRenderer
-from slmsearch.generate.context import longest_prompt
+from slmsearch.generate.chat_renderer import ChatRenderer, longest_prompt
 from slmsearch.generate.sampler import Sampling
 from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.learn.bootstrap import make_model

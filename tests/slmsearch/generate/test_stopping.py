@@ -13,7 +13,7 @@ from slmsearch.generate.chat_renderer import CUT, ChatRenderer
 from slmsearch.generate.engine_sampler import Completion, EngineSampler
 from slmsearch.generate.sampler import Sampling
 from slmsearch.generate.torch_sampler import TorchSampler
-from slmsearch.learn.preflight_checks import check_mask
+from slmsearch.learn.preflight import check_mask
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.parsing import TOOL_STOPS
 from slmsearch.searcher.rollout import play_episodes

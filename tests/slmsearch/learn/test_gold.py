@@ -11,7 +11,7 @@ from slmsearch.corpus.questions import Question
 from slmsearch.environments import indexed_corpus
 from slmsearch.environments.demonstrations import NO_GOLD, NO_SECTION, NOT_FOUND, NOT_HINTED, TitleIndex, demonstrate_gold
 from slmsearch.errors import TrainingError
-from slmsearch.learn.sft_start import train_start
+from slmsearch.learn.teach import train_start
 from slmsearch.retrieval.hits import Hit
 from slmsearch.searcher.parsing import parse_turn
 from slmsearch.searcher.tools import Toolbox

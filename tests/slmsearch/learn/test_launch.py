@@ -63,7 +63,7 @@ def test_train_report_finish_and_look_up(make_job):
     job = replace(job, config=job.config.model_copy(update={"judge": judge}))
     result, steps = steps_of(job)
     assert steps == [1, 2, 3, 4]
-    assert (result.steps, result.resumed_from, result.steps_without_signal) == (4, 0, 2)
+    assert (result.steps, result.resumed_from) == (4, 0)
     assert (result.adapter_dir / "adapter_model.safetensors").read_text() == "weights"
     seen = (job.directory / "seen.json").read_text()
     assert json.loads(seen)["judge_key"] == "s3cret"
@@ -260,15 +260,6 @@ def test_no_orphan_is_left_of_what_got_ready(make_job, accelerate):
         parent.kill()
     assert wait_until(lambda: not any(is_alive(process.pid) for process in family), seconds=5)
     assert not (job.directory / "seen.json").exists()
-
-
-def test_starting_over(make_job):
-    job = make_job(seed=RAISE)
-    with pytest.raises(TrainingError):
-        train(job, lambda report: None)
-    with pytest.raises(TrainingError, match="resumable at step 2"):
-        train(job, lambda report: None, resume=False)
-    assert json.loads((job.directory / "seen.json").read_text())["start"] == 0
 
 
 def test_the_cause_is_found_in_a_log():

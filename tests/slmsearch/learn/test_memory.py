@@ -8,9 +8,8 @@ from flows.cli.settings import load_config
 from slmsearch.config import EvaluateConfig, JudgeConfig, LoraSection, PolicyConfig, RunConfig, SearcherConfig, TrainConfig, VllmConfig
 from slmsearch.errors import ModelError
 from slmsearch.generate.sampler import Sampling
-from slmsearch.learn.memory import EVALUATION, GIB, HELD_OUT, PREFLIGHT, SAMPLING, UPDATE, count_trained, plan_memory
+from slmsearch.learn.memory import EVALUATION, GIB, HELD_OUT, PREFLIGHT, SAMPLING, UPDATE, Shape, count_trained, measure_shape, plan_memory
 from slmsearch.learn.preflight import play_in_batches
-from slmsearch.learn.shape import Shape, measure_shape
 
 LAYER = ((2560, 4096), (2560, 1024), (2560, 1024), (4096, 2560), (2560, 9728), (2560, 9728), (9728, 2560))
 FOUR_B = Shape(4_022_468_096, LAYER * 36, 36, 2560, 1024, 151_936, 4096, 9728, 263_784.0)
@@ -96,7 +95,7 @@ def test_every_phase_has_a_plan_of_its_own_batch():
     assert large.worst in (PREFLIGHT, HELD_OUT) and large.peak > 24 * GIB
     for phase in (SAMPLING, UPDATE):
         assert large.needs(phase) == small.needs(phase)
-    assert large.needs(HELD_OUT) - large.needs(EVALUATION) == pytest.approx(count_trained(four_b(), FOUR_B) * 20), "no optimiser"
+    assert large.needs(HELD_OUT) - large.needs(EVALUATION) == pytest.approx(count_trained(four_b().train, FOUR_B) * 20), "no optimiser"
     longer = plan_memory(four_b(), FOUR_B, card, prompt_tokens=1024)
     assert all(longer.needs(phase) > small.needs(phase) for phase in (SAMPLING, UPDATE))
     assert f"in {small.worst}" in small.render() and "update" in small.render()

@@ -23,8 +23,7 @@ from slmsearch.judge import ExactJudge
 from slmsearch.learn.best_weights import STATE, BestWeights
 from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, STEPS
-from slmsearch.learn.held_out import ALONE, find_fall
-from slmsearch.learn.monitor import RULES, CollapseMonitor
+from slmsearch.learn.monitor import ALONE, RULES, CollapseMonitor, find_fall
 from slmsearch.learn.reports import NOT_A_NUMBER, read_reports, truncate_reports
 from slmsearch.searcher.rollout import play_episodes
 from slmsearch.serve.ports import free_port

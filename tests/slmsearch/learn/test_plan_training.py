@@ -21,12 +21,11 @@ from slmsearch.generate.sampler import Sampling
 from slmsearch.learn.bootstrap import bootstrap_settings
 from slmsearch.learn.checkpoints import latest_complete_checkpoint
 from slmsearch.learn.encoding import IGNORED, encode_demonstration, encode_turns
-from slmsearch.learn.examples import EXAMPLES, append_examples, read_examples, truncate_examples
-from slmsearch.learn.files import ADAPTER, CHECKPOINTS, PREFLIGHT, STEPS
+from slmsearch.learn.export import lay_out
+from slmsearch.learn.files import ADAPTER, CHECKPOINTS, EXAMPLES, PREFLIGHT, STEPS
 from slmsearch.learn.job import start_key
-from slmsearch.learn.layout import lay_out
-from slmsearch.learn.reports import read_reports, truncate_reports
-from slmsearch.learn.sft_start import FACTS, sample_own, train_start
+from slmsearch.learn.reports import append_examples, read_examples, read_reports, truncate_examples, truncate_reports
+from slmsearch.learn.teach import FACTS, sample_own, train_start
 from slmsearch.learn.tokenizer import build_tokenizer
 from slmsearch.learn.training import train_environment
 from slmsearch.planner.plan import DIRECT, Plan, Subproblem, parse_plan, render_plan

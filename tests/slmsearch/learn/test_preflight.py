@@ -6,23 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from slmsearch.artifacts.files import read_json
 from slmsearch.config import JudgeConfig, PolicyConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig, VllmConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.environments.environment import Check
 from slmsearch.environments.searcher import SearcherEnvironment
 from slmsearch.errors import PreflightError
-from slmsearch.generate.chat_renderer import ChatRenderer
-from slmsearch.generate.context import longest_prompt
+from slmsearch.generate.chat_renderer import ChatRenderer, longest_prompt
 from slmsearch.generate.load import load_tokenizer
 from slmsearch.judge import make_judge
 from slmsearch.judge.cache import FILE, VerdictCache
-from slmsearch.learn.files import MANIFEST, PREFLIGHT, STEPS
-from slmsearch.learn.launch import read_judge_state
-from slmsearch.learn.preflight import check_disk, check_extras, preflight_here, require
-from slmsearch.learn.preflight_checks import check_qualified
+from slmsearch.learn.files import JUDGE, MANIFEST, PREFLIGHT, STEPS
+from slmsearch.learn.memory import Shape
+from slmsearch.learn.preflight import check_disk, check_extras, check_qualified, preflight_here, require
 from slmsearch.learn.reports import read_reports
-from slmsearch.learn.shape import Shape
 from slmsearch.retrieval.hits import Hit
 from slmsearch.searcher.episode import Episode
 from slmsearch.searcher.parsing import ParsedTurn
@@ -156,7 +154,7 @@ def test_what_is_known_of_the_judge_is_kept_with_the_run(make_job, toolbox, ques
     with JudgeServer(Behaviour(truth=always_no)) as server:
         job = served_judge(make_job(steps=1), server, require_qualified=False)
         train_through(toolbox, questions, job)
-    state = read_judge_state(job)
+    state = read_json(job.directory / JUDGE)
     assert not state["passed"] and "has not been measured" in state["found"]
     (check,) = [check for check in json.loads((job.directory / PREFLIGHT).read_text()) if check["name"] == "judge qualified"]
     assert check["passed"] and "judge.require_qualified is off" in check["found"]
@@ -202,6 +200,6 @@ def test_the_command_plans_with_the_longest_opening(monkeypatch, model_dir, ques
         yield Check("memory", False, "none", "buy some")
 
     monkeypatch.setattr("slmsearch.learn.preflight.check_resources", too_much)
-    assert [check.name for check in preflight_here(config, lambda check: None, print, None)] == ["memory"]
+    assert [check.name for check in preflight_here(config, lambda check: None, print)] == ["memory"]
     renderer = ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role)
     assert planned == [longest_prompt(map(environment.prompt, questions), renderer)]

@@ -49,7 +49,7 @@ def make_bridge(questions, toolbox, script, config=CONFIG, judge=None):
             yield ScriptedSampler(script)
 
     environment = SearcherEnvironment(toolbox, judge or ExactJudge(), config)
-    bridge = RolloutBridge(questions, environment, config, open_sampler, END, PhaseTimer())
+    bridge = RolloutBridge(questions, environment, open_sampler, END, PhaseTimer())
     bridge.seen = seen
     return bridge
 
@@ -105,8 +105,8 @@ def test_malformed_episodes_are_graded(questions, toolbox):
 def test_held_out_questions_are_played_in_batches_as_evaluations_do(questions, toolbox):
     config = CONFIG.model_copy(update={"evaluate": EvaluateConfig(batch_size=2)})
     bridge, played = make_bridge(questions, toolbox, script, config), []
-    play = bridge._environment_.play
-    bridge._environment_.play = lambda batch, sampler, sampling: played.append(len(batch)) or play(batch, sampler, sampling)
+    play = bridge.environment.play
+    bridge.environment.play = lambda batch, sampler, sampling: played.append(len(batch)) or play(batch, sampler, sampling)
     # Question 2 breaks the index for the batch that searches with it: no reward, which is not a reward of 0.
     assert bridge.score(questions[:5], OneTrainer()) == pytest.approx([1.0, 0.9, None, None, 0.9])
     assert played == [2, 2, 1]

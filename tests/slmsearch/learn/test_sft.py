@@ -26,8 +26,7 @@ from slmsearch.judge.exact import exact_match
 from slmsearch.learn.bootstrap import bootstrap
 from slmsearch.learn.encoding import IGNORED, encode_demonstration, encode_episode
 from slmsearch.learn.sft import EpisodeBatches, demonstrated, repeated
-from slmsearch.learn.sft_start import sample_own, train_start
-from slmsearch.learn.teach import writing_alone
+from slmsearch.learn.teach import sample_own, train_start, writing_alone
 from slmsearch.learn.tokenizer import build_tokenizer
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.parsing import parse_turn

@@ -20,7 +20,7 @@ from slmsearch.learn import sft, teach
 from slmsearch.learn.encoding import IGNORED, encode_demonstration
 from slmsearch.learn.fused_lora import fused_lora
 from slmsearch.learn.grpo import make_adapter_config
-from slmsearch.learn.sft import EpisodeBatches, demonstrated, repeated, train_sft
+from slmsearch.learn.sft import EpisodeBatches, Lesson, demonstrated, repeated, train_sft
 from slmsearch.learn.teach import load_student
 from slmsearch.learn.tokenizer import build_tokenizer
 from slmsearch.planner.prompt import make_plan_prompt
@@ -72,7 +72,8 @@ def train(model, tokenizer, episodes, tmp_path, monkeypatch, exact=True, **setti
         monkeypatch.setattr(sft, "has_bf16", lambda: False)
     logs = {}
     config = SftConfig(**{"steps": 1, "batch_size": 8, "tokens_per_batch": 8192, "context_weight": 0.0, **settings})
-    train_sft(model.train(), tokenizer, config, tmp_path / "scratch", lambda: repeated(episodes, 0), lambda _, log: logs.update(log))
+    lesson = Lesson(model, tokenizer, config, lambda: repeated(episodes, 0))
+    train_sft(lesson, tmp_path / "scratch", lambda _, log: logs.update(log))
     return logs["train_loss"]
 
 
@@ -185,7 +186,7 @@ def test_weights_below_an_adapter_lie_as_configured_and_what_learns_is_float32(m
     make_llama().save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     policy = PolicyConfig(model=str(tmp_path), dtype="bfloat16", device="cpu")
-    model, _ = load_student(RunConfig(policy=policy, sft=SftConfig(lora=lora)))
+    model, _ = load_student(policy, lora)
     assert {weight.dtype for weight in model.parameters()} == {wanted}
 
 
@@ -196,7 +197,8 @@ def test_an_adapter_is_merged_without_rounding(make_llama, tokenizer, tmp_path, 
     tokenizer.save_pretrained(tmp_path / "base")
     adapters = []
 
-    def train_a_little(model, *args, **kwargs):
+    def train_a_little(lesson, *args):
+        model = lesson.model
         for name, weight in model.named_parameters():
             if "lora_B" in name:
                 torch.nn.init.normal_(weight, std=1e-4)
@@ -206,7 +208,9 @@ def test_an_adapter_is_merged_without_rounding(make_llama, tokenizer, tmp_path, 
     policy = PolicyConfig(model=str(tmp_path / "base"), dtype="bfloat16", device="cpu")
     settings = SftConfig(lora=True, steps=1)
     config = RunConfig(policy=policy, sft=settings)
-    teach.teach(config, tmp_path / "out", "sft.json", lambda: teach.Lesson(*load_student(config), settings, lambda: iter(())))
+    teach.teach(
+        config, tmp_path / "out", "sft.json", lambda: teach.Lesson(*load_student(policy, settings.lora), settings, lambda: iter(()))
+    )
     published, _ = load_model(PolicyConfig(model=str(tmp_path / "out"), device="cpu"))
     name = "model.layers.0.mlp.up_proj"
     found = published.get_submodule(name).weight - base.get_submodule(name).weight.float()
@@ -254,7 +258,8 @@ def test_a_demonstration_longer_than_the_context_is_refused_before_the_first_upd
     model.config.max_position_embeddings = max(len(episode.ids) for episode in episodes) - 1
     updates = []
     with pytest.raises(ModelError, match=r"the model's context ends at \d+: lower searcher.max_episode_tokens"):
-        train_sft(model, tokenizer, SftConfig(steps=2, batch_size=8), tmp_path, lambda: repeated(episodes, 0), lambda *_: updates.append(_))
+        lesson = Lesson(model, tokenizer, SftConfig(steps=2, batch_size=8), lambda: repeated(episodes, 0))
+        train_sft(lesson, tmp_path, lambda *_: updates.append(_))
     assert not updates
     model.config.max_position_embeddings += 1
     assert len(list(sft.within_context(model, episodes))) == len(episodes)
