@@ -16,7 +16,7 @@ from slmsearch.config import RunConfig
 from slmsearch.corpus.store import read_manifest
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import EvaluationError
-from slmsearch.evaluate.nightly import questions_key, scores_of
+from slmsearch.evaluate.nightly import Scores, questions_key, scores_of
 from slmsearch.evaluate.nights import ADAPTER, Night, PlayedSet, Promotion, judge_night, load_nights, save_night
 from slmsearch.evaluate.policies import PolicySpec, describe_policy
 from slmsearch.evaluate.store import load_rows
@@ -84,22 +84,13 @@ def judge_night_task(
     promotion = load_promotion(champion, config, notes)
     at = datetime.now(UTC).isoformat(timespec="milliseconds")
     accepted = next((known.accepted for known in nights if known.night == spec.night), {})
-    found = Night(
-        spec.night,
-        at,
-        "green",
-        spec.name,
-        metric,
-        make,
-        played["fixed"],
-        played.get("fresh"),
-        notes=tuple(notes),
-        ids=ids,
-        accepted=accepted,
-    )
-    judged = judge_night(
-        nights, found, scores["fixed"], lambda key: scores_of(load_rows(config.paths.evals / key), metric), promotion, config.nightly
-    )
+    found = Night(spec.night, at, "green", spec.name, metric, make, played["fixed"], played.get("fresh"))
+    found = replace(found, notes=tuple(notes), ids=ids, accepted=accepted)
+
+    def load(key: str) -> Scores:
+        return scores_of(load_rows(config.paths.evals / key), metric)
+
+    judged = judge_night(nights, found, scores["fixed"], load, promotion, config.nightly)
     save_night(nights_dir(config), judged)
     return judged.to_dict()
 
@@ -119,11 +110,9 @@ def load_promotion(champion: Mapping[str, str] | None, config: RunConfig, notes:
         return None
     run = maker_run(config, model, version)
     known = open_tracker(config).read_json(run, "environment.json") if run else None
-    make = {"data.corpus": champion.get("slmsearch.data_digest", ""), "index.key": champion.get("slmsearch.index_key", "")}
-    made_with = _flat_environment(known) if known else {}
-    return Promotion(
-        key, questions_key(rows), scores_of(rows, config.decision.metric), {**{k: v for k, v in make.items() if v}, **made_with}
-    )
+    tags = {"data.corpus": champion.get("slmsearch.data_digest"), "index.key": champion.get("slmsearch.index_key")}
+    make = {name: value for name, value in tags.items() if value} | _flat_environment(known or {})
+    return Promotion(key, questions_key(rows), scores_of(rows, config.decision.metric), make)
 
 
 def describe_make(

@@ -91,7 +91,8 @@ def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], Non
         check(config)
     parts = environment_of(config).data_parts(config)
     source = None if parts is None else content_key(**parts)
-    settings = _of_the_environment(config)
+    unused = environment_of(config).unused
+    settings = {leaf: value for leaf, value in loggable(config).items() if not leaf.startswith(unused)}
     deciding = {leaf: value for leaf, value in settings.items() if not leaf.startswith(("paths.", "tracking.", "nightly."))}
     key = content_key(flow=name, source=source, config=deciding)
     tracker = open_tracker(config)
@@ -128,12 +129,6 @@ def own_flow_run() -> None:
     if flow_run.id is not None:
         with get_client(sync_client=True) as client:
             label_flow_run(client, str(flow_run.id))
-
-
-def _of_the_environment(config: RunConfig) -> dict[str, object]:
-    """Return the settings that mean something to the configured environment."""
-    unused = environment_of(config).unused
-    return {name: value for name, value in loggable(config).items() if not name.startswith(unused)}
 
 
 def _flow_tags() -> dict[str, str]:
