@@ -11,13 +11,13 @@ from functools import partial
 
 import verifiers.v1 as vf
 
+from slmsearch.environments.searcher import SearcherEnvironment
 from slmsearch.errors import ConfigError, SlmSearchError
 from slmsearch.evaluate.store import episode_to_dict
 from slmsearch.generate.openai_sampler import OpenAISampler
 from slmsearch.generate.sampler import Sampling
 from slmsearch.searcher.episode import Episode, StopReason
-from slmsearch.searcher.rollout import play_episodes
-from slmsearch.taskset.taskset import EPISODE, SearcherTaskset, Stage
+from slmsearch.taskset.taskset import EPISODE, SearcherTaskset
 
 __all__ = ["SearcherEnv", "SearcherHarness", "SearcherTaskset"]
 
@@ -56,17 +56,15 @@ class SearcherHarness(vf.Harness[vf.HarnessConfig]):
             ConfigError: the task is none of ours.
             SlmSearchError: the policy, the index or its embedder broke; such an episode is never scored.
         """
-        stage = getattr(trace.state, "stage", None)
-        if not isinstance(stage, Stage):
+        environment = getattr(trace.state, "searcher", None)
+        if not isinstance(environment, SearcherEnvironment):
             raise ConfigError("the harness `slmsearch` plays only tasks of the taskset `slmsearch`; choose another harness")
-        environment, prompt = self.resolve_text_prompt(data)
-        limits = stage.searcher.model_copy(update={"system_prompt": environment or ""})
-        stage = replace(stage, searcher=limits)
-        sampler = OpenAISampler(ctx.model, endpoint, secret, limits.tool_role)
+        system, prompt = self.resolve_text_prompt(data)
+        settings = environment.config.searcher.model_copy(update={"system_prompt": system or ""})
+        sampler = OpenAISampler(ctx.model, endpoint, secret, settings.tool_role)
         question = replace(trace.task.data.to_question(), question=prompt)
-        sampling = _sampling(ctx, trace, stage)
-        loop, play = asyncio.get_running_loop(), partial(play_episodes, [question], sampler, stage.toolbox, stage.searcher, sampling)
-        (played,) = await loop.run_in_executor(_THREADS, play)
+        play = partial(environment.changed(searcher=settings).play, [question], sampler, _sampling(ctx, trace, environment))
+        (played,) = await asyncio.get_running_loop().run_in_executor(_THREADS, play)
         episode = _finish(played, trace.stop_condition)
         trace.info[EPISODE] = episode_to_dict(episode)
         trace.stop(STOPS[episode.stop_reason])
@@ -84,12 +82,12 @@ class SearcherEnv(vf.SingleAgentEnv, vf.Env[SearcherEnvConfig]):
     """One searcher, one question."""
 
 
-def _sampling(ctx: vf.ModelContext, trace: vf.Trace, stage: Stage) -> Sampling:
+def _sampling(ctx: vf.ModelContext, trace: vf.Trace, environment: SearcherEnvironment) -> Sampling:
     """Sample as the run is told to, greedily where it says nothing; what it sets itself (`--sampling.*`) wins over this on the way."""
     temperature = ctx.sampling.temperature or 0.0
     # One seed for all would make the episodes of a group equal.
-    seed = int(trace.id[:8], 16) if temperature else stage.seed
-    return Sampling(temperature, seed, stage.searcher.max_turn_tokens)
+    seed = int(trace.id[:8], 16) if temperature else environment.config.evaluate.seed
+    return Sampling(temperature, seed, environment.limits.max_turn_tokens)
 
 
 def _finish(episode: Episode, stop_condition: str | None) -> Episode:

@@ -12,14 +12,13 @@ import random
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
 import verifiers.v1 as vf
 from pydantic import Field, SecretStr
 
-from slmsearch.config import JudgeConfig, RunConfig, SearcherConfig
+from slmsearch.config import JudgeConfig, RunConfig
 from slmsearch.config.secrets import MASK
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import build_corpus, load_questions
@@ -27,35 +26,24 @@ from slmsearch.environments import indexed_corpus
 from slmsearch.environments.grade import grade_episodes
 from slmsearch.environments.indexed_corpus import IndexedCorpus
 from slmsearch.environments.rows import EpisodeRow
-from slmsearch.environments.searcher import scoring
+from slmsearch.environments.searcher import SearcherEnvironment, scoring
 from slmsearch.errors import ConfigError, EvaluationError, JudgeError
 from slmsearch.evaluate.metrics import summarise
 from slmsearch.evaluate.run import select_questions
 from slmsearch.evaluate.store import episode_from_dict
-from slmsearch.judge import Judge, make_judge
+from slmsearch.judge import ExactJudge, Judge, make_judge
 from slmsearch.searcher.prompt import make_prompt
-from slmsearch.searcher.tools import Toolbox
 
 EPISODE = "episode"
 """Key of a played episode in a trace's `info`; what lies there is saved with the trace, so that `replay` can grade it again."""
 _OPENING = threading.Lock()
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """What the harness plays a task on."""
-
-    toolbox: Toolbox
-    searcher: SearcherConfig
-    seed: int
-    """Seed of greedy turns; it decides nothing, but is sent as `slmsearch evaluate` sends it."""
-
-
 class SearcherState(vf.State):
     """What lasts from the setup of a task to its score; never saved."""
 
-    stage: Any = Field(default=None, exclude=True, repr=False)
-    """A `Stage`; None before setup."""
+    searcher: Any = Field(default=None, exclude=True, repr=False)
+    """The `SearcherEnvironment` that the harness plays in; None before setup."""
     row: Any = Field(default=None, exclude=True, repr=False)
     """The graded `EpisodeRow`; None before the first score."""
 
@@ -107,7 +95,7 @@ class SearcherTask(vf.Task[SearcherData, SearcherState, SearcherTaskConfig]):
     async def setup(self, trace: vf.Trace) -> None:
         """Open corpus and index, once in a process, and hand them to the harness."""
         indexed = await asyncio.to_thread(open_indexed_corpus, self.config.run)
-        trace.state.stage = Stage(indexed.toolbox, self.config.run.searcher, self.config.run.evaluate.seed)
+        trace.state.searcher = SearcherEnvironment(indexed.toolbox, ExactJudge(), self.config.run)
 
     @vf.metric
     async def episode(self, trace: vf.Trace) -> Mapping[str, float]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flows.cli.commands.lineage import render
+from flows.cli.commands.results import render
 
 from flows.cli.main import cli
 from flows.ops.reproduce import render_comparison, reproduce_version
@@ -340,5 +340,5 @@ def test_only_versions_are_reproduced(history: list[Made]) -> None:
 
 def test_reproducing_imports_no_prefect_before_its_server_is_there() -> None:
     """Prefect reads its address when it is imported, and would start a server of its own otherwise."""
-    program = "import sys, flows.ops.reproduce, flows.cli.commands.lineage; sys.exit('prefect' in sys.modules)"
+    program = "import sys, flows.ops.reproduce, flows.cli.commands.results; sys.exit('prefect' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2]).returncode == 0
