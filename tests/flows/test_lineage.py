@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flows.cli.commands.results import render
 
+from flows.cli.commands.results import render
 from flows.cli.main import cli
 from flows.ops.reproduce import render_comparison, reproduce_version
 from flows.ops.runner import FLOWS
