@@ -24,7 +24,7 @@ from slmsearch.keys import content_key
 from slmsearch.retrieval.versions import read_version
 from tasks.data import Data
 from tasks.environment import describe_environment
-from tasks.promotion import maker_run, promotion_evaluation
+from tasks.promotion import promotion_evaluation
 from tasks.tracking import open_tracker
 from tasks.tracking.champions import PROMOTION_EVAL
 
@@ -108,8 +108,9 @@ def load_promotion(champion: Mapping[str, str] | None, config: RunConfig, notes:
     except EvaluationError as error:
         notes.append(f"the evaluation of the promotion, {key}: {error}")
         return None
-    run = maker_run(config, model, version)
-    known = open_tracker(config).read_json(run, "environment.json") if run else None
+    tracker = open_tracker(config)
+    run = tracker.maker_run(model, version)
+    known = tracker.read_json(run, "environment.json") if run else None
     tags = {"data.corpus": champion.get("slmsearch.data_digest"), "index.key": champion.get("slmsearch.index_key")}
     make = {name: value for name, value in tags.items() if value} | _flat_environment(known or {})
     return Promotion(key, questions_key(rows), scores_of(rows, config.decision.metric), make)

@@ -101,15 +101,9 @@ def roll_back_by_hand(config: RunConfig, reason: str) -> PromotionEvent:
 
 def promotion_evaluation(config: RunConfig, model: str, number: str) -> str:
     """Return the evaluation that the run which made a version left of it; empty where there is none."""
-    run = maker_run(config, model, number)
-    return (run and open_tracker(config).find_tag(run, EVALUATED_AFTER)) or ""
-
-
-def maker_run(config: RunConfig, model: str, number: str) -> str | None:
-    """Return the flow's run that made a version; None where it is not named."""
     tracker = open_tracker(config)
-    made_by = tracker.version_run(model, number)
-    return tracker.find_tag(made_by, "mlflow.parentRunId") or made_by if made_by else None
+    run = tracker.maker_run(model, number)
+    return (run and tracker.find_tag(run, EVALUATED_AFTER)) or ""
 
 
 def _parse_version(text: str, model: str) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """Train: GRPO in a process of its own, and the SFT control."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
@@ -16,11 +16,14 @@ from slmsearch.environments.registry import environment_of
 from slmsearch.learn.files import EXAMPLES, JUDGE
 from slmsearch.learn.job import make_job
 from slmsearch.learn.launch import getting_ready, read_preflight, train
-from slmsearch.learn.reports import Collapse, StepReport, read_examples
+from slmsearch.learn.reports import StepReport, read_examples
 from tasks.child import end_child, in_child
 from tasks.mirror import mirrored
 from tasks.progress import Progress
 from tasks.tracking import open_tracker
+
+CURVES = {"loss": "loss", "grad_norm": "optim/grad_norm", "learning_rate": "optim/learning_rate"}
+"""Of the logs of supervised training: their names -> ours."""
 
 
 class Trained(TypedDict):
@@ -62,14 +65,11 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> T
             tracker.record_step(run_id, report.step, report.metrics, report.time)
             mirror(report.step, report.metrics)
             progress(report.step, total)
-            if report.collapse is not None:
-                _record_collapse(report.step, report.collapse)
-
-        def _record_collapse(step: int, collapse: Collapse) -> None:
-            tracker.set_tags(run_id, {f"slmsearch.collapse.{step}": collapse.describe()})
-            get_run_logger().warning("step %d: %s", step, collapse.describe())
-            resource = {"prefect.resource.id": f"slmsearch.training.{job.train_key}", "prefect.resource.name": "training"}
-            emit_event("slmsearch.train.collapsed", resource=resource, payload={"step": step, **asdict(collapse)})
+            if (collapse := report.collapse) is not None:
+                tracker.set_tags(run_id, {f"slmsearch.collapse.{report.step}": collapse.describe()})
+                get_run_logger().warning("step %d: %s", report.step, collapse.describe())
+                resource = {"prefect.resource.id": f"slmsearch.training.{job.train_key}", "prefect.resource.name": "training"}
+                emit_event("slmsearch.train.collapsed", resource=resource, payload={"step": report.step, **asdict(collapse)})
 
         end_child()
         result = train(job, on_step, after_step=tracker.last_step(run_id))
@@ -125,15 +125,11 @@ def _recording(run_id: str, steps: int, progress: Progress, config: RunConfig) -
 
     def on_log(step: int, logs: dict[str, float]) -> None:
         progress(step, max(step, steps))
-        if step > done and (metrics := _project_names(logs)):
+        metrics = {name: logs[theirs] for theirs, name in CURVES.items() if theirs in logs}
+        if step > done and metrics:
             tracker.record_step(run_id, step, metrics)
 
     return on_log
-
-
-def _project_names(logs: Mapping[str, float]) -> dict[str, float]:
-    names = {"loss": "loss", "grad_norm": "optim/grad_norm", "learning_rate": "optim/learning_rate"}
-    return {ours: logs[theirs] for theirs, ours in names.items() if theirs in logs}
 
 
 def training_ahead(digest: str, index_key: str, config: RunConfig) -> AbstractContextManager[None]:

@@ -253,10 +253,11 @@ class Tracker(RunRegistry):
         return {**version.tags, "version": str(version.version)} if version else None
 
     @as_service
-    def version_run(self, name: str, version: str) -> str | None:
-        """Return the run that a version was registered from, None where there is no such version or run."""
+    def maker_run(self, name: str, version: str) -> str | None:
+        """Return the flow's run that made a version, None where it is not named."""
         found = if_there(lambda: self.client.get_model_version(name, version))
-        return found.run_id or None if found else None
+        made_by = found.run_id if found else None
+        return self.find_tag(made_by, PARENT) or made_by if made_by else None
 
 
 def describe_stop(error: BaseException) -> str:
