@@ -17,12 +17,11 @@ from pathlib import Path
 import psutil
 
 from slmsearch.bench.published import shape_of, write_model
-from slmsearch.bench.result import Result, Say
+from slmsearch.bench.result import Result, Say, tabulate
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.learn.memory import GIB, SFT, MemoryPlan, measure_available, measure_shape, plan_memory
 from slmsearch.processes.child import ChildProcess, ProcessSettings
-from slmsearch.report.tables import Table
 
 LIMIT_S = 900.0
 """Longest that one preset may take."""
@@ -32,6 +31,14 @@ SPARE = 2 * GIB
 """Bytes that a plan need not explain: on a device the context and libraries' workspaces, on a CPU Python with its libraries."""
 NEEDS = {"train.vllm.mode": ("vllm", "off"), "policy.load_in_4bit": ("bitsandbytes", "false")}
 """Settings that need a package of the extra `gpu`, and what is tried without it."""
+COLUMNS = {
+    "preset": "{preset}",
+    "": "{verdict}",
+    "updates": "{updates}",
+    "planned, GiB": "{planned_gib:.2f}",
+    "measured, GiB": "{measured_gib:.2f}",
+    "whole model, GiB": "{whole_gib:.1f} of {available_gib:.1f}",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +107,9 @@ def run_gpu(presets: Sequence[Preset], tokenizer_dir: Path, work: Path, device: 
         "passed": all(trial.passed for trial in trials.values()),
         "presets": {name: asdict(trial) for name, trial in trials.items()},
     }
-    rows = tuple(
-        (name, "ok" if trial.passed else "FAIL", str(trial.updates), *(f"{gib:.2f}" for gib in (trial.planned_gib, trial.measured_gib)),
-         f"{trial.whole_gib:.1f} of {trial.available_gib:.1f}")
-        for name, trial in trials.items()
-    )  # fmt: skip
-    table = Table(("preset", "", "updates", "planned, GiB", "measured, GiB", "whole model, GiB"), rows)
+    rows = ({"preset": name, "verdict": "ok" if trial.passed else "FAIL", **asdict(trial)} for name, trial in trials.items())
     notes = [f"{name}: {note}" for name, trial in trials.items() for note in trial.notes]
-    return Result(values, (table,), [f"{values['device']}, {values['seconds']:.0f} s", *notes])
+    return Result(values, (tabulate(COLUMNS, rows),), [f"{values['device']}, {values['seconds']:.0f} s", *notes])
 
 
 def _try(preset: Preset, made: Path, work: Path, device: str) -> Trial:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from slmsearch.bench.result import Result, Say
+from slmsearch.bench.result import Result, Say, tabulate
 from slmsearch.bench.shapes import WORDS
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
@@ -34,11 +34,12 @@ from slmsearch.learn.preflight import play_in_batches
 from slmsearch.learn.rollout_bridge import RolloutBridge
 from slmsearch.learn.trainer_samplers import open_torch_sampler
 from slmsearch.learn.training import load_trainable
-from slmsearch.report.tables import Table
 from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.parsing import render_call
 from slmsearch.searcher.prompt import make_prompt
 from slmsearch.searcher.tools import READ
+
+COLUMNS = {"phase": "{phase}", "planned, GiB": "{planned_gib:.2f}", "measured, GiB": "{measured_gib:.2f}", "ratio": "{ratio:.2f}"}
 
 
 class LongTurns:
@@ -140,9 +141,8 @@ def run_memory(config: RunConfig, say: Say) -> Result:
         phase: {"planned_gib": planned[phase] / GIB, "measured_gib": peak / GIB, "ratio": planned[phase] / peak}
         for phase, peak in peaks.items()
     }
-    rows = ((name, f"{of['planned_gib']:.2f}", f"{of['measured_gib']:.2f}", f"{of['ratio']:.2f}") for name, of in phases.items())
     values = {"device": plan.device, "prompt_tokens": prompt_tokens, "phases": phases, "plan": plan.render()}
-    return Result(values, (Table(("phase", "planned, GiB", "measured, GiB", "ratio"), tuple(rows)),))
+    return Result(values, (tabulate(COLUMNS, ({"phase": name, **of} for name, of in phases.items())),))
 
 
 def measure_training(config: RunConfig) -> dict[str, float]:

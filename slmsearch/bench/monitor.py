@@ -27,11 +27,10 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from slmsearch.bench.result import Result, Say
+from slmsearch.bench.result import Result, Say, tabulate
 from slmsearch.config import RunConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.learn.monitor import ALONE, CollapseMonitor, Scores, find_fall
-from slmsearch.report.tables import Table, whole
 from slmsearch.searcher.tools import SEARCH
 
 Floats = NDArray[np.float64]
@@ -46,6 +45,14 @@ MIN_STEPS, ASSUMED_QUESTIONS, MAX_STEPS = 200, 1500, 600
 """Steps simulated at least; training questions where a preset counts epochs; steps simulated at most."""
 EARLIEST, BEFORE_END, RAMP = 10, 60, 10
 """A collapse begins at this step at the earliest, so many before the end at the latest, and takes so many to unfold."""
+COLUMNS = {
+    "preset": "{preset}",
+    "step": "{questions_per_step} x {group_size}",
+    "healthy: stopped / restored once": "{healthy_stopped_frac:.1%} / {healthy_restored_frac:.1%}",
+    "caught": "{caught_frac:.1%}",
+    "median steps": "{median_steps:.0f}",
+    **{kind: f"{{kinds[{kind}][caught_frac]:.0%}}" for kind in KINDS},
+}
 GRID = 24
 """Levels of skill between which a held-out question's chance is looked up."""
 
@@ -207,8 +214,8 @@ def watch(run: Run) -> Iterator[tuple[int, str]]:
             yield step, rule
 
 
-def measure(shape: Shape, runs: int, seed: int = 0) -> tuple[dict[str, object], tuple[str, ...]]:
-    """Simulate healthy runs and planted collapses of one preset; return the figures, and the cells of its row.
+def measure(shape: Shape, runs: int, seed: int = 0) -> dict[str, object]:
+    """Simulate healthy runs and planted collapses of one preset.
 
     Args:
         shape: of the preset.
@@ -217,28 +224,22 @@ def measure(shape: Shape, runs: int, seed: int = 0) -> tuple[dict[str, object], 
     """
     courses = [(start, end, conc) for start, end in SHAPES.values() for conc in SPREADS]
     healthy = [list(watch(Run(shape, courses[i % len(courses)], seed + i))) for i in range(runs)]
-    stopped = sum(len(found) >= shape.max_collapses for found in healthy) / runs
-    restored = sum(bool(found) for found in healthy) / runs
     short, planted = replace(shape, steps=MIN_STEPS), (runs + 1) // 2
     caught: dict[str, list[int]] = {}
     for number, kind in enumerate(KINDS, 1):
         delays = (_delay(short, courses[i % len(courses)], seed + 100_000 * number + i, kind) for i in range(planted))
         caught[kind] = [delay for delay in delays if delay is not None]
     every = list(chain(*caught.values()))
-    caught_frac, median_steps = len(every) / (planted * len(KINDS)), _median(every)
-    kinds = {kind: {"caught_frac": len(delays) / planted, "median_steps": _median(delays)} for kind, delays in caught.items()}
-    figures: dict[str, object] = {
+    return {
         "questions_per_step": shape.questions,
         "group_size": shape.group,
         "steps": shape.steps,
-        "healthy_stopped_frac": stopped,
-        "healthy_restored_frac": restored,
-        "caught_frac": caught_frac,
-        "median_steps": median_steps,
-        "kinds": kinds,
+        "healthy_stopped_frac": sum(len(found) >= shape.max_collapses for found in healthy) / runs,
+        "healthy_restored_frac": sum(bool(found) for found in healthy) / runs,
+        "caught_frac": len(every) / (planted * len(KINDS)),
+        "median_steps": _median(every),
+        "kinds": {kind: {"caught_frac": len(delays) / planted, "median_steps": _median(delays)} for kind, delays in caught.items()},
     }
-    cells = (f"{shape.questions} x {shape.group}", f"{stopped:.1%} / {restored:.1%}", f"{caught_frac:.1%}", whole(median_steps))
-    return figures, (*cells, *(f"{len(delays) / planted:.0%}" for delays in caught.values()))
 
 
 def _delay(shape: Shape, course: Course, seed: int, kind: str) -> int | None:
@@ -259,18 +260,17 @@ def run_monitor(configs: Mapping[str, RunConfig], runs: int, say: Say = lambda l
         runs: healthy runs of each.
         say: told which preset is next.
     """
-    presets: dict[str, object] = {}
+    presets: dict[str, dict[str, object]] = {}
     left_out: dict[str, str] = {}
-    rows, planted = [], (runs + 1) // 2
+    planted = (runs + 1) // 2
     for name, config in configs.items():
         shape = shape_of(config)
         if isinstance(shape, str):
             left_out[name] = shape
             continue
         say(f"{name}: {runs} healthy runs of {shape.steps} steps, {planted} planted collapses of each kind")
-        presets[name], cells = measure(shape, runs)
-        rows.append((name, *cells))
-    table = Table(("preset", "step", "healthy: stopped / restored once", "caught", "median steps", *KINDS), tuple(rows))
+        presets[name] = measure(shape, runs)
+    table = tabulate(COLUMNS, ({"preset": name, **found} for name, found in presets.items()))
     notes = [f"{runs} healthy runs of each preset, {planted} planted collapses of each kind"]
     notes += [f"{name} is left out: it {reason}" for name, reason in left_out.items()]
     return Result({"healthy_runs": runs, "planted_of_each_kind": planted, "presets": presets, "left_out": left_out}, (table,), notes)

@@ -3,14 +3,15 @@
 import json
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
+from string import Formatter
+from typing import Any, TypeVar
 
-from slmsearch.report.tables import Table
+from slmsearch.report.tables import NONE, Table
 
 T = TypeVar("T")
 Say = Callable[[str], None]
@@ -49,14 +50,33 @@ def median_ratio(over: Sequence[float], under: Sequence[float]) -> float:
     return median(a / b for a, b in zip(over, under, strict=True))
 
 
-def summarize(values: Sequence[float]) -> dict[str, float]:
-    """Return `median`, `low` and `high` of repeated measurements."""
-    return {"median": median(values), "low": min(values), "high": max(values)}
+class Spread(dict[str, float]):
+    """Median, lowest and highest of repeated measurements; written as `median (lowest-highest)`."""
+
+    def __init__(self, values: Sequence[float]) -> None:
+        """Take the measurements."""
+        super().__init__(median=median(values), low=min(values), high=max(values))
+
+    def __format__(self, spec: str) -> str:
+        return f"{self['median']:{spec}} ({self['low']:{spec}}-{self['high']:{spec}})"
 
 
-def render_spread(figure: Mapping[str, float], digits: int = 2) -> str:
-    """Render a summary as `median (lowest-highest)`."""
-    return f"{figure['median']:,.{digits}f} ({figure['low']:,.{digits}f}-{figure['high']:,.{digits}f})"
+class _Cells(Formatter):
+    """Formats as `str.format` does; no value is a dash."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return NONE if value is None else str(super().format_field(value, format_spec))
+
+
+def tabulate(columns: Mapping[str, str], records: Iterable[Mapping[str, object]]) -> Table:
+    """Make a table of records.
+
+    Args:
+        columns: header -> format of its cells, with the record's names in braces.
+        records: one a row.
+    """
+    rows = (tuple(_Cells().vformat(cell, (), record) for cell in columns.values()) for record in records)
+    return Table(tuple(columns), tuple(rows))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from transformers.cache_utils import DynamicCache
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 from slmsearch.bench.peer import make_peer
-from slmsearch.bench.result import Result, Say, describe_machine, median_ratio, render_spread, summarize, take_turns
+from slmsearch.bench.result import Result, Say, Spread, describe_machine, median_ratio, tabulate, take_turns
 from slmsearch.bench.shapes import Shape, demo_shape, long_shape
 from slmsearch.config import RunConfig
 from slmsearch.environments.searcher import SearcherEnvironment
@@ -37,7 +37,6 @@ from slmsearch.learn.phase_timer import PhaseTimer
 from slmsearch.learn.rollout_bridge import RolloutBridge
 from slmsearch.learn.trainer_samplers import open_torch_sampler, sampling_mode
 from slmsearch.learn.training import load_trainable
-from slmsearch.report.tables import Table
 from slmsearch.searcher.episode import Episode
 from slmsearch.searcher.prompt import make_prompt
 
@@ -46,6 +45,23 @@ PEER_MICRO_BATCHES = {"demo": (64, 16), "long": (8, 2)}
 PAGE_TOKENS = 16
 NO_LEARNING = 1e-12
 """A learning rate too small to change a weight."""
+SIDES = {"shape": "{shape}", "side": "{side}", "rollout, s": "{rollout_s:,.2f}", "step, s": "{step_s:,.2f}"}
+RATIOS = {
+    "shape": "{shape}",
+    "episodes (different)": "{episodes} ({distinct_frac:.0%})",
+    "calls, tokens of each": "{calls_per_episode:.1f}, {tokens_per_episode:.0f}",
+    "episodes ratio": "{episodes_ratio:.2f}",
+    "step ratio": "{step_ratio:.2f}",
+    "limit / rollout": "{decode_limit_frac:.2f}",
+}
+TURNS = {
+    "shape": "{shape}",
+    "one turn of the batch, s": "{continuous[ours_s]:.2f}",
+    "by transformers' continuous batching, s": "{continuous[library_s]:.2f}",
+    "ratio": "{continuous[ratio]:.2f}",
+    "same turns": "{continuous[same_frac]:.0%}",
+}
+"""Tables: header -> format of its cells."""
 
 
 class Times(NamedTuple):
@@ -95,30 +111,23 @@ def run_rollout(config: RunConfig, shapes: tuple[str, ...], runs: int, say: Say)
         runs: measured steps of each side, at least 5 for a figure that is published.
         say: told what is being done.
     """
-    figures: dict[str, object] = {}
-    rows: tuple[list[tuple[str, ...]], ...] = ([], [], [])
+    figures: dict[str, dict[str, object]] = {}
+    sides: list[dict[str, object]] = []
     with TemporaryDirectory(prefix="slmsearch-bench-") as directory:
         for name in shapes:
             shape = demo_shape(config) if name == "demo" else long_shape(Path(directory) / "long")
-            found, cells = measure_speed(shape, runs, Path(directory), say)
+            times, figures[name] = measure_speed(shape, runs, Path(directory), say)
             say(f"{name}: transformers' continuous batching")
-            turn = compare_continuous(shape, runs)
-            figures[name] = {**found, "continuous": turn}
-            rows[0].extend((name, *side) for side in cells[:2])
-            rows[1].append((name, *cells[2]))
-            rows[2].append((name, *(f"{turn[part]:.2f}" for part in ("ours_s", "library_s", "ratio")), f"{turn['same_frac']:.0%}"))
-    columns = (
-        ("shape", "side", "rollout, s", "step, s", "episodes/s"),
-        ("shape", "episodes (different)", "calls, tokens of each", "episodes ratio", "step ratio", "limit / rollout"),
-        ("shape", "one turn of the batch, s", "by transformers' continuous batching, s", "ratio", "same turns"),
-    )
+            figures[name] |= {**times, "continuous": compare_continuous(shape, runs)}
+            sides += [{"shape": name, "side": side, **found} for side, found in times.items()]
     machine = describe_machine("torch", "transformers", "trl", "peft")
     values = {"machine": asdict(machine), "threads": torch.get_num_threads(), "runs": runs, **figures}
-    tables = tuple(Table(headers, tuple(cells)) for headers, cells in zip(columns, rows, strict=True))
+    rows = [{"shape": name, **found} for name, found in figures.items()]
+    tables = (tabulate(SIDES, sides), tabulate(RATIOS, rows), tabulate(TURNS, rows))
     return Result(values, tables, (f"{machine}", f"medians of {runs} steps (lowest to highest)"))
 
 
-def measure_speed(shape: Shape, runs: int, directory: Path, say: Say) -> tuple[dict[str, object], list[tuple[str, ...]]]:
+def measure_speed(shape: Shape, runs: int, directory: Path, say: Say) -> tuple[dict[str, dict[str, Spread]], dict[str, object]]:
     """Measure one shape; see `summarise_speed`."""
     say(f"{shape.name}: {shape.parameters / 1e6:.1f} M parameters")
     still = replace(shape, config=_still(shape.config))
@@ -145,14 +154,14 @@ def measure_speed(shape: Shape, runs: int, directory: Path, say: Say) -> tuple[d
         return times
 
     sides = take_turns({"ours": step_of_ours, "peer": step_of_peer}, runs)
-    figures, cells = summarise_speed(sides, limits[1:], bridge.episodes)
-    return {"parameters": shape.parameters, "peer_micro_batch": chosen, **figures}, cells
+    times, figures = summarise_speed(sides, limits[1:], bridge.episodes)
+    return times, {"parameters": shape.parameters, "peer_micro_batch": chosen, **figures}
 
 
 def summarise_speed(
     sides: Mapping[str, Sequence[Times]], limits: Sequence[float], episodes: Sequence[Episode]
-) -> tuple[dict[str, object], list[tuple[str, ...]]]:
-    """Put medians, spreads and ratios together: for JSON, and as cells of a row a side and of one of the ratios.
+) -> tuple[dict[str, dict[str, Spread]], dict[str, object]]:
+    """Return the spread of each side's times, and ratios with what the episodes are like.
 
     Args:
         sides: times of `ours` and of the `peer`.
@@ -161,29 +170,17 @@ def summarise_speed(
     """
     rollouts = {side: [step.rollout_s for step in times] for side, times in sides.items()}
     steps = {side: [step.step_s for step in times] for side, times in sides.items()}
-    figures = {side: {"rollout_s": summarize(rollouts[side]), "step_s": summarize(steps[side])} for side in ("ours", "peer")}
-    distinct_frac = len({tuple(episode.completion_ids) for episode in episodes}) / len(episodes)
-    calls, tokens = mean(len(episode.calls) for episode in episodes), mean(len(episode.completion_ids) for episode in episodes)
-    ratios = {
+    figures = {
+        "episodes": len(episodes),
+        "distinct_frac": len({tuple(episode.completion_ids) for episode in episodes}) / len(episodes),
+        "calls_per_episode": mean(len(episode.calls) for episode in episodes),
+        "tokens_per_episode": mean(len(episode.completion_ids) for episode in episodes),
+        "limit_s": Spread(limits),
         "episodes_ratio": median_ratio(rollouts["peer"], rollouts["ours"]),
         "step_ratio": median_ratio(steps["peer"], steps["ours"]),
         "decode_limit_frac": median_ratio(limits, rollouts["ours"]),
     }
-    values = {
-        "episodes": len(episodes),
-        "distinct_frac": distinct_frac,
-        "calls_per_episode": calls,
-        "tokens_per_episode": tokens,
-        "limit_s": summarize(limits),
-        **figures,
-        **ratios,
-    }
-    cells = [
-        (side, render_spread(of["rollout_s"]), render_spread(of["step_s"]), f"{len(episodes) / of['rollout_s']['median']:.1f}")
-        for side, of in figures.items()
-    ]
-    shape_cells = (f"{len(episodes)} ({distinct_frac:.0%})", f"{calls:.1f}, {tokens:.0f}", *(f"{ratio:.2f}" for ratio in ratios.values()))
-    return values, [*cells, shape_cells]
+    return {side: {"rollout_s": Spread(rollouts[side]), "step_s": Spread(steps[side])} for side in sides}, figures
 
 
 def make_ours(shape: Shape, directory: Path, watch: Stopwatch) -> tuple[Any, RolloutBridge]:

@@ -19,13 +19,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from slmsearch.bench.result import Result, Say
+from slmsearch.bench.result import Result, Say, tabulate
 from slmsearch.config import CorpusConfig, RetrievalConfig, WorldConfig
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import read_pages, store_corpus
 from slmsearch.corpus.world import generate_world
-from slmsearch.report.tables import Table
 from slmsearch.retrieval import versions
 from slmsearch.retrieval.build import build_index
 from slmsearch.retrieval.chroma import SCORE_TOLERANCE, nearest_keys, opened_collection
@@ -44,10 +43,21 @@ DEPTH = 3
 """Pages asked for."""
 CHANGED_FRAC = 0.01
 BLOCK = 65536
-COLUMNS = (
-    "sections", "passages", "search", "build s", "ms/section", "bytes/section", "peak GB", "recall@10", "p50 ms", "p99 ms", "ms of 64",
-    "rate of 64", "p50 with encoder",
-)  # fmt: skip
+COLUMNS = {
+    "sections": "{sections:,}",
+    "passages": "{passages:,}",
+    "search": "{search}",
+    "build s": "{build_s:.0f}",
+    "ms/section": "{section_ms:.2f}",
+    "bytes/section": "{section_bytes:,.0f}",
+    "peak GB": "{peak_gb:.1f}",
+    "recall@10": "{recall:.3f}",
+    "p50 ms": "{p50_ms:.1f}",
+    "p99 ms": "{p99_ms:.1f}",
+    "ms of 64": "{batch_ms:.2f}",
+    "rate of 64": "{rate:.1f}x",
+    "p50 with encoder": "{with_encoder_p50_ms:.1f}",
+}
 T = TypeVar("T")
 
 
@@ -107,14 +117,11 @@ def run_scale(config: RetrievalConfig, embedder: Embedder, work: Path, sizes: Se
         search = "exact" if passages <= EXACT_LIMIT else "graph"
         built = {"sections": size, "build_s": seconds, "peak_rss": peak, "passages": passages, "bytes": stored, "search": search}
         figures.append({**built, **found})
-        rows.append(
-            (f"{size:,}", f"{passages:,}", search, f"{seconds:.0f}", f"{1000 * seconds / size:.2f}", f"{stored / size:,.0f}",
-             f"{peak / 1e9:.1f}", f"{found['recall']:.3f}", f"{found['p50_ms']:.1f}", f"{found['p99_ms']:.1f}", f"{found['batch_ms']:.2f}",
-             f"{found['p50_ms'] / found['batch_ms']:.1f}x", f"{found['with_encoder_p50_ms']:.1f}")
-        )  # fmt: skip
+        rates = {"section_ms": 1000 * seconds / size, "section_bytes": stored / size, "rate": found["p50_ms"] / found["batch_ms"]}
+        rows.append({**figures[-1], **rates, "peak_gb": peak / 1e9})
         shutil.rmtree(work)
     values = {"encoded": encoded, "exact_limit": EXACT_LIMIT, "depth": DEPTH, "sizes": figures}
-    return Result(values, (Table(COLUMNS, tuple(rows)),), (f"vectors of {encoded:,} passages are encoded, others are moved copies",))
+    return Result(values, (tabulate(COLUMNS, rows),), (f"vectors of {encoded:,} passages are encoded, others are moved copies",))
 
 
 def run_reindex(config: RetrievalConfig, embedder: Embedder, work: Path, size: int, say: Say) -> Result:

@@ -26,10 +26,9 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from slmsearch.bench.result import Result, Say, take_turns
+from slmsearch.bench.result import Result, Say, tabulate, take_turns
 from slmsearch.config import RunConfig, SftConfig
 from slmsearch.errors import TrainingError
-from slmsearch.report.tables import Table
 
 EPISODES = 8
 """Demonstrations of an update."""
@@ -39,6 +38,7 @@ TOKENS = 1024
 """Tokens that ours puts through the model together, padding included."""
 LEARNING_RATE = 1e-4
 SIDES = ("slmsearch", "trl")
+COLUMNS = {"": "{side}", "tokens/s": "{tokens_per_s:.0f}", "tokens per CPU s": "{tokens_per_cpu_s:.0f}", "peak, GiB": "{peak_rss_gib:.2f}"}
 Episodes = list[tuple[list[int], list[int]]]
 """Ids and labels."""
 
@@ -66,7 +66,7 @@ def run_sft(config: RunConfig, runs: int, say: Say) -> Result:
     speeds, cpu_speeds = ({name: round(tokens / median(found[name]), 1) for name in SIDES} for found in times.values())
     ratio, cpu_ratio = (round(found["slmsearch"] / found["trl"], 3) for found in (speeds, cpu_speeds))
     written, threads = sum(label >= 0 for label in labels), ends["slmsearch"]["threads"]
-    values: dict[str, object] = {
+    values = {
         "tokens_per_s_ratio": ratio,
         "tokens_per_cpu_s_ratio": cpu_ratio,
         "peak_rss_gib": ends["slmsearch"]["peak_rss_gib"],
@@ -77,20 +77,21 @@ def run_sft(config: RunConfig, runs: int, say: Say) -> Result:
         "bfloat16": ends["slmsearch"]["bfloat16"],
         "peer_batch": PEER_BATCH,
     }
-    for name, end in ends.items():
-        values[name] = {
+    found = {
+        name: {
             "tokens_per_s": speeds[name],
             "tokens_per_cpu_s": cpu_speeds[name],
-            **{part: found[name] for part, found in times.items()},
+            **{part: taken[name] for part, taken in times.items()},
             "loss": end["loss"],
             "peak_rss_gib": end["peak_rss_gib"],
         }
-    rows = tuple((name, f"{speeds[name]:.0f}", f"{cpu_speeds[name]:.0f}", f"{ends[name]['peak_rss_gib']:.2f}") for name in SIDES)
+        for name, end in ends.items()
+    }
     notes = (
         f"{tokens} tokens an update, {written} of them learnt; {threads} threads",
         f"ratio {ratio:.2f} by the clock, {cpu_ratio:.2f} by CPU time",
     )
-    return Result(values, (Table(("", "tokens/s", "tokens per CPU s", "peak, GiB"), rows),), notes)
+    return Result({**values, **found}, (tabulate(COLUMNS, ({"side": name, **of} for name, of in found.items())),), notes)
 
 
 def _encode_episodes(config: RunConfig) -> Episodes:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from slmsearch.bench.result import Result, Say, describe_machine, render_spread, summarize
+from slmsearch.bench.result import Result, Say, Spread, describe_machine
 from slmsearch.errors import ServiceError
 from slmsearch.serve.ports import free_port
 
@@ -40,13 +40,13 @@ def run_up(runs: int, say: Say) -> Result:
             up_s, running_s = _start_once(Path(home))
         found.append((up_s, running_s))
         say(f"up after {up_s:.1f} s, the run is running after {running_s:.1f} s")
-    up, running = (summarize(seconds) for seconds in zip(*found, strict=True))
+    up, running = (Spread(seconds) for seconds in zip(*found, strict=True))
     machine = describe_machine("prefect", "mlflow")
     notes = (
         f"{machine}",
         f"from nothing, median of {runs}, spread; limit {LIMIT_S:.0f} s",
-        f"`slmsearch up` says that it is up: {render_spread(up, 1)} s",
-        f"the submitted run is running: {render_spread(running, 1)} s",
+        f"`slmsearch up` says that it is up: {up:.1f} s",
+        f"the submitted run is running: {running:.1f} s",
     )
     return Result({"runs": runs, "limit_s": LIMIT_S, "up": up, "running": running, "machine": asdict(machine)}, notes=notes)
 

@@ -1,12 +1,14 @@
 """The peer of the rollout bench must read what the policy writes, or it would be beaten unfairly."""
 
+import json
+
 import pytest
 import torch
 from trl.chat_template_utils import is_chat_template_prefix_preserving, parse_response, supports_tool_calling
 
 from slmsearch.bench.peer import CHAT_TEMPLATE, RESPONSE_TEMPLATE, make_environment
-from slmsearch.bench.result import take_turns
-from slmsearch.bench.rollout import Times, compare_continuous, summarise_speed, time_static_batch
+from slmsearch.bench.result import tabulate, take_turns
+from slmsearch.bench.rollout import RATIOS, SIDES, Times, compare_continuous, summarise_speed, time_static_batch
 from slmsearch.bench.shapes import LongToolbox, Shape
 from slmsearch.config import PolicyConfig, RunConfig, TrainConfig
 from slmsearch.corpus.questions import Question
@@ -72,10 +74,12 @@ def test_ratios_are_taken_run_by_run():
     ours = [Times(1.0, 2.0), Times(2.0, 2.0), Times(1.0, 2.0)]
     peer = [Times(4.0, 4.0), Times(4.0, 6.0), Times(3.0, 5.0)]
     episodes = [Episode("q", (), StopReason.ANSWERED)]
-    figures, cells = summarise_speed({"ours": ours, "peer": peer}, [0.5, 1.6, 0.7], episodes)
+    times, figures = summarise_speed({"ours": ours, "peer": peer}, [0.5, 1.6, 0.7], episodes)
     assert (figures["episodes_ratio"], figures["step_ratio"], figures["decode_limit_frac"]) == (3.0, 2.5, 0.7)
-    assert cells[0] == ("ours", "1.00 (1.00-2.00)", "2.00 (2.00-2.00)", "1.0")
-    assert cells[2][-3:] == ("3.00", "2.50", "0.70")
+    rows = tabulate(SIDES, [{"shape": "demo", "side": side, **found} for side, found in times.items()]).rows
+    assert rows[0] == ("demo", "ours", "1.00 (1.00-2.00)", "2.00 (2.00-2.00)")
+    assert tabulate(RATIOS, [{"shape": "demo", **figures}]).rows[0][-3:] == ("3.00", "2.50", "0.70")
+    assert json.loads(json.dumps(times))["peer"]["rollout_s"] == {"median": 4.0, "low": 3.0, "high": 4.0}
 
 
 def test_sides_take_turns_and_the_first_round_does_not_count():
