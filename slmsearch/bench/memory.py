@@ -22,8 +22,9 @@ from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.searcher import SearcherEnvironment
 from slmsearch.generate.chat_renderer import ChatRenderer, longest_prompt
-from slmsearch.generate.load import load_tokenizer, make_sampler
+from slmsearch.generate.load import load_model, load_tokenizer
 from slmsearch.generate.sampler import SampledTurn, Sampler, Sampling
+from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.judge import make_judge
 from slmsearch.learn.best_weights import BestWeights
 from slmsearch.learn.child import Child, release_memory
@@ -32,7 +33,7 @@ from slmsearch.learn.memory import EVALUATION, GIB, HELD_OUT, PREFLIGHT, SAMPLIN
 from slmsearch.learn.phase_timer import PhaseTimer
 from slmsearch.learn.preflight import play_in_batches
 from slmsearch.learn.rollout_bridge import RolloutBridge
-from slmsearch.learn.trainer_samplers import open_torch_sampler
+from slmsearch.learn.trainer_samplers import sampling_mode
 from slmsearch.learn.training import load_trainable
 from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.parsing import render_call
@@ -42,30 +43,16 @@ from slmsearch.searcher.tools import READ
 COLUMNS = {"phase": "{phase}", "planned, GiB": "{planned_gib:.2f}", "measured, GiB": "{measured_gib:.2f}", "ratio": "{ratio:.2f}"}
 
 
-class LongTurns:
-    """A sampler whose turns all reach their limit and call a tool."""
-
-    def __init__(self, sampler: Any) -> None:
-        """Wrap a torch sampler; nothing that it samples ends its turns."""
-        self._sampler = sampler
-        sampler._ends = lambda sampled: False
-        self._limit = 0
-
-    def open(self, prompts: Sequence[Any], sampling: Sampling) -> list[tuple[int, ...]]:
-        """See `Sampler.open`."""
-        self._limit = sampling.max_new_tokens
-        ids: list[tuple[int, ...]] = self._sampler.open(prompts, sampling)
-        return ids
+class LongTurns(TorchSampler):
+    """A sampler whose turns all reach their limit and call a tool, whatever the model writes."""
 
     def sample(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[SampledTurn]:
         """See `Sampler.sample`."""
-        turns = self._sampler.sample(rows, results, room)
-        call = render_call(ToolCall(READ, "mill:gate"))
-        return [replace(turn, text=call, ended=len(turn.sampled_ids) == self._limit) for turn in turns]
+        call, limit = render_call(ToolCall(READ, "mill:gate")), self._sampling.max_new_tokens
+        return [replace(turn, text=call, ended=len(turn.sampled_ids) == limit) for turn in super().sample(rows, results, room)]
 
-    def close(self) -> None:
-        """See `Sampler.close`."""
-        self._sampler.close()
+    def _ends(self, sampled: list[int]) -> bool:
+        return False
 
 
 class LongResults:
@@ -153,12 +140,11 @@ def measure_training(config: RunConfig) -> dict[str, float]:
     if config.train.cpu_threads:
         torch.set_num_threads(config.train.cpu_threads)
     model, tokenizer = load_trainable(config.policy)
-    open_unwatched = open_torch_sampler(tokenizer, config.searcher.tool_role)
 
     @contextmanager
     def open_sampler(trainer: Any) -> Iterator[Sampler]:
-        with open_unwatched(trainer) as sampler:
-            yield LongTurns(sampler)
+        with sampling_mode(trainer) as trained:
+            yield LongTurns(trained, tokenizer, config.searcher.tool_role)
 
     bridge = RolloutBridge(questions, environment, open_sampler, tokenizer.eos_token_id, scales)
     with TemporaryDirectory() as folder:
@@ -179,7 +165,8 @@ def measure_training(config: RunConfig) -> dict[str, float]:
 def measure_evaluation(config: RunConfig) -> dict[str, float]:
     """Play a batch as an evaluation does; return the largest bytes."""
     environment, scales = _environment(config), Scales(config)
-    sampler = LongTurns(make_sampler(config.policy, config.searcher.tool_role))
+    model, tokenizer = load_model(config.policy)
+    sampler = LongTurns(model.eval(), tokenizer, config.searcher.tool_role)
     with scales.on(EVALUATION):
         questions = make_questions(config.evaluate.batch_size)
         environment.play(questions, sampler, Sampling(0.0, 0, environment.limits.max_turn_tokens))
