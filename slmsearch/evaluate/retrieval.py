@@ -7,7 +7,7 @@ from typing import Any
 
 from slmsearch.corpus.questions import Question
 from slmsearch.evaluate.statistics import paired_bootstrap, wilson_interval
-from slmsearch.retrieval.search import Ranking, SearchIndex
+from slmsearch.retrieval.search import SearchIndex
 
 DEPTH = 10
 """Hits that are looked at; a gold page further down counts as not found."""
@@ -49,7 +49,7 @@ def choose_questions(questions: Sequence[Question], limit: int, seed: int) -> li
 
 
 def measure_ranks(
-    index: SearchIndex, questions: Sequence[Question], ranking: Ranking, progress: Callable[[int], None] | None = None
+    index: SearchIndex, questions: Sequence[Question], ranking: str, progress: Callable[[int], None] | None = None
 ) -> list[Ranks]:
     """Search for every question, each with a gold page, and note where its gold came; `progress` is told the number done."""
     ranks = []

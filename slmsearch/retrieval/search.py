@@ -57,7 +57,6 @@ MARGIN = 1e-4
 MAX_QUERY_CHARS = 1000
 """Longer queries are cut; the embedder reads no more anyway."""
 Scores: TypeAlias = NDArray[np.float32]
-Ranking: TypeAlias = str | tuple[float, float]
 
 
 class _Groups:
@@ -119,13 +118,13 @@ class SearchIndex:
         self._open.close()
         self._lease.close()
 
-    def search(self, queries: Sequence[str], top_k: int, ranking: Ranking | None = None, within: str = "") -> list[list[Hit]]:
+    def search(self, queries: Sequence[str], top_k: int, ranking: str | None = None, within: str = "") -> list[list[Hit]]:
         """Rank pages for each query, best first, ties by page id; at most `top_k` hits each, none for a blank query.
 
         Args:
             queries: texts of any length and script; they are cut at `MAX_QUERY_CHARS`.
             top_k: pages wanted.
-            ranking: `hybrid`, `dense`, `lexical`, or weights of both; None takes the configured one.
+            ranking: `hybrid`, `dense` or `lexical`; None takes the configured one.
             within: only pages whose id begins so are found.
 
         Raises:
@@ -134,7 +133,7 @@ class SearchIndex:
         """
         return self._search(queries, top_k, ranking, within, self._pages)
 
-    def search_sections(self, queries: Sequence[str], top_k: int, ranking: Ranking | None = None) -> list[list[Hit]]:
+    def search_sections(self, queries: Sequence[str], top_k: int, ranking: str | None = None) -> list[list[Hit]]:
         """Rank sections as `search` ranks pages; a page may come more than once."""
         return self._search(queries, top_k, ranking, "", self._sections)
 
@@ -142,9 +141,8 @@ class SearchIndex:
     def _sections(self) -> _Groups:
         return _Groups(self._section_ids)
 
-    def _search(self, queries: Sequence[str], top_k: int, ranking: Ranking | None, within: str, groups: _Groups) -> list[list[Hit]]:
-        ranking = ranking or self._ranking
-        dense, lexical = WEIGHTS[ranking] if isinstance(ranking, str) else ranking
+    def _search(self, queries: Sequence[str], top_k: int, ranking: str | None, within: str, groups: _Groups) -> list[list[Hit]]:
+        dense, lexical = WEIGHTS[ranking or self._ranking]
         wanted = [query[:MAX_QUERY_CHARS] for query in queries]
         # Equal queries are ranked once.
         distinct = [query for query in dict.fromkeys(wanted) if query.strip()]
