@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import fsum
 
 from slmsearch.environments.rows import EpisodeRow
 from slmsearch.evaluate.compare import Comparison
+from slmsearch.evaluate.statistics import Difference
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.foreign import visible
 from slmsearch.planner.prompt import COMBINE, DIRECT_SOLUTION, SUBPROBLEM
@@ -93,7 +94,8 @@ def run_parts(run: RunResults) -> list[Part]:
         Part("suspects", "Suspected reward hacks", tuple(_suspects(run)), SUSPECTS_NOTE),
         Part("made", "How it was made", tuple(_provenance(run))),
     ]
-    return [part for part in made if part.blocks]
+    shown = (replace(part, blocks=tuple(block for block in part.blocks if block.chart or block.table)) for part in made)
+    return [part for part in shown if part.blocks]
 
 
 SUSPECTS_NOTE = (
@@ -158,7 +160,7 @@ def _stops(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[Bl
             (name, str(len(members)), *(percent(_share(*counts[reason][name])) for reason in reasons)) for name, members in rows.items()
         )
         blocks.append(Block("Of the evaluations, %", Table(("policy", "n", *(reason.replace("_", " ") for reason in reasons)), cells)))
-    return [block for block in blocks if block.chart or block.table]
+    return blocks
 
 
 def _count(rows: Sequence[EpisodeRow], field: str, value: str) -> tuple[int, int]:
@@ -184,7 +186,7 @@ def _calls(run: RunResults) -> list[Block]:
     blocks.append(Block("Share of episodes by number of calls", chart=shown, file="tool_calls"))
     if run.evaluations:
         blocks.append(Block("Calls per episode by tool", _tools_table(run.evaluations)))
-    return [block for block in blocks if block.chart or block.table]
+    return blocks
 
 
 def _distribution(rows: Sequence[EpisodeRow], most: int) -> list[tuple[float, float]]:
@@ -214,11 +216,7 @@ def _slices(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[B
     sides = {name: rows[name] for name in ("worker-alone", BEFORE, AFTER, "sft-control") if name in rows} or dict(rows)
     blocks = []
     if (found := run.compared) is not None and found.slices:
-        bars = [
-            Bar(visible(part.name), part.difference.mean, part.difference.low, part.difference.high,
-                f"{part.difference.mean:+.2f}")
-            for part in found.slices[:MAX_SLICES]
-        ]  # fmt: skip
+        bars = [_difference_bar(part.name, part.difference, 2) for part in found.slices[:MAX_SLICES]]
         chart = interval_chart("Change by slice, after - before", bars, zero=True)
         caption = f"Change of {run.metric} by slice, with intervals; dashed: no change"
         blocks.append(Block(caption, chart=chart, file="change_by_slice"))
@@ -233,6 +231,10 @@ def _slices(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[B
     return blocks
 
 
+def _difference_bar(name: str, found: Difference, digits: int) -> Bar:
+    return Bar(visible(name), found.mean, found.low, found.high, f"{found.mean:+.{digits}f}")
+
+
 def _right_of_kind(rows: Sequence[EpisodeRow], kind: str) -> tuple[float, int]:
     found = [row.exact_match for row in rows if kind in ("all", row.kind)]
     return fsum(found), len(found)
@@ -244,9 +246,8 @@ def _failure_modes(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) ->
     places = Counter(row.failure_mode for members in wrong.values() for row in members)
     shares = {place: {name: _count(members, "failure_mode", place) for name, members in wrong.items()} for place, _ in places.most_common()}
     chart = share_chart("Where wrong episodes broke, % of them", shares, run.alpha)
-    blocks = [Block("Share of wrong episodes by place, %, with intervals", chart=chart, file="failure_modes")] if chart else []
     tables = [Block(f"{name}: wrong episodes by place and kind", failure_mode_table(members)) for name, members in sides.items()]
-    return [*blocks, *tables]
+    return [Block("Share of wrong episodes by place, %, with intervals", chart=chart, file="failure_modes"), *tables]
 
 
 def _judge(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[Block]:
@@ -305,11 +306,7 @@ def _share(count: int, total: int) -> float:
 
 def side_by_side(runs: Sequence[RunResults]) -> Part:
     """Make the part that compares runs."""
-    bars = [
-        Bar(visible(run.name), found.difference.mean, found.difference.low, found.difference.high, f"{found.difference.mean:+.3f}")
-        for run in runs
-        if (found := run.compared) is not None
-    ]
+    bars = [_difference_bar(run.name, run.compared.difference, 3) for run in runs if run.compared is not None]
     blocks = [Block("Runs, one a row", _runs_table(runs))]
     if bars:
         caption = "Change by training, after - before, with intervals; dashed: no change"
