@@ -45,7 +45,7 @@ PEER_MICRO_BATCHES = {"demo": (64, 16), "long": (8, 2)}
 PAGE_TOKENS = 16
 NO_LEARNING = 1e-12
 """A learning rate too small to change a weight."""
-SIDES = {"shape": "{shape}", "side": "{side}", "rollout, s": "{rollout_s:,.2f}", "step, s": "{step_s:,.2f}"}
+SIDES = {"shape": "{shape}", "side": "{side}", "rollout, s": "{rollout_s:,.2f}", "step, s": "{step_s:,.2f}", "episodes/s": "{rate:.1f}"}
 RATIOS = {
     "shape": "{shape}",
     "episodes (different)": "{episodes} ({distinct_frac:.0%})",
@@ -119,7 +119,8 @@ def run_rollout(config: RunConfig, shapes: tuple[str, ...], runs: int, say: Say)
             times, figures[name] = measure_speed(shape, runs, Path(directory), say)
             say(f"{name}: transformers' continuous batching")
             figures[name] |= {**times, "continuous": compare_continuous(shape, runs)}
-            sides += [{"shape": name, "side": side, **found} for side, found in times.items()]
+            for side, found in times.items():
+                sides.append({"shape": name, "side": side, "rate": shape.episodes / found["rollout_s"]["median"], **found})
     machine = describe_machine("torch", "transformers", "trl", "peft")
     values = {"machine": asdict(machine), "threads": torch.get_num_threads(), "runs": runs, **figures}
     rows = [{"shape": name, **found} for name, found in figures.items()]

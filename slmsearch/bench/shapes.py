@@ -54,6 +54,11 @@ class Shape:
     toolbox: Toolbox
     parameters: int
 
+    @property
+    def episodes(self) -> int:
+        """Episodes of a step."""
+        return self.config.train.questions_per_step * self.config.train.group_size
+
 
 def demo_shape(config: RunConfig) -> Shape:
     """Make the demo's own shape: eight questions, eight episodes each; corpus and index are built or looked up."""
