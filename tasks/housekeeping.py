@@ -83,7 +83,10 @@ def plan(config: RunConfig, rules: Rules, now: float | None = None) -> Plan:
         items += [*_old("shards", config.paths.evals / SHARDS, limit, now), *_old("models", config.paths.shared_models, limit, now)]
         items += _collections(config.paths, limit, now)
     if registry is not None:
-        items += [*_traces(registry, used, limit, now), *_runs(registry, used, limit, now)]
+        for experiment, trace, evaluation, at in registry.traces(limit):
+            if evaluation not in used["evals"]:
+                items.append(Item("traces", trace, (now - at) / DAY_S, experiment=experiment))
+        items += _runs(registry, used, limit, now)
         items += [Item("deleted runs", run, (now - at) / DAY_S) for run, at in registry.deleted() if at < limit]
     return Plan(tuple(items), used)
 
@@ -124,13 +127,6 @@ def _collections(paths: PathsConfig, limit: float, now: float) -> Iterator[Item]
 
 def _older_files(directory: Path, limit: float) -> Iterator[Path]:
     yield from (path for path in directory.rglob("*") if path.is_file() and changed_s(path) < limit)
-
-
-def _traces(registry: RunRegistry, used: InUse, limit: float, now: float) -> Iterator[Item]:
-    for experiment, traces in registry.traces(limit).items():
-        for trace, evaluation, at in traces:
-            if evaluation not in used["evals"]:
-                yield Item("traces", trace, (now - at) / DAY_S, experiment=experiment)
 
 
 def _runs(registry: RunRegistry, used: InUse, limit: float, now: float) -> Iterator[Item]:

@@ -98,8 +98,7 @@ class RunRegistry:
     @as_service
     def runs(self, wanted: str = "") -> list[RunRecord]:
         """Return every run that carries our tags, the newest first; `wanted` is a filter of MLflow's."""
-        experiments = [found.experiment_id for found in self.client.search_experiments()]
-        return [_run_record(run) for run in self._pages(experiments, wanted) if KEY in run.data.tags]
+        return [_run_record(run) for run in self._pages(self._experiments(), wanted) if KEY in run.data.tags]
 
     def running(self) -> list[RunRecord]:
         """Return every run that carries our tags and shows as running, the newest first."""
@@ -118,6 +117,9 @@ class RunRegistry:
         """End as KILLED every run whose process on this machine is gone; return how many there were."""
         orphans = [run for run in self.running() if not run.is_live]
         return sum(self.end_dead_run(run.id, "KILLED", "its process was gone") for run in orphans)
+
+    def _experiments(self) -> list[str]:
+        return [found.experiment_id for found in self.client.search_experiments()]
 
     def _pages(self, experiments: list[str], wanted: str = "", view: int = ViewType.ACTIVE_ONLY) -> Iterator[Any]:
         """Return the runs of experiments that pass a filter, the newest first."""
@@ -192,7 +194,7 @@ class RunRegistry:
     @as_service
     def deleted(self) -> list[tuple[str, float]]:
         """Return the runs that `delete_run` has deleted and `purge` can remove, and when. On a server that is for its own `mlflow gc`."""
-        experiments = [found.experiment_id for found in self.client.search_experiments()] if self.uri.startswith(SQLITE) else []
+        experiments = self._experiments() if self.uri.startswith(SQLITE) else []
         runs = self._pages(experiments, f"tags.`{DELETED}` != ''", ViewType.DELETED_ONLY)
         return [(str(run.info.run_id), float(run.data.tags[DELETED])) for run in runs]
 
@@ -205,15 +207,14 @@ class RunRegistry:
         SqlAlchemyStore(self.uri, str(home.parent))._hard_delete_run(run_id)
 
     @as_service
-    def traces(self, before_s: float) -> dict[str, list[tuple[str, str, float]]]:
-        """Return the traces older than a time: experiment -> (trace, evaluation it is a sample of, time in seconds)."""
-        found: dict[str, list[tuple[str, str, float]]] = {}
+    def traces(self, before_s: float) -> list[tuple[str, str, str, float]]:
+        """Return the traces older than a time: experiment, trace, evaluation it is a sample of, time in seconds."""
         older = f"attributes.timestamp_ms < {int(before_s * 1000)}"
-        for experiment in (item.experiment_id for item in self.client.search_experiments()):
-            for info in self.find_traces(experiment, older):
-                known = (str(info.trace_id), str(info.tags.get("eval_key", "")), info.timestamp_ms / 1000)
-                found.setdefault(experiment, []).append(known)
-        return found
+        return [
+            (experiment, str(info.trace_id), str(info.tags.get("eval_key", "")), info.timestamp_ms / 1000)
+            for experiment in self._experiments()
+            for info in self.find_traces(experiment, older)
+        ]
 
     def find_traces(self, experiment_id: str, wanted: str) -> Iterator[Any]:
         """Return what MLflow says of each trace of an experiment that passes a filter of its own."""
