@@ -15,7 +15,6 @@ from slmsearch.planner.plan import REFERENCE, Plan, Subproblem
 RESTATED_FRAC = 0.9
 """Share of the problem's words that makes a subproblem the problem itself."""
 _WORDS = re.compile(r"\w+")
-_ALWAYS = frozenset({1})
 
 
 class Hack(StrEnum):
@@ -35,27 +34,24 @@ def find_hacks(problem: str, plan: Plan) -> tuple[Hack, ...]:
     """Find what the filters refuse in a plan; a plan that leaves everything to the worker hides nothing."""
     if not plan.should_decompose:
         return ()
-    found = []
-    if leaked_numbers(problem, plan):
-        found.append(Hack.LEAKED)
-    if any(_restates(problem, part.question) for part in plan.subproblems):
-        found.append(Hack.RESTATED)
-    if any(_is_trivial(part) for part in plan.subproblems):
-        found.append(Hack.TRIVIAL)
-    if max(Counter(_normalise(part.question) for part in plan.subproblems).values(), default=0) > 1:
-        found.append(Hack.DUPLICATED)
-    return tuple(found)
+    questions = [part.question for part in plan.subproblems]
+    found = {
+        Hack.LEAKED: _leaks(problem, [*questions, plan.combine]),
+        Hack.RESTATED: any(_restates(problem, question) for question in questions),
+        Hack.TRIVIAL: any(map(_is_trivial, plan.subproblems)),
+        Hack.DUPLICATED: len({" ".join(question.casefold().split()).rstrip("?. ") for question in questions}) < len(questions),
+    }
+    return tuple(hack for hack, is_there in found.items() if is_there)
 
 
-def leaked_numbers(problem: str, plan: Plan) -> set[str]:
-    """Return the numbers in a plan's questions and in `combine` that cannot come from the problem."""
-    allowed = find_numbers(problem) | implied_numbers(problem) | _ALWAYS
-    texts = [*(part.question for part in plan.subproblems), plan.combine]
-    return {str(number) for text in texts for number in find_numbers(REFERENCE.sub(" ", text)) - allowed}
+def _leaks(problem: str, texts: Sequence[str]) -> bool:
+    """Say whether a number in the texts cannot come from the problem."""
+    allowed = find_numbers(problem) | implied_numbers(problem) | {1}
+    return any(find_numbers(REFERENCE.sub(" ", text)) - allowed for text in texts)
 
 
 def _restates(problem: str, question: str) -> bool:
-    wanted, has = Counter(_words(problem)), Counter(_words(question))
+    wanted, has = (Counter(_WORDS.findall(text.casefold())) for text in (problem, question))
     if not wanted or not find_numbers(problem) <= find_numbers(question):
         return False
     return sum((wanted & has).values()) >= RESTATED_FRAC * wanted.total()
@@ -64,11 +60,3 @@ def _restates(problem: str, question: str) -> bool:
 def _is_trivial(part: Subproblem) -> bool:
     used = set(REFERENCE.findall(part.question)) | set(part.depends_on)
     return count_quantities(REFERENCE.sub(" ", part.question)) + len(used) < 2 and len(REFERENCE.findall(part.question)) < 2
-
-
-def _words(text: str) -> Sequence[str]:
-    return _WORDS.findall(text.casefold())
-
-
-def _normalise(question: str) -> str:
-    return " ".join(question.casefold().split()).rstrip("?. ")

@@ -31,10 +31,12 @@ def write_plans(questions: Sequence[Question], sampler: Sampler, config: Planner
 def carry_out(questions: Sequence[Question], episodes: Sequence[Episode], worker: Worker) -> list[Episode]:
     """Let the worker carry out every plan that can be; return the episodes with what became of them."""
     started = time.perf_counter()
-    pairs = zip(questions, episodes, strict=True)
-    plans = {i: (q.question, parse_plan(e.turns[0].text).plan) for i, (q, e) in enumerate(pairs) if e.stop_reason is StopReason.ANSWERED}
-    ready = {i: (problem, plan) for i, (problem, plan) in plans.items() if plan is not None}
-    done = dict(zip(ready, execute_plans(list(ready.values()), worker), strict=True))
+    plans = {
+        i: (question.question, plan)
+        for i, (question, episode) in enumerate(zip(questions, episodes, strict=True))
+        if episode.stop_reason is StopReason.ANSWERED and (plan := parse_plan(episode.turns[0].text).plan) is not None
+    }
+    done = dict(zip(plans, execute_plans(list(plans.values()), worker), strict=True))
     seconds = time.perf_counter() - started
     return [done[i].added_to(episode, seconds) if i in done else episode for i, episode in enumerate(episodes)]
 
@@ -91,12 +93,7 @@ class Execution:
 
 
 def execute_plans(plans: Sequence[tuple[str, Plan]], worker: Worker) -> list[Execution]:
-    """Carry out plans, each with its problem, and return what became of them, in order.
-
-    Args:
-        plans: problems and plans without faults, as `parse_plan` returns them.
-        worker: solves.
-    """
+    """Carry out plans, each with its problem and without faults, and return what became of them, in order."""
     rows = [Execution(problem, plan) for problem, plan in plans]
     for wave in zip_longest(*(plan.waves() for _, plan in plans), fillvalue=list[Subproblem]()):
         waiting = [(row, part) for row, parts in zip(rows, wave, strict=True) if not row.broken for part in parts]

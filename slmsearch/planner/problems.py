@@ -180,12 +180,7 @@ _WORDS = {"+": "plus", "++": "plus", "-": "minus", "*": "times", "/": "divided b
 
 
 def gold_plan(problem: Problem, steps: int | None = None) -> Plan:
-    """Write the plan of one operation per subproblem.
-
-    Args:
-        problem: what to plan.
-        steps: stop after so many subproblems, too early; None goes on to the end.
-    """
+    """Write the plan of one operation per subproblem; `steps` stops after so many of them, too early."""
     place: dict[str, str] = {}
     parts: list[Subproblem] = []
 

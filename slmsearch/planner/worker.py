@@ -72,13 +72,7 @@ class ConcurrentWorker:
     """Solves tasks by a function that takes one, several at a time: for whatever waits on a network."""
 
     def __init__(self, name: str, solve_one: Callable[[Task], Solution], concurrency: int) -> None:
-        """Wrap a function.
-
-        Args:
-            name: see `Worker.name`.
-            solve_one: solves one task; called from several threads.
-            concurrency: tasks under way at once.
-        """
+        """Wrap a function, which is called from so many threads."""
         self.name = name
         self._solve_one = solve_one
         # Kept from wave to wave: starting threads took half as long as the waiting on a busy machine.
@@ -95,13 +89,7 @@ class ModelWorker:
     """Solves tasks with a sampler, greedily, a batch at a time."""
 
     def __init__(self, name: str, open_base: Callable[[], AbstractContextManager[Sampler]] | None, max_new_tokens: int) -> None:
-        """Set up.
-
-        Args:
-            name: see `Worker.name`.
-            open_base: opens a sampler over the frozen weights for as long as its context lasts; None until `sample_with` names one.
-            max_new_tokens: tokens of one solution.
-        """
+        """Take what opens a sampler over the frozen weights for as long as its context lasts; None until `sample_with` names it."""
         self.name = name
         self._open_base, self._max_new_tokens = open_base, max_new_tokens
 

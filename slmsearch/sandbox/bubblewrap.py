@@ -47,11 +47,7 @@ class Bubblewrap:
     """Where an instance sees the prepared files."""
 
     def __init__(self, limits: LimitsConfig, state_dir: Path) -> None:
-        """Check what this machine has.
-
-        Args:
-            limits: memory for the cgroup; the others are set when a program comes.
-            state_dir: where the instances' file system is kept.
+        """Check what this machine has; of the limits only the cgroup's memory is taken, the others are set when a program comes.
 
         Raises:
             SandboxError: something is missing; the message has the line that installs it.

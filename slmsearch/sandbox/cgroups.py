@@ -51,9 +51,26 @@ class Group:
 class Groups:
     """Makes groups below one of this server's own."""
 
-    def __init__(self, parents: Mapping[str, Path], version: int) -> None:
+    def __init__(self, places: Mapping[str, Path], version: int) -> None:
+        """Make this server's own group in the place of each controller, and remove those of servers that were killed.
+
+        Raises:
+            OSError: it cannot be made.
+        """
         self.version = version
-        self._parents = dict(parents)
+        name = f"{PREFIX}{os.getpid()}-{secrets.token_hex(3)}"
+        self._parents = {controller: place / name for controller, place in places.items()}
+        for place in places.values():
+            if not (place / "cgroup.procs").exists():
+                raise FileNotFoundError(place)
+            for left in place.glob(f"{PREFIX}*"):
+                pid = left.name.removeprefix(PREFIX).partition("-")[0]
+                if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+                    remove_groups([left])
+        for parent in self.parents:
+            parent.mkdir()
+        if version == 2:
+            (self._parents["memory"] / "cgroup.subtree_control").write_text("+memory +pids")
 
     @property
     def parents(self) -> list[Path]:
@@ -90,34 +107,12 @@ def find_groups(mounts: Path = MOUNTS, membership: Path = Path("/proc/self/cgrou
         own = dict(line.split(":", 2)[1:] for line in membership.read_text().splitlines())
         controllers = {name: path for names, path in own.items() for name in names.split(",")}
         if {"memory", "pids"} <= controllers.keys():
-            parents = {name: mounts / name / controllers[name].lstrip("/") for name in ("memory", "pids")}
+            places = {name: mounts / name / controllers[name].lstrip("/") for name in ("memory", "pids")}
             version = 1
         else:
             # In version 2 a group that holds processes has no children with limits: the top is the one place where that may be.
-            parents, version = dict.fromkeys(("memory", "pids"), mounts), 2
+            places, version = dict.fromkeys(("memory", "pids"), mounts), 2
             (mounts / "cgroup.subtree_control").write_text("+memory +pids")
-        return _own_groups(parents, version)
+        return Groups(places, version)
     except (OSError, ValueError):
         return None
-
-
-def _own_groups(parents: Mapping[str, Path], version: int) -> Groups:
-    places, name = {}, f"{PREFIX}{os.getpid()}-{secrets.token_hex(3)}"
-    for controller, parent in parents.items():
-        if not (parent / "cgroup.procs").exists():
-            raise FileNotFoundError(parent)
-        _sweep(parent)
-        places[controller] = parent / name
-    for place in dict.fromkeys(places.values()):
-        place.mkdir(exist_ok=True)
-    if version == 2:
-        (places["memory"] / "cgroup.subtree_control").write_text("+memory +pids")
-    return Groups(places, version)
-
-
-def _sweep(parent: Path) -> None:
-    """Remove groups of servers that were killed."""
-    for left in parent.glob(f"{PREFIX}*"):
-        pid = left.name.removeprefix(PREFIX).partition("-")[0]
-        if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
-            remove_groups([left])

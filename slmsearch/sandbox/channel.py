@@ -36,10 +36,7 @@ class Channel:
             os.set_blocking(fd, False)
 
     def receive(self, deadline: float | None) -> dict[str, object]:
-        """Return the next message.
-
-        Args:
-            deadline: by `time.monotonic()`; None waits for ever.
+        """Return the next message; `deadline` is by `time.monotonic()`, None waits for ever.
 
         Raises:
             ChannelError: none came in time, the other side is gone, or what it sent is no message.

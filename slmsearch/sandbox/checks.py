@@ -59,12 +59,7 @@ SCRIPTED_CORPUS = IndexedCorpus("0" * 20, "0" * 20, 3)
 
 
 def check_tools(config: SandboxConfig, indexed: IndexedCorpus, toolbox: Toolbox) -> list[Finding]:
-    """Check the tools of a corpus.
-
-    Args:
-        config: where the server is.
-        indexed: corpus and index, which the server opens.
-        toolbox: the same, opened here.
+    """Check the tools of a corpus and index, which the server opens and `toolbox` has open here.
 
     Raises:
         SlmSearchError: the sandbox or a tool broke.

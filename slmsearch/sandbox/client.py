@@ -86,12 +86,7 @@ class SandboxClient:
     """Runs programs in one tool session of a server; see `searcher.tools.ProgramRunner`."""
 
     def __init__(self, config: SandboxConfig, indexed: IndexedCorpus) -> None:
-        """Name the server and the tools that programs get.
-
-        Args:
-            config: address and limits.
-            indexed: corpus and index; the server opens its own.
-        """
+        """Name the server, the limits of programs, and the corpus and index that the server opens for them."""
         self._address = sandbox_address(config)
         self._limits = ProgramLimits(**config.limits.model_dump())
         self._indexed = indexed
@@ -119,11 +114,7 @@ class SandboxClient:
         return ToolResult(render_outcome(execution.stdout, execution.error), served=not execution.error, made=made)
 
     def execute(self, program: str, limits: ProgramLimits | None = None) -> Execution:
-        """Run one program.
-
-        Args:
-            program: Python.
-            limits: other than the configured ones; the server's own bind whatever is asked for.
+        """Run one program, within other limits than the configured ones if they are given; the server's own bind whatever is asked for.
 
         Raises:
             SlmSearchError: the sandbox, or a tool behind it, broke.

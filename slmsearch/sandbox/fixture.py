@@ -10,7 +10,6 @@ import platform
 import secrets
 import select
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -19,6 +18,8 @@ from contextlib import ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
 from string import Template
+
+import psutil
 
 from slmsearch.config import ProgramLimits
 from slmsearch.sandbox.engine import wait_for
@@ -224,15 +225,10 @@ class Fixture(ExitStack):
         """Say whether a process that took the nonce as its name lives on; it is killed."""
         if wait_for(lambda: not self._namesakes(), SETTLE_SECONDS):
             return False
-        for pid in self._namesakes():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        for process in self._namesakes():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         return True
 
-    def _namesakes(self) -> list[int]:
-        found = []
-        for path in Path("/proc").glob("[0-9]*/comm"):
-            with suppress(OSError):
-                if path.read_text().strip() == self.nonce:
-                    found.append(int(path.parent.name))
-        return found
+    def _namesakes(self) -> list[psutil.Process]:
+        return [process for process in psutil.process_iter(["name"]) if process.info["name"] == self.nonce]

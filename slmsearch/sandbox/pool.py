@@ -19,12 +19,7 @@ class Pool:
     """Keeps a number of instances warm."""
 
     def __init__(self, engine: Engine, warm: int) -> None:
-        """Start filling.
-
-        Args:
-            engine: starts the instances.
-            warm: how many wait.
-        """
+        """Start filling; so many wait."""
         self.engine = engine
         self.latest: Instance | None = None
         """The one that was taken last."""

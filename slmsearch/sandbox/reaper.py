@@ -22,8 +22,7 @@ PAUSE_SECONDS = 0.05
 def kill_orphans(marker: str) -> list[int]:
     """Kill the children that a killed `bwrap` left waiting, and return their numbers.
 
-    Args:
-        marker: what stands in the command line of every instance of ours, and of no other process.
+    `marker` stands in the command line of every instance of ours, and of no other process.
     """
     killed = []
     for path in Path("/proc").glob("[0-9]*"):
@@ -67,11 +66,7 @@ def remove_containers(docker: str, prefix: str) -> None:
 
 
 def start_reaper(**told: object) -> subprocess.Popen[bytes]:
-    """Start the process; it acts when its standard input ends, which it does with this process or by `close`.
-
-    Args:
-        told: `marker` and `groups`, or `docker` and `prefix`.
-    """
+    """Start the process, told `marker` and `groups`, or `docker` and `prefix`; it acts when its standard input ends: with this one."""
     return subprocess.Popen(
         [sys.executable, "-I", "-S", __file__, json.dumps(told)],
         stdin=subprocess.PIPE,

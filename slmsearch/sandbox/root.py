@@ -35,13 +35,9 @@ _MANIFEST = "complete"
 
 
 def prepare_root(parent: Path) -> Path:
-    """Make the file system, or find the one that was made before.
+    """Make the file system, or find the one that was made before: a directory that any user can read and only its owner can change.
 
-    Args:
-        parent: where it is kept, if every user of this machine can get there; else the system's folder for temporary files.
-
-    Returns:
-        A directory that any user can read and only its owner can change.
+    It is kept in `parent`, if every user of this machine can get there; else in the system's folder for temporary files.
 
     Raises:
         SandboxError: it cannot be made.

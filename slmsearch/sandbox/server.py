@@ -35,6 +35,8 @@ SIGNATURES = {
     VIEW: "view_sections(page_id: str) -> list[tuple[section_id, heading]]",
     READ: "read_section(section_id: str) -> str",
 }
+SESSION_TOKEN = HTTPBearer(description="Token of a tool session")
+OWN_TOKEN = HTTPBearer(description="Token of the sandbox", scheme_name="own", auto_error=False)
 SHUTDOWN_SECONDS = 5
 WARM = 6
 """Interpreters that wait, started, inside their sandbox: those that run at the same time, and two that come after them."""
@@ -51,12 +53,7 @@ class ProgramRequest(BaseModel):
 
 
 def make_engine(config: SandboxConfig, state_dir: Path, compose_file: Path | None = None) -> Engine:
-    """Make the configured engine.
-
-    Args:
-        config: which engine, its limits.
-        state_dir: where the file system of the instances is kept.
-        compose_file: for `docker`.
+    """Make the configured engine; `state_dir` keeps the instances' file system for `bubblewrap`, the file is for `docker`.
 
     Raises:
         SandboxError: this machine lacks what it needs; the message has the line that installs it.
@@ -138,24 +135,17 @@ def make_app(service: Service) -> FastAPI:
         yield
         service.pool.close()
 
-    app = FastAPI(title="slmsearch sandbox", lifespan=lifespan)
-    # A page in a browser on this machine may send requests here under a name of its own; it finds no host of that name.
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])
-    bearer = HTTPBearer(description="Token of a tool session")
-    own = HTTPBearer(description="Token of the sandbox", scheme_name="own", auto_error=False)
-
-    def session_of(credentials: Annotated[HTTPAuthorizationCredentials, Depends(bearer)]) -> ToolSession:
+    def session_of(given: Annotated[HTTPAuthorizationCredentials, Depends(SESSION_TOKEN)]) -> ToolSession:
         try:
-            return service.sessions.find(credentials.credentials)
+            return service.sessions.find(given.credentials)
         except UnknownSession:
             raise HTTPException(401, "no such tool session") from None
 
+    app = FastAPI(title="slmsearch sandbox", lifespan=lifespan)
+    # A page in a browser on this machine may send requests here under a name of its own; it finds no host of that name.
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])
+    app.add_exception_handler(SlmSearchError, _answer_broken)
     session_dependency = Depends(session_of)
-
-    @app.exception_handler(SlmSearchError)
-    async def broken(_: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, SlmSearchError)
-        return JSONResponse({"boundary": error.boundary, "message": str(error)}, 503)
 
     @app.get("/health")
     async def health() -> dict[str, object]:
@@ -163,7 +153,7 @@ def make_app(service: Service) -> FastAPI:
         return service.health()
 
     @app.post("/tools")
-    def open_tools(indexed: IndexedCorpus, given: Annotated[HTTPAuthorizationCredentials | None, Depends(own)]) -> OpenedSession:
+    def open_tools(indexed: IndexedCorpus, given: Annotated[HTTPAuthorizationCredentials | None, Depends(OWN_TOKEN)]) -> OpenedSession:
         """Open a tool session over a corpus and an index; the session's token is told this once."""
         token = service.config.token
         if token is not None and not (given and secrets.compare_digest(given.credentials.encode(), token.get_secret_value().encode())):
@@ -189,6 +179,11 @@ def make_app(service: Service) -> FastAPI:
     return app
 
 
+async def _answer_broken(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, SlmSearchError)
+    return JSONResponse({"boundary": error.boundary, "message": str(error)}, 503)
+
+
 @contextmanager
 def live_server(service: Service) -> Iterator[str]:
     """Serve on a free port, from a thread, as long as the context lasts; give the address."""
@@ -206,12 +201,7 @@ def live_server(service: Service) -> Iterator[str]:
 
 
 def serve(config: SandboxConfig, engine: Engine, open_tools: OpenTools) -> None:
-    """Serve on loopback until SIGTERM or SIGINT.
-
-    Args:
-        config: with a token, so that nobody else of this machine is served.
-        engine: runs the programs.
-        open_tools: opens what they reach.
+    """Serve on loopback until SIGTERM or SIGINT; the settings hold a token, so that nobody else of this machine is served.
 
     Raises:
         SandboxError: no program can be run here.

@@ -3,12 +3,12 @@
 A session belongs to who holds its token. Its programs get its tools over their own channel and never see the token.
 """
 
+import functools
 import secrets
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
@@ -83,11 +83,9 @@ class Sessions:
     """The open sessions; the tools of the last few corpora stay open."""
 
     def __init__(self, open_tools: OpenTools, kept_corpora: int = 4) -> None:
-        self._open_tools = open_tools
-        self._kept_corpora = kept_corpora
+        self._open_tools = functools.lru_cache(kept_corpora)(open_tools)
         self._sessions: OrderedDict[str, ToolSession] = OrderedDict()
-        self._indexed_corpora: OrderedDict[IndexedCorpus, Future[Tools]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock, self._opening = threading.Lock(), threading.Lock()
 
     def open(self, indexed: IndexedCorpus) -> ToolSession:
         """Open a session.
@@ -95,30 +93,14 @@ class Sessions:
         Raises:
             SlmSearchError: its corpus or index cannot be opened.
         """
-        session = ToolSession(indexed, self._tools(indexed))
+        with self._opening:  # opening takes seconds, in which other sessions go on, and happens once
+            session = ToolSession(indexed, self._open_tools(indexed))
         with self._lock:
             self._sessions[session.token] = session
-            self._drop_idle()
+            oldest = time.monotonic() - IDLE_SECONDS
+            while len(self._sessions) > MAX_SESSIONS or next(iter(self._sessions.values())).used_at < oldest:
+                self._sessions.popitem(last=False)
         return session
-
-    def _tools(self, indexed: IndexedCorpus) -> Tools:
-        """Return the tools of a corpus and its index; opening takes seconds, in which other sessions go on, and happens once."""
-        with self._lock:
-            opened = self._indexed_corpora.get(indexed)
-            is_ours = opened is None
-            opened = self._indexed_corpora.setdefault(indexed, Future())
-            self._indexed_corpora.move_to_end(indexed)
-            while len(self._indexed_corpora) > self._kept_corpora:
-                self._indexed_corpora.popitem(last=False)
-        if is_ours:
-            try:
-                opened.set_result(self._open_tools(indexed))
-            except BaseException as error:
-                with self._lock:
-                    if self._indexed_corpora.get(indexed) is opened:
-                        del self._indexed_corpora[indexed]
-                opened.set_exception(error)
-        return opened.result()
 
     def find(self, token: str) -> ToolSession:
         """Return the session of a token.
@@ -141,9 +123,3 @@ class Sessions:
 
     def __len__(self) -> int:
         return len(self._sessions)
-
-    def _drop_idle(self) -> None:
-        """Close the sessions that were not used for longest."""
-        oldest = time.monotonic() - IDLE_SECONDS
-        while len(self._sessions) > MAX_SESSIONS or next(iter(self._sessions.values())).used_at < oldest:
-            self._sessions.popitem(last=False)
