@@ -18,6 +18,9 @@ from slmsearch.searcher.evidence import gather_evidence, opened_pages, read_sect
 from slmsearch.searcher.reward import Reward
 from slmsearch.searcher.tools import SEARCH
 
+FORMER = "breakage"
+"""Name of `failure_mode` in rows that were stored earlier."""
+
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRow:
@@ -115,9 +118,9 @@ def row_from_dict(values: Mapping[str, Any]) -> EpisodeRow:
     Raises:
         EvaluationError: a field is missing or unknown.
     """
-    # Rows stored earlier call it `breakage`, and hold neither `measured` nor `told_turns`.
+    # Rows stored earlier hold neither `measured` nor `told_turns`.
     stored = values if isinstance(values, Mapping) else {}
-    renamed = {"failure_mode" if name == "breakage" else name: value for name, value in stored.items()}
+    renamed = {"failure_mode" if name == FORMER else name: value for name, value in stored.items()}
     expected = {column.name for column in fields(EpisodeRow)}
     if set(renamed) | {"measured", "told_turns"} != expected:
         odd = ", ".join(sorted(set(renamed) ^ expected))
