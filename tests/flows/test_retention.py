@@ -116,7 +116,7 @@ def test_a_training_that_a_process_holds_is_in_use_with_what_it_is_made_from(his
 
 def test_a_start_that_a_training_in_use_was_made_from_is_in_use(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
     config, runs = history
-    start = config.paths.training / "sft-" + "d" * 20
+    start = config.paths.training / f"sft-{'d' * 20}"
     job = config.paths.training / runs[0]["lineage"]["train_key"] / "job.json"
     before = job.read_text()
     changed = json.loads(before)
