@@ -154,7 +154,7 @@ def test_each_episode_is_told_of_as_soon_as_it_has_ended():
 
     sampler = Watched(lambda question, results: "<answer>x</answer>" if len(results) == int(question[-1]) else FULL[0])
     toolbox = Toolbox(LIBRARY, DictIndex(), top_k=3, max_section_chars=200)
-    played = play_episodes(questions, sampler, toolbox, SearcherConfig(), Sampling(), lambda *ended: told.append(ended))
+    played = play_episodes(questions, sampler, toolbox, SearcherConfig(), Sampling(), Watch(lambda *ended: told.append(ended)))
     assert told_before_turn == [[], ["q0"], ["q0", "q1"]]
     assert [question for question, _ in told] == questions
     assert [episode for _, episode in told] == played
@@ -165,7 +165,7 @@ def test_episodes_that_end_without_an_answer_are_told_of_too(index, reason):
     told = []
     sampler = ScriptedSampler(lambda question, results: FULL[0])
     toolbox = Toolbox(LIBRARY, index, top_k=3, max_section_chars=200)
-    play_episodes([QUESTION], sampler, toolbox, SearcherConfig(max_turns=2), Sampling(), lambda *ended: told.append(ended))
+    play_episodes([QUESTION], sampler, toolbox, SearcherConfig(max_turns=2), Sampling(), Watch(lambda *ended: told.append(ended)))
     assert [episode.stop_reason for _, episode in told] == [reason]
 
 
