@@ -20,6 +20,7 @@ MEMORY = Path("/dev/shm")
 if "-m" not in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:
     # Databases that wait for the disk at every commit were a fifth of the time. Processes of xdist find the folder in their environment.
     os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="t", dir=MEMORY)
+    os.chmod(os.environ["TMPDIR"], 0o711)  # the sandbox's programs run as another user
     tempfile.tempdir = None
     atexit.register(shutil.rmtree, os.environ["TMPDIR"], ignore_errors=True)  # the first registered is the last called
 

@@ -1,3 +1,5 @@
+import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,9 +18,11 @@ def mapped_mb() -> float:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    np.save(tmp_path / "vectors.npy", np.arange(40_000 * 384, dtype=np.float32).reshape(40_000, 384))
-    return tmp_path / "vectors.npy"
+def path() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as on_disk:  # where other files may lie in memory
+        path = Path(on_disk) / "vectors.npy"
+        np.save(path, np.arange(40_000 * 384, dtype=np.float32).reshape(40_000, 384))
+        yield path
 
 
 def test_who_waits_for_a_build_that_leaves_nothing_gets_the_directory_after_it(tmp_path: Path) -> None:
