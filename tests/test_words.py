@@ -16,7 +16,8 @@ FORMER = re.compile(
     r"prepare_surroundings|places\.py|walls|config\.system|SearcherSystem|PlannerSystem|[Gg]rounds?|dialogues?|void turns?)\b"
 )
 SAID = re.compile(
-    r'RENAMED|FORMER|GONE|"walls"|trial\.walls|self\.walls|walls: tuple|"ground"|ends the dialogue|"train\.sentinel|lighthouse|house keeper|keeper\||'
+    r'RENAMED|FORMER|GONE|"walls"|(trial|self)\.walls|walls: tuple|"ground"|ends the dialogue|"train\.sentinel|lighthouse|house keeper|'
+    r"keeper\||"
     r"\|buried"
 )
 """Lines that name a former setting, a key that others read, the prompt of earlier models, or English that a pattern looks for."""
