@@ -184,41 +184,23 @@ def check_mask(episodes: Sequence[Episode], ids: Sequence[Sequence[int]], masks:
     return Check("mask", not wrong and sampled > 0, found, "sampled ids and mask have come apart: report it, do not train")
 
 
-def check_episodes(rows: Sequence[EpisodeRow], environment: Environment) -> list[Check]:
+def check_episodes(rows: Sequence[EpisodeRow], environment: Environment) -> Iterator[Check]:
     """Look at how the preflight's episodes ended and whether their rewards differ inside any group."""
-    size = environment.config.train.group_size
+    size, of_all = environment.config.train.group_size, f"of {len(rows)} episodes"
     failed = [row.failure for row in rows if row.failed]
+    found = f"{len(failed)} {of_all} failed" + (f" ({failed[0]})" if failed else "")
+    yield Check("services", len(failed) <= MAX_FAILED_FRAC * len(rows), found, "fix the service that failed")
     truncated = mean(row.stop_reason == StopReason.MAX_TOKENS for row in rows)
+    remedy = f"raise {' and '.join(environment.limits.settings)}"
+    yield Check("truncated", truncated <= MAX_TRUNCATED, f"{truncated:.0%} {of_all} cut off", remedy)
     malformed = mean(row.stop_reason == StopReason.MALFORMED for row in rows)
+    remedy = "the model does not know the format: train it with `slmsearch sft` first, or take another model"
+    yield Check("malformed", malformed <= MAX_MALFORMED, f"{malformed:.0%} {of_all} malformed", remedy)
+    yield from environment.check_rows(rows)
     groups = [{row.reward for row in rows[i : i + size] if not row.failed} for i in range(0, len(rows), size)]
     equal = mean(len(group) < 2 for group in groups)
-    return [
-        Check(
-            "services",
-            len(failed) <= MAX_FAILED_FRAC * len(rows),
-            f"{len(failed)} of {len(rows)} episodes failed" + (f" ({failed[0]})" if failed else ""),
-            "fix the service that failed",
-        ),
-        Check(
-            "truncated",
-            truncated <= MAX_TRUNCATED,
-            f"{truncated:.0%} of {len(rows)} episodes cut off",
-            f"raise {' and '.join(environment.limits.settings)}",
-        ),
-        Check(
-            "malformed",
-            malformed <= MAX_MALFORMED,
-            f"{malformed:.0%} of {len(rows)} episodes malformed",
-            "the model does not know the format: train it with `slmsearch sft` first, or take another model",
-        ),
-        *environment.check_rows(rows),
-        Check(
-            "equal rewards",
-            equal < 1.0,
-            f"{equal:.0%} of {len(groups)} groups have no two different rewards",
-            "nothing can be learnt from equal rewards: check reward and judge, raise train.temperature, or take other questions",
-        ),
-    ]
+    remedy = "nothing can be learnt from equal rewards: check reward and judge, raise train.temperature, or take other questions"
+    yield Check("equal rewards", equal < 1.0, f"{equal:.0%} of {len(groups)} groups have no two different rewards", remedy)
 
 
 def play_in_batches(
