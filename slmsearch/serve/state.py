@@ -125,7 +125,10 @@ def stop_server(folder: Path, role: Role) -> ServerState | None:
     state = running_state(folder, role)
     if state is not None:
         _end(state.supervisor, "terminate")
-        if not _wait_until_free(folder, role):
+        deadline = time.monotonic() + STOP_SECONDS
+        while (left := is_supervised(folder, role)) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        if left:
             _end(state.supervisor, "kill")
         wait_for_end(state.supervisor, END_SECONDS)
     clear_state(folder, role)
@@ -152,12 +155,3 @@ def clear_state(folder: Path, role: Role) -> None:
 def _end(pid: int, method: Literal["terminate", "kill"]) -> None:
     with suppress(psutil.NoSuchProcess):
         getattr(psutil.Process(pid), method)()
-
-
-def _wait_until_free(folder: Path, role: Role) -> bool:
-    deadline = time.monotonic() + STOP_SECONDS
-    while is_supervised(folder, role):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_POLL_SECONDS)
-    return True

@@ -111,13 +111,12 @@ def check_pools(facts: Facts) -> Found:
     api = facts.prefect
     if api is None or not api.scheduled:
         return
-    pool = next((pool for pool in api.pools if pool.name == POOL), None)
-    if pool is None:
+    if api.paused is None:
         yield Finding("pools", "error", f"the work pool {POOL!r} is missing at {api.url}: deployments are never run", "slmsearch up")
         return
-    if pool.paused:
+    if api.paused:
         yield Finding("pools", "error", f"the work pool {POOL!r} is paused", f"prefect work-pool resume {POOL}")
-    if not pool.online_workers:
+    if not api.online_workers:
         message = f"no worker of the pool {POOL!r} is alive: runs wait for ever"
         yield Finding("pools", "error", message, f"slmsearch up, or prefect worker start --pool {POOL}")
 
@@ -127,13 +126,15 @@ def check_limits(facts: Facts) -> Found:
     api = facts.prefect
     if api is None:
         return
-    for limit in (limit for limit in api.limits if limit.name.startswith("gpu:")):
-        if limit.limit != 1:
-            message = f"the limit {limit.name} lets {limit.limit} stages on one device"
-            yield Finding("limits", "warning", message, f"prefect gcl update {limit.name} --limit 1")
-        if limit.active_slots and not api.live_runs:
-            message = f"{limit.active_slots} slot of {limit.name} is taken and no flow run is running: every later run waits"
-            remedy = f"wait a minute for its lease to run out, then prefect gcl update {limit.name} --active-slots 0"
+    for name, (slots, taken) in api.limits.items():
+        if not name.startswith("gpu:"):
+            continue
+        if slots != 1:
+            message = f"the limit {name} lets {slots} stages on one device"
+            yield Finding("limits", "warning", message, f"prefect gcl update {name} --limit 1")
+        if taken and not api.live_runs:
+            message = f"{taken} slot of {name} is taken and no flow run is running: every later run waits"
+            remedy = f"wait a minute for its lease to run out, then prefect gcl update {name} --active-slots 0"
             yield Finding("limits", "warning", message, remedy)
 
 

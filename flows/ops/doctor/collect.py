@@ -16,7 +16,8 @@ from packaging.utils import canonicalize_name
 
 from flows.cli.settings import find_project_root, read_environment
 from flows.ops.api import SERVER, client_of, find_up, record_files
-from flows.ops.doctor.facts import Facts, LastNight, Limit, Listener, Pool, PrefectFacts, Watch
+from flows.ops.doctor.facts import Facts, LastNight, Listener, PrefectFacts, Watch
+from flows.ops.pool import POOL
 from flows.ops.up import POINTER, is_dead_pointer
 from slmsearch.artifacts.directories import find_abandoned, remove_abandoned
 from slmsearch.config import RunConfig
@@ -124,16 +125,15 @@ def _ask_prefect(client: "SyncPrefectClient", address: str) -> PrefectFacts:
     from prefect.client.schemas.objects import StateType, WorkerStatus
 
     running = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING])))
-    pools = []
-    for pool in client.read_work_pools():
-        workers = client.read_workers_for_work_pool(pool.name)
-        pools.append(Pool(pool.name, bool(pool.is_paused), sum(worker.status == WorkerStatus.ONLINE for worker in workers)))
+    pool = next((pool for pool in client.read_work_pools() if pool.name == POOL), None)
+    workers = client.read_workers_for_work_pool(POOL) if pool else []
     limits = client.read_global_concurrency_limits(limit=200, offset=0)
     automations = client.read_automations()
     return PrefectFacts(
         address,
-        pools=tuple(pools),
-        limits=tuple(Limit(limit.name, limit.limit, limit.active_slots) for limit in limits),
+        paused=bool(pool.is_paused) if pool else None,
+        online_workers=sum(worker.status == WorkerStatus.ONLINE for worker in workers),
+        limits={limit.name: (limit.limit, limit.active_slots) for limit in limits},
         watches=tuple(watch for watch in map(_watch, automations) if watch is not None),
         automations=tuple(found.name for found in automations),
         live_runs=len(client.read_flow_runs(flow_run_filter=running, limit=50)),

@@ -37,24 +37,6 @@ class Listener:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
-    """A work pool."""
-
-    name: str
-    paused: bool
-    online_workers: int
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """A global concurrency limit of a device."""
-
-    name: str
-    limit: int
-    active_slots: int
-
-
-@dataclass(frozen=True, slots=True)
 class Watch:
     """An automation that waits for an event and acts when it does not come."""
 
@@ -69,8 +51,12 @@ class PrefectFacts:
     """What a Prefect API says of itself."""
 
     url: str
-    pools: tuple[Pool, ...] = ()
-    limits: tuple[Limit, ...] = ()
+    paused: bool | None = None
+    """Whether the work pool is paused; None where it is missing."""
+    online_workers: int = 0
+    """Of the pool."""
+    limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Slots of each global concurrency limit, and how many of them are taken."""
     watches: tuple[Watch, ...] = ()
     automations: tuple[str, ...] = ()
     """Names of all."""

@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 from flows.ops.doctor.checks import CHECKS, examine, render
-from flows.ops.doctor.facts import Facts, LastNight, Limit, Listener, Pool, PrefectFacts, Watch
+from flows.ops.doctor.facts import Facts, LastNight, Listener, PrefectFacts, Watch
 
 VERSIONS = {"fastapi": "0.150.0", "prefect": "3.8.8", "chromadb": "1.5.9", "trl": "1.16.0", "transformers": "5.23.0", "mlflow": "3.17.2"}
 BEAT = "prefect.flow-run.heartbeat"
 API = PrefectFacts(
     "http://127.0.0.1:4200/api",
-    pools=(Pool("gpu", False, 1),),
-    limits=(Limit("gpu:here:0", 1, 0),),
+    paused=False,
+    online_workers=1,
+    limits={"gpu:here:0": (1, 0)},
     watches=(Watch("zombies", (BEAT,), 90.0, True),),
     automations=("zombies", "nightly"),
     scheduled=5,
@@ -75,11 +76,11 @@ PLANTED = {
         with_variables(PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE="memory"), "warning", "LEASE"),
     "prefect named and down": (
         replace(with_variables(PREFECT_API_URL="http://h:4200/api"), prefect=None), "error", "no Prefect API answers at http://h:4200/api"),
-    "pool missing": (with_api(pools=()), "error", "is missing"),
-    "pool paused": (with_api(pools=(Pool("gpu", True, 1),)), "error", "is paused"),
-    "pool dead": (with_api(pools=(Pool("gpu", False, 0),)), "error", "no worker of the pool"),
-    "limit wide": (with_api(limits=(Limit("gpu:here:0", 4, 0),)), "warning", "lets 4 stages"),
-    "slot leaked": (with_api(limits=(Limit("gpu:here:0", 1, 1),)), "warning", "no flow run is running"),
+    "pool missing": (with_api(paused=None), "error", "is missing"),
+    "pool paused": (with_api(paused=True), "error", "is paused"),
+    "pool dead": (with_api(online_workers=0), "error", "no worker of the pool"),
+    "limit wide": (with_api(limits={"gpu:here:0": (4, 0)}), "warning", "lets 4 stages"),
+    "slot leaked": (with_api(limits={"gpu:here:0": (1, 1)}), "warning", "no flow run is running"),
     "window too short": (with_api(watches=(Watch("zombies", (BEAT,), 60.0, True),)), "error", "gives up after 60 s"),
     "window of the docs": (replace(SOUND, environment={}), "error", "gives up after 90 s and heartbeats come every 180 s"),
     "window by wildcard": (with_api(watches=(Watch("zombies", ("prefect.flow-run.*",), 60.0, True),)), "error", "gives up"),
@@ -114,7 +115,7 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
 
 
 def test_a_slot_of_a_living_run_is_no_leak() -> None:
-    assert examine(with_api(limits=(Limit("gpu:here:0", 1, 1),), live_runs=1)) == []
+    assert examine(with_api(limits={"gpu:here:0": (1, 1)}, live_runs=1)) == []
 
 
 def test_a_guarded_server_may_be_open() -> None:
@@ -122,7 +123,7 @@ def test_a_guarded_server_may_be_open() -> None:
 
 
 def test_without_deployments_no_pool_is_asked_for() -> None:
-    assert examine(with_api(pools=(), scheduled=0)) == []
+    assert examine(with_api(paused=None, scheduled=0)) == []
 
 
 def test_the_worst_comes_first() -> None:
