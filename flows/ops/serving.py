@@ -14,6 +14,7 @@ from slmsearch.config import JudgeConfig, PolicyConfig, RunConfig
 from slmsearch.errors import ConfigError, ServiceError
 from slmsearch.foreign import visible, without_credentials
 from slmsearch.http_client import answers, list_models
+from slmsearch.serve.background import Order
 from slmsearch.serve.engine import Engine, Say
 from slmsearch.serve.engines import DEFAULT_ENGINES, make_engine
 from slmsearch.serve.ollama import PORT as OLLAMA_PORT
@@ -111,9 +112,7 @@ def find_endpoint(config: RunConfig, engine: Engine, request: ServeRequest, say:
     return endpoint_of(engine, request, state.server, Path(state.log))
 
 
-def serve_here(
-    config: RunConfig, engine: Engine, request: ServeRequest, start_s: float, say: Say, on_ready: Callable[[Endpoint], None]
-) -> None:
+def serve_here(order: Order, say: Say, on_ready: Callable[[Endpoint], None]) -> None:
     """Start a server and stay with it, showing what it prints, until Ctrl-C, SIGTERM, SIGHUP, `--stop` or the parent's end."""
     stop = threading.Event()
     previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
@@ -131,8 +130,9 @@ def serve_here(
     def show(text: str) -> None:
         click.echo(visible(text), nl=False, err=True)
 
+    around = SupervisorContext(order.folder, say, show, order.start_s, on_start=handle_signals)
     try:
-        supervise(engine, request, SupervisorContext(config.paths.serve, say, show, start_s, on_start=handle_signals), stop, on_ready)
+        supervise(make_engine(order.engine), order.request, around, stop, on_ready)
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

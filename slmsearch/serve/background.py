@@ -25,7 +25,7 @@ from slmsearch.serve.supervisor import SupervisorContext, supervise
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a supervisor in the background is told."""
+    """A server to start: what a supervisor is told."""
 
     engine: str
     """Its name."""

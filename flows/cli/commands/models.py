@@ -138,10 +138,11 @@ def _start(session: Session, role: "Role", start_s: float, detach: bool, given: 
         how = f"slmsearch serve {role} --stop" if detach else "Ctrl-C"
         session.finish({**asdict(endpoint), "settings": _settings(endpoint), "started": True}, _render(endpoint, how))
 
+    order = Order(engine.name, request, session.config.paths.serve, start_s)
     if detach:
-        on_ready(start_in_background(Order(engine.name, request, session.config.paths.serve, start_s), session.say))
+        on_ready(start_in_background(order, session.say))
     else:
-        serve_here(session.config, engine, request, start_s, session.say, on_ready)
+        serve_here(order, session.say, on_ready)
         session.say("stopped")
 
 
