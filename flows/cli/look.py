@@ -17,7 +17,7 @@ def latest_name(environment: str) -> str:
 
 def where_to_look(config: RunConfig, result: Mapping[str, Any]) -> str:
     """Return how to see a run's results in MLflow and Prefect."""
-    up = find_up(config)
+    up = find_up(config.paths)
     lines = [f"MLflow   {mlflow_run_url(config, result['mlflow_experiment_id'], result['mlflow_run_id'], up)}"]
     if up is None and not _served_store(config):
         store = without_credentials(config.tracking.uri or "") or f"sqlite:///{config.paths.mlruns_dir}/mlflow.db"

@@ -20,7 +20,7 @@ from flows.cli.settings import read_environment
 from flows.ops.process_environment import prefect_home
 from flows.ops.servers import HOST, start_service, wait_until_ready
 from slmsearch.artifacts.files import replace_text
-from slmsearch.config import RunConfig
+from slmsearch.config import PathsConfig
 from slmsearch.errors import ServiceError
 from slmsearch.http_client import answers
 from slmsearch.processes.child import ChildProcess
@@ -54,14 +54,14 @@ class UpRecord:
     mlflow: str
 
 
-def record_path(config: RunConfig) -> Path:
+def record_path(paths: PathsConfig) -> Path:
     """Return where `slmsearch up` writes its record."""
-    return prefect_home(config) / "up.json"
+    return prefect_home(paths) / "up.json"
 
 
-def find_up(config: RunConfig) -> UpRecord | None:
+def find_up(paths: PathsConfig) -> UpRecord | None:
     """Return what a living `slmsearch up` serves for this data directory, None if there is none."""
-    path = record_path(config)
+    path = record_path(paths)
     try:
         record = UpRecord(**json.loads(path.read_text()))
         os.kill(record.pid, 0)
@@ -70,30 +70,30 @@ def find_up(config: RunConfig) -> UpRecord | None:
     return record if answers(f"{record.api}/health") else None
 
 
-def password_path(config: RunConfig) -> Path:
+def password_path(paths: PathsConfig) -> Path:
     """Return where the `user:password` of `slmsearch up` lies."""
-    return prefect_home(config) / "up.auth"
+    return prefect_home(paths) / "up.auth"
 
 
-def page_path(config: RunConfig) -> Path:
+def page_path(paths: PathsConfig) -> Path:
     """Return the page that opens the pages of `slmsearch up` with the password."""
-    return prefect_home(config) / "open.html"
+    return prefect_home(paths) / "open.html"
 
 
-def write_record(config: RunConfig, record: UpRecord, password: str) -> None:
+def write_record(paths: PathsConfig, record: UpRecord, password: str) -> None:
     """Write the record, the password and the page, each in one piece; only their user can read the last two."""
-    record_path(config).parent.mkdir(parents=True, exist_ok=True)
+    record_path(paths).parent.mkdir(parents=True, exist_ok=True)
     link = f"{record.ui}/enter#{password}"
     refresh = f'<meta http-equiv="refresh" content="0; url={link}">'
     page = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Prefect</title>{refresh}<a href="{link}">Open Prefect</a>\n'
-    replace_text(page_path(config), page, private=True)
-    replace_text(password_path(config), password, private=True)
-    replace_text(record_path(config), json.dumps(asdict(record)) + "\n")
+    replace_text(page_path(paths), page, private=True)
+    replace_text(password_path(paths), password, private=True)
+    replace_text(record_path(paths), json.dumps(asdict(record)) + "\n")
 
 
-def record_files(config: RunConfig) -> list[Path]:
+def record_files(paths: PathsConfig) -> list[Path]:
     """Return what of `write_record` is there."""
-    return [path for path in (record_path(config), password_path(config), page_path(config)) if path.is_file()]
+    return [path for path in (record_path(paths), password_path(paths), page_path(paths)) if path.is_file()]
 
 
 def make_password() -> str:
@@ -101,33 +101,33 @@ def make_password() -> str:
     return f"slmsearch:{secrets.token_urlsafe(32)}"
 
 
-def password_for(config: RunConfig, url: str) -> str:
+def password_for(paths: PathsConfig, url: str) -> str:
     """Return the `user:password` for an API: that of `slmsearch up` for its own, else what the user has set; empty where there is none.
 
     Raises:
         ServiceError: another user has started it.
     """
-    up = find_up(config)
+    up = find_up(paths)
     if up is None or up.api != url.rstrip("/"):
         return read_environment().get("PREFECT_API_AUTH_STRING") or ""
     try:
-        return password_path(config).read_text()
+        return password_path(paths).read_text()
     except OSError as error:
         raise ServiceError(f"the password of {url} cannot be read ({error}); use it as the user who started `slmsearch up`") from error
 
 
 @contextmanager
-def client_of(config: RunConfig, url: str) -> "Iterator[SyncPrefectClient]":
+def client_of(paths: PathsConfig, url: str) -> "Iterator[SyncPrefectClient]":
     """Give a client of an API, whichever this process otherwise uses."""
     from prefect.client.orchestration import get_client
     from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
-    known = {PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: password_for(config, url)}
+    known = {PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: password_for(paths, url)}
     with temporary_settings(known), get_client(sync_client=True) as client:
         yield client
 
 
-def start_prefect_server(config: RunConfig, port: int, password: str, with_ui: bool) -> ChildProcess:
+def start_prefect_server(paths: PathsConfig, port: int, password: str, with_ui: bool) -> ChildProcess:
     """Start a Prefect server on loopback that does what its password asks for, and nothing else."""
     environment = {
         "PREFECT_API_URL": "",
@@ -136,7 +136,7 @@ def start_prefect_server(config: RunConfig, port: int, password: str, with_ui: b
         "PREFECT_SERVER_UI_API_URL": "/api",
         "PREFECT_SERVER_UI_ENABLED": str(with_ui),
     }
-    log = prefect_home(config) / "logs" / ("server.log" if with_ui else "own-server.log")
+    log = prefect_home(paths) / "logs" / ("server.log" if with_ui else "own-server.log")
     return start_service("the Prefect server", [SERVER, str(port)], log, environment)
 
 
@@ -146,7 +146,7 @@ def use_api(url: str, password: str) -> None:
     os.environ.update(PREFECT_API_URL=url, PREFECT_API_AUTH_STRING=password)
 
 
-def require_api(config: RunConfig) -> str:
+def require_api(paths: PathsConfig) -> str:
     """Return the Prefect API that the user names; for commands that must not start one.
 
     Raises:
@@ -155,12 +155,12 @@ def require_api(config: RunConfig) -> str:
     given = read_environment().get("PREFECT_API_URL")
     if not given:
         raise ServiceError("PREFECT_API_URL is not set; name the Prefect server, such as http://127.0.0.1:4200/api")
-    return _use_given(config, given, "start it, or fix PREFECT_API_URL and PREFECT_API_AUTH_STRING").url
+    return _use_given(paths, given, "start it, or fix PREFECT_API_URL and PREFECT_API_AUTH_STRING").url
 
 
-def _use_given(config: RunConfig, url: str, remedy: str) -> Api:
+def _use_given(paths: PathsConfig, url: str, remedy: str) -> Api:
     """Use the API that the user names; a proxy before it asks for the password even of its health."""
-    password = password_for(config, url)
+    password = password_for(paths, url)
     if not answers(f"{url.rstrip('/')}/health", auth=password, elsewhere=True):
         raise ServiceError(f"no Prefect API answers at {url}; {remedy}")
     use_api(url, password)
@@ -168,29 +168,29 @@ def _use_given(config: RunConfig, url: str, remedy: str) -> Api:
 
 
 @contextmanager
-def prefect_api(config: RunConfig) -> Iterator[Api]:
+def prefect_api(paths: PathsConfig) -> Iterator[Api]:
     """Provide a Prefect API and name it in PREFECT_API_URL; enter it before Prefect is imported.
 
     Raises:
         ServiceError: the API named by the user does not answer, or no server can be started.
     """
-    given, up = read_environment().get("PREFECT_API_URL"), find_up(config)
+    given, up = read_environment().get("PREFECT_API_URL"), find_up(paths)
     if up and given in (None, "", up.api):
-        use_api(up.api, password := password_for(config, up.api))
+        use_api(up.api, password := password_for(paths, up.api))
         yield Api(up.api, "up", password)
     elif given:
-        yield _use_given(config, given, "start it with `slmsearch up`, or unset PREFECT_API_URL")
+        yield _use_given(paths, given, "start it with `slmsearch up`, or unset PREFECT_API_URL")
     else:
-        with _own_server(config) as api:
+        with _own_server(paths) as api:
             yield api
 
 
 @contextmanager
-def _own_server(config: RunConfig) -> Iterator[Api]:
+def _own_server(paths: PathsConfig) -> Iterator[Api]:
     port, password = free_port(), make_password()
     before = os.environ.get("PREFECT_API_AUTH_STRING")
     with reserve_port(port, "PREFECT_API_URL"):
-        server = start_prefect_server(config, port, password, with_ui=False)
+        server = start_prefect_server(paths, port, password, with_ui=False)
         api = Api(f"http://{HOST}:{port}/api", "own", password)
         use_api(api.url, password)
         try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.cli.settings import find_project_root, read_environment
-from slmsearch.config import RunConfig
+from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.config.secrets import split_secrets
 from slmsearch.errors import SlmSearchError
 from slmsearch.foreign import visible, without_credentials
@@ -56,10 +56,10 @@ MIN_SECRET_CHARS = 6
 """A shorter key is not looked for in logs: what they hold by chance is no secret."""
 
 
-def prefect_home(config: RunConfig, environment: Mapping[str, str] | None = None) -> Path:
+def prefect_home(paths: PathsConfig, environment: Mapping[str, str] | None = None) -> Path:
     """Return where Prefect keeps its database: the user's own choice, or `prefect/` in the data directory."""
     chosen = (read_environment() if environment is None else environment).get("PREFECT_HOME")
-    return Path(chosen) if chosen else Path(config.paths.data_dir) / "prefect"
+    return Path(chosen) if chosen else Path(paths.data_dir) / "prefect"
 
 
 def prepare_process_environment(config: RunConfig, environment: Mapping[str, str]) -> None:
@@ -73,7 +73,7 @@ def prepare_process_environment(config: RunConfig, environment: Mapping[str, str
     """
     defaults = {
         **DEFAULTS,
-        "PREFECT_HOME": str(prefect_home(config, environment)),
+        "PREFECT_HOME": str(prefect_home(config.paths, environment)),
         "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(Path(config.paths.data_dir) / "prefect" / "results"),
     }
     if not sys.stderr.isatty():

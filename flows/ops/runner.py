@@ -50,7 +50,7 @@ def run_flow(name: str, config: RunConfig, say: Say, here: bool = False) -> dict
     preflight(config)
     if name in LEARNING:
         check_models(config)
-    with prefect_api(config) as api:
+    with prefect_api(config.paths) as api:
         submit = api.kind == "up" and not here
         result: dict[str, Any] = _submit_flow(name, config, say) if submit else _call_flow(name, config, api, say)
     return result

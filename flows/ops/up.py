@@ -32,7 +32,7 @@ from flows.ops.pool import POOL, prepare_pool
 from flows.ops.process_environment import prefect_home
 from flows.ops.servers import HOST, WORKER, Say, Supervised, close_service, start_service, wait_until_ready
 from slmsearch.artifacts.files import replace_text
-from slmsearch.config import RunConfig
+from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.http_client import answers
 from slmsearch.processes.child import ChildProcess
@@ -60,7 +60,7 @@ def serve(config: RunConfig, port: int, mlflow_port: int, say: Say) -> None:
     Raises:
         ServiceError: a port is taken, a service does not start, or one ends by itself again and again.
     """
-    if (up := find_up(config)) is not None:
+    if (up := find_up(config.paths)) is not None:
         raise ServiceError(f"`slmsearch up` runs already (process {up.pid}, {up.ui}); stop it first")
     require_free_port(mlflow_port, "--mlflow-port")
     stop = threading.Event()
@@ -70,49 +70,49 @@ def serve(config: RunConfig, port: int, mlflow_port: int, say: Say) -> None:
     password = make_password()
     with ExitStack() as stack:
         stack.enter_context(reserve_port(port, "--port"))
-        services = _start_servers(config, port, mlflow_port, password, stack, say)
+        services = _start_servers(config.paths, port, mlflow_port, password, stack, say)
         use_api(record.api, password)
         prepare_pool(config)
         services.append(_start_worker(config, stack, say))  # it needs as long to start as the rest to be deployed
         deploy_flows(config, say)
         for service in services:
             service.ready()
-        stack.enter_context(_announced(config, record, password))
+        stack.enter_context(_announced(config.paths, record, password))
         _reconcile(config, say)
         _wait_for_worker()
-        say(_welcome(config, record))
+        say(_welcome(config.paths, record))
         _watch(config, services, stop, say)
         say("stopping ...")
 
 
-def _start_servers(config: RunConfig, port: int, mlflow_port: int, password: str, stack: ExitStack, say: Say) -> list[Supervised]:
-    say(f"starting Prefect on port {port} and MLflow on port {mlflow_port}; logs are in {prefect_home(config) / 'logs'}")
+def _start_servers(paths: PathsConfig, port: int, mlflow_port: int, password: str, stack: ExitStack, say: Say) -> list[Supervised]:
+    say(f"starting Prefect on port {port} and MLflow on port {mlflow_port}; logs are in {prefect_home(paths) / 'logs'}")
     server = Supervised(
-        lambda: start_prefect_server(config, port, password, with_ui=True),
+        lambda: start_prefect_server(paths, port, password, with_ui=True),
         lambda service: wait_until_ready(service, f"http://{HOST}:{port}/api/health"),
     )
     stack.callback(server.stop)
     mlflow = Supervised(
-        lambda: _start_mlflow(config, mlflow_port), lambda service: wait_until_ready(service, f"http://{HOST}:{mlflow_port}/health")
+        lambda: _start_mlflow(paths, mlflow_port), lambda service: wait_until_ready(service, f"http://{HOST}:{mlflow_port}/health")
     )
     stack.callback(mlflow.stop)
     server.ready()
     return [server, mlflow]
 
 
-def _start_mlflow(config: RunConfig, port: int) -> ChildProcess:
-    mlruns = Path(config.paths.mlruns_dir)
+def _start_mlflow(paths: PathsConfig, port: int) -> ChildProcess:
+    mlruns = Path(paths.mlruns_dir)
     mlruns.mkdir(parents=True, exist_ok=True)
     arguments = [MLFLOW, "--backend-store-uri", f"sqlite:///{mlruns}/mlflow.db", "--host", HOST, "--port", str(port)]
     arguments += ["--default-artifact-root", str(mlruns / "artifacts"), "--workers", "1", "--no-serve-artifacts"]
-    return start_service("the MLflow server", arguments, prefect_home(config) / "logs" / "mlflow.log")
+    return start_service("the MLflow server", arguments, prefect_home(paths) / "logs" / "mlflow.log")
 
 
 def _start_worker(config: RunConfig, stack: ExitStack, say: Say) -> Supervised:
     from flows.ops.worker import drain, end_left_flow_runs
 
     arguments = [WORKER, "worker", "start", "--pool", POOL, "--type", "process", "--name", _worker_name()]
-    worker = Supervised(lambda: start_service("the worker", arguments, prefect_home(config) / "logs" / "worker.log"))
+    worker = Supervised(lambda: start_service("the worker", arguments, prefect_home(config.paths) / "logs" / "worker.log"))
     # The worker kills its flow runs when it ends, and they would show as running for ever: they are cancelled before.
     stack.callback(end_left_flow_runs, config)
     stack.callback(worker.stop, signal.SIGINT)
@@ -137,9 +137,9 @@ def _wait_for_worker() -> None:
 
 
 @contextmanager
-def _announced(config: RunConfig, record: UpRecord, password: str) -> Iterator[None]:
+def _announced(paths: PathsConfig, record: UpRecord, password: str) -> Iterator[None]:
     """Let other commands find what is served."""
-    write_record(config, record, password)
+    write_record(paths, record, password)
     pointer = find_project_root() / POINTER
     ours = _may_replace(pointer)
     if ours:
@@ -147,7 +147,7 @@ def _announced(config: RunConfig, record: UpRecord, password: str) -> Iterator[N
     try:
         yield
     finally:
-        for path in [*record_files(config), *([pointer] if ours else [])]:
+        for path in [*record_files(paths), *([pointer] if ours else [])]:
             path.unlink(missing_ok=True)
 
 
@@ -162,15 +162,15 @@ def is_dead_pointer(pointer: Path) -> bool:
     return text.startswith(POINTER_MARK) and not answers(f"{address}/health")
 
 
-def _welcome(config: RunConfig, record: UpRecord) -> str:
+def _welcome(paths: PathsConfig, record: UpRecord) -> str:
     return "\n".join(
         [
-            f"Prefect  {page_path(config).absolute().as_uri()}",
+            f"Prefect  {page_path(paths).absolute().as_uri()}",
             f"         opens {record.ui} in a browser, with its password",
             f"MLflow   {record.mlflow}",
             "Run      prefect deployment run train-and-eval/train-and-eval --watch",
             "         (in this folder; elsewhere first:",
-            f'          export PREFECT_API_URL={record.api} PREFECT_API_AUTH_STRING="$(cat {shlex.quote(str(password_path(config)))})")',
+            f'          export PREFECT_API_URL={record.api} PREFECT_API_AUTH_STRING="$(cat {shlex.quote(str(password_path(paths)))})")',
             "         slmsearch run train-and-eval",
             "Ctrl-C stops everything.",
         ]

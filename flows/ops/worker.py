@@ -23,7 +23,7 @@ import psutil
 from flows.ops.pool import POOL
 from flows.ops.process_environment import prefect_home
 from flows.ops.servers import WORKER, Say, close_service, last_line, start_service
-from slmsearch.config import RunConfig
+from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.processes.child import ChildProcess
 from tasks.owners import RUN_VARIABLE, one_line, process_of
@@ -72,7 +72,7 @@ def serve_worker(config: RunConfig, name: str, limit: int, say: Say) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
     threading.Thread(target=_keep_states_true, args=(config, frozenset(plans), stop, say), daemon=True).start()
-    workers = [_start(each, options, config) for each, options in plans.items()]
+    workers = [_start(each, options, config.paths) for each, options in plans.items()]
     say(f"worker {name} of pool {POOL} at {os.environ.get('PREFECT_API_URL')}; its log is {workers[0].log}")
     try:
         while not stop.wait(1.0):
@@ -145,9 +145,9 @@ def _pool_type() -> str:
         return client.read_work_pool(POOL).type
 
 
-def _start(name: str, options: list[str], config: RunConfig) -> ChildProcess:
+def _start(name: str, options: list[str], paths: PathsConfig) -> ChildProcess:
     arguments = [WORKER, "worker", "start", "--pool", POOL, "--name", name, *options]
-    return start_service(f"the worker {name}", arguments, prefect_home(config) / "logs" / f"{name}.log")
+    return start_service(f"the worker {name}", arguments, prefect_home(paths) / "logs" / f"{name}.log")
 
 
 def drain(workers: Sequence[int], timeout_s: float, say: Say) -> None:

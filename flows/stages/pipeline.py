@@ -101,7 +101,7 @@ def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], Non
         tracker.record_params(run_id, settings)
         tracker.record_json(run_id, recordable(config), "config.json")
         tracker.record_json(run_id, describe_environment(), "environment.json")
-        show_mlflow_run(mlflow_run_url(config, tracker.experiment_id, run_id, find_up(config)), run_id)
+        show_mlflow_run(mlflow_run_url(config, tracker.experiment_id, run_id, find_up(config.paths)), run_id)
         pipeline = Pipeline(config, key, tracker, run_id)
         pipeline.know(source_key=source or "", config_hash=config_hash(config))
         try:

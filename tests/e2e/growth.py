@@ -41,7 +41,7 @@ def play_rounds(home: Path, first: int, last: int) -> None:
 
     config = load(first)
     prepare_process_environment(config, read_environment())
-    with prefect_api(config):
+    with prefect_api(config.paths):
         for world in range(first, last + 1):
             cache = VerdictCache(home / "data" / VERDICTS)
             cache.store([StoredVerdict(f"{world} {i}", True, "judge", "question", "[]", "answer") for i in range(VERDICTS_A_ROUND)])

@@ -71,7 +71,7 @@ def own_events() -> Iterator[None]:
 def test_a_lost_and_a_missing_night_reach_the_webhook(tmp_path: Path, hook: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
     config = RunConfig(paths=PathsConfig(data_dir=str(tmp_path / "data"), mlruns_dir=str(tmp_path / "mlruns")))
-    with prefect_api(config) as api, own_events():
+    with prefect_api(config.paths) as api, own_events():
         from prefect.client.orchestration import get_client
         from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
         from prefect.states import Cancelled, Running

@@ -12,7 +12,7 @@ from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
 
 from flows.ops.api import Api, prefect_api
-from slmsearch.config import PathsConfig, RunConfig
+from slmsearch.config import PathsConfig
 
 EVIL = "http://evil.example:28999"
 MADE = b'{"name": "made-by-a-stranger"}'
@@ -26,7 +26,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING"):
             patch.delenv(name, raising=False)
         patch.setenv("PREFECT_HOME", str(home / "prefect"))
-        with prefect_api(RunConfig(paths=PathsConfig(data_dir=str(home / "data"), mlruns_dir=str(home / "mlruns")))) as found:
+        with prefect_api(PathsConfig(data_dir=str(home / "data"), mlruns_dir=str(home / "mlruns"))) as found:
             yield found
 
 

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from flows.ops.api import require_api
-from slmsearch.config import RunConfig
+from slmsearch.config import PathsConfig
 from slmsearch.errors import ServiceError
 from tasks.tracking import ADAPTER_HASH, Tracker
 from tests.deployments.reading import ROOT
@@ -135,9 +135,9 @@ def test_whoever_has_the_key_is_let_in(stack: Stack, door: str, path: str, heade
 def test_a_command_finds_the_api_behind_the_door(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_API_URL", f"{stack.url(PREFECT)}/api")
     with pytest.raises(ServiceError, match=r"no Prefect API answers at .* PREFECT_API_AUTH_STRING"):
-        require_api(RunConfig())
+        require_api(PathsConfig())
     monkeypatch.setenv("PREFECT_API_AUTH_STRING", stack.secret("prefect_auth"))
-    require_api(RunConfig())
+    require_api(PathsConfig())
 
 
 def test_secrets_stand_in_no_list_of_processes(stack: Stack) -> None:

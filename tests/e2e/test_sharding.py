@@ -39,7 +39,7 @@ class Pool:
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         config = RunConfig(paths=PathsConfig(data_dir=str(self.data), mlruns_dir=str(home / "mlruns")))
         self.password = make_password()
-        self.server = start_prefect_server(config, self.port, self.password, with_ui=False)
+        self.server = start_prefect_server(config.paths, self.port, self.password, with_ui=False)
         wait_until_ready(self.server, f"http://127.0.0.1:{self.port}/api/health")
         done = self.run("deploy")
         assert done.returncode == 0, done.stderr

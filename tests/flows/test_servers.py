@@ -74,31 +74,31 @@ def test_a_service_ends_with_the_process_that_started_it(tmp_path: Path) -> None
 def test_a_record_counts_while_its_process_lives_and_its_server_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = RunConfig(paths=PathsConfig(data_dir=str(tmp_path)))
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
-    assert find_up(config) is None
+    assert find_up(config.paths) is None
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         api = f"http://127.0.0.1:{silent.getsockname()[1]}/api"
-        write_record(config, UpRecord(os.getpid(), api, "ui", "mlflow"), PASSWORD)
-        assert find_up(config) is None, "nobody answers there"
+        write_record(config.paths, UpRecord(os.getpid(), api, "ui", "mlflow"), PASSWORD)
+        assert find_up(config.paths) is None, "nobody answers there"
     (tmp_path / "api").mkdir()
     (tmp_path / "api" / "health").write_text("true")
     port = free_port()
     service = serve_folder(tmp_path, port)
     wait_until_ready(service, f"http://127.0.0.1:{port}/", timeout_s=30)
     record = UpRecord(os.getpid(), f"http://127.0.0.1:{port}/api", "ui", "mlflow")
-    write_record(config, record, PASSWORD)
-    assert find_up(config) == record
+    write_record(config.paths, record, PASSWORD)
+    assert find_up(config.paths) == record
     monkeypatch.setenv("PREFECT_API_AUTH_STRING", "team:word")
-    assert password_for(config, record.api) == PASSWORD
-    assert password_for(config, "http://elsewhere/api") == "team:word", "what lets one in here is sent nowhere else"
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (password_path(config), page_path(config))] == [0o600] * 2
-    password_path(config).unlink()
+    assert password_for(config.paths, record.api) == PASSWORD
+    assert password_for(config.paths, "http://elsewhere/api") == "team:word", "what lets one in here is sent nowhere else"
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (password_path(config.paths), page_path(config.paths))] == [0o600] * 2
+    password_path(config.paths).unlink()
     with pytest.raises(ServiceError, match="use it as the user who started `slmsearch up`"):
-        password_for(config, record.api)
-    write_record(config, UpRecord(2**22 - 3, record.api, "ui", "mlflow"), PASSWORD)
-    assert find_up(config) is None, "its process is gone"
-    record_path(config).write_text("{broken")
-    assert find_up(config) is None
+        password_for(config.paths, record.api)
+    write_record(config.paths, UpRecord(2**22 - 3, record.api, "ui", "mlflow"), PASSWORD)
+    assert find_up(config.paths) is None, "its process is gone"
+    record_path(config.paths).write_text("{broken")
+    assert find_up(config.paths) is None
     service.stop()
 
 

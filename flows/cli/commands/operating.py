@@ -84,7 +84,7 @@ def deploy(session: Session, pool_type: str, base_job_template: Path | None) -> 
     from flows.ops.pool import prepare_pool, read_template
 
     template, config = read_template(base_job_template) if base_job_template else None, session.config
-    require_api(config)
+    require_api(config.paths)
     prepare_pool(config, pool_type, template)
     deploy_flows(config, session.say)
     session.finish({"deployed": True, "pool_type": pool_type}, "deployed")
@@ -100,7 +100,7 @@ def worker(session: Session, name: str | None, limit: int, check: bool) -> None:
     from flows.ops.worker import check_worker, serve_worker, worker_name
 
     config, name = session.config, name or worker_name()
-    require_api(config)
+    require_api(config.paths)
     if check:
         silent = check_worker(name)
         session.finish({"worker": name, "reported_s_ago": silent}, f"worker {name} reported {silent:.0f} s ago")
@@ -138,7 +138,7 @@ def reconcile(session: Session) -> None:
     """
     from flows.ops.api import prefect_api
 
-    with prefect_api(session.config):
+    with prefect_api(session.config.paths):
         from flows.reconcile import reconcile_here
 
         fixed = reconcile_here(session.config)

@@ -108,12 +108,12 @@ def _listeners(damaged: list[str]) -> Iterator[Listener]:
 
 def _prefect(config: RunConfig, environment: Mapping[str, str], damaged: list[str]) -> PrefectFacts | None:
     """Ask the Prefect API that a run would use; None where none answers."""
-    up = find_up(config)
+    up = find_up(config.paths)
     address = (up.api if up else environment.get("PREFECT_API_URL", "")).rstrip("/")
     if not address or not answers(f"{address}/health", elsewhere=True):
         return None
     try:
-        with client_of(config, address) as client:
+        with client_of(config.paths, address) as client:
             return _ask_prefect(client, address)
     except Exception as error:  # the client raises what its transport and its parsing raise
         damaged.append(f"Prefect at {address} cannot be asked ({' '.join(str(error).split())[:150]})")
@@ -158,7 +158,7 @@ def _chroma_server(address: str) -> tuple[str, str]:
 def _dead_records(config: RunConfig) -> list[Path]:
     """Find records and passwords of `slmsearch up` whose server is gone."""
     pointer = find_project_root() / POINTER
-    return [*(record_files(config) if find_up(config) is None else []), *([pointer] if is_dead_pointer(pointer) else [])]
+    return [*(record_files(config.paths) if find_up(config.paths) is None else []), *([pointer] if is_dead_pointer(pointer) else [])]
 
 
 def _nights(config: RunConfig, damaged: list[str]) -> Iterator[LastNight]:

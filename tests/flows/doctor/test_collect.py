@@ -39,8 +39,8 @@ def test_what_killed_processes_left_is_found_and_mended(config: RunConfig, isola
     broken = config.paths.training / "abc"
     broken.mkdir(parents=True)
     (broken / "lock").write_text(str(pid))
-    write_record(config, UpRecord(pid, "http://127.0.0.1:9/api", "", ""), "user:password")
-    records = (record_path(config), password_path(config), page_path(config))
+    write_record(config.paths, UpRecord(pid, "http://127.0.0.1:9/api", "", ""), "user:password")
+    records = (record_path(config.paths), password_path(config.paths), page_path(config.paths))
     tracker = open_tracker(config)
     run = tracker.start_run("train", "key")
     tracker.set_tags(run, {OWNER: f"{socket.gethostname()} {pid} 12345"})
