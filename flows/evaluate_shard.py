@@ -24,7 +24,7 @@ def play_requested(request: ShardRequest, config: RunConfig) -> dict[str, object
     """Fetch what is needed, hold the device, play, and give the rows back; also for a shard that no worker takes."""
     url = config.evaluate.shard_url
     policy = fetch_inputs(request, url, config.paths) if url else request.policy
-    with device(config):
+    with device(config.train):
         played = play_shard(request, policy, config)
     if url:
         give_back(request, url, config.paths.evals)

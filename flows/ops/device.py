@@ -15,17 +15,17 @@ from prefect.exceptions import ObjectAlreadyExists
 from prefect.logging import get_run_logger
 
 from flows.cli.settings import read_environment
-from slmsearch.config import RunConfig
+from slmsearch.config import TrainConfig
 
 LEASE_SECONDS = 60.0
 """A slot whose holder was killed is free again after this time, the shortest that Prefect allows."""
 
 
-def device_names(config: RunConfig, environment: Mapping[str, str] | None = None) -> list[str]:
+def device_names(train: TrainConfig, environment: Mapping[str, str] | None = None) -> list[str]:
     """Name the devices a run uses: the first of CUDA_VISIBLE_DEVICES, as many as training has processes."""
     environment = read_environment() if environment is None else environment
     visible = [name.strip() for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    wanted = config.train.num_processes
+    wanted = train.num_processes
     indices = visible[:wanted] if len(visible) >= wanted else [str(i) for i in range(wanted)]
     return [f"gpu:{socket.gethostname()}:{index}" for index in indices]
 
@@ -40,9 +40,9 @@ def create_limits(client: SyncPrefectClient, names: list[str]) -> None:
 
 
 @contextmanager
-def device(config: RunConfig) -> Iterator[None]:
+def device(train: TrainConfig) -> Iterator[None]:
     """Hold the devices of a run; wait for whoever holds them."""
-    names = device_names(config)
+    names = device_names(train)
     with get_client(sync_client=True) as client:
         create_limits(client, names)
         if any(client.read_global_concurrency_limit_by_name(name).active_slots for name in names):

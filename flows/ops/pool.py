@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from slmsearch.config import RunConfig
+from slmsearch.config import TrainConfig
 from slmsearch.errors import ConfigError
 
 POOL = "gpu"
@@ -26,11 +26,11 @@ def read_template(path: Path) -> dict[str, object]:
     return template
 
 
-def prepare_pool(config: RunConfig, pool_type: str = "process", template: Mapping[str, object] | None = None) -> None:
+def prepare_pool(train: TrainConfig, pool_type: str = "process", template: Mapping[str, object] | None = None) -> None:
     """Create what a worker needs: the pool, and the limits of devices.
 
     Args:
-        config: names the devices.
+        train: says how many devices there are.
         pool_type: what runs flows.
         template: base job template; None takes that of Prefect, or that of a pool which is there.
 
@@ -53,4 +53,4 @@ def prepare_pool(config: RunConfig, pool_type: str = "process", template: Mappin
                 raise ConfigError(f"the work pool {POOL!r} is of type {there}, not {pool_type}; {remedy}") from None
             if template is not None:
                 client.update_work_pool(POOL, WorkPoolUpdate(base_job_template=dict(template)))
-        create_limits(client, device_names(config))
+        create_limits(client, device_names(train))

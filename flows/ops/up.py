@@ -72,7 +72,7 @@ def serve(config: RunConfig, port: int, mlflow_port: int, say: Say) -> None:
         stack.enter_context(reserve_port(port, "--port"))
         services = _start_servers(config.paths, port, mlflow_port, password, stack, say)
         use_api(record.api, password)
-        prepare_pool(config)
+        prepare_pool(config.train)
         services.append(_start_worker(config, stack, say))  # it needs as long to start as the rest to be deployed
         deploy_flows(config, say)
         for service in services:

@@ -116,7 +116,7 @@ def _plan(name: str, limit: int, config: RunConfig) -> dict[str, list[str]]:
     bounded = ["--limit", str(limit)] if limit else []
     if _pool_type() != "process":  # what is started elsewhere needs no device here
         return {name: bounded}
-    devices = len(device_names(config))
+    devices = len(device_names(config.train))
     return {name: ["--work-queue", "default", *bounded], f"{name}{SHARDS}": ["--work-queue", SHARD_QUEUE, "--limit", str(devices)]}
 
 

@@ -94,7 +94,7 @@ def evaluated(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> Evalua
         if computes_here and config.evaluate.shards > 1 and not has_evaluation(config.paths.evals, key):
             play_in_shards(key, spec, data, config)  # what follows finds it stored
         elif computes_here:
-            held.enter_context(device(config))
+            held.enter_context(device(config.train))
         play = fresh(evaluate_task, has_evaluation(config.paths.evals, key))
         play = play.with_options(**retried(touches_network(config) or bool(spec.policy and spec.policy.base_url)))
         result = play(key, config.paths.data_dir, code_digest(*PLAY_CODE), spec, data, config)
@@ -111,7 +111,7 @@ def trained_adapter(run: Pipeline, data: Data) -> Trained:
     job = make_job(config, data.digest, data.index_key)
     with run.stage("train", job.train_key) as run_id:
         record_input(run_id, data.digest, "training", config)
-        with device(config):
+        with device(config.train):
             result = train_task(data.digest, data.index_key, run_id, config)
         run.know(train_key=job.train_key, base_hash=model_hash(config.policy.model), adapter_hash=result["hash"])
         result["version"] = register_task(run_id, result["adapter"], result["hash"], run.lineage, config)
@@ -135,7 +135,7 @@ def start_from_examples(run: Pipeline, data: Data) -> Pipeline:
     if key is None:
         return run
     bare = run.config.policy.model_copy(update={"adapter": None})
-    with run.stage("train-sft", key) as run_id, device(run.config):
+    with run.stage("train-sft", key) as run_id, device(run.config.train):
         source = environment_of(run.config).start_source(run.config)
         start = train_start_task(key, source, run_id, run.config.model_copy(update={"policy": bare}))
         run.tracker.record_params(run_id, {f"sft.{name}": value for name, value in start.items()})
@@ -152,7 +152,7 @@ def laid_out(run: Pipeline, data: Data) -> str:
 def sft_control(run: Pipeline) -> Control:
     """Continue supervised training from the same checkpoint."""
     key = control_key(run.config, model_hash(run.config.policy.model))
-    with run.stage("train-control", key) as run_id, device(run.config):
+    with run.stage("train-control", key) as run_id, device(run.config.train):
         result = train_control_task(key, run_id, run.config)
         run.tracker.record_params(run_id, {"control.seconds": result["seconds"]})
     run.know(control_key=key)

@@ -9,7 +9,7 @@ import pytest
 from prefect import flow
 
 from flows.ops import device
-from slmsearch.config import RunConfig
+from slmsearch.config import TrainConfig
 
 pytestmark = [pytest.mark.usefixtures("prefect_harness"), pytest.mark.timeout(300)]
 
@@ -22,7 +22,7 @@ def refused_at_the_end(*_names: Any, **_options: Any) -> Iterator[None]:
 
 @flow
 def compute(fails: bool) -> str:
-    with device.device(RunConfig()):
+    with device.device(TrainConfig()):
         if fails:
             raise httpx.ReadTimeout("the judge")
         return "computed"

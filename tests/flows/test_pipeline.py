@@ -280,11 +280,11 @@ def test_what_is_missing_is_said_before_anything_is_done(config: RunConfig) -> N
 
 
 def test_a_stage_holds_its_device_and_gives_it_back(config: RunConfig) -> None:
-    name = device_names(config, {})[0]
+    name = device_names(config.train, {})[0]
     assert name == f"gpu:{socket.gethostname()}:0"
-    assert device_names(config, {"CUDA_VISIBLE_DEVICES": "2,3"}) == [f"gpu:{socket.gethostname()}:2"]
+    assert device_names(config.train, {"CUDA_VISIBLE_DEVICES": "2,3"}) == [f"gpu:{socket.gethostname()}:2"]
     with get_client(sync_client=True) as client:
-        with device(config):
+        with device(config.train):
             assert client.read_global_concurrency_limit_by_name(name).active_slots == 1
         limit = client.read_global_concurrency_limit_by_name(name)
     assert (limit.limit, limit.active_slots) == (1, 0)

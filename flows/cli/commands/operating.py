@@ -85,7 +85,7 @@ def deploy(session: Session, pool_type: str, base_job_template: Path | None) -> 
 
     template, config = read_template(base_job_template) if base_job_template else None, session.config
     require_api(config.paths)
-    prepare_pool(config, pool_type, template)
+    prepare_pool(config.train, pool_type, template)
     deploy_flows(config, session.say)
     session.finish({"deployed": True, "pool_type": pool_type}, "deployed")
 
