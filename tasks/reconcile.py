@@ -122,11 +122,12 @@ def _end_flow_runs(
             yield Fixed("flow run", run.name, str(ended.name), reason)
 
 
-def why_dead(run: FlowRun, client: "SyncPrefectClient", workers: Collection[str] = (), unbegun_s: float = UNBEGUN_S) -> str | None:
+def why_dead(run: FlowRun, client: "SyncPrefectClient", workers: Collection[str] = (), unbegun_s: float | None = None) -> str | None:
     """Say why a flow run that shows as live is dead; None where it may be alive.
 
     Workers go by the names, as in addresses, of those on this machine; after `unbegun_s` one that was taken and has not begun never will.
     """
+    unbegun_s = UNBEGUN_S if unbegun_s is None else unbegun_s
     owner = _owner_now(run)
     if is_neighbour(owner):
         return f"{describe_owner(owner)} is gone" if is_orphan(owner) else None
