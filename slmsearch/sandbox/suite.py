@@ -57,12 +57,6 @@ class Trial:
     said: str
     """What the program came to with all layers up."""
 
-    def render(self) -> str:
-        """Render one line."""
-        control = {True: "succeeds", False: "FAILS", None: f"not run: {self.control_note}"}[self.control]
-        verdict = "ESCAPED" if self.escaped else "held"
-        return f"{verdict:<7} {self.name:<26} without {', '.join(self.walls)}: {control}{'' if self.healthy else '; UNHEALTHY'}"
-
 
 @dataclass(frozen=True, slots=True)
 class SuiteResult:
@@ -108,6 +102,13 @@ class SuiteResult:
         return "\n".join([*lines, *self.notes])
 
 
+def render_trial(trial: Trial) -> str:
+    """Render one line."""
+    control = {True: "succeeds", False: "FAILS", None: f"not run: {trial.control_note}"}[trial.control]
+    verdict = "ESCAPED" if trial.escaped else "held"
+    return f"{verdict:<7} {trial.name:<26} without {', '.join(trial.walls)}: {control}{'' if trial.healthy else '; UNHEALTHY'}"
+
+
 def run_suite(
     state_dir: Path, escapes: Sequence[Escape] | None = None, engine: Engine | None = None, say: Callable[[str], None] = lambda text: None
 ) -> SuiteResult:
@@ -128,7 +129,7 @@ def run_suite(
 
         def run(escape: Escape) -> Trial:
             trial = harness.try_escape(escape)
-            say(trial.render())
+            say(render_trial(trial))
             return trial
 
         trials = tuple(threads.map(run, load_escapes() if escapes is None else escapes))

@@ -11,7 +11,7 @@ from slmsearch.sandbox.engine import LAYERS
 from slmsearch.sandbox.escape import EVIDENCE, Escape, load_escapes
 from slmsearch.sandbox.fixture import Fixture
 from slmsearch.sandbox.suite import LIMITS as ESCAPE_LIMITS
-from slmsearch.sandbox.suite import SuiteResult, Trial, run_suite
+from slmsearch.sandbox.suite import SuiteResult, Trial, render_trial, run_suite
 
 ESCAPES = load_escapes()
 SUBJECTS = {
@@ -95,7 +95,7 @@ def test_a_program_does_not_know_what_it_is_to_find(tmp_path: Path) -> None:
 def test_the_suite_can_fail() -> None:
     trial = Trial("x", ("root",), False, True, True, True, "", "")
     assert not SuiteResult((trial,)).passed
-    assert trial.render().startswith("ESCAPED")
+    assert render_trial(trial).startswith("ESCAPED")
     for broken in (
         Trial("x", ("root",), False, False, True, False, "", ""),
         Trial("x", ("root",), False, False, False, True, "", ""),
