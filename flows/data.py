@@ -3,7 +3,7 @@
 from prefect import flow
 
 from flows.stages.pipeline import DEFAULTS, open_pipeline
-from flows.stages.stages import playing_data, validated_data
+from flows.stages.stages import prepare_data, validate_data
 from slmsearch.config import RunConfig
 
 
@@ -11,12 +11,12 @@ from slmsearch.config import RunConfig
 def validate(config: RunConfig = DEFAULTS) -> dict[str, object]:
     """Check pages and questions; fail on critical findings."""
     with open_pipeline("validate", config) as run:
-        return {"ok": True, "data_digest": validated_data(run), **run.ids}
+        return {"ok": True, "data_digest": validate_data(run), **run.ids}
 
 
 @flow(name="reindex", persist_result=True, result_serializer="json")
 def reindex(config: RunConfig = DEFAULTS) -> dict[str, object]:
     """Build the index version of the configured corpus and make it the current one."""
     with open_pipeline("reindex", config) as run:
-        data = playing_data(run)
+        data = prepare_data(run)
         return {"data_digest": data.digest, "index_key": data.index_key, **run.ids}

@@ -5,7 +5,7 @@ from prefect import flow
 from flows.cli.fetching import require_model
 from flows.stages.artifacts import show_evaluations
 from flows.stages.pipeline import DEFAULTS, open_pipeline
-from flows.stages.stages import evaluated, playing_data
+from flows.stages.stages import evaluate_policy, prepare_data
 from slmsearch.config import RunConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.policies import BASELINES, TRAINED, UNTRAINED, PolicySpec, parse_policy
@@ -20,8 +20,8 @@ def evaluate(config: RunConfig = DEFAULTS) -> dict[str, object]:
         spec = choose_policy(run.config, run.config.evaluate.policy)
         if spec.policy and not spec.policy.base_url:
             require_model(spec.policy.model, "policy.model", run.config)
-        data = playing_data(run)
-        found = evaluated(run, data, spec, f"evaluate-{spec.name}")
+        data = prepare_data(run)
+        found = evaluate_policy(run, data, spec, f"evaluate-{spec.name}")
         show_evaluations([{"policy": spec.name, **{name: f"{value:.4g}" for name, value in found["metrics"].items()}}])
         return {"policy": spec.name, **found, **run.ids}
 

@@ -17,7 +17,7 @@ from flows.evaluate import choose_policy
 from flows.ops.automations import ENDED, REGRESSED, REGRESSED_STATE, emit
 from flows.stages.artifacts import show_night
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
-from flows.stages.stages import evaluated, playing_data
+from flows.stages.stages import evaluate_policy, prepare_data
 from slmsearch.config import NightlyConfig, RunConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.nights import Night, night_from_dict, save_night
@@ -52,8 +52,8 @@ def nightly(config: RunConfig = DEFAULTS) -> Any:
         day = tonight()
         settings = {name: value for name, value in loggable(run.config).items() if name.startswith(PLAYING)}
         spec = replace(spec, night=name_night(day.isoformat(), spec, settings, run.config))
-        data = playing_data(run)
-        keys = {"fixed": evaluated(run, data, spec, "evaluate-fixed")["key"]}
+        data = prepare_data(run)
+        keys = {"fixed": evaluate_policy(run, data, spec, "evaluate-fixed")["key"]}
         if run.config.nightly.fresh_pages:
             keys["fresh"] = evaluated_fresh(run, spec, day)
         found = tell(run, judged(run, spec, champion if spec.name == CHAMPION else None, data, keys, settings))
@@ -78,8 +78,8 @@ def fresh_config(config: RunConfig, day: date) -> RunConfig:
 def evaluated_fresh(run: Pipeline, spec: PolicySpec, day: date) -> str:
     """Make the night's world, index it without making it current, and evaluate on it; return the evaluation's key."""
     fresh = replace(run, config=fresh_config(run.config, day), lineage={})
-    key = str(evaluated(fresh, playing_data(fresh, current=False), spec, "evaluate-fresh")["key"])
-    run.know(eval_key_fresh=key)
+    key = str(evaluate_policy(fresh, prepare_data(fresh, current=False), spec, "evaluate-fresh")["key"])
+    run.note_keys(eval_key_fresh=key)
     return key
 
 

@@ -9,16 +9,16 @@ from prefect import flow
 
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
 from flows.stages.preflight import check_models
-from flows.stages.promotion import promoted_or_held
+from flows.stages.promotion import promote_or_hold
 from flows.stages.stages import (
-    compared,
-    evaluated,
-    laid_out,
-    playing_data,
-    sft_control,
+    compare_evaluations,
+    evaluate_policy,
+    lay_out_training,
+    load_trainer_early,
+    prepare_data,
     start_from_examples,
-    trained_adapter,
-    training_soon,
+    train_adapter,
+    train_sft_control,
 )
 from flows.stages.summary import ControlEvaluated, Outcome, conclude
 from slmsearch.config import RunConfig
@@ -45,42 +45,42 @@ def train_planner(config: RunConfig = DEFAULTS) -> dict[str, object]:
 def train(config: RunConfig = DEFAULTS) -> dict[str, object]:
     """Train an adapter with GRPO, or go on where a killed run stopped, and register it."""
     with open_pipeline("train", config, check_models) as run:
-        return {**trained_adapter(run, playing_data(run)), **run.ids}
+        return {**train_adapter(run, prepare_data(run)), **run.ids}
 
 
 def train_compared(name: str, config: RunConfig) -> dict[str, object]:
     """Train in the configured environment as the flow of that name; return the summary."""
     with open_pipeline(name, config, check_models) as run:
         environment = environment_of(run.config)
-        data, reference = playing_data(run), environment.reference
+        data, reference = prepare_data(run), environment.reference
         beside = [parse_policy(spec, run.config.policy, environment.baselines) for spec in environment.baselines_of(run.config)]
-        with training_soon(run, data):
+        with load_trainer_early(run, data):
             baselines = evaluated_all(run, data, beside)
             run = start_from_examples(run, data)
-            before = evaluated(run, data, PolicySpec(UNTRAINED, run.config.policy), "evaluate-before")
-            trained = trained_adapter(run, data)
+            before = evaluate_policy(run, data, PolicySpec(UNTRAINED, run.config.policy), "evaluate-before")
+            trained = train_adapter(run, data)
         if environment.output:
-            trained["output"] = laid_out(run, data)
+            trained["output"] = lay_out_training(run, data)
         control = evaluated_control(run, data)
-        after = evaluated(run, data, PolicySpec(TRAINED, trained_policy(run.config.policy, trained["adapter"])), "evaluate-after")
+        after = evaluate_policy(run, data, PolicySpec(TRAINED, trained_policy(run.config.policy, trained["adapter"])), "evaluate-after")
         baselines |= evaluated_all(run, data, [PolicySpec(name, None, after["key"]) for name in environment.derived])
-        comparison = compared(run, "compare", before, after)
-        gain = compared(run, f"compare-{reference}", baselines[reference], after) if reference else None
-        decision = promoted_or_held(run, data, trained, after, comparison)
-        rl_adds = compared(run, "compare-control", control, after) if control else None
+        comparison = compare_evaluations(run, "compare", before, after)
+        gain = compare_evaluations(run, f"compare-{reference}", baselines[reference], after) if reference else None
+        decision = promote_or_hold(run, data, trained, after, comparison)
+        rl_adds = compare_evaluations(run, "compare-control", control, after) if control else None
         return conclude(run, Outcome(before, after, baselines, trained, control, comparison, gain, rl_adds, decision))
 
 
 def evaluated_all(run: Pipeline, data: Data, specs: Iterable[PolicySpec]) -> dict[str, Evaluated]:
     """Evaluate the policies that the trained one is shown beside on the same questions; return name -> evaluation."""
-    return {spec.name: evaluated(run, data, spec, f"evaluate-{spec.name}") for spec in specs}
+    return {spec.name: evaluate_policy(run, data, spec, f"evaluate-{spec.name}") for spec in specs}
 
 
 def evaluated_control(run: Pipeline, data: Data) -> ControlEvaluated | None:
     """Train and evaluate the SFT control, if there is one and it is wanted; its evaluation also says how long it trained."""
     if not (environment_of(run.config).has_control and run.config.control.enabled):
         return None
-    control = sft_control(run)
+    control = train_sft_control(run)
     policy = run.config.policy.model_copy(update={"model": control["model"], "adapter": None, "base_url": None})
-    evaluation = evaluated(run, data, PolicySpec("sft-control", policy), "evaluate-control")
+    evaluation = evaluate_policy(run, data, PolicySpec("sft-control", policy), "evaluate-control")
     return {**evaluation, "steps": control["steps"], "training_s": control["seconds"]}

@@ -56,7 +56,7 @@ class Pipeline:
         finally:
             self.seconds[name] = round(self.seconds.get(name, 0.0) + time.monotonic() - started, 2)
 
-    def know(self, **keys: str) -> None:
+    def note_keys(self, **keys: str) -> None:
         """Add keys to the lineage."""
         self.lineage |= keys
 
@@ -84,7 +84,7 @@ def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], Non
     Raises:
         ConfigError, ModelError, ServiceError: something the run needs is missing.
     """
-    config = settle(named(config), () if name == "nightly" else ("nightly.",))
+    config = settle(register_by_environment(config), () if name == "nightly" else ("nightly.",))
     own_flow_run()
     preflight(config)
     if check is not None:
@@ -103,7 +103,7 @@ def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], Non
         tracker.record_json(run_id, describe_environment(), "environment.json")
         show_mlflow_run(mlflow_run_url(config, tracker.experiment_id, run_id, find_up(config.paths)), run_id)
         pipeline = Pipeline(config, key, tracker, run_id)
-        pipeline.know(source_key=source or "", config_hash=config_hash(config))
+        pipeline.note_keys(source_key=source or "", config_hash=config_hash(config))
         try:
             yield pipeline
         except Exception:
@@ -115,7 +115,7 @@ def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], Non
             pipeline.finish()
 
 
-def named(config: RunConfig) -> RunConfig:
+def register_by_environment(config: RunConfig) -> RunConfig:
     """Have the models of every environment registered under their own name, where the name was left at its default."""
     default, name = TrackingConfig().registered_model, environment_of(config).name
     if config.tracking.registered_model != default or default.endswith(f"-{name}"):

@@ -1,7 +1,7 @@
 """Whether a trained adapter becomes the champion."""
 
 from flows.stages.pipeline import Pipeline
-from flows.stages.stages import compared, evaluated
+from flows.stages.stages import compare_evaluations, evaluate_policy
 from slmsearch.errors import SlmSearchError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.learn.models import model_hash
@@ -18,7 +18,7 @@ Decision = dict[str, str]
 """`decision` and `reason`."""
 
 
-def promoted_or_held(run: Pipeline, data: Data, trained: Trained, after: Evaluated, comparison: Compared) -> Decision:
+def promote_or_hold(run: Pipeline, data: Data, trained: Trained, after: Evaluated, comparison: Compared) -> Decision:
     """Promote the adapter if the comparison says so and no champion on the same base model is significantly better.
 
     Two runs that end together are one after the other: the later one finds another champion than it decided about and decides again.
@@ -26,12 +26,12 @@ def promoted_or_held(run: Pipeline, data: Data, trained: Trained, after: Evaluat
     """
     decision = {"decision": comparison["decision"], "reason": comparison["reason"]}
     if decision["decision"] == "promote":
-        decision = _promoted(run, data, trained, after, decision["reason"])
+        decision = _promote(run, data, trained, after, decision["reason"])
     run.tracker.set_tags(run.run_id, {f"slmsearch.{name}": value for name, value in decision.items()})
     return decision
 
 
-def _promoted(run: Pipeline, data: Data, trained: Trained, after: Evaluated, reason: str) -> Decision:
+def _promote(run: Pipeline, data: Data, trained: Trained, after: Evaluated, reason: str) -> Decision:
     for _ in range(MAX_TRIES):
         champion = find_champion(run.config)
         if champion and _is_rival(run, champion, trained) and (objection := _find_objection(run, data, after, champion["version"])):
@@ -50,8 +50,8 @@ def _is_rival(run: Pipeline, champion: dict[str, str], trained: Trained) -> bool
 def _find_objection(run: Pipeline, data: Data, after: Evaluated, version: str) -> str:
     """Say why the champion stays; empty where it is not significantly better."""
     try:
-        champion = evaluated(run, data, PolicySpec("champion", champion_policy(run.config)), "evaluate-champion")
-        verdict = compared(run, "compare-champion", champion, after)
+        champion = evaluate_policy(run, data, PolicySpec("champion", champion_policy(run.config)), "evaluate-champion")
+        verdict = compare_evaluations(run, "compare-champion", champion, after)
     except SlmSearchError as error:
         return f"Better than before; champion {version} cannot be compared with: {' '.join(str(error).split())}"
     is_level = verdict["decision"] in ("promote", "hold")

@@ -35,7 +35,7 @@ INDEX_CODE = ("corpus", "retrieval")
 PLAY_CODE = ("corpus", "retrieval", "searcher", "planner", "generate", "judge", "environments", "evaluate")
 
 
-def validated_data(run: Pipeline) -> str:
+def validate_data(run: Pipeline) -> str:
     """Materialise and check what the environment is played on; return its digest.
 
     Raises:
@@ -45,7 +45,7 @@ def validated_data(run: Pipeline) -> str:
     with run.stage("validate") as run_id:
         data = load_corpus_task.with_options(**retried(is_remote(config)))(config)
         digest = data["digest"]
-        run.know(data_digest=digest)
+        run.note_keys(data_digest=digest)
         report = validate_task(digest, config.paths.data_dir, code_digest("environments", *environment.data_code), config)
         report["findings"] = [*report["findings"], *data["findings"]]
         record_input(run.run_id, digest, environment.data_name, config)
@@ -56,11 +56,11 @@ def validated_data(run: Pipeline) -> str:
     return digest
 
 
-def playing_data(run: Pipeline, current: bool = True) -> Data:
+def prepare_data(run: Pipeline, current: bool = True) -> Data:
     """Validate, or find, what the configured environment is played on, and its index where it has one."""
-    digest = validated_data(run)
+    digest = validate_data(run)
     key = environment_of(run.config).index_key(run.config, digest)
-    return current_index(run, digest, key, current) if key else Data(digest)
+    return build_current_index(run, digest, key, current) if key else Data(digest)
 
 
 def describe_failure(report: Report) -> str:
@@ -70,7 +70,7 @@ def describe_failure(report: Report) -> str:
     return f"validation failed: {found}; fix these rows, `slmsearch validate` shows all findings"
 
 
-def current_index(run: Pipeline, digest: str, key: str, current: bool = True) -> Data:
+def build_current_index(run: Pipeline, digest: str, key: str, current: bool = True) -> Data:
     """Build the index version of the corpus or find it, and make it current unless it is for this run alone."""
     config = run.config
     with run.stage("index", key) as run_id:
@@ -80,12 +80,12 @@ def current_index(run: Pipeline, digest: str, key: str, current: bool = True) ->
         built = build(key, config.paths.data_dir, code_digest(*INDEX_CODE), digest, config, current)
         if current and current_key(config.paths.index) != key:  # a stored result was found
             set_current(config.paths.index, key)
-        run.know(index_key=key)
+        run.note_keys(index_key=key)
         run.tracker.record_params(run_id, {f"index.{name}": value for name, value in built.items()})
     return Data(digest, key)
 
 
-def evaluated(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> Evaluated:
+def evaluate_policy(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> Evaluated:
     """Evaluate a policy or look its evaluation up."""
     config, stage = run.config, NOT_IN_NAMES.sub("-", stage)
     key = name_evaluation(spec, data, config)
@@ -101,11 +101,11 @@ def evaluated(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> Evalua
         record_input(run_id, data.digest, "evaluation", config)
         record_evaluation_task(run_id, spec.name, key, config)
         run.tracker.set_tags(run_id, {"slmsearch.policy": spec.name, "slmsearch.eval_key": key})
-    run.know(**{f"eval_key_{stage.removeprefix('evaluate-')}": key})
+    run.note_keys(**{f"eval_key_{stage.removeprefix('evaluate-')}": key})
     return result
 
 
-def trained_adapter(run: Pipeline, data: Data) -> Trained:
+def train_adapter(run: Pipeline, data: Data) -> Trained:
     """Train with GRPO, going on where a killed run stopped, and register the adapter."""
     config = run.config
     job = make_job(config, data.digest, data.index_key)
@@ -113,16 +113,16 @@ def trained_adapter(run: Pipeline, data: Data) -> Trained:
         record_input(run_id, data.digest, "training", config)
         with device(config.train):
             result = train_task(data.digest, data.index_key, run_id, config)
-        run.know(train_key=job.train_key, base_hash=model_hash(config.policy.model), adapter_hash=result["hash"])
+        run.note_keys(train_key=job.train_key, base_hash=model_hash(config.policy.model), adapter_hash=result["hash"])
         result["version"] = register_task(run_id, result["adapter"], result["hash"], run.lineage, config)
-        run.know(model_version=result["version"])
+        run.note_keys(model_version=result["version"])
         run.tracker.record_params(
             run_id, {"train.seconds": result["seconds"], **{f"train.seconds.{name}": value for name, value in result["spent"].items()}}
         )
     return result
 
 
-def training_soon(run: Pipeline, data: Data) -> AbstractContextManager[None]:
+def load_trainer_early(run: Pipeline, data: Data) -> AbstractContextManager[None]:
     """Have the training process load its libraries meanwhile, unless another model is made first for it to start from."""
     if start_key(run.config, data.digest) is not None:
         return nullcontext()
@@ -139,27 +139,27 @@ def start_from_examples(run: Pipeline, data: Data) -> Pipeline:
         source = environment_of(run.config).start_source(run.config)
         start = train_start_task(key, source, run_id, run.config.model_copy(update={"policy": bare}))
         run.tracker.record_params(run_id, {f"sft.{name}": value for name, value in start.items()})
-    run.know(sft_key=key)
+    run.note_keys(sft_key=key)
     return replace(run, config=run.config.model_copy(update={"policy": bare.model_copy(update={"model": start["model"]})}))
 
 
-def laid_out(run: Pipeline, data: Data) -> str:
+def lay_out_training(run: Pipeline, data: Data) -> str:
     """Lay the finished training out as one directory; return it."""
     with run.stage("lay-out") as run_id:
         return lay_out_task(data.digest, data.index_key, run_id, run.config)
 
 
-def sft_control(run: Pipeline) -> Control:
+def train_sft_control(run: Pipeline) -> Control:
     """Continue supervised training from the same checkpoint."""
     key = control_key(run.config, model_hash(run.config.policy.model))
     with run.stage("train-control", key) as run_id, device(run.config.train):
         result = train_control_task(key, run_id, run.config)
         run.tracker.record_params(run_id, {"control.seconds": result["seconds"]})
-    run.know(control_key=key)
+    run.note_keys(control_key=key)
     return result
 
 
-def compared(run: Pipeline, name: str, before: Evaluated, after: Evaluated) -> Compared:
+def compare_evaluations(run: Pipeline, name: str, before: Evaluated, after: Evaluated) -> Compared:
     """Compare two evaluations of this run question by question."""
     with run.stage(name) as run_id:
         comparison = compare_task(name, before["key"], after["key"], run.config)

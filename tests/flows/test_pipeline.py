@@ -221,7 +221,7 @@ def test_a_worse_adapter_does_not_replace_the_champion(small: RunConfig, trainin
     train_and_eval(small)
     training.content = b"another adapter"
     other = small.model_copy(update={"train": small.train.model_copy(update={"seed": 1})})
-    monkeypatch.setattr("flows.stages.promotion.compared", lambda *_: {"decision": "reject", "reason": "It fell."})
+    monkeypatch.setattr("flows.stages.promotion.compare_evaluations", lambda *_: {"decision": "reject", "reason": "It fell."})
     summary = train_and_eval(other)
     assert summary["decision"] == "hold"
     assert "champion" in summary["reason"]
