@@ -36,7 +36,7 @@ def nights_dir(config: RunConfig) -> Path:
 
 def name_night(date: str, spec: PolicySpec, settings: Mapping[str, object], config: RunConfig) -> str:
     """Name a night by its date and what it is played with: the same date with another adapter, settings, packages or code is another."""
-    played_with = {"policy": describe_policy(spec, config), "settings": dict(settings), "environment": describe_environment()}
+    played_with = {"policy": describe_policy(spec, config.evaluate), "settings": dict(settings), "environment": describe_environment()}
     return f"{date}-{content_key(**played_with)[:8]}"
 
 
@@ -123,7 +123,7 @@ def describe_make(
 
     `champion` is a version and its tags, None where the policy is no champion; `settings` are those that decide how it plays.
     """
-    corpus, policy = read_manifest(config.paths.corpora / data.digest), describe_policy(spec, config)
+    corpus, policy = read_manifest(config.paths.corpora / data.digest), describe_policy(spec, config.evaluate)
     make: dict[str, object] = {
         ADAPTER: content_key(policy=policy),
         **{f"adapter.{name}": value for name, value in policy.items()},

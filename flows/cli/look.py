@@ -6,7 +6,7 @@ from typing import Any
 
 from flows.cli.settings import find_project_root
 from flows.ops.api import UpRecord, find_up
-from slmsearch.config import RunConfig
+from slmsearch.config import RunConfig, TrackingConfig
 from slmsearch.foreign import without_credentials
 
 
@@ -19,7 +19,7 @@ def where_to_look(config: RunConfig, result: Mapping[str, Any]) -> str:
     """Return how to see a run's results in MLflow and Prefect."""
     up = find_up(config.paths)
     lines = [f"MLflow   {mlflow_run_url(config, result['mlflow_experiment_id'], result['mlflow_run_id'], up)}"]
-    if up is None and not _served_store(config):
+    if up is None and not _served_store(config.tracking):
         store = without_credentials(config.tracking.uri or "") or f"sqlite:///{config.paths.mlruns_dir}/mlflow.db"
         lines.append(f"         served by `slmsearch up`, or: mlflow server --backend-store-uri {store} --port 5000")
     lines.append(f"Prefect  {up.ui if up else 'http://127.0.0.1:4200'}/runs/flow-run/{result['flow_run_id']}")
@@ -37,12 +37,12 @@ def where_to_look(config: RunConfig, result: Mapping[str, Any]) -> str:
 
 def mlflow_run_url(config: RunConfig, experiment_id: str, run_id: str, up: UpRecord | None) -> str:
     """Return the page of a run: on the configured server, or on the one that `slmsearch up` starts or would start."""
-    base = _served_store(config) or (up.mlflow if up else "http://127.0.0.1:5000")
+    base = _served_store(config.tracking) or (up.mlflow if up else "http://127.0.0.1:5000")
     return f"{base.rstrip('/')}/#/experiments/{experiment_id}/runs/{run_id}"
 
 
-def _served_store(config: RunConfig) -> str | None:
-    uri = config.tracking.uri
+def _served_store(tracking: TrackingConfig) -> str | None:
+    uri = tracking.uri
     return without_credentials(uri) if uri and uri.startswith(("http://", "https://")) else None
 
 

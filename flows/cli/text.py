@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from slmsearch.config import RunConfig
+from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.evaluate.compare import Comparison, compare
 from slmsearch.evaluate.nightly import NightTest
 from slmsearch.evaluate.nights import Change, Night, night_from_dict
@@ -21,13 +21,13 @@ def render_result(result: Mapping[str, Any], config: RunConfig) -> str:
     if "night" in result:
         return render_night(night_from_dict(result["night"]))
     if "policy" in result:
-        return render_evaluation(str(result["policy"]), str(result["key"]), config)
+        return render_evaluation(str(result["policy"]), str(result["key"]), config.paths)
     return "\n".join(f"{name:<14} {value}" for name, value in result.items() if isinstance(value, str | int | float))
 
 
-def render_evaluation(name: str, key: str, config: RunConfig) -> str:
+def render_evaluation(name: str, key: str, paths: PathsConfig) -> str:
     """Render one evaluation: its metrics, and where wrong episodes broke."""
-    rows = load_rows(config.paths.evals / key)
+    rows = load_rows(paths.evals / key)
     tables = [turned(results_table({name: rows})), slices_table({name: rows}), failure_mode_table(rows)]
     return "\n\n".join(table.to_text() for table in tables)
 

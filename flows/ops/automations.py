@@ -28,7 +28,7 @@ from prefect.events import (
 )
 from prefect.settings.context import get_current_settings
 
-from slmsearch.config import RunConfig
+from slmsearch.config import NightlyConfig, RunConfig
 from tasks.owners import BEATS, HEARTBEAT
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def create_alarms(client: "SyncPrefectClient", config: RunConfig, address: str |
     block = _save_block(address) if address else None
     known = {found.name: found for found in client.read_automations()}
     created = []
-    for wanted in _automations(config, block, within or timedelta(hours=config.nightly.late_h)):
+    for wanted in _automations(config.nightly, block, within or timedelta(hours=config.nightly.late_h)):
         found = known.get(wanted.name)
         if found is None:
             client.create_automation(wanted)
@@ -118,7 +118,7 @@ def expect_nights(config: RunConfig) -> None:
     emit(EXPECTED, config.tracking.registered_model, {"late_h": config.nightly.late_h})
 
 
-def _automations(config: RunConfig, block: UUID | None, within: timedelta) -> Sequence[AutomationCore]:
+def _automations(nightly: NightlyConfig, block: UUID | None, within: timedelta) -> Sequence[AutomationCore]:
     def told(payload: str) -> list[ActionTypes]:
         return [CallWebhook(block_document_id=block, payload=payload)] if block else [DoNothing()]
 
@@ -139,7 +139,7 @@ def _automations(config: RunConfig, block: UUID | None, within: timedelta) -> Se
             name=MISSING,
             description="No nightly evaluation has ended in time.",
             trigger=_silence(ANY_MODEL, {ENDED, EXPECTED}, {ENDED}, within),
-            actions=told(MISSING_TEXT % config.nightly.late_h),
+            actions=told(MISSING_TEXT % nightly.late_h),
         ),
     ]
 

@@ -80,25 +80,25 @@ def prepare_process_environment(config: RunConfig, environment: Mapping[str, str
         defaults["TQDM_DISABLE"] = "1"  # bars of libraries; what matters is logged
     for name, value in {**defaults, **environment}.items():
         os.environ.setdefault(name, value)
-    _make_private(config)
+    _make_private(config.paths)
     logging.setLogRecordFactory(_record_maker(split_secrets(config)[1].values()))
 
 
-def _make_private(config: RunConfig) -> None:
+def _make_private(paths: PathsConfig) -> None:
     """Let nobody else into the data directories: missing ones are made so, and those of the checkout become so.
 
     A directory that the user has made elsewhere keeps its mode, as others may have to get in (`slmsearch doctor` names it); in it, the
     databases are closed.
     """
     home, root = Path(os.environ["PREFECT_HOME"]), find_project_root()
-    for directory in (Path(config.paths.data_dir), Path(config.paths.mlruns_dir), home):
+    for directory in (Path(paths.data_dir), Path(paths.mlruns_dir), home):
         with suppress(OSError):  # another user's, or on a disk that cannot be written to, which shows where it is used
             directory.parent.mkdir(parents=True, exist_ok=True)
             if not directory.exists():
                 directory.mkdir(mode=PRIVATE)
             elif directory.is_relative_to(root):
                 directory.chmod(directory.stat().st_mode & PRIVATE)
-    for database in (home / "prefect.db", Path(config.paths.mlruns_dir) / "mlflow.db", Path(config.paths.data_dir) / VERDICTS):
+    for database in (home / "prefect.db", Path(paths.mlruns_dir) / "mlflow.db", Path(paths.data_dir) / VERDICTS):
         with suppress(OSError):  # not there yet
             database.chmod(database.stat().st_mode & PRIVATE)
 

@@ -10,7 +10,7 @@ from types import FrameType
 import click
 import psutil
 
-from slmsearch.config import JudgeConfig, PolicyConfig, RunConfig
+from slmsearch.config import JudgeConfig, PathsConfig, PolicyConfig, RunConfig
 from slmsearch.errors import ConfigError, ServiceError
 from slmsearch.foreign import visible, without_credentials
 from slmsearch.http_client import answers, list_models
@@ -58,7 +58,7 @@ def make_request(config: RunConfig, role: Role, options: Options) -> tuple[Engin
         parallel=options.parallel or (config.judge.concurrency if role == "judge" and engine.name in ("llamacpp", "vllm") else None),
         ctx_size=options.ctx_size,
         gpu_memory=options.gpu_memory,
-        adapters=_adapters(config, role, options),
+        adapters=_adapters(config.policy, role, options),
         device=config.policy.device if role == "policy" else "auto",
         dtype=config.policy.dtype if role == "policy" else "auto",
         extra=options.extra,
@@ -82,7 +82,7 @@ def _place(base_url: str | None, role: Role, engine: Engine, options: Options) -
     return host, options.port or port
 
 
-def _adapters(config: RunConfig, role: Role, options: Options) -> tuple[tuple[str, str], ...]:
+def _adapters(policy: PolicyConfig, role: Role, options: Options) -> tuple[tuple[str, str], ...]:
     given = []
     for text in options.adapters:
         name, equals, path = text.partition("=")
@@ -91,18 +91,18 @@ def _adapters(config: RunConfig, role: Role, options: Options) -> tuple[tuple[st
         given.append((name, str(Path(path).expanduser().resolve())))
     if len({name for name, _ in given}) < len(given):
         raise ConfigError("two LoRA adapters have the same name: clients could not tell them apart")
-    if not given and role == "policy" and config.policy.adapter:
-        given = [("adapter", config.policy.adapter)]
+    if not given and role == "policy" and policy.adapter:
+        given = [("adapter", policy.adapter)]
     return tuple(given)
 
 
-def find_endpoint(config: RunConfig, engine: Engine, request: ServeRequest, say: Say) -> Endpoint | None:
+def find_endpoint(paths: PathsConfig, engine: Engine, request: ServeRequest, say: Say) -> Endpoint | None:
     """Return the endpoint of a server that runs already, started here or not; None if one is to be started.
 
     Raises:
         ServiceError: one runs in this role that serves something else.
     """
-    state = running_state(config.paths.serve, request.role)
+    state = running_state(paths.serve, request.role)
     if state is None:
         return find_running(engine, request, say, threading.Event())
     same = (state.engine, state.model, state.base_url) == (engine.name, request.model, engine.base_url(request))

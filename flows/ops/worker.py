@@ -23,7 +23,7 @@ import psutil
 from flows.ops.pool import POOL
 from flows.ops.process_environment import prefect_home
 from flows.ops.servers import WORKER, Say, close_service, last_line, start_service
-from slmsearch.config import PathsConfig, RunConfig
+from slmsearch.config import PathsConfig, RunConfig, TrainConfig
 from slmsearch.errors import ServiceError
 from slmsearch.processes.child import ChildProcess
 from tasks.owners import RUN_VARIABLE, one_line, process_of
@@ -67,7 +67,7 @@ def serve_worker(config: RunConfig, name: str, limit: int, say: Say) -> None:
     Raises:
         ServiceError: there is no pool, or the worker ended by itself.
     """
-    plans = _plan(name, limit, config)
+    plans = _plan(name, limit, config.train)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
@@ -109,14 +109,14 @@ def reconcile_and_say(config: RunConfig, workers: Collection[str], say: Say) -> 
         say(f"states cannot be compared now: {one_line(error)}")
 
 
-def _plan(name: str, limit: int, config: RunConfig) -> dict[str, list[str]]:
+def _plan(name: str, limit: int, train: TrainConfig) -> dict[str, list[str]]:
     """Say which workers are started with which options: name -> options."""
     from flows.ops.device import device_names
 
     bounded = ["--limit", str(limit)] if limit else []
     if _pool_type() != "process":  # what is started elsewhere needs no device here
         return {name: bounded}
-    devices = len(device_names(config.train))
+    devices = len(device_names(train))
     return {name: ["--work-queue", "default", *bounded], f"{name}{SHARDS}": ["--work-queue", SHARD_QUEUE, "--limit", str(devices)]}
 
 

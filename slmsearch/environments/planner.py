@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, Self
 
-from slmsearch.config import RunConfig, SftConfig
+from slmsearch.config import PlannerConfig, RetrievalConfig, RunConfig, SftConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sources import read_rows
 from slmsearch.corpus.store import load_questions
@@ -78,7 +78,7 @@ class PlannerEnvironment(Environment):
             **cls.prompt_parts(config),
             "max_plan_tokens": planner.max_plan_tokens,
             "worker": {name: value for name, value in planner.worker.key_parts().items() if name == "kind" or name in used},
-            "independence": make_independence(config).name if planner.reward.independence else None,
+            "independence": make_independence(config.retrieval).name if planner.reward.independence else None,
             "reward": planner.reward.key_parts(),
             "judge": {"kind": "numbers", **config.judge.model_dump(mode="json", include=asked)},
         }
@@ -148,7 +148,9 @@ class PlannerEnvironment(Environment):
     @classmethod
     def open(cls, config: RunConfig, digest: str | None = None, index_key: str | None = None) -> Self:
         """Nothing is loaded or contacted yet."""
-        return cls(make_worker(config), make_number_judge(config.judge, config.paths.data_dir), make_independence(config), config)
+        return cls(
+            make_worker(config.planner), make_number_judge(config.judge, config.paths.data_dir), make_independence(config.retrieval), config
+        )
 
     def play(self, questions: Sequence[Question], sampler: Sampler, sampling: Sampling) -> list[Episode]:
         """The plans."""
@@ -253,7 +255,7 @@ class PlannerEnvironment(Environment):
         Raises:
             CorpusError: it is missing, or a row lacks a column.
         """
-        return list(_read_plans(config, source)), Counter()
+        return list(_read_plans(config.planner, source)), Counter()
 
     @classmethod
     def sft_settings(cls, config: RunConfig, examples: int) -> SftConfig:
@@ -267,8 +269,8 @@ class PlannerEnvironment(Environment):
         return TrainingError(f"no example is left ({reasons}): raise planner.sft.max_tokens")
 
 
-def _read_plans(config: RunConfig, source: str) -> Iterator[Demonstration]:
-    plans = config.planner.sft
+def _read_plans(planner: PlannerConfig, source: str) -> Iterator[Demonstration]:
+    plans = planner.sft
     for row, where in read_rows(source):
         wanted = (plans.prompt_column, plans.completion_column)
         if any(not isinstance(row.get(column), str) for column in wanted):
@@ -327,9 +329,9 @@ def _find_failure_mode(episode: Episode, planned: PlannedEpisode) -> str:
     return "misplanned" if episode.answer else "unanswerable_part"
 
 
-def make_worker(config: RunConfig) -> Worker:
+def make_worker(planner: PlannerConfig) -> Worker:
     """Make the configured worker; nothing is loaded or contacted yet."""
-    worker = config.planner.worker
+    worker = planner.worker
     if worker.kind == "arithmetic":
         return ArithmeticWorker(worker.max_operations)
     if worker.kind == "base":
@@ -337,9 +339,9 @@ def make_worker(config: RunConfig) -> Worker:
     return make_served_worker(worker)
 
 
-def make_independence(config: RunConfig) -> Independence:
+def make_independence(retrieval: RetrievalConfig) -> Independence:
     """Make the measure; an embedder is found and named, but loaded only when the first text comes."""
     from slmsearch.retrieval.embedders import load_embedder
 
     # Only queries are encoded: the name must not change with the precision of passages.
-    return EmbeddingIndependence(load_embedder(config.retrieval.embedder.model_copy(update={"precision": "float32"})))
+    return EmbeddingIndependence(load_embedder(retrieval.embedder.model_copy(update={"precision": "float32"})))

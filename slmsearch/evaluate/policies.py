@@ -15,7 +15,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.config import EvaluateConfig, PolicyConfig
 from slmsearch.environments.planner import PlannerEnvironment
 from slmsearch.environments.searcher import RANDOM, RETRIEVE_THEN_ANSWER, SearcherEnvironment
 from slmsearch.errors import ConfigError
@@ -62,13 +62,13 @@ def parse_policy(spec: str, config: PolicyConfig, baselines: Collection[str] = B
     return PolicySpec(name, trained_policy(config, spec))
 
 
-def describe_policy(spec: PolicySpec, config: RunConfig) -> dict[str, object]:
+def describe_policy(spec: PolicySpec, evaluate: EvaluateConfig) -> dict[str, object]:
     """Say what a policy is made of: content hashes for local files, names for what is served. Part of every evaluation key."""
     policy = spec.policy
     if policy is None and spec.plans_of:
-        return {"baseline": spec.name, "plans_of": spec.plans_of, "seed": config.evaluate.seed}
+        return {"baseline": spec.name, "plans_of": spec.plans_of, "seed": evaluate.seed}
     if policy is None:
-        return {"baseline": spec.name, "seed": config.evaluate.seed if spec.name == RANDOM else None}
+        return {"baseline": spec.name, "seed": evaluate.seed if spec.name == RANDOM else None}
     template = {"chat_template_kwargs": policy.chat_template_kwargs} if policy.chat_template_kwargs else {}
     if policy.base_url:
         return {"served": policy.model, "base_url": without_credentials(policy.base_url), **template}

@@ -51,7 +51,7 @@ def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec
     return {
         "version": EVALUATION_VERSION,
         "questions": content_key(questions=[asdict(question) for question in questions]),
-        "policy": describe_policy(spec, config),
+        "policy": describe_policy(spec, config.evaluate),
         # Batching decides padding, and with it the last bits of logits.
         "batch_size": config.evaluate.batch_size,
         **environment_of(config).eval_parts(config, index_key),

@@ -27,12 +27,12 @@ SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 def test_shards_have_a_worker_with_as_many_places_as_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "_pool_type", lambda: "process")
     config = RunConfig(train=TrainConfig(num_processes=2, accumulation=4))
-    assert worker._plan("w", 3, config) == {
+    assert worker._plan("w", 3, config.train) == {
         "w": ["--work-queue", "default", "--limit", "3"],
         "w-shards": ["--work-queue", "shards", "--limit", "2"],
     }
     monkeypatch.setattr(worker, "_pool_type", lambda: "kubernetes")
-    assert worker._plan("w", 0, config) == {"w": []}
+    assert worker._plan("w", 0, config.train) == {"w": []}
 
 
 @pytest.fixture

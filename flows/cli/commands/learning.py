@@ -26,7 +26,7 @@ def evaluate(session: Session, policy: str | None, split: str | None, limit: int
 
     session.override(evaluate__policy=policy, evaluate__split=split, evaluate__limit=limit)
     result = session.run("evaluate")
-    session.finish(result, render_evaluation(result["policy"], result["key"], session.config))
+    session.finish(result, render_evaluation(result["policy"], result["key"], session.config.paths))
 
 
 @command(cli, "train")

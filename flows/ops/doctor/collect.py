@@ -20,7 +20,7 @@ from flows.ops.doctor.facts import Facts, LastNight, Listener, PrefectFacts, Wat
 from flows.ops.pool import POOL
 from flows.ops.up import POINTER, is_dead_pointer
 from slmsearch.artifacts.directories import find_abandoned, remove_abandoned
-from slmsearch.config import RunConfig
+from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.errors import SlmSearchError
 from slmsearch.evaluate.nights import load_nights
 from slmsearch.foreign import without_credentials
@@ -61,10 +61,10 @@ def look(config: RunConfig) -> Facts:
         unwritable=tuple(str(home) for home in homes if not os.access(_existing(home), os.W_OK)),
         entered_by_others=tuple(str(home) for home in homes if home.is_dir() and home.stat().st_mode & 0o007),
         listeners=tuple(_listeners(damaged)),
-        prefect=_prefect(config, environment, damaged),
+        prefect=_prefect(config.paths, environment, damaged),
         chroma_server=_chroma_server(config.retrieval.chroma_url) if config.retrieval.chroma_url else None,
         abandoned=tuple(found for home in staging for found in find_abandoned(home)),
-        dead_records=tuple(_dead_records(config)),
+        dead_records=tuple(_dead_records(config.paths)),
         dead_locks=tuple(
             lock.parent
             for lock in sorted(config.paths.training.glob(f"*/{LOCK}"))
@@ -106,14 +106,14 @@ def _listeners(damaged: list[str]) -> Iterator[Listener]:
             yield Listener(service, connection.laddr.ip, connection.laddr.port, connection.pid, guarded)  # type: ignore[arg-type]
 
 
-def _prefect(config: RunConfig, environment: Mapping[str, str], damaged: list[str]) -> PrefectFacts | None:
+def _prefect(paths: PathsConfig, environment: Mapping[str, str], damaged: list[str]) -> PrefectFacts | None:
     """Ask the Prefect API that a run would use; None where none answers."""
-    up = find_up(config.paths)
+    up = find_up(paths)
     address = (up.api if up else environment.get("PREFECT_API_URL", "")).rstrip("/")
     if not address or not answers(f"{address}/health", elsewhere=True):
         return None
     try:
-        with client_of(config.paths, address) as client:
+        with client_of(paths, address) as client:
             return _ask_prefect(client, address)
     except Exception as error:  # the client raises what its transport and its parsing raise
         damaged.append(f"Prefect at {address} cannot be asked ({' '.join(str(error).split())[:150]})")
@@ -155,10 +155,10 @@ def _chroma_server(address: str) -> tuple[str, str]:
     return without_credentials(address), found if isinstance(found, str) else ""
 
 
-def _dead_records(config: RunConfig) -> list[Path]:
+def _dead_records(paths: PathsConfig) -> list[Path]:
     """Find records and passwords of `slmsearch up` whose server is gone."""
     pointer = find_project_root() / POINTER
-    return [*(record_files(config.paths) if find_up(config.paths) is None else []), *([pointer] if is_dead_pointer(pointer) else [])]
+    return [*(record_files(paths) if find_up(paths) is None else []), *([pointer] if is_dead_pointer(pointer) else [])]
 
 
 def _nights(config: RunConfig, damaged: list[str]) -> Iterator[LastNight]:

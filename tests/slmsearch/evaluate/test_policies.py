@@ -76,9 +76,11 @@ def test_descriptions_follow_content_not_names(tmp_path: Path) -> None:
     for name, weights in (("one", b"same"), ("copy", b"same"), ("other", b"else")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.safetensors").write_bytes(weights)
-    one, copy, other = (describe_policy(parse_policy(str(tmp_path / name), CONFIG), RunConfig()) for name in ("one", "copy", "other"))
+    one, copy, other = (
+        describe_policy(parse_policy(str(tmp_path / name), CONFIG), RunConfig().evaluate) for name in ("one", "copy", "other")
+    )
     assert one == copy != other
-    served = describe_policy(parse_policy("openai:m@http://x/v1", CONFIG), RunConfig())
+    served = describe_policy(parse_policy("openai:m@http://x/v1", CONFIG), RunConfig().evaluate)
     assert "secret" not in str(served)
 
 
@@ -93,4 +95,4 @@ def test_writers_of_baselines() -> None:
 
 def test_a_served_policy_is_described_without_the_password_in_its_address() -> None:
     spec = PolicySpec("m", PolicyConfig(model="m", base_url="http://user:secret@x/v1"))
-    assert describe_policy(spec, RunConfig()) == {"served": "m", "base_url": "http://x/v1"}
+    assert describe_policy(spec, RunConfig().evaluate) == {"served": "m", "base_url": "http://x/v1"}
