@@ -74,20 +74,30 @@ def close(app: ASGIApp) -> ASGIApp:
     return TrustedHostMiddleware(OwnPagesOnly(app), HOSTS, www_redirect=False)
 
 
+async def _fill_database() -> None:
+    """Make the tables and enter the kinds of blocks, which Prefect's server would do as it starts."""
+    from prefect.server.database import provide_database_interface
+    from prefect.server.models.block_registration import run_block_auto_registration
+
+    database = provide_database_interface()
+    await database.create_db()
+    async with await database.session() as session:
+        await run_block_auto_registration(session)
+
+
 def main(port: int) -> None:
     """Serve until told to stop, as `prefect server start` does."""
-    os.environ["PREFECT_SERVER_DATABASE_MIGRATE_ON_START"] = "false"
+    os.environ |= {"PREFECT_SERVER_DATABASE_MIGRATE_ON_START": "false", "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false"}
     import uvicorn
     from prefect.server.api.server import create_app
-    from prefect.server.database import provide_database_interface
     from prefect.settings import get_current_settings
 
     settings = get_current_settings()
     server = settings.server
     if not server.api.auth_string:
         raise SystemExit("PREFECT_SERVER_API_AUTH_STRING is not set: the server would take orders from everybody")
-    with FileLock(settings.home / "prefect.db.lock"):  # of two servers that make the tables at a time one fails
-        asyncio.run(provide_database_interface().create_db())
+    with FileLock(settings.home / "prefect.db.lock"):  # of two servers that fill a database at a time one fails
+        asyncio.run(_fill_database())
     bound = bind_reserved(port)
     config = uvicorn.Config(
         close(create_app(final=True)),  # around it: Prefect calls its own application by another name

@@ -1,9 +1,11 @@
 """Who has a port."""
 
+import os
 import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 
 import psutil
 
@@ -11,6 +13,10 @@ from slmsearch.errors import ServiceError
 from slmsearch.serve.request import LOOPBACK
 
 _SHOWN_CHARS = 80
+_PORTS = range(20_000, 32_000)
+_PORTS_EACH = 97
+"""Ports that a process gives out before it comes to those of the next process."""
+_NUMBERS = count()
 
 
 def require_free_port(port: int, option: str, host: str = LOOPBACK) -> None:
@@ -72,10 +78,15 @@ def bind_reserved(port: int) -> socket.socket:
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+    """Return a port of the loopback interface that nobody listens on at the moment.
+
+    Processes walk through different ones below those that systems give to connections: what two ask for at a time stays apart.
+    """
+    while True:
+        port = _PORTS[(os.getpid() * _PORTS_EACH + next(_NUMBERS)) % len(_PORTS)]
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((LOOPBACK, port))
+            return port
 
 
 def find_listener(port: int) -> psutil.Process | None:
