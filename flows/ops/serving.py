@@ -1,27 +1,22 @@
-"""Settings and options to a server, and the server's life in a terminal. The work is `slmsearch.serve`'s."""
+"""Settings and options to a server, and what is known of servers. The work is `slmsearch.serve`'s."""
 
-import signal
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
-import click
 import psutil
 
 from slmsearch.config import JudgeConfig, PathsConfig, PolicyConfig, RunConfig
 from slmsearch.errors import ConfigError, ServiceError
-from slmsearch.foreign import visible, without_credentials
+from slmsearch.foreign import without_credentials
 from slmsearch.http_client import answers, list_models
-from slmsearch.serve.background import Order
 from slmsearch.serve.engine import Engine, Say
 from slmsearch.serve.engines import DEFAULT_ENGINES, make_engine
 from slmsearch.serve.ollama import PORT as OLLAMA_PORT
 from slmsearch.serve.ollama import Ollama
 from slmsearch.serve.request import LOOPBACK, ROLES, Endpoint, Role, ServeRequest, is_loopback, split_address
 from slmsearch.serve.state import read_state, running_state
-from slmsearch.serve.supervisor import SupervisorContext, endpoint_of, find_running, supervise
+from slmsearch.serve.supervisor import endpoint_of, find_running
 
 OLLAMA_URL = f"http://{LOOPBACK}:{OLLAMA_PORT}"
 
@@ -110,32 +105,6 @@ def find_endpoint(paths: PathsConfig, engine: Engine, request: ServeRequest, say
         what = f"{state.engine} with {state.model} at {state.base_url} ({state.phase}, process {state.supervisor})"
         raise ServiceError(f"a {request.role} server runs already: {what}; `slmsearch serve {request.role} --stop` stops it")
     return endpoint_of(engine, request, state.server, Path(state.log))
-
-
-def serve_here(order: Order, say: Say, on_ready: Callable[[Endpoint], None]) -> None:
-    """Start a server and stay with it, showing what it prints, until Ctrl-C, SIGTERM, SIGHUP, `--stop` or the parent's end."""
-    stop = threading.Event()
-    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        if stop.is_set():  # the second Ctrl-C means it
-            raise KeyboardInterrupt
-        stop.set()
-
-    def handle_signals() -> None:
-        # Not before: while weights are fetched, Ctrl-C breaks off.
-        for number in previous:
-            signal.signal(number, end)
-
-    def show(text: str) -> None:
-        click.echo(visible(text), nl=False, err=True)
-
-    around = SupervisorContext(order.folder, say, show, order.start_s, on_start=handle_signals)
-    try:
-        supervise(make_engine(order.engine), order.request, around, stop, on_ready)
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def list_servers(config: RunConfig) -> list[dict[str, object]]:

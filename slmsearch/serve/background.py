@@ -1,26 +1,30 @@
-"""A supervisor in the background: the process that `--detach` starts.
+"""A server's life under its supervisor: in this process, or in one of its own, which `--detach` starts.
 
-Run as a module, it reads one JSON object from standard input and says how it goes in lines of JSON on the descriptor that its argument
-names: `say` while the server starts, then `ready` or `error`. After that it goes on without anybody who listens.
+Run as a module, it reads an `Order` from standard input, and its output says how it goes. Whoever started it reads that, and the state
+that the supervisor writes, until the server answers; after that it goes on without anybody who listens.
 """
 
-import os
 import signal
 import sys
 import threading
-from contextlib import suppress
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from pydantic import TypeAdapter
 
-from slmsearch.errors import ConfigError, ServiceError, SlmSearchError
+from slmsearch.errors import ServiceError, SlmSearchError
 from slmsearch.processes.child import ChildProcess, ProcessSettings
 from slmsearch.serve.engine import Say
 from slmsearch.serve.engines import make_engine
 from slmsearch.serve.request import Endpoint, ServeRequest
-from slmsearch.serve.state import STOP_SECONDS
-from slmsearch.serve.supervisor import SupervisorContext, supervise
+from slmsearch.serve.state import STOP_SECONDS, read_state
+from slmsearch.serve.supervisor import POLL_SECONDS, SupervisorContext, endpoint_of, supervise
+
+_SAY, _ERROR = "say: ", "error: "
+"""How lines of a supervisor begin that are for whoever started it; libraries write others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +40,41 @@ class Order:
     """Time the server has to answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Report:
-    """One thing that it says."""
-
-    say: str = ""
-    ready: Endpoint | None = None
-    error: str = ""
-    boundary: str = ""
-    """Of the error."""
+ORDERS = TypeAdapter(Order)
 
 
-ORDERS, _REPORTS = TypeAdapter(Order), TypeAdapter(_Report)
+def serve_here(order: Order, say: Say, on_ready: Callable[[Endpoint], None], show: Say | None = None, tied: bool = True) -> None:
+    """Start a server and stay with it until Ctrl-C, SIGTERM, SIGHUP or `--stop`.
+
+    Args:
+        order: what to serve, and how.
+        say: is told how it goes.
+        on_ready: called once, when it answers.
+        show: gets what the server prints; None leaves it in the log.
+        tied: end with the process that started this one, too.
+
+    Raises:
+        SlmSearchError: as for `supervise`.
+    """
+    stop = threading.Event()
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():  # the second Ctrl-C means it
+            raise KeyboardInterrupt
+        stop.set()
+
+    def handle_signals() -> None:
+        # Not before: while weights are fetched, Ctrl-C breaks off.
+        for number in previous:
+            signal.signal(number, end)
+
+    around = SupervisorContext(order.folder, say, show, order.start_s, tied, handle_signals)
+    try:
+        supervise(make_engine(order.engine), order.request, around, stop, on_ready)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def start_in_background(order: Order, say: Say) -> Endpoint:
@@ -58,56 +85,44 @@ def start_in_background(order: Order, say: Say) -> Endpoint:
         say: is told how it goes until then.
 
     Raises:
-        ConfigError: the engine cannot do what is asked.
         ServiceError: the server does not start.
     """
+    role = order.request.role
     order.folder.mkdir(parents=True, exist_ok=True)
-    log = order.folder / f"{order.request.role}-supervisor.log"
+    log = order.folder / f"{role}-supervisor.log"
     log.unlink(missing_ok=True)
-    reading, writing = os.pipe()
-    with open(reading, "rb") as reports:
-        try:
-            settings = ProcessSettings(end_signal=None, pass_fds=(writing,))
-            process = ChildProcess("the supervisor", ["-m", __name__, str(writing)], log, settings)
-        finally:
-            os.close(writing)
-        try:
-            process.tell(ORDERS.dump_json(order))
-            process.hang_up()
-            for report in map(_REPORTS.validate_json, reports):
-                if report.ready is not None:
-                    return report.ready
-                if report.error:
-                    raise (ConfigError if report.boundary == ConfigError.boundary else ServiceError)(report.error)
-                say(report.say)
-        except BaseException:
-            process.stop(STOP_SECONDS)
-            raise
-    raise ServiceError(f"the supervisor of the {order.request.role} server ended without a word; see {log}")
+    process = ChildProcess("the supervisor", ["-m", __name__], log, ProcessSettings(end_signal=None))
+    try:
+        process.tell(ORDERS.dump_json(order))
+        process.hang_up()
+        with log.open(encoding="utf-8", errors="replace") as said:
+            while True:
+                alive = process.is_alive
+                state = read_state(order.folder, role)
+                for line in said:
+                    if line.startswith(_ERROR):
+                        raise ServiceError(line.removeprefix(_ERROR).strip())
+                    if line.startswith(_SAY):
+                        say(line.removeprefix(_SAY).strip())
+                if state is not None and state.supervisor == process.pid and state.phase == "ready":
+                    return endpoint_of(make_engine(order.engine), order.request, state.server, Path(state.log))
+                if not alive:
+                    raise ServiceError(f"the supervisor of the {role} server ended without a word; see {log}")
+                time.sleep(POLL_SECONDS)
+    except BaseException:
+        process.stop(STOP_SECONDS)
+        raise
 
 
-def main(writing: int) -> None:
+def main() -> None:
     """Supervise the server that standard input describes; exit code 1 where it did not start or ended by itself."""
     order = ORDERS.validate_json(sys.stdin.read())
-    stop = threading.Event()
-
-    def send(report: _Report) -> None:
-        with suppress(OSError):  # who started this has what it wanted
-            os.write(writing, _REPORTS.dump_json(report) + b"\n")
-
-    def handle_signals() -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stop.set())
-
-    around = SupervisorContext(
-        order.folder, lambda text: send(_Report(say=text)), start_s=order.start_s, tied=False, on_start=handle_signals
-    )
     try:
-        supervise(make_engine(order.engine), order.request, around, stop, lambda endpoint: send(_Report(ready=endpoint)))
+        serve_here(order, lambda text: print(_SAY + text, flush=True), lambda endpoint: None, tied=False)
     except SlmSearchError as error:
-        send(_Report(error=" ".join(str(error).split()), boundary=error.boundary))
+        print(_ERROR + " ".join(str(error).split()), flush=True)
         sys.exit(1)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main()

@@ -57,15 +57,12 @@ class Engine:
             raise ServiceError(f"{self.title} is not installed: {self.install}")
         return [program]
 
-    def prepare(self, request: ServeRequest, folder: Path, say: Say) -> ServeRequest:
-        """Fetch or convert what the server will load, before it is started; returns the request with its place.
+    def prepare(self, request: ServeRequest, say: Say) -> None:
+        """Fetch what the server will load, before it is started.
 
-        Args:
-            request: as given.
-            folder: directory for what is made.
-            say: tells a person.
+        Raises:
+            ServiceError: it cannot be fetched.
         """
-        return request
 
     def command(self, program: list[str], request: ServeRequest) -> list[str]:
         """Return program and arguments."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from slmsearch.errors import ConfigError, ServiceError
 from slmsearch.serve.engine import Engine, Say
-from slmsearch.serve.hub import fetch_model, hub_name, require_directory
+from slmsearch.serve.hub import check_model, fetch_model, hub_name
 from slmsearch.serve.llamacpp import LlamaCpp
 from slmsearch.serve.ollama import Ollama
 from slmsearch.serve.request import Role, ServeRequest
@@ -21,9 +21,11 @@ LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 class _HubEngine(Engine):
     """A server that loads what lies in the Hub's format: a directory, or a repository of the Hub."""
 
-    def prepare(self, request: ServeRequest, folder: Path, say: Say) -> ServeRequest:
+    def check(self, request: ServeRequest) -> None:
+        check_model(hub_name(request.model))
+
+    def prepare(self, request: ServeRequest, say: Say) -> None:
         fetch_model(hub_name(request.model), say)
-        return request
 
     def command(self, program: list[str], request: ServeRequest) -> list[str]:
         address = ["--host", request.host, "--port", str(request.port), "--dtype", request.dtype]
@@ -52,7 +54,7 @@ class Transformers(_HubEngine):
     def check(self, request: ServeRequest) -> None:
         instead = "serve it with --engine vllm or llamacpp, or evaluate it in process with --policy.adapter"
         self.refuse_adapters_and_share(request, instead, "it takes what the model needs")
-        require_directory(hub_name(request.model))
+        super().check(request)
         if request.parallel not in (None, 1):
             raise ConfigError(
                 "transformers serve works on one request at a time: leave --parallel out, or, on a GPU, -- --continuous-batching"
@@ -89,7 +91,7 @@ class Vllm(_HubEngine):
     def check(self, request: ServeRequest) -> None:
         if request.gpu_memory == 0.0:
             raise ConfigError("vLLM runs on the GPU here: give --gpu-memory above 0, or take --engine llamacpp")
-        require_directory(hub_name(request.model))
+        super().check(request)
         for name, path in request.adapters:
             if not (Path(path) / "adapter_config.json").is_file():
                 raise ConfigError(f"adapter {name!r}: no LoRA adapter at {path} (adapter_config.json is missing)")

@@ -4,22 +4,23 @@ Two programs serve it: `llama-server`, llama.cpp's own, and the server of llama-
 request at a time.
 """
 
+import re
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
 from slmsearch.errors import ConfigError, ServiceError
 from slmsearch.serve.engine import Engine, Say
-from slmsearch.serve.gguf import convert_adapter
-from slmsearch.serve.hub import find_gguf, gguf_name
+from slmsearch.serve.hub import KNOWN
 from slmsearch.serve.request import Role, ServeRequest
 
 DEFAULT_CTX_SIZE: dict[Role, int] = {"judge": 2048, "policy": 4096}
 """Tokens of a request where none are given; the model's own maximum, 32 thousand and more, would take gigabytes."""
 DEFAULT_PARALLEL = 4
+_REPOSITORY = re.compile(r"\w[\w.-]*/[\w.-]+(:[\w.-]+)?(?<!\.gguf)")
+"""Of the Hub, as `llama-server -hf` takes it: a quantisation may follow."""
 _PYTHON_SERVER = [sys.executable, "-m", "llama_cpp.server"]
 
 
@@ -47,6 +48,10 @@ class LlamaCpp(Engine):
                 f"llama.cpp serves GGUF, and {request.model} is a model of transformers: convert it with llama.cpp's convert_hf_to_gguf.py"
                 " and give the file with --model, or take --engine transformers"
             )
+        model = _gguf_name(request.model)
+        if not Path(model).is_file() and not _REPOSITORY.fullmatch(model):
+            example = KNOWN["qwen2.5:3b"].gguf
+            raise ConfigError(f"no GGUF at {model!r}: give --model FILE.gguf, or a repository of the Hub such as {example}")
         if request.gpu_memory not in (None, 0.0):
             raise ConfigError(
                 "llama.cpp counts layers, not shares of memory: leave --gpu-memory out (as many as fit), say 0 (none), or"
@@ -54,6 +59,9 @@ class LlamaCpp(Engine):
             )
         if len(request.adapters) > 1:
             raise ConfigError("llama.cpp adds all its LoRA adapters up: give one --lora-adapter, or take --engine vllm to choose by name")
+        for name, path in request.adapters:
+            if not Path(path).is_file():
+                raise ConfigError(f"adapter {name!r}: no GGUF at {path}; llama.cpp's convert_lora_to_gguf.py makes one of a LoRA directory")
 
     def find(self, request: ServeRequest) -> list[str]:
         try:
@@ -63,22 +71,26 @@ class LlamaCpp(Engine):
                 return list(_PYTHON_SERVER)
             raise
 
-    def prepare(self, request: ServeRequest, folder: Path, say: Say) -> ServeRequest:
-        if request.parallel and request.parallel > 1 and self.find(request) == _PYTHON_SERVER:
+    def prepare(self, request: ServeRequest, say: Say) -> None:
+        if self.find(request) != _PYTHON_SERVER:
+            return
+        if request.parallel and request.parallel > 1:
             say("llama-cpp-python works on one request at a time, the others wait; --parallel is for llama-server")
-        path = find_gguf(gguf_name(request.model), say)
-        adapters = []
-        for name, adapter in request.adapters:
-            is_peft = (Path(adapter) / "adapter_config.json").is_file()
-            if not is_peft and not Path(adapter).is_file():
-                raise ConfigError(f"adapter {name!r}: neither a GGUF nor a LoRA directory at {adapter}")
-            adapters.append((name, str(convert_adapter(Path(adapter), folder / "gguf")) if is_peft else adapter))
-        return replace(request, model=str(path), adapters=tuple(adapters))
+        if not Path(request.model).is_file():
+            repository = _gguf_name(request.model).partition(":")[0]
+            raise ServiceError(
+                f"llama-cpp-python serves files: fetch one with `hf download {repository}` and give it with --model, or take llama-server"
+            )
 
     def command(self, program: list[str], request: ServeRequest) -> list[str]:
         make = _python_arguments if program == _PYTHON_SERVER else _native_arguments
-        place = ["--model", request.model, "--host", request.host, "--port", str(request.port)]
+        model = _gguf_name(request.model)
+        place = ["-hf" if _REPOSITORY.fullmatch(model) else "--model", model, "--host", request.host, "--port", str(request.port)]
         return [*program, *place, *make(request, self.client_name(request)), *request.extra]
+
+
+def _gguf_name(model: str) -> str:
+    return KNOWN[model].gguf if model in KNOWN else model
 
 
 def _native_arguments(request: ServeRequest, name: str) -> list[str]:

@@ -82,24 +82,24 @@ def supervise(engine: Engine, request: ServeRequest, around: SupervisorContext, 
     program = engine.find(request)
     with held(around.folder, request.role):
         clear_state(around.folder, request.role)
-        ready = engine.prepare(request, around.folder, around.say)
+        engine.prepare(request, around.say)
         require_free_port(request.port, "--port", request.host)
         log = _new_log(around.folder / "logs" / f"{request.role}-{engine.name}.log")
         around.on_start()
         first = _first_state(engine, request, log, detached=not around.tied)
         with _described(around.folder, first) as state:
             around.say(f"starting {engine.title} on port {request.port}; its log is {log}")
-            process = ServerProcess(engine.command(program, ready), engine.environment(ready), log)
+            process = ServerProcess(engine.command(program, request), engine.environment(request), log)
             state = replace(state, watchdog=process.watchdog_pid, server=process.pid, mark=process.mark)
             with _stopped(process, log, around.show) as pass_on:
                 write_state(around.folder, state)
-                watch = _Watch(engine, ready, process, log, stop, parent, pass_on)
+                watch = _Watch(engine, request, process, log, stop, parent, pass_on)
                 watch.wait_until_healthy(around.start_s)
                 if not watch.is_over():
-                    engine.settle(ready, around.say, stop)
+                    engine.settle(request, around.say, stop)
                 if not watch.is_over():
                     write_state(around.folder, replace(state, phase="ready"))
-                    on_ready(endpoint_of(engine, ready, process.pid, log))
+                    on_ready(endpoint_of(engine, request, process.pid, log))
                     watch.wait()
 
 

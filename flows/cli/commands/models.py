@@ -117,8 +117,9 @@ _server("policy", "transformers")
 
 def _start(session: Session, role: "Role", start_s: float, detach: bool, given: Mapping[str, Any]) -> None:
     from flows.cli.fetching import fetch_missing
-    from flows.ops.serving import Options, find_endpoint, make_request, serve_here
-    from slmsearch.serve.background import Order, start_in_background
+    from flows.ops.serving import Options, find_endpoint, make_request
+    from slmsearch.foreign import visible
+    from slmsearch.serve.background import Order, serve_here, start_in_background
     from slmsearch.serve.request import is_loopback
 
     if given["extra"] and not given["extra"][0].startswith("-"):
@@ -142,7 +143,7 @@ def _start(session: Session, role: "Role", start_s: float, detach: bool, given: 
     if detach:
         on_ready(start_in_background(order, session.say))
     else:
-        serve_here(order, session.say, on_ready)
+        serve_here(order, session.say, on_ready, lambda text: click.echo(visible(text), nl=False, err=True))
         session.say("stopped")
 
 

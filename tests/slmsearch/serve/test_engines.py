@@ -87,6 +87,26 @@ def test_llama_cpp_python_breaks_off_no_request(tmp_path: Path) -> None:
     assert command[command.index("--interrupt_requests") + 1] == "false"
 
 
+@pytest.mark.parametrize(("model", "repository"), [("owner/r:Q8_0", "owner/r:Q8_0"), ("phi3:mini", KNOWN["phi3:mini"].gguf)])
+def test_llama_server_fetches_a_repository_itself_and_llama_cpp_python_cannot(
+    model: str, repository: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = replace(HUB, model=model, name=model)
+    LlamaCpp().check(request)
+    command = LlamaCpp().command(["llama-server"], request)
+    assert command[:3] == ["llama-server", "-hf", repository]
+    assert command[command.index("--alias") + 1] == model
+    monkeypatch.setattr(LlamaCpp, "find", lambda self, request: list(_PYTHON_SERVER))
+    with pytest.raises(ServiceError, match=f"fetch one with `hf download {repository.partition(':')[0]}` and give it with --model"):
+        LlamaCpp().prepare(request, print)
+
+
+@pytest.mark.parametrize("model", ["m.gguf", "owner/r/m.gguf", "/nowhere/m", "llama9:1b", "", "../m", "owner/m.gguf"])
+def test_what_is_neither_a_gguf_nor_a_repository_is_refused(model: str) -> None:
+    with pytest.raises(ConfigError, match="no GGUF at"):
+        LlamaCpp().check(replace(HUB, model=model))
+
+
 def test_llama_cpp_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     (tmp_path / "config.json").touch()
     with pytest.raises(ConfigError, match=r"convert_hf_to_gguf.py and give the file with --model, or take --engine transformers"):
@@ -95,6 +115,8 @@ def test_llama_cpp_refuses_what_it_cannot_do(tmp_path: Path) -> None:
         LlamaCpp().check(replace(HUB, gpu_memory=0.5))
     with pytest.raises(ConfigError, match="adds all its LoRA adapters up"):
         LlamaCpp().check(replace(HUB, adapters=(("a", "a"), ("b", "b"))))
+    with pytest.raises(ConfigError, match=r"adapter 'a': no GGUF at .*convert_lora_to_gguf.py makes one"):
+        LlamaCpp().check(replace(HUB, adapters=(("a", str(tmp_path)),)))
 
 
 def test_transformers_serve_refuses_what_it_cannot_do(tmp_path: Path) -> None:
