@@ -20,7 +20,7 @@ from pathlib import Path
 from slmsearch.config import LimitsConfig
 from slmsearch.errors import SandboxError
 from slmsearch.sandbox.cgroups import Group, find_groups
-from slmsearch.sandbox.engine import LAYERS, Instance, Usage, open_process
+from slmsearch.sandbox.engine import LAYERS, Instance, open_process
 from slmsearch.sandbox.reaper import kill_orphans, start_reaper
 from slmsearch.sandbox.root import LIBRARIES, PYTHON, RUNNER, prepare_root
 from slmsearch.sandbox.seccomp import build_filter
@@ -156,17 +156,6 @@ class BubblewrapInstance(Instance):
         parent = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()[1]
         if int(parent) != self._process.pid:
             raise ValueError("its interpreter ended")
-
-    def usage(self) -> Usage:
-        """See `Instance.usage`."""
-        try:
-            status = Path(f"/proc/{self._pid}/status").read_text()
-            on_cpu_ns = int(Path(f"/proc/{self._pid}/schedstat").read_text().split()[0])
-            peak = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
-        except (OSError, ValueError, IndexError, StopIteration):
-            return Usage()
-        # The number may be another process's by now, if this one ended.
-        return Usage(on_cpu_ns / 1e9, peak * 1024) if self.is_alive() else Usage()
 
     def is_alive(self) -> bool:
         """See `Instance.is_alive`."""

@@ -31,7 +31,7 @@ class Docker:
     name = "docker"
     # Docker makes no user namespace per container unless its daemon is told to, and keeps the host's view of none.
     layers = frozenset(LAYERS) - {"nesting"}
-    notes: tuple[str, ...] = ("CPU time and memory of a program are limited, and not measured",)
+    notes: tuple[str, ...] = ()
 
     def __init__(self, config: SandboxConfig, compose_file: Path | None) -> None:
         """Check that there is a daemon, the plugin and the image; the image is built if it is not there.
@@ -85,7 +85,7 @@ class Docker:
 
 
 class DockerInstance(Instance):
-    """See `Instance`; the client on this side of the daemon does not know what a program takes."""
+    """See `Instance`."""
 
     def __init__(self, process: subprocess.Popen[bytes], docker: str, name: str) -> None:
         super().__init__(process, "docker", INSTALL)

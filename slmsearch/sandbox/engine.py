@@ -10,7 +10,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Protocol
 
 from slmsearch.errors import SandboxError
@@ -43,15 +42,6 @@ LAYERS = {
 PAUSE_SECONDS = 0.01
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What an interpreter has taken so far, its start included, as the kernel counts it; zeros where that is not known."""
-
-    cpu_s: float = 0.0
-    memory_bytes: int = 0
-    """The most that was resident at any time."""
-
-
 class Instance(ABC):
     """A sandbox with one interpreter in it that waits for its program; it is spoken to through the pipes of one process."""
 
@@ -79,10 +69,6 @@ class Instance(ABC):
     @abstractmethod
     def _find_interpreter(self) -> None:
         """Take hold of the interpreter, now that it reports; raise what shows that it is gone."""
-
-    def usage(self) -> Usage:
-        """Measure, from outside."""
-        return Usage()
 
     @abstractmethod
     def is_alive(self) -> bool:

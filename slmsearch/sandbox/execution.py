@@ -47,10 +47,6 @@ class Execution:
     seconds: float = 0.0
     """Wall time, that of the tools included."""
     tool_seconds: float = 0.0
-    cpu_s: float = 0.0
-    """CPU time of the interpreter after the program came; 0 where it cannot be measured."""
-    memory_bytes: int = 0
-    """The most memory that the interpreter had; 0 where it cannot be measured."""
     received_bytes: int = 0
     """Bytes the instance sent."""
 
@@ -96,17 +92,13 @@ class Conversation:
 
     def hold(self, order: dict[str, object]) -> Execution:
         """Give the program, answer what it asks until it ends, and return what it came to."""
-        before = self._instance.usage()
         error = self._answer_all(order)
-        after = self._instance.usage()
         return Execution(
             stdout="".join(self._printed) + (CUT if self._room < 0 else ""),
             error=error,
             calls=tuple(self._calls),
             seconds=time.monotonic() - self._started,
             tool_seconds=self._tool_seconds,
-            cpu_s=max(0.0, after.cpu_s - before.cpu_s),
-            memory_bytes=after.memory_bytes,
             received_bytes=self._instance.channel.received_bytes,
         )
 

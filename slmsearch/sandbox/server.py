@@ -9,7 +9,6 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -26,15 +25,9 @@ from slmsearch.sandbox.docker import Docker
 from slmsearch.sandbox.engine import Engine
 from slmsearch.sandbox.execution import Execution, execute_program
 from slmsearch.sandbox.pool import START_SECONDS, Pool
-from slmsearch.sandbox.sessions import IndexedCorpus, OpenedSession, OpenTools, Sessions, ToolSession, UnknownSession
-from slmsearch.searcher.tools import READ, SEARCH, VIEW
+from slmsearch.sandbox.sessions import IndexedCorpus, OpenedSession, OpenTools, Sessions, ToolSession
 
 HOST = "127.0.0.1"
-SIGNATURES = {
-    SEARCH: "search_pages(query: str) -> list[tuple[page_id, title]]",
-    VIEW: "view_sections(page_id: str) -> list[tuple[section_id, heading]]",
-    READ: "read_section(section_id: str) -> str",
-}
 SESSION_TOKEN = HTTPBearer(description="Token of a tool session")
 OWN_TOKEN = HTTPBearer(description="Token of the sandbox", scheme_name="own", auto_error=False)
 SHUTDOWN_SECONDS = 5
@@ -74,7 +67,6 @@ class Service:
         self.sessions = Sessions(open_tools)
         self.pool = Pool(engine, warm)
         self.limits = ProgramLimits(**config.limits.model_dump())
-        self.programs = 0
         self._running = threading.Semaphore(config.concurrency)
         try:
             self.pool.discard(self.pool.take(START_SECONDS))
@@ -96,8 +88,6 @@ class Service:
         try:
             instance = self.pool.take(self.config.timeout_s)
             try:
-                self.programs += 1
-                session.programs += 1
                 return execute_program(instance, request.program, session.serve, limits, longest_s=self.config.timeout_s)
             finally:
                 self.pool.discard(instance)
@@ -105,7 +95,7 @@ class Service:
             self._running.release()
 
     def health(self) -> dict[str, object]:
-        """Say what stands and what was done."""
+        """Say what stands."""
         engine = self.pool.engine
         return {
             "status": "ok" if not self.pool.lost else "degraded",
@@ -114,7 +104,6 @@ class Service:
             "notes": list(engine.notes),
             "warm": self.pool.waiting,
             "lost": self.pool.lost,
-            "programs": self.programs,
             "sessions": len(self.sessions),
             "limits": self.limits.model_dump(),
         }
@@ -136,10 +125,10 @@ def make_app(service: Service) -> FastAPI:
         service.pool.close()
 
     def session_of(given: Annotated[HTTPAuthorizationCredentials, Depends(SESSION_TOKEN)]) -> ToolSession:
-        try:
-            return service.sessions.find(given.credentials)
-        except UnknownSession:
-            raise HTTPException(401, "no such tool session") from None
+        session = service.sessions.find(given.credentials)
+        if session is None:
+            raise HTTPException(401, "no such tool session")
+        return session
 
     app = FastAPI(title="slmsearch sandbox", lifespan=lifespan)
     # A page in a browser on this machine may send requests here under a name of its own; it finds no host of that name.
@@ -158,12 +147,7 @@ def make_app(service: Service) -> FastAPI:
         token = service.config.token
         if token is not None and not (given and secrets.compare_digest(given.credentials.encode(), token.get_secret_value().encode())):
             raise HTTPException(401, "the sandbox's token is asked for")
-        return OpenedSession(service.sessions.open(indexed).token, SIGNATURES, service.limits)
-
-    @app.get("/tools")
-    def tools(session: ToolSession = session_dependency) -> dict[str, object]:
-        """List the tools of a session and what was done with them."""
-        return {"tools": SIGNATURES, "ground": asdict(session.indexed), "programs": session.programs, "calls": session.calls}
+        return OpenedSession(service.sessions.open(indexed).token)
 
     @app.delete("/tools")
     def close_tools(session: ToolSession = session_dependency) -> dict[str, bool]:

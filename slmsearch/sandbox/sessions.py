@@ -8,14 +8,13 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
 import pydantic
 from pydantic import Field
 
-from slmsearch.config import ProgramLimits
 from slmsearch.searcher.episode import ToolCall, ToolResult
 
 MAX_SESSIONS = 256
@@ -49,33 +48,22 @@ class OpenedSession:
     """What a client is told of its new session."""
 
     token: str
-    tools: Mapping[str, str]
-    """Name -> signature."""
-    limits: ProgramLimits
 
 
 OpenTools = Callable[[IndexedCorpus], Tools]
 """Opens the tools of a corpus and its index, or raises what is missing."""
 
 
-class UnknownSession(Exception):
-    """No session has this token."""
-
-
 @dataclass(slots=True)
 class ToolSession:
-    """Tools and what was done with them."""
+    """Tools, and who may use them."""
 
-    indexed: IndexedCorpus
     tools: Tools
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     used_at: float = field(default_factory=time.monotonic)
-    programs: int = 0
-    calls: int = 0
 
     def serve(self, call: ToolCall) -> ToolResult:
         """Serve one call of a program."""
-        self.calls += 1
         return self.tools.serve([call])[0]
 
 
@@ -94,7 +82,7 @@ class Sessions:
             SlmSearchError: its corpus or index cannot be opened.
         """
         with self._opening:  # opening takes seconds, in which other sessions go on, and happens once
-            session = ToolSession(indexed, self._open_tools(indexed))
+            session = ToolSession(self._open_tools(indexed))
         with self._lock:
             self._sessions[session.token] = session
             oldest = time.monotonic() - IDLE_SECONDS
@@ -102,18 +90,13 @@ class Sessions:
                 self._sessions.popitem(last=False)
         return session
 
-    def find(self, token: str) -> ToolSession:
-        """Return the session of a token.
-
-        Raises:
-            UnknownSession: there is none; the server may have been started anew.
-        """
+    def find(self, token: str) -> ToolSession | None:
+        """Return the session of a token; None where there is none, as when the server was started anew."""
         with self._lock:
             session = self._sessions.get(token)
-            if session is None:
-                raise UnknownSession
-            session.used_at = time.monotonic()
-            self._sessions.move_to_end(token)
+            if session is not None:
+                session.used_at = time.monotonic()
+                self._sessions.move_to_end(token)
             return session
 
     def close(self, token: str) -> None:

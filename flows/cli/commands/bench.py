@@ -19,6 +19,8 @@ FORMER = {
     "fusion": "docs/retrieval.md has its figures; `slmsearch retrieval-report` measures each way of ranking on your corpus",
     "index": "docs/retrieval.md has its figures; `slmsearch bench scale` times builds",
     "learning": "docs/results.md has its figures; `slmsearch run train-and-eval --train.seed 1` trains with another seed",
+    "memory": "docs/training.md has its figures; `slmsearch bench gpu` compares planned with measured memory, with --device cpu here, too",
+    "sandbox": "docs/sandbox.md has its figures; `slmsearch sandbox test` runs programs through a live server",
 }
 """Benchmarks that are decided, and where their figures are."""
 OVERLAY = "overlay-small.yaml"
@@ -76,23 +78,6 @@ def gpu(session: Session, names: tuple[str, ...], layers: int, device: str) -> N
     _finish(session, "gpu", result, negative=not result.values["passed"])
 
 
-@command(bench, "sandbox")
-@click.option("--programs", type=click.IntRange(min=10), default=1000, show_default=True, help="Programs of each measurement.")
-@click.option("--clients", type=click.IntRange(min=1), default=4, show_default=True, help="Clients of the second measurement.")
-def sandbox(session: Session, programs: int, clients: int) -> None:
-    """Time programs in the sandbox, three tool calls each, over a small world; writes sandbox.json."""
-    from flows.ops.sandbox import small_world, some_sandbox
-    from slmsearch.bench.sandbox import run_sandbox
-    from slmsearch.environments.indexed_corpus import open_indexed_corpus
-    from slmsearch.sandbox.client import with_token
-
-    config = small_world(session.config)
-    indexed = open_indexed_corpus(config)
-    with some_sandbox(session.config, session.say) as address:
-        settings = with_token(config).model_copy(update={"base_url": address})
-        _finish(session, "sandbox", run_sandbox(settings, indexed, programs, clients, session.say))
-
-
 @command(bench, "up")
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Starts from nothing.")
 def up(session: Session, runs: int) -> None:
@@ -125,14 +110,6 @@ def monitor(session: Session, runs: int) -> None:
     for path in sorted((find_project_root() / "deployments" / "configs").glob("*.yaml")):
         presets[path.stem] = load_config([path], environment={})
     _finish(session, "monitor", run_monitor(presets, runs, session.say))
-
-
-@command(bench, "memory")
-def memory(session: Session) -> None:
-    """Play and train with episodes as long as the settings allow: memory of each phase beside its plan; writes memory.json."""
-    from slmsearch.bench.memory import run_memory
-
-    _finish(session, "memory", run_memory(session.config, session.say))
 
 
 @command(bench, "scale")

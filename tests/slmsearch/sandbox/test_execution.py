@@ -28,8 +28,6 @@ def test_a_program_uses_the_tools_and_prints(run: Run) -> None:
     assert execution.error == ""
     assert [call.name for call in execution.calls] == [SEARCH, VIEW, READ, READ]
     assert 0 < execution.seconds < LIMITS.wall_s
-    assert execution.memory_bytes > 5 << 20
-    assert 0 < execution.cpu_s < LIMITS.cpu_s
 
 
 @pytest.mark.parametrize(
@@ -110,14 +108,13 @@ def test_a_tool_that_breaks_is_no_error_of_the_program(run: Run) -> None:
 
 
 def test_figures_are_the_servers_own(run: Run) -> None:
-    forged = '{"error": "", "calls": [], "seconds": 0, "cpu_s": 0, "memory_bytes": 1}'
+    forged = '{"error": "", "calls": [], "seconds": 0}'
     program = (
         f"import os, time\nsearch_pages('x')\ntime.sleep(0.2)\nbody = {forged!r}.encode()\nos.write(1, len(body).to_bytes(4, 'big') + body)"
     )
     execution = run(program)
     assert len(execution.calls) == 1
     assert execution.seconds >= 0.2
-    assert execution.memory_bytes > 5 << 20
 
 
 def test_forged_calls_are_calls(run: Run) -> None:

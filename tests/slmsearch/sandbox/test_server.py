@@ -19,7 +19,7 @@ from slmsearch.sandbox.checks import SCRIPTED_CORPUS, ScriptedTools, check_scrip
 from slmsearch.sandbox.client import SandboxClient, error_of, with_token
 from slmsearch.sandbox.execution import execute_program
 from slmsearch.sandbox.server import Service, live_server, lower_limits
-from slmsearch.sandbox.sessions import MAX_SESSIONS, IndexedCorpus, Sessions, UnknownSession
+from slmsearch.sandbox.sessions import MAX_SESSIONS, IndexedCorpus, Sessions
 from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.tools import NOTHING_PRINTED, render_outcome
 
@@ -60,19 +60,16 @@ def test_a_session_has_a_token_and_nobody_else_has(service: tuple[Service, str])
     opened = [post(address, "/tools", json=INDEXED).json() for _ in range(2)]
     tokens = [{"Authorization": f"Bearer {one['token']}"} for one in opened]
     assert opened[0]["token"] != opened[1]["token"]
-    assert set(opened[0]["tools"]) == {"search_pages", "view_sections", "read_section"}
+    one = {"program": "print(1)"}
     answer = post(address, "/execute", json={"program": "print(search_pages('x'))"}, headers=tokens[0]).json()
     assert answer["stdout"] == "[('x', 'Page of x')]\n"
     assert [call["argument"] for call in answer["calls"]] == ["x"]
-    told = [get(address, "/tools", headers=token).json() for token in tokens]
-    assert [(one["programs"], one["calls"]) for one in told] == [(1, 1), (0, 0)]
-    assert all(one["token"] not in str(told) for one in opened), "a token is told once"
     for headers in ({}, {"Authorization": "Bearer guess"}, {"Authorization": opened[0]["token"]}):
-        assert post(address, "/execute", json={"program": "print(1)"}, headers=headers).status_code == 401
-        assert get(address, "/tools", headers=headers).status_code == 401
+        assert post(address, "/execute", json=one, headers=headers).status_code == 401
+        assert httpx.delete(f"{address}/tools", headers=headers, trust_env=False).status_code == 401
     httpx.delete(f"{address}/tools", headers=tokens[0], trust_env=False)
-    assert get(address, "/tools", headers=tokens[0]).status_code == 401
-    assert get(address, "/tools", headers=tokens[1]).status_code == 200
+    assert post(address, "/execute", json=one, headers=tokens[0]).status_code == 401
+    assert post(address, "/execute", json=one, headers=tokens[1]).status_code == 200
 
 
 @pytest.mark.parametrize("change", [{"corpus": "../../etc"}, {"index": ""}, {"top_k": 0}, {"walls": []}, {"corpus": "0" * 200}])
@@ -207,8 +204,7 @@ def test_sessions_are_few_and_the_oldest_go() -> None:
         sessions.open(SCRIPTED_CORPUS)
     assert len(sessions) == MAX_SESSIONS
     assert opened == [SCRIPTED_CORPUS]
-    with pytest.raises(UnknownSession):
-        sessions.find(first.token)
+    assert sessions.find(first.token) is None
 
 
 def test_opening_tools_holds_up_no_other_session_and_happens_once() -> None:
@@ -245,7 +241,7 @@ def test_tools_that_could_not_be_opened_are_tried_again() -> None:
     sessions = Sessions(open_tools)
     with pytest.raises(SandboxError, match="not now"):
         sessions.open(SCRIPTED_CORPUS)
-    assert sessions.open(SCRIPTED_CORPUS).indexed == SCRIPTED_CORPUS
+    assert isinstance(sessions.open(SCRIPTED_CORPUS).tools, ScriptedTools)
 
 
 def test_who_has_no_token_opens_no_session(engine: Bubblewrap, tmp_path: Path) -> None:
