@@ -1,5 +1,6 @@
 """Train: GRPO in a process of its own, and the SFT control."""
 
+import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -13,10 +14,10 @@ from prefect.events import emit_event
 from slmsearch.artifacts.files import read_json
 from slmsearch.config import RunConfig
 from slmsearch.environments.registry import environment_of
-from slmsearch.learn.files import EXAMPLES, JUDGE
+from slmsearch.learn.files import ADAPTER, JUDGE, PREFLIGHT
 from slmsearch.learn.job import make_job
-from slmsearch.learn.launch import getting_ready, read_preflight, train
-from slmsearch.learn.reports import StepReport, read_examples
+from slmsearch.learn.launch import getting_ready, train
+from slmsearch.learn.reports import StepReport
 from tasks.child import end_child, in_child
 from tasks.mirror import mirrored
 from tasks.progress import Progress
@@ -72,18 +73,18 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> T
                 emit_event("slmsearch.train.collapsed", resource=resource, payload={"step": report.step, **asdict(collapse)})
 
         end_child()
-        result = train(job, on_step, after_step=tracker.last_step(run_id))
-    if checks := read_preflight(job):
-        tracker.record_json(run_id, {"checks": checks}, "preflight.json")
+        manifest = train(job, on_step, after_step=tracker.last_step(run_id))
+    if (checks := job.directory / PREFLIGHT).exists():
+        tracker.record_json(run_id, {"checks": json.loads(checks.read_text(encoding="utf-8"))}, "preflight.json")
     if state := read_json(job.directory / JUDGE):
         tracker.record_json(run_id, state, "judge.json")
         tracker.set_tags(run_id, {"slmsearch.judge": state["found"]})
     return {
-        "adapter": str(result.adapter_dir),
-        "hash": result.adapter_hash,
-        "steps": result.steps,
-        "seconds": result.seconds,
-        "spent": result.phase_seconds,
+        "adapter": str(job.directory / ADAPTER),
+        "hash": manifest["adapter_hash"],
+        "steps": manifest["steps"],
+        "seconds": manifest["seconds"],
+        "spent": manifest["spent"],
     }
 
 
@@ -108,13 +109,11 @@ def train_start_task(key: str, source: str, run_id: str, config: RunConfig) -> C
 
 
 @task(name="lay-out", cache_policy=NO_CACHE)
-def lay_out_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> str:
-    """Lay the finished training run out as one directory, and record the examples of its batches; return the directory."""
+def lay_out_task(digest: str, index_key: str, config: RunConfig) -> str:
+    """Lay the finished training run out as one directory; return it."""
     from slmsearch.learn.export import lay_out
 
     job = make_job(config, digest, index_key)
-    if examples := read_examples(job.directory / EXAMPLES):
-        open_tracker(config).record_table(run_id, examples, "examples.json")
     return str(lay_out(job, Path(config.paths.data_dir) / environment_of(config).output))
 
 

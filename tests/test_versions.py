@@ -24,7 +24,7 @@ DESCRIBED = {
     ),
     "slmsearch.judge.llm:CACHE_VERSION": ("judge/prompt", "judge/verdict"),
     "slmsearch.learn.job:CONTROL_VERSION": ("environments/demonstrations", "learn/teach"),
-    "slmsearch.learn.job:TRAINING_VERSION": ("learn/advantages", "learn/grpo", "learn/rollout_bridge", "learn/training"),
+    "slmsearch.learn.job:TRAINING_VERSION": ("learn/grpo", "learn/rollout_bridge", "learn/training"),
     "slmsearch.learn.job:START_VERSION": ("learn/teach",),
     "slmsearch.planner.prompt:PLAN_PROMPT_VERSION": ("planner/prompt",),
     "slmsearch.planner.sources:PROBLEMS_VERSION": ("planner/problems", "planner/sources", "planner/arithmetic"),

@@ -145,8 +145,8 @@ def start_from_examples(run: Pipeline, data: Data) -> Pipeline:
 
 def lay_out_training(run: Pipeline, data: Data) -> str:
     """Lay the finished training out as one directory; return it."""
-    with run.stage("lay-out") as run_id:
-        return lay_out_task(data.digest, data.index_key, run_id, run.config)
+    with run.stage("lay-out"):
+        return lay_out_task(data.digest, data.index_key, run.config)
 
 
 def train_sft_control(run: Pipeline) -> Control:

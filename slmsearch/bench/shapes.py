@@ -19,11 +19,10 @@ from slmsearch.environments.demonstrations import TitleIndex
 from slmsearch.environments.environment import Demonstration, select_questions
 from slmsearch.environments.indexed_corpus import open_indexed_corpus
 from slmsearch.generate.chat_renderer import ChatRenderer
-from slmsearch.learn.bootstrap import make_model
+from slmsearch.learn.bootstrap import build_tokenizer, make_model
 from slmsearch.learn.encoding import Encoded, encode_demonstration
 from slmsearch.learn.memory import measure_shape
 from slmsearch.learn.sft import Lesson, train_sft
-from slmsearch.learn.tokenizer import build_tokenizer
 from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.parsing import render_call
 from slmsearch.searcher.tools import VIEW, Toolbox

@@ -116,8 +116,6 @@ class Environment(ABC):
     """Folder in the data directory in which a finished run is laid out as one directory; empty: it is not."""
     tool_names: ClassVar[tuple[str, ...]] = ()
     """Calls that an episode may hold."""
-    keeps_examples: ClassVar[bool] = False
-    """Write a few episodes of every training batch to `examples.jsonl`."""
     start_seed: ClassVar[int] = 0
     """Added to `sft.seed` for the demonstrations that a given model is taught, where they are not to be those of the tiny model."""
     tiny: ClassVar[TinyModel | None] = None

@@ -46,7 +46,6 @@ class PlannerEnvironment(Environment):
     derived = (PLANS_SHUFFLED,)
     output = "planner"
     tool_names = (SUBPROBLEM, COMBINE, DIRECT_SOLUTION)
-    keeps_examples = True
     start_seed = 100
     tiny = TINY_PLANNER
 

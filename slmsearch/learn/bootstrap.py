@@ -1,27 +1,81 @@
 """`slmsearch bootstrap`: make an environment's tiny model from nothing - tokenizer, weights, model card - in minutes on two cores."""
 
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM, set_seed
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, set_seed
 
 from slmsearch.config import RunConfig, SftConfig
+from slmsearch.environments.demonstrations import TINY_SEARCHER
 from slmsearch.environments.environment import TinyModel
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ConfigError
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.learn.sft import Facts, Lesson, OnLog, demonstrated
 from slmsearch.learn.teach import teach
-from slmsearch.learn.tokenizer import build_tokenizer
 
 RECORD = "bootstrap.json"
 TOKENIZER_EPISODES = 4000
 """Demonstrations whose text trains the tokenizer."""
 INIT_STD = 0.05
 """Standard deviation of the initial weights; output projections are divided by sqrt(2 layers)."""
+
+PAD, END, QUESTION, RESULT, TURN = "<|pad|>", "<|end|>", "<|question|>", "<|result|>", "<|turn|>"
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message['role'] == 'user' %}" + QUESTION + "{{ message['content'] }}"
+    "{% elif message['role'] == 'tool' %}" + RESULT + "{{ message['content'] }}"
+    "{% elif message['role'] == 'assistant' %}" + TURN + "{{ message['content'] }}" + END + "{% endif %}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}" + TURN + "{% endif %}"
+)
+
+RESPONSE_TEMPLATE = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": TURN,
+    "fields": {"content": {"close_pattern": END.replace("|", r"\|"), "content": "text"}},
+}
+"""What a server takes a turn's content to be (transformers' response templates): all of it, tool calls too. Without one,
+`transformers serve` would take Qwen3's own, whose marks these turns lack."""
+
+_PIECES = r"\p{Lu}[\p{Ll}\p{M}]*| ?\p{Ll}+|\d{2}|\d|#+ |[.,:;] | ?[^\s\p{L}\d]|\n+|\s| ?\p{L}+"
+
+
+def build_tokenizer(texts: Iterable[str], whole: Sequence[str] = TINY_SEARCHER.pieces, vocabulary: int = TINY_SEARCHER.vocabulary) -> Any:
+    """Train a byte-level BPE on what the model will read and write; return a `PreTrainedTokenizerFast` with the chat template above.
+
+    The text is pre-split so that copying is easy for a small model: a capitalised word never carries its leading space (a name is the
+    same tokens at the start of a line, in a query and in an answer), numbers fall into groups of two digits, punctuation takes the space
+    after it, and the strings in `whole` are single tokens.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(_PIECES), behavior="isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    specials = [AddedToken(token, special=True, normalized=False) for token in (PAD, END, QUESTION, RESULT, TURN)]
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary - len(whole),
+        special_tokens=specials,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in whole])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=END,
+        chat_template=CHAT_TEMPLATE,
+        response_template=RESPONSE_TEMPLATE,
+        model_max_length=1024,
+    )
 
 
 def make_model(tokenizer: PreTrainedTokenizerBase, **sizes: Any) -> Qwen3ForCausalLM:

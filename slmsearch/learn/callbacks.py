@@ -1,21 +1,25 @@
-"""What happens around every step: the report, the collapse monitor, the checkpoint, the wish to stop."""
+"""What happens around every step: the report, the collapse monitor with the best weights, the checkpoint, the wish to stop."""
 
+import json
 import logging
 import math
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import broadcast_object_list
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 from transformers import TrainerCallback
 
+from slmsearch.artifacts.files import replace_json
 from slmsearch.config import TrainConfig
-from slmsearch.errors import TrainingError
-from slmsearch.learn.best_weights import BestWeights
+from slmsearch.errors import CheckpointError, TrainingError
 from slmsearch.learn.checkpoints import prune_checkpoints, seal_checkpoint
-from slmsearch.learn.monitor import ALONE, CollapseMonitor, Suspicion
+from slmsearch.learn.monitor import ALONE, SCORINGS, CollapseMonitor, Scores, Suspicion, find_fall, mean_score
 from slmsearch.learn.phase_timer import UPDATE, PhaseTimer
 from slmsearch.learn.reports import NOT_A_NUMBER, Collapse, StepReport, make_report
 from slmsearch.learn.rollout_bridge import RolloutBridge
@@ -30,6 +34,88 @@ _TRL_NAMES = {
     "policy/kl_sampler": "policy/kl_sampler",
 }
 """TRL's names of what it measures itself -> the project's; its other metrics repeat what the episodes tell better."""
+
+
+STATE = "best.json"
+"""In every checkpoint: what this class knew when it was written."""
+WEIGHTS = "best.safetensors"
+"""In every checkpoint: the best weights so far."""
+_REMEDY = "delete the directory of that run and train anew"
+
+
+@dataclass(slots=True)
+class BestWeightsState:
+    """What must survive a kill."""
+
+    best_step: int = 0
+    best_score: float = float("-inf")
+    collapses: int = 0
+    """Collapses so far."""
+    scorings: list[Scores] = field(default_factory=list)
+    """The last ones that were no collapse."""
+
+
+class BestWeights:
+    """Scores the weights of a run by held-out reward now and then, remembers the best, and restores them.
+
+    Every training process keeps its own copy. Scores are the same in all of them (`RolloutBridge.score` gathers them), so all decide alike.
+    """
+
+    def __init__(self, model: Any, score: Callable[[], Scores]) -> None:
+        """Remember a model's trainable weights as they are; `score` plays the held-out questions with those in place."""
+        self._weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+        self._score = score
+        self._best = self._copy()
+        self._considered = -1
+        self.state = BestWeightsState()
+
+    def consider(self, step: int, sure: float = ALONE) -> Suspicion | None:
+        """Score the weights in place, unless that was done at this step, and remember them if they are better than the best.
+
+        Returns:
+            The fall, if the score lies `sure` standard errors below the earlier ones; such a scoring is not compared with later.
+        """
+        if step == self._considered:  # the last checkpoint and the end of training
+            return None
+        self._considered = step
+        scores = self._score()
+        fall = find_fall(self.state.scorings, scores, sure)
+        if fall is None:
+            self.state.scorings = [*self.state.scorings, scores][-SCORINGS:]
+        score = mean_score(scores)
+        if score > self.state.best_score:
+            self._best = self._copy()
+            self.state.best_step, self.state.best_score = step, score
+        return fall
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Put the best weights into the model."""
+        for name, weight in self._weights.items():
+            weight.copy_(self._best[name])
+
+    def save(self, directory: Path) -> None:
+        """Write the best weights and the state into a checkpoint."""
+        save_file(self._best, directory / WEIGHTS)
+        replace_json(directory / STATE, asdict(self.state))
+
+    def load(self, directory: Path) -> None:
+        """Read what `save` wrote.
+
+        Raises:
+            CheckpointError: it is not there or does not fit the model.
+        """
+        try:
+            self.state = BestWeightsState(**json.loads((directory / STATE).read_text(encoding="utf-8")))
+            best = load_file(directory / WEIGHTS)
+        except (OSError, ValueError, TypeError) as error:
+            raise CheckpointError(f"checkpoint {directory} lacks the best weights ({error}); {_REMEDY}") from error
+        if best.keys() != self._best.keys():
+            raise CheckpointError(f"checkpoint {directory} belongs to another model; {_REMEDY}")
+        self._best = {name: best[name].to(weight.device) for name, weight in self._weights.items()}
+
+    def _copy(self) -> dict[str, Tensor]:
+        return {name: weight.detach().clone() for name, weight in self._weights.items()}
 
 
 class StepCallback(TrainerCallback):
@@ -133,7 +219,7 @@ class StepCallback(TrainerCallback):
             return suspicion
         fall = best.consider(report.step, suspicion.confirm if suspicion else ALONE)
         if fall is not None:
-            return suspicion or Suspicion("held-out reward", fall.value, fall.limit)
+            return suspicion or fall
         if suspicion is not None:
             self._monitor.dismiss()
             logger.info("step %d: the reward fell to %.3g, held-out questions did not", report.step, suspicion.value)

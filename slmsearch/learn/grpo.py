@@ -8,8 +8,9 @@ import copy
 import math
 import random
 from collections.abc import Callable, Sequence
+from math import fsum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from accelerate.utils import gather_object
@@ -25,7 +26,6 @@ from slmsearch.corpus.questions import Question
 from slmsearch.environments.environment import Environment
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ConfigError
-from slmsearch.learn.advantages import compute_advantages
 from slmsearch.learn.encoding import IGNORED
 from slmsearch.learn.memory import ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK
 from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward
@@ -119,6 +119,38 @@ def make_arguments(config: RunConfig, directory: Path, max_steps: int, use_cpu: 
 def make_adapter_config(lora: LoraSection) -> LoraConfig:
     """Translate the adapter's settings into PEFT's."""
     return LoraConfig(task_type="CAUSAL_LM", r=lora.r, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=lora.target_modules)
+
+
+def compute_advantages(
+    rewards: Sequence[float | None], group_size: int, algorithm: Literal["rloo", "reinforce"], baseline: float
+) -> list[float]:
+    """Compute one advantage per episode as `train.algorithm` says; 0.0 where there is no reward or nothing to compare it with.
+
+        grpo        r - mean of the group                   what TRL computes
+        rloo        r - mean of the group's other episodes  = grpo x n / (n - 1), n episodes of the group having a reward
+        reinforce   r - a constant                          needs no group
+
+    All three share TRL's loss: with one update per batch the ratio is 1 and its gradient is the policy gradient's. TRL's own RLOO
+    trainer takes no rollouts from outside. Sources: GRPO: Shao et al. 2024 (DeepSeekMath), without the division by the standard
+    deviation (Liu et al. 2025, Dr. GRPO). RLOO: Kool et al. 2019, Ahmadian et al. 2024. REINFORCE: Williams 1992.
+
+    Args:
+        rewards: of all groups, group after group; None for an episode that has none and must teach nothing.
+        group_size: episodes per group.
+        algorithm: how.
+        baseline: the constant that `reinforce` subtracts.
+    """
+    if algorithm == "reinforce":
+        return [0.0 if reward is None else reward - baseline for reward in rewards]
+    advantages = []
+    for start in range(0, len(rewards), group_size):
+        group = rewards[start : start + group_size]
+        known = [reward for reward in group if reward is not None]
+        total = fsum(known)
+        for reward in group:
+            others = len(known) - 1
+            advantages.append(0.0 if reward is None or others < 1 else reward - (total - reward) / others)
+    return advantages
 
 
 class SearchTrainer(GRPOTrainer):

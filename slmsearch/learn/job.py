@@ -15,7 +15,7 @@ from slmsearch.config import PolicyConfig, RunConfig, SftConfig
 from slmsearch.config.secrets import join_secrets, split_secrets
 from slmsearch.environments.registry import environment_of
 from slmsearch.keys import content_key
-from slmsearch.learn.files import ACCELERATE, ADAPTER, CHECKPOINTS, ERROR, LOCK, LOG, MANIFEST, SOURCES, STOP
+from slmsearch.learn.files import ACCELERATE, ADAPTER, CHECKPOINTS, ERROR, LOCK, LOG, MANIFEST, STOP
 from slmsearch.learn.models import model_hash, weights_file
 from slmsearch.searcher.prompt import make_prompt
 
@@ -133,11 +133,6 @@ def _template_part(policy: PolicyConfig) -> dict[str, object]:
     return {"chat_template_kwargs": policy.chat_template_kwargs} if policy.chat_template_kwargs else {}
 
 
-def write_sources(job: TrainJob) -> None:
-    """Write what the train key was hashed from, so that each part of it can be looked at later."""
-    replace_json(job.directory / SOURCES, train_sources(job.config, job.corpus_digest, job.index_key))
-
-
 class Manifest(TypedDict):
     """What says that a training run is done, and of what."""
 
@@ -147,9 +142,11 @@ class Manifest(TypedDict):
     """sha256 of each file; manifests of old have none."""
     steps: int
     seconds: float
+    """Time spent in steps over all attempts, loading included for the last one."""
     spent: dict[str, float]
-    """Seconds of the last attempt by purpose."""
+    """Seconds of the last attempt by purpose, as `phase_timer.py` names them."""
     resumed_from: int
+    """Step the last attempt went on from; 0 if it started from the beginning."""
     train_key: str
     corpus_digest: str
     index_key: str

@@ -6,7 +6,6 @@ TRL is imported here.
 """
 
 import fcntl
-import json
 import logging
 import os
 import re
@@ -16,20 +15,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import psutil
 
-from slmsearch.artifacts.files import read_json
+from slmsearch.artifacts.files import read_json, replace_json
 from slmsearch.errors import SlmSearchError, TrainingError
 from slmsearch.learn.checkpoints import MANIFEST as CHECKPOINT_MANIFEST
 from slmsearch.learn.checkpoints import checkpoint_step, discard_after, find_damage, latest_complete_checkpoint, list_checkpoints
-from slmsearch.learn.files import ADAPTER, CHECKPOINTS, ERROR, EXAMPLES, JOB, LOCK, LOG, MANIFEST, PREFLIGHT, STEPS, STOP
-from slmsearch.learn.job import TrainJob, read_manifest, write_sources
+from slmsearch.learn.files import CHECKPOINTS, ERROR, JOB, LOCK, LOG, MANIFEST, SOURCES, STEPS, STOP
+from slmsearch.learn.job import Manifest, TrainJob, read_manifest, train_sources
 from slmsearch.learn.process import TrainingProcess
-from slmsearch.learn.reports import ReportTail, StepReport, truncate_examples, truncate_reports
+from slmsearch.learn.reports import ReportTail, StepReport, truncate_reports
 
 POLL_SECONDS = 0.2
 """Time between two looks at the reports, or at a lock."""
@@ -42,24 +40,8 @@ _waiting: dict[Path, TrainingProcess] = {}
 OnStep = Callable[[StepReport], None]
 
 
-@dataclass(frozen=True, slots=True)
-class TrainResult:
-    """A finished training run."""
-
-    adapter_dir: Path
-    adapter_hash: str
-    """sha256 of its weights."""
-    steps: int
-    seconds: float
-    """Time spent in steps over all attempts, loading included for the last one."""
-    resumed_from: int
-    """Step the last attempt went on from; 0 if it started from the beginning."""
-    phase_seconds: dict[str, float]
-    """Seconds of the last attempt by purpose, as `phase_timer.py` names them."""
-
-
-def train(job: TrainJob, on_step: OnStep, after_step: int = 0) -> TrainResult:
-    """Train in a child process, or look the result up if this job has been trained before.
+def train(job: TrainJob, on_step: OnStep, after_step: int = 0) -> Manifest:
+    """Train in a child process, or look the result up if this job has been trained before; return what says that it is done.
 
     Where another process trains the same job, its end is waited for; what it left is looked up, or gone on with.
 
@@ -76,32 +58,14 @@ def train(job: TrainJob, on_step: OnStep, after_step: int = 0) -> TrainResult:
     job.directory.mkdir(parents=True, exist_ok=True)
     with _termination_raises(), _locked(job.directory):
         tail = ReportTail(job.directory / STEPS)
-        if find_result(job) is None:
+        if read_manifest(job.directory) is None:
             _prepare(job)
             _run(job, tail, on_step, after_step)
         _pass_on(tail, on_step, after_step)
-        result = find_result(job)
-    if result is None:
-        raise TrainingError(f"training left no adapter; see {job.directory / LOG}")
-    return result
-
-
-def find_result(job: TrainJob) -> TrainResult | None:
-    """Look up a finished run; None if this job is unfinished or its adapter no longer agrees with its manifest."""
-    manifest = read_manifest(job.directory)
+        manifest = read_manifest(job.directory)
     if manifest is None:
-        return None
-    facts = (manifest["adapter_hash"], manifest["steps"], manifest["seconds"], manifest["resumed_from"], manifest["spent"])
-    return TrainResult(job.directory / ADAPTER, *facts)
-
-
-def read_preflight(job: TrainJob) -> list[dict[str, object]]:
-    """Return what the pre-flight of a job found, one check each; empty where none was made."""
-    try:
-        checks: list[dict[str, object]] = json.loads((job.directory / PREFLIGHT).read_text(encoding="utf-8"))
-        return checks
-    except (OSError, ValueError):
-        return []
+        raise TrainingError(f"training left no adapter; see {job.directory / LOG}")
+    return manifest
 
 
 def _prepare(job: TrainJob) -> None:
@@ -114,11 +78,11 @@ def _prepare(job: TrainJob) -> None:
             logger.warning("%s is damaged (%s): training goes on from step %d", later, find_damage(later), step)
     discard_after(checkpoints, step)
     truncate_reports(job.directory / STEPS, step)
-    truncate_examples(job.directory / EXAMPLES, step)
     for name in (ERROR, STOP, MANIFEST):
         (job.directory / name).unlink(missing_ok=True)
     (job.directory / JOB).write_text(job.to_json(), encoding="utf-8")
-    write_sources(job)
+    # What the train key was hashed from, so that each part of it can be looked at later.
+    replace_json(job.directory / SOURCES, train_sources(job.config, job.corpus_digest, job.index_key))
 
 
 def _run(job: TrainJob, tail: ReportTail, on_step: OnStep, after_step: int) -> None:
@@ -181,7 +145,7 @@ def getting_ready(job: TrainJob) -> Iterator[None]:
     Call it in the thread that trains. The process waits without memory of the device or any state in the directory; it ends with
     this context where nobody has taken it.
     """
-    if find_result(job) is None:
+    if read_manifest(job.directory) is None:
         _waiting[job.directory] = TrainingProcess(job)
     try:
         yield

@@ -212,24 +212,14 @@ class CollapseMonitor:
         self._quiet = self.window // 2
 
 
-@dataclass(frozen=True, slots=True)
-class Fall:
-    """Held-out questions are answered worse than before."""
-
-    value: float
-    """Their mean reward."""
-    limit: float
-    """What it should not have fallen below."""
-
-
 def mean_score(scores: Scores) -> float:
     """Average the rewards there are; 0.0 where there are none."""
     known = [score for score in scores if score is not None]
     return fmean(known) if known else 0.0
 
 
-def find_fall(past: Sequence[Scores], scores: Scores, sure: float) -> Fall | None:
-    """Compare a scoring with earlier ones of the same questions; a fall has `sure` standard errors."""
+def find_fall(past: Sequence[Scores], scores: Scores, sure: float) -> Suspicion | None:
+    """Compare the mean reward of a scoring with earlier ones of the same questions; a fall has `sure` standard errors."""
     pairs = []
     for new, *old in zip(scores, *past[-SCORINGS:], strict=True):
         known = [score for score in old if score is not None]
@@ -241,4 +231,4 @@ def find_fall(past: Sequence[Scores], scores: Scores, sure: float) -> Fall | Non
     error = stdev(new - old for new, old in pairs) / sqrt(len(pairs))
     limit = reference - max(sure * error, SMALLEST_FALL * abs(reference))
     value = fmean(new for new, _ in pairs)
-    return Fall(value, limit) if value < limit else None
+    return Suspicion("held-out reward", value, limit) if value < limit else None

@@ -1,4 +1,4 @@
-"""What a training process says about each step, as lines of `steps.jsonl`, and a few episodes of its batches, as lines of `examples.jsonl`.
+"""What a training process says about each step, as lines of `steps.jsonl`.
 
 One JSON object per optimiser step, appended and flushed by the training process, followed by the process that started it. No
 tracker is known here: whoever trains passes the reports on.
@@ -7,19 +7,15 @@ tracker is known here: whoever trains passes the reports on.
 import json
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from slmsearch.artifacts.files import replace_text
-from slmsearch.environments.rows import EpisodeRow
 from slmsearch.errors import CheckpointError
-from slmsearch.searcher.episode import Episode
 
 NOT_A_NUMBER = "loss is not a number"
 """Rule of a collapse that needs no comparison; its value and limit are 0."""
-MAX_CHARS = 1000
-"""Characters of a text in an example."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,40 +108,3 @@ class ReportTail:
                 yield StepReport(**fields, collapse=Collapse(**collapse) if collapse else None)
             except (ValueError, TypeError, AttributeError) as error:
                 raise CheckpointError(f"{self._path} holds a line that is no step report; delete that directory to train anew") from error
-
-
-def append_examples(path: Path, step: int, rows: Sequence[EpisodeRow], episodes: Sequence[Episode]) -> None:
-    """Append what a planner wrote and what came of it: the first episode of the batch and the first that ended otherwise."""
-    chosen = [0, *[i for i, row in enumerate(rows) if row.correct != rows[0].correct][:1]] if rows else []
-    with path.open("a", encoding="utf-8") as file:
-        for i in chosen:
-            file.write(json.dumps(_example(step, rows[i], episodes[i])) + "\n")
-
-
-def read_examples(path: Path) -> list[dict[str, str | float]]:
-    """Read all complete lines; a missing file holds none."""
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
-    return [json.loads(line) for line in lines]
-
-
-def truncate_examples(path: Path, last_step: int) -> None:
-    """Drop the examples after `last_step`, which a resumed run plays again."""
-    if path.exists():
-        kept = [example for example in read_examples(path) if int(example["step"]) <= last_step]
-        replace_text(path, "".join(json.dumps(example) + "\n" for example in kept))
-
-
-def _example(step: int, row: EpisodeRow, episode: Episode) -> dict[str, str | float]:
-    carried_out = "; ".join(f"{turn.call.argument} {turn.result.text}" for turn in episode.turns if turn.call and turn.result)
-    return {
-        "step": step,
-        "problem": row.question[:MAX_CHARS],
-        "plan": episode.turns[0].text[:MAX_CHARS] if episode.turns else "",
-        "worker": carried_out[:MAX_CHARS],
-        "answer": row.answer or "",
-        "gold": row.gold,
-        "reward": row.reward,
-        "stop_reason": row.stop_reason,
-        "independence": row.measured.get("plan/independence", 0.0),
-        "tokens": row.measured.get("plan/tokens", 0.0),
-    }

@@ -27,15 +27,14 @@ from slmsearch.errors import ConfigError, TrainingError
 from slmsearch.generate.chat_renderer import ChatRenderer, longest_prompt, require_context
 from slmsearch.generate.load import load_adapter, load_model, load_tokenizer
 from slmsearch.judge.qualify import require_qualified
-from slmsearch.learn.best_weights import BestWeights
-from slmsearch.learn.callbacks import StepCallback
+from slmsearch.learn.callbacks import BestWeights, StepCallback
 from slmsearch.learn.checkpoints import checkpoint_step
-from slmsearch.learn.files import ADAPTER, CHECKPOINTS, EXAMPLES, JOB, JUDGE, PREFLIGHT, STEPS, STOP
+from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, JUDGE, PREFLIGHT, STEPS, STOP
 from slmsearch.learn.grpo import SearchTrainer, make_arguments, make_trainer, num_steps
 from slmsearch.learn.job import TrainJob, write_manifest
 from slmsearch.learn.phase_timer import BEFORE, PhaseTimer
 from slmsearch.learn.preflight import check_learning, check_resources, require
-from slmsearch.learn.reports import StepReport, append_examples, append_report, read_reports
+from slmsearch.learn.reports import StepReport, append_report, read_reports
 from slmsearch.learn.rollout_bridge import RolloutBridge
 from slmsearch.learn.trainer_samplers import open_base_sampler, open_torch_sampler, open_vllm_sampler
 from slmsearch.models.known import split_commit
@@ -122,8 +121,6 @@ def _assemble(
 
     def on_step(report: StepReport) -> None:
         append_report(job.directory / STEPS, report)
-        if environment.keeps_examples:
-            append_examples(job.directory / EXAMPLES, report.step, bridge.rows, bridge.episodes)
 
     def should_stop() -> bool:
         return any(gather_object([(job.directory / STOP).exists()]))  # a yes of any process, so that all stop at the same step

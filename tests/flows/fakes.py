@@ -13,13 +13,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from slmsearch.artifacts.files import file_hash
+from slmsearch.artifacts.files import replace_json
 from slmsearch.config import RunConfig
 from slmsearch.environments.baselines import make_retrieve_then_answer
 from slmsearch.generate.scripted import ScriptedSampler
-from slmsearch.learn.files import ADAPTER, JOB, STEPS
-from slmsearch.learn.job import TrainJob, write_manifest, write_sources
-from slmsearch.learn.launch import TrainResult
+from slmsearch.learn.files import ADAPTER, JOB, SOURCES, STEPS
+from slmsearch.learn.job import Manifest, TrainJob, read_manifest, train_sources, write_manifest
 from slmsearch.learn.reports import Collapse, append_report, make_report
 from slmsearch.retrieval.embed import Embedder, Progress, Vectors
 
@@ -92,7 +91,7 @@ class FakeTraining:
         self.collapse: Collapse | None = None
         """Of the last step."""
 
-    def train(self, job: TrainJob, on_step: Callable[[Any], None], after_step: int = 0) -> TrainResult:
+    def train(self, job: TrainJob, on_step: Callable[[Any], None], after_step: int = 0) -> Manifest:
         self.calls += 1
         job.directory.mkdir(parents=True, exist_ok=True)
         (job.directory / STEPS).unlink(missing_ok=True)
@@ -111,9 +110,11 @@ class FakeTraining:
         weights.write_bytes(self.content)
         spent = {"sampling": 0.9, "update": 0.4, "other": 0.2}
         (job.directory / JOB).write_text(job.to_json(), encoding="utf-8")
-        write_sources(job)
+        replace_json(job.directory / SOURCES, train_sources(job.config, job.corpus_digest, job.index_key))
         write_manifest(job, STEPS_TRAINED, 1.5, 0, spent)
-        return TrainResult(adapter, file_hash(weights), STEPS_TRAINED, 1.5, 0, spent)
+        manifest = read_manifest(job.directory)
+        assert manifest is not None
+        return manifest
 
     def train_control(self, config: RunConfig, out: Path, on_log: Callable[[int, dict[str, float]], None] | None = None) -> dict[str, Any]:
         out.mkdir(parents=True, exist_ok=True)

@@ -12,8 +12,7 @@ from slmsearch.bench.rollout import RATIOS, SIDES, Times, compare_continuous, su
 from slmsearch.bench.shapes import LongToolbox, Shape
 from slmsearch.config import PolicyConfig, RunConfig, TrainConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.learn.bootstrap import make_model
-from slmsearch.learn.tokenizer import build_tokenizer
+from slmsearch.learn.bootstrap import build_tokenizer, make_model
 from slmsearch.searcher.episode import Episode, StopReason, ToolCall, Turn
 from slmsearch.searcher.parsing import render_answer, render_call
 

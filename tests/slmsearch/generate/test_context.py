@@ -7,8 +7,7 @@ from slmsearch.errors import ModelError
 from slmsearch.generate.chat_renderer import ChatRenderer, longest_prompt
 from slmsearch.generate.sampler import Sampling
 from slmsearch.generate.torch_sampler import TorchSampler
-from slmsearch.learn.bootstrap import make_model
-from slmsearch.learn.tokenizer import build_tokenizer
+from slmsearch.learn.bootstrap import build_tokenizer, make_model
 
 
 def prompt(words: int) -> list[dict[str, str]]:

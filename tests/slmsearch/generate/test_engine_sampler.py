@@ -13,8 +13,7 @@ from slmsearch.generate.engine_sampler import EngineSampler
 from slmsearch.generate.sampler import Sampling
 from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.generate.vllm import ColocatedEngine, ServedEngine
-from slmsearch.learn.bootstrap import make_model
-from slmsearch.learn.tokenizer import build_tokenizer
+from slmsearch.learn.bootstrap import build_tokenizer, make_model
 from tests.slmsearch.generate import fake_vllm
 
 PROMPTS = [[{"role": "user", "content": f"When was {name} founded?"}] for name in ("Mira", "Dunmar", "Mira")]

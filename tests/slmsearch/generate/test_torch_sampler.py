@@ -7,8 +7,7 @@ from slmsearch.errors import ModelError
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.sampler import Sampling
 from slmsearch.generate.torch_sampler import TorchSampler
-from slmsearch.learn.bootstrap import make_model
-from slmsearch.learn.tokenizer import END, build_tokenizer
+from slmsearch.learn.bootstrap import END, build_tokenizer, make_model
 
 TEXTS = ["Mira Talvoren was born in 1823 in Norwick. How many towns does the Dunmar River flow through?"] * 20
 

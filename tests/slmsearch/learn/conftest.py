@@ -71,7 +71,7 @@ def save_qwen3(path, **sizes):
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from slmsearch.learn.tokenizer import build_tokenizer
+    from slmsearch.learn.bootstrap import build_tokenizer
 
     tokenizer = build_tokenizer(["When was Mira born? 1823"] * 9)
     torch.manual_seed(0)

@@ -11,8 +11,7 @@ from trl import GRPOTrainer
 
 from slmsearch.config import TrainConfig
 from slmsearch.learn import grpo
-from slmsearch.learn.advantages import compute_advantages
-from slmsearch.learn.grpo import SearchTrainer
+from slmsearch.learn.grpo import SearchTrainer, compute_advantages
 
 REWARDS = st.lists(st.one_of(st.none(), st.floats(-2, 2)), min_size=4, max_size=4)
 

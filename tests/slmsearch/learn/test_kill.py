@@ -27,5 +27,5 @@ def test_killed_and_resumed_it_ends_with_the_bytes_of_an_uninterrupted_run(make_
     assert steps == [1, 2, 3, 4, 5]
     result = launch.train(broken, lambda report: steps.append(report.step), after_step=5)
     assert steps == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert (result.resumed_from, result.steps) == (3, 8)
-    assert result.adapter_hash == file_hash(whole.directory / ADAPTER / "adapter_model.safetensors")
+    assert (result["resumed_from"], result["steps"]) == (3, 8)
+    assert result["adapter_hash"] == file_hash(whole.directory / ADAPTER / "adapter_model.safetensors")

@@ -21,7 +21,8 @@ from slmsearch.errors import JudgeError, TrainingError
 from slmsearch.learn import launch, process
 from slmsearch.learn.checkpoints import seal_checkpoint
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, LOCK, LOG, STEPS
-from slmsearch.learn.launch import find_cause, find_result, getting_ready, train
+from slmsearch.learn.job import read_manifest
+from slmsearch.learn.launch import find_cause, getting_ready, train
 from slmsearch.learn.process import launcher
 from slmsearch.learn.reports import read_reports
 from slmsearch.processes import watchdog
@@ -63,8 +64,8 @@ def test_train_report_finish_and_look_up(make_job):
     job = replace(job, config=job.config.model_copy(update={"judge": judge}))
     result, steps = steps_of(job)
     assert steps == [1, 2, 3, 4]
-    assert (result.steps, result.resumed_from) == (4, 0)
-    assert (result.adapter_dir / "adapter_model.safetensors").read_text() == "weights"
+    assert (result["steps"], result["resumed_from"]) == (4, 0)
+    assert (job.directory / ADAPTER / "adapter_model.safetensors").read_text() == "weights"
     seen = (job.directory / "seen.json").read_text()
     assert json.loads(seen)["judge_key"] == "s3cret"
     assert not any("s3cret" in path.read_text() for path in (job.directory / JOB, job.directory / LOG))
@@ -77,7 +78,7 @@ def test_a_damaged_adapter_is_no_result(make_job):
     job = make_job(seed=FINISH)
     train(job, lambda report: None)
     (job.directory / ADAPTER / "adapter_model.safetensors").write_text("other")
-    assert find_result(job) is None
+    assert read_manifest(job.directory) is None
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_a_failure_is_told_in_one_line_and_resumed(make_job, seed, kind, words):
     calm = job.config.model_copy(update={"train": job.config.train.model_copy(update={"seed": FINISH})})
     result, steps = steps_of(replace(job, config=calm))
     assert steps == [1, 2, 3, 4] == [report.step for report in read_reports(job.directory / STEPS)]
-    assert result.resumed_from == 2
+    assert result["resumed_from"] == 2
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "missing"])
@@ -121,7 +122,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_taken(make_job, 
         (checkpoint / name).write_bytes(content)
     calm = job.config.model_copy(update={"train": job.config.train.model_copy(update={"seed": FINISH})})
     result, steps = steps_of(replace(job, config=calm))
-    assert steps == [1, 2, 3, 4] and result.resumed_from == 2
+    assert steps == [1, 2, 3, 4] and result["resumed_from"] == 2
     (said,) = [record.getMessage() for record in caplog.records if "damaged" in record.getMessage()]
     assert "checkpoint-3 is damaged" in said and name in said and said.endswith("training goes on from step 2")
 
@@ -156,7 +157,7 @@ def test_who_comes_second_waits_for_the_first_and_looks_its_result_up(make_job, 
     second, steps = steps_of(job)
     thread.join()
     assert [second] == first
-    assert steps == list(range(1, second.steps + 1))
+    assert steps == list(range(1, second["steps"] + 1))
     assert told == [f"process {os.getpid()} is training the same in {job.directory}: waiting for its end"]
 
 
@@ -169,7 +170,7 @@ def test_who_waits_goes_on_where_a_killed_one_stopped(make_job, monkeypatch):
     monkeypatch.setattr(launch.logger, "warning", lambda *message: holder.kill())
     result, steps = steps_of(job)
     assert holder.wait(30) == -signal.SIGKILL
-    assert steps == list(range(1, result.steps + 1))
+    assert steps == list(range(1, result["steps"] + 1))
 
 
 def test_a_file_system_without_locks_is_said(make_job, monkeypatch):

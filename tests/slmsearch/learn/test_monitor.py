@@ -20,8 +20,7 @@ from slmsearch.errors import CheckpointError, TrainingError
 from slmsearch.generate.load import make_sampler
 from slmsearch.generate.sampler import Sampling
 from slmsearch.judge import ExactJudge
-from slmsearch.learn.best_weights import STATE, BestWeights
-from slmsearch.learn.callbacks import StepCallback
+from slmsearch.learn.callbacks import STATE, BestWeights, StepCallback
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, STEPS
 from slmsearch.learn.monitor import ALONE, RULES, CollapseMonitor, find_fall
 from slmsearch.learn.reports import NOT_A_NUMBER, read_reports, truncate_reports

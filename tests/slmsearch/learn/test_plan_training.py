@@ -18,15 +18,14 @@ from slmsearch.evaluate.metrics import is_metric
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.load import load_with_base
 from slmsearch.generate.sampler import Sampling
-from slmsearch.learn.bootstrap import bootstrap_settings
+from slmsearch.learn.bootstrap import bootstrap_settings, build_tokenizer
 from slmsearch.learn.checkpoints import latest_complete_checkpoint
 from slmsearch.learn.encoding import IGNORED, encode_demonstration, encode_turns
 from slmsearch.learn.export import lay_out
-from slmsearch.learn.files import ADAPTER, CHECKPOINTS, EXAMPLES, PREFLIGHT, STEPS
+from slmsearch.learn.files import ADAPTER, CHECKPOINTS, PREFLIGHT, STEPS
 from slmsearch.learn.job import start_key
-from slmsearch.learn.reports import append_examples, read_examples, read_reports, truncate_examples, truncate_reports
+from slmsearch.learn.reports import read_reports, truncate_reports
 from slmsearch.learn.teach import FACTS, sample_own, train_start
-from slmsearch.learn.tokenizer import build_tokenizer
 from slmsearch.learn.training import train_environment
 from slmsearch.planner.plan import DIRECT, Plan, Subproblem, parse_plan, render_plan
 from slmsearch.planner.problems import generate_problems, gold_plan
@@ -137,9 +136,6 @@ def test_a_planner_learns_to_split_and_leaves_what_a_run_leaves(make_plan_job):
     assert max(abs(step["policy/kl_sampler"]) for step in measured) < 1e-5
     checks = {check["name"]: check["passed"] for check in json.loads((job.directory / PREFLIGHT).read_text())}
     assert all(checks.values()) and {"plan", "worker", "planning", "mask", "judge"} <= set(checks)
-    examples = read_examples(job.directory / EXAMPLES)
-    assert {example["step"] for example in examples} == set(range(1, 13))
-    assert any("plus 3? " in example["worker"] for example in examples)
 
     out = lay_out(job, job.directory.parent / "out")
     names = {path.name for path in out.iterdir()}
@@ -168,12 +164,10 @@ def test_a_resumed_planner_ends_with_the_bytes_of_an_uninterrupted_one(make_plan
         train_environment(environment, QUESTIONS, broken, None, QUESTIONS[:3])
     checkpoint = latest_complete_checkpoint(broken.directory / CHECKPOINTS)
     truncate_reports(broken.directory / STEPS, 2)
-    truncate_examples(broken.directory / EXAMPLES, 2)
     train(broken, checkpoint)
     assert curve(broken) == curve(whole)
     hashes = [file_hash(job.directory / ADAPTER / "adapter_model.safetensors") for job in (whole, broken)]
     assert hashes[0] == hashes[1]
-    assert read_examples(broken.directory / EXAMPLES) == read_examples(whole.directory / EXAMPLES)
 
 
 def test_the_base_is_the_worker_and_learns_nothing(make_plan_job):
@@ -255,13 +249,3 @@ def test_settings_of_the_start_are_its_own_unless_chosen(make_plan_job):
     config = make_plan_job().config
     assert bootstrap_settings(config).steps == 4500 != config.sft.steps
     assert bootstrap_settings(config.model_copy(update={"sft": config.sft.model_copy(update={"steps": 7})})).steps == 7
-
-
-def test_examples_show_a_right_and_a_wrong_plan(make_plan_job, tmp_path):
-    job = make_plan_job()
-    environment, (sampler, _) = PlannerEnvironment.open(job.config), load_with_base(job.config.policy)
-    group = [question for question in QUESTIONS for _ in range(4)]
-    episodes = environment.complete(group, environment.play(group, sampler, Sampling(1.0, 0, 60)))
-    rows = environment.grade(group, episodes)
-    append_examples(tmp_path / EXAMPLES, 1, rows, episodes)
-    assert len({example["reward"] > 0 for example in read_examples(tmp_path / EXAMPLES)}) == 2

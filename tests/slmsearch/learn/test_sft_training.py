@@ -17,12 +17,12 @@ from slmsearch.generate.load import load_model
 from slmsearch.generate.sampler import Sampling
 from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.learn import sft, teach
+from slmsearch.learn.bootstrap import build_tokenizer
 from slmsearch.learn.encoding import IGNORED, encode_demonstration
 from slmsearch.learn.fused_lora import fused_lora
 from slmsearch.learn.grpo import make_adapter_config
 from slmsearch.learn.sft import EpisodeBatches, Lesson, demonstrated, repeated, train_sft
 from slmsearch.learn.teach import load_student
-from slmsearch.learn.tokenizer import build_tokenizer
 from slmsearch.planner.prompt import make_plan_prompt
 from slmsearch.searcher.prompt import make_prompt
 

@@ -21,7 +21,7 @@ from slmsearch.judge import ExactJudge
 from slmsearch.learn import training
 from slmsearch.learn.checkpoints import checkpoint_step, latest_complete_checkpoint
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST, STEPS, STOP
-from slmsearch.learn.launch import find_result
+from slmsearch.learn.job import read_manifest
 from slmsearch.learn.models import trained_policy, weights_file
 from slmsearch.learn.reports import read_reports, truncate_reports
 from slmsearch.searcher.tools import Toolbox
@@ -165,10 +165,10 @@ def test_all_weights_can_learn_instead_of_an_adapter(make_job, toolbox, question
     train_through(toolbox, questions, job, held_out=questions[:4])
     rewards = [metrics["reward/mean"] for _, metrics in curve(job)]
     assert sum(rewards[-4:]) / 4 > sum(rewards[:2]) / 2 + 0.1
-    result = find_result(job)
-    assert result is not None and result.adapter_hash == file_hash(job.directory / ADAPTER / "model.safetensors")
-    policy = trained_policy(job.config.policy, str(result.adapter_dir))
-    assert (policy.model, policy.adapter) == (str(result.adapter_dir), None)
+    result = read_manifest(job.directory)
+    assert result is not None and result["adapter_hash"] == file_hash(job.directory / ADAPTER / "model.safetensors")
+    policy = trained_policy(job.config.policy, str(job.directory / ADAPTER))
+    assert (policy.model, policy.adapter) == (str(job.directory / ADAPTER), None)
     (trained, tokenizer), (start, before) = load_model(policy), load_model(job.config.policy)
     assert before.response_template and tokenizer.response_template == before.response_template
     assert not torch.equal(trained.get_input_embeddings().weight, start.get_input_embeddings().weight)

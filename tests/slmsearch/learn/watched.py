@@ -12,8 +12,7 @@ import torch
 from accelerate import PartialState
 
 from slmsearch.config import MonitorConfig, TrainConfig
-from slmsearch.learn.best_weights import BestWeights
-from slmsearch.learn.callbacks import StepCallback
+from slmsearch.learn.callbacks import BestWeights, StepCallback
 from slmsearch.learn.phase_timer import PhaseTimer
 
 QUESTIONS_PER_STEP = 16
