@@ -12,90 +12,71 @@ class SlmSearchError(Exception):
 
     boundary = "slmsearch"
 
+    def __init_subclass__(cls, boundary: str = "") -> None:
+        cls.boundary = boundary or cls.boundary
+
     def __init__(self, *args: object) -> None:
-        """Take the message; addresses in it lose `user:password@`, since it is logged, recorded and shown."""
-        super().__init__(*(without_credentials(part) if isinstance(part, str) else part for part in args))
+        """Take the message as one line; addresses in it lose `user:password@`, since it is logged, recorded and shown."""
+        super().__init__(*(without_credentials(" ".join(part.split())) if isinstance(part, str) else part for part in args))
 
 
-class ConfigError(SlmSearchError):
+class ConfigError(SlmSearchError, boundary="config"):
     """A setting is unknown, malformed or contradicts another."""
 
-    boundary = "config"
 
-
-class CorpusError(SlmSearchError):
+class CorpusError(SlmSearchError, boundary="corpus"):
     """Pages or questions cannot be read, or do not hold what they must."""
 
-    boundary = "corpus"
 
-
-class IndexUnusableError(SlmSearchError):
+class IndexUnusableError(SlmSearchError, boundary="index"):
     """An index version is missing, incomplete, damaged or made by another embedder."""
 
-    boundary = "index"
 
-
-class EmbedderError(SlmSearchError):
+class EmbedderError(SlmSearchError, boundary="embedder"):
     """The embedding model cannot be loaded or did not answer."""
 
-    boundary = "embedder"
 
-
-class ModelError(SlmSearchError):
+class ModelError(SlmSearchError, boundary="model"):
     """A policy model or adapter is missing, damaged or does not fit its base."""
 
-    boundary = "model"
 
-
-class GenerationError(SlmSearchError):
+class GenerationError(SlmSearchError, boundary="generation"):
     """A served policy did not answer."""
 
-    boundary = "generation"
 
-
-class JudgeError(SlmSearchError):
+class JudgeError(SlmSearchError, boundary="judge"):
     """The judge did not answer, or its verdict cannot be parsed."""
 
-    boundary = "judge"
 
-
-class SandboxError(SlmSearchError):
+class SandboxError(SlmSearchError, boundary="sandbox"):
     """Programs cannot be run: there is no engine, or the sandbox does not answer."""
 
-    boundary = "sandbox"
 
-
-class EvaluationError(SlmSearchError):
+class EvaluationError(SlmSearchError, boundary="evaluation"):
     """Stored results are missing, damaged, or do not belong together."""
 
-    boundary = "evaluation"
 
-
-class CheckpointError(SlmSearchError):
+class CheckpointError(SlmSearchError, boundary="checkpoint"):
     """A checkpoint or a training directory is damaged or belongs to another run."""
 
-    boundary = "checkpoint"
 
-
-class PreflightError(SlmSearchError):
+class PreflightError(SlmSearchError, boundary="preflight"):
     """A check before training says that the run cannot succeed."""
 
-    boundary = "preflight"
 
-
-class TrainingError(SlmSearchError):
+class TrainingError(SlmSearchError, boundary="training"):
     """Training ended before its last step, or refuses to start."""
 
-    boundary = "training"
 
-
-class PromotionError(SlmSearchError):
+class PromotionError(SlmSearchError, boundary="promotion"):
     """The champion is no longer the one that was decided about, or cannot be moved."""
 
-    boundary = "promotion"
 
-
-class ServiceError(SlmSearchError):
+class ServiceError(SlmSearchError, boundary="service"):
     """Prefect, MLflow, a model server or another one cannot be started or reached."""
 
-    boundary = "service"
+
+def error_of(boundary: str, message: str, default: type[SlmSearchError]) -> SlmSearchError:
+    """Make the error of a boundary that broke in another process."""
+    kinds = {kind.boundary: kind for kind in SlmSearchError.__subclasses__()}
+    return kinds.get(boundary, default)(message)

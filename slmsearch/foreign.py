@@ -17,6 +17,7 @@ _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8\U0001d159\U000e0000-\U000e0fff]"
 )
 """Characters of other categories that show nothing: variation selectors, fillers, the empty Braille pattern."""
+MAX_CAUSE_CHARS = 300
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
 
 
@@ -31,6 +32,11 @@ def visible(text: str) -> str:
 def one_line(text: str) -> str:
     """Bring a text to one line, as `visible` writes it."""
     return visible(" ".join(text.split()))
+
+
+def cause_of(error: object) -> str:
+    """Say in one line why something outside failed: the beginning of what it says, else what kind of error it is."""
+    return without_credentials(" ".join(str(error).split()))[:MAX_CAUSE_CHARS] or type(error).__name__
 
 
 def _show(found: re.Match[str]) -> str:

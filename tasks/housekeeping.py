@@ -159,7 +159,7 @@ def carry_out(config: RunConfig, rules: Rules, now: float | None = None) -> tupl
                     _delete(item, config)
                     gone.append(item)
                 except (OSError, ServiceError) as error:
-                    failed.append(f"{item.kind} {item.key}: {' '.join(str(error).split())}")
+                    failed.append(f"{item.kind} {item.key}: {error}")
     except Timeout as error:
         raise ServiceError(f"another housekeeping is at work in {data_dir}; wait for it") from error
     return gone, failed

@@ -12,6 +12,7 @@ from typing import Any
 
 from slmsearch.config import RunConfig, TrackingConfig
 from slmsearch.errors import ConfigError, ServiceError
+from slmsearch.foreign import cause_of
 
 Mirror = Callable[[int, Mapping[str, float]], None]
 """Takes a step and its metrics."""
@@ -86,6 +87,5 @@ def _open(config: RunConfig, key: str) -> Any:
             settings=wandb.Settings(console="off", disable_git=True, save_code=False, x_disable_stats=True),
         )
     except wandb.Error as error:
-        said = " ".join(str(error).split())[:300]
         remedy = "set WANDB_API_KEY, or WANDB_MODE=offline, or unset tracking.wandb_project"
-        raise ServiceError(f"Weights & Biases: {said}; {remedy}") from error
+        raise ServiceError(f"Weights & Biases: {cause_of(error)}; {remedy}") from error

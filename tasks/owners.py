@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from slmsearch.errors import ServiceError
-from slmsearch.foreign import without_credentials
+from slmsearch.foreign import cause_of, without_credentials
 
 HEARTBEAT = "prefect.flow-run.heartbeat"
 """Event that a flow run sends while it lives."""
@@ -117,7 +117,7 @@ def require_reachable(uri: str) -> None:
     deadline = time.monotonic() + (RESTART_S if os.environ.get(RUN_VARIABLE) else 0.0)
     while (error := _unreachable(f"{without_credentials(uri).rstrip('/')}/health")) is not None:
         if time.monotonic() >= deadline:
-            raise ServiceError(f"no MLflow server answers at {uri} ({one_line(error)}); start it, or unset tracking.uri") from error
+            raise ServiceError(f"no MLflow server answers at {uri} ({cause_of(error)}); start it, or unset tracking.uri") from error
         time.sleep(0.5)
 
 
@@ -129,8 +129,3 @@ def _unreachable(address: str) -> Exception | None:
         return None  # it answers; a missing page or permission shows in the first real call
     except (OSError, ValueError) as error:
         return error
-
-
-def one_line(error: Exception) -> str:
-    """Return an error's message as one line of bounded length."""
-    return " ".join(str(error).split())[:300]

@@ -2,10 +2,7 @@
 
 import logging
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -15,17 +12,6 @@ from rich.progress import Progress as Bar
 
 LINE_SECONDS = 15.0
 """Time between two lines in the log."""
-_hidden = threading.Event()
-
-
-@contextmanager
-def without_bars() -> Iterator[None]:
-    """Draw no bars meanwhile: something else has the terminal."""
-    _hidden.set()
-    try:
-        yield
-    finally:
-        _hidden.clear()
 
 
 class Progress:
@@ -43,8 +29,6 @@ class Progress:
 
     def __call__(self, done: int, total: int) -> None:
         """Show that `done` of `total` are done; a total of 0 is not known."""
-        if _hidden.is_set():
-            return
         if sys.stderr.isatty():
             self._show(done, total)
         elif time.monotonic() - self._last_line > LINE_SECONDS:

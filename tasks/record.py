@@ -3,8 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from prefect import task
@@ -107,10 +105,7 @@ def record_qualification(measured: Qualification, summary: Mapping[str, Any], co
 
 
 def record_retrieval(result: Mapping[str, Any], text: str, config: RunConfig) -> str:
-    """Record metrics, tables and figure of what `summarise_ranks` gives, with the index key; return the run's id."""
-    from slmsearch.report.page.render import write_charts
-    from slmsearch.report.retrieval import draw_retrieval
-
+    """Record metrics and tables of what `summarise_ranks` gives, with the index key; return the run's id."""
     tracker = open_tracker(config)
     metrics = {
         f"{name}/{metric}": of[metric]
@@ -119,12 +114,10 @@ def record_retrieval(result: Mapping[str, Any], text: str, config: RunConfig) ->
         if of[metric] is not None
     }
     key = content_key(stage=RETRIEVAL_STAGE, index=result["index_key"], questions=result["questions_key"])
-    with tracker.run(RETRIEVAL_STAGE, key) as run_id, TemporaryDirectory() as folder:
+    with tracker.run(RETRIEVAL_STAGE, key) as run_id:
         tracker.record_params(run_id, {"index": result["index_key"], "questions": result["n"], "split": result["split"]})
         tracker.record_metrics(run_id, metrics)
         tracker.record_json(run_id, result, "retrieval.json")
         tracker.record_text(run_id, text, "retrieval.txt")
-        write_charts(Path(folder), {"retrieval": draw_retrieval(result)})
-        tracker.record_folder(run_id, Path(folder), "figures")
         tracker.set_tags(run_id, {"slmsearch.index_key": result["index_key"]})
     return run_id

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from slmsearch.errors import ConfigError, CorpusError, SlmSearchError
-from slmsearch.foreign import visible, without_credentials
+from slmsearch.foreign import cause_of, visible, without_credentials
 
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
@@ -162,7 +162,7 @@ class SettingsCommand(click.Command):
             raise
         except Exception as error:
             session.say(without_credentials(traceback.format_exc()))
-            session.fail(error, f"unforeseen {type(error).__name__}: {without_credentials(' '.join(str(error).split()))[:300]}")
+            session.fail(error, f"unforeseen {type(error).__name__}: {cause_of(error)}")
             ctx.exit(BUG)
         finally:
             session.close()
@@ -178,7 +178,7 @@ def exit_code(error: SlmSearchError | OSError) -> int:
 
 def _describe(error: SlmSearchError | OSError) -> str:
     if isinstance(error, SlmSearchError):
-        return " ".join(str(error).split())
+        return str(error)
     return f"{error.strerror or error}: {error.filename or 'no file named'}; check disk space and permissions"
 
 

@@ -30,7 +30,7 @@ from pydantic_settings import (
 
 from slmsearch.config import RunConfig, Section
 from slmsearch.errors import ConfigError
-from slmsearch.foreign import without_credentials
+from slmsearch.foreign import cause_of, without_credentials
 from slmsearch.keys import content_key
 from slmsearch.models.known import path_of
 
@@ -94,7 +94,7 @@ def load_config(
     except ValidationError as error:
         raise ConfigError(f"{_describe(error)}; `slmsearch config` prints the values in use") from error
     except SettingsError as error:
-        raise ConfigError(f"{' '.join(str(error).split())}; flags look like --train.steps 50") from error
+        raise ConfigError(f"{cause_of(error)}; flags look like --train.steps 50") from error
     config = RunConfig.model_validate(settings.model_dump())
     for name in filter(None, (config.evaluate.policy, *config.evaluate.baselines)):
         if name != without_credentials(name):  # names of policies are recorded

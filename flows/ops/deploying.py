@@ -16,6 +16,7 @@ from flows.ops.servers import Say
 from flows.ops.worker_secrets import submitted
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
+from slmsearch.foreign import cause_of
 
 if TYPE_CHECKING:
     from prefect.deployments.runner import RunnerDeployment
@@ -74,9 +75,7 @@ def read_prefect_file(path: Path) -> PrefectFile:
     try:
         return PrefectFile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(
-            f"{path} cannot be read ({' '.join(str(error).split())[:200]}); fix it, or take it from the repository"
-        ) from error
+        raise ConfigError(f"{path} cannot be read ({cause_of(error)}); fix it, or take it from the repository") from error
     except ValidationError as error:
         first = error.errors()[0]
         remedy = f"leave it out, or deploy with: prefect --no-prompt deploy --all --prefect-file {PREFECT_FILE}"

@@ -125,7 +125,7 @@ def as_error(message: str) -> errors.SlmSearchError:
     for name, kind in kinds.items():
         _, found, text = message.partition(f"{name}: ")
         if found:
-            return kind(" ".join(text.split()))
+            return kind(text)
     return errors.ServiceError(f"the flow run did not complete: {' '.join(message.split())[:400]}; see its logs")
 
 

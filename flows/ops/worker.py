@@ -25,8 +25,9 @@ from flows.ops.process_environment import prefect_home
 from flows.ops.servers import WORKER, Say, close_service, last_line, start_service
 from slmsearch.config import PathsConfig, RunConfig, TrainConfig
 from slmsearch.errors import ServiceError
+from slmsearch.foreign import cause_of
 from slmsearch.processes.child import ChildProcess
-from tasks.owners import RUN_VARIABLE, one_line, process_of
+from tasks.owners import RUN_VARIABLE, process_of
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -106,7 +107,7 @@ def reconcile_and_say(config: RunConfig, workers: Collection[str], say: Say) -> 
         for item in (item for item in reconcile_here(config, workers) if item.kind != "slot"):
             say(item.describe())
     except (httpx.HTTPError, PrefectException, ServiceError) as error:  # a run may be deleted between two questions about it
-        say(f"states cannot be compared now: {one_line(error)}")
+        say(f"states cannot be compared now: {cause_of(error)}")
 
 
 def _plan(name: str, limit: int, train: TrainConfig) -> dict[str, list[str]]:
@@ -137,7 +138,7 @@ def _pool_client() -> "Iterator[SyncPrefectClient]":
         raise ServiceError(f"the work pool {POOL!r} is missing; make it with `slmsearch deploy`") from None
     except httpx.HTTPError as error:
         remedy = "start it, or fix PREFECT_API_URL and PREFECT_API_AUTH_STRING"
-        raise ServiceError(f"the Prefect API cannot be asked ({one_line(error)}); {remedy}") from error
+        raise ServiceError(f"the Prefect API cannot be asked ({cause_of(error)}); {remedy}") from error
 
 
 def _pool_type() -> str:
@@ -170,7 +171,7 @@ def drain(workers: Sequence[int], timeout_s: float, say: Say) -> None:
             for run in cancelled:
                 _see_cancelled(client, run, time.monotonic() + REPORT_SECONDS)
     except httpx.HTTPError as error:
-        say(f"its flow runs cannot be cancelled and are killed; the next worker says so to Prefect: {one_line(error)}")
+        say(f"its flow runs cannot be cancelled and are killed; the next worker says so to Prefect: {cause_of(error)}")
 
 
 def _see_cancelled(client: "SyncPrefectClient", run: UUID, deadline: float) -> None:

@@ -53,6 +53,6 @@ def _find_objection(run: Pipeline, data: Data, after: Evaluated, version: str) -
         champion = evaluate_policy(run, data, PolicySpec("champion", champion_policy(run.config)), "evaluate-champion")
         verdict = compare_evaluations(run, "compare-champion", champion, after)
     except SlmSearchError as error:
-        return f"Better than before; champion {version} cannot be compared with: {' '.join(str(error).split())}"
+        return f"Better than before; champion {version} cannot be compared with: {error}"
     is_level = verdict["decision"] in ("promote", "hold")
     return "" if is_level else f"Better than before, but not beside the champion: {verdict['reason']}"

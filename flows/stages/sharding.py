@@ -24,6 +24,7 @@ from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError, EvaluationError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.shards import Shard, split_shards
+from slmsearch.foreign import cause_of
 from tasks.data import Data
 from tasks.evaluate import questions_of
 from tasks.reconcile import UNBEGUN_S, why_dead
@@ -125,7 +126,7 @@ class _Play:
         elif state.is_failed():
             raise as_error(f"{state.name}: {state.message}")
         elif state.is_final():
-            self._lose(item, f"{state.name}: {' '.join(str(state.message).split())[:200]}")
+            self._lose(item, f"{state.name}: {cause_of(state.message)}")
         elif (state.is_running() or state.is_pending()) and time.monotonic() - item.looked >= LOOK_SECONDS:
             item.looked = time.monotonic()
             if why := why_dead(run, self.client, unbegun_s=self.start_seconds):  # its process, or its worker and its machine, are gone

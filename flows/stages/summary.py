@@ -20,6 +20,7 @@ from flows.stages.pipeline import Pipeline
 from slmsearch.artifacts.files import replace_text
 from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.compare import replay
+from slmsearch.foreign import cause_of
 from slmsearch.report.tables import comparison_table, describe_comparison
 from tasks.evaluate import Compared, Evaluated
 from tasks.runs import report_page_task, report_task
@@ -138,7 +139,7 @@ def tolerated(what: str, warnings: list[str]) -> Iterator[None]:
     except Exception as error:
         stop = find_stop(error)
         if stop is None:
-            message = f"{what}: {type(error).__name__}: {' '.join(str(error).split())[:300]}; make it again with `slmsearch report latest`"
+            message = f"{what}: {type(error).__name__}: {cause_of(error)}; make it again with `slmsearch report latest`"
             warnings.append(message)
             get_run_logger().warning(message, exc_info=True)
     if stop is not None:

@@ -16,6 +16,7 @@ from typing import Any
 from slmsearch.artifacts.directories import SEAL, find_damage, hash_files, publish, staging_directory
 from slmsearch.artifacts.files import file_hash
 from slmsearch.errors import ServiceError
+from slmsearch.foreign import cause_of
 
 
 def share(directory: Path, url: str, name: str, changing: Collection[str] = ()) -> bool:
@@ -111,5 +112,4 @@ def _storage(url: str, name: str) -> Iterator[tuple[Any, str]]:
     except ServiceError:
         raise
     except Exception as error:
-        said = " ".join(str(error).split())[:200] or type(error).__name__
-        raise ServiceError(f"{url} refuses ({said}); check address and credentials") from error
+        raise ServiceError(f"{url} refuses ({cause_of(error)}); check address and credentials") from error

@@ -17,6 +17,7 @@ from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question, content_words, holds_answer
 from slmsearch.corpus.store import read_manifest, read_pages, read_questions
 from slmsearch.errors import CorpusError
+from slmsearch.foreign import cause_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -165,7 +166,7 @@ def _failed(table: str, rows: list[Row], checks: Sequence[Check]) -> list[Findin
     findings = []
     for check, outcome in zip(checks, _outcomes(table, pd.DataFrame(rows), checks), strict=True):
         if outcome.exception_info.get("raised_exception"):
-            cause = " ".join(str(outcome.exception_info.get("exception_message")).split())[:200]
+            cause = cause_of(outcome.exception_info.get("exception_message"))
             raise CorpusError(f"Great Expectations could not check {table}.{check.column} ({cause}); is the pinned version installed?")
         if not outcome.success:
             ids = dict.fromkeys(str(row["id"]) for row in outcome.result["unexpected_index_list"])

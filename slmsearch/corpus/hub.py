@@ -10,6 +10,7 @@ from pathlib import Path
 
 from slmsearch.corpus.records import Row
 from slmsearch.errors import CorpusError
+from slmsearch.foreign import cause_of
 
 HUB_PREFIX = "hub:"
 HUB_TIMEOUT_S = 10.0
@@ -67,7 +68,7 @@ def load_hub_rows(source: str) -> Iterator[tuple[Row, str]]:
     try:
         rows = load_dataset(name, hub.subset, revision=hub.find_commit(), split="train")
     except (OSError, ValueError, DatasetsError, pa.ArrowException) as error:
-        cause = " ".join(str(error).split())[:200]
+        cause = cause_of(error)
         raise CorpusError(f"hub:{name} cannot be loaded ({cause}); check the name, go online once, or give local files") from error
     for number, row in enumerate(rows, start=1):
         # wiki-trivia holds answers of several types; all are text here.

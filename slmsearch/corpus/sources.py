@@ -23,6 +23,7 @@ from slmsearch.corpus.records import Row, parse_page, parse_question
 from slmsearch.corpus.splits import SPLIT_SEED
 from slmsearch.corpus.world import generate_world
 from slmsearch.errors import CorpusError
+from slmsearch.foreign import cause_of
 from slmsearch.keys import content_key, file_key
 
 PARQUET_ROWS = 64
@@ -178,7 +179,7 @@ def _parquet_rows(path: Path) -> Iterator[tuple[Row, str]]:
                         raise CorpusError(f"{path} expands to more than {EXPANSION} times its size, and {most >> 20} MB; write it as JSONL")
                     yield row, f"{path} row {number}"
     except (OSError, pa.ArrowException) as error:
-        raise CorpusError(f"{path} is no readable Parquet file ({' '.join(str(error).split())}); write it again") from error
+        raise CorpusError(f"{path} is no readable Parquet file ({cause_of(error)}); write it again") from error
 
 
 def _require_unique(ids: list[str], noun: str, source: str) -> None:

@@ -230,11 +230,6 @@ class Environment(ABC):
         return ""
 
     @classmethod
-    def index_parts(cls, config: RunConfig) -> Mapping[str, object] | None:
-        """Collect the settings that decide what the index is; None where there is none."""
-        return None
-
-    @classmethod
     def fresh(cls, config: RunConfig, seed: int, pages: int, questions: int) -> RunConfig:
         """Return the configuration of data that nobody has seen, for a nightly run; by default they stay the same."""
         return config

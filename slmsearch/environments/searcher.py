@@ -137,10 +137,6 @@ class SearcherEnvironment(Environment):
         return name_index(config, digest)
 
     @classmethod
-    def index_parts(cls, config: RunConfig) -> Mapping[str, object] | None:
-        return config.retrieval.model_dump(mode="json", exclude={"top_k": True, "embedder": {"device"}})
-
-    @classmethod
     def fresh(cls, config: RunConfig, seed: int, pages: int, questions: int) -> RunConfig:
         """Another world."""
         world = WorldConfig(pages=pages, seed=seed)

@@ -19,6 +19,7 @@ from slmsearch.artifacts.files import replace_text
 from slmsearch.config import NightlyConfig
 from slmsearch.errors import EvaluationError
 from slmsearch.evaluate.nightly import WINDOW, FreshScores, NightTest, Past, Scores, SliceScore, Tonight, compare_night
+from slmsearch.foreign import cause_of
 
 SCHEMA = 1
 """Version of the files; raise it when a field changes its meaning."""
@@ -116,7 +117,7 @@ def load_nights(directory: Path) -> tuple[list[Night], list[str]]:
         try:
             nights.append(night_from_dict(json.loads(path.read_text(encoding="utf-8"))))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            odd.append(f"{path} is no record of a night ({' '.join(str(error).split())[:100]}); it was left out: fix or delete it")
+            odd.append(f"{path} is no record of a night ({cause_of(error)}); it was left out: fix or delete it")
     return sorted(nights, key=lambda night: night.at, reverse=True), odd
 
 

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from slmsearch.artifacts.directories import publish, staging_directory
 from slmsearch.environments.rows import EpisodeRow, row_from_dict
 from slmsearch.errors import EvaluationError
+from slmsearch.foreign import cause_of
 from slmsearch.keys import file_key
 from slmsearch.searcher.episode import Episode
 
@@ -141,8 +142,7 @@ def episode_from_dict(values: Mapping[str, object]) -> Episode:
     try:
         return _EPISODE.validate_python(values)
     except ValueError as error:
-        what = " ".join(str(error).split())[:200]
-        raise EvaluationError(f"a stored episode is damaged ({what}); delete the evaluation and evaluate again") from error
+        raise EvaluationError(f"a stored episode is damaged ({cause_of(error)}); delete the evaluation and evaluate again") from error
 
 
 def _write_files(directory: Path, key: str, evaluation: Evaluation, sources: Mapping[str, object], corpus: str) -> None:

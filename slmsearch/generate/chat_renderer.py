@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import TemplateError
 
 from slmsearch.errors import ModelError
+from slmsearch.foreign import cause_of
 from slmsearch.generate.sampler import Message
 from slmsearch.searcher.parsing import THINK, after_thinking
 
@@ -168,11 +169,10 @@ class ChatRenderer:
             text: str = self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
         except (TemplateError, TypeError, ValueError, LookupError) as error:
             roles = [message["role"] for message in messages]
-            cause = " ".join(str(error).split())[:160] or type(error).__name__
             remedy = "set searcher.tool_role to 'user'" if self.tool_role != "user" else "choose another model, or correct its template"
             if "system" in roles:
                 remedy = 'choose a model whose template takes a system message, or set searcher.system_prompt to ""'
-            raise ModelError(f"the chat template refuses the roles {', '.join(roles)} ({cause}): {remedy}") from error
+            raise ModelError(f"the chat template refuses the roles {', '.join(roles)} ({cause_of(error)}): {remedy}") from error
         return text
 
     def _render_between(self) -> tuple[int, tuple[str, str]]:

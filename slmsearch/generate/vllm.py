@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from slmsearch.errors import ServiceError
+from slmsearch.foreign import cause_of
 from slmsearch.generate.engine_sampler import Completion, Request
 
 SERVE_LORA = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve MODEL --enable-lora --max-lora-rank R"
@@ -105,6 +106,6 @@ def _ask(client: Any, verb: str, body: dict[str, str]) -> None:
         cause = str(error)
     if cause:
         raise ServiceError(
-            f"the vLLM server did not {verb} the adapter: {' '.join(cause.split())[:200]}; it must run on this machine, started with "
+            f"the vLLM server did not {verb} the adapter: {cause_of(cause)}; it must run on this machine, started with "
             f"{SERVE_LORA}, or take train.vllm.mode colocate"
         )

@@ -20,6 +20,7 @@ from slmsearch.config import PolicyConfig
 from slmsearch.config.secrets import split_secrets
 from slmsearch.environments.registry import find_environment
 from slmsearch.errors import ModelError, ServiceError
+from slmsearch.foreign import cause_of
 from slmsearch.generate.load import check_local, load_model, load_tokenizer, merge_adapter
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST
 from slmsearch.learn.job import TrainJob
@@ -186,7 +187,7 @@ def push(directory: Path, repo: str, private: bool, token: str | None, endpoint:
         api.create_repo(repo, private=private, exist_ok=True)
         commit = api.upload_folder(repo_id=repo, folder_path=str(directory), commit_message="Upload with slmsearch")
     except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
-        cause = " ".join(str(error).split())[:200]
+        cause = cause_of(error)
         raise ServiceError(f"the Hub did not take {repo} ({cause}); check HF_TOKEN, its write permission, and the name") from error
     return str(commit.commit_url)
 

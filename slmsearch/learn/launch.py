@@ -21,7 +21,7 @@ from typing import IO
 import psutil
 
 from slmsearch.artifacts.files import read_json, replace_json
-from slmsearch.errors import SlmSearchError, TrainingError
+from slmsearch.errors import SlmSearchError, TrainingError, error_of
 from slmsearch.learn.checkpoints import MANIFEST as CHECKPOINT_MANIFEST
 from slmsearch.learn.checkpoints import checkpoint_step, discard_after, find_damage, latest_complete_checkpoint, list_checkpoints
 from slmsearch.learn.files import CHECKPOINTS, ERROR, JOB, LOCK, LOG, MANIFEST, SOURCES, STEPS, STOP
@@ -120,8 +120,7 @@ def _explain(job: TrainJob, code: int, printed: str) -> SlmSearchError:
     told = read_json(job.directory / ERROR)
     if not told:
         return TrainingError(f"{find_cause(printed, signal.Signals(-code).name if code < 0 else '')}; {where}")
-    classes = {kind.boundary: kind for kind in SlmSearchError.__subclasses__()}
-    return classes.get(told["boundary"], TrainingError)(f"{told['message']}; {where}")
+    return error_of(told["boundary"], f"{told['message']}; {where}", TrainingError)
 
 
 def find_cause(printed: str, killed_by: str = "") -> str:

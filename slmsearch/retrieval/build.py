@@ -20,7 +20,7 @@ from slmsearch.config import RetrievalConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.store import read_manifest, read_pages
 from slmsearch.errors import IndexUnusableError
-from slmsearch.foreign import without_credentials
+from slmsearch.foreign import cause_of, without_credentials
 from slmsearch.keys import content_key
 from slmsearch.retrieval import versions
 from slmsearch.retrieval.chroma import (
@@ -210,5 +210,5 @@ def _disk_failures(directory: Path) -> Iterator[None]:
         remedy = "no disk space left: free some or set paths.data_dir" if full else "check the directory and its permissions"
         raise IndexUnusableError(f"the index cannot be written to {directory} ({error.strerror or error}); {remedy}") from error
     except (ChromaError, sqlite3.Error) as error:
-        cause = " ".join(str(error).split())[:200]
+        cause = cause_of(error)
         raise IndexUnusableError(f"Chroma cannot write to {directory} ({cause}); check disk space and permissions there") from error

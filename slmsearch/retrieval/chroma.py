@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from slmsearch.config import RetrievalConfig
 from slmsearch.errors import IndexUnusableError
+from slmsearch.foreign import cause_of
 from slmsearch.retrieval.embed import Vectors
 from slmsearch.retrieval.vectors import Keys, RowsByKey, read_rows
 from slmsearch.retrieval.versions import CHROMA
@@ -175,7 +176,7 @@ def _connected(place: Place) -> tuple[Any, str]:
     try:
         client = chromadb.HttpClient(host=url.hostname or "", port=port, ssl=url.scheme == "https", headers=headers, settings=settings)
     except Exception as error:  # Chroma raises what its HTTP library raises, and ValueError
-        cause = " ".join(str(error).split())[:200]
+        cause = cause_of(error)
         raise IndexUnusableError(f"no Chroma server answers at {place.url} ({cause}); start it, or fix retrieval.chroma_url") from error
     return client, place.collection
 

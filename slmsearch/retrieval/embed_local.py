@@ -17,6 +17,7 @@ import numpy as np
 from slmsearch.artifacts.files import file_hash
 from slmsearch.config import EmbedderConfig
 from slmsearch.errors import EmbedderError
+from slmsearch.foreign import cause_of
 from slmsearch.models.known import split_commit
 from slmsearch.retrieval.embed import Embedder, Progress, Vectors, valid_text
 from slmsearch.retrieval.embed_precision import choose_precision, mark_revision
@@ -182,8 +183,7 @@ def _load(path: Path, config: EmbedderConfig) -> Any:
     try:
         return SentenceTransformer(str(path), device=None if config.device == "auto" else config.device)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, SafetensorError) as error:
-        cause = " ".join(str(error).split())[:200]
-        raise EmbedderError(f"embedder {path} cannot be loaded ({cause}); delete it and let it be fetched again") from error
+        raise EmbedderError(f"embedder {path} cannot be loaded ({cause_of(error)}); delete it and let it be fetched again") from error
     finally:
         if shown:
             logging.enable_progress_bar()

@@ -15,7 +15,7 @@ import httpx
 from pydantic import SecretStr, TypeAdapter
 
 from slmsearch.config import ProgramLimits, RunConfig, SandboxConfig
-from slmsearch.errors import SandboxError, SlmSearchError
+from slmsearch.errors import SandboxError, SlmSearchError, error_of
 from slmsearch.sandbox.execution import Execution
 from slmsearch.sandbox.sessions import IndexedCorpus, OpenedSession
 from slmsearch.searcher.episode import CallMade, ToolCall, ToolResult
@@ -163,14 +163,8 @@ class SandboxClient:
     def _read(self, response: httpx.Response, kind: type[Answer]) -> Answer:
         with suppress(ValueError, TypeError):  # it is neither what was asked for nor a failure
             if response.status_code == BROKEN:
-                raise error_of(**response.json())
+                raise error_of(**response.json(), default=SandboxError)
             if response.status_code == httpx.codes.OK:
                 return TypeAdapter(kind).validate_json(response.content)
         said = " ".join(response.text.split())[:200]
         raise SandboxError(f"the sandbox at {self._address} answered {response.status_code}: {said}; is it another program's port?")
-
-
-def error_of(boundary: str, message: str) -> SlmSearchError:
-    """Make the error of a boundary that broke on the other side."""
-    kinds = {kind.boundary: kind for kind in SlmSearchError.__subclasses__()}
-    return kinds.get(boundary, SandboxError)(message)

@@ -120,7 +120,7 @@ def main() -> None:
     try:
         serve_here(order, lambda text: print(_SAY + text, flush=True), lambda endpoint: None, tied=False)
     except SlmSearchError as error:
-        print(_ERROR + " ".join(str(error).split()), flush=True)
+        print(f"{_ERROR}{error}", flush=True)
         sys.exit(1)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import httpx
 
 from slmsearch.errors import ConfigError, ServiceError
+from slmsearch.foreign import cause_of
 from slmsearch.http_client import bounded
 from slmsearch.serve.engine import Engine, Say
 from slmsearch.serve.request import Role, ServeRequest
@@ -88,7 +89,7 @@ class Ollama(Engine):
             if not stop.is_set():
                 client.generate(request.model, keep_alive=_KEEP_ALIVE)
         except (ollama.ResponseError, ollama.RequestError, ConnectionError) as error:
-            words = " ".join(str(error).split())[:300]
+            words = cause_of(error)
             meaning = next(text for pattern, text in _REFUSALS.items() if re.search(pattern, words, re.IGNORECASE))
             raise ServiceError("Ollama " + meaning.format(model=request.model, words=words, advice=self.memory_advice)) from error
         except (httpx.HTTPError, ValueError) as error:  # a connection broke, or a body is not what the client expects

@@ -124,7 +124,7 @@ def _described(folder: Path, state: ServerState) -> Iterator[ServerState]:
     try:
         yield state
     except ServiceError as error:
-        write_state(folder, replace(state, phase="failed", error=" ".join(str(error).split())))
+        write_state(folder, replace(state, phase="failed", error=str(error)))
         raise
     except BaseException:
         state_file(folder, state.role).unlink(missing_ok=True)

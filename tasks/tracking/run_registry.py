@@ -21,7 +21,8 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
 from slmsearch.config import RunConfig
 from slmsearch.errors import ModelError
-from tasks.owners import is_orphan, one_line, require_reachable
+from slmsearch.foreign import cause_of
+from tasks.owners import is_orphan, require_reachable
 from tasks.tracking.service import DELETED, ENDED, KEY, OWNER, SQLITE, STAGE, as_service, if_there, tracking_uri
 
 PARENT = "mlflow.parentRunId"
@@ -177,7 +178,7 @@ class RunRegistry:
             uri = self.client.get_model_version_download_uri(name, version)
             return Path(mlflow.artifacts.download_artifacts(artifact_uri=uri, tracking_uri=self.uri))
         except (OSError, MlflowException) as error:
-            raise ModelError(f"adapter of {name} version {version} cannot be read ({one_line(error)}); train and promote again") from error
+            raise ModelError(f"adapter of {name} version {version} cannot be read ({cause_of(error)}); train and promote again") from error
 
     # Housekeeping
 

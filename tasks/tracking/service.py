@@ -19,8 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from slmsearch.artifacts.directories import staging_directory
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
-from slmsearch.foreign import without_credentials
-from tasks.owners import one_line
+from slmsearch.foreign import cause_of, without_credentials
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,7 +51,7 @@ def as_service(function: Callable[P, R]) -> Callable[P, R]:
                 return function(*args, **kwargs)
         except (MlflowException, SQLAlchemyError) as error:
             where = mlflow.get_tracking_uri()
-            raise ServiceError(f"MLflow at {where}: {one_line(error)}; check tracking.uri and paths.mlruns_dir") from error
+            raise ServiceError(f"MLflow at {where}: {cause_of(error)}; check tracking.uri and paths.mlruns_dir") from error
 
     return wrapped
 

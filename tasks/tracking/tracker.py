@@ -22,7 +22,8 @@ from mlflow.exceptions import MlflowException
 
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
-from tasks.owners import is_orphan, one_line, owner_tag
+from slmsearch.foreign import cause_of
+from tasks.owners import is_orphan, owner_tag
 from tasks.traces import Span
 from tasks.tracking.run_registry import PARENT, RunRegistry
 from tasks.tracking.service import ADAPTER_HASH, CHAMPION, ENDED, KEY, OWNER, STAGE, as_service, if_there, make_store, tracking_uri
@@ -114,7 +115,7 @@ class Tracker(RunRegistry):
         try:
             yield run_id
         except Exception as error:
-            self.end_run(run_id, "FAILED", f"{type(error).__name__}: {one_line(error)}")
+            self.end_run(run_id, "FAILED", f"{type(error).__name__}: {cause_of(error)}")
             raise
         except BaseException as error:  # SIGTERM and cancellation reach a flow as these
             self.end_run(run_id, "KILLED", describe_stop(error))

@@ -270,7 +270,7 @@ def report(session: Session, split: str, limit: int) -> None:
     """Measure where gold pages and sections are found: BM25, embeddings, and both fused; logged to MLflow."""
     from slmsearch.evaluate.retrieval import RETRIEVERS, measure_ranks, summarise_ranks
     from slmsearch.keys import content_key
-    from slmsearch.report.retrieval import render_retrieval
+    from slmsearch.report.tables import render_retrieval
     from tasks.progress import Progress
     from tasks.record import record_retrieval
 

@@ -30,15 +30,12 @@ def evaluate(session: Session, policy: str | None, split: str | None, limit: int
 
 
 @command(cli, "train")
-@click.option("--live-plot", is_flag=True, help="Draw reward, accuracy and loss as it goes: here, and as live.html beside the checkpoints.")
+@click.option("--live-plot", is_flag=True, hidden=True)
 def train(session: Session, live_plot: bool) -> None:
     """Train an adapter with GRPO, or go on where a killed run stopped; nothing is compared or promoted."""
-    from contextlib import nullcontext
-
-    from flows.cli.live import LivePlot
-
-    with LivePlot(session.config, session.say) if live_plot else nullcontext():
-        result = session.run("train")
+    if live_plot:
+        session.say("--live-plot draws nothing any more: MLflow shows the curves as it trains; `slmsearch up` serves it")
+    result = session.run("train")
     text = f"adapter {result['adapter']}\nversion {result['version']}, {result['steps']} steps in {result['seconds']:.0f} s"
     session.finish(result, f"{text}\nnext    slmsearch evaluate --policy {result['adapter']}")
 

@@ -23,7 +23,7 @@ from slmsearch.artifacts.directories import find_abandoned, remove_abandoned
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.errors import SlmSearchError
 from slmsearch.evaluate.nights import load_nights
-from slmsearch.foreign import without_credentials
+from slmsearch.foreign import cause_of, without_credentials
 from slmsearch.http_client import ANSWER_SECONDS, answers, make_client
 from slmsearch.learn.files import LOCK, MANIFEST
 from slmsearch.learn.launch import is_held
@@ -116,7 +116,7 @@ def _prefect(paths: PathsConfig, environment: Mapping[str, str], damaged: list[s
         with client_of(paths, address) as client:
             return _ask_prefect(client, address)
     except Exception as error:  # the client raises what its transport and its parsing raise
-        damaged.append(f"Prefect at {address} cannot be asked ({' '.join(str(error).split())[:150]})")
+        damaged.append(f"Prefect at {address} cannot be asked ({cause_of(error)})")
         return None
 
 
@@ -179,7 +179,7 @@ def _orphans(config: RunConfig, damaged: list[str]) -> int:
         registry = open_run_registry(config)
         return sum(run.status == "RUNNING" and not run.is_live for run in registry.runs()) if registry else 0
     except SlmSearchError as error:
-        damaged.append(" ".join(str(error).split()))
+        damaged.append(str(error))
         return 0
 
 

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -30,14 +29,24 @@ def render_page(runs: Sequence[RunResults], made: str, max_episodes: int = MAX_E
     """
     chosen = choose_episodes(runs, max_episodes)
     packed, held, text_limit = pack_episodes(chosen)
-    labels = {
-        "runs": [visible(run.name) for run in runs],
-        "rules": {name: meaning for name, (meaning, _) in RULES.items()},
+    names = [visible(run.name) for run in runs]
+    labels = {"runs": names, "rules": {name: meaning for name, (meaning, _) in RULES.items()}}
+    style, script = read_file("chart.css") + read_file("page.css"), read_file("page.js")
+    policy = {  # the browser runs nothing but the page's own script
+        "default-src": "'none'",
+        "style-src": f"'{_digest(style)}'",
+        "script-src": f"'{_digest(script)}'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
     }
-    return render(
-        "page.html",
-        "page.js",
-        title=", ".join(visible(run.name) for run in runs),
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["visible"] = lambda text: visible(str(text))
+    environment.filters["markup"] = Markup
+    return environment.from_string(read_file("page.html")).render(
+        style=Markup(style),
+        script=Markup(script),
+        policy=Markup("; ".join(f"{name} {value}" for name, value in policy.items())),
+        title=", ".join(names),
         runs=[(run, run_parts(run)) for run in runs],
         together=side_by_side(runs) if len(runs) > 1 else None,
         made=made,
@@ -46,34 +55,6 @@ def render_page(runs: Sequence[RunResults], made: str, max_episodes: int = MAX_E
         text_limit=text_limit,
         episodes=Markup(packed),
         labels=Markup(to_script_json(labels)),
-    )
-
-
-def render(template: str, script: str = "", **values: object) -> str:
-    """Render a template of this package with its style and script inline, and a policy that lets the browser run nothing else.
-
-    Args:
-        template: file.
-        script: file; empty for a page without one.
-        values: what the template shows; everything is escaped but `Markup`.
-    """
-    style, code = read_file("chart.css") + read_file("page.css"), read_file(script) if script else ""
-    policy = {
-        "default-src": "'none'",
-        "style-src": f"'{_digest(style)}'",
-        "script-src": f"'{_digest(code)}'" if code else "'none'",
-        "base-uri": "'none'",
-        "form-action": "'none'",
-    }
-    return (
-        _environment()
-        .from_string(read_file(template))
-        .render(
-            style=Markup(style),
-            script=Markup(code),
-            policy=Markup("; ".join(f"{name} {value}" for name, value in policy.items())),
-            **values,
-        )
     )
 
 
@@ -100,14 +81,6 @@ def write_charts(directory: Path, charts: Mapping[str, Block]) -> list[Path]:
 def read_file(name: str) -> str:
     """Read a file that belongs to the pages."""
     return (FILES / name).read_text(encoding="utf-8")
-
-
-@lru_cache(maxsize=1)
-def _environment() -> Environment:
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["visible"] = lambda text: visible(str(text))
-    environment.filters["markup"] = Markup
-    return environment
 
 
 def _digest(text: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from slmsearch.corpus.questions import Question
 from slmsearch.evaluate.retrieval import choose_questions, measure_ranks, summarise_ranks
-from slmsearch.report.retrieval import draw_retrieval, render_retrieval
+from slmsearch.report.tables import render_retrieval
 from slmsearch.retrieval.hits import Hit
 
 
@@ -57,8 +57,6 @@ def test_sums_hold_intervals_kinds_and_gains():
     assert result["gains"]["page_at_5"]["mean"] == 0.0
     text = render_retrieval(result)
     assert "100.0 (51.0-100.0)" in text and "hybrid - dense" in text
-    assert draw_retrieval(result).caption == "Where the gold was found, % of 4 questions"
-    assert "page first, hybrid" in draw_retrieval(result).chart
 
 
 @pytest.mark.parametrize("limit, count", [(0, 4), (3, 3), (9, 4)])

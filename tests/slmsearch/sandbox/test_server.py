@@ -13,10 +13,10 @@ import pytest
 from pydantic import SecretStr
 
 from slmsearch.config import ProgramLimits, RunConfig, SandboxConfig
-from slmsearch.errors import EmbedderError, IndexUnusableError, SandboxError
+from slmsearch.errors import EmbedderError, IndexUnusableError, SandboxError, error_of
 from slmsearch.sandbox.bubblewrap import Bubblewrap
 from slmsearch.sandbox.checks import SCRIPTED_CORPUS, ScriptedTools, check_scripted
-from slmsearch.sandbox.client import SandboxClient, error_of, with_token
+from slmsearch.sandbox.client import SandboxClient, with_token
 from slmsearch.sandbox.execution import execute_program
 from slmsearch.sandbox.server import Service, live_server, lower_limits
 from slmsearch.sandbox.sessions import MAX_SESSIONS, IndexedCorpus, Sessions
@@ -176,8 +176,8 @@ def test_tools_that_cannot_be_opened_are_named(engine: Any) -> None:
 
 
 def test_errors_keep_their_boundary() -> None:
-    assert type(error_of("embedder", "x")) is EmbedderError
-    assert type(error_of("unheard of", "x")) is SandboxError
+    assert type(error_of("embedder", "x", SandboxError)) is EmbedderError
+    assert type(error_of("unheard of", "x", SandboxError)) is SandboxError
 
 
 def test_a_server_without_a_working_engine_does_not_come_up(engine: Any) -> None:

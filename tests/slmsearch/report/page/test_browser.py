@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from slmsearch.report.live import render_live
 from slmsearch.report.page.render import render_page
 from tests.slmsearch.report.page.chromium import Browser, find_chromium, open_browser
 from tests.slmsearch.report.page.synthetic import make_run
@@ -107,14 +106,3 @@ def test_nothing_runs_off_the_side(browser: Browser, page: Path, width: int) -> 
     search(browser, "x" * 100)
     browser.run("document.querySelector('#list button')?.click()")
     assert browser.run(OVERHANG) == 0
-
-
-def test_the_live_page_draws_and_comes_back(browser: Browser, tmp_path: Path) -> None:
-    path = tmp_path / "live.html"
-    path.write_text(render_live(make_run(steps=20).steps, "Training", "Step 20 of 50", 5), encoding="utf-8")
-    browser.complaints.clear()
-    browser.open(path, 390, 844)
-    assert browser.run("document.querySelectorAll('svg').length") >= 3
-    assert browser.run("document.querySelector('meta[http-equiv=refresh]').content") == "5"
-    assert browser.run(OVERHANG) == 0
-    assert browser.complaints == []
