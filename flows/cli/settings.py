@@ -11,11 +11,11 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 import yaml
 from dotenv import dotenv_values
-from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic import SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
@@ -244,15 +244,7 @@ def resolve_paths(config: RunConfig, root: Path) -> RunConfig:
     new["evaluate.baselines"] = tuple(str(_absolute_input(path_of(name, data_dir), root)) for name in config.evaluate.baselines)
     if config.evaluate.policy:
         new["evaluate.policy"] = path_of(config.evaluate.policy, data_dir)
-    return _changed(config, _nested(new))
-
-
-S = TypeVar("S", bound=Section)
-
-
-def _changed(section: S, nested: Mapping[str, Any]) -> S:
-    values = {name: _changed(getattr(section, name), value) if isinstance(value, dict) else value for name, value in nested.items()}
-    return section.model_copy(update=values)
+    return config.changed(new)
 
 
 def _nested(settings: Mapping[str, object]) -> dict[str, Any]:
@@ -282,7 +274,8 @@ def _absolute_input(text: str | None, root: Path) -> str | None:
 
 def loggable(config: RunConfig) -> dict[str, Any]:
     """Flatten to dotted leaves that may be recorded: fields that hold secrets are left out by their type."""
-    return dict(_leaves(config))
+    kept = (name for name, field in _fields(RunConfig) if _section(field) is None and not _is_secret(field))
+    return {name: _without_passwords(attrgetter(name)(config)) for name in kept}
 
 
 def recordable(config: RunConfig, only_changed: bool = False) -> dict[str, Any]:
@@ -291,7 +284,7 @@ def recordable(config: RunConfig, only_changed: bool = False) -> dict[str, Any]:
     With `only_changed`, what equals the default is left out, too.
     """
     defaults = loggable(RunConfig()) if only_changed else {}
-    kept = {name: value for name, value in _leaves(config) if not only_changed or defaults[name] != value}
+    kept = {name: value for name, value in loggable(config).items() if not only_changed or defaults[name] != value}
     return _nested({name: list(value) if isinstance(value, tuple) else value for name, value in kept.items()})
 
 
@@ -303,15 +296,6 @@ def config_hash(config: RunConfig) -> str:
 def masked(config: RunConfig) -> dict[str, Any]:
     """Return the config as nested JSON values with stars for secrets and no passwords in addresses, for a person to read."""
     return dict(_without_passwords(config.model_dump(mode="json")))
-
-
-def _leaves(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, field in type(section).model_fields.items():
-        value = getattr(section, name)
-        if isinstance(value, BaseModel):
-            yield from _leaves(value, f"{prefix}{name}.")
-        elif not _is_secret(field):
-            yield prefix + name, _without_passwords(value)
 
 
 def _without_passwords(value: Any) -> Any:

@@ -98,16 +98,18 @@ def fresh_config(recorded: RunConfig, config: RunConfig, folder: Path) -> RunCon
     """
     if Path(recorded.policy.model).is_absolute() and not Path(recorded.policy.model).is_dir():
         raise ModelError(f"the base model {recorded.policy.model} is not there any more; put it back, then reproduce again")
-    paths = recorded.paths.model_copy(update={"data_dir": str(folder / "data"), "mlruns_dir": str(folder / "mlruns")})
+    data_dir = folder / "data"
     verdicts = Path(config.paths.data_dir) / "judge"
     if verdicts.is_dir():  # whether a judge has passed is known there
-        shutil.copytree(verdicts, Path(paths.data_dir) / "judge", dirs_exist_ok=True)
-    return recorded.model_copy(
-        update={
-            "paths": paths,
-            "tracking": recorded.tracking.model_copy(update={"uri": None, "wandb_project": None}),
-            "judge": recorded.judge.model_copy(update={"api_key": config.judge.api_key}),
-            "policy": recorded.policy.model_copy(update={"api_key": config.policy.api_key}),
+        shutil.copytree(verdicts, data_dir / "judge", dirs_exist_ok=True)
+    return recorded.changed(
+        {
+            "paths.data_dir": str(data_dir),
+            "paths.mlruns_dir": str(folder / "mlruns"),
+            "tracking.uri": None,
+            "tracking.wandb_project": None,
+            "judge.api_key": config.judge.api_key,
+            "policy.api_key": config.policy.api_key,
         }
     )
 

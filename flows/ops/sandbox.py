@@ -91,12 +91,8 @@ def open_tools(config: RunConfig, indexed: IndexedCorpus) -> Tools:
     """Open the tools of a corpus and its index from this project's data directory."""
     from slmsearch.environments.indexed_corpus import open_indexed_corpus
 
-    shown = {
-        "retrieval": config.retrieval.model_copy(update={"top_k": indexed.top_k}),
-        # The tools themselves run no programs.
-        "searcher": config.searcher.model_copy(update={"programs": False}),
-    }
-    opened = open_indexed_corpus(config.model_copy(update=shown), indexed.corpus, indexed.index)
+    shown = config.changed({"retrieval.top_k": indexed.top_k, "searcher.programs": False})  # the tools themselves run no programs
+    opened = open_indexed_corpus(shown, indexed.corpus, indexed.index)
     opened.toolbox.index.search(["setup"], 1)  # loads the embedder, which is not the first program's time
     return opened.toolbox
 
@@ -175,7 +171,7 @@ def some_sandbox(config: RunConfig, say: Say) -> Iterator[str]:
         return
     if config.sandbox.base_url is not None:
         raise SandboxError(f"no sandbox answers at {address}; start it there, or unset sandbox.base_url")
-    own = config.model_copy(update={"sandbox": config.sandbox.model_copy(update={"port": free_port()})})
+    own = config.changed({"sandbox.port": free_port()})
     process = _launch(own, f"server-{os.getpid()}", signal.SIGKILL, say)
     try:
         yield f"http://{HOST}:{own.sandbox.port}"
@@ -185,10 +181,7 @@ def some_sandbox(config: RunConfig, say: Say) -> Iterator[str]:
 
 def small_world(config: RunConfig) -> RunConfig:
     """Return a configuration with a small world where no corpus is configured: enough to check and to time tools."""
-    if config.corpus != CorpusConfig():
-        return config
-    world = config.corpus.world.model_copy(update={"pages": CHECKED_PAGES})
-    return config.model_copy(update={"corpus": config.corpus.model_copy(update={"world": world})})
+    return config if config.corpus != CorpusConfig() else config.changed({"corpus.world.pages": CHECKED_PAGES})
 
 
 def _record_path(paths: PathsConfig) -> Path:

@@ -120,8 +120,7 @@ def register_by_environment(config: RunConfig) -> RunConfig:
     default, name = TrackingConfig().registered_model, environment_of(config).name
     if config.tracking.registered_model != default or default.endswith(f"-{name}"):
         return config
-    tracking = config.tracking.model_copy(update={"registered_model": f"slmsearch-{name}"})
-    return config.model_copy(update={"tracking": tracking})
+    return config.changed({"tracking.registered_model": f"slmsearch-{name}"})
 
 
 def own_flow_run() -> None:

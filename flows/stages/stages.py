@@ -134,13 +134,13 @@ def start_from_examples(run: Pipeline, data: Data) -> Pipeline:
     key = start_key(run.config, data.digest)
     if key is None:
         return run
-    bare = run.config.policy.model_copy(update={"adapter": None})
+    config = run.config.changed({"policy.adapter": None})
     with run.stage("train-sft", key) as run_id, device(run.config.train):
         source = environment_of(run.config).start_source(run.config)
-        start = train_start_task(key, source, run_id, run.config.model_copy(update={"policy": bare}))
+        start = train_start_task(key, source, run_id, config)
         run.tracker.record_params(run_id, {f"sft.{name}": value for name, value in start.items()})
     run.note_keys(sft_key=key)
-    return replace(run, config=run.config.model_copy(update={"policy": bare.model_copy(update={"model": start["model"]})}))
+    return replace(run, config=config.changed({"policy.model": start["model"]}))
 
 
 def lay_out_training(run: Pipeline, data: Data) -> str:

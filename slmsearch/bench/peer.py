@@ -100,7 +100,7 @@ def make_peer(shape: Shape, micro_batch: int, directory: Path, callback: Trainer
         callback: of the trainer.
     """
     config, train = shape.config, shape.config.train
-    accumulating = config.model_copy(update={"train": train.model_copy(update={"accumulation": shape.episodes // micro_batch})})
+    accumulating = config.changed({"train.accumulation": shape.episodes // micro_batch})
     arguments = make_arguments(accumulating, directory, 1, use_cpu=True)
     arguments.save_strategy = SaveStrategy.NO
     arguments.generation_kwargs = {"max_new_tokens": config.searcher.max_turn_tokens}

@@ -207,7 +207,7 @@ def make_ours(shape: Shape, directory: Path, watch: Stopwatch) -> tuple[Any, Rol
 
 def _still(config: RunConfig) -> RunConfig:
     """Take one step at a time, at a learning rate that changes nothing."""
-    return config.model_copy(update={"train": config.train.model_copy(update={"steps": 1, "learning_rate": NO_LEARNING})})
+    return config.changed({"train.steps": 1, "train.learning_rate": NO_LEARNING})
 
 
 @torch.no_grad()

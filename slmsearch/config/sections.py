@@ -26,6 +26,14 @@ class Section(BaseModel):
         """Return what was a setting and is none any more: `FORMER`, and the constants of the section (`ClassVar`)."""
         return {**cls.FORMER, **{name: getattr(cls, name) for name in cls.__class_vars__ if name.islower()}}
 
+    def changed(self, settings: Mapping[str, object]) -> Self:
+        """Return the same with other values, by dotted names such as `planner.reward.kind`; they are not validated."""
+        same = self
+        for dotted, value in settings.items():
+            name, _, inner = dotted.partition(".")
+            same = same.model_copy(update={name: getattr(same, name).changed({inner: value}) if inner else value})
+        return same
+
     def key_parts(self, exclude: Collection[str] = ()) -> dict[str, object]:
         """Return settings and constants as JSON values, for a content key: a setting that becomes a constant changes no key.
 

@@ -268,16 +268,16 @@ class Environment(ABC):
         """Score complete episodes, one row each; see `grade_episodes`."""
         return grade_episodes(questions, episodes, self.judge, self.score, verdicts, draws)
 
-    def changed(self, **settings: object) -> Self:
-        """Return the same with other sections of settings."""
+    def changed(self, settings: Mapping[str, object]) -> Self:
+        """Return the same with other settings, by their dotted names."""
         same = copy(self)
-        same.config = self.config.model_copy(update=settings)
+        same.config = self.config.changed(settings)
         same.limits = self.limits_of(same.config)
         return same
 
     def without_token_limits(self) -> Self:
         """Return the same without limits in tokens, for policies that write bytes."""
-        same = self.changed()
+        same = self.changed({})
         same.limits = replace(self.limits, max_turn_tokens=NO_TOKEN_LIMIT, max_episode_tokens=NO_TOKEN_LIMIT)
         return same
 

@@ -141,8 +141,7 @@ class PlannerEnvironment(Environment):
     @classmethod
     def fresh(cls, config: RunConfig, seed: int, pages: int, questions: int) -> RunConfig:
         """Other generated problems."""
-        problems = {"problems": None, "limit": max(60, questions), "seed": seed}
-        return config.model_copy(update={"planner": config.planner.model_copy(update=problems)})
+        return config.changed({"planner.problems": None, "planner.limit": max(60, questions), "planner.seed": seed})
 
     @classmethod
     def open(cls, config: RunConfig, digest: str | None = None, index_key: str | None = None) -> Self:
@@ -160,11 +159,10 @@ class PlannerEnvironment(Environment):
         return carry_out(questions, episodes, self.worker)
 
     def without_token_limits(self) -> Self:
-        return self.changed(planner=self.config.planner.model_copy(update={"max_plan_tokens": NO_TOKEN_LIMIT}))
+        return self.changed({"planner.max_plan_tokens": NO_TOKEN_LIMIT})
 
     def as_task(self) -> Self:
-        reward = self.config.planner.reward.model_copy(update={"kind": "task"})
-        return self.changed(planner=self.config.planner.model_copy(update={"reward": reward}))
+        return self.changed({"planner.reward.kind": "task"})
 
     @property
     def shares_base(self) -> bool:

@@ -140,8 +140,7 @@ class SearcherEnvironment(Environment):
     def fresh(cls, config: RunConfig, seed: int, pages: int, questions: int) -> RunConfig:
         """Another world."""
         world = WorldConfig(pages=pages, seed=seed)
-        corpus = config.corpus.model_copy(update={"pages": None, "questions": None, "limit_pages": 0, "world": world})
-        return config.model_copy(update={"corpus": corpus})
+        return config.changed({"corpus.pages": None, "corpus.questions": None, "corpus.limit_pages": 0, "corpus.world": world})
 
     @classmethod
     def open(cls, config: RunConfig, digest: str | None = None, index_key: str | None = None) -> Self:
@@ -157,11 +156,10 @@ class SearcherEnvironment(Environment):
         return scoring(self.config.reward)(question, episode, correct, draw)
 
     def without_token_limits(self) -> Self:
-        limits = {"max_episode_tokens": NO_TOKEN_LIMIT, "max_turn_tokens": NO_TOKEN_LIMIT}
-        return self.changed(searcher=self.config.searcher.model_copy(update=limits))
+        return self.changed({"searcher.max_episode_tokens": NO_TOKEN_LIMIT, "searcher.max_turn_tokens": NO_TOKEN_LIMIT})
 
     def as_task(self) -> Self:
-        return self.changed(reward=self.config.reward.model_copy(update={"kind": "task"}))
+        return self.changed({"reward.kind": "task"})
 
     def baseline(self, name: str, questions: Sequence[Question], written: Mapping[str, str]) -> Sampler:
         if name == RETRIEVE_THEN_ANSWER:

@@ -60,10 +60,10 @@ class SearcherHarness(vf.Harness[vf.HarnessConfig]):
         if not isinstance(environment, SearcherEnvironment):
             raise ConfigError("the harness `slmsearch` plays only tasks of the taskset `slmsearch`; choose another harness")
         system, prompt = self.resolve_text_prompt(data)
-        settings = environment.config.searcher.model_copy(update={"system_prompt": system or ""})
-        sampler = OpenAISampler(ctx.model, endpoint, secret, settings.tool_role)
+        environment = environment.changed({"searcher.system_prompt": system or ""})
+        sampler = OpenAISampler(ctx.model, endpoint, secret, environment.config.searcher.tool_role)
         question = replace(trace.task.data.to_question(), question=prompt)
-        play = partial(environment.changed(searcher=settings).play, [question], sampler, _sampling(ctx, trace, environment))
+        play = partial(environment.play, [question], sampler, _sampling(ctx, trace, environment))
         (played,) = await asyncio.get_running_loop().run_in_executor(_THREADS, play)
         episode = _finish(played, trace.stop_condition)
         trace.info[EPISODE] = episode_to_dict(episode)

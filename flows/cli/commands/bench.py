@@ -52,8 +52,8 @@ def sft(session: Session, model: str, runs: int) -> None:
     from slmsearch.models.known import path_of
 
     config = session.config
-    policy = config.policy.model_copy(update={"model": path_of(model, config.paths.data_dir), "device": "cpu"})
-    _finish(session, "sft", run_sft(require_policy(config.model_copy(update={"policy": policy})), runs, session.say))
+    config = config.changed({"policy.model": path_of(model, config.paths.data_dir), "policy.device": "cpu"})
+    _finish(session, "sft", run_sft(require_policy(config), runs, session.say))
 
 
 @command(bench, "gpu")

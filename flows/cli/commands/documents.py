@@ -53,21 +53,19 @@ def questions(session: Session, from_corpus: bool, out: Path, limit: int, seed: 
     from slmsearch.artifacts.files import replace_text
     from slmsearch.errors import CorpusError
 
-    pages_only = session.config.corpus.model_copy(update={"questions": None})
-    made = _make_questions(session.config.model_copy(update={"corpus": pages_only}), limit, seed)
+    made = _make_questions(session.config.changed({"corpus.questions": None}), limit, seed)
     counts = {"made": made.made, "kept": made.kept, "dropped": made.dropped, **({"faults": made.faults} if made.faults else {})}
     told = [f"{name:<8}{', '.join(f'{n} {what}' for what, n in found.items()) or 'none'}" for name, found in counts.items()]
     if not made.rows:
         raise CorpusError(f"no question could be made of these pages ({'; '.join(told)}); they need sentences that state facts")
     out.parent.mkdir(parents=True, exist_ok=True)
     replace_text(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in made.rows))
-    corpus = session.config.corpus.model_copy(update={"questions": str(out.absolute())})
-    report, _ = checked_corpus(session.config.model_copy(update={"corpus": corpus}))
+    report, _ = checked_corpus(session.config.changed({"corpus.questions": str(out.absolute())}))
     session.say(render_findings(report.findings))
     result = {"out": str(out), "count": len(made.rows), **{name: getattr(made, name) for name in ("made", "kept", "dropped", "faults")}}
     result |= {"valid": report.ok, "findings": [asdict(finding) for finding in report.findings]}
     text = [*told, f"{len(made.rows)} questions in {out}: {'valid' if report.ok else 'not valid'}"]
-    pages = f"--corpus.pages {shlex.quote(corpus.pages)} " if corpus.pages else ""
+    pages = f"--corpus.pages {shlex.quote(given)} " if (given := session.config.corpus.pages) else ""
     text += [f"next    slmsearch evaluate --policy retrieve-then-answer {pages}--corpus.questions {shlex.quote(str(out))}"]
     session.finish(result, "\n".join(text), negative=not report.ok)
 

@@ -26,8 +26,7 @@ def sft(session: Session, out: Path) -> None:
 
     session.override(environment="planner")
     config = session.config
-    bare = config.model_copy(update={"policy": config.policy.model_copy(update={"adapter": None})})
-    taught(session, bare, environment_of(config).start_source(config), out)
+    taught(session, config.changed({"policy.adapter": None}), environment_of(config).start_source(config), out)
 
 
 @cli.group()
@@ -119,12 +118,10 @@ def infer(
     session.override(environment=environment)
     config = session.config
     name = server["lora_adapter"] or server["model"] or find_model(server["base_url"], key)
-    served = {"model": name, "base_url": server["base_url"], "api_key": SecretStr(key), "adapter": None}
-    update: dict[str, object] = {"policy": config.policy.model_copy(update=served)}
+    served: dict[str, object] = {"policy.model": name, "policy.base_url": server["base_url"], "policy.api_key": SecretStr(key)}
     if max_tokens is not None:
-        update["planner"] = config.planner.model_copy(update={"max_plan_tokens": max_tokens})
-        update["searcher"] = config.searcher.model_copy(update={"max_turn_tokens": max_tokens})
-    episodes = ask_served(questions, config.model_copy(update=update), temperature)
+        served |= {"planner.max_plan_tokens": max_tokens, "searcher.max_turn_tokens": max_tokens}
+    episodes = ask_served(questions, config.changed({**served, "policy.adapter": None}), temperature)
     answers = [
         {"question": asked, "answer": e.answer, "stop_reason": e.stop_reason.value, "transcript": transcribe(e), "seconds": e.seconds}
         for asked, e in zip(questions, episodes, strict=True)

@@ -72,8 +72,7 @@ def run_escapes(session: Session) -> "SuiteResult":
     from flows.ops.sandbox import configured_engine, state_dir
     from slmsearch.sandbox.suite import LIMITS, run_suite
 
-    limited = session.config.sandbox.model_copy(update={"limits": LIMITS})
-    engine = configured_engine(session.config.model_copy(update={"sandbox": limited}))
+    engine = configured_engine(session.config.changed({"sandbox.limits": LIMITS}))
     return run_suite(state_dir(session.config.paths), engine=engine, say=session.say)
 
 
