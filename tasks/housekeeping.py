@@ -42,7 +42,7 @@ class Item:
     """Something that may go."""
 
     kind: str
-    """`corpora`, `indexes`, `evals`, `trainings`, `checkpoints`, `shards`, `models`, `half-written`, `verdicts`, `results`, `pages`,
+    """`corpora`, `indexes`, `evals`, `trainings`, `checkpoints`, `shards`, `half-written`, `verdicts`, `results`, `pages`,
     `traces`, `runs`, `deleted runs`."""
     key: str
     age_days: float
@@ -79,8 +79,7 @@ def plan(config: RunConfig, rules: Rules, now: float | None = None) -> Plan:
     going = {item.path for item in items}
     items += [item for item in _checkpoints(config.paths.training, limit, now) if item.path and item.path.parent not in going]
     if registry is None or not any(run.is_live for run in registry.runs()):
-        # Parts of evaluations that nobody has put together, and models from shared storage: both can be had again.
-        items += [*_old("shards", config.paths.evals / SHARDS, limit, now), *_old("models", config.paths.shared_models, limit, now)]
+        items += _old("shards", config.paths.evals / SHARDS, limit, now)  # nobody has put them together; they can be played again
         items += _collections(config.paths, limit, now)
     if registry is not None:
         for experiment, trace, evaluation, at in registry.traces(limit):

@@ -175,14 +175,17 @@ def drain(workers: Sequence[int], timeout_s: float, say: Say) -> None:
 
 
 def _see_cancelled(client: "SyncPrefectClient", run: UUID, deadline: float) -> None:
-    """Wait until the worker has reported a flow run as ended, and do so where it does not."""
+    """Wait until the worker has reported a flow run as ended, and do so where it does not.
+
+    Prefect's worker first tells the flow run's process why it is terminated, and waits a second for its answer. On a machine under load the
+    process does not know it in time, and reports that it has crashed.
+    """
     from prefect.states import Cancelled
 
-    while (state := client.read_flow_run(run).state) is not None and not state.is_final():
-        if time.monotonic() > deadline:
-            client.set_flow_run_state(run, Cancelled(message=TERMINATED), force=True)
-            return
+    while (state := client.read_flow_run(run).state) is not None and not state.is_final() and time.monotonic() < deadline:
         time.sleep(0.5)
+    if state is not None and (state.is_crashed() or not state.is_final()):
+        client.set_flow_run_state(run, Cancelled(message=TERMINATED), force=True)
 
 
 def flow_runs_below(pid: int) -> Iterator[UUID]:

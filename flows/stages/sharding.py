@@ -1,7 +1,7 @@
-"""One evaluation on many workers: submit its shards, follow them, make good what a worker takes with it when it dies, merge.
+"""One evaluation on many workers, which share the data directory: submit its shards, follow them, submit lost ones again, merge.
 
-A shard whose flow run crashed, was cancelled with its worker, or has gone silent is submitted again; what was played stays played,
-also when this process is killed. A shard that no worker takes is played here, so that a pool of one busy worker is no dead end.
+A shard is lost when its flow run crashed, was cancelled with its worker, or has gone silent; what was played stays played, also when this
+process is killed. A shard that no worker takes is played here, so that a pool of one busy worker is no dead end.
 """
 
 import time
@@ -16,19 +16,20 @@ from prefect.exceptions import ObjectNotFound
 from prefect.logging import get_run_logger
 from prefect.states import Cancelled, Cancelling, Crashed
 
-from flows.evaluate_shard import play_requested
+from flows.evaluate_shard import ShardRequest, play_shard
 from flows.ops.pool import POOL
 from flows.ops.runner import as_error
 from flows.ops.worker_secrets import submitted
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError, EvaluationError
 from slmsearch.evaluate.policies import PolicySpec
-from slmsearch.evaluate.shards import Shard, split_shards
+from slmsearch.evaluate.run import eval_sources
+from slmsearch.evaluate.shards import Shard, has_shard, merge_shards, remove_shards, split_shards
+from slmsearch.evaluate.store import write_evaluation
 from slmsearch.foreign import cause_of
 from tasks.data import Data
 from tasks.evaluate import questions_of
 from tasks.reconcile import UNBEGUN_S, why_dead
-from tasks.shards import ShardRequest, collect, merge, share_inputs
 
 DEPLOYMENT = "evaluate-shard/evaluate-shard"
 POLL_SECONDS = 1.0
@@ -62,17 +63,20 @@ def play_in_shards(key: str, spec: PolicySpec, data: Data, config: RunConfig) ->
         ConfigError: this Prefect server knows no deployment that plays shards.
         SlmSearchError: what ended a shard.
     """
-    shards = split_shards(len(questions_of(data.digest, config)), config.evaluate.batch_size, config.evaluate.shards)
+    questions, evals = questions_of(data.digest, config), config.paths.evals
+    shards = split_shards(len(questions), config.evaluate.batch_size, config.evaluate.shards)
     assert spec.policy is not None
-    names, policy = share_inputs(data, spec.policy, config), spec.policy.model_copy(update={"api_key": None})
-    first = ShardRequest(key=key, digest=data.digest, index_key=data.index_key, name=spec.name, policy=policy, shard=shards[0], **names)
+    policy = spec.policy.model_copy(update={"api_key": None})
+    first = ShardRequest(key=key, digest=data.digest, index_key=data.index_key, name=spec.name, policy=policy, shard=shards[0])
     with get_client(sync_client=True) as client:
         play = _Play(client, _find_deployment(client), config, first)
         try:
             play.until_done(shards)
         finally:
             play.cancel_rest()
-    merge(key, shards, spec, data, config)
+    whole = merge_shards(evals, key, shards, questions, config.decision.max_failed_frac)
+    write_evaluation(evals, key, whole, eval_sources(questions, data.index_key, spec, config), data.digest)
+    remove_shards(evals, key)
 
 
 def _find_deployment(client: SyncPrefectClient) -> UUID:
@@ -96,7 +100,7 @@ class _Play:
 
     def until_done(self, shards: list[Shard]) -> None:
         """Return when every shard is played."""
-        self.waiting = [Waiting(shard) for shard in shards if not collect(self.first.key, shard, self.config)]
+        self.waiting = [Waiting(shard) for shard in shards if not self._is_played(shard)]
         self.log.info("%d of %d shards are to be played", len(self.waiting), len(shards))
         while self.waiting:
             for item in list(self.waiting):
@@ -120,7 +124,7 @@ class _Play:
         state = run.state
         if state is None:
             return
-        if state.is_completed() and collect(self.first.key, item.shard, self.config):
+        if state.is_completed() and self._is_played(item.shard):
             self.log.info("shard %s is played", item.shard.name)
             self.waiting.remove(item)
         elif state.is_failed():
@@ -135,6 +139,9 @@ class _Play:
 
     def _request(self, shard: Shard) -> ShardRequest:
         return self.first.model_copy(update={"shard": shard})
+
+    def _is_played(self, shard: Shard) -> bool:
+        return has_shard(self.config.paths.evals, self.first.key, shard)
 
     def _submit(self, item: Waiting) -> None:
         from prefect.deployments import run_deployment
@@ -160,5 +167,5 @@ class _Play:
         item = self.waiting[0]
         self.log.warning("no worker takes shard %s within %.0f s; it is played here", item.shard.name, PATIENCE_SECONDS)
         self.client.set_flow_run_state(runs[0].id, Cancelled(message="no worker took it; played by who waited for it"), force=True)
-        play_requested(self._request(item.shard), self.config)
+        play_shard(self._request(item.shard), self.config)
         self.waiting.remove(item)

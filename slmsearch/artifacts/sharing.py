@@ -44,16 +44,6 @@ def share(directory: Path, url: str, name: str, changing: Collection[str] = ()) 
     return True
 
 
-def is_shared(url: str, name: str) -> bool:
-    """Say whether a complete copy is at a URL.
-
-    Raises:
-        ServiceError: the storage refuses.
-    """
-    with _storage(url, name) as (store, place):
-        return bool(store.exists(f"{place}.json"))
-
-
 def fetch(url: str, name: str, directory: Path, is_complete: Callable[[Path], bool] = Path.is_dir) -> bool:
     """Copy a directory, named by its content as well, from a URL to its place; return whether it was not here yet. See `share`.
 
@@ -74,21 +64,6 @@ def fetch(url: str, name: str, directory: Path, is_complete: Callable[[Path], bo
             raise ServiceError(f"{name} at {url} is damaged: its files are not those of its list; delete it there, share it again")
         publish(staging, directory, is_complete, unsealed=None)
     return True
-
-
-def forget(url: str, name: str) -> None:
-    """Remove a copy from a URL; one that is not there is no error.
-
-    Raises:
-        ServiceError: the storage refuses.
-    """
-    with _storage(url, name) as (store, place):
-        try:
-            for path in (f"{place}.json", place):
-                if store.exists(path):
-                    store.rm(path, recursive=True)
-        except FileNotFoundError:  # somebody else was faster
-            return
 
 
 def _inside(name: str) -> str:

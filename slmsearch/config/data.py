@@ -42,11 +42,6 @@ class PathsConfig(Section):
         return Path(self.data_dir) / "serve"
 
     @property
-    def shared_models(self) -> Path:
-        """Models and adapters fetched from shared storage, each named by its hash."""
-        return Path(self.data_dir) / "shared-models"
-
-    @property
     def nights(self) -> Path:
         """Records of nights, a folder for each registered model."""
         return Path(self.mlruns_dir) / "nights"

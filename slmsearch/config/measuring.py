@@ -22,10 +22,7 @@ class EvaluateConfig(Section):
     """Episodes played together."""
     shards: int = Field(default=1, ge=1, le=1000)
     """Parts into which an evaluation with a model of its own is split, each a flow run on a worker of the pool; 1 plays all of it in one
-    process. The result is the same; needs a Prefect server with workers."""
-    shard_url: Address | None = None
-    """Folder or URL that fsspec knows, such as s3://bucket/slmsearch, through which workers get what a shard is played with and give back
-    its rows; None: all of them see the same `paths.data_dir`."""
+    process. The result is the same; needs a Prefect server with workers that share `paths.data_dir`."""
     baselines: tuple[str, ...] = ("random", "retrieve-then-answer", "data/models/tiny-searcher-clean")
     """`random`, `retrieve-then-answer`, a path or Hub id of a model, or `openai:<model>@<base_url>`. The last by default: what supervised
     training alone reaches with perfect demonstrations, for as long as checkpoint and GRPO take together."""

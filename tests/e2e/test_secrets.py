@@ -92,7 +92,6 @@ def in_the_environment(models: str, mlflow_port: int) -> list[Planted]:
         "nightly.webhook": ("PLANTED-WEBHOOK", f"http://{models}/hook/{{}}"),
         "tracking.uri": ("PLANTED-MLFLOW-PASSWORD", f"http://user:{{}}@127.0.0.1:{mlflow_port}"),
         "sandbox.token": ("PLANTED-SANDBOX-TOKEN", "{}"),
-        "evaluate.shard_url": ("PLANTED-SHARD-PASSWORD", f"http://user:{{}}@{models}/shards"),
     }
     return [Planted(name, "environment", secret, form.format(secret)) for name, (secret, form) in values.items()]
 

@@ -35,7 +35,7 @@ class Pool:
 
     def __init__(self, home: Path) -> None:
         self.home, self.port = home, free_port()
-        self.data, self.other = home / "data", home / "other"
+        self.data = home / "data"
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         config = RunConfig(paths=PathsConfig(data_dir=str(self.data), mlruns_dir=str(home / "mlruns")))
         self.password = make_password()
@@ -44,9 +44,9 @@ class Pool:
         done = self.run("deploy")
         assert done.returncode == 0, done.stderr
 
-    def environment(self, data: Path | None = None, **more: str) -> dict[str, str]:
+    def environment(self, **more: str) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-        places = {"SLMSEARCH_PATHS__DATA_DIR": str(data or self.data), "SLMSEARCH_PATHS__MLRUNS_DIR": str(self.home / "mlruns")}
+        places = {"SLMSEARCH_PATHS__DATA_DIR": str(self.data), "SLMSEARCH_PATHS__MLRUNS_DIR": str(self.home / "mlruns")}
         address = {"PREFECT_API_URL": f"http://127.0.0.1:{self.port}/api", "PREFECT_API_AUTH_STRING": self.password}
         return {**kept, **places, **address, **more}
 
@@ -54,10 +54,10 @@ class Pool:
         command = [sys.executable, "-m", "flows", *words]
         return subprocess.run(command, cwd=ROOT, env=self.environment(), capture_output=True, text=True, timeout=WAIT_SECONDS)
 
-    def start(self, name: str, device: str, data: Path | None = None) -> None:
+    def start(self, name: str, device: str) -> None:
         with (self.home / f"{name}.log").open("wb") as log:
             command = [sys.executable, "-m", "flows", "worker", "--name", name]
-            environment = self.environment(data, CUDA_VISIBLE_DEVICES=device)
+            environment = self.environment(CUDA_VISIBLE_DEVICES=device)
             self.workers[name] = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
 
     def stop(self) -> None:
@@ -152,15 +152,3 @@ def test_a_worker_that_dies_with_all_it_runs_is_made_good(pool: Pool, alone: tup
     assert without_clocks(pool.data / "evals" / key) == expected
     assert "was lost (" in pool.log()
     shutil.rmtree(pool.data / "evals" / key)
-
-
-@pytest.mark.usefixtures("workers")
-def test_machines_that_share_nothing_but_a_url_come_to_the_same(pool: Pool, alone: tuple[str, dict[str, object]]) -> None:
-    key, expected = alone
-    pool.start("third", "2", pool.other)
-    url = pool.home / "shared"
-    assert pool.evaluate(*SHARDED, "--evaluate.shard_url", str(url))["key"] == key
-    assert without_clocks(pool.data / "evals" / key) == expected
-    assert list((pool.other / "corpora").iterdir()), "a worker elsewhere has played a part"
-    assert list((pool.other / "shared-models").iterdir()), "and fetched what it needs"
-    assert not list((url / "shards").iterdir())

@@ -100,10 +100,9 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
         (config.paths.training / result["lineage"]["train_key"] / "checkpoints" / "checkpoint-2").mkdir(parents=True)
     half = config.paths.index / f"{STAGING_PREFIX}x-999999999"
     half.mkdir()
-    shard, model = shards_dir(config.paths.evals, "e" * 20), config.paths.shared_models / ("m" * 20)
-    for copy in (shard, model):
-        copy.mkdir(parents=True)
-        (copy / "file").write_text("x")
+    shard = shards_dir(config.paths.evals, "e" * 20)
+    shard.mkdir(parents=True)
+    (shard / "file").write_text("x")
     before = files(data_dir)
 
     planned = plan(config, RULES, LATER)
@@ -114,7 +113,7 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
     assert other["lineage"]["data_digest"] in named(planned, "corpora")
     assert {evaluated["key"], other["lineage"]["eval_key_after"]} <= named(planned, "evals")
     assert half.name in named(planned, "half-written")
-    assert (named(planned, "shards"), named(planned, "models")) == ({shard.name}, {model.name})
+    assert named(planned, "shards") == {shard.name}
     assert evaluated["mlflow_run_id"] in named(planned, "runs")
     registry = open_run_registry(config)
     assert registry is not None
@@ -124,7 +123,7 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
 
     gone, failed = carry_out(config, RULES, LATER)
     assert failed == [] and {(item.kind, item.key) for item in gone} == {(item.kind, item.key) for item in planned.items}
-    assert not shard.exists() and not model.exists()
+    assert not shard.exists()
     assert not half.exists() and not (config.paths.index / other["lineage"]["index_key"]).exists()
     artifacts = Path(config.paths.mlruns_dir) / "artifacts" / evaluated["mlflow_run_id"]
     assert artifacts.is_dir() and not named(plan(config, RULES), "deleted runs"), "they can be restored"
@@ -185,10 +184,10 @@ def test_a_live_run_keeps_everything_it_may_use(history: tuple[RunConfig, list[d
     tracker = open_tracker(config)
     parent = tracker.start_run("train-and-eval", "whole")
     tracker.start_run("index", other["lineage"]["index_key"], parent)
-    (config.paths.shared_models / ("m" * 20)).mkdir(parents=True)
+    (shards_dir(config.paths.evals, "e" * 20)).mkdir(parents=True)
     planned = plan(config, RULES, LATER)
     assert other["lineage"]["index_key"] not in named(planned, "indexes")
-    assert not named(planned, "models")
+    assert not named(planned, "shards")
 
 
 def test_traces_of_evaluations_in_use_stay(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:

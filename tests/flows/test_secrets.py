@@ -21,7 +21,7 @@ KEYS = (
     "sandbox.token",
 )
 ADDRESSES = (
-    "evaluate.shard_url", "judge.base_url", "planner.worker.base_url", "policy.base_url", "retrieval.chroma_url",
+    "judge.base_url", "planner.worker.base_url", "policy.base_url", "retrieval.chroma_url",
     "retrieval.embedder.base_url", "sandbox.base_url", "tracking.uri",
 )  # fmt: skip
 WAYS = ("file", "flag", "variable")

@@ -8,12 +8,12 @@ from uuid import UUID, uuid4
 import pytest
 from prefect.states import Cancelled, Completed, Crashed, Failed, Late, Pending, Running, State
 
+from flows.evaluate_shard import ShardRequest
 from flows.stages import sharding
 from flows.stages.sharding import ATTEMPTS, _Play
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.errors import EvaluationError, ModelError
 from slmsearch.evaluate.shards import split_shards
-from tasks.shards import ShardRequest
 
 Story = Callable[[int], list[State[Any]]]
 
@@ -56,8 +56,8 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Story], tuple[Server, _Pl
         server = Server(story)
         monkeypatch.setattr("prefect.deployments.run_deployment", server.submit)
         monkeypatch.setattr(sharding, "get_run_logger", lambda: SimpleNamespace(info=lambda *_: None, warning=lambda *_: None))
-        monkeypatch.setattr(sharding, "collect", lambda key, shard, config: shard.name in server.played)
-        monkeypatch.setattr(sharding, "play_requested", lambda request, config: server.played.add(request.shard.name))
+        monkeypatch.setattr(sharding, "has_shard", lambda evals, key, shard: shard.name in server.played)
+        monkeypatch.setattr(sharding, "play_shard", lambda request, config: server.played.add(request.shard.name))
         monkeypatch.setattr(sharding, "POLL_SECONDS", 0.0)
         return server, _Play(server, uuid4(), RunConfig(), FIRST)  # type: ignore[arg-type]
 
@@ -144,7 +144,7 @@ def test_nothing_is_played_here_while_another_one_runs(play: Any, monkeypatch: p
     monkeypatch.setattr(sharding, "PATIENCE_SECONDS", 0.0)
     called: list[str] = []
     monkeypatch.setattr(
-        sharding, "play_requested", lambda request, config: (called.append(request.shard.name), server.played.add(request.shard.name))
+        sharding, "play_shard", lambda request, config: (called.append(request.shard.name), server.played.add(request.shard.name))
     )
     made.until_done(SHARDS[:2])
     assert len(called) <= 1 and "1-of-4" not in called

@@ -13,7 +13,7 @@ import httpx
 import psutil
 import pytest
 from prefect.exceptions import ObjectNotFound
-from prefect.states import Cancelled, Running
+from prefect.states import Cancelled, Crashed, Running
 
 from flows.ops import pool_worker, worker
 from flows.ops.worker import drain, flow_runs_below
@@ -53,8 +53,14 @@ def test_flow_runs_are_found_by_their_processes(child: tuple[UUID, Any]) -> None
     assert list(flow_runs_below(child[1].pid)) == [], "nobody is below who is gone"
 
 
-@pytest.mark.parametrize("reports", [True, False], ids=["the worker reports it", "the worker does not"])
-def test_draining_leaves_flow_runs_cancelled(child: tuple[UUID, Any], monkeypatch: pytest.MonkeyPatch, reports: bool) -> None:
+@pytest.mark.parametrize(
+    ("reported", "forced"),
+    [(Cancelled(), False), (Running(), True), (Crashed(), True)],
+    ids=["the worker reports it", "the worker does not", "the flow run did not know why"],
+)
+def test_draining_leaves_flow_runs_cancelled(
+    child: tuple[UUID, Any], monkeypatch: pytest.MonkeyPatch, reported: Any, forced: bool
+) -> None:
     run, process = child
     told: list[str] = []
 
@@ -72,12 +78,12 @@ def test_draining_leaves_flow_runs_cancelled(child: tuple[UUID, Any], monkeypatc
             process.wait()
 
         def read_flow_run(self, which: UUID) -> Any:
-            return SimpleNamespace(state=Cancelled() if reports else Running())
+            return SimpleNamespace(state=reported)
 
     monkeypatch.setattr("prefect.client.orchestration.get_client", lambda **_: Client())
     monkeypatch.setattr(worker, "REPORT_SECONDS", 0.0)
     drain([os.getpid()], 30.0, told.append)
-    assert told == (["Cancelling"] if reports else ["Cancelling", "Cancelled by force"])
+    assert told == (["Cancelling", "Cancelled by force"] if forced else ["Cancelling"])
 
 
 class Down:

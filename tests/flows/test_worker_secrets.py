@@ -50,7 +50,7 @@ PLACES = {"judge.api_key": "judge.base_url", "policy.api_key": "policy.base_url"
 CHOSEN = {"judge.": ["--judge.kind=openai"],
           "planner.": ["--environment=planner", "--planner.worker.kind=openai"], "sandbox.": ["--searcher.programs=true"]}  # fmt: skip
 """Beginnings of settings, and what a configuration says that reads them."""
-ADDRESSES = ("evaluate.shard_url", "tracking.uri", *PLACES.values())
+ADDRESSES = ("tracking.uri", *PLACES.values())
 
 
 def settings(name: str, password: str = MARKER) -> dict[str, str]:
