@@ -58,9 +58,7 @@ def test_flow_runs_are_found_by_their_processes(child: tuple[UUID, Any]) -> None
     [(Cancelled(), False), (Running(), True), (Crashed(), True)],
     ids=["the worker reports it", "the worker does not", "the flow run did not know why"],
 )
-def test_draining_leaves_flow_runs_cancelled(
-    child: tuple[UUID, Any], monkeypatch: pytest.MonkeyPatch, reported: Any, forced: bool
-) -> None:
+def test_draining_leaves_flow_runs_cancelled(child: tuple[UUID, Any], monkeypatch: pytest.MonkeyPatch, reported: Any, forced: bool) -> None:
     run, process = child
     told: list[str] = []
 
