@@ -39,12 +39,12 @@ PROCESSES = {
     "slmsearch/processes/server.py": "the watchdog of a model server",
     "slmsearch/processes/watchdog.py": "a model server by its command line",
     "slmsearch/sandbox/bubblewrap.py": "bwrap; the program goes through a pipe when the walls stand",
-    "slmsearch/sandbox/control.py": "bwrap without some layers, for the escape suite",
     "slmsearch/sandbox/docker.py": "docker; as for bwrap",
     "slmsearch/sandbox/engine.py": "bwrap and docker, for both",
-    "slmsearch/sandbox/fixture.py": "a victim for escapes",
+    "slmsearch/sandbox/escape.py": "a victim for escapes",
     "slmsearch/sandbox/reaper.py": "itself, and docker ps and rm",
     "slmsearch/sandbox/root.py": "ldd",
+    "slmsearch/sandbox/suite.py": "bwrap without some layers, for controls of escapes",
 }
 """Who starts processes, and which."""
 

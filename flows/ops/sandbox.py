@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import psutil
 
@@ -26,8 +26,11 @@ from slmsearch.processes.watchdog import die_with_starter
 from slmsearch.sandbox.client import sandbox_address, with_token
 from slmsearch.sandbox.engine import Engine
 from slmsearch.sandbox.sessions import IndexedCorpus, Tools
-from slmsearch.serve.ports import free_port, require_free_port
+from slmsearch.serve.ports import require_free_port
 from tasks.owners import START_TOLERANCE_S, started_s
+
+if TYPE_CHECKING:
+    from slmsearch.sandbox.server import Service
 
 COMPOSE_FILE = "deployments/sandbox.yaml"
 STOP_SECONDS = 15.0
@@ -63,10 +66,27 @@ def serve_here(config: RunConfig) -> None:
         SandboxError: no program can be run on this machine.
         ServiceError: the port is taken.
     """
-    from slmsearch.sandbox.server import serve
+    import uvicorn
 
-    require_free_port(config.sandbox.port, "--sandbox.port")
-    serve(with_token(config), configured_engine(config), lambda indexed: open_tools(config, indexed))
+    from slmsearch.sandbox.server import SHUTDOWN_SECONDS, make_app
+
+    port = config.sandbox.port
+    require_free_port(port, "--sandbox.port")
+    app = make_app(make_service(config))
+    uvicorn.run(app, host=HOST, port=port, log_level="warning", timeout_graceful_shutdown=SHUTDOWN_SECONDS)
+
+
+def make_service(config: RunConfig) -> "Service":
+    """Make the service of the configured engine; it has a token, so that nobody else of this machine is served.
+
+    Raises:
+        SandboxError: no program can be run on this machine.
+    """
+    from slmsearch.sandbox.server import Service
+
+    settings = with_token(config)
+    assert settings.token is not None
+    return Service(settings, configured_engine(config), lambda indexed: open_tools(config, indexed))
 
 
 def configured_engine(config: RunConfig) -> Engine:
@@ -81,7 +101,7 @@ def configured_engine(config: RunConfig) -> Engine:
 
 
 def read_settings(stream: IO[str]) -> RunConfig:
-    """Read the settings that `_launch` sends: as they were resolved there, whatever this process would find in its environment."""
+    """Read the settings that `start_sandbox` sends: as they were resolved there, whatever this process would find in its environment."""
     told = json.load(stream)
     die_with_starter()
     return join_secrets(told["config"], told["secrets"])
@@ -105,32 +125,25 @@ def start_sandbox(config: RunConfig, say: Say) -> SandboxRecord:
     """
     if (up := find_sandbox(config.paths)) is not None:
         raise ServiceError(f"the sandbox is up already (process {up.pid}, {up.address}); `slmsearch sandbox down` stops it")
-    process = _launch(config, "server", None, say)
-    address = f"http://{HOST}:{config.sandbox.port}"
-    record = SandboxRecord(process.pid, started_s(psutil.Process(process.pid)), address, config.sandbox.engine, str(process.log))
-    _record_path(config.paths).write_text(json.dumps(asdict(record)) + "\n")
-    return record
-
-
-def _launch(config: RunConfig, name: str, end_signal: signal.Signals | None, say: Say) -> ChildProcess:
-    """Start a server process, which gets a signal when this one ends if one is given, and wait until it answers."""
     require_free_port(config.sandbox.port, "--sandbox.port")
-    home = state_dir(config.paths)
+    home, address = state_dir(config.paths), f"http://{HOST}:{config.sandbox.port}"
     home.mkdir(parents=True, exist_ok=True)
-    log = home / f"{name}.log"
+    log = home / "server.log"
     log.unlink(missing_ok=True)
     command = ["-m", "flows", "sandbox", "up", "--foreground", "--from-stdin"]
-    process = ChildProcess("the sandbox", command, log, ProcessSettings(end_signal=end_signal))
+    process = ChildProcess("the sandbox", command, log, ProcessSettings(end_signal=None))
     plain, secrets = split_secrets(config)
     process.tell(json.dumps({"config": plain, "secrets": secrets}).encode())
     process.hang_up()
     say(f"starting the sandbox on port {config.sandbox.port}; its log is {log}")
     try:
-        wait_until_ready(process, f"http://{HOST}:{config.sandbox.port}/health", START_SECONDS)
+        wait_until_ready(process, f"{address}/health", START_SECONDS)
     except BaseException:
         process.stop(STOP_SECONDS)
         raise
-    return process
+    record = SandboxRecord(process.pid, started_s(psutil.Process(process.pid)), address, config.sandbox.engine, str(process.log))
+    _record_path(config.paths).write_text(json.dumps(asdict(record)) + "\n")
+    return record
 
 
 def find_sandbox(paths: PathsConfig) -> SandboxRecord | None:
@@ -159,11 +172,11 @@ def stop_sandbox(paths: PathsConfig) -> SandboxRecord | None:
 
 
 @contextmanager
-def some_sandbox(config: RunConfig, say: Say) -> Iterator[str]:
+def some_sandbox(config: RunConfig) -> Iterator[str]:
     """Give the address of the configured server, or of one that lives as long as the context.
 
     Raises:
-        ServiceError, SandboxError: none can be started.
+        SandboxError: none can be started.
     """
     address = sandbox_address(config.sandbox)
     if answers(f"{address}/health", elsewhere=True):
@@ -171,12 +184,10 @@ def some_sandbox(config: RunConfig, say: Say) -> Iterator[str]:
         return
     if config.sandbox.base_url is not None:
         raise SandboxError(f"no sandbox answers at {address}; start it there, or unset sandbox.base_url")
-    own = config.changed({"sandbox.port": free_port()})
-    process = _launch(own, f"server-{os.getpid()}", signal.SIGKILL, say)
-    try:
-        yield f"http://{HOST}:{own.sandbox.port}"
-    finally:
-        process.stop(STOP_SECONDS)
+    from slmsearch.sandbox.server import live_server
+
+    with live_server(make_service(config)) as address:
+        yield address
 
 
 def small_world(config: RunConfig) -> RunConfig:

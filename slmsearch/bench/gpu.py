@@ -6,17 +6,21 @@ was planned is compared with what the device lost meanwhile, which counts everyt
 
 import json
 import time
+import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import reduce
+from importlib.resources import files
 from importlib.util import find_spec
 from operator import attrgetter, getitem
 from pathlib import Path
+from typing import Any
 
 import psutil
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
 
-from slmsearch.bench.published import shape_of, write_model
 from slmsearch.bench.result import Result, Say, tabulate
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
@@ -31,6 +35,10 @@ SPARE = 2 * GIB
 """Bytes that a plan need not explain: on a device the context and libraries' workspaces, on a CPU Python with its libraries."""
 NEEDS = {"train.vllm.mode": ("vllm", "off"), "policy.load_in_4bit": ("bitsandbytes", "false")}
 """Settings that need a package of the extra `gpu`, and what is tried without it."""
+PUBLISHED: dict[str, dict[str, Any]] = tomllib.loads(files("slmsearch.bench").joinpath("published.toml").read_text(encoding="utf-8"))
+"""Hub id -> what its `config.json` says of its shape."""
+_SMALL = {"intermediate_size": 128, "vocab_size": 1536, "max_position_embeddings": 4096}
+_SMALL_HEAD = 16
 COLUMNS = {
     "preset": "{preset}",
     "": "{verdict}",
@@ -76,8 +84,6 @@ def require_card() -> None:
     Raises:
         ServiceError: there is none.
     """
-    import torch
-
     if not torch.cuda.is_available():
         raise ServiceError(f"no CUDA device here (torch {torch.__version__}): nothing to check; on a GPU machine run make gpu-check")
 
@@ -112,6 +118,46 @@ def run_gpu(presets: Sequence[Preset], tokenizer_dir: Path, work: Path, device: 
     return Result(values, (tabulate(COLUMNS, rows),), [f"{values['device']}, {values['seconds']:.0f} s", *notes])
 
 
+def shape_of(model: str, layers: int = 0, small: bool = False) -> PretrainedConfig:
+    """Return the settings of a model of a published shape.
+
+    Args:
+        model: a key of `PUBLISHED`.
+        layers: take this many; 0 takes all.
+        small: narrow, with few heads that share key heads as the real ones do, and a small vocabulary.
+    """
+    shape = dict(PUBLISHED[model])
+    if small:
+        shared = min(4, shape["num_attention_heads"] // shape["num_key_value_heads"])
+        shape |= {**_SMALL, "num_attention_heads": 2 * shared, "num_key_value_heads": 2, "hidden_size": 2 * shared * _SMALL_HEAD}
+        shape |= {"head_dim": _SMALL_HEAD} if "head_dim" in shape else {}
+    return AutoConfig.for_model(**{**shape, "num_hidden_layers": layers or shape["num_hidden_layers"]})
+
+
+def write_model(shape: PretrainedConfig, tokenizer_dir: Path, directory: Path, dtype: str, device: str) -> Path:
+    """Write random weights of a shape, with a tokenizer that has a token for every id.
+
+    Args:
+        shape: as `shape_of` gives it.
+        tokenizer_dir: a fast tokenizer with a chat template; its vocabulary is filled up with meaningless words.
+        directory: of the model.
+        dtype: of the weights.
+        device: where they are drawn.
+    """
+    tokenizer: Any = AutoTokenizer.from_pretrained(tokenizer_dir)
+    shape.update({"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None})
+    torch.manual_seed(0)
+    with torch.device(device):
+        model: Any = AutoModelForCausalLM.from_config(shape, dtype=getattr(torch, dtype))
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    file = directory / "tokenizer.json"
+    words = json.loads(file.read_text(encoding="utf-8"))
+    words["model"]["vocab"] |= {f"qz{i}": i for i in range(len(tokenizer), shape.vocab_size)}
+    file.write_text(json.dumps(words), encoding="utf-8")
+    return directory
+
+
 def _try(preset: Preset, made: Path, work: Path, device: str) -> Trial:
     """Run two updates of a preset with a model of random weights."""
     small, notes = device == "cpu", list[str]()
@@ -125,8 +171,8 @@ def _try(preset: Preset, made: Path, work: Path, device: str) -> Trial:
     available = measure_available()
     planned = needed(plan_memory(with_settings(preset.config, flags), measure_shape(preset.config, str(made)), available))
     command = ["planner", "sft", "--out", str(work / "out")] if preset.config.planner.sft.enabled else ["train"]
-    files = [part for file in preset.files for part in ("--config", str(file))]
-    arguments = [*command, *files, *(f"--{name}={value}" for name, value in flags.items()), "--json"]
+    laid = [part for file in preset.files for part in ("--config", str(file))]
+    arguments = [*command, *laid, *(f"--{name}={value}" for name, value in flags.items()), "--json"]
     started = time.perf_counter()
     outcome, measured = _watch(arguments, work / "log", device)
     seconds, updates = time.perf_counter() - started, int(str(outcome.get("steps", 0)))
@@ -204,8 +250,6 @@ def _watch(arguments: Sequence[str], log: Path, device: str) -> tuple[Mapping[st
 def _taken(device: str, pid: int | None = None) -> float:
     """Return the bytes in use on a CUDA device, or by the heaviest process among one and its children."""
     if device == "cuda":
-        import torch
-
         free, total = torch.cuda.mem_get_info()
         return float(total - free)
     heaviest = 0
@@ -218,7 +262,5 @@ def _taken(device: str, pid: int | None = None) -> float:
 def _name(device: str) -> str:
     if device == "cpu":
         return "cpu"
-    import torch
-
     properties = torch.cuda.get_device_properties(0)
     return f"{properties.name}, {properties.total_memory / GIB:.1f} GiB"

@@ -1,6 +1,5 @@
 """What every benchmark shares: sides that take turns, medians with their spread, the machine, and a result as JSON and as tables."""
 
-import json
 import os
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,11 +31,6 @@ class Result:
     def render(self) -> str:
         """Render tables and notes as Markdown."""
         return "\n\n".join([*(table.to_markdown() for table in self.tables), "\n".join(self.notes)])
-
-    def save(self, path: Path) -> None:
-        """Write the values as JSON; folders are made."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(self.values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def take_turns(sides: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:

@@ -44,7 +44,6 @@ PEER_MICRO_BATCHES = {"demo": (64, 16), "long": (8, 2)}
 """Episodes per forward pass that the peer is tried with; the fastest is measured."""
 PAGE_TOKENS = 16
 NO_LEARNING = 1e-12
-"""A learning rate too small to change a weight."""
 SIDES = {"shape": "{shape}", "side": "{side}", "rollout, s": "{rollout_s:,.2f}", "step, s": "{step_s:,.2f}", "episodes/s": "{rate:.1f}"}
 RATIOS = {
     "shape": "{shape}",
@@ -131,7 +130,8 @@ def run_rollout(config: RunConfig, shapes: tuple[str, ...], runs: int, say: Say)
 def measure_speed(shape: Shape, runs: int, directory: Path, say: Say) -> tuple[dict[str, dict[str, Spread]], dict[str, object]]:
     """Measure one shape; see `summarise_speed`."""
     say(f"{shape.name}: {shape.parameters / 1e6:.1f} M parameters")
-    still = replace(shape, config=_still(shape.config))
+    # One step at a time, at a learning rate that changes nothing.
+    still = replace(shape, config=shape.config.changed({"train.steps": 1, "train.learning_rate": NO_LEARNING}))
     tried: dict[float, int] = {}
     for micro_batch in PEER_MICRO_BATCHES[shape.name]:
         watch = Stopwatch()
@@ -203,11 +203,6 @@ def make_ours(shape: Shape, directory: Path, watch: Stopwatch) -> tuple[Any, Rol
     trainer.args.save_strategy = "no"
     trainer.add_callback(watch)
     return trainer, bridge
-
-
-def _still(config: RunConfig) -> RunConfig:
-    """Take one step at a time, at a learning rate that changes nothing."""
-    return config.changed({"train.steps": 1, "train.learning_rate": NO_LEARNING})
 
 
 @torch.no_grad()

@@ -21,12 +21,11 @@ from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.sampler import Message, Sampler, Sampling
 from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.judge import Judge, Verdict
-from slmsearch.planner.checks import check_problems
 from slmsearch.planner.plan import DIRECT, MAX_QUESTION_CHARS, Plan, Subproblem, parse_plan, render_plan
 from slmsearch.planner.play import carry_out, write_plans
 from slmsearch.planner.prompt import COMBINE, DIRECT_SOLUTION, PLAN_PROMPT_VERSION, SUBPROBLEM, Task, make_plan_prompt
-from slmsearch.planner.reward import EmbeddingIndependence, Independence, PlannedEpisode, inspect_episode, make_number_judge, score_plan
-from slmsearch.planner.sources import load_problems, problems_parts
+from slmsearch.planner.reward import Independence, PlannedEpisode, inspect_episode, make_number_judge, score_plan
+from slmsearch.planner.sources import check_problems, load_problems, problems_parts
 from slmsearch.planner.worker import ArithmeticWorker, ModelWorker, Worker, make_served_worker
 from slmsearch.searcher.episode import Episode, StopReason
 
@@ -341,4 +340,4 @@ def make_independence(retrieval: RetrievalConfig) -> Independence:
     from slmsearch.retrieval.embedders import load_embedder
 
     # Only queries are encoded: the name must not change with the precision of passages.
-    return EmbeddingIndependence(load_embedder(retrieval.embedder.model_copy(update={"precision": "float32"})))
+    return Independence(load_embedder(retrieval.embedder.model_copy(update={"precision": "float32"})))

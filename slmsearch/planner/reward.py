@@ -2,13 +2,17 @@
 
     w_c correct + w_t (1 - tokens / max_tokens) + w_i independence
 
-The last two are paid with a right answer only. A plan that a reward-hacking filter refuses is graded as a wrong one, whatever
-came of it, and pays `hacked`: no hack earns more than an honest plan that fails.
+The last two are paid with a right answer only. Reward hacks are ways in which a plan could earn without planning, found in its text:
+a plan that a filter refuses is graded as a wrong one, whatever came of it, and pays `hacked`, so that no hack earns more than an
+honest plan that fails. Each kind is counted. Plans of one subproblem are no hack by themselves, a good rewording may be worth
+something; they are counted beside these.
 """
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +20,30 @@ from numpy.typing import NDArray
 from slmsearch.config import JudgeConfig, PlanRewardConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.judge import Judge, Verdict, make_judge
-from slmsearch.planner.hacks import Hack, find_hacks
-from slmsearch.planner.numbers import parse_number
-from slmsearch.planner.plan import Fault, Plan, parse_plan
+from slmsearch.planner.numbers import count_quantities, find_numbers, implied_numbers, parse_number
+from slmsearch.planner.plan import REFERENCE, Fault, Plan, Subproblem, parse_plan
 from slmsearch.retrieval.embed import Embedder
 from slmsearch.searcher.episode import Episode, StopReason
 from slmsearch.searcher.reward import Reward
 
 PLAN_PARTS = ("correct", "tokens", "independence", "malformed", "hacked", "format", "random")
 """Names of the parts, as they appear in `reward/<part>`; every plan's reward has all of them."""
+RESTATED_FRAC = 0.9
+"""Share of the problem's words that makes a subproblem the problem itself."""
+_WORDS = re.compile(r"\w+")
+
+
+class Hack(StrEnum):
+    """What a filter refuses."""
+
+    LEAKED = "leaked"
+    """A number that is neither in the problem nor implied by its words nor an earlier answer: the planner did the sum itself."""
+    RESTATED = "restated"
+    """A subproblem is the problem itself."""
+    TRIVIAL = "trivial"
+    """A subproblem leaves nothing to compute."""
+    DUPLICATED = "duplicated"
+    """Two subproblems ask the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +64,38 @@ class PlannedEpisode:
     def subproblems(self) -> int:
         """Parts of the plan."""
         return len(self.plan.subproblems) if self.plan else 0
+
+
+def find_hacks(problem: str, plan: Plan) -> tuple[Hack, ...]:
+    """Find what the filters refuse in a plan; a plan that leaves everything to the worker hides nothing."""
+    if not plan.should_decompose:
+        return ()
+    questions = [part.question for part in plan.subproblems]
+    found = {
+        Hack.LEAKED: _leaks(problem, [*questions, plan.combine]),
+        Hack.RESTATED: any(_restates(problem, question) for question in questions),
+        Hack.TRIVIAL: any(map(_is_trivial, plan.subproblems)),
+        Hack.DUPLICATED: len({" ".join(question.casefold().split()).rstrip("?. ") for question in questions}) < len(questions),
+    }
+    return tuple(hack for hack, is_there in found.items() if is_there)
+
+
+def _leaks(problem: str, texts: Sequence[str]) -> bool:
+    """Say whether a number in the texts cannot come from the problem."""
+    allowed = find_numbers(problem) | implied_numbers(problem) | {1}
+    return any(find_numbers(REFERENCE.sub(" ", text)) - allowed for text in texts)
+
+
+def _restates(problem: str, question: str) -> bool:
+    wanted, has = (Counter(_WORDS.findall(text.casefold())) for text in (problem, question))
+    if not wanted or not find_numbers(problem) <= find_numbers(question):
+        return False
+    return sum((wanted & has).values()) >= RESTATED_FRAC * wanted.total()
+
+
+def _is_trivial(part: Subproblem) -> bool:
+    used = set(REFERENCE.findall(part.question)) | set(part.depends_on)
+    return count_quantities(REFERENCE.sub(" ", part.question)) + len(used) < 2 and len(REFERENCE.findall(part.question)) < 2
 
 
 def inspect_episode(episode: Episode, problem: str) -> PlannedEpisode:
@@ -127,27 +178,17 @@ def make_number_judge(config: JudgeConfig, data_dir: str | None = None) -> Numbe
     return NumberJudge(None if config.kind == "exact" else make_judge(config, data_dir))
 
 
-class Independence(Protocol):
-    """Scores how independent the parts of a plan are: 1 minus their mean likeness, from 0 (all the same) to 1."""
-
-    name: str
-    """Part of every evaluation and training key."""
-
-    def score(self, plans: Sequence[Sequence[str]]) -> list[float]:
-        """Score the subproblems of each plan; fewer than two have nothing to be independent of and score 0."""
-        ...
-
-
-class EmbeddingIndependence:
-    """By the cosines of sentence embeddings, mean over pairs."""
+class Independence:
+    """Scores how independent the parts of a plan are: 1 minus the mean cosine of their embeddings, from 0 (all the same) to 1."""
 
     def __init__(self, embedder: Embedder) -> None:
         """Take an embedder that remembers what it has encoded: a group asks much the same."""
         self.name = f"{embedder.id}@{embedder.revision}"
+        """Part of every evaluation and training key."""
         self._embedder = embedder
 
     def score(self, plans: Sequence[Sequence[str]]) -> list[float]:
-        """See `Independence.score`."""
+        """Score the subproblems of each plan; fewer than two have nothing to be independent of and score 0."""
         texts = list(dict.fromkeys(text for plan in plans if len(plan) > 1 for text in plan))
         if not texts:
             return [0.0] * len(plans)

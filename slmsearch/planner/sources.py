@@ -1,27 +1,34 @@
-"""Where problems come from: the generator, GSM8K on the Hub, or files in its form.
+"""Where problems come from, the generator, GSM8K on the Hub, or files in its form, and what can be wrong with them.
 
 A problem becomes an ordinary `Question`: gold is the number, `hops` the operations it takes, `kind` the source. They are stored as a
 corpus without pages (`corpus/store.py`), so that digest, splits and everything after them are the searcher's.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from slmsearch.config import PlannerConfig
+from slmsearch.corpus.expectations import Finding, Severity
 from slmsearch.corpus.hub import HUB_PREFIX, parse_hub_name
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sources import read_rows
 from slmsearch.corpus.splits import SPLIT_SEED
 from slmsearch.errors import CorpusError
 from slmsearch.keys import file_key
-from slmsearch.planner.numbers import extract_answer, parse_number
+from slmsearch.planner.numbers import extract_answer, find_numbers, parse_number
 from slmsearch.planner.problems import generate_problems
 
 GENERATED = 6000
 """Problems generated where `planner.limit` does not say how many: somewhat fewer than GSM8K has."""
 PROBLEMS_VERSION = 1
 """Part of every generated problem set's key; raise it when the generator changes."""
+MAX_SAMPLES = 20
+"""Ids named of one finding."""
+MIN_PER_SPLIT = 30
+"""Fewer test problems say next to nothing."""
 
 
 def problems_parts(config: PlannerConfig) -> dict[str, object] | None:
@@ -91,3 +98,36 @@ def _generated(seed: int, count: int) -> Iterator[Question]:
             kind="generated",
             entities=(problem.signature,),
         )
+
+
+def check_problems(problems: Mapping[str, Sequence[Question]]) -> dict[str, object]:
+    """Check problems by split; return `ok` and findings, each with ids."""
+    splits_of: defaultdict[str, set[str]] = defaultdict(set)
+    for split, members in problems.items():
+        for problem in members:
+            splits_of[_normalise(problem)].add(split)
+    every = [problem for members in problems.values() for problem in members]
+    num_tests = len(problems.get("test", ()))
+    checks: list[tuple[Severity, str, str, str, list[str]]] = [
+        ("critical", "the gold answer is no number", "is_number", "answer", [p.id for p in every if parse_number(p.answer) is None]),
+        (
+            "critical",
+            "the same problem lies in two splits",
+            "in_one_split",
+            "question",
+            [p.id for p in every if len(splits_of[_normalise(p)]) > 1],
+        ),
+        ("warning", "the problem names no number", "names_a_number", "question", [p.id for p in every if not find_numbers(p.question)]),
+        ("warning", f"only {num_tests} test problems", "enough", "split", ["test"] if num_tests < MIN_PER_SPLIT else []),
+    ]
+    found = [
+        Finding(expectation, "problems", column, severity, len(ids), tuple(ids[:MAX_SAMPLES]), message)
+        for severity, message, expectation, column, ids in checks
+        if ids
+    ]
+    ok = all(finding.severity != "critical" for finding in found)
+    return {"ok": ok, "findings": [asdict(finding) for finding in found], "problems": len(every)}
+
+
+def _normalise(problem: Question) -> str:
+    return " ".join(problem.question.casefold().split())

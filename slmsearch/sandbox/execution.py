@@ -11,8 +11,7 @@ from itertools import zip_longest
 
 from slmsearch.config import ProgramLimits
 from slmsearch.errors import SandboxError
-from slmsearch.sandbox.channel import ChannelError
-from slmsearch.sandbox.engine import Instance
+from slmsearch.sandbox.engine import ChannelError, Instance
 from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.tools import GO_ON, READ, TOOL_NAMES
 

@@ -182,16 +182,3 @@ def live_server(service: Service) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join()
-
-
-def serve(config: SandboxConfig, engine: Engine, open_tools: OpenTools) -> None:
-    """Serve on loopback until SIGTERM or SIGINT; the settings hold a token, so that nobody else of this machine is served.
-
-    Raises:
-        SandboxError: no program can be run here.
-    """
-    assert config.token is not None
-    import uvicorn
-
-    app = make_app(Service(config, engine, open_tools))
-    uvicorn.run(app, host=HOST, port=config.port, log_level="warning", timeout_graceful_shutdown=SHUTDOWN_SECONDS)

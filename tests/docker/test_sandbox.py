@@ -13,13 +13,12 @@ import pytest
 from slmsearch.config import ProgramLimits, SandboxConfig
 from slmsearch.sandbox.checks import SCRIPTED_CORPUS, ScriptedTools
 from slmsearch.sandbox.client import SandboxClient
-from slmsearch.sandbox.control import execute_unbounded
 from slmsearch.sandbox.docker import Docker
 from slmsearch.sandbox.engine import wait_for
 from slmsearch.sandbox.escape import load_escapes
 from slmsearch.sandbox.execution import Execution, execute_program
 from slmsearch.sandbox.server import Service, live_server
-from slmsearch.sandbox.suite import LIMITS, run_suite
+from slmsearch.sandbox.suite import LIMITS, execute_unbounded, run_suite
 from tests.deployments.reading import DEPLOYMENTS
 from tests.docker.daemon import Daemon
 

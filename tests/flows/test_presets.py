@@ -10,8 +10,7 @@ import pytest
 
 from flows.cli.commands.bench import OVERLAY, load_presets
 from flows.cli.settings import find_project_root
-from slmsearch.bench.gpu import needed
-from slmsearch.bench.published import PUBLISHED, shape_of, write_model
+from slmsearch.bench.gpu import PUBLISHED, needed, shape_of, write_model
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
 from slmsearch.learn.memory import GIB, measure_shape, plan_memory

@@ -155,7 +155,7 @@ import sys, time
 from flows.ops.sandbox import some_sandbox
 from slmsearch.serve.ports import free_port
 from flows.cli.settings import load_config
-with some_sandbox(load_config((), [f"--sandbox.port={free_port()}"]), lambda text: None) as address:
+with some_sandbox(load_config((), [f"--sandbox.port={free_port()}"])) as address:
     print(address, flush=True)
     time.sleep(600)
 """

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flows.cli.session import Session, cli, command
+from slmsearch.artifacts.files import replace_json
 from slmsearch.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -148,8 +149,7 @@ def load_presets(names: Sequence[str] = ()) -> "list[Preset]":
         ConfigError: there is none of a name, or it is not for a GPU.
     """
     from flows.cli.settings import find_project_root, load_config
-    from slmsearch.bench.gpu import Preset
-    from slmsearch.bench.published import PUBLISHED
+    from slmsearch.bench.gpu import PUBLISHED, Preset
 
     folder, found = find_project_root() / "deployments" / "configs", {}
     for file in sorted(folder.glob("*.yaml")):
@@ -163,7 +163,9 @@ def load_presets(names: Sequence[str] = ()) -> "list[Preset]":
 
 def _finish(session: Session, name: str, result: "Result", negative: bool = False) -> None:
     """Write a result to its file in the MLflow directory, and print it."""
-    result.save(Path(session.config.paths.mlruns_dir) / "bench" / f"{name}.json")
+    folder = Path(session.config.paths.mlruns_dir) / "bench"
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_json(folder / f"{name}.json", result.values)
     session.finish({**result.values}, result.render(), negative)
 
 

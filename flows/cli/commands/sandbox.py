@@ -87,7 +87,7 @@ def check_corpus_tools(session: Session) -> "list[Finding]":
     config = small_world(session.config)
     opened = open_indexed_corpus(config)
     indexed = IndexedCorpus(opened.corpus_digest, opened.index_key, config.retrieval.top_k)
-    with some_sandbox(session.config, session.say) as address:
+    with some_sandbox(session.config) as address:
         return check_tools(with_token(config).model_copy(update={"base_url": address}), indexed, opened.toolbox)
 
 

@@ -12,10 +12,9 @@ from slmsearch.corpus.questions import Question
 from slmsearch.environments.planner import PlannerEnvironment, restate
 from slmsearch.generate.sampler import Sampling
 from slmsearch.generate.scripted import ScriptedSampler
-from slmsearch.planner.hacks import Hack, find_hacks
 from slmsearch.planner.plan import DIRECT, Fault, Plan, Subproblem, parse_plan, render_plan
 from slmsearch.planner.problems import generate_problem, gold_plan
-from slmsearch.planner.reward import PLAN_PARTS, NumberJudge
+from slmsearch.planner.reward import PLAN_PARTS, Hack, NumberJudge, find_hacks
 from slmsearch.planner.worker import ArithmeticWorker
 from tests.slmsearch.planner.words import WordIndependence
 

@@ -11,12 +11,11 @@ from slmsearch.corpus.store import load_questions
 from slmsearch.environments.planner import PlannerEnvironment
 from slmsearch.errors import CorpusError
 from slmsearch.keys import content_key
-from slmsearch.planner.checks import check_problems
 from slmsearch.planner.numbers import extract_answer, parse_number
 from slmsearch.planner.plan import Plan, Subproblem
 from slmsearch.planner.play import execute_plans
 from slmsearch.planner.problems import generate_problems
-from slmsearch.planner.sources import load_problems, parse_problem, problems_parts
+from slmsearch.planner.sources import check_problems, load_problems, parse_problem, problems_parts
 from slmsearch.planner.worker import ArithmeticWorker
 
 GSM8K = Path(__file__).parents[4] / "shared" / "data" / "gsm8k_train_500.jsonl"

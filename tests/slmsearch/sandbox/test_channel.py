@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slmsearch.sandbox.channel import MAX_MESSAGE_BYTES, MAX_TOTAL_BYTES, Channel, ChannelError
+from slmsearch.sandbox.engine import MAX_MESSAGE_BYTES, MAX_TOTAL_BYTES, Channel, ChannelError
 
 
 class Pair:

@@ -8,8 +8,7 @@ import pytest
 
 from slmsearch.errors import SandboxError
 from slmsearch.sandbox.engine import LAYERS
-from slmsearch.sandbox.escape import EVIDENCE, Escape, load_escapes
-from slmsearch.sandbox.fixture import Fixture
+from slmsearch.sandbox.escape import EVIDENCE, Escape, Fixture, load_escapes
 from slmsearch.sandbox.suite import LIMITS as ESCAPE_LIMITS
 from slmsearch.sandbox.suite import SuiteResult, Trial, render_trial, run_suite
 
