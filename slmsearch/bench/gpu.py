@@ -10,10 +10,9 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import reduce
 from importlib.resources import files
 from importlib.util import find_spec
-from operator import attrgetter, getitem
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +168,8 @@ def _try(preset: Preset, made: Path, work: Path, device: str) -> Trial:
             reason = "a CPU has none" if small else f"{package} is not installed, uv pip install -e '.[gpu]'"
             notes.append(f"{setting} {without}: {reason}")
     available = measure_available()
-    planned = needed(plan_memory(with_settings(preset.config, flags), measure_shape(preset.config, str(made)), available))
+    flagged = RunConfig.model_validate(preset.config.changed(flags).model_dump(warnings=False))  # flags are texts
+    planned = needed(plan_memory(flagged, measure_shape(preset.config, str(made)), available))
     command = ["planner", "sft", "--out", str(work / "out")] if preset.config.planner.sft.enabled else ["train"]
     laid = [part for file in preset.files for part in ("--config", str(file))]
     arguments = [*command, *laid, *(f"--{name}={value}" for name, value in flags.items()), "--json"]
@@ -211,16 +211,7 @@ def _plan_whole(preset: Preset, work: Path, available: Mapping[str, float], devi
     """Plan the preset as it is, for the real model."""
     shape_of(preset.real.policy.model).save_pretrained(work / "shape")
     shape = measure_shape(preset.real, str(work / "shape"))
-    return needed(plan_memory(with_settings(preset.real, {"policy.device": device}), shape, available))
-
-
-def with_settings(config: RunConfig, settings: Mapping[str, object]) -> RunConfig:
-    """Replace settings by their dotted names."""
-    values = config.model_dump()
-    for name, value in settings.items():
-        *path, leaf = name.split(".")
-        reduce(getitem, path, values)[leaf] = value
-    return RunConfig.model_validate(values)
+    return needed(plan_memory(preset.real.changed({"policy.device": device}), shape, available))
 
 
 def needed(plan: MemoryPlan) -> float:
