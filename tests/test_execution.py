@@ -36,7 +36,6 @@ PROCESSES = {
     "slmsearch/corpus/documents/processes.py": "the reader of documents, with its own module's name; paths go in hexadecimal",
     "slmsearch/models/installer.py": "pip or uv, with names and hashes that stand in the code",
     "slmsearch/processes/child.py": "modules by name: servers, training, computations; settings and secrets go in as JSON",
-    "slmsearch/processes/server.py": "the watchdog of a model server",
     "slmsearch/processes/watchdog.py": "a model server by its command line",
     "slmsearch/sandbox/bubblewrap.py": "bwrap; the program goes through a pipe when the walls stand",
     "slmsearch/sandbox/docker.py": "docker; as for bwrap",

@@ -1,4 +1,4 @@
-"""A Python process that leads a session of its own and ends with the thread that started it, whatever ends that one."""
+"""Processes that lead a session of their own and end with who started them, whatever ends that one: Python, and servers."""
 
 import json
 import os
@@ -6,15 +6,22 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from slmsearch.errors import ServiceError
 from slmsearch.processes import watchdog
 
+GRACE_SECONDS = 15.0
+"""Time a server has to end in order when it is stopped."""
+WATCHDOG_KILLED = -1000
+"""Exit code of a server whose watchdog was killed; no signal has that number."""
 _POLL_SECONDS = 0.05
 
 
@@ -36,7 +43,30 @@ class ProcessSettings:
     """Descriptors that it inherits."""
 
 
-class ChildProcess:
+class _Watched:
+    """A process of `watchdog.py`."""
+
+    def __init__(self, arguments: Sequence[str], told: Mapping[str, object], **options: Any) -> None:
+        command = [sys.executable, "-P", watchdog.__file__, *arguments]
+        # Of a session of its own: Ctrl-C is for the starter, which then ends it in order.
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, **options)
+        self.tell(json.dumps(told).encode() + b"\n")
+
+    def tell(self, words: bytes) -> None:
+        """Write to its standard input; one that has ended does not hear it."""
+        assert self.process.stdin is not None
+        with suppress(OSError, ValueError):
+            self.process.stdin.write(words)
+            self.process.stdin.flush()
+
+    def hang_up(self) -> None:
+        """End its standard input."""
+        assert self.process.stdin is not None
+        with suppress(OSError):
+            self.process.stdin.close()
+
+
+class ChildProcess(_Watched):
     """A process that runs `python ARGUMENTS`."""
 
     def __init__(self, name: str, arguments: Sequence[str], log: Path | None = None, settings: ProcessSettings | None = None) -> None:
@@ -50,21 +80,6 @@ class ChildProcess:
         """
         self.name, self.log = name, log or Path(os.devnull)
         settings = settings or ProcessSettings()
-        command = [sys.executable, "-P", watchdog.__file__, *arguments]
-        file = None if log is None else os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=file,
-                stderr=file,
-                start_new_session=True,
-                umask=settings.umask,
-                pass_fds=settings.pass_fds,
-            )
-        finally:
-            if file is not None:
-                os.close(file)
         told = {
             "variables": dict(settings.variables),
             "starter": None if settings.end_signal is None else os.getpid(),
@@ -72,7 +87,12 @@ class ChildProcess:
             "num_processes": settings.num_processes,
             "import_from": str(Path(watchdog.__file__).parents[2]) if settings.same_code else "",
         }
-        self.tell(json.dumps(told).encode() + b"\n")
+        file = None if log is None else os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            super().__init__(arguments, told, stdout=file, stderr=file, umask=settings.umask, pass_fds=settings.pass_fds)
+        finally:
+            if file is not None:
+                os.close(file)
 
     @property
     def pid(self) -> int:
@@ -83,19 +103,6 @@ class ChildProcess:
     def is_alive(self) -> bool:
         """Whether it still runs."""
         return self.process.poll() is None
-
-    def tell(self, words: bytes) -> None:
-        """Write to its standard input; one that has ended does not hear it."""
-        assert self.process.stdin is not None
-        with suppress(BrokenPipeError):
-            self.process.stdin.write(words)
-            self.process.stdin.flush()
-
-    def hang_up(self) -> None:
-        """End its standard input."""
-        assert self.process.stdin is not None
-        with suppress(BrokenPipeError):
-            self.process.stdin.close()
 
     def wait(self, timeout_s: float) -> int | None:
         """Wait for its end; return its exit code, negative for a signal, or None if it goes on."""
@@ -119,6 +126,65 @@ class ChildProcess:
             os.killpg(self.pid, signal.SIGKILL)
         self.process.wait()
         self.hang_up()
+
+
+class ServerProcess(_Watched):
+    """A running server, held through a watchdog. Nothing of it survives `stop`, nor the death of this process."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path, grace_s: float = GRACE_SECONDS) -> None:
+        """Start it.
+
+        Args:
+            command: program and arguments.
+            environment: variables added to those of this process.
+            log: file that takes its output.
+            grace_s: time it has to end in order when it is stopped.
+
+        Raises:
+            ServiceError: the program cannot be run.
+        """
+        self.mark = uuid.uuid4().hex
+        self._grace_s = grace_s
+        self._code: int | None = None
+        told = {"command": list(command), "environment": dict(environment), "log": str(log), "mark": self.mark, "grace_s": grace_s}
+        with log.open("ab") as file:
+            super().__init__([], told, stdout=subprocess.PIPE, stderr=file)
+        first = self._hear()
+        self.pid = int(first.get("pid", 0))
+        if not self.pid:
+            self.process.wait()
+            raise ServiceError(f"{command[0]} cannot be run ({first.get('error', 'its watchdog ended without a word')}); see {log}")
+
+    @property
+    def watchdog_pid(self) -> int:
+        """Process id of the watchdog."""
+        return self.process.pid
+
+    def poll(self) -> int | None:
+        """Return the server's exit code, negative for a signal, or None while it runs."""
+        if self._code is None and self.process.poll() is not None:
+            last = self._hear()
+            if "code" not in last:
+                watchdog.kill_belongings(self.mark, self.pid)
+            self._code = int(last.get("code", WATCHDOG_KILLED))
+        return self._code
+
+    def stop(self) -> None:
+        """Ask it to end, and make sure that it and all it started have; does nothing where it ended already."""
+        self.tell(f"{watchdog.STOP}\n".encode())
+        try:
+            self.process.wait(self._grace_s + 10.0)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.hang_up()
+        self.poll()
+
+    def _hear(self) -> dict[str, int | str]:
+        """Read the next fact that the watchdog tells; empty where it has ended without one."""
+        assert self.process.stdout is not None
+        facts: dict[str, int | str] = json.loads(self.process.stdout.readline() or b"{}")
+        return facts
 
 
 def wait_for_end(pid: int, timeout_s: float, word: str = "") -> bool:

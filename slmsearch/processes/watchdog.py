@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -110,8 +110,12 @@ def _belongs(process: psutil.Process, mark: str, session: int | None) -> bool:
 
 def kill_belongings(mark: str, session: int | None = None) -> list[int]:
     """Kill the processes of a server until none is left; return the ids of those that would not go."""
+    return _kill_all(lambda: find_belongings(mark, session))
+
+
+def _kill_all(find: Callable[[], list[psutil.Process]]) -> list[int]:
     deadline = time.monotonic() + _KILL_SECONDS
-    while left := find_belongings(mark, session):
+    while left := find():
         if time.monotonic() > deadline:
             return [process.pid for process in left]
         _each(left, "kill")
@@ -143,11 +147,7 @@ class Watchdog:
                 # Against a killed watchdog: the server goes with it, the supervisor finds the rest.
                 preexec_fn=(lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)) if sys.platform == "linux" else None,
             )
-
-    @property
-    def pid(self) -> int:
-        """Process id of the server."""
-        return self._server.pid
+        self.pid = self._server.pid
 
     def watch(self, grace_s: float) -> int:
         """Wait for a reason to end the server, end it and what it started, and return its exit code, negative for a signal.
@@ -196,13 +196,8 @@ class Watchdog:
         left = self._left()
         _each(left, "terminate")
         psutil.wait_procs(left, timeout=max(0.0, deadline - time.monotonic()))
-        give_up = time.monotonic() + _KILL_SECONDS
-        while (left := self._left()) or self._server.poll() is None:
-            if time.monotonic() > give_up:
-                break
-            self._server.kill()
-            _each(left, "kill")
-            psutil.wait_procs(left, timeout=0.5)
+        self._server.kill()
+        _kill_all(self._left)
 
     def _left(self) -> list[psutil.Process]:
         """What the server started and left behind; the server itself is waited for by its handle alone."""

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from slmsearch.processes.server import WATCHDOG_KILLED
+from slmsearch.processes.child import WATCHDOG_KILLED
 
 TAIL_BYTES = 65_536
 """End of a log that is searched for a cause."""

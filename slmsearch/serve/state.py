@@ -18,8 +18,7 @@ from filelock import FileLock, Timeout
 from slmsearch.artifacts.files import replace_text
 from slmsearch.errors import ServiceError
 from slmsearch.processes import watchdog
-from slmsearch.processes.child import wait_for_end
-from slmsearch.processes.server import GRACE_SECONDS
+from slmsearch.processes.child import GRACE_SECONDS, wait_for_end
 from slmsearch.processes.watchdog import kill_belongings
 from slmsearch.serve.request import Role
 

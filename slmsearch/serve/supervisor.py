@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from slmsearch.errors import ServiceError
-from slmsearch.processes.server import ServerProcess
+from slmsearch.processes.child import ServerProcess
 from slmsearch.serve.engine import Engine, Say
 from slmsearch.serve.failures import explain_end, find_remedy, read_tail
 from slmsearch.serve.ports import require_free_port

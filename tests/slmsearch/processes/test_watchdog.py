@@ -12,7 +12,7 @@ import pytest
 
 from slmsearch.errors import ServiceError
 from slmsearch.processes import watchdog
-from slmsearch.processes.server import WATCHDOG_KILLED, ServerProcess
+from slmsearch.processes.child import WATCHDOG_KILLED, ServerProcess
 from tests.slmsearch.serve.conftest import PROGRAMS, gone_after, runs, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the programs that stand in for servers need POSIX signals")
@@ -72,7 +72,7 @@ def test_the_family_goes_when_the_server_ends_by_itself(tmp_path: Path) -> None:
 def test_the_family_goes_when_the_supervisor_is_killed(tmp_path: Path) -> None:
     environment = {"FAKE_MODE": "family", "FAKE_PIDS": str(tmp_path / "pids")}
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom slmsearch.processes.server import ServerProcess\n"
+        "import sys, time\nfrom pathlib import Path\nfrom slmsearch.processes.child import ServerProcess\n"
         f"process = ServerProcess({SERVER!r}, {environment!r}, Path({str(tmp_path / 'log')!r}))\n"
         "print(process.pid, process.watchdog_pid, flush=True)\ntime.sleep(600)"
     )

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slmsearch.processes.server import WATCHDOG_KILLED
+from slmsearch.processes.child import WATCHDOG_KILLED
 from slmsearch.serve.failures import TAIL_BYTES, describe_code, explain_end, find_remedy, read_tail
 
 ADVICE = "lower --ctx-size"

@@ -17,7 +17,7 @@ from slmsearch.corpus.questions import Question
 from slmsearch.errors import ConfigError, ServiceError
 from slmsearch.judge.clients import make_client
 from slmsearch.judge.llm import LlmJudge
-from slmsearch.processes.server import ServerProcess
+from slmsearch.processes.child import ServerProcess
 from slmsearch.serve.ollama import Ollama
 from slmsearch.serve.ports import free_port
 from slmsearch.serve.request import ServeRequest

@@ -189,7 +189,7 @@ def test_a_missing_model_is_refused_before_anything_starts(programs: Programs, r
 
 def test_what_two_kills_left_is_found_by_its_mark(programs: Programs, request_: ServeRequest, tmp_path: Path) -> None:
     """Supervisor and watchdog killed at once: a later `--stop` still finds the server's children."""
-    from slmsearch.processes.server import ServerProcess
+    from slmsearch.processes.child import ServerProcess
     from slmsearch.serve.state import ServerState, write_state
 
     environment = {"FAKE_MODE": "family", "FAKE_PIDS": str(tmp_path / "pids")}
