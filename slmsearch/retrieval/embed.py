@@ -9,13 +9,16 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 Vectors: TypeAlias = NDArray[np.float32]
 """One vector of unit length per row."""
+
+Precision = Literal["float32", "bfloat16"]
+"""Of the weights that encode passages."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of items done and their total."""

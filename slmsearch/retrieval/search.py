@@ -28,8 +28,7 @@ from slmsearch.errors import IndexUnusableError
 from slmsearch.retrieval import versions
 from slmsearch.retrieval.chroma import Place, chroma_place, nearest_keys, opened_collection
 from slmsearch.retrieval.embed import Embedder, Vectors
-from slmsearch.retrieval.embed_precision import same_space
-from slmsearch.retrieval.embedders import load_embedder
+from slmsearch.retrieval.embedders import load_embedder, same_space
 from slmsearch.retrieval.hits import Hit
 from slmsearch.retrieval.lexical import LexicalIndex
 from slmsearch.retrieval.vectors import RowsByKey

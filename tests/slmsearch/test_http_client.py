@@ -21,7 +21,7 @@ from slmsearch.http_client import answers, list_models
 from slmsearch.judge.clients import make_client
 from slmsearch.planner.prompt import DIRECT_SOLUTION, Task
 from slmsearch.planner.worker import make_served_worker
-from slmsearch.retrieval.embed_served import ServedEmbedder
+from slmsearch.retrieval.embedders import ServedEmbedder
 
 LIMIT = 1 << 20
 KEY, PASSWORD = "PLANTEDKEY", "PLANTEDPASSWORD"

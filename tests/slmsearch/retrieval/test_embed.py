@@ -12,11 +12,9 @@ import pytest
 
 from slmsearch.config import EmbedderConfig
 from slmsearch.errors import EmbedderError
-from slmsearch.retrieval import embed, embed_local, embed_served
+from slmsearch.retrieval import embed, embedders
 from slmsearch.retrieval.embed import valid_text
-from slmsearch.retrieval.embed_local import LocalEmbedder, find_model, weights_digest
-from slmsearch.retrieval.embed_served import embeddings_url
-from slmsearch.retrieval.embedders import load_embedder
+from slmsearch.retrieval.embedders import LocalEmbedder, embeddings_url, find_model, load_embedder, weights_digest
 
 TEXTS = ["Port Quiltalick", "the mountain", "Which stone forms the cliffs of the mountain where the River Mireth rises?", "a", "b c", "d"]
 
@@ -125,7 +123,7 @@ def test_queries_and_passages_share_a_space_up_to_rounding(minilm: LocalEmbedder
     passages = minilm.encode([*TEXTS, "\ud800"], lambda done, total: seen.append((done, total)))
     assert np.allclose(passages[:6], minilm.encode_queries(TEXTS), atol=2e-6)
     assert seen[-1] == (7, 7)
-    assert embed_local.QUERY_ROWS == 4, "the figures in the comment are for four"
+    assert embedders.QUERY_ROWS == 4, "the figures in the comment are for four"
 
 
 # --- an endpoint --------------------------------------------------------------------------------------------------------------
@@ -169,7 +167,7 @@ def served(endpoint: Any, **extra: Any) -> EmbedderConfig:
 
 
 def test_an_endpoint_is_asked_in_batches_and_its_order_restored(endpoint: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(embed_served, "TEXTS_TOGETHER", 2)
+    monkeypatch.setattr(embedders, "TEXTS_TOGETHER", 2)
     embedder = load_embedder(served(endpoint, api_key="secret"))
     assert embedder.dimension == 2
     vectors = embedder.encode(["1234", "", "1234567"])

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel
 
-from slmsearch.retrieval import embed_fused
-from slmsearch.retrieval.embed_fused import FusedLinear, FusedResidual, can_fuse, fuse_layers
+from slmsearch.retrieval import embed_passages
+from slmsearch.retrieval.embed_passages import FusedLinear, FusedResidual, can_fuse, fuse_layers
 
 
 @pytest.fixture
@@ -54,13 +54,13 @@ def test_another_activation_stays_outside(bert: BertModel):
 
 
 def test_without_the_operators_nothing_is_replaced(bert: BertModel, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(embed_fused.torch.ops, "mkldnn", SimpleNamespace())
+    monkeypatch.setattr(embed_passages.torch.ops, "mkldnn", SimpleNamespace())
     assert fuse_layers(bert) == 0
     assert not any(isinstance(module, FusedLinear) for module in bert.modules())
 
 
 def test_on_a_processor_that_cannot_nothing_is_replaced(bert: BertModel, monkeypatch: pytest.MonkeyPatch):
     operators = {name: None for name in ("_linear_pointwise", "_reorder_linear_weight")}
-    monkeypatch.setattr(embed_fused.torch.ops, "mkldnn", SimpleNamespace(**operators, _is_mkldnn_bf16_supported=lambda: False))
+    monkeypatch.setattr(embed_passages.torch.ops, "mkldnn", SimpleNamespace(**operators, _is_mkldnn_bf16_supported=lambda: False))
     assert fuse_layers(bert.to(torch.bfloat16)) == 0
     assert hidden_states(bert).isfinite().all()

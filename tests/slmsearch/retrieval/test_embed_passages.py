@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from slmsearch.config import EmbedderConfig
 from slmsearch.retrieval import embed_passages
 from slmsearch.retrieval.embed import valid_text
-from slmsearch.retrieval.embed_local import LocalEmbedder
 from slmsearch.retrieval.embed_passages import LEAST_TOKENS, PassageEncoder, fill_batch, group_rows, padded_length
+from slmsearch.retrieval.embedders import LocalEmbedder
 
 TEXTS = [
     "Port Quiltalick", "", "the mountain", "\ud800", "Which stone forms the cliffs where the River Mireth rises?", "a b c " * 40,

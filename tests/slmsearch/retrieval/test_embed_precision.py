@@ -7,9 +7,9 @@ import pytest
 
 from slmsearch.config import EmbedderConfig, RetrievalConfig
 from slmsearch.errors import IndexUnusableError
-from slmsearch.retrieval import embed_precision
+from slmsearch.retrieval import embedders
 from slmsearch.retrieval.build import build_index, index_key
-from slmsearch.retrieval.embed_precision import choose_precision, mark_revision, same_space
+from slmsearch.retrieval.embedders import choose_precision, mark_revision, same_space
 from slmsearch.retrieval.search import open_index
 
 AUTO = EmbedderConfig(device="cpu")
@@ -42,15 +42,15 @@ def test_what_is_configured_holds(tmp_path: Path, precision: Any):
 
 @pytest.mark.parametrize("on_gpu, expected", [(True, "bfloat16"), (False, "float32"), (None, "bfloat16")])
 def test_a_gpu_decides_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_gpu: bool | None, expected: str):
-    monkeypatch.setattr(embed_precision, "_gpu_multiplies_bfloat16", lambda: on_gpu)
-    monkeypatch.setattr(embed_precision, "CUDA_DEVICES", (tmp_path,))
+    monkeypatch.setattr(embedders, "_gpu_multiplies_bfloat16", lambda: on_gpu)
+    monkeypatch.setattr(embedders, "CUDA_DEVICES", (tmp_path,))
     assert choose_precision(EmbedderConfig(), cpuinfo(tmp_path, "amx_bf16")) == expected
     assert choose_precision(AUTO, cpuinfo(tmp_path, "amx_bf16")) == "bfloat16"
 
 
 def test_a_machine_without_a_gpu_need_not_ask_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(embed_precision, "_gpu_multiplies_bfloat16", lambda: pytest.fail("asked"))
-    monkeypatch.setattr(embed_precision, "CUDA_DEVICES", (tmp_path / "nothing",))
+    monkeypatch.setattr(embedders, "_gpu_multiplies_bfloat16", lambda: pytest.fail("asked"))
+    monkeypatch.setattr(embedders, "CUDA_DEVICES", (tmp_path / "nothing",))
     assert choose_precision(EmbedderConfig(), cpuinfo(tmp_path, "sse")) == "float32"
 
 
