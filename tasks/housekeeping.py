@@ -14,13 +14,15 @@ from filelock import FileLock, Timeout
 
 from slmsearch.artifacts.directories import find_abandoned, remove, remove_abandoned
 from slmsearch.config import PathsConfig, RunConfig
-from slmsearch.errors import ServiceError
+from slmsearch.errors import IndexUnusableError, ServiceError
 from slmsearch.evaluate.shards import SHARDS
 from slmsearch.judge.cache import FILE as VERDICTS
 from slmsearch.judge.cache import VerdictCache
 from slmsearch.learn.files import CHECKPOINTS, MANIFEST
 from slmsearch.learn.launch import is_held
 from slmsearch.lineage.graph import homes
+from slmsearch.retrieval.upkeep import remove_partial, remove_version
+from slmsearch.retrieval.vectors import PARTIAL_PREFIX
 from tasks.retention import FIELDS, KEPT_VERSIONS, InUse, changed_s, children, in_use
 from tasks.tracking import RunRecord, RunRegistry, open_run_registry
 
@@ -76,6 +78,8 @@ def plan(config: RunConfig, rules: Rules, now: float | None = None) -> Plan:
     for kind, parent in homes(config.paths).items():
         items += _old(FIELDS[kind], parent, limit, now, {"sources", *used[FIELDS[kind]]})
         items += [_item("half-written", path, changed_s(path), now) for path in find_abandoned(parent)]
+    partials = [path for path in sorted(config.paths.index.glob(f"{PARTIAL_PREFIX}*")) if changed_s(path) < limit]
+    items += [_item("half-written", path, changed_s(path), now) for path in partials]
     going = {item.path for item in items}
     items += [item for item in _checkpoints(config.paths.training, limit, now) if item.path and item.path.parent not in going]
     if registry is None or not any(run.is_live for run in registry.runs()):
@@ -157,7 +161,7 @@ def carry_out(config: RunConfig, rules: Rules, now: float | None = None) -> tupl
                 try:
                     _delete(item, config)
                     gone.append(item)
-                except (OSError, ServiceError) as error:
+                except (OSError, ServiceError, IndexUnusableError) as error:
                     failed.append(f"{item.kind} {item.key}: {error}")
     except Timeout as error:
         raise ServiceError(f"another housekeeping is at work in {data_dir}; wait for it") from error
@@ -181,6 +185,10 @@ def _delete(item: Item, config: RunConfig) -> None:
     elif item.before_s:
         for file in list(_older_files(item.path, item.before_s)):
             file.unlink(missing_ok=True)
+    elif item.key.startswith(PARTIAL_PREFIX):
+        remove_partial(item.path)
+    elif item.kind == "indexes":
+        remove_version(item.path, config.retrieval)
     elif item.kind == "half-written":
         remove_abandoned(item.path.parent)
     elif item.kind == "checkpoints":

@@ -76,11 +76,6 @@ def in_use(config: RunConfig, kept_versions: int = KEPT_VERSIONS, used_since: fl
     return used
 
 
-def index_keys_in_use(config: RunConfig) -> set[str]:
-    """Return the keys of index versions in use, for pruning the others."""
-    return set(in_use(config)["indexes"])
-
-
 def _chosen_versions(registry: RunRegistry, kept: int) -> list[tuple[VersionRecord, str]]:
     """Choose the versions that count, each with the reason; those with an alias first."""
     chosen, counts = [], dict[str, int]()

@@ -182,13 +182,13 @@ def fuse_layers(model: nn.Module) -> int:
     """Take the operations around each matrix product of a BERT-like encoder on the CPU in bfloat16 into it; the model is changed in place.
 
     Plain torch adds a bias by copying it into every row of the result before the product, reads the result again for the activation, and
-    again for the residual sum: in bfloat16, where the products themselves are quick, these passes over memory take two fifths of the time.
-    oneDNN can do them while a tile of the result is still in the processor's registers. torch has the operators (its compiler emits them for
-    the same reason) without a public name, so they are looked for, and where they are missing, or the processor lacks what oneDNN needs for
-    bfloat16 (on x86 AVX-512), the layers stay as they are.
+    again for the residual sum: in bfloat16, where the products themselves are quick, these passes over memory take two fifths of the
+    time. oneDNN can do them while a tile of the result is still in the processor's registers. torch has the operators (its compiler
+    emits them for the same reason) without a public name, so they are looked for, and where they are missing, or the processor lacks what
+    oneDNN needs for bfloat16 (on x86 AVX-512), the layers stay as they are.
 
-    Beside plain bfloat16 layers, one thread each, all-MiniLM-L6-v2, passages of 24 to 192 tokens: 1.15 to 1.2 times as many a second, and a
-    least cosine to float32 of 0.99991 instead of 0.99989, because sums are rounded once less.
+    Beside plain bfloat16 layers, one thread each, all-MiniLM-L6-v2, passages of 24 to 192 tokens: 1.15 to 1.2 times as many a second, and
+    a least cosine to float32 of 0.99991 instead of 0.99989, because sums are rounded once less.
 
     Returns:
         How many layers were replaced; 0 where torch or the processor cannot do it.

@@ -250,7 +250,7 @@ class SearchIndex:
 
 
 def open_index(index_dir: Path, key: str, config: RetrievalConfig, embedder: Embedder | None = None) -> SearchIndex:
-    """Open a version for reading; it is not pruned while it is open. An `embedder` takes the place of the configured one.
+    """Open a version for reading; it is not removed while it is open. An `embedder` takes the place of the configured one.
 
     Raises:
         IndexUnusableError: it is missing, damaged, or made by another embedder than the configured one.

@@ -1,38 +1,22 @@
-"""Looking after index versions: checking them, going back to an earlier one, removing those that nobody needs."""
+"""Looking after index versions: checking them, copying them, going back to an earlier one, removing one."""
 
 import shutil
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from filelock import FileLock, Timeout
 
-from slmsearch.artifacts.directories import remove, remove_abandoned
+from slmsearch.artifacts.directories import remove
 from slmsearch.artifacts.sharing import fetch, share
 from slmsearch.config import RetrievalConfig
 from slmsearch.errors import IndexUnusableError, ServiceError
 from slmsearch.retrieval import versions
 from slmsearch.retrieval.chroma import Server, chroma_place, drop_collection, verify_collection
 from slmsearch.retrieval.lexical import LexicalIndex
-from slmsearch.retrieval.vectors import LOCK_PREFIX, PARTIAL_PREFIX, lock_path
-
-KEPT = 1
-"""Versions kept besides those in use, for going back."""
-
-
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """What pruning does with one directory."""
-
-    name: str
-    size: int
-    """Bytes."""
-    reason: str
-    goes: bool
-    """Whether it was removed; in a dry run, whether it would be."""
+from slmsearch.retrieval.vectors import PARTIAL_PREFIX, lock_path
 
 
 def verify_version(index_dir: Path, key: str, config: RetrievalConfig) -> float:
@@ -110,80 +94,40 @@ def roll_back(index_dir: Path, key: str | None = None) -> tuple[str, str]:
     return current or "", key
 
 
-def prune(index_dir: Path, config: RetrievalConfig, in_use: Collection[str], keep: int = KEPT, dry_run: bool = False) -> list[Removal]:
-    """Remove versions that nobody needs, and what killed builds and removals left.
-
-    A version stays that `CURRENT` names, that is in use, that somebody has open, or that is among the last current ones.
+def remove_version(version: Path, config: RetrievalConfig) -> None:
+    """Remove a version, its collection on a Chroma server included, or a directory that is none.
 
     Args:
-        index_dir: parent of the versions.
+        version: its directory.
         config: token of the Chroma server, where one holds vectors.
-        in_use: keys that runs and promoted models stand on.
-        keep: versions kept besides those, the last current ones first.
-        dry_run: only say what would be removed.
 
-    Returns:
-        One entry a directory, those that stay included.
+    Raises:
+        IndexUnusableError: it is the current one, or somebody reads it; nothing is removed.
     """
-    if not index_dir.is_dir():
-        return []
+    index_dir, key = version.parent, version.name
     with versions.pointer_lock(index_dir):
-        found = [] if dry_run else [Removal(name, 0, "left by a killed process", True) for name in remove_abandoned(index_dir)]
-        current = versions.current_key(index_dir)
-        names = sorted(path.name for path in index_dir.iterdir() if path.is_dir() and not path.name.startswith("."))
-        spare = [name for name in reversed(versions.history(index_dir)) if name in names and name != current and name not in in_use]
-        for name in names:
-            stays = "current" if name == current else "in use" if name in in_use else "kept to go back to" if name in spare[:keep] else None
-            found.append(_removed(index_dir / name, stays, config, dry_run))
-        found += [_partial_removed(path, dry_run) for path in sorted(index_dir.glob(f"{PARTIAL_PREFIX}*"))]
-        if not dry_run:
-            _remove_locks(index_dir)
-    return found
+        if versions.current_key(index_dir) == key:
+            raise IndexUnusableError(f"index version {key} is the current one")
+        with versions.lease(version, alone=True) if (version / versions.MANIFEST).is_file() else nullcontext():
+            with suppress(IndexUnusableError):  # one of an older format, or without a readable manifest, has no collection of ours
+                manifest = versions.read_version(index_dir, key)
+                place = chroma_place(version, key, config.model_copy(update={"chroma_url": manifest.chroma_url}))
+                if isinstance(place, Server):
+                    drop_collection(place)
+            remove(version, ignore_errors=False)
+    with suppress(Timeout):  # somebody builds it again
+        remove_partial(index_dir / f"{PARTIAL_PREFIX}{key}")
 
 
-def _removed(version: Path, stays: str | None, config: RetrievalConfig, dry_run: bool) -> Removal:
-    size = _size(version)
-    if stays is not None:
-        return Removal(version.name, size, stays, False)
-    try:
-        held = versions.lease(version, alone=True)
-    except IndexUnusableError:
-        return Removal(version.name, size, "being read", False)
-    except OSError:
-        held = None
-    with held or nullcontext():
-        if not dry_run:
-            _drop_from_server(version, config)
-            remove(version)
-    return Removal(version.name, size, "nobody needs it" if held else "no version: it has no manifest", True)
+def remove_partial(partial: Path) -> None:
+    """Remove what a killed build of a version embedded, and the lock of its builders where the version does not stand.
 
-
-def _drop_from_server(version: Path, config: RetrievalConfig) -> None:
-    with suppress(IndexUnusableError):  # a version of an older format, or one without a readable manifest: it has no collection of ours
-        manifest = versions.read_version(version.parent, version.name)
-        place = chroma_place(version, version.name, config.model_copy(update={"chroma_url": manifest.chroma_url}))
-        if isinstance(place, Server):
-            drop_collection(place)
-
-
-def _partial_removed(partial: Path, dry_run: bool) -> Removal:
-    size = _size(partial)
-    try:
-        with FileLock(lock_path(partial.parent, partial.name.removeprefix(PARTIAL_PREFIX)), timeout=0):
-            if not dry_run:
-                shutil.rmtree(partial, ignore_errors=True)
-            return Removal(partial.name, size, "left by a killed build", True)
-    except Timeout:
-        return Removal(partial.name, size, "being built", False)
-
-
-def _remove_locks(index_dir: Path) -> None:
-    """Remove the locks of versions that are gone and that nobody builds."""
-    for path in index_dir.glob(f"{LOCK_PREFIX}*"):
-        if not (index_dir / path.name.removeprefix(LOCK_PREFIX)).exists():
-            with suppress(Timeout), FileLock(path, timeout=0):
-                path.unlink()
-
-
-def _size(directory: Path) -> int:
-    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+    Raises:
+        Timeout: it is being built.
+    """
+    index_dir, key = partial.parent, partial.name.removeprefix(PARTIAL_PREFIX)
+    lock = lock_path(index_dir, key)
+    with FileLock(lock, timeout=0):
+        shutil.rmtree(partial, ignore_errors=True)
+        if not (index_dir / key).exists():
+            lock.unlink(missing_ok=True)

@@ -43,7 +43,7 @@ def partial_directory(index_dir: Path, key: str) -> Iterator[Path]:
 
 
 def lock_path(index_dir: Path, key: str) -> Path:
-    """Return the lock of who builds a version; it stays until the version is pruned."""
+    """Return the lock of who builds a version; it stays as long as the version."""
     return index_dir / f"{LOCK_PREFIX}{key}"
 
 

@@ -1,4 +1,4 @@
-"""Builds, swaps and prunes index versions without end; the kill test starts it and kills it."""
+"""Builds, swaps and removes index versions without end; the kill test starts it and kills it."""
 
 import json
 import shutil
@@ -9,8 +9,8 @@ from slmsearch.config import CorpusConfig, EmbedderConfig, RetrievalConfig
 from slmsearch.corpus.store import build_corpus
 from slmsearch.retrieval import vectors
 from slmsearch.retrieval.build import build_index
-from slmsearch.retrieval.upkeep import prune, roll_back
-from tests.slmsearch.retrieval.conftest import HashEmbedder
+from slmsearch.retrieval.upkeep import roll_back
+from tests.slmsearch.retrieval.conftest import HashEmbedder, remove_others
 
 CONFIG = RetrievalConfig(embedder=EmbedderConfig(model="no/such-model"))
 PAGES = 60
@@ -37,7 +37,7 @@ def run(home: Path) -> None:
         for corpus in corpora:
             build_index(corpus, home / "index", CONFIG, embedder=HashEmbedder())
         roll_back(home / "index")
-        prune(home / "index", CONFIG, set(), keep=0)
+        remove_others(home / "index")
 
 
 if __name__ == "__main__":

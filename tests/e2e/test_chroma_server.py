@@ -1,4 +1,4 @@
-"""Vectors on a real Chroma server: built, verified, searched, pruned through the same interface; without a server one clear line."""
+"""Vectors on a real Chroma server: built, verified, searched, removed through the same interface; without a server one clear line."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from slmsearch.errors import IndexUnusableError
 from slmsearch.retrieval import search as searching
 from slmsearch.retrieval.build import build_index
 from slmsearch.retrieval.search import open_index
-from slmsearch.retrieval.upkeep import prune, verify_version
+from slmsearch.retrieval.upkeep import remove_version, verify_version
 from slmsearch.serve.ports import free_port
 from tests.e2e.index_cycle import make_corpus
 from tests.slmsearch.retrieval.conftest import HashEmbedder
@@ -68,7 +68,7 @@ def test_a_server_serves_like_a_directory(url: str, tmp_path: Path, monkeypatch:
     beside = open_index(tmp_path / "local", local, config(None), HashEmbedder())
     assert served.search(queries, 5) == beside.search(queries, 5)
     served.close()
-    prune(tmp_path / "served", config(url), set(), keep=0)
+    remove_version(tmp_path / "served" / keys[0], config(url))
     assert f"slmsearch-{keys[0]}" not in collections(url) and f"slmsearch-{keys[1]}" in collections(url)
 
 

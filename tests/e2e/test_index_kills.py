@@ -12,10 +12,10 @@ import pytest
 
 from slmsearch.retrieval.build import build_index
 from slmsearch.retrieval.search import open_index
-from slmsearch.retrieval.upkeep import prune, verify_version
+from slmsearch.retrieval.upkeep import verify_version
 from slmsearch.retrieval.versions import current_key
 from tests.e2e.index_cycle import CONFIG, make_corpus
-from tests.slmsearch.retrieval.conftest import HashEmbedder
+from tests.slmsearch.retrieval.conftest import HashEmbedder, remove_others
 
 KILLS = int(os.environ.get("INDEX_KILLS", "4"))
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,7 +49,7 @@ def test_whenever_it_is_killed_the_index_stands(tmp_path: Path):
             index.close()
         built = build_index(make_corpus(tmp_path, kill % 3), index_dir, CONFIG, embedder=HashEmbedder())
         assert current_key(index_dir) == built and verify_version(index_dir, built, CONFIG) == 1.0
-        prune(index_dir, CONFIG, set(), keep=0)
+        remove_others(index_dir)
         assert [path.name for path in index_dir.iterdir() if path.is_dir()] == [built]
     assert KILLS < 10 or any(seen), "some kill must have left something behind, or nothing was tested"
     print(f"{KILLS} kills, left behind: {seen}")

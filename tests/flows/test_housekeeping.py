@@ -18,6 +18,7 @@ from slmsearch.errors import ServiceError
 from slmsearch.evaluate.shards import shards_dir
 from slmsearch.judge.cache import FILE as VERDICTS
 from slmsearch.judge.cache import StoredVerdict, VerdictCache
+from slmsearch.retrieval.vectors import PARTIAL_PREFIX
 from slmsearch.retrieval.versions import current_key, is_complete
 from tasks import housekeeping
 from tasks.housekeeping import Item, Plan, Rules, carry_out, plan
@@ -102,6 +103,8 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
     half.mkdir()
     shard = shards_dir(config.paths.evals, "e" * 20)
     shard.mkdir(parents=True)
+    partial = config.paths.index / f"{PARTIAL_PREFIX}abc"
+    partial.mkdir()
     (shard / "file").write_text("x")
     before = files(data_dir)
 
@@ -112,7 +115,7 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
     assert other["lineage"]["index_key"] in named(planned, "indexes")
     assert other["lineage"]["data_digest"] in named(planned, "corpora")
     assert {evaluated["key"], other["lineage"]["eval_key_after"]} <= named(planned, "evals")
-    assert half.name in named(planned, "half-written")
+    assert {half.name, partial.name} <= named(planned, "half-written")
     assert named(planned, "shards") == {shard.name}
     assert evaluated["mlflow_run_id"] in named(planned, "runs")
     registry = open_run_registry(config)
@@ -124,7 +127,7 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
     gone, failed = carry_out(config, RULES, LATER)
     assert failed == [] and {(item.kind, item.key) for item in gone} == {(item.kind, item.key) for item in planned.items}
     assert not shard.exists()
-    assert not half.exists() and not (config.paths.index / other["lineage"]["index_key"]).exists()
+    assert not half.exists() and not partial.exists() and not (config.paths.index / other["lineage"]["index_key"]).exists()
     artifacts = Path(config.paths.mlruns_dir) / "artifacts" / evaluated["mlflow_run_id"]
     assert artifacts.is_dir() and not named(plan(config, RULES), "deleted runs"), "they can be restored"
     gone, failed = carry_out(config, RULES, LATER)

@@ -221,20 +221,11 @@ def rollback(session: Session, key: str | None) -> None:
     session.finish({"before": before, "current": after}, f"current index version: {after} (before: {before or 'none'})")
 
 
-@command(index, "prune")
-@option("--keep", type=click.IntRange(min=0), default=1, help="Versions kept to go back to.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
-def prune(session: Session, keep: int, dry_run: bool) -> None:
-    """Remove versions that neither CURRENT, a promoted model, a live run nor a reader needs, and what killed builds left."""
-    from slmsearch.retrieval import upkeep
-    from tasks.retention import index_keys_in_use
-
-    config = session.config
-    found = upkeep.prune(config.paths.index, config.retrieval, index_keys_in_use(config), keep, dry_run)
-    word = "would go" if dry_run else "removed"
-    lines = [f"{word if row.goes else 'kept':<9} {row.name}  {row.size / 1e6:>9.1f} MB  {row.reason}" for row in found]
-    lines.append(f"{word}: {sum(row.size for row in found if row.goes) / 1e6:.1f} MB")
-    session.finish({"versions": [asdict(removal) for removal in found], "dry_run": dry_run}, "\n".join(lines))
+@command(index, "prune", hidden=True, context_settings={"ignore_unknown_options": True})
+@click.argument("rest", nargs=-1, type=click.UNPROCESSED)
+def prune(session: Session, rest: tuple[str, ...]) -> None:
+    """Name the command that removes index versions."""
+    raise click.UsageError("`slmsearch housekeeping --apply` removes index versions that nothing needs, of 14 days or more (--older-than)")
 
 
 @command(index, "push")

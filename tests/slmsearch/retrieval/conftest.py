@@ -9,9 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from slmsearch.artifacts.directories import remove_abandoned
 from slmsearch.config import CorpusConfig, EmbedderConfig, RetrievalConfig
 from slmsearch.corpus.store import build_corpus
 from slmsearch.retrieval.embed import Embedder, Progress, Vectors
+from slmsearch.retrieval.upkeep import remove_partial, remove_version
+from slmsearch.retrieval.vectors import PARTIAL_PREFIX
+from slmsearch.retrieval.versions import current_key
 
 
 class HashEmbedder(Embedder):
@@ -39,6 +43,16 @@ class HashEmbedder(Embedder):
             seed = int.from_bytes(hashlib.sha256(word.encode()).digest()[:8], "big")
             total += np.random.default_rng(seed).normal(size=self.dimension)
         return total / np.linalg.norm(total)
+
+
+def remove_others(index_dir: Path) -> None:
+    """Remove every version but the current one, and what killed builds left."""
+    remove_abandoned(index_dir)
+    for path in sorted(index_dir.iterdir()):
+        if path.is_dir() and path.name.startswith(PARTIAL_PREFIX):
+            remove_partial(path)
+        elif path.is_dir() and path.name != current_key(index_dir):
+            remove_version(path, RetrievalConfig())
 
 
 @pytest.fixture

@@ -1,15 +1,13 @@
-"""Looking after versions: verified, gone back to, pruned, pushed and pulled; never one that somebody needs."""
+"""Looking after versions: verified, gone back to, removed, pushed and pulled; never one that somebody needs."""
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from slmsearch.config import CorpusConfig, RetrievalConfig
 from slmsearch.corpus.store import build_corpus
@@ -18,7 +16,7 @@ from slmsearch.retrieval import build
 from slmsearch.retrieval import search as searching
 from slmsearch.retrieval.build import build_index
 from slmsearch.retrieval.search import open_index
-from slmsearch.retrieval.upkeep import Removal, prune, pull_version, push_version, roll_back, verify_version
+from slmsearch.retrieval.upkeep import pull_version, push_version, remove_partial, remove_version, roll_back, verify_version
 from slmsearch.retrieval.versions import current_key, read_version
 
 
@@ -36,10 +34,6 @@ def built(tmp_path: Path, index_dir: Path, config: RetrievalConfig, embedder: An
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     digest = build_corpus(CorpusConfig(pages=str(source)), tmp_path / "corpora")
     return build_index(tmp_path / "corpora" / digest, index_dir, config, embedder=embedder)
-
-
-def reasons(removals: list[Removal]) -> dict[str, tuple[str, bool]]:
-    return {removal.name: (removal.reason, removal.goes) for removal in removals}
 
 
 def test_only_what_is_new_is_embedded(three: list[str], index_dir: Path, embedder: Any, tmp_path: Path, config: RetrievalConfig):
@@ -128,47 +122,37 @@ def test_nothing_to_go_back_to(tmp_path: Path, index_dir: Path, config: Retrieva
         roll_back(index_dir)
 
 
-def test_pruning_spares_what_is_needed(three: list[str], index_dir: Path, config: RetrievalConfig, embedder: Any):
+def test_a_version_that_is_current_or_read_is_not_removed(three: list[str], index_dir: Path, config: RetrievalConfig, embedder: Any):
     first, second, third = three
-    planned = reasons(prune(index_dir, config, set(), keep=0, dry_run=True))
-    assert planned == {first: ("nobody needs it", True), second: ("nobody needs it", True), third: ("current", False)}
-    assert all((index_dir / key).is_dir() for key in three), "a dry run removes nothing"
+    with pytest.raises(IndexUnusableError, match="is the current one"):
+        remove_version(index_dir / third, config)
     reader = open_index(index_dir, first, config, embedder)
-    assert reasons(prune(index_dir, config, {second}, keep=0)) == {
-        first: ("being read", False),
-        second: ("in use", False),
-        third: ("current", False),
-    }
+    with pytest.raises(IndexUnusableError, match="in use"):
+        remove_version(index_dir / first, config)
+    assert all((index_dir / key / "manifest.json").is_file() for key in three)
     reader.close()
-    assert reasons(prune(index_dir, config, set(), keep=1)) == {
-        first: ("nobody needs it", True),
-        second: ("kept to go back to", False),
-        third: ("current", False),
-    }
+    remove_version(index_dir / first, config)
     assert sorted(path.name for path in index_dir.iterdir() if path.is_dir()) == sorted([second, third])
+    assert not (index_dir / f".building-{first}").exists(), "nor does its lock stay"
 
 
-def test_pruning_leaves_no_stray_directory(three: list[str], index_dir: Path, config: RetrievalConfig):
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    for name in (f".tmp-x-{dead.pid}", ".partial-abc", "0123456789abcdef0123"):
+def test_what_killed_builds_left_is_removed(three: list[str], index_dir: Path, config: RetrievalConfig):
+    for name in (".partial-abc", "0123456789abcdef0123", ".partial-live"):
         (index_dir / name).mkdir()
-    (index_dir / ".tmp-y-1" / "chroma").mkdir(parents=True)  # pid 1 lives
-    (index_dir / ".partial-live").mkdir()
-    with FileLock(index_dir / ".building-live"):
-        done = reasons(prune(index_dir, config, set(), keep=2))
-    assert done[".partial-live"] == ("being built", False)
-    assert done["0123456789abcdef0123"] == ("no version: it has no manifest", True)
-    left = {path.name for path in index_dir.iterdir() if path.is_dir()}
-    assert left == {*three, ".partial-live", ".tmp-y-1"}
+    remove_partial(index_dir / ".partial-abc")
+    remove_version(index_dir / "0123456789abcdef0123", config)
+    with FileLock(index_dir / ".building-live"), pytest.raises(Timeout):
+        remove_partial(index_dir / ".partial-live")
+    assert {path.name for path in index_dir.iterdir() if path.is_dir()} == {*three, ".partial-live"}
 
 
-def test_a_version_of_an_older_format_is_pruned(three: list[str], index_dir: Path, config: RetrievalConfig):
+def test_a_version_of_an_older_format_is_removed(three: list[str], index_dir: Path, config: RetrievalConfig):
     path = index_dir / three[0] / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 2}))
     with pytest.raises(IndexUnusableError, match="has format 2, not 3; build it"):
         read_version(index_dir, three[0])
-    assert reasons(prune(index_dir, config, set(), keep=0))[three[0]] == ("nobody needs it", True)
+    remove_version(index_dir / three[0], config)
+    assert not (index_dir / three[0]).exists()
 
 
 def test_versions_travel_by_url(three: list[str], index_dir: Path, tmp_path: Path, config: RetrievalConfig, embedder: Any):
