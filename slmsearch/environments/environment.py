@@ -118,6 +118,8 @@ class Environment(ABC):
     """Calls that an episode may hold."""
     start_seed: ClassVar[int] = 0
     """Added to `sft.seed` for the demonstrations that a given model is taught, where they are not to be those of the tiny model."""
+    example_advice: ClassVar[str] = ""
+    """What to do where no example of supervised training is left; empty: to raise the first of `Limits.settings`."""
     tiny: ClassVar[TinyModel | None] = None
     """How a tiny model of it is made; None: there is none."""
 
@@ -173,14 +175,9 @@ class Environment(ABC):
         return cls.baselines
 
     @classmethod
-    def touches_network(cls, config: RunConfig) -> bool:
-        """Say whether playing talks to a server, that of policy and judge apart."""
-        return False
-
-    @classmethod
-    def idle_settings(cls, config: RunConfig) -> tuple[str, ...]:
-        """Return the beginnings of settings with secrets that no flow reads for it."""
-        return ("planner.", "retrieval.", "sandbox.")
+    def servers_of(cls, config: RunConfig) -> Mapping[str, bool]:
+        """Return the beginnings of settings with addresses and secrets, those of policy and judge apart: does playing use such a server?"""
+        return {"planner.": False, "retrieval.": False, "sandbox.": False}
 
     # What it is played on
 
@@ -339,16 +336,6 @@ class Environment(ABC):
     def sft_settings(cls, config: RunConfig, examples: int) -> SftConfig:
         """Return the settings of supervised training on a set of so many examples."""
         return config.sft
-
-    @classmethod
-    def weighs_evenly(cls, config: RunConfig) -> bool:
-        """Say whether supervised training weighs every token alike, see `train_sft`."""
-        return cls.tiny is not None and cls.tiny.even and not config.sft.batch_size
-
-    @classmethod
-    def no_examples(cls, config: RunConfig, reasons: str) -> TrainingError:
-        """Say why no example is left, and what to do."""
-        return TrainingError(f"no example is left ({reasons}): raise {cls.limits_of(config).settings[0]}")
 
 
 def through(renderer: ChatRenderer, text: str) -> str:

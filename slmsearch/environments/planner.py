@@ -16,7 +16,7 @@ from slmsearch.environments.environment import NO_TOKEN_LIMIT, Check, Demonstrat
 from slmsearch.environments.grade import judge_episodes
 from slmsearch.environments.plan_demonstrations import TINY_PLANNER, make_plan_demonstrations
 from slmsearch.environments.rows import EpisodeRow, make_row
-from slmsearch.errors import CorpusError, GenerationError, TrainingError
+from slmsearch.errors import CorpusError, GenerationError
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.sampler import Message, Sampler, Sampling
 from slmsearch.generate.scripted import ScriptedSampler
@@ -46,6 +46,7 @@ class PlannerEnvironment(Environment):
     output = "planner"
     tool_names = (SUBPROBLEM, COMBINE, DIRECT_SOLUTION)
     start_seed = 100
+    example_advice = "raise planner.sft.max_tokens"
     tiny = TINY_PLANNER
 
     def __init__(self, worker: Worker, judge: Judge, independence: Independence, config: RunConfig) -> None:
@@ -106,16 +107,10 @@ class PlannerEnvironment(Environment):
         return "demonstrations" if source == "generated" else source
 
     @classmethod
-    def touches_network(cls, config: RunConfig) -> bool:
-        return config.planner.worker.kind in ("openai", "ollama") or config.retrieval.embedder.base_url is not None
-
-    @classmethod
-    def idle_settings(cls, config: RunConfig) -> tuple[str, ...]:
-        idle = {
-            "planner.": config.planner.worker.kind in ("arithmetic", "base"),
-            "retrieval.embedder.": config.retrieval.embedder.base_url is None or not config.planner.reward.independence,
-        }
-        return ("retrieval.chroma", "sandbox.", *(beginning for beginning, is_idle in idle.items() if is_idle))
+    def servers_of(cls, config: RunConfig) -> Mapping[str, bool]:
+        worker_served = config.planner.worker.kind in ("openai", "ollama")
+        embedder_served = config.retrieval.embedder.base_url is not None and bool(config.planner.reward.independence)
+        return {"planner.": worker_served, "retrieval.embedder.": embedder_served, "retrieval.chroma": False, "sandbox.": False}
 
     @classmethod
     def sources(cls, config: RunConfig) -> dict[str, str | None]:
@@ -259,10 +254,6 @@ class PlannerEnvironment(Environment):
         epochs, batch_size = config.planner.sft.epochs, config.sft.batch_size
         steps = max(1, round(epochs * examples / batch_size)) if epochs and batch_size else config.sft.steps
         return config.sft.model_copy(update={"steps": steps})
-
-    @classmethod
-    def no_examples(cls, config: RunConfig, reasons: str) -> TrainingError:
-        return TrainingError(f"no example is left ({reasons}): raise planner.sft.max_tokens")
 
 
 def _read_plans(planner: PlannerConfig, source: str) -> Iterator[Demonstration]:

@@ -20,7 +20,7 @@ from slmsearch.environments.environment import NO_TOKEN_LIMIT, Check, Demonstrat
 from slmsearch.environments.grade import Score, judging_ahead
 from slmsearch.environments.indexed_corpus import IndexedCorpus, name_index, open_indexed_corpus
 from slmsearch.environments.rows import EpisodeRow
-from slmsearch.errors import SandboxError, TrainingError
+from slmsearch.errors import SandboxError
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.sampler import Message, Sampler, Sampling
 from slmsearch.generate.scripted import RandomSampler
@@ -53,6 +53,7 @@ class SearcherEnvironment(Environment):
     baselines = (RANDOM, RETRIEVE_THEN_ANSWER)
     has_control = True
     tool_names = TOOL_NAMES
+    example_advice = "name gold sections in corpus.questions, raise retrieval.top_k or searcher.max_episode_tokens"
     tiny = TINY_SEARCHER
 
     def __init__(self, toolbox: Toolbox, judge: Judge, config: RunConfig) -> None:
@@ -101,13 +102,9 @@ class SearcherEnvironment(Environment):
         return tuple(config.evaluate.baselines)
 
     @classmethod
-    def touches_network(cls, config: RunConfig) -> bool:
-        return config.searcher.programs or config.retrieval.embedder.base_url is not None
-
-    @classmethod
-    def idle_settings(cls, config: RunConfig) -> tuple[str, ...]:
-        idle = {"retrieval.embedder.": config.retrieval.embedder.base_url is None, "sandbox.": not config.searcher.programs}
-        return ("planner.", *(beginning for beginning, is_idle in idle.items() if is_idle))
+    def servers_of(cls, config: RunConfig) -> Mapping[str, bool]:
+        served = config.retrieval.embedder.base_url is not None
+        return {"planner.": False, "retrieval.embedder.": served, "sandbox.": config.searcher.programs}
 
     @classmethod
     def sources(cls, config: RunConfig) -> dict[str, str | None]:
@@ -190,13 +187,6 @@ class SearcherEnvironment(Environment):
         questions = select_questions(indexed.questions[config.train.split], config.train.limit)
         played, left_out = demonstrate_gold(questions, indexed.toolbox)
         return [demonstration for _, demonstration in played], left_out
-
-    @classmethod
-    def no_examples(cls, config: RunConfig, reasons: str) -> TrainingError:
-        return TrainingError(
-            f"no question of the split {config.train.split!r} can be demonstrated ({reasons}): name gold sections in corpus.questions, "
-            "raise retrieval.top_k or searcher.max_episode_tokens"
-        )
 
 
 def scoring(reward: RewardConfig) -> Score:

@@ -155,7 +155,7 @@ def train_start(
 
 def _prepare_start(config: RunConfig, source: str, say: Say) -> Lesson:
     environment = environment_of(config)
-    even = environment.weighs_evenly(config)
+    even = environment.tiny is not None and environment.tiny.even and not config.sft.batch_size
     if source == OWN:
         require_qualified(config.judge, config.paths.data_dir)
     model, tokenizer = load_student(config.policy, config.sft.lora)
@@ -202,7 +202,7 @@ def _keep_fitting(config: RunConfig, found: Sequence[Encoded], left_out: Counter
     reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.most_common() if count) or "none"
     say(f"{len(kept)} examples; left out: {reasons}")
     if not kept:
-        raise environment.no_examples(config, reasons)
+        raise TrainingError(f"no example is left ({reasons}): {environment.example_advice or f'raise {limits.settings[0]}'}")
     return kept
 
 
