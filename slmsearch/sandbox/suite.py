@@ -36,6 +36,7 @@ from slmsearch.sandbox.execution import Conversation, Execution, order_program
 from slmsearch.sandbox.pool import START_SECONDS
 from slmsearch.sandbox.server import Service, live_server
 from slmsearch.sandbox.sessions import IndexedCorpus
+from slmsearch.searcher.episode import ToolCall, ToolResult
 
 LIMITS = ProgramLimits(wall_s=20.0, cpu_s=1, memory_mb=64, calls=8, output_chars=4000)
 """Of the server and of all programs, but that each has a time limit of its own."""
@@ -200,6 +201,17 @@ class Harness:
         return answer.is_success and answer.json()["status"] == "ok" and self._client.execute(HARMLESS).stdout == "bridge\n"
 
 
+class SecretTools(ScriptedTools):
+    """The tools of somebody else's session: whatever they serve is a secret."""
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret
+
+    def serve_one(self, call: ToolCall) -> ToolResult:
+        """See `ScriptedTools.serve_one`."""
+        return ToolResult(self._secret, served=True)
+
+
 @contextmanager
 def _open_harness(state_dir: Path, engine: Engine) -> Iterator[Harness]:
     """Start a server with somebody else's session in it, and a secret in its environment and in an open file."""
@@ -211,7 +223,8 @@ def _open_harness(state_dir: Path, engine: Engine) -> Iterator[Harness]:
         # Inheritable, as a careless library leaves one; nothing else in this process starts others while the suite runs.
         os.set_inheritable(file.fileno(), True)
         try:
-            service = Service(SandboxConfig(limits=LIMITS), engine, lambda indexed: ScriptedTools(), warm=3)
+            tools = {victim: SecretTools(victim.corpus)}
+            service = Service(SandboxConfig(limits=LIMITS), engine, lambda indexed: tools.get(indexed) or ScriptedTools(), warm=3)
             with live_server(service) as address:
                 token = service.sessions.open(victim).token
                 yield Harness(address, service, state_dir, token, (secret, victim.corpus))
