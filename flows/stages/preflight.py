@@ -4,7 +4,7 @@ from pathlib import Path
 
 from flows.cli.fetching import require_model, require_policy
 from slmsearch.config import RunConfig
-from slmsearch.corpus.hub import HUB_PREFIX
+from slmsearch.corpus.sources import HUB_PREFIX
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ConfigError
 from slmsearch.judge.qualify import require_qualified

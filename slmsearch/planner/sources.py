@@ -12,9 +12,8 @@ from typing import Any
 
 from slmsearch.config import PlannerConfig
 from slmsearch.corpus.expectations import Finding, Severity
-from slmsearch.corpus.hub import HUB_PREFIX, parse_hub_name
 from slmsearch.corpus.questions import Question
-from slmsearch.corpus.sources import read_rows
+from slmsearch.corpus.sources import HUB_PREFIX, parse_hub_name, read_rows
 from slmsearch.corpus.splits import SPLIT_SEED
 from slmsearch.errors import CorpusError
 from slmsearch.keys import file_key

@@ -12,8 +12,18 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from slmsearch.corpus.documents.processes import ReadingProcess
-from slmsearch.corpus.documents.reader import HTML, MARKDOWN, MAX_CHARS, OFFICE, PDF, SUFFIXES, Document, convert_text, read_inside
+from slmsearch.corpus.documents.reader import (
+    CONVERTERS,
+    HTML,
+    MARKDOWN,
+    MAX_CHARS,
+    PDF,
+    SUFFIXES,
+    Document,
+    ReadingProcess,
+    convert_text,
+    read_inside,
+)
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason, Skipped, printable
 from slmsearch.corpus.documents.text import decode_utf8
 from slmsearch.corpus.pages import Page
@@ -117,7 +127,7 @@ def read_file(path: Path, root: Path, process: ReadingProcess) -> Document:
         NotTakenError: it cannot be read.
     """
     suffix = path.suffix.lower()
-    if suffix in (*HTML, *PDF, *OFFICE):
+    if suffix in (*HTML, *PDF, *CONVERTERS):
         return process.read(path, root)
     try:
         text = decode_utf8(read_inside(path, root))

@@ -1,29 +1,43 @@
-"""Reading one document; and the program around it that reads many in a process of its own (`processes.py` starts it).
+"""Reading documents one after the other in a process of their own, watched from outside; the process is this module as a program.
 
 A parser may loop, use up memory or crash on a file that was made to do so, or is only broken. There it ends nothing but itself.
-It is told a path and its folder a line and answers a JSON object a line.
+The process is started when first needed, killed when it takes too long, and started again. It is told a path and its folder a line and
+answers a JSON object a line. Word, PowerPoint, Excel and EPUB are read by markitdown's converters.
 """
 
 import errno
+import io
 import json
 import os
+import re
 import stat
+import subprocess
 import sys
-from contextlib import ExitStack
+import threading
+import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import NamedTuple
+from types import TracebackType
+from typing import NamedTuple, Self
 
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
-from slmsearch.corpus.documents.text import decode_text, rst_to_markdown, text_to_markdown
+from slmsearch.corpus.documents.text import check_not_binary, checked_text, decode_text, one_line, rst_to_markdown, text_to_markdown
 
 MARKDOWN, TEXT, RST, HTML, PDF = (".md", ".markdown"), (".txt", ".text"), (".rst",), (".html", ".htm", ".xhtml"), (".pdf",)
-OFFICE = (".docx", ".pptx", ".xlsx", ".epub")
-SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *OFFICE)
+CONVERTERS = {".docx": "DocxConverter", ".pptx": "PptxConverter", ".xlsx": "XlsxConverter", ".epub": "EpubConverter"}
+"""Suffix -> class of `markitdown.converters`."""
+SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *CONVERTERS)
 """In the order in which files of the same name come to the plain page id."""
 MAX_CHARS = 20_000_000
 """Of one document."""
 MEMORY_BYTES = 4 << 30
 """Address space of the process that parses."""
+START_S = 60.0
+"""Added to the time of a process' first document, for its own start on a busy machine."""
+_NOTE = re.compile(r"<!--.*?-->\n?|(?<=\| )NaN(?= \|)|(?<=\d)\.0(?= \|)", re.DOTALL)
+"""Numbers of slides; empty cells; what whole numbers end in where their column has an empty cell."""
+_IMAGE = re.compile(r"!\[[^\[\]]*\]\([^()]*\)")
+_LINK = re.compile(r"\[([^\[\]]*)\]\([^()]*(?:\([^()]*\)[^()]*)*\)")
 
 
 class Document(NamedTuple):
@@ -33,6 +47,66 @@ class Document(NamedTuple):
     """As the format gives it; empty where it gives none, and for Markdown, whose first heading is the title."""
     content: str
     """Markdown."""
+
+
+class ReadingProcess:
+    """Reads documents one after the other in another process; used by one thread."""
+
+    def __init__(self, timeout_s: float) -> None:
+        """Take the time one document may take; nothing is started yet."""
+        self._timeout_s = timeout_s
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def read(self, path: Path, root: Path) -> Document:
+        """Read a document of a folder.
+
+        Raises:
+            NotTakenError: it cannot be read, or reading it took too long or brought the process down.
+        """
+        timeout_s = self._timeout_s
+        if self._process is None or self._process.poll() is not None:
+            self.stop()
+            command = [sys.executable, "-P", "-m", __name__]
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            timeout_s += START_S
+        assert self._process.stdin is not None and self._process.stdout is not None
+        told = " ".join(os.fsencode(place.absolute()).hex() for place in (path, root))
+        started, line = time.monotonic(), b""
+        killer = threading.Timer(timeout_s, self._process.kill)
+        killer.start()
+        try:
+            self._process.stdin.write(told.encode() + b"\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            pass
+        finally:
+            killer.cancel()
+        late = time.monotonic() - started >= timeout_s
+        if late or not line.endswith(b"\n"):
+            self.stop()
+            raise NotTakenError(Reason.SLOW if late else Reason.CRASHED)
+        answer = json.loads(line)
+        if "reason" in answer:
+            raise NotTakenError(Reason(answer["reason"]), answer["detail"])
+        return Document(**answer)
+
+    def stop(self) -> None:
+        """Kill the process, if it runs; the next document starts another."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for stream in (self._process.stdin, self._process.stdout):
+                if stream is not None:
+                    with suppress(BrokenPipeError):  # what it has not read is still to be written
+                        stream.close()
+        self._process = None
 
 
 def read_inside(path: Path, root: Path) -> bytes:
@@ -99,9 +173,7 @@ def _convert(data: bytes, suffix: str) -> Document:
         from slmsearch.corpus.documents.pdf import pdf_to_markdown
 
         return Document(*pdf_to_markdown(data))
-    if suffix in OFFICE:
-        from slmsearch.corpus.documents.office import office_to_markdown
-
+    if suffix in CONVERTERS:
         return Document(*office_to_markdown(data, suffix))
     return convert_text(decode_text(data), suffix)
 
@@ -111,6 +183,22 @@ def convert_text(text: str, suffix: str) -> Document:
     if suffix in MARKDOWN:
         return Document("", text)
     return Document("", rst_to_markdown(text) if suffix in RST else text_to_markdown(text))
+
+
+def office_to_markdown(data: bytes, suffix: str) -> tuple[str, str]:
+    """Convert a document to its title, empty where it has none, and its Markdown; links lose their marks and pictures go, as in HTML.
+
+    Raises:
+        NotTakenError: it is no such document, or has no text.
+    """
+    if not data.startswith(b"PK\x03\x04"):
+        check_not_binary(data)
+        raise NotTakenError(Reason.BINARY, "it is no office document")
+    from markitdown import StreamInfo, converters
+
+    result = getattr(converters, CONVERTERS[suffix])().convert(io.BytesIO(data), StreamInfo(extension=suffix))
+    text = _LINK.sub(r"\1", _IMAGE.sub("", _NOTE.sub("", result.markdown)))
+    return one_line(result.title or ""), checked_text(text.strip())
 
 
 def serve() -> None:

@@ -10,10 +10,9 @@ import pytest
 
 from slmsearch.config import CorpusConfig, WorldConfig
 from slmsearch.corpus import sources
-from slmsearch.corpus.hub import HubName, parse_hub_name
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
-from slmsearch.corpus.sources import load_source
+from slmsearch.corpus.sources import HubName, load_source, parse_hub_name
 from slmsearch.errors import CorpusError
 
 PAGE = {"id": "rome", "title": "Rome", "content": "# Rome\n\nA city.\n\n## Rivers\n\nThe Tiber.\n\n## Hills\n\nSeven."}

@@ -10,10 +10,9 @@ import pytest
 
 from slmsearch.config import CorpusConfig
 from slmsearch.corpus.documents import folder as module
-from slmsearch.corpus.documents import processes
+from slmsearch.corpus.documents import reader
 from slmsearch.corpus.documents.folder import make_ids
-from slmsearch.corpus.documents.processes import ReadingProcess
-from slmsearch.corpus.documents.reader import read_inside
+from slmsearch.corpus.documents.reader import ReadingProcess, read_inside
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason, Skipped
 from slmsearch.corpus.sections import split_sections
 from slmsearch.corpus.store import build_corpus, read_pages
@@ -174,12 +173,12 @@ def test_ids_do_not_depend_on_the_order_of_files():
 def test_a_slow_document_is_left_out_and_the_next_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "a.html").write_text("<p>one")
     (tmp_path / "b.html").write_text("<p>two")
-    monkeypatch.setattr(processes, "START_S", 0.0)
+    monkeypatch.setattr(reader, "START_S", 0.0)
     with ReadingProcess(timeout_s=0.0) as process:
         with pytest.raises(NotTakenError) as raised:
             process.read(tmp_path / "a.html", tmp_path)
         assert raised.value.reason is Reason.SLOW
-        monkeypatch.setattr(processes, "START_S", 60.0)
+        monkeypatch.setattr(reader, "START_S", 60.0)
         assert process.read(tmp_path / "b.html", tmp_path).content == "two"
         process._process.kill()
         process._process.wait()
@@ -188,7 +187,7 @@ def test_a_slow_document_is_left_out_and_the_next_is_read(tmp_path: Path, monkey
 
 def test_a_crash_is_the_documents_fault_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "a.html").write_text("<p>one")
-    monkeypatch.setattr(processes.reader, "__name__", "slmsearch.no_such_module")
+    monkeypatch.setattr(reader, "__name__", "slmsearch.no_such_module")
     with ReadingProcess(timeout_s=60) as process, pytest.raises(NotTakenError) as raised:
         process.read(tmp_path / "a.html", tmp_path)
     assert raised.value.reason is Reason.CRASHED

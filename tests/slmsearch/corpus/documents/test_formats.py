@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slmsearch.corpus.documents.html import MAX_DEPTH, html_to_markdown
-from slmsearch.corpus.documents.office import CONVERTERS, office_to_markdown
 from slmsearch.corpus.documents.pdf import pdf_to_markdown
+from slmsearch.corpus.documents.reader import CONVERTERS, office_to_markdown
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason, printable
 from slmsearch.corpus.documents.text import decode_text, rst_to_markdown, text_to_markdown
 from slmsearch.corpus.pages import Page
