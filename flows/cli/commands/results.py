@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from slmsearch.lineage.verify import Verified
     from tasks.lineage import Lineage
 
-RUN = "RUN is an MLflow run id (or its beginning), the name of a flow run, or `latest`."
 TOLD = {
     "source": ("kind", "world.pages", "world.seed", "count", "seed", "limit_pages", "split_seed"),
     "corpus": ("pages", "questions", "source.pages", "source.questions", "source.revision"),
@@ -30,18 +29,16 @@ TOLD = {
 MAX_CHARS = 70
 
 
-@command(
-    cli,
-    "report",
-    help=f"""Make one page of a run, or of several side by side; it opens without a network.
-
-    {RUN} The page is also stored in the runs' artifacts in MLflow.""",
-)
+@command(cli, "report")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--output", type=FILE, help="Default: reports/<run>.html in the MLflow directory.")
 @click.option("--episodes", type=click.IntRange(min=0), help="Episodes that can be browsed at most; default 1000.")
 def report(session: Session, runs: tuple[str, ...], output: Path | None, episodes: int | None) -> None:
-    """Make the report page; see the help above."""
+    """Make one page of a run, or of several side by side; it opens without a network.
+
+    RUN is an MLflow run id (or its beginning), the name of a flow run, or `latest`. The page is also stored in the runs' artifacts in
+    MLflow.
+    """
     from flows.cli.look import short_path
     from tasks.runs import make_page
 
@@ -52,18 +49,15 @@ def report(session: Session, runs: tuple[str, ...], output: Path | None, episode
     session.finish(made, f"{short_path(Path(made['page']))} ({made['bytes'] / 1e6:.1f} MB), in MLflow as {made['artifact']}\n{shown}")
 
 
-@command(
-    cli,
-    "plot",
-    help=f"""Write the charts of a run's page as SVG files, and show them where there is a screen.
-
-    {RUN}""",
-)
+@command(cli, "plot")
 @click.argument("run")
 @click.option("--output", type=FOLDER, help="Default: plots/<run> in the MLflow directory.")
 @option("--show/--no-show", default=True, help="Open the folder of figures when a person is at the terminal.")
 def plot(session: Session, run: str, output: Path | None, show: bool) -> None:
-    """Write the charts; see the help above."""
+    """Write the charts of a run's page as SVG files, and show them where there is a screen.
+
+    RUN is an MLflow run id (or its beginning), the name of a flow run, or `latest`.
+    """
     import sys
 
     from tasks.runs import plot_run
