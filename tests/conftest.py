@@ -173,3 +173,27 @@ def real_tokenizers() -> dict[str, Any]:
     from tests.zoo.tokenizers import load_real_tokenizers
 
     return load_real_tokenizers()
+
+
+@pytest.fixture
+def slmsearch(
+    capfd: pytest.CaptureFixture[str], prefect_harness: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    """Run a command in this process; return exit code, stdout and stderr. Flows use one Prefect server, training its own processes."""
+    from prefect.settings import get_current_settings
+
+    from flows.cli.main import cli
+
+    monkeypatch.setenv("PREFECT_API_URL", str(get_current_settings().api.url))
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli([str(argument) for argument in arguments], prog_name="slmsearch")
+        out, err = capfd.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    before = dict(os.environ)
+    yield run
+    for name in set(os.environ) - set(before):
+        del os.environ[name]

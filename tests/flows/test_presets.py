@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,9 @@ def test_an_unknown_preset_is_refused_with_those_there_are() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
-def test_all_of_the_flow_runs_on_a_model_of_the_architecture(preset: Any, isolated_environment: Path) -> None:
+def test_all_of_the_flow_runs_on_a_model_of_the_architecture(
+    preset: Any, isolated_environment: Path, slmsearch: Callable[..., tuple[int, str, str]]
+) -> None:
     """As shipped, but for the overlay, the device, and what only a GPU has: vLLM in the training process and 4-bit weights."""
     root = find_project_root()
     model = write_model(
@@ -105,10 +108,9 @@ def test_all_of_the_flow_runs_on_a_model_of_the_architecture(preset: Any, isolat
     command = ["run", "train-planner" if is_planner else "train-and-eval"]
     files = [part for file in preset.files for part in ("--config", str(file))]
     flags = [f"--policy.model={model}", "--policy.device=cpu", "--policy.load_in_4bit=false", "--train.vllm.mode=off"]
-    arguments = [sys.executable, "-m", "flows", *command, *files, *flags, "--json"]
-    done = subprocess.run(arguments, capture_output=True, text=True, cwd=root)
-    assert done.returncode in (0, 1), done.stderr[-3000:]
-    outcome = json.loads(done.stdout)
+    code, out, err = slmsearch(*command, *files, *flags, "--json")
+    assert code in (0, 1), err[-3000:]
+    outcome = json.loads(out)
     assert "error" not in outcome, outcome
     assert outcome["training"]["steps"] == 2
 

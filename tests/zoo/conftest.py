@@ -1,15 +1,12 @@
 """One folder for each model of the zoo, with data, results and a corpus, shared by the cells that are about it."""
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.flows.fakes import write_corpus
 from tests.zoo.models import DEFAULT, NAMES, make_model
-
-Slmsearch = Callable[..., tuple[int, str, str]]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -61,25 +58,3 @@ def zoo(request: pytest.FixtureRequest, zoos: Callable[[str], Zoo], monkeypatch:
     monkeypatch.setenv("SLMSEARCH_PATHS__DATA_DIR", str(found.folder / "data"))
     monkeypatch.setenv("SLMSEARCH_PATHS__MLRUNS_DIR", str(found.folder / "mlruns"))
     return found
-
-
-@pytest.fixture
-def slmsearch(capfd: pytest.CaptureFixture[str], prefect_harness: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slmsearch]:
-    """Run a command in this process; return exit code, stdout and stderr. Flows use one Prefect server, training its own processes."""
-    from prefect.settings import get_current_settings
-
-    from flows.cli.main import cli
-
-    monkeypatch.setenv("PREFECT_API_URL", str(get_current_settings().api.url))
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli([str(argument) for argument in arguments], prog_name="slmsearch")
-        out, err = capfd.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    before = dict(os.environ)
-    yield run
-    for name in set(os.environ) - set(before):
-        del os.environ[name]
