@@ -179,7 +179,7 @@ def real_tokenizers() -> dict[str, Any]:
 def slmsearch(
     capfd: pytest.CaptureFixture[str], prefect_harness: None, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., tuple[int, str, str]]]:
-    """Run a command in this process; return exit code, stdout and stderr. Flows use one Prefect server, training its own processes."""
+    """Run a command in this process; return exit code, stdout and stderr. Flows use one Prefect server, training has its own processes."""
     from prefect.settings import get_current_settings
 
     from flows.cli.main import cli

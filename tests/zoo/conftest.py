@@ -8,6 +8,8 @@ import pytest
 from tests.flows.fakes import write_corpus
 from tests.zoo.models import DEFAULT, NAMES, make_model
 
+Slmsearch = Callable[..., tuple[int, str, str]]
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave all but one model to `-m zoo`, whichever order the cells stand in."""

@@ -7,7 +7,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,8 @@ from openai import OpenAI
 
 from slmsearch.evaluate.store import load_rows
 from slmsearch.serve.ports import free_port
-from tests.zoo.conftest import Zoo
+from tests.zoo.conftest import Slmsearch, Zoo
 from tests.zoo.models import MAX_BYTES
-
-Slmsearch = Callable[..., tuple[int, str, str]]
 
 pytestmark = [pytest.mark.zoo, pytest.mark.slow, pytest.mark.timeout(600)]
 
