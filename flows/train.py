@@ -14,7 +14,6 @@ from flows.stages.stages import (
     compare_evaluations,
     evaluate_policy,
     lay_out_training,
-    load_trainer_early,
     prepare_data,
     start_from_examples,
     train_adapter,
@@ -54,11 +53,10 @@ def train_compared(name: str, config: RunConfig) -> dict[str, object]:
         environment = environment_of(run.config)
         data, reference = prepare_data(run), environment.reference
         beside = [parse_policy(spec, run.config.policy, environment.baselines) for spec in environment.baselines_of(run.config)]
-        with load_trainer_early(run, data):
-            baselines = evaluated_all(run, data, beside)
-            run = start_from_examples(run, data)
-            before = evaluate_policy(run, data, PolicySpec(UNTRAINED, run.config.policy), "evaluate-before")
-            trained = train_adapter(run, data)
+        baselines = evaluated_all(run, data, beside)
+        run = start_from_examples(run, data)
+        before = evaluate_policy(run, data, PolicySpec(UNTRAINED, run.config.policy), "evaluate-before")
+        trained = train_adapter(run, data)
         if environment.output:
             trained["output"] = lay_out_training(run, data)
         control = evaluated_control(run, data)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import NotRequired, TypedDict
@@ -16,7 +15,7 @@ from slmsearch.config import RunConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.learn.files import ADAPTER, JUDGE, PREFLIGHT
 from slmsearch.learn.job import make_job
-from slmsearch.learn.launch import getting_ready, train
+from slmsearch.learn.launch import train
 from slmsearch.learn.reports import StepReport
 from tasks.child import end_child, in_child
 from tasks.mirror import mirrored
@@ -129,8 +128,3 @@ def _recording(run_id: str, steps: int, progress: Progress, config: RunConfig) -
             tracker.record_step(run_id, step, metrics)
 
     return on_log
-
-
-def training_ahead(digest: str, index_key: str, config: RunConfig) -> AbstractContextManager[None]:
-    """Have the process that `train_task` will need load its libraries while something else is done."""
-    return getting_ready(make_job(config, digest, index_key))

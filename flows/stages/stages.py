@@ -1,7 +1,7 @@
 """The stages that flows are made of: each opens its MLflow run, calls its tasks, and adds to the lineage."""
 
 import re
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 
 from flows.ops.device import device
@@ -27,7 +27,7 @@ from tasks.environment import code_digest
 from tasks.evaluate import Compared, Evaluated, compare_task, evaluate_task, name_evaluation
 from tasks.promotion import register_task
 from tasks.record import findings_table, record_evaluation_task, record_input, record_report
-from tasks.train import Control, Trained, lay_out_task, train_control_task, train_start_task, train_task, training_ahead
+from tasks.train import Control, Trained, lay_out_task, train_control_task, train_start_task, train_task
 
 NOT_IN_NAMES = re.compile(r"[^\w.:-]+")
 """What MLflow takes in no name; models may be called anything."""
@@ -120,13 +120,6 @@ def train_adapter(run: Pipeline, data: Data) -> Trained:
             run_id, {"train.seconds": result["seconds"], **{f"train.seconds.{name}": value for name, value in result["spent"].items()}}
         )
     return result
-
-
-def load_trainer_early(run: Pipeline, data: Data) -> AbstractContextManager[None]:
-    """Have the training process load its libraries meanwhile, unless another model is made first for it to start from."""
-    if start_key(run.config, data.digest) is not None:
-        return nullcontext()
-    return training_ahead(data.digest, data.index_key, run.config)
 
 
 def start_from_examples(run: Pipeline, data: Data) -> Pipeline:

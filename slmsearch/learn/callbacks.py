@@ -18,7 +18,7 @@ from transformers import TrainerCallback
 from slmsearch.artifacts.files import replace_json
 from slmsearch.config import TrainConfig
 from slmsearch.errors import CheckpointError, TrainingError
-from slmsearch.learn.checkpoints import prune_checkpoints, seal_checkpoint
+from slmsearch.learn.files import prune_checkpoints, seal_checkpoint
 from slmsearch.learn.monitor import ALONE, SCORINGS, CollapseMonitor, Scores, Suspicion, find_fall, mean_score
 from slmsearch.learn.phase_timer import UPDATE, PhaseTimer
 from slmsearch.learn.reports import NOT_A_NUMBER, Collapse, StepReport, make_report

@@ -1,4 +1,16 @@
-"""Names of the files in a training directory `<data_dir>/training/<train_key>/`."""
+"""What lies in a training directory `<data_dir>/training/<train_key>/`: names of its files, and checkpoints that are whole or do not
+count.
+
+transformers writes a checkpoint file by file, and its own `get_last_checkpoint` takes the highest number, complete or not. Here
+a manifest with the hash of every file is written last, and only a checkpoint that agrees with its manifest is resumed from.
+"""
+
+import json
+from pathlib import Path
+
+from slmsearch.artifacts import directories
+from slmsearch.artifacts.directories import hash_files
+from slmsearch.artifacts.files import replace_json
 
 JOB = "job.json"
 """The job, without secrets."""
@@ -15,7 +27,7 @@ CHECKPOINTS = "checkpoints"
 ADAPTER = "adapter"
 """The trained adapter."""
 MANIFEST = "manifest.json"
-"""Written last: training is done."""
+"""Written last: training is done, or a checkpoint is whole."""
 LOG = "train.log"
 """What the training process printed."""
 ERROR = "error.json"
@@ -26,3 +38,64 @@ LOCK = "lock"
 """Held by the process that trains here."""
 ACCELERATE = "accelerate.json"
 """Configuration of `accelerate launch`, so that a user's own default is not taken by accident."""
+
+KEPT_CHECKPOINTS = 2
+"""The last one may be damaged by the kill that makes it wanted."""
+_PREFIX = "checkpoint-"
+
+
+def seal_checkpoint(checkpoint: Path, step: int) -> None:
+    """Write the manifest that makes a checkpoint count; nothing may be written into it afterwards."""
+    replace_json(checkpoint / MANIFEST, {"step": step, "files": hash_files(checkpoint)})
+
+
+def is_complete(checkpoint: Path) -> bool:
+    """Check every file of a checkpoint against its manifest."""
+    return (checkpoint / MANIFEST).is_file() and find_damage(checkpoint) is None
+
+
+def find_damage(checkpoint: Path) -> str | None:
+    """Say what of a checkpoint with a manifest does not agree with it; None if everything does."""
+    try:
+        manifest = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))
+        step, files = manifest["step"], dict(manifest["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"{MANIFEST} cannot be read"
+    if step != checkpoint_step(checkpoint):
+        return f"{MANIFEST} is that of another step"
+    return directories.find_damage(checkpoint, files)
+
+
+def checkpoint_step(checkpoint: Path) -> int:
+    """Read the step out of a checkpoint's name; -1 if it has none."""
+    suffix = checkpoint.name.removeprefix(_PREFIX)
+    return int(suffix) if checkpoint.name.startswith(_PREFIX) and suffix.isdecimal() else -1
+
+
+def list_checkpoints(directory: Path) -> list[Path]:
+    """List checkpoint directories, complete or not, latest step first."""
+    found = [path for path in directory.glob(f"{_PREFIX}*") if path.is_dir() and checkpoint_step(path) >= 0]
+    return sorted(found, key=checkpoint_step, reverse=True)
+
+
+def latest_complete_checkpoint(directory: Path) -> Path | None:
+    """Find the complete checkpoint with the highest step; None if there is none."""
+    return next((path for path in list_checkpoints(directory) if is_complete(path)), None)
+
+
+def prune_checkpoints(directory: Path) -> None:
+    """Delete all but the latest `KEPT_CHECKPOINTS` checkpoints that carry a manifest, and those older than them without one."""
+    sealed = [path for path in list_checkpoints(directory) if (path / MANIFEST).is_file()]
+    if len(sealed) <= KEPT_CHECKPOINTS:
+        return
+    oldest_kept = checkpoint_step(sealed[KEPT_CHECKPOINTS - 1])
+    for path in list_checkpoints(directory):
+        if checkpoint_step(path) < oldest_kept:
+            directories.remove(path, ignore_errors=False)
+
+
+def discard_after(directory: Path, step: int) -> None:
+    """Delete the checkpoints after `step`: they are broken, or a resumed run will write them again."""
+    for path in list_checkpoints(directory):
+        if checkpoint_step(path) > step:
+            directories.remove(path, ignore_errors=False)

@@ -1,11 +1,13 @@
 """Training in a process of its own: start it, follow it, stop it, resume it.
 
-The process is started by `accelerate launch`, frees the device when it ends, and cannot outlive its starter. A killed run goes on
-from its last complete checkpoint when the same job is trained again; a finished one is only looked up. Light: neither torch nor
-TRL is imported here.
+The process is `accelerate launch -m slmsearch.learn.launch JOB.json`. It says what happens through files in the job's directory
+(`files.py`) and its exit code, frees the device when it ends, and dies with the process that started it; the only variables it reads
+are those that its starter set. A killed run goes on from its last complete checkpoint when the same job is trained again; a finished
+one is only looked up. Light: neither torch nor TRL is imported here before `main`.
 """
 
 import fcntl
+import json
 import logging
 import os
 import re
@@ -21,23 +23,99 @@ from typing import IO
 import psutil
 
 from slmsearch.artifacts.files import read_json, replace_json
+from slmsearch.config.secrets import split_secrets
 from slmsearch.errors import SlmSearchError, TrainingError, error_of
-from slmsearch.learn.checkpoints import MANIFEST as CHECKPOINT_MANIFEST
-from slmsearch.learn.checkpoints import checkpoint_step, discard_after, find_damage, latest_complete_checkpoint, list_checkpoints
-from slmsearch.learn.files import CHECKPOINTS, ERROR, JOB, LOCK, LOG, MANIFEST, SOURCES, STEPS, STOP
+from slmsearch.learn.files import (
+    ACCELERATE,
+    CHECKPOINTS,
+    ERROR,
+    JOB,
+    LOCK,
+    LOG,
+    MANIFEST,
+    SOURCES,
+    STEPS,
+    STOP,
+    checkpoint_step,
+    discard_after,
+    find_damage,
+    latest_complete_checkpoint,
+    list_checkpoints,
+)
 from slmsearch.learn.job import Manifest, TrainJob, read_manifest, train_sources
-from slmsearch.learn.process import TrainingProcess
 from slmsearch.learn.reports import ReportTail, StepReport, truncate_reports
+from slmsearch.processes.child import ChildProcess, ProcessSettings
+from slmsearch.processes.watchdog import die_with_starter
+from slmsearch.processor import settle
 
+ENV_SECRETS = "SLMSEARCH_TRAINING_SECRETS"
+"""Secrets of the job as a JSON object, dotted path to value."""
+STOP_GRACE_SECONDS = 15.0
+"""Time a training process has to save a checkpoint when it is asked to stop; below the 30 s orchestrators usually grant."""
 POLL_SECONDS = 0.2
 """Time between two looks at the reports, or at a lock."""
 
 logger = logging.getLogger(__name__)
 
-_waiting: dict[Path, TrainingProcess] = {}
-"""Processes that get ready, by the directory of their job."""
-
 OnStep = Callable[[StepReport], None]
+
+
+class TrainingProcess(ChildProcess):
+    """A process that trains one job; it dies with the thread that started it."""
+
+    def __init__(self, job: TrainJob) -> None:
+        """Start it; its job is in the directory."""
+        self._directory = job.directory
+        replace_json(job.directory / ACCELERATE, _accelerate_settings(job))
+        log = job.directory / LOG
+        self._log_start = log.stat().st_size if log.exists() else 0
+        settings = ProcessSettings(_variables(job), num_processes=job.config.train.num_processes, same_code=True)
+        super().__init__("training", [*launcher(job), str(job.directory / JOB)], log, settings)
+        self.hang_up()
+
+    def read_log(self) -> str:
+        """Return what it has printed."""
+        return self.log.read_bytes()[self._log_start :].decode(errors="replace")
+
+    def save_and_stop(self) -> None:
+        """Ask it to save and end; kill it, and all it started, when it takes too long or we are hurried."""
+        try:
+            (self._directory / STOP).touch()
+            if self.wait(STOP_GRACE_SECONDS) is None:
+                logger.warning("training did not end within %g s and is killed", STOP_GRACE_SECONDS)
+        finally:
+            self.kill()
+
+
+def launcher(job: TrainJob) -> list[str]:
+    """Arguments for Python that start the training process; the job's file follows."""
+    settings = str(job.directory / ACCELERATE)
+    return ["-m", "accelerate.commands.launch", "--config_file", settings, "-m", __name__]
+
+
+def _accelerate_settings(job: TrainJob) -> dict[str, object]:
+    """Settings of `accelerate launch`."""
+    return {
+        "compute_environment": "LOCAL_MACHINE",
+        # On the CPU, too: what accelerate calls MULTI_CPU is for mpirun, and starts one process without it.
+        "distributed_type": "NO" if job.config.train.num_processes == 1 else "MULTI_GPU",
+        "main_process_port": 0,  # any that is free
+        "num_processes": job.config.train.num_processes,
+        "num_machines": 1,
+        "mixed_precision": "no",
+        "use_cpu": job.config.policy.device == "cpu",
+    }
+
+
+def _variables(job: TrainJob) -> dict[str, str]:
+    _, secrets = split_secrets(job.config)
+    return {
+        ENV_SECRETS: json.dumps(secrets),
+        "PYTHONUNBUFFERED": "1",
+        "TRL_EXPERIMENTAL_SILENCE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "DISABLE_MLFLOW_INTEGRATION": "TRUE",  # TRL imports mlflow where it is installed, which takes seconds
+    }
 
 
 def train(job: TrainJob, on_step: OnStep, after_step: int = 0) -> Manifest:
@@ -74,7 +152,7 @@ def _prepare(job: TrainJob) -> None:
     step = _resumable_step(job)
     # One without a manifest is what a kill leaves while it is written; one that had its manifest was whole.
     for later in list_checkpoints(checkpoints):
-        if checkpoint_step(later) > step and (later / CHECKPOINT_MANIFEST).exists():
+        if checkpoint_step(later) > step and (later / MANIFEST).exists():
             logger.warning("%s is damaged (%s): training goes on from step %d", later, find_damage(later), step)
     discard_after(checkpoints, step)
     truncate_reports(job.directory / STEPS, step)
@@ -87,9 +165,8 @@ def _prepare(job: TrainJob) -> None:
 
 def _run(job: TrainJob, tail: ReportTail, on_step: OnStep, after_step: int) -> None:
     """Run the training process to its end, passing reports on."""
-    process = _waiting.pop(job.directory, None) or TrainingProcess(job)
+    process = TrainingProcess(job)
     try:
-        process.begin()
         while (code := process.wait(POLL_SECONDS)) is None:
             _pass_on(tail, on_step, after_step)
     except BaseException as error:
@@ -135,22 +212,6 @@ def find_cause(printed: str, killed_by: str = "") -> str:
         return "the training process failed without a word"
     hint = "; raise train.accumulation or lower train.group_size" if "out of memory" in causes[-1] else ""
     return f"the training process failed: {causes[-1][:300]}{hint}"
-
-
-@contextmanager
-def getting_ready(job: TrainJob) -> Iterator[None]:
-    """Have the process of an unfinished job load its libraries while something else is done; `train` then takes it.
-
-    Call it in the thread that trains. The process waits without memory of the device or any state in the directory; it ends with
-    this context where nobody has taken it.
-    """
-    if read_manifest(job.directory) is None:
-        _waiting[job.directory] = TrainingProcess(job)
-    try:
-        yield
-    finally:
-        if (process := _waiting.pop(job.directory, None)) is not None:
-            process.kill()
 
 
 def is_held(directory: Path) -> bool:
@@ -200,3 +261,22 @@ def _termination_raises() -> Iterator[None]:
     finally:
         if ours:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def main(path: Path) -> None:
+    """In the training process: run the job in a file from its last complete checkpoint."""
+    die_with_starter()
+    secrets = json.loads(os.environ.pop(ENV_SECRETS, "{}"))
+    settle()
+    from slmsearch.learn.training import run_job
+
+    job = TrainJob.from_json(path.read_text(encoding="utf-8"), secrets)
+    try:
+        run_job(job, latest_complete_checkpoint(job.directory / CHECKPOINTS))
+    except SlmSearchError as error:
+        replace_json(job.directory / ERROR, {"boundary": error.boundary, "message": str(error)})
+        raise
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

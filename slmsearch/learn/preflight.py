@@ -28,7 +28,7 @@ from slmsearch.generate.load import load_tokenizer, load_with_base
 from slmsearch.generate.sampler import Sampler, Sampling
 from slmsearch.judge import Judge
 from slmsearch.judge.qualify import REMEDY, read_state
-from slmsearch.learn.checkpoints import KEPT_CHECKPOINTS
+from slmsearch.learn.files import KEPT_CHECKPOINTS
 from slmsearch.learn.memory import GIB, Shape, count_trained, measure_available, measure_shape, plan_memory
 from slmsearch.learn.rollout_bridge import MAX_FAILED_FRAC, to_tokens
 from slmsearch.searcher.episode import Episode, StopReason

@@ -28,8 +28,7 @@ from slmsearch.generate.chat_renderer import ChatRenderer, longest_prompt, requi
 from slmsearch.generate.load import load_adapter, load_model, load_tokenizer
 from slmsearch.judge.qualify import require_qualified
 from slmsearch.learn.callbacks import BestWeights, StepCallback
-from slmsearch.learn.checkpoints import checkpoint_step
-from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, JUDGE, PREFLIGHT, STEPS, STOP
+from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, JUDGE, PREFLIGHT, STEPS, STOP, checkpoint_step
 from slmsearch.learn.grpo import SearchTrainer, make_arguments, make_trainer, num_steps
 from slmsearch.learn.job import TrainJob, write_manifest
 from slmsearch.learn.phase_timer import BEFORE, PhaseTimer

@@ -11,8 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from slmsearch.learn.checkpoints import checkpoint_step, latest_complete_checkpoint
-from slmsearch.learn.files import CHECKPOINTS, MANIFEST
+from slmsearch.learn.files import CHECKPOINTS, MANIFEST, checkpoint_step, latest_complete_checkpoint
 from slmsearch.learn.files import STEPS as STEPS_FILE
 from tests.e2e.stand import Stand, wait_for
 

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -168,6 +167,5 @@ def replace_heavy_parts(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
         monkeypatch.setattr(f"{module}.load_embedder", lambda config: embedder)
     monkeypatch.setattr("tasks.child.Child", ChildHere)
     monkeypatch.setattr("tasks.train.train", training.train)
-    monkeypatch.setattr("tasks.train.getting_ready", lambda job: nullcontext())
     monkeypatch.setitem(ChildHere.stand_ins, "slmsearch.learn.teach:train_control", training.train_control)
     return training

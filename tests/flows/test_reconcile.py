@@ -28,8 +28,7 @@ from flows.ops.doctor.checks import check_automations
 from flows.ops.doctor.collect import _watch
 from flows.ops.pool import POOL
 from slmsearch.config import RunConfig
-from slmsearch.learn.checkpoints import seal_checkpoint
-from slmsearch.learn.files import CHECKPOINTS
+from slmsearch.learn.files import CHECKPOINTS, seal_checkpoint
 from tasks import owners
 from tasks.owners import RUN_VARIABLE
 from tasks.reconcile import OWNED_AT, Fixed, label_flow_run, reconcile

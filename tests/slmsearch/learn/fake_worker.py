@@ -9,10 +9,19 @@ from pathlib import Path
 
 from slmsearch.artifacts.files import file_hash, replace_json
 from slmsearch.errors import JudgeError
-from slmsearch.learn.checkpoints import checkpoint_step, latest_complete_checkpoint, seal_checkpoint
-from slmsearch.learn.files import ADAPTER, CHECKPOINTS, ERROR, MANIFEST, STEPS, STOP
+from slmsearch.learn.files import (
+    ADAPTER,
+    CHECKPOINTS,
+    ERROR,
+    MANIFEST,
+    STEPS,
+    STOP,
+    checkpoint_step,
+    latest_complete_checkpoint,
+    seal_checkpoint,
+)
 from slmsearch.learn.job import TrainJob
-from slmsearch.learn.process import ENV_SECRETS, wait_for_begin
+from slmsearch.learn.launch import ENV_SECRETS
 from slmsearch.learn.reports import append_report, make_report
 from slmsearch.processes.watchdog import die_with_starter
 
@@ -22,7 +31,6 @@ FINISH, RAISE, TELL, DIE, WAIT = range(5)
 
 def main() -> None:
     die_with_starter()
-    wait_for_begin()
     job = TrainJob.from_json(Path(sys.argv[1]).read_text(), json.loads(os.environ[ENV_SECRETS]))
     checkpoint = latest_complete_checkpoint(job.directory / CHECKPOINTS)
     start = checkpoint_step(checkpoint) if checkpoint else 0

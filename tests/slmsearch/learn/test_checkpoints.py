@@ -2,7 +2,7 @@
 
 import pytest
 
-from slmsearch.learn.checkpoints import (
+from slmsearch.learn.files import (
     MANIFEST,
     discard_after,
     find_damage,

@@ -4,7 +4,7 @@ import pytest
 
 from slmsearch.artifacts.files import file_hash
 from slmsearch.errors import TrainingError
-from slmsearch.learn import launch, process
+from slmsearch.learn import launch
 from slmsearch.learn.files import ACCELERATE, ADAPTER
 from tests.slmsearch.learn import toy_worker
 from tests.slmsearch.learn.through import train_through
@@ -20,7 +20,7 @@ def test_killed_and_resumed_it_ends_with_the_bytes_of_an_uninterrupted_run(make_
     def launcher(job):
         return ["-m", "accelerate.commands.launch", "--config_file", str(job.directory / ACCELERATE), "-m", toy_worker.__name__]
 
-    monkeypatch.setattr(process, "launcher", launcher)
+    monkeypatch.setattr(launch, "launcher", launcher)
     steps: list[int] = []
     with pytest.raises(TrainingError, match=r"killed by SIGKILL.*resumable at step 3"):
         launch.train(broken, lambda report: steps.append(report.step))

@@ -9,7 +9,6 @@ import sys
 import textwrap
 import threading
 import time
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,12 +17,10 @@ import pytest
 from pydantic import SecretStr
 
 from slmsearch.errors import JudgeError, TrainingError
-from slmsearch.learn import launch, process
-from slmsearch.learn.checkpoints import seal_checkpoint
-from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, LOCK, LOG, STEPS
+from slmsearch.learn import launch
+from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, LOCK, LOG, STEPS, seal_checkpoint
 from slmsearch.learn.job import read_manifest
-from slmsearch.learn.launch import find_cause, getting_ready, train
-from slmsearch.learn.process import launcher
+from slmsearch.learn.launch import find_cause, launcher, train
 from slmsearch.learn.reports import read_reports
 from slmsearch.processes import watchdog
 from tests.slmsearch.learn import fake_worker
@@ -49,7 +46,7 @@ def model_path():
 @pytest.fixture(autouse=True)
 def fake(monkeypatch):
     """The fake worker, without `accelerate launch` in between: that takes seconds to import torch."""
-    monkeypatch.setattr(process, "launcher", lambda job: ["-m", fake_worker.__name__])
+    monkeypatch.setattr(launch, "launcher", lambda job: ["-m", fake_worker.__name__])
 
 
 def steps_of(job, **options):
@@ -190,9 +187,9 @@ def test_no_orphan_is_left(make_job, number, accelerate):
     program = f"""
         import sys
         from pathlib import Path
-        from slmsearch.learn import launch, process
+        from slmsearch.learn import launch
         from slmsearch.learn.job import TrainJob
-        process.launcher = lambda job: [*{launcher}, "-m", {fake_worker.__name__!r}]
+        launch.launcher = lambda job: [*{launcher}, "-m", {fake_worker.__name__!r}]
         launch.train(TrainJob.from_json(Path(sys.argv[1]).read_text()), lambda report: print(report.step, flush=True))
     """
     command = [sys.executable, "-c", textwrap.dedent(program), str(job.directory / JOB)]
@@ -207,60 +204,6 @@ def test_no_orphan_is_left(make_job, number, accelerate):
     assert wait_until(lambda: not is_alive(pid), seconds=5)
     assert parent.returncode == (143 if number == signal.SIGTERM else -9)
     assert ("resumable at step 3" in said) == (number == signal.SIGTERM)
-
-
-def test_a_process_that_got_ready_is_taken(make_job):
-    job = make_job(seed=FINISH)
-    with getting_ready(job):
-        assert not (job.directory / JOB).exists()
-        waiting = children()
-        assert len(waiting) == 1
-        assert steps_of(job)[1] == [1, 2, 3, 4]
-    assert worker_pid(job) in waiting  # the watchdog has turned into it
-    with getting_ready(job):
-        assert children() == []  # trained already
-
-
-def test_a_process_that_is_not_needed_is_gone(make_job):
-    job = make_job(seed=FINISH)
-    with pytest.raises(ValueError), getting_ready(job):
-        assert len(children()) == 1
-        raise ValueError
-    assert children() == [] and not (job.directory / "seen.json").exists()
-    assert steps_of(job)[1] == [1, 2, 3, 4]
-
-
-def test_a_process_that_died_while_it_waited_is_told_of(make_job):
-    job = make_job(seed=FINISH)
-    with pytest.raises(TrainingError, match="killed by SIGKILL"), getting_ready(job):
-        os.kill(children()[0], signal.SIGKILL)
-        train(job, lambda report: None)
-
-
-@pytest.mark.parametrize("accelerate", [True, False])
-def test_no_orphan_is_left_of_what_got_ready(make_job, accelerate):
-    job = make_job(seed=WAIT)
-    (job.directory / JOB).write_text(job.to_json())
-    launcher = ["-m", "accelerate.commands.launch", "--cpu"] if accelerate else []
-    program = f"""
-        import psutil, sys
-        from pathlib import Path
-        from slmsearch.learn import launch, process
-        from slmsearch.learn.job import TrainJob
-        process.launcher = lambda job: [*{launcher}, "-m", {fake_worker.__name__!r}]
-        with launch.getting_ready(TrainJob.from_json(Path(sys.argv[1]).read_text())):
-            print(psutil.Process().children()[0].pid, flush=True)
-            sys.stdin.read()
-    """
-    command = [sys.executable, "-c", textwrap.dedent(program), str(job.directory / JOB)]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
-        waiting = psutil.Process(int(parent.stdout.readline()))
-        assert wait_until(lambda: has_worker(waiting), seconds=120)
-        family = [waiting, *waiting.children(recursive=True)]
-        parent.kill()
-    assert wait_until(lambda: not any(is_alive(process.pid) for process in family), seconds=5)
-    assert not (job.directory / "seen.json").exists()
 
 
 def test_the_cause_is_found_in_a_log():
@@ -293,13 +236,6 @@ def test_started_by_accelerate(make_job):
 
 def worker_pid(job):
     return json.loads((job.directory / "seen.json").read_text())["pid"]
-
-
-def has_worker(process):
-    """Whether a process is the fake worker, or has started it."""
-    with suppress(psutil.NoSuchProcess):
-        return any(each.cmdline()[1:3] == ["-m", fake_worker.__name__] for each in (process, *process.children(recursive=True)))
-    return False
 
 
 def children():

@@ -19,10 +19,9 @@ from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.load import load_with_base
 from slmsearch.generate.sampler import Sampling
 from slmsearch.learn.bootstrap import bootstrap_settings, build_tokenizer
-from slmsearch.learn.checkpoints import latest_complete_checkpoint
 from slmsearch.learn.encoding import IGNORED, encode_demonstration, encode_turns
 from slmsearch.learn.export import lay_out
-from slmsearch.learn.files import ADAPTER, CHECKPOINTS, PREFLIGHT, STEPS
+from slmsearch.learn.files import ADAPTER, CHECKPOINTS, PREFLIGHT, STEPS, latest_complete_checkpoint
 from slmsearch.learn.job import start_key
 from slmsearch.learn.reports import read_reports, truncate_reports
 from slmsearch.learn.teach import FACTS, sample_own, train_start

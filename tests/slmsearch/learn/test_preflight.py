@@ -106,8 +106,7 @@ def test_a_healthy_run_passes_and_keeps_what_was_found(make_job, toolbox, questi
 
 
 def test_a_resumed_run_is_not_probed_again(make_job, toolbox, questions, monkeypatch):
-    from slmsearch.learn.checkpoints import latest_complete_checkpoint
-    from slmsearch.learn.files import CHECKPOINTS
+    from slmsearch.learn.files import CHECKPOINTS, latest_complete_checkpoint
 
     train_through(toolbox, questions, make_job(steps=2))
     job = make_job(steps=4)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from slmsearch.learn import launch, process
+from slmsearch.learn import launch
 from slmsearch.learn.files import ACCELERATE, ADAPTER, STEPS
 from slmsearch.learn.reports import read_reports
 from tests.slmsearch.learn import toy_worker, uneven_worker
@@ -21,7 +21,7 @@ from tests.slmsearch.learn.through import train_through
 def launch_with(worker, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr(
-        process,
+        launch,
         "launcher",
         lambda job: ["-m", "accelerate.commands.launch", "--config_file", str(job.directory / ACCELERATE), "-m", worker.__name__],
     )

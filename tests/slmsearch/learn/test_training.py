@@ -19,8 +19,7 @@ from slmsearch.generate.load import load_model, make_sampler
 from slmsearch.generate.sampler import Sampling
 from slmsearch.judge import ExactJudge
 from slmsearch.learn import training
-from slmsearch.learn.checkpoints import checkpoint_step, latest_complete_checkpoint
-from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST, STEPS, STOP
+from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST, STEPS, STOP, checkpoint_step, latest_complete_checkpoint
 from slmsearch.learn.job import read_manifest
 from slmsearch.learn.models import trained_policy, weights_file
 from slmsearch.learn.reports import read_reports, truncate_reports

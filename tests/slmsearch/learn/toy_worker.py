@@ -6,10 +6,8 @@ import signal
 import sys
 from pathlib import Path
 
-from slmsearch.learn.checkpoints import latest_complete_checkpoint
-from slmsearch.learn.files import CHECKPOINTS, STEPS
+from slmsearch.learn.files import CHECKPOINTS, STEPS, latest_complete_checkpoint
 from slmsearch.learn.job import TrainJob
-from slmsearch.learn.process import wait_for_begin
 from slmsearch.learn.reports import read_reports
 from slmsearch.processes.watchdog import die_with_starter
 from slmsearch.searcher.tools import Toolbox
@@ -23,7 +21,6 @@ def main() -> None:
     from tests.slmsearch.learn.conftest import PAGES, QUESTIONS, EveryPageIndex
     from tests.slmsearch.learn.through import train_through
 
-    wait_for_begin()
     job = TrainJob.from_json(Path(sys.argv[1]).read_text())
 
     class DyingToolbox(Toolbox):

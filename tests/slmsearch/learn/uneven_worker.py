@@ -16,7 +16,6 @@ from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.learn import training
 from slmsearch.learn.job import TrainJob
-from slmsearch.learn.process import wait_for_begin
 from slmsearch.processes.watchdog import die_with_starter
 from slmsearch.searcher.tools import Toolbox
 from tests.slmsearch.learn.through import train_through
@@ -86,7 +85,6 @@ def run(job):
 def main():
     die_with_starter()
     faulthandler.dump_traceback_later(PATIENCE_S, exit=True)
-    wait_for_begin()
     run(TrainJob.from_json(Path(sys.argv[1]).read_text()))
 
 
