@@ -9,6 +9,7 @@ from typing import Any
 
 from slmsearch.config import PolicyConfig
 from slmsearch.errors import ModelError
+from slmsearch.foreign import cause_of
 from slmsearch.generate.sampler import Sampler
 from slmsearch.models.known import split_commit
 
@@ -117,7 +118,7 @@ def _load_pretrained(kind: Any, model: str, **settings: object) -> Any:
         name, revision = split_commit(model)
         return kind.from_pretrained(name, revision=revision, **settings)
     except Exception as error:  # transformers, safetensors, torch and the Hub raise their own
-        raise ModelError(f"cannot load model {model!r}: {first_line(error)}; give a path or Hub id in policy.model") from error
+        raise ModelError(f"cannot load model {model!r}: {cause_of(error)}; give a path or Hub id in policy.model") from error
 
 
 def keep_packing(model: Any) -> None:
@@ -145,7 +146,7 @@ def load_adapter(model: Any, adapter: str, trainable: bool = False) -> Any:
     try:
         return PeftModel.from_pretrained(model, adapter, is_trainable=trainable)
     except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
-        raise ModelError(f"cannot load adapter {adapter!r}: {first_line(error)}; was it trained on this base model?") from error
+        raise ModelError(f"cannot load adapter {adapter!r}: {cause_of(error)}; was it trained on this base model?") from error
 
 
 def _check_adapter_config(adapter: str) -> None:
@@ -162,7 +163,7 @@ def _check_adapter_config(adapter: str) -> None:
             patterns += [value] if isinstance(value, str) else [str(one) for one in value]
         kind = config["peft_type"]
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ModelError(f"cannot load adapter {adapter!r}: {path.name} is not what PEFT writes ({first_line(error)})") from error
+        raise ModelError(f"cannot load adapter {adapter!r}: {path.name} is not what PEFT writes ({cause_of(error)})") from error
     if kind != "LORA":
         raise ModelError(f"cannot load adapter {adapter!r}: {str(kind)[:40]!r} is not LoRA, the one kind that is played and trained here")
     odd = next((pattern for pattern in patterns if not re.fullmatch(r"[\w.-]+", pattern)), None)
@@ -190,8 +191,3 @@ def check_local(name: str, setting: str, file: str) -> None:
     looks_local = path.is_absolute() or name.startswith((".", "data/")) or path.exists() or name.count("/") > 1
     if looks_local and not (path / file).is_file():
         raise ModelError(f"no model at {name!r} ({file} is missing): correct {setting}, or make tiny-searcher with `slmsearch bootstrap`")
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's message, or its class where it has none."""
-    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__

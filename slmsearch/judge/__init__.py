@@ -3,7 +3,7 @@
 Search metrics and statistics lie in `evaluate/`, the trained signal in `searcher/reward.py`.
 """
 
+from slmsearch.judge.exact import EagerJudge, ExactJudge, Judge, Verdict
 from slmsearch.judge.llm import make_judge
-from slmsearch.judge.verdict import EagerJudge, ExactJudge, Judge, Verdict
 
 __all__ = ["EagerJudge", "ExactJudge", "Judge", "Verdict", "make_judge"]

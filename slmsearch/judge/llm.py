@@ -28,9 +28,8 @@ from slmsearch.corpus.questions import Question
 from slmsearch.errors import JudgeError
 from slmsearch.judge.cache import FILE, StoredVerdict, VerdictCache
 from slmsearch.judge.clients import JudgeClient, make_client
-from slmsearch.judge.exact import exact_match, is_abstention, is_unanswerable
+from slmsearch.judge.exact import ExactJudge, Judge, Verdict, exact_match, is_abstention, is_unanswerable
 from slmsearch.judge.prompt import UnparsableReplyError, as_read, parse_reply, prompt_key, render_prompt
-from slmsearch.judge.verdict import ExactJudge, Judge, Verdict
 from slmsearch.keys import content_key
 
 R = TypeVar("R")

@@ -18,15 +18,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from slmsearch.artifacts.files import replace_text
 from slmsearch.config import JudgeConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import JudgeError, PreflightError
 from slmsearch.judge.clients import JudgeClient, make_client
-from slmsearch.judge.exact import exact_match
+from slmsearch.judge.exact import Verdict, exact_match
 from slmsearch.judge.llm import LlmJudge
 from slmsearch.judge.prompt import prompt_key, prompt_version
-from slmsearch.judge.verdict import Verdict
 from slmsearch.keys import content_key
 
 REMEDY = (
@@ -233,10 +234,8 @@ def find_qualification(config: JudgeConfig, data_dir: str | Path) -> tuple[str, 
     if not path.is_file():
         return digest, None
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        outcomes = tuple(Outcome(**outcome) for outcome in stored.pop("outcomes"))
-        return digest, Qualification(**stored, outcomes=outcomes)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        return digest, TypeAdapter(Qualification).validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise JudgeError(f"{path} is damaged ({error}); measure the judge again: slmsearch judge qualify") from error
 
 

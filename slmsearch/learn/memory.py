@@ -14,7 +14,8 @@ from typing import Any
 from slmsearch.config import RunConfig, TrainConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ModelError
-from slmsearch.generate.load import check_local, first_line
+from slmsearch.foreign import cause_of
+from slmsearch.generate.load import check_local
 from slmsearch.models.known import split_commit
 
 GIB = 1 << 30
@@ -85,7 +86,7 @@ def measure_shape(config: RunConfig, model: str | None = None) -> Shape:
     try:
         read: Any = AutoConfig.from_pretrained(model, revision=revision).get_text_config()
     except (OSError, ValueError) as error:
-        raise ModelError(f"cannot read the shape of model {model!r}: {first_line(error)}; give a path or Hub id in policy.model") from error
+        raise ModelError(f"cannot read the shape of model {model!r}: {cause_of(error)}; give a path or Hub id in policy.model") from error
     with torch.device("meta"):
         skeleton: Any = AutoModelForCausalLM.from_config(read)
     head = skeleton.get_output_embeddings()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from slmsearch.errors import ConfigError, ServiceError
+from slmsearch.foreign import cause_of
 from slmsearch.serve.engine import Say
 
 
@@ -89,6 +90,6 @@ def fetch_model(model: str, say: Say) -> None:
             f"no repository {model!r} on the Hub, or it is private: correct --model, or log in with `hf auth login`"
         ) from error
     except (HTTPError, OSError) as error:
-        cause = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
-        message = f"{model} is not in the Hub's cache and cannot be fetched ({cause}): connect once, or give a path with --model"
-        raise ServiceError(message) from error
+        raise ServiceError(
+            f"{model} is not in the Hub's cache and cannot be fetched ({cause_of(error)}): connect once, or give a path with --model"
+        ) from error
