@@ -3,7 +3,7 @@
 from prefect import flow
 
 from flows.cli.fetching import require_model
-from flows.stages.artifacts import show_evaluations
+from flows.stages.artifacts import show_table
 from flows.stages.pipeline import DEFAULTS, open_pipeline
 from flows.stages.stages import evaluate_policy, prepare_data
 from slmsearch.config import RunConfig
@@ -22,7 +22,8 @@ def evaluate(config: RunConfig = DEFAULTS) -> dict[str, object]:
             require_model(spec.policy.model, "policy.model", run.config)
         data = prepare_data(run)
         found = evaluate_policy(run, data, spec, f"evaluate-{spec.name}")
-        show_evaluations([{"policy": spec.name, **{name: f"{value:.4g}" for name, value in found["metrics"].items()}}])
+        row = {"policy": spec.name, **{name: f"{value:.4g}" for name, value in found["metrics"].items()}}
+        show_table("evaluations", [row], "Policies on the same questions")
         return {"policy": spec.name, **found, **run.ids}
 
 

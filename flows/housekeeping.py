@@ -5,7 +5,7 @@ from dataclasses import asdict
 from prefect import flow, get_run_logger
 
 from flows.ops.worker_secrets import ALL_BUT_TRACKING, settle
-from flows.stages.artifacts import show_housekeeping
+from flows.stages.artifacts import show_table
 from flows.stages.pipeline import DEFAULTS
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
@@ -28,7 +28,7 @@ def housekeeping(
     rules = Rules(older_than_days, keep_versions)
     items, failed = carry_out(config, rules) if apply else (list(plan(config, rules).items), list[str]())
     size = sum(item.num_bytes for item in items)
-    show_housekeeping(summarise(items), apply)
+    show_table("housekeeping", summarise(items), "What was deleted" if apply else "What may go; nothing was changed")
     get_run_logger().info("%d things, %.1f MB, %s", len(items), size / 1e6, "were deleted" if apply else "may go; nothing was changed")
     if failed:
         raise ServiceError(f"{len(failed)} things could not go, {len(items)} did (first: {failed[0]}); fix that and run it again")

@@ -58,10 +58,10 @@ PAGE = 200
 class Fixed:
     """Something that showed as running."""
 
-    kind: Literal["flow run", "task run", "MLflow run", "slot"]
+    kind: Literal["flow run", "task run", "MLflow run"]
     name: str
     state: str
-    """State it has now; a slot is only reported."""
+    """State it has now."""
     reason: str
 
     def describe(self) -> str:
@@ -75,7 +75,7 @@ def label_flow_run(client: "SyncPrefectClient", flow_run_id: str) -> None:
 
 
 def reconcile(config: RunConfig, client: "SyncPrefectClient", pool: str, workers: Collection[str] = ()) -> list[Fixed]:
-    """End what shows as running and is not; report slots of devices that nobody holds.
+    """End what shows as running and is not.
 
     Of flow runs that are not of the pool only those with an owner's label are looked at. Workers are those of this machine: the processes
     they have started can be looked up here.
@@ -91,7 +91,7 @@ def reconcile(config: RunConfig, client: "SyncPrefectClient", pool: str, workers
         status, reason = _verdict(mlflow_run, client)
         if status and registry and registry.end_dead_run(mlflow_run.id, status, reason):
             fixed.append(Fixed("MLflow run", f"{mlflow_run.stage} {mlflow_run.id[:8]}", status, reason))
-    return [*fixed, *_leaked_slots(client)]
+    return fixed
 
 
 def live_flow_runs(client: "SyncPrefectClient", pool: str) -> Iterator[FlowRun]:
@@ -207,11 +207,3 @@ def _flow_state(flow_run_id: str, client: "SyncPrefectClient") -> State | None:
         return client.read_flow_run(UUID(flow_run_id)).state
     except (ObjectNotFound, ValueError):
         return None
-
-
-def _leaked_slots(client: "SyncPrefectClient") -> Iterator[Fixed]:
-    """Find device slots that are taken while no flow run is live; a lease gives them back within a minute, this is for those without."""
-    taken = [limit for limit in client.read_global_concurrency_limits(limit=PAGE, offset=0) if limit.active_slots]
-    if taken and not client.read_flow_runs(flow_run_filter=_in_state(*LIVE), limit=1):
-        for limit in taken:
-            yield Fixed("slot", limit.name, f"{limit.active_slots} taken", "no flow run is live; its lease runs out within a minute")

@@ -103,8 +103,7 @@ def reconcile_and_say(config: RunConfig, workers: Collection[str], say: Say) -> 
     from flows.reconcile import reconcile_here
 
     try:
-        # A slot is free again within a minute; one that is not, the nightly flow and `slmsearch doctor` find.
-        for item in (item for item in reconcile_here(config, workers) if item.kind != "slot"):
+        for item in reconcile_here(config, workers):
             say(item.describe())
     except (httpx.HTTPError, PrefectException, ServiceError) as error:  # a run may be deleted between two questions about it
         say(f"states cannot be compared now: {cause_of(error)}")

@@ -22,16 +22,9 @@ def show_report(address: str, run_id: str) -> None:
     create_link_artifact(address, link_text=f"Report of MLflow run {run_id}", key="report", description="Every episode, curve and table")
 
 
-def show_findings(rows: Sequence[Mapping[str, str]]) -> None:
-    """Show the findings of a validation with failing row ids."""
-    table = [{name: escape(text) for name, text in row.items()} for row in rows]
-    create_table_artifact(table, key="validation-findings", description="What validation found")
-
-
-def show_evaluations(rows: Sequence[Mapping[str, str]]) -> None:
-    """Show policies on the same questions, one a row."""
-    table = [{name: escape(text) for name, text in row.items()} for row in rows]
-    create_table_artifact(table, key="evaluations", description="Policies on the same questions")
+def show_table(key: str, rows: Sequence[Mapping[str, str]], description: str) -> None:
+    """Show rows whose cells may hold foreign text."""
+    create_table_artifact([{name: escape(text) for name, text in row.items()} for row in rows], key=key, description=description)
 
 
 def show_comparison(markdown: str) -> None:
@@ -44,12 +37,6 @@ def show_night(table: str, told: str, is_alarm: bool) -> None:
     verdict = escape(told)
     markdown = f"**{verdict}**\n\n{table}" if is_alarm else f"{verdict}\n\n{table}"
     create_markdown_artifact(markdown, key="night", description="The champion tonight, beside earlier nights and its promotion")
-
-
-def show_housekeeping(rows: Sequence[Mapping[str, str]], applied: bool) -> None:
-    """Show what nothing needs any more, by kind."""
-    told = "What was deleted" if applied else "What may go; nothing was changed"
-    create_table_artifact([dict(row) for row in rows], key="housekeeping", description=told)
 
 
 def show_lineage(lineage: Mapping[str, str]) -> None:

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from flows.ops.device import device
-from flows.stages.artifacts import show_findings
+from flows.stages.artifacts import show_table
 from flows.stages.pipeline import Pipeline
 from flows.stages.sharding import play_in_shards
 from slmsearch.environments.registry import environment_of, is_remote
@@ -50,7 +50,7 @@ def validate_data(run: Pipeline) -> str:
         report["findings"] = [*report["findings"], *data["findings"]]
         record_input(run.run_id, digest, environment.data_name, config)
         record_report(run_id, digest, report, config)
-        show_findings(findings_table(report))
+        show_table("validation-findings", findings_table(report), "What validation found")
         if not report["ok"]:
             raise ValidationFailed(describe_failure(report))
     return digest

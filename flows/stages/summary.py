@@ -15,7 +15,7 @@ from prefect.exceptions import TerminationSignal
 
 from flows.cli.look import latest_name, mlflow_run_url
 from flows.ops.api import find_up
-from flows.stages.artifacts import escape, show_comparison, show_evaluations, show_report
+from flows.stages.artifacts import escape, show_comparison, show_report, show_table
 from flows.stages.pipeline import Pipeline
 from slmsearch.artifacts.files import replace_text
 from slmsearch.environments.registry import environment_of
@@ -120,7 +120,7 @@ def leave_reports(run: Pipeline, summary: dict[str, object]) -> None:
     warnings = list[str]()
     summary["warnings"] = warnings
     with tolerated("tables and figures", warnings):
-        show_evaluations(report_task(run.run_id, run.config))
+        show_table("evaluations", report_task(run.run_id, run.config), "Policies on the same questions")
     with tolerated("report page", warnings):
         made = report_page_task([run.run_id], run.config)
         warnings += made["warnings"]

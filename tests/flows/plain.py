@@ -15,8 +15,8 @@ from tests.flows.fakes import FakeTraining, WordEmbedder, make_config, replace_h
 
 STAGES = ("load_corpus_task", "validate_task", "build_index_task", "evaluate_task", "compare_task", "train_task", "train_control_task",
     "register_task", "record_evaluation_task")  # fmt: skip
-SHOWN = ("flows.stages.pipeline.show_lineage", "flows.stages.pipeline.show_mlflow_run", "flows.stages.stages.show_findings",
-    "flows.evaluate.show_evaluations",
+SHOWN = ("flows.stages.pipeline.show_lineage", "flows.stages.pipeline.show_mlflow_run", "flows.stages.stages.show_table",
+    "flows.evaluate.show_table",
     "flows.stages.summary.leave_reports", "flows.stages.summary.show_comparison")  # fmt: skip
 
 

@@ -81,8 +81,8 @@ def test_the_flow_only_reports_unless_it_is_told_to_apply(
 ) -> None:
     from flows import housekeeping as flow
 
-    shown: list[tuple[list[dict[str, str]], bool]] = []
-    monkeypatch.setattr(flow, "show_housekeeping", lambda rows, applied: shown.append((rows, applied)))
+    shown: list[tuple[list[dict[str, str]], str]] = []
+    monkeypatch.setattr(flow, "show_table", lambda _key, rows, told: shown.append((rows, told)))
     monkeypatch.setattr(flow, "get_run_logger", lambda: SimpleNamespace(info=lambda *_: None))
     config, _ = history
     before = files(Path(config.paths.data_dir))
@@ -91,7 +91,7 @@ def test_the_flow_only_reports_unless_it_is_told_to_apply(
     done = flow.housekeeping.fn(config, apply=True, older_than_days=0, keep_versions=1)
     assert {item["key"] for item in done["items"]} == {item["key"] for item in told["items"]}
     assert files(Path(config.paths.data_dir)) < before
-    assert [applied for _, applied in shown] == [False, True] and shown[0][0] == shown[1][0]
+    assert [told for _, told in shown] == ["What may go; nothing was changed", "What was deleted"] and shown[0][0] == shown[1][0]
 
 
 def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:

@@ -132,7 +132,7 @@ def doctor(session: Session, fix: bool, strict: bool) -> None:
 
 @command(cli, "reconcile")
 def reconcile(session: Session) -> None:
-    """End what shows as running and is not, in Prefect and in MLflow, and say why; report device slots that nobody holds.
+    """End what shows as running and is not, in Prefect and in MLflow, and say why.
 
     `slmsearch up` does it all the time, the deployment `reconcile` every night. Run it before a worker of your own is started.
     """

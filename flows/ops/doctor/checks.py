@@ -1,21 +1,109 @@
-"""Checks of packages, servers, disk and leftovers, each a generator of what it finds wrong; and all in order."""
+"""What is looked at, as plain data, and its checks, each a generator of what it finds wrong: every one can be tried on facts made up."""
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from flows.ops.doctor.facts import Facts, Finding
 from flows.ops.pool import POOL
 from flows.ops.process_environment import DEFAULTS
 from slmsearch.serve.request import is_loopback
 from tasks.owners import BEATS, HEARTBEAT
 
+Severity = Literal["error", "warning", "info"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong."""
+
+    check: str
+    severity: Severity
+    """`error`: a run will fail or somebody else can get in. `warning`: it may. `info`: worth knowing."""
+    message: str
+    remedy: str
+    """What to do, one line."""
+
+    def describe(self) -> str:
+        """Say it in one line."""
+        return f"{self.message}; {self.remedy}"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A socket on which a server of ours waits."""
+
+    service: Literal["prefect", "mlflow", "chroma", "model"]
+    host: str
+    port: int
+    pid: int
+    guarded: bool
+    """Whether it asks who is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """An automation that waits for an event and acts when it does not come."""
+
+    name: str
+    expect: tuple[str, ...]
+    within_s: float
+    enabled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PrefectFacts:
+    """What a Prefect API says of itself."""
+
+    url: str
+    paused: bool | None = None
+    """Whether the work pool is paused; None where it is missing."""
+    online_workers: int = 0
+    """Of the pool."""
+    limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Slots of each global concurrency limit, and how many of them are taken."""
+    watches: tuple[Watch, ...] = ()
+    live_runs: int = 0
+    """Flow runs that run."""
+    scheduled: int = 0
+    """Deployments of the project."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that is looked at."""
+
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Installed, by normalised name."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    free_bytes: Mapping[str, int] = field(default_factory=dict)
+    """By directory."""
+    unwritable: tuple[str, ...] = ()
+    entered_by_others: tuple[str, ...] = ()
+    """Data directories that other users of the machine may read."""
+    listeners: tuple[Listener, ...] = ()
+    prefect: PrefectFacts | None = None
+    """None: no API answers."""
+    chroma_server: tuple[str, str] | None = None
+    """Address and version of the configured Chroma server; the version is empty where it does not answer."""
+    abandoned: tuple[Path, ...] = ()
+    """Temporary files and directories whose writer is gone."""
+    dead_records: tuple[Path, ...] = ()
+    """Files that say a server runs which does not."""
+    dead_locks: tuple[Path, ...] = ()
+    """Training directories whose last process is gone and whose training has not ended."""
+    orphans: int = 0
+    """MLflow runs that show as running on this machine and whose process is gone."""
+    damaged: tuple[str, ...] = ()
+    """What could not be looked at, and why."""
+
+
 Found = Iterator[Finding]
-INSTALL = "make install"
 BAD_PAIRS = tomllib.loads(Path(__file__).with_name("bad_pairs.toml").read_text(encoding="utf-8"))["pairs"]
 LITTLE_BYTES = 1 << 30
 """Less free than this: the next checkpoint or index may not fit."""
@@ -52,22 +140,6 @@ def _within(facts: Facts, bad: Requirement) -> str | None:
     except InvalidVersion:
         return None
     return f"{bad.name} {installed}" if inside else None
-
-
-def check_requirements(facts: Facts) -> Found:
-    """Compare what is installed with what slmsearch asks for; what only an extra asks for may be missing."""
-    for text in facts.requirements:
-        try:
-            wanted = Requirement(text)
-        except InvalidRequirement:
-            continue
-        if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
-            continue
-        installed = facts.packages.get(canonicalize_name(wanted.name))
-        if installed is None:
-            yield Finding("requirements", "error", f"{wanted.name} is not installed", INSTALL)
-        elif not wanted.specifier.contains(installed, prereleases=True):
-            yield Finding("requirements", "error", f"{wanted.name} {installed} is installed, {wanted.specifier} is asked for", INSTALL)
 
 
 def check_chroma(facts: Facts) -> Found:
@@ -139,7 +211,7 @@ def check_limits(facts: Facts) -> Found:
 
 
 def check_automations(facts: Facts) -> Found:
-    """Find automations that crash healthy runs, that are there twice, or that sleep."""
+    """Find automations that crash healthy runs, or that sleep."""
     api = facts.prefect
     if api is None:
         return
@@ -156,24 +228,10 @@ def check_automations(facts: Facts) -> Found:
     if api.scheduled and not watches:
         message = "nothing watches heartbeats: a flow run killed together with its worker shows as running for ever"
         yield Finding("automations", "warning", message, "slmsearch reconcile")
-    for name in sorted({name for name in api.automations if api.automations.count(name) > 1}):
-        message = f"there are {api.automations.count(name)} automations named {name!r}: each acts"
-        yield Finding("automations", "warning", message, f"prefect automation delete {name!r}, and create it once")
 
 
 def _expects_heartbeat(name: str) -> bool:
     return HEARTBEAT.startswith(name[:-1]) if name.endswith("*") else name == HEARTBEAT
-
-
-def check_nights(facts: Facts) -> Found:
-    """Find nights that did not come, and those whose regression nobody has answered."""
-    for night in facts.nights:
-        if night.age_h > night.late_h and facts.prefect is not None:
-            message = f"the last nightly evaluation of {night.model} ended {night.age_h:.0f} hours ago"
-            yield Finding("nights", "warning", message, "slmsearch run nightly; see the worker and the schedule")
-        if night.regressed:
-            remedy = f"slmsearch nights says what fell; slmsearch rollback, or slmsearch nights --accept {night.name}"
-            yield Finding("nights", "warning", f"{night.model} regressed in night {night.name}", remedy)
 
 
 def check_disk(facts: Facts) -> Found:
@@ -212,14 +270,12 @@ def check_leftovers(facts: Facts) -> Found:
 
 CHECKS = (
     check_pairs,
-    check_requirements,
     check_chroma,
     check_binds,
     check_environment,
     check_pools,
     check_limits,
     check_automations,
-    check_nights,
     check_disk,
     check_leftovers,
 )

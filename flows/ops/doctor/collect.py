@@ -3,10 +3,8 @@
 import importlib.metadata
 import os
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,18 +14,16 @@ from packaging.utils import canonicalize_name
 
 from flows.cli.settings import find_project_root, read_environment
 from flows.ops.api import SERVER, client_of, find_up, record_files
-from flows.ops.doctor.facts import Facts, LastNight, Listener, PrefectFacts, Watch
+from flows.ops.doctor.checks import Facts, Listener, PrefectFacts, Watch
 from flows.ops.pool import POOL
 from flows.ops.up import POINTER, is_dead_pointer
 from slmsearch.artifacts.directories import find_abandoned, remove_abandoned
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.errors import SlmSearchError
-from slmsearch.evaluate.nights import load_nights
 from slmsearch.foreign import cause_of, without_credentials
 from slmsearch.http_client import ANSWER_SECONDS, answers, make_client
 from slmsearch.learn.files import LOCK, MANIFEST
 from slmsearch.learn.launch import is_held
-from tasks.retention import children
 from tasks.tracking import open_run_registry, open_tracker
 
 if TYPE_CHECKING:
@@ -55,7 +51,6 @@ def look(config: RunConfig) -> Facts:
     )
     return Facts(
         packages=_packages(),
-        requirements=tuple(importlib.metadata.requires("slmsearch") or ()),
         environment=environment,
         free_bytes={str(home): shutil.disk_usage(_existing(home)).free for home in homes},
         unwritable=tuple(str(home) for home in homes if not os.access(_existing(home), os.W_OK)),
@@ -71,7 +66,6 @@ def look(config: RunConfig) -> Facts:
             if not is_held(lock.parent) and not (lock.parent / MANIFEST).is_file()
         ),
         orphans=_orphans(config, damaged),
-        nights=tuple(_nights(config, damaged)),
         damaged=tuple(damaged),
     )
 
@@ -128,14 +122,12 @@ def _ask_prefect(client: "SyncPrefectClient", address: str) -> PrefectFacts:
     pool = next((pool for pool in client.read_work_pools() if pool.name == POOL), None)
     workers = client.read_workers_for_work_pool(POOL) if pool else []
     limits = client.read_global_concurrency_limits(limit=200, offset=0)
-    automations = client.read_automations()
     return PrefectFacts(
         address,
         paused=bool(pool.is_paused) if pool else None,
         online_workers=sum(worker.status == WorkerStatus.ONLINE for worker in workers),
         limits={limit.name: (limit.limit, limit.active_slots) for limit in limits},
-        watches=tuple(watch for watch in map(_watch, automations) if watch is not None),
-        automations=tuple(found.name for found in automations),
+        watches=tuple(watch for watch in map(_watch, client.read_automations()) if watch is not None),
         live_runs=len(client.read_flow_runs(flow_run_filter=running, limit=50)),
         scheduled=len(client.read_deployments(limit=50)),
     )
@@ -159,19 +151,6 @@ def _dead_records(paths: PathsConfig) -> list[Path]:
     """Find records and passwords of `slmsearch up` whose server is gone."""
     pointer = find_project_root() / POINTER
     return [*(record_files(paths) if find_up(paths) is None else []), *([pointer] if is_dead_pointer(pointer) else [])]
-
-
-def _nights(config: RunConfig, damaged: list[str]) -> Iterator[LastNight]:
-    for folder in children(config.paths.nights):
-        nights, odd = load_nights(folder)
-        damaged += odd
-        for last in nights[:1]:
-            try:
-                age_h = (time.time() - datetime.fromisoformat(last.at).timestamp()) / 3600
-            except ValueError:
-                damaged.append(f"night {last.night} of {folder.name} does not say when it ended")
-            else:
-                yield LastNight(folder.name, last.night, age_h, config.nightly.late_h, not last.is_green)
 
 
 def _orphans(config: RunConfig, damaged: list[str]) -> int:
