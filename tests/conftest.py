@@ -157,6 +157,24 @@ def isolated_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pyte
 
 
 @pytest.fixture(scope="session")
+def empty_stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of an empty store of Prefect and of MLflow."""
+    from tests.stores import make_empty_stores
+
+    base = tmp_path_factory.getbasetemp()
+    return make_empty_stores((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "stores")
+
+
+@pytest.fixture
+def ready_home(isolated_environment: Path, empty_stores: Path) -> Path:
+    """The home of a test with both stores in it."""
+    from tests.stores import put_empty_stores
+
+    put_empty_stores(empty_stores, isolated_environment)
+    return isolated_environment
+
+
+@pytest.fixture(scope="session")
 def prefect_harness() -> Iterator[None]:
     """Start one temporary Prefect server; for tests that run flows or tasks as such, about ten seconds once."""
     from prefect.events.worker import EventsWorker

@@ -72,7 +72,7 @@ def test_the_console_script_reads_it(command: str) -> None:
     load_config(read.params.get("files") or [], read.meta["slmsearch.overrides"])
 
 
-def test_what_can_run_here_runs(isolated_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_run_here_runs(ready_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "notes").mkdir()
     for name, text in NOTES.items():
         (tmp_path / "notes" / name).write_text(text)

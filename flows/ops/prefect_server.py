@@ -74,7 +74,7 @@ def close(app: ASGIApp) -> ASGIApp:
     return TrustedHostMiddleware(OwnPagesOnly(app), HOSTS, www_redirect=False)
 
 
-async def _fill_database() -> None:
+async def fill_database() -> None:
     """Make the tables and enter the kinds of blocks, which Prefect's server would do as it starts."""
     from prefect.server.database import provide_database_interface
     from prefect.server.models.block_registration import run_block_auto_registration
@@ -97,7 +97,7 @@ def main(port: int) -> None:
     if not server.api.auth_string:
         raise SystemExit("PREFECT_SERVER_API_AUTH_STRING is not set: the server would take orders from everybody")
     with FileLock(settings.home / "prefect.db.lock"):  # of two servers that fill a database at a time one fails
-        asyncio.run(_fill_database())
+        asyncio.run(fill_database())
     bound = bind_reserved(port)
     config = uvicorn.Config(
         close(create_app(final=True)),  # around it: Prefect calls its own application by another name

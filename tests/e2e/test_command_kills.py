@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.commands import EVALUATE, Home, Moment
+from tests.stores import put_empty_stores
 
 STORED = Moment("the evaluation is stored", "os.rename", r"evals/\.tmp-\w+-\d+$")
 EVALUATIONS = (
@@ -33,7 +34,8 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
-def test_killed_once_both_end_as_if_nobody_had(home: Home) -> None:
+def test_killed_once_both_end_as_if_nobody_had(home: Home, empty_stores: Path) -> None:
+    put_empty_stores(empty_stores, home.folder)
     home.kill(STORED, *EVALUATE)
     made = home.run(*EVALUATE)
     check_evaluation(home, made)

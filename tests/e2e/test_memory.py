@@ -28,7 +28,7 @@ def start(environment: dict[str, str], log: Path, *settings: str) -> "subprocess
 
 
 @pytest.fixture
-def environment() -> dict[str, str]:
+def environment(ready_home: Path) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
 
 

@@ -20,16 +20,19 @@ from flows.ops.automations import NAMES
 from slmsearch.http_client import answers
 from tests.e2e.browser import CHROMIUM, EVIL, TRIES, Hostile, page_text
 from tests.e2e.stand import ROOT, Stand, still_alive, wait_for
+from tests.stores import put_empty_stores
 
 SMALL_WORLD = ["--corpus.world.pages", "40"]
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+def up(tmp_path_factory: pytest.TempPathFactory, empty_stores: Path) -> Iterator[Stand]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("PREFECT_HOME", "PREFECT_API_URL"):
             patch.delenv(name, raising=False)
-        started = Stand(tmp_path_factory.mktemp("up"), SMALL_WORLD)
+        home = tmp_path_factory.mktemp("up")
+        put_empty_stores(empty_stores, home)
+        started = Stand(home, SMALL_WORLD)
         try:
             started.wait()
             yield started
