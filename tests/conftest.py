@@ -174,8 +174,34 @@ def ready_home(isolated_environment: Path, empty_stores: Path) -> Path:
     return isolated_environment
 
 
+class Borrowed:
+    """A child process that outlives who uses it; see `slmsearch.learn.child.Child`."""
+
+    def __init__(self, child: Any) -> None:
+        self.call = child.call
+
+    def __enter__(self) -> "Borrowed":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
 @pytest.fixture(scope="session")
-def prefect_harness() -> Iterator[None]:
+def shared_child() -> Iterator[None]:
+    """One child computes for all flows that run in the process of the tests: each of its own would load torch for seconds."""
+    from slmsearch.learn.child import Child
+
+    with Child() as child, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tasks.child.Child", lambda: Borrowed(child))
+        yield
+
+
+@pytest.fixture(scope="session")
+def prefect_harness(shared_child: None) -> Iterator[None]:
     """Start one temporary Prefect server; for tests that run flows or tasks as such, about ten seconds once."""
     from prefect.events.worker import EventsWorker
     from prefect.testing.utilities import prefect_test_harness
