@@ -3,12 +3,14 @@
 A night plays the champion anew on two sets: the *fixed* one, the same questions every night, and a *fresh* world of questions that
 nobody has seen. Four comparisons, each over all questions and over each kind of question that has enough of them:
 
-- `green nights`: the fixed set tonight and on the last green nights of the same adapter. The difference of each question from its mean
-  in those nights is paired; its variance is taken under no change, as in McNemar's test. Questions that always come out alike say
-  nothing and cost nothing, so the test feels only the noise of replaying.
+- `green nights`: the fixed set tonight and on the last green nights of the same adapter, question by question. Had nothing changed,
+  tonight could have been any of these nights: given how often each question was right in all of them, the number right tonight is a sum
+  of independent draws (Poisson binomial, exact; for values other than right and wrong the draws are simulated). Questions that always
+  come out alike say nothing and cost nothing, so the test feels only the noise of replaying. With one night it is McNemar's exact test.
 - `promotion`: the same with the evaluation that the champion was promoted by. It notices what creeps in a little every night.
 - `fresh worlds`: tonight's fresh world and those of the green nights. Worlds differ, by their questions and as worlds; the spread
-  between worlds is estimated from the history, the variance of each from its questions, page by page.
+  between worlds is estimated from the history (random effects, Paule and Mandel), the variance of each from its questions, page
+  by page.
 - `three fresh worlds`: the same with the mean of the last three.
 
 Where the questions are no longer those of the last green night, it is compared unpaired (`other questions`).
@@ -22,9 +24,9 @@ What this can see at 1,000 questions: a fall of 5 points against one night or se
 it is 3.2, found about every second night, and nearly always in three worlds together. `slmsearch bench nightly` measures all of this.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import inf, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,15 +35,11 @@ from slmsearch.config import DecisionConfig, NightlyConfig
 from slmsearch.environments.rows import EpisodeRow
 from slmsearch.errors import ConfigError
 from slmsearch.evaluate.metrics import row_metrics, row_values
-from slmsearch.evaluate.statistics import cluster_members, holm_adjust
+from slmsearch.evaluate.statistics import holm_adjust
 from slmsearch.keys import content_key
 
 ALL = "all"
 """The slice of all questions."""
-GREEN, PROMOTION, FRESH, FRESH_WINDOW, OTHER = "green nights", "promotion", "fresh worlds", "three fresh worlds", "other questions"
-SMALL_HISTORY, WORLD_SD = 5, 0.01
-"""With fewer worlds their standard deviation is not known, and taken to be at least this."""
-Z95 = 1.959964
 Floats = NDArray[np.float64]
 
 
@@ -55,10 +53,6 @@ class SliceScore:
     """Of the mean, had other questions of the same kind been drawn, page by page."""
 
 
-World = Mapping[str, SliceScore]
-"""Slice -> how it came out in one world of questions."""
-
-
 @dataclass(frozen=True)
 class Scores:
     """One value for each question that was played and graded, in the order of their ids."""
@@ -70,21 +64,14 @@ class Scores:
     """First gold page; empty where none is known."""
 
     def slices(self) -> dict[str, NDArray[np.intp]]:
-        """Return the positions of the questions of each slice that has any: all, and each kind."""
+        """Return the positions of the questions of each slice: all, and each kind."""
         kinds = np.array(self.kinds)
-        found = {f"kind={kind}": np.flatnonzero(kinds == kind) for kind in sorted(set(self.kinds))}
-        return {ALL: np.arange(len(self.ids)), **found} if self.ids else {}
+        found = {ALL: np.arange(len(self.ids))}
+        return found | {f"kind={kind}": np.flatnonzero(kinds == kind) for kind in sorted(set(self.kinds))}
 
     def summarise(self) -> dict[str, SliceScore]:
         """Summarise each slice."""
-        return {name: _summarise(self.values[rows], [self.clusters[i] for i in rows]) for name, rows in self.slices().items()}
-
-    def keep(self, ids: Sequence[str]) -> "Scores":
-        """Keep some of the questions, in the order given."""
-        places = {name: i for i, name in enumerate(self.ids)}
-        rows = [places[name] for name in ids]
-        kinds, clusters = (tuple(column[i] for i in rows) for column in (self.kinds, self.clusters))
-        return Scores(tuple(ids), self.values[rows], kinds, clusters)
+        return {name: _summarise(self.values[rows], [self.clusters[i] for i in rows]) for name, rows in self.slices().items() if len(rows)}
 
 
 def scores_of(rows: Sequence[EpisodeRow], metric: str) -> Scores:
@@ -108,13 +95,69 @@ def questions_key(rows: Sequence[EpisodeRow]) -> str:
     return content_key(questions=sorted([row.question_id, row.question, row.gold] for row in rows))
 
 
+def common(scores: Sequence[Scores]) -> tuple[list[Floats], Scores]:
+    """Keep the questions that were graded in all of several evaluations of the same questions.
+
+    Returns:
+        The values of each, in the same order, and the first of them cut to those questions.
+    """
+    shared = sorted(set.intersection(*(set(part.ids) for part in scores)))
+    places = [{name: i for i, name in enumerate(part.ids)} for part in scores]
+    columns = [part.values[[place[name] for name in shared]] for part, place in zip(scores, places, strict=True)]
+    kinds, clusters = (tuple(column[places[0][name]] for name in shared) for column in (scores[0].kinds, scores[0].clusters))
+    return columns, Scores(tuple(shared), columns[0], kinds, clusters)
+
+
 def _summarise(values: Floats, clusters: Sequence[str]) -> SliceScore:
     """Estimate a mean and its variance over clusters (Miller, arXiv 2411.00640), never below that of one more hit and one more miss."""
     n, mean = len(values), float(values.mean())
-    clustered = float((np.bincount(cluster_members(clusters), weights=values - mean) ** 2).sum()) / n**2
+    names = [f"c{name}" if name else f"q{i}" for i, name in enumerate(clusters)]
+    places: dict[str, int] = {}
+    member_of = np.array([places.setdefault(name, len(places)) for name in names])
+    clustered = float((np.bincount(member_of, weights=values - mean) ** 2).sum()) / n**2
     share = (float(values.sum()) + 1) / (n + 2)
     floor = share * (1 - share) / (n + 2) if np.isin(values, (0.0, 1.0)).all() else 0.0
     return SliceScore(n, mean, max(clustered, floor))
+
+
+GREEN, PROMOTION, FRESH, FRESH_WINDOW, OTHER = "green nights", "promotion", "fresh worlds", "three fresh worlds", "other questions"
+WINDOW = 3
+"""Nights of `three fresh worlds`, tonight among them."""
+SMALL_HISTORY = 5
+"""With fewer worlds their spread is not known, and taken to be at least `WORLD_SD`."""
+WORLD_SD = 0.01
+RESAMPLES = 20_000
+BLOCK = 1_000
+"""Resamples drawn at once."""
+Z95 = 1.959964
+
+FreshScores = Mapping[str, SliceScore]
+"""Slice -> how it came out in one fresh world."""
+
+
+@dataclass(frozen=True)
+class Tonight:
+    """What was played."""
+
+    fixed: Scores
+    fresh: FreshScores | None = None
+    fresh_before: tuple[FreshScores, ...] = ()
+    """Of the nights just before, newest first, whether they were green or not."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """What it is compared with."""
+
+    green: tuple[Scores, ...] = ()
+    """The fixed set on green nights of one adapter, newest first, the same questions as tonight."""
+    other: FreshScores | None = None
+    """The last green night where it had other questions."""
+    promotion: Scores | None = None
+    fresh: tuple[FreshScores, ...] = ()
+    """Fresh worlds of green nights of one adapter, newest first."""
+    fresh_older: tuple[FreshScores, ...] = ()
+    """Those of them before the window of `three fresh worlds`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,52 +179,110 @@ class NightTest:
     fell: bool = False
 
 
-def replayed(now: Scores, against: str, history: Sequence[Scores]) -> Iterator[NightTest]:
-    """Compare a night with others of the same questions, by those that were graded in all of them."""
-    shared = sorted(set(now.ids).intersection(*(night.ids for night in history)))
-    now, *earlier = (night.keep(shared) for night in (now, *history))
-    expected = np.mean([night.values for night in earlier], axis=0)
-    for name, rows in now.slices().items():
-        before, after = expected[rows], now.values[rows]
-        error = sqrt(float(((after - before) ** 2).mean()) / len(rows))
-        yield _test((against, name, len(rows)), float(before.mean()), float(after.mean()), error)
+def compare_night(tonight: Tonight, past: Past, config: NightlyConfig) -> tuple[NightTest, ...]:
+    """Compare a night with its past by the rule above; parts of the past that are empty are no comparison.
+
+    Slices of fewer questions than have a veto in decisions are shown and not tested.
+    """
+    tests: list[NightTest] = []
+    if past.green:
+        tests += _replayed(GREEN, tonight.fixed, past.green)
+    if past.promotion is not None:
+        tests += _replayed(PROMOTION, tonight.fixed, [past.promotion])
+    if past.other is not None:
+        tests += _drawn(OTHER, [tonight.fixed.summarise()], [past.other])
+    if tonight.fresh is not None and past.fresh:
+        tests += _drawn(FRESH, [tonight.fresh], past.fresh)
+    window = [tonight.fresh, *tonight.fresh_before[: WINDOW - 1]] if tonight.fresh is not None else []
+    if len(window) == WINDOW and past.fresh_older:
+        tests += _drawn(FRESH_WINDOW, [found for found in window if found is not None], past.fresh_older)
+    return _corrected(tests, config)
 
 
-def drawn(now: Sequence[World], against: str, history: Sequence[World]) -> Iterator[NightTest]:
-    """Compare the mean of some worlds with what other worlds let expect."""
+def _corrected(tests: Sequence[NightTest], config: NightlyConfig) -> tuple[NightTest, ...]:
+    large = [i for i, test in enumerate(tests) if test.n >= DecisionConfig.min_slice]
+    corrected = list(tests)
+    for i, p in zip(large, holm_adjust([tests[i].p for i in large]), strict=True):
+        fell = p < config.alpha and tests[i].before - tests[i].now >= config.min_fall
+        corrected[i] = replace(tests[i], p_holm=p, fell=fell)
+    return tuple(corrected)
+
+
+def _replayed(against: str, now: Scores, history: Sequence[Scores]) -> Iterable[NightTest]:
+    columns, shared = common([now, *history])
+    nights = np.vstack(columns)
+    for name, rows in shared.slices().items():
+        if len(rows):
+            part = nights[:, rows]
+            differences = part[0] - part[1:].mean(axis=0)
+            error = Z95 * float(differences.std()) / sqrt(len(rows))
+            before, tonight = float(part[1:].mean()), float(part[0].mean())
+            gap = tonight - before
+            yield NightTest(against, name, len(rows), before, tonight, gap - error, gap + error, replay_p(part))
+
+
+def replay_p(nights: Floats, seed: int = 0) -> float:
+    """Return the chance that the first of several nights comes out as low as it did, if it might have been any of them.
+
+    `nights` has a row per night and a column per question; `seed` is for the draws where values are not right or wrong.
+    """
+    from scipy.stats import poisson_binom
+
+    varying = nights[:, np.ptp(nights, axis=0) > 0]
+    if not varying.size:
+        return 1.0
+    total = float(varying[0].sum())
+    if np.isin(varying, (0.0, 1.0)).all():
+        return min(1.0, float(poisson_binom(varying.mean(axis=0)).cdf(round(total))))
+    rng, columns, as_low = np.random.default_rng(seed), np.arange(varying.shape[1]), 0
+    for _ in range(RESAMPLES // BLOCK):
+        picked = rng.integers(0, len(varying), size=(BLOCK, varying.shape[1]))
+        as_low += int((varying[picked, columns].sum(axis=1) <= total + 1e-9).sum())
+    return (as_low + 1) / (RESAMPLES + 1)
+
+
+def _drawn(against: str, now: Sequence[FreshScores], history: Sequence[FreshScores]) -> Iterable[NightTest]:
     for name in now[0]:
-        latest = [world[name] for world in now if name in world]
-        earlier = [world[name] for world in history if name in world]
+        latest = [found[name] for found in now if name in found]
+        earlier = [found[name] for found in history if name in found]
         if len(latest) == len(now) and earlier:
-            before, between, of_before = _pooled(earlier)
-            variance = sum(found.variance + between for found in latest) / len(now) ** 2 + of_before
-            mean = sum(found.mean for found in latest) / len(now)
-            yield _test((against, name, min(found.n for found in latest)), before, mean, sqrt(variance))
+            mean = sum(found.mean for found in latest) / len(latest)
+            before, variance, p = history_p(latest, earlier)
+            n, gap, error = min(found.n for found in latest), mean - before, Z95 * sqrt(variance)
+            yield NightTest(against, name, n, before, mean, gap - error, gap + error, p)
 
 
-def _test(what: tuple[str, str, int], before: float, now: float, error: float) -> NightTest:
-    """Test the difference by its standard error; `what` is reference, slice and number of questions."""
-    from scipy.stats import norm
+def history_p(now: Sequence[SliceScore], history: Sequence[SliceScore]) -> tuple[float, float, float]:
+    """Ask whether the mean of some worlds is lower than other worlds let expect.
 
-    gap, margin = now - before, Z95 * error
-    p = float(norm.cdf(gap / error)) if error else float(gap >= 0)
-    return NightTest(*what, before, now, gap - margin, gap + margin, p)
+    The variance between worlds is known only from the history, and the t distribution has as many degrees of freedom as that part of the
+    variance is uncertain (Satterthwaite): all but one of the worlds where it is everything, infinitely many where worlds do not differ.
+
+    Returns:
+        What was to be expected, the variance of the difference, and the one-sided p-value.
+    """
+    from scipy.stats import t
+
+    before, between, of_before = _pooled(history)
+    within = sum(found.variance for found in now) / len(now) ** 2
+    variance = within + between / len(now) + of_before
+    mean = sum(found.mean for found in now) / len(now)
+    if variance == 0:
+        return before, 0.0, 0.0 if mean < before else 1.0
+    spread = between / len(now)
+    freedom = max(len(history) - 1, 1) * (variance / spread) ** 2 if spread and len(history) >= SMALL_HISTORY else inf
+    return before, variance, float(t.cdf((mean - before) / sqrt(variance), freedom))
 
 
 def _pooled(history: Sequence[SliceScore]) -> tuple[float, float, float]:
-    """Return the mean of worlds, the variance between them that their questions do not explain, and the variance of the mean."""
-    means = np.array([world.mean for world in history])
-    variances = np.array([max(world.variance, 1e-12) for world in history])
+    """Return the mean of worlds, the variance between them, and the variance of the mean."""
+    from statsmodels.stats.meta_analysis import combine_effects
+
     least = WORLD_SD**2 if len(history) < SMALL_HISTORY else 0.0
-    between = max(least, float(means.var(ddof=1) - variances.mean())) if len(history) > 1 else least
+    variances = np.array([max(found.variance, 1e-12) for found in history])
+    means = np.array([found.mean for found in history])
+    between = least
+    if len(history) > 1:
+        between = max(least, float(combine_effects(means, variances, method_re="iterated").tau2))
     weights = 1 / (variances + between)
     return float((weights * means).sum() / weights.sum()), between, float(1 / weights.sum())
-
-
-def corrected(tests: Sequence[NightTest], config: NightlyConfig) -> tuple[NightTest, ...]:
-    """Correct the p-values of a night's tests and say what fell; slices of fewer questions than have a veto in decisions are only shown."""
-    large = [i for i, test in enumerate(tests) if test.n >= DecisionConfig.min_slice]
-    found = list(tests)
-    for i, p in zip(large, holm_adjust([tests[i].p for i in large]), strict=True):
-        found[i] = replace(tests[i], p_holm=p, fell=p < config.alpha and tests[i].before - tests[i].now >= config.min_fall)
-    return tuple(found)

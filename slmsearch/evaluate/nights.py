@@ -18,20 +18,7 @@ from pydantic import TypeAdapter
 from slmsearch.artifacts.files import replace_text
 from slmsearch.config import NightlyConfig
 from slmsearch.errors import EvaluationError
-from slmsearch.evaluate.nightly import (
-    FRESH,
-    FRESH_WINDOW,
-    GREEN,
-    OTHER,
-    PROMOTION,
-    NightTest,
-    Scores,
-    SliceScore,
-    World,
-    corrected,
-    drawn,
-    replayed,
-)
+from slmsearch.evaluate.nightly import WINDOW, FreshScores, NightTest, Past, Scores, SliceScore, Tonight, compare_night
 from slmsearch.foreign import cause_of
 
 SCHEMA = 1
@@ -145,8 +132,8 @@ def night_from_dict(values: Mapping[str, object]) -> Night:
     return TypeAdapter(Night).validate_python(values)
 
 
-LONGEST_HISTORY, WINDOW = 30, 3
-"""Fresh worlds that tonight's is compared with, and nights of `three fresh worlds`, tonight among them."""
+LONGEST_HISTORY = 30
+"""Fresh worlds that tonight's is compared with."""
 ADAPTER = "adapter.hash"
 """In what a night was made of: nights of another adapter are no history."""
 LIKELY = ("adapter", "data", "index", "prompt", "settings", "code", "packages", "machine")
@@ -175,7 +162,7 @@ def judge_night(
     """Compare a night with its past and complete its record: tests, state, references, what changed since.
 
     Args:
-        nights: records of earlier nights, newest first.
+        nights: records of earlier nights.
         tonight: the night, as it was played.
         fixed: its scores on the fixed set.
         load: returns the scores of a stored evaluation by key; raises `EvaluationError` where they are gone.
@@ -183,22 +170,18 @@ def judge_night(
         config: rule.
     """
     chosen, notes = choose_references(nights, tonight, config.green_nights), list(tonight.notes)
-    tests, green = list[NightTest](), _load_green(chosen.green, load, notes)
-    if green:
-        tests += replayed(fixed, GREEN, list(green.values()))
-    elif chosen.last is not None:
+    green, kept = _load_green(chosen.green, load, notes)
+    other = None
+    if chosen.last is None:
+        notes.append("there is no green night yet: this one is compared with the promotion only")
+    elif not kept:
         why = "its rows are gone" if chosen.green else "the questions are others"
         notes.append(f"last green night {chosen.last.night}: {why}; compared as different questions")
-        tests += drawn([fixed.summarise()], OTHER, [chosen.last.fixed.slices])
-    else:
-        notes.append("there is no green night yet: this one is compared with the promotion only")
+        other = chosen.last.fixed.slices
     same = _choose_promotion(promotion, chosen.accepted, tonight, notes)
-    if same is not None:
-        tests += replayed(fixed, PROMOTION, [same.scores])
-    if tonight.fresh is not None:
-        tests += drawn(_worlds([tonight]), FRESH, _worlds(chosen.fresh))
-        if chosen.fresh_before:
-            tests += drawn(_worlds([tonight, *chosen.fresh_before]), FRESH_WINDOW, _worlds(chosen.fresh_older))
+    past = Past(tuple(green), other, same.scores if same else None, fresh_scores(chosen.fresh), fresh_scores(chosen.fresh_older))
+    fresh = tonight.fresh.slices if tonight.fresh else None
+    tests = compare_night(Tonight(fixed, fresh, fresh_scores(chosen.fresh_before)), past, config)
     changes: dict[str, tuple[Change, ...]] = {}
     if chosen.last is not None:
         changes["last green night"] = find_changes(chosen.last.make, tonight.make)
@@ -206,17 +189,12 @@ def judge_night(
         changes["promotion"] = find_changes(same.make, tonight.make, partial=True)
     against: dict[str, str | list[str] | None] = {
         "last_green": chosen.last.night if chosen.last else None,
-        "green": list(green),
+        "green": [night.night for night in kept],
         "promotion": same.eval_key if same else None,
         "fresh": [night.night for night in chosen.fresh],
     }
-    found = replace(tonight, tests=corrected(tests, config), against=against, changes=changes, notes=tuple(notes))
-    return replace(found, state="regressed" if found.falls else "green")
-
-
-def _worlds(nights: Sequence[Night]) -> list[World]:
-    """Return how the fresh worlds of nights came out."""
-    return [night.fresh.slices for night in nights if night.fresh is not None]
+    state: Literal["green", "regressed"] = "regressed" if any(test.fell for test in tests) else "green"
+    return replace(tonight, state=state, tests=tests, against=against, changes=changes, notes=tuple(notes))
 
 
 def _choose_promotion(promotion: Promotion | None, accepted: Night | None, tonight: Night, notes: list[str]) -> Promotion | None:
@@ -232,14 +210,15 @@ def _choose_promotion(promotion: Promotion | None, accepted: Night | None, tonig
     return None
 
 
-def _load_green(nights: Sequence[Night], load: Callable[[str], Scores], notes: list[str]) -> dict[str, Scores]:
-    found = {}
+def _load_green(nights: Sequence[Night], load: Callable[[str], Scores], notes: list[str]) -> tuple[list[Scores], list[Night]]:
+    found, kept = [], []
     for night in nights:
         try:
-            found[night.night] = load(night.fixed.eval_key)
+            found.append(load(night.fixed.eval_key))
+            kept.append(night)
         except EvaluationError as error:
             notes.append(f"night {night.night} is left out: {error}")
-    return found
+    return found, kept
 
 
 @dataclass(frozen=True)
@@ -261,29 +240,36 @@ class References:
 
 
 def choose_references(nights: Sequence[Night], tonight: Night, green_nights: int) -> References:
-    """Choose what a night is compared with, of nights given newest first: at most `green_nights` of the last green ones before it."""
-    adapter_now, questions = tonight.make.get(ADAPTER), tonight.fixed.questions
+    """Choose what a night is compared with: at most `green_nights` of the last green ones; it and what came after it do not count."""
     mine = [night for night in nights if night.night != tonight.night and night.metric == tonight.metric and night.at < tonight.at]
+    mine.sort(key=lambda night: night.at, reverse=True)
     green = [night for night in mine if night.is_green]
     if not green:
         return References()
     accepted = next((i for i, night in enumerate(green) if night.accepted), None)
     if accepted is not None:
         green = green[: accepted + 1]
-    adapter = green[0].make.get(ADAPTER)
-    alike = takewhile(lambda night: night.fixed.questions == questions and night.make.get(ADAPTER) == adapter, green)
+    last = green[0]
+    adapter = last.make.get(ADAPTER)
+    alike = takewhile(lambda night: night.fixed.questions == tonight.fixed.questions and night.make.get(ADAPTER) == adapter, green)
     world = tonight.fresh.questions if tonight.fresh else ""  # played already where this is the second run of a day
     fresh = [night for night in green if night.fresh and night.fresh.questions != world and night.make.get(ADAPTER) == adapter]
-    before = mine[: WINDOW - 1]
-    whole = len(before) == WINDOW - 1 and all(night.fresh and night.make.get(ADAPTER) == adapter_now for night in before)
+    before = list(takewhile(lambda night: night.fresh is not None and night.make.get(ADAPTER) == tonight.make.get(ADAPTER), mine))
+    window = before[: WINDOW - 1] if len(before) >= WINDOW - 1 else []
+    older = [night for night in fresh if window and night.at < window[-1].at]
     return References(
-        last=green[0],
+        last=last,
         green=tuple(alike)[:green_nights],
         fresh=tuple(fresh[:LONGEST_HISTORY]),
-        fresh_before=tuple(before) if whole else (),
-        fresh_older=tuple([night for night in fresh if night.at < before[-1].at][:LONGEST_HISTORY]) if whole else (),
+        fresh_before=tuple(window),
+        fresh_older=tuple(older[:LONGEST_HISTORY]),
         accepted=green[-1] if accepted is not None else None,
     )
+
+
+def fresh_scores(nights: Sequence[Night]) -> tuple[FreshScores, ...]:
+    """Return how the fresh worlds of nights came out."""
+    return tuple(night.fresh.slices for night in nights if night.fresh is not None)
 
 
 def find_changes(before: Mapping[str, str], now: Mapping[str, str], partial: bool = False) -> tuple[Change, ...]:

@@ -6,11 +6,6 @@ Nothing here decides anything: the rule of promotion is in `evaluate/compare.py`
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 MAX_RESAMPLE_CELLS = 4_000_000
 """Resamples are drawn in blocks of at most this many counts (32 MB), so that memory does not grow with the data."""
@@ -37,14 +32,6 @@ class McNemar:
     p: float
 
 
-def cluster_members(clusters: Sequence[str]) -> "NDArray[np.intp]":
-    """Number clusters by name and return each question's; an empty name is a cluster of its own."""
-    import numpy as np
-
-    names = [f"c{name}" if name else f"q{i}" for i, name in enumerate(clusters)]
-    return np.unique(np.array(names), return_inverse=True)[1]
-
-
 def paired_bootstrap(differences: Sequence[float], clusters: Sequence[str], resamples: int, alpha: float, seed: int) -> Difference:
     """Estimate the mean paired difference with a percentile interval from a bootstrap over clusters.
 
@@ -67,9 +54,10 @@ def paired_bootstrap(differences: Sequence[float], clusters: Sequence[str], resa
 
     if not differences or len(differences) != len(clusters):
         raise ValueError(f"need one cluster for each of at least one difference, got {len(clusters)} for {len(differences)}")
-    member_of = cluster_members(clusters)
-    if not member_of.any():
-        member_of = cluster_members([str(i) for i in range(len(clusters))])
+    names = [f"c{name}" if name else f"q{i}" for i, name in enumerate(clusters)]
+    if len(set(names)) == 1:
+        names = [str(i) for i in range(len(names))]
+    _, member_of = np.unique(np.array(names), return_inverse=True)
     sums, sizes = np.bincount(member_of, weights=np.array(differences, dtype=float)), np.bincount(member_of).astype(float)
     count = len(sums)
     rng = np.random.default_rng(seed)
