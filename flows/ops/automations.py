@@ -28,7 +28,7 @@ from prefect.events import (
 )
 from prefect.settings.context import get_current_settings
 
-from slmsearch.config import NightlyConfig, RunConfig
+from slmsearch.config import RunConfig
 from tasks.owners import BEATS, HEARTBEAT
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ REGRESSED, ENDED, EXPECTED = "slmsearch.eval.regressed", "slmsearch.nightly.ende
 HEARTBEATS = "slmsearch: flow runs without a heartbeat"
 SHORTEST_S = 30
 """Prefect sends no more heartbeats than one in this time."""
+LATE_H = 26.0
+"""Hours after the end of a night by which the next must have ended; later is an alarm."""
 REGRESSED_STATE = "Regressed"
 """Name of the state in which a night ends that is worse than those before."""
 ENDS = tuple(f"prefect.flow-run.{state}" for state in ("Completed", REGRESSED_STATE, "Failed", "Cancelled", "Crashed"))
@@ -88,21 +90,19 @@ def _silence(match: ResourceSpecification, after: set[str], expect: set[str], wi
     return EventTrigger(match=match, for_each=each, after=after, expect=expect, within=within, posture=Posture.Proactive, threshold=1)
 
 
-def create_alarms(client: "SyncPrefectClient", config: RunConfig, address: str | None, within: timedelta | None = None) -> list[str]:
+def create_alarms(client: "SyncPrefectClient", address: str | None) -> list[str]:
     """Create the automations that are missing; return the names of those created.
 
     The server looks for their events some moments after it has answered.
 
     Args:
         client: of a Prefect API.
-        config: names the model and says when a night is late.
         address: webhook; None leaves the automations without an action of ours.
-        within: takes the place of `NightlyConfig.late_h`.
     """
     block = _save_block(address) if address else None
     known = {found.name: found for found in client.read_automations()}
     created = []
-    for wanted in _automations(config.nightly, block, within or timedelta(hours=config.nightly.late_h)):
+    for wanted in _automations(block):
         found = known.get(wanted.name)
         if found is None:
             client.create_automation(wanted)
@@ -115,10 +115,10 @@ def create_alarms(client: "SyncPrefectClient", config: RunConfig, address: str |
 
 def expect_nights(config: RunConfig) -> None:
     """Start the clock of the next night; one that goes already is left alone."""
-    emit(EXPECTED, config.tracking.registered_model, {"late_h": config.nightly.late_h})
+    emit(EXPECTED, config.tracking.registered_model, {"late_h": LATE_H})
 
 
-def _automations(nightly: NightlyConfig, block: UUID | None, within: timedelta) -> Sequence[AutomationCore]:
+def _automations(block: UUID | None) -> Sequence[AutomationCore]:
     def told(payload: str) -> list[ActionTypes]:
         return [CallWebhook(block_document_id=block, payload=payload)] if block else [DoNothing()]
 
@@ -138,8 +138,8 @@ def _automations(nightly: NightlyConfig, block: UUID | None, within: timedelta) 
         AutomationCore(
             name=MISSING,
             description="No nightly evaluation has ended in time.",
-            trigger=_silence(ANY_MODEL, {ENDED, EXPECTED}, {ENDED}, within),
-            actions=told(MISSING_TEXT % nightly.late_h),
+            trigger=_silence(ANY_MODEL, {ENDED, EXPECTED}, {ENDED}, timedelta(hours=LATE_H)),
+            actions=told(MISSING_TEXT % LATE_H),
         ),
     ]
 

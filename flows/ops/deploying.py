@@ -96,7 +96,7 @@ def deploy_flows(config: RunConfig, say: Say) -> None:
     say(f"deploying {PREFECT_FILE}")
     root = find_project_root()
     with get_client(sync_client=True) as client:
-        create_alarms(client, config, webhook(config.nightly))
+        create_alarms(client, webhook(config.nightly))
     settings = submitted(config)
     for described in read_prefect_file(root / PREFECT_FILE).deployments:
         _as_deployment(described, root, settings).apply()

@@ -3,13 +3,13 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from flows.ops.runner import FLOWS, run_flow
+from flows.ops.servers import Say
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError, ModelError
 from tasks.lineage import Tracked, lineage_tags, read_tracked, resolve
@@ -19,8 +19,6 @@ TIMED = ("time/", "memory/", "eval/time/")
 """Metrics of the machine, which no run repeats."""
 PLACES = ("source_key", "config_hash")
 """Keys that hold where things lie, or the code that reads them: what they lead to is compared instead."""
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ data directory says where it is.
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING
 import psutil
 
 from flows.cli.settings import find_project_root
-from flows.ops.servers import HOST, wait_until_ready
+from flows.ops.servers import HOST, Say, wait_until_ready
 from slmsearch.config import CorpusConfig, PathsConfig, RunConfig
 from slmsearch.config.secrets import join_secrets, split_secrets
 from slmsearch.errors import SandboxError, ServiceError
@@ -35,11 +35,8 @@ if TYPE_CHECKING:
 COMPOSE_FILE = "deployments/sandbox.yaml"
 STOP_SECONDS = 15.0
 """Time the server gets to end its programs."""
-START_SECONDS = 180.0
 CHECKED_PAGES = 120
 """Size of the world whose tools are checked and timed."""
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -137,7 +134,7 @@ def start_sandbox(config: RunConfig, say: Say) -> SandboxRecord:
     process.hang_up()
     say(f"starting the sandbox on port {config.sandbox.port}; its log is {log}")
     try:
-        wait_until_ready(process, f"{address}/health", START_SECONDS)
+        wait_until_ready(process, f"{address}/health")
     except BaseException:
         process.stop(STOP_SECONDS)
         raise

@@ -61,8 +61,6 @@ class NightlyConfig(Section):
     """Last green nights that tonight is compared with, question by question: `slmsearch bench nightly` measured the rule with five."""
     fresh_pages: int = Field(default=400, ge=0)
     """Pages of the night's fresh world, of which 2.5 questions each are played; 0 plays none. A planner gets as many fresh problems."""
-    late_h: ClassVar[float] = 26.0
-    """Hours after the end of a night by which the next must have ended; later is an alarm."""
     webhook: SecretStr | None = None
     """Address that alarms are posted to, as JSON with a `text`; never recorded. A worker reads it from SLMSEARCH_NIGHTLY__WEBHOOK."""
 

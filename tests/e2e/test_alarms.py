@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +14,7 @@ import pytest
 from flows.ops.api import prefect_api
 from slmsearch.config import PathsConfig, RunConfig
 
-WITHIN = timedelta(seconds=10)
+WITHIN_S = 10
 """The shortest that Prefect takes."""
 
 
@@ -79,9 +78,10 @@ def test_a_lost_and_a_missing_night_reach_the_webhook(tmp_path: Path, hook: str,
         from flows.nightly import nightly
         from flows.ops.automations import LOST, MISSING, NAMES, create_alarms, expect_nights
 
+        monkeypatch.setattr("flows.ops.automations.LATE_H", WITHIN_S / 3600)
         with temporary_settings({PREFECT_API_URL: api.url, PREFECT_API_AUTH_STRING: api.password}), get_client(sync_client=True) as client:
-            assert create_alarms(client, config, None, WITHIN) == list(NAMES)
-            assert create_alarms(client, config, hook, WITHIN) == [], "once by name"
+            assert create_alarms(client, None) == list(NAMES)
+            assert create_alarms(client, hook) == [], "once by name"
             found = {item.name: item for item in client.read_automations()}
             assert len(client.read_automations()) == len(NAMES)
             assert [found[name].actions[0].type for name in (LOST, MISSING)] == ["call-webhook"] * 2, "what did nothing calls it now"

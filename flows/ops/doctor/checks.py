@@ -15,7 +15,7 @@ from flows.ops.process_environment import DEFAULTS
 from slmsearch.serve.request import is_loopback
 from tasks.owners import BEATS, HEARTBEAT
 
-Severity = Literal["error", "warning", "info"]
+Severity = Literal["error", "warning"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Finding:
 
     check: str
     severity: Severity
-    """`error`: a run will fail or somebody else can get in. `warning`: it may. `info`: worth knowing."""
+    """`error`: a run will fail or somebody else can get in. `warning`: it may."""
     message: str
     remedy: str
     """What to do, one line."""
@@ -65,8 +65,8 @@ class PrefectFacts:
     """Whether the work pool is paused; None where it is missing."""
     online_workers: int = 0
     """Of the pool."""
-    limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Slots of each global concurrency limit, and how many of them are taken."""
+    taken_slots: Mapping[str, int] = field(default_factory=dict)
+    """Of each global concurrency limit."""
     watches: tuple[Watch, ...] = ()
     live_runs: int = 0
     """Flow runs that run."""
@@ -95,8 +95,6 @@ class Facts:
     """Temporary files and directories whose writer is gone."""
     dead_records: tuple[Path, ...] = ()
     """Files that say a server runs which does not."""
-    dead_locks: tuple[Path, ...] = ()
-    """Training directories whose last process is gone and whose training has not ended."""
     orphans: int = 0
     """MLflow runs that show as running on this machine and whose process is gone."""
     damaged: tuple[str, ...] = ()
@@ -194,17 +192,12 @@ def check_pools(facts: Facts) -> Found:
 
 
 def check_limits(facts: Facts) -> Found:
-    """Find device limits that are wide open, or taken by nobody; a missing one is made by the next run."""
+    """Find device limits that are taken by nobody; the next run makes a missing one, and sets every one to one slot."""
     api = facts.prefect
-    if api is None:
+    if api is None or api.live_runs:
         return
-    for name, (slots, taken) in api.limits.items():
-        if not name.startswith("gpu:"):
-            continue
-        if slots != 1:
-            message = f"the limit {name} lets {slots} stages on one device"
-            yield Finding("limits", "warning", message, f"prefect gcl update {name} --limit 1")
-        if taken and not api.live_runs:
+    for name, taken in api.taken_slots.items():
+        if taken and name.startswith("gpu:"):
             message = f"{taken} slot of {name} is taken and no flow run is running: every later run waits"
             remedy = f"wait a minute for its lease to run out, then prefect gcl update {name} --active-slots 0"
             yield Finding("limits", "warning", message, remedy)
@@ -258,9 +251,6 @@ def check_leftovers(facts: Facts) -> Found:
     for path in facts.dead_records:
         message = f"{path} is left of `slmsearch up`, and its process is gone"
         yield Finding("locks", "warning", message, "slmsearch doctor --fix removes it")
-    for path in facts.dead_locks:
-        message = f"training {path.name} was broken off; its lock is free and its checkpoints are kept"
-        yield Finding("locks", "info", message, "run the same command again to go on, or let `slmsearch housekeeping` take it")
     if facts.orphans:
         message = f"{facts.orphans} MLflow runs show as running and their processes are gone"
         yield Finding("mlflow", "warning", message, "slmsearch doctor --fix ends them as KILLED")
@@ -279,7 +269,7 @@ CHECKS = (
     check_disk,
     check_leftovers,
 )
-MARKS = {"error": "ERROR  ", "warning": "warning", "info": "note   "}
+MARKS: dict[Severity, str] = {"error": "ERROR  ", "warning": "warning"}
 """By severity, the worst first."""
 
 

@@ -22,8 +22,6 @@ from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.errors import SlmSearchError
 from slmsearch.foreign import cause_of, without_credentials
 from slmsearch.http_client import ANSWER_SECONDS, answers, make_client
-from slmsearch.learn.files import LOCK, MANIFEST
-from slmsearch.learn.launch import is_held
 from tasks.tracking import open_run_registry, open_tracker
 
 if TYPE_CHECKING:
@@ -60,11 +58,6 @@ def look(config: RunConfig) -> Facts:
         chroma_server=_chroma_server(config.retrieval.chroma_url) if config.retrieval.chroma_url else None,
         abandoned=tuple(found for home in staging for found in find_abandoned(home)),
         dead_records=tuple(_dead_records(config.paths)),
-        dead_locks=tuple(
-            lock.parent
-            for lock in sorted(config.paths.training.glob(f"*/{LOCK}"))
-            if not is_held(lock.parent) and not (lock.parent / MANIFEST).is_file()
-        ),
         orphans=_orphans(config, damaged),
         damaged=tuple(damaged),
     )
@@ -126,7 +119,7 @@ def _ask_prefect(client: "SyncPrefectClient", address: str) -> PrefectFacts:
         address,
         paused=bool(pool.is_paused) if pool else None,
         online_workers=sum(worker.status == WorkerStatus.ONLINE for worker in workers),
-        limits={limit.name: (limit.limit, limit.active_slots) for limit in limits},
+        taken_slots={limit.name: limit.active_slots for limit in limits},
         watches=tuple(watch for watch in map(_watch, client.read_automations()) if watch is not None),
         live_runs=len(client.read_flow_runs(flow_run_filter=running, limit=50)),
         scheduled=len(client.read_deployments(limit=50)),

@@ -14,7 +14,7 @@ API = PrefectFacts(
     "http://127.0.0.1:4200/api",
     paused=False,
     online_workers=1,
-    limits={"gpu:here:0": (1, 0)},
+    taken_slots={"gpu:here:0": 0},
     watches=(Watch("zombies", (BEAT,), 90.0, True),),
     scheduled=5,
 )
@@ -69,8 +69,7 @@ PLANTED = {
     "pool missing": (with_api(paused=None), "error", "is missing"),
     "pool paused": (with_api(paused=True), "error", "is paused"),
     "pool dead": (with_api(online_workers=0), "error", "no worker of the pool"),
-    "limit wide": (with_api(limits={"gpu:here:0": (4, 0)}), "warning", "lets 4 stages"),
-    "slot leaked": (with_api(limits={"gpu:here:0": (1, 1)}), "warning", "no flow run is running"),
+    "slot leaked": (with_api(taken_slots={"gpu:here:0": 1}), "warning", "no flow run is running"),
     "window too short": (with_api(watches=(Watch("zombies", (BEAT,), 60.0, True),)), "error", "gives up after 60 s"),
     "window of the docs": (replace(SOUND, environment={}), "error", "gives up after 90 s and heartbeats come every 180 s"),
     "window by wildcard": (with_api(watches=(Watch("zombies", ("prefect.flow-run.*",), 60.0, True),)), "error", "gives up"),
@@ -82,7 +81,6 @@ PLANTED = {
     "open": (replace(SOUND, entered_by_others=("data",)), "warning", "other users of this machine may read data"),
     "half-written": (replace(SOUND, abandoned=(Path(".tmp-x-1"),)), "warning", "half-written"),
     "dead record": (replace(SOUND, dead_records=(Path("up.json"),)), "warning", "its process is gone"),
-    "broken off": (replace(SOUND, dead_locks=(Path("training/abc"),)), "info", "abc was broken off"),
     "orphans": (replace(SOUND, orphans=2), "warning", "2 MLflow runs"),
     "not seen": (replace(SOUND, damaged=("MLflow at x: no",)), "warning", "MLflow at x"),
 }  # fmt: skip
@@ -103,7 +101,7 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
 
 
 def test_a_slot_of_a_living_run_is_no_leak() -> None:
-    assert examine(with_api(limits={"gpu:here:0": (1, 1)}, live_runs=1)) == []
+    assert examine(with_api(taken_slots={"gpu:here:0": 1}, live_runs=1)) == []
 
 
 def test_a_guarded_server_may_be_open() -> None:
@@ -115,8 +113,8 @@ def test_without_deployments_no_pool_is_asked_for() -> None:
 
 
 def test_the_worst_comes_first() -> None:
-    facts = replace(SOUND, dead_locks=(Path("a"),), orphans=1, unwritable=("data",))
-    assert [finding.severity for finding in examine(facts)] == ["error", "warning", "info"]
+    facts = replace(SOUND, orphans=1, unwritable=("data",))
+    assert [finding.severity for finding in examine(facts)] == ["error", "warning"]
     assert render(examine(facts), ["removed x"]).splitlines()[0] == "fixed    removed x"
 
 

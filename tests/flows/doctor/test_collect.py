@@ -36,9 +36,6 @@ def test_what_killed_processes_left_is_found_and_mended(config: RunConfig, isola
     half.mkdir(parents=True)
     mine = config.paths.index / f"{STAGING_PREFIX}abc-{os.getpid()}"
     mine.mkdir()
-    broken = config.paths.training / "abc"
-    broken.mkdir(parents=True)
-    (broken / "lock").write_text(str(pid))
     write_record(config.paths, UpRecord(pid, "http://127.0.0.1:9/api", "", ""), "user:password")
     records = (record_path(config.paths), password_path(config.paths), page_path(config.paths))
     tracker = open_tracker(config)
@@ -46,12 +43,11 @@ def test_what_killed_processes_left_is_found_and_mended(config: RunConfig, isola
     tracker.set_tags(run, {OWNER: f"{socket.gethostname()} {pid} 12345"})
 
     facts = look(config)
-    assert (facts.abandoned, facts.dead_records, facts.dead_locks, facts.orphans) == ((half,), records, (broken,), 1)
+    assert (facts.abandoned, facts.dead_records, facts.orphans) == ((half,), records, 1)
     done = remove_leftovers(facts, config)
     assert len(done) == 5 and not any(path.exists() for path in records)
     again = look(config)
     assert (again.abandoned, again.dead_records, again.orphans) == ((), (), 0)
-    assert again.dead_locks == (broken,), "a training that can go on is left alone"
     assert mine.is_dir(), "its writer lives"
 
 
