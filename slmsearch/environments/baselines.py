@@ -13,7 +13,6 @@ from math import log
 from operator import itemgetter
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER
-from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.searcher.episode import ToolCall
 from slmsearch.searcher.parsing import render_answer, render_call
 from slmsearch.searcher.tools import READ, SEARCH, Toolbox
@@ -79,11 +78,6 @@ class RetrieveThenAnswer:
         passages.sort(key=lambda passage: -passage[0])  # stable: the earlier passage wins a tie
         self._plans[question, page_id] = [argument for _, argument in passages[: self._num_reads]]
         return self._plans[question, page_id]
-
-
-def make_retrieve_then_answer(toolbox: Toolbox, max_turns: int) -> ScriptedSampler:
-    """Make the baseline as a sampler that plays in the one rollout loop."""
-    return ScriptedSampler(RetrieveThenAnswer(toolbox, max_turns))
 
 
 ASKED_GAIN = 0.1

@@ -61,7 +61,7 @@ class EpisodeRow:
     failure: str
     """`boundary: message` of a failed row; empty otherwise."""
     measured: dict[str, float] = field(default_factory=dict)
-    """Further metrics of the row, under their names in `METRICS`; what only one of the environments has."""
+    """Further metrics of the row, under their names in `docs/metrics.md`; what only one of the environments has."""
     told_turns: int = 0
     """Malformed messages that were answered with what is wrong with them."""
 

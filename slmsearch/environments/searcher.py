@@ -14,7 +14,7 @@ from slmsearch.corpus.documents.skipped import Skipped
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sources import source_parts
 from slmsearch.corpus.store import build_corpus
-from slmsearch.environments.baselines import make_retrieve_then_answer
+from slmsearch.environments.baselines import RetrieveThenAnswer
 from slmsearch.environments.demonstrations import TINY_SEARCHER, demonstrate_gold, make_demonstrations
 from slmsearch.environments.environment import NO_TOKEN_LIMIT, Check, Demonstration, Environment, Limits, select_questions, through
 from slmsearch.environments.grade import Score, judging_ahead
@@ -23,7 +23,7 @@ from slmsearch.environments.rows import EpisodeRow
 from slmsearch.errors import SandboxError
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.sampler import Message, Sampler, Sampling
-from slmsearch.generate.scripted import RandomSampler
+from slmsearch.generate.scripted import RandomSampler, ScriptedSampler
 from slmsearch.judge import Judge, make_judge
 from slmsearch.judge.prompt import load_prompt
 from slmsearch.keys import content_key
@@ -160,7 +160,7 @@ class SearcherEnvironment(Environment):
 
     def baseline(self, name: str, questions: Sequence[Question], written: Mapping[str, str]) -> Sampler:
         if name == RETRIEVE_THEN_ANSWER:
-            return make_retrieve_then_answer(self.toolbox, self.config.searcher.max_turns)
+            return ScriptedSampler(RetrieveThenAnswer(self.toolbox, self.config.searcher.max_turns))
         return RandomSampler(self.config.evaluate.seed) if name == RANDOM else super().baseline(name, questions, written)
 
     def checks(self, renderer: ChatRenderer) -> Iterable[Check]:

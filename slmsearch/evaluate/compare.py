@@ -23,8 +23,8 @@ from typing import Literal
 
 from slmsearch.config import DecisionConfig
 from slmsearch.environments.rows import EpisodeRow
-from slmsearch.errors import ConfigError, EvaluationError
-from slmsearch.evaluate.metrics import row_metrics, row_values, slice_names
+from slmsearch.errors import EvaluationError
+from slmsearch.evaluate.metrics import metric_values, slice_names
 from slmsearch.evaluate.statistics import (
     Difference,
     McNemar,
@@ -88,12 +88,10 @@ def compare(before: Sequence[EpisodeRow], after: Sequence[EpisodeRow], config: D
         EvaluationError: the rows are not of the same questions, or none of them is graded on both sides.
         ConfigError: the metric cannot be compared question by question.
     """
-    if config.metric not in row_metrics():
-        raise ConfigError(f"decision.metric {config.metric!r} is no mean over questions; use one of {', '.join(row_metrics())}")
     all_pairs = _pair(before, after)
     pairs = [pair for pair in all_pairs if not (pair[0].failed or pair[1].failed)]
     failed = len(all_pairs) - len(pairs)
-    old, new = (_values([pair[side] for pair in pairs], config.metric) for side in (0, 1))
+    old, new = (metric_values([pair[side] for pair in pairs], config.metric) for side in (0, 1))
     if not pairs:
         raise EvaluationError(f"all {failed} pairs hold a failed episode; fix the service named in their failures and evaluate again")
     difference = _difference(pairs, old, new, config)
@@ -149,14 +147,6 @@ def _by_question(rows: Sequence[EpisodeRow], side: str) -> dict[str, EpisodeRow]
     if len(found) != len(rows):
         raise EvaluationError(f"{len(rows) - len(found)} rows of {side} repeat a question; compare one episode per question")
     return found
-
-
-def _values(rows: Sequence[EpisodeRow], metric: str) -> list[float]:
-    values = row_values(rows, metric)
-    undefined = sum(value is None for value in values)
-    if undefined:
-        raise ConfigError(f"decision.metric {metric!r} is undefined for {undefined} of {len(values)} questions; use answer/exact_match")
-    return [float(value) for value in values if value is not None]
 
 
 def _difference(

@@ -33,8 +33,7 @@ from numpy.typing import NDArray
 
 from slmsearch.config import DecisionConfig, NightlyConfig
 from slmsearch.environments.rows import EpisodeRow
-from slmsearch.errors import ConfigError
-from slmsearch.evaluate.metrics import row_metrics, row_values
+from slmsearch.evaluate.metrics import metric_values
 from slmsearch.evaluate.statistics import holm_adjust
 from slmsearch.keys import content_key
 
@@ -80,14 +79,9 @@ def scores_of(rows: Sequence[EpisodeRow], metric: str) -> Scores:
     Raises:
         ConfigError: the metric is no mean over questions, or has no value for some.
     """
-    if metric not in row_metrics():
-        raise ConfigError(f"decision.metric {metric!r} is no mean over questions; use one of {', '.join(row_metrics())}")
     graded = sorted((row for row in rows if not row.failed), key=lambda row: row.question_id)
-    values = row_values(graded, metric)
-    if any(value is None for value in values):
-        raise ConfigError(f"decision.metric {metric!r} is undefined for some questions; use answer/exact_match")
     ids, kinds, clusters = (tuple(getattr(row, name) for row in graded) for name in ("question_id", "kind", "cluster"))
-    return Scores(ids, np.array(values, dtype=np.float64), kinds, clusters)
+    return Scores(ids, np.array(metric_values(graded, metric), dtype=np.float64), kinds, clusters)
 
 
 def questions_key(rows: Sequence[EpisodeRow]) -> str:
@@ -136,18 +130,8 @@ FreshScores = Mapping[str, SliceScore]
 
 
 @dataclass(frozen=True)
-class Tonight:
-    """What was played."""
-
-    fixed: Scores
-    fresh: FreshScores | None = None
-    fresh_before: tuple[FreshScores, ...] = ()
-    """Of the nights just before, newest first, whether they were green or not."""
-
-
-@dataclass(frozen=True)
 class Past:
-    """What it is compared with."""
+    """What a night is compared with."""
 
     green: tuple[Scores, ...] = ()
     """The fixed set on green nights of one adapter, newest first, the same questions as tonight."""
@@ -156,8 +140,10 @@ class Past:
     promotion: Scores | None = None
     fresh: tuple[FreshScores, ...] = ()
     """Fresh worlds of green nights of one adapter, newest first."""
+    fresh_before: tuple[FreshScores, ...] = ()
+    """Fresh worlds of the nights just before, newest first, whether they were green or not."""
     fresh_older: tuple[FreshScores, ...] = ()
-    """Those of them before the window of `three fresh worlds`."""
+    """Those of `fresh` before the window of `three fresh worlds`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,23 +165,23 @@ class NightTest:
     fell: bool = False
 
 
-def compare_night(tonight: Tonight, past: Past, config: NightlyConfig) -> tuple[NightTest, ...]:
-    """Compare a night with its past by the rule above; parts of the past that are empty are no comparison.
+def compare_night(fixed: Scores, fresh: FreshScores | None, past: Past, config: NightlyConfig) -> tuple[NightTest, ...]:
+    """Compare a night's two sets with its past by the rule above; parts of the past that are empty are no comparison.
 
     Slices of fewer questions than have a veto in decisions are shown and not tested.
     """
     tests: list[NightTest] = []
     if past.green:
-        tests += _replayed(GREEN, tonight.fixed, past.green)
+        tests += _replayed(GREEN, fixed, past.green)
     if past.promotion is not None:
-        tests += _replayed(PROMOTION, tonight.fixed, [past.promotion])
+        tests += _replayed(PROMOTION, fixed, [past.promotion])
     if past.other is not None:
-        tests += _drawn(OTHER, [tonight.fixed.summarise()], [past.other])
-    if tonight.fresh is not None and past.fresh:
-        tests += _drawn(FRESH, [tonight.fresh], past.fresh)
-    window = [tonight.fresh, *tonight.fresh_before[: WINDOW - 1]] if tonight.fresh is not None else []
+        tests += _drawn(OTHER, [fixed.summarise()], [past.other])
+    if fresh is not None and past.fresh:
+        tests += _drawn(FRESH, [fresh], past.fresh)
+    window = [fresh, *past.fresh_before[: WINDOW - 1]] if fresh is not None else []
     if len(window) == WINDOW and past.fresh_older:
-        tests += _drawn(FRESH_WINDOW, [found for found in window if found is not None], past.fresh_older)
+        tests += _drawn(FRESH_WINDOW, window, past.fresh_older)
     return _corrected(tests, config)
 
 

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from slmsearch.artifacts.files import replace_text
 from slmsearch.config import NightlyConfig
 from slmsearch.errors import EvaluationError
-from slmsearch.evaluate.nightly import WINDOW, FreshScores, NightTest, Past, Scores, SliceScore, Tonight, compare_night
+from slmsearch.evaluate.nightly import WINDOW, FreshScores, NightTest, Past, Scores, SliceScore, compare_night
 from slmsearch.foreign import cause_of
 
 SCHEMA = 1
@@ -179,9 +179,10 @@ def judge_night(
         notes.append(f"last green night {chosen.last.night}: {why}; compared as different questions")
         other = chosen.last.fixed.slices
     same = _choose_promotion(promotion, chosen.accepted, tonight, notes)
-    past = Past(tuple(green), other, same.scores if same else None, fresh_scores(chosen.fresh), fresh_scores(chosen.fresh_older))
+    worlds = [fresh_scores(part) for part in (chosen.fresh, chosen.fresh_before, chosen.fresh_older)]
+    past = Past(tuple(green), other, same.scores if same else None, *worlds)
     fresh = tonight.fresh.slices if tonight.fresh else None
-    tests = compare_night(Tonight(fixed, fresh, fresh_scores(chosen.fresh_before)), past, config)
+    tests = compare_night(fixed, fresh, past, config)
     changes: dict[str, tuple[Change, ...]] = {}
     if chosen.last is not None:
         changes["last green night"] = find_changes(chosen.last.make, tonight.make)

@@ -14,8 +14,6 @@ class Evidence:
     first_hit: bool | None
     any_hit: bool | None
     gold_read: bool | None
-    found_frac: float = 0.0
-    """Share of the gold pages that some search showed; 0.0 where none is known."""
     read_frac: float = 0.0
     """Share of the gold sections that were read; 0.0 where none is known."""
 
@@ -23,17 +21,16 @@ class Evidence:
 def gather_evidence(question: Question, episode: Episode) -> Evidence:
     """Measure which gold pages the searches showed and which gold sections were read."""
     first_hit = any_hit = gold_read = None
-    found_frac = read_frac = 0.0
+    read_frac = 0.0
     if question.page_ids:
         first_hit = question.page_ids[0] in _first_shown(episode)
         shown = {page_id for turn in episode.turns for page_id in shown_pages(turn)}
         any_hit = shown.issuperset(question.page_ids)
-        found_frac = len(shown.intersection(question.page_ids)) / len(set(question.page_ids))
     if question.section_ids:
         read = {section_id for turn in episode.turns for section_id in read_sections(turn)}
         gold_read = read.issuperset(question.section_ids)
         read_frac = len(read.intersection(question.section_ids)) / len(set(question.section_ids))
-    return Evidence(first_hit, any_hit, gold_read, found_frac, read_frac)
+    return Evidence(first_hit, any_hit, gold_read, read_frac)
 
 
 def shown_pages(turn: Turn) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The questions of a corpus as tasks of `verifiers`, and how a played one is graded.
 
 One task is one question. Its setup opens the corpus and the index, its score is that of `slmsearch evaluate`: the named parts of the
-reward are its rewards, so that their sum is the reward, and the summary of its row is its metrics, under the names of `METRICS`.
+reward are its rewards, so that their sum is the reward, and the summary of its row is its metrics (`docs/metrics.md`).
 
 Settings are the sections of `RunConfig`, which `verifiers` reads itself, from flags and files; nothing here reads a file of settings
 or the environment.
@@ -99,7 +99,7 @@ class SearcherTask(vf.Task[SearcherData, SearcherState, SearcherTaskConfig]):
 
     @vf.metric
     async def episode(self, trace: vf.Trace) -> Mapping[str, float]:
-        """Measure the episode, under the names of `METRICS`."""
+        """Measure the episode, under the names of `docs/metrics.md`."""
         return summarise([await self._graded(trace)])
 
     @vf.reward

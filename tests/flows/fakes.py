@@ -14,7 +14,7 @@ import pytest
 
 from slmsearch.artifacts.files import replace_json
 from slmsearch.config import RunConfig
-from slmsearch.environments.baselines import make_retrieve_then_answer
+from slmsearch.environments.baselines import RetrieveThenAnswer
 from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.learn.files import ADAPTER, JOB, SOURCES, STEPS
 from slmsearch.learn.job import Manifest, TrainJob, read_manifest, train_sources, write_manifest
@@ -158,7 +158,7 @@ def replace_heavy_parts(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
         if spec.policy is None or environment.name != "searcher":
             return make_real(spec, environment, questions)
         if spec.policy.adapter:
-            return make_retrieve_then_answer(environment.toolbox, environment.config.searcher.max_turns)
+            return ScriptedSampler(RetrieveThenAnswer(environment.toolbox, environment.config.searcher.max_turns))
         return ScriptedSampler(lambda question, results: "<answer>I don't know</answer>")
 
     training, embedder = FakeTraining(), WordEmbedder()

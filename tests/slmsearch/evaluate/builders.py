@@ -1,6 +1,8 @@
 """Builders of questions, episodes and rows that say only what a test is about."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from slmsearch.config import DecisionConfig
@@ -18,6 +20,17 @@ class Tolerant(DecisionConfig):
     """A rule under which half of the pairs may be lost."""
 
     max_failed_frac: ClassVar[float] = 0.5
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
+METRICS = frozenset(re.findall(r"^\| `([^`]+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+"""Names that the page about metrics lists."""
+
+
+def is_documented(name: str) -> bool:
+    """Say whether the page lists a metric, under `eval/` or not, or its family."""
+    bare = name.removeprefix("eval/")
+    return bare in METRICS or re.fullmatch(r"(errors|faults)/.+", bare) is not None
 
 
 def search(*page_ids: str, served: bool = True) -> Turn:

@@ -8,8 +8,9 @@ from slmsearch.config import SearcherConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
-from slmsearch.environments.baselines import find_stems, make_retrieve_then_answer, overlap, pick_answer
+from slmsearch.environments.baselines import RetrieveThenAnswer, find_stems, overlap, pick_answer
 from slmsearch.generate.sampler import Sampling
+from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.retrieval.hits import Hit
 from slmsearch.searcher.episode import Episode, StopReason
 from slmsearch.searcher.rollout import play_episodes
@@ -22,7 +23,7 @@ NO_TOKEN_LIMIT = {"max_episode_tokens": 10**9, "max_turn_tokens": 10**9}
 def play(question: Question, toolbox: Toolbox | None = None, max_turns: int = 8) -> Episode:
     config = SearcherConfig(max_turns=max_turns, **NO_TOKEN_LIMIT)
     toolbox = toolbox or make_toolbox()
-    return play_episodes([question], make_retrieve_then_answer(toolbox, max_turns), toolbox, config, Sampling())[0]
+    return play_episodes([question], ScriptedSampler(RetrieveThenAnswer(toolbox, max_turns)), toolbox, config, Sampling())[0]
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ import pytest
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
 from slmsearch.environments.rows import EpisodeRow, make_row, row_from_dict
-from slmsearch.errors import EvaluationError
-from slmsearch.evaluate.metrics import METRICS, is_metric, row_metrics, slice_rows, summarise, summarise_slices
+from slmsearch.errors import ConfigError, EvaluationError
+from slmsearch.evaluate.metrics import metric_values, slice_rows, summarise, summarise_slices
 from slmsearch.judge import Verdict
 from slmsearch.searcher.episode import StopReason, ToolCall, Turn
 from slmsearch.searcher.reward import REWARD_PARTS, Reward
-from tests.slmsearch.evaluate.builders import ONE_HOP, TWO_HOP, fail, make, play, read, say, search
+from tests.slmsearch.evaluate.builders import METRICS, ONE_HOP, TWO_HOP, fail, is_documented, make, play, read, say, search
 
 REWARD = Reward(0.96, {"correct": 1.0, "call_cost": -0.04, "malformed": 0.0, "abstained": 0.0})
 NO_REWARD = Reward(0.0, dict.fromkeys(REWARD_PARTS, 0.0))
@@ -93,13 +93,19 @@ def test_summary_averages_only_what_is_defined() -> None:
 
 def test_every_name_is_in_the_one_list() -> None:
     names = set(summarise([make("a"), make("b", False), fail("c")]))
-    assert {name for name in names if not is_metric(name)} == set()
-    assert {f"stop/{reason}" for reason in StopReason} <= set(METRICS)
+    assert {name for name in names if not is_documented(name)} == set()
+    assert {f"stop/{reason}" for reason in StopReason} <= METRICS
     assert {f"reward/{part}" for part in REWARD_PARTS} <= names
-    assert set(row_metrics()) <= set(METRICS)
-    assert is_metric("eval/answer/f1")
-    assert not is_metric("answer/accuracy")
-    assert not is_metric("errors/")
+    assert is_documented("eval/answer/f1")
+    assert not is_documented("answer/accuracy")
+    assert not is_documented("errors/")
+
+
+def test_a_metric_that_is_no_mean_over_questions_is_refused_with_the_names_of_those_that_are() -> None:
+    assert metric_values([make("a"), make("b", False)], "answer/exact_match") == [1.0, 0.0]
+    with pytest.raises(ConfigError, match="no mean over questions") as refused:
+        metric_values([make("a")], "reward/std")
+    assert set(str(refused.value).partition("use one of ")[2].split(", ")) <= METRICS
 
 
 def test_slices_by_kind_and_hops() -> None:

@@ -21,7 +21,6 @@ from slmsearch.evaluate.nightly import (
     Past,
     Scores,
     SliceScore,
-    Tonight,
     compare_night,
     history_p,
     questions_key,
@@ -110,7 +109,7 @@ def test_a_fall_is_found_where_it_is_and_a_small_slice_is_only_shown() -> None:
         for name in ("ids", "values", "kinds", "clusters")))  # fmt: skip
     fixed = replace(fixed, ids=tuple(f"{i:04d}" for i in range(220)))
     worse = replace(fixed, values=np.concatenate([scores(105).values, scores(18, 20).values]))
-    tests = compare_night(Tonight(worse), Past(green=(fixed,), promotion=worse), RULE)
+    tests = compare_night(worse, None, Past(green=(fixed,), promotion=worse), RULE)
     assert {(test.against, test.slice) for test in tests if test.fell} == {(GREEN, "all"), (GREEN, "kind=one_hop")}
     assert by(tests, GREEN, "kind=count").p_holm is None  # type: ignore[attr-defined]
     assert by(tests, PROMOTION).p == 1.0  # type: ignore[attr-defined]
@@ -118,15 +117,15 @@ def test_a_fall_is_found_where_it_is_and_a_small_slice_is_only_shown() -> None:
 
 def test_a_certain_fall_below_the_smallest_is_no_regression() -> None:
     before, after = scores(1500, 2000), scores(1484, 2000)
-    (test,) = [test for test in compare_night(Tonight(after), Past(green=(before,)), RULE) if test.slice == "all"]
+    (test,) = [test for test in compare_night(after, None, Past(green=(before,)), RULE) if test.slice == "all"]
     assert test.p_holm is not None and test.p_holm < RULE.alpha and not test.fell
-    assert compare_night(Tonight(after), Past(green=(before,)), Strict())[0].fell
+    assert compare_night(after, None, Past(green=(before,)), Strict())[0].fell
 
 
 def test_three_worlds_find_what_one_does_not() -> None:
     past = tuple(world(mean) for mean in (0.6, 0.61, 0.59, 0.6, 0.605, 0.595))
     low = world(0.565)
-    tests = compare_night(Tonight(scores(100), low, (low, low)), Past(fresh=past, fresh_older=past), RULE)
+    tests = compare_night(scores(100), low, Past(fresh=past, fresh_before=(low, low), fresh_older=past), RULE)
     assert {test.against: test.fell for test in tests} == {FRESH: False, FRESH_WINDOW: True}
 
 

@@ -8,7 +8,6 @@ from slmsearch.environments.grade import grade_episodes, judging_ahead
 from slmsearch.environments.searcher import scoring
 from slmsearch.errors import CorpusError, EvaluationError
 from slmsearch.evaluate import run
-from slmsearch.evaluate.metrics import is_metric
 from slmsearch.evaluate.policies import PolicySpec, parse_policy
 from slmsearch.evaluate.run import eval_key, select_questions
 from slmsearch.evaluate.store import load_evaluation, write_evaluation
@@ -17,7 +16,7 @@ from slmsearch.judge import ExactJudge, Verdict
 from slmsearch.judge.cache import FILE, VerdictCache
 from slmsearch.searcher.episode import StopReason
 from tests.judge_server import Behaviour, JudgeServer
-from tests.slmsearch.evaluate.builders import Tolerant, play, say
+from tests.slmsearch.evaluate.builders import Tolerant, is_documented, play, say
 from tests.slmsearch.evaluate.corpus import QUESTIONS, FlakyIndex, evaluate_searcher, make_toolbox
 
 CONFIG = RunConfig(evaluate=EvaluateConfig(batch_size=2))
@@ -34,7 +33,7 @@ def test_every_question_has_a_row_and_an_episode(tmp_path) -> None:
     assert found.rows[3].failure_mode == "abstained_wrongly"
     assert found.metrics["search/first_hit_frac"] == 1.0
     assert found.metrics["search/gold_read_frac"] == 0.75  # one of the four that name gold sections needs a second hop
-    assert all(is_metric(name) for name in found.metrics)
+    assert all(is_documented(name) for name in found.metrics)
     assert found.seconds > 0
     write_evaluation(tmp_path, "key", found, {})
     assert load_evaluation(tmp_path, "key") == found

@@ -14,7 +14,6 @@ from slmsearch.environments import planner as planning
 from slmsearch.environments.environment import Demonstration
 from slmsearch.environments.plan_demonstrations import TINY_PLANNER, demonstrate_plan
 from slmsearch.environments.planner import PlannerEnvironment
-from slmsearch.evaluate.metrics import is_metric
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.load import load_with_base
 from slmsearch.generate.sampler import Sampling
@@ -30,6 +29,7 @@ from slmsearch.planner.plan import DIRECT, Plan, Subproblem, parse_plan, render_
 from slmsearch.planner.problems import generate_problems, gold_plan
 from slmsearch.planner.prompt import DIRECT_SOLUTION, Task, make_plan_prompt
 from slmsearch.planner.worker import ModelWorker
+from tests.slmsearch.evaluate.builders import is_documented
 from tests.slmsearch.planner.words import WordIndependence
 
 QUESTIONS = [Question(f"q{i}", f"What is {i} plus 3 plus 4?", str(i + 7)) for i in range(2, 9)]
@@ -131,7 +131,7 @@ def test_a_planner_learns_to_split_and_leaves_what_a_run_leaves(make_plan_job):
     assert sum(step["answer/correct"] for step in measured[-4:]) / 4 > 0.65
     assert {"plan/gain", "plan/tokens", "plan/independence", "reward/independence", "policy/kl_sampler"} <= set(measured[-1])
     assert "episode/searches" not in measured[-1]
-    assert all(is_metric(name) for step in measured for name in step)
+    assert all(is_documented(name) for step in measured for name in step)
     assert max(abs(step["policy/kl_sampler"]) for step in measured) < 1e-5
     checks = {check["name"]: check["passed"] for check in json.loads((job.directory / PREFLIGHT).read_text())}
     assert all(checks.values()) and {"plan", "worker", "planning", "mask", "judge"} <= set(checks)
