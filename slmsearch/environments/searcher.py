@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from statistics import mean
 from typing import Self
@@ -23,7 +23,7 @@ from slmsearch.environments.rows import EpisodeRow
 from slmsearch.errors import SandboxError
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.sampler import Message, Sampler, Sampling
-from slmsearch.generate.scripted import RandomSampler, ScriptedSampler
+from slmsearch.generate.scripted import ScriptedSampler, random_turn
 from slmsearch.judge import Judge, make_judge
 from slmsearch.judge.prompt import load_prompt
 from slmsearch.keys import content_key
@@ -161,7 +161,9 @@ class SearcherEnvironment(Environment):
     def baseline(self, name: str, questions: Sequence[Question], written: Mapping[str, str]) -> Sampler:
         if name == RETRIEVE_THEN_ANSWER:
             return ScriptedSampler(RetrieveThenAnswer(self.toolbox, self.config.searcher.max_turns))
-        return RandomSampler(self.config.evaluate.seed) if name == RANDOM else super().baseline(name, questions, written)
+        if name == RANDOM:
+            return ScriptedSampler(partial(random_turn, seed=self.config.evaluate.seed))
+        return super().baseline(name, questions, written)
 
     def checks(self, renderer: ChatRenderer) -> Iterable[Check]:
         yield check_tool_calls(renderer)

@@ -207,10 +207,10 @@ def _replayed(against: str, now: Scores, history: Sequence[Scores]) -> Iterable[
             yield NightTest(against, name, len(rows), before, tonight, gap - error, gap + error, replay_p(part))
 
 
-def replay_p(nights: Floats, seed: int = 0) -> float:
+def replay_p(nights: Floats) -> float:
     """Return the chance that the first of several nights comes out as low as it did, if it might have been any of them.
 
-    `nights` has a row per night and a column per question; `seed` is for the draws where values are not right or wrong.
+    `nights` has a row per night and a column per question.
     """
     from scipy.stats import poisson_binom
 
@@ -220,7 +220,7 @@ def replay_p(nights: Floats, seed: int = 0) -> float:
     total = float(varying[0].sum())
     if np.isin(varying, (0.0, 1.0)).all():
         return min(1.0, float(poisson_binom(varying.mean(axis=0)).cdf(round(total))))
-    rng, columns, as_low = np.random.default_rng(seed), np.arange(varying.shape[1]), 0
+    rng, columns, as_low = np.random.default_rng(0), np.arange(varying.shape[1]), 0
     for _ in range(RESAMPLES // BLOCK):
         picked = rng.integers(0, len(varying), size=(BLOCK, varying.shape[1]))
         as_low += int((varying[picked, columns].sum(axis=1) <= total + 1e-9).sum())

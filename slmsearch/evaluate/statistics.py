@@ -99,23 +99,22 @@ def wilson_interval(successes: int, n: int, alpha: float) -> tuple[float, float]
     return float(low), float(high)
 
 
-def smallest_detectable_effect(n: int, mean_square: float, alpha: float, power: float = 0.8) -> float:
-    """Find the smallest mean paired difference that n questions would show with the given power.
+def smallest_detectable_effect(n: int, mean_square: float, alpha: float) -> float:
+    """Find the smallest mean paired difference that n questions would show with a power of 0.8.
 
-    (z_{1-alpha/2} + z_{power}) * sqrt(mean_square / n), the normal approximation of the paired test (Connor, Biometrics 43, 1987,
+    (z_{1-alpha/2} + z_{0.8}) * sqrt(mean_square / n), the normal approximation of the paired test (Connor, Biometrics 43, 1987,
     with the variance under no difference). Questions count as independent, so with clusters this is a lower bound.
 
     Args:
         n: paired questions.
         mean_square: mean squared difference; for right/wrong that is the share of discordant pairs.
         alpha: two-sided level of the test.
-        power: chance to detect an effect of this size.
     """
     from scipy.stats import norm
 
     if n < 1:
         raise ValueError("need at least one pair")
-    return float((norm.ppf(1 - alpha / 2) + norm.ppf(power)) * sqrt(mean_square / n))
+    return float((norm.ppf(1 - alpha / 2) + norm.ppf(0.8)) * sqrt(mean_square / n))
 
 
 def holm_adjust(p_values: Sequence[float]) -> list[float]:

@@ -1,4 +1,4 @@
-"""Policies without a model: a script for tests and demonstrations, and the random baseline."""
+"""Policies without a model: whatever a function says, and the function of the random baseline."""
 
 import random
 import re
@@ -48,16 +48,11 @@ class ScriptedSampler:
         return SampledTurn(bytes(ids).decode(errors="replace"), ended, context, ids, (0.0,) * len(ids), len(ids))
 
 
-class RandomSampler(ScriptedSampler):
-    """Plays valid moves at random: searches words of the question, opens what it was shown, answers with words it read."""
-
-    def __init__(self, seed: int = 0) -> None:
-        """Seed the choices; the same seed and question give the same episode, whatever else is in the batch."""
-        super().__init__(lambda question, results: random_turn(question, results, seed))
-
-
 def random_turn(question: str, results: list[str], seed: int) -> str:
-    """Choose the next message of the random policy."""
+    """Make a valid move at random: search words of the question, open what was shown, answer with words that were read.
+
+    The same seed and question give the same episode, whatever else is in the batch.
+    """
     chance = random.Random(f"{seed}\n{question}\n{len(results)}")
     words = question.split() or [UNKNOWN_ANSWER]
     shown = re.findall(r"^([^\s:]+(?::\S+)?): ", results[-1], re.MULTILINE) if results else []

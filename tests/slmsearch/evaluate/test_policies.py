@@ -11,7 +11,7 @@ from slmsearch.environments.searcher import SearcherEnvironment
 from slmsearch.errors import ConfigError
 from slmsearch.evaluate.policies import PolicySpec, describe_policy, parse_policy
 from slmsearch.evaluate.run import make_policy_sampler
-from slmsearch.generate.scripted import RandomSampler, ScriptedSampler
+from slmsearch.generate.scripted import ScriptedSampler, random_turn
 from slmsearch.judge import ExactJudge
 from tests.slmsearch.evaluate.corpus import make_toolbox
 
@@ -87,7 +87,8 @@ def test_descriptions_follow_content_not_names(tmp_path: Path) -> None:
 def test_writers_of_baselines() -> None:
     environment = SearcherEnvironment(make_toolbox(), ExactJudge(), RunConfig())
     random = make_policy_sampler(parse_policy("random", CONFIG), environment, [])
-    assert isinstance(random, RandomSampler)
+    assert type(random) is ScriptedSampler
+    assert (random._script.func, random._script.keywords) == (random_turn, {"seed": RunConfig().evaluate.seed})  # type: ignore[attr-defined]
     retrieve = make_policy_sampler(parse_policy("retrieve-then-answer", CONFIG), environment, [])
     assert type(retrieve) is ScriptedSampler
     assert isinstance(retrieve._script, RetrieveThenAnswer)

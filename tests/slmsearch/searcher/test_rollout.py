@@ -1,6 +1,7 @@
 """The rollout loop with scripted policies over a small corpus."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
@@ -10,7 +11,7 @@ from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import IndexUnusableError
 from slmsearch.generate.sampler import Sampling
-from slmsearch.generate.scripted import RandomSampler, ScriptedSampler
+from slmsearch.generate.scripted import ScriptedSampler, random_turn
 from slmsearch.retrieval.hits import Hit
 from slmsearch.searcher.episode import StopReason, Turn
 from slmsearch.searcher.rollout import Watch, play_episodes
@@ -135,8 +136,8 @@ def test_long_sections_are_read_in_pages():
 def test_random_policy_is_valid_and_repeatable():
     toolbox = Toolbox(LIBRARY, DictIndex(), top_k=3, max_section_chars=200)
     questions = [Question(f"q{i}", f"When was Mira Talvoren number {i} born?", "1823") for i in range(30)]
-    together = play_episodes(questions, RandomSampler(1), toolbox, SearcherConfig(), Sampling())
-    alone = [play_episodes([q], RandomSampler(1), toolbox, SearcherConfig(), Sampling())[0] for q in questions]
+    together = play_episodes(questions, ScriptedSampler(partial(random_turn, seed=1)), toolbox, SearcherConfig(), Sampling())
+    alone = [play_episodes([q], ScriptedSampler(partial(random_turn, seed=1)), toolbox, SearcherConfig(), Sampling())[0] for q in questions]
     assert [e.turns for e in together] == [e.turns for e in alone]
     assert {e.stop_reason for e in together} <= {StopReason.ANSWERED, StopReason.MAX_TURNS, StopReason.MAX_TOKENS}
     assert any(e.calls for e in together)
