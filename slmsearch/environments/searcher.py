@@ -187,8 +187,7 @@ class SearcherEnvironment(Environment):
             return super().examples(config, source)
         indexed = open_indexed_corpus(config)
         questions = select_questions(indexed.questions[config.train.split], config.train.limit)
-        played, left_out = demonstrate_gold(questions, indexed.toolbox)
-        return [demonstration for _, demonstration in played], left_out
+        return demonstrate_gold(questions, indexed.toolbox)
 
 
 def scoring(reward: RewardConfig) -> Score:

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from slmsearch.artifacts.files import replace_text
 from slmsearch.config import NightlyConfig
 from slmsearch.errors import EvaluationError
-from slmsearch.evaluate.nightly import WINDOW, FreshScores, NightTest, Past, Scores, SliceScore, compare_night
+from slmsearch.evaluate.nightly import WINDOW, NightTest, Past, Scores, SliceScore, compare_night
 from slmsearch.foreign import cause_of
 
 SCHEMA = 1
@@ -179,7 +179,9 @@ def judge_night(
         notes.append(f"last green night {chosen.last.night}: {why}; compared as different questions")
         other = chosen.last.fixed.slices
     same = _choose_promotion(promotion, chosen.accepted, tonight, notes)
-    worlds = [fresh_scores(part) for part in (chosen.fresh, chosen.fresh_before, chosen.fresh_older)]
+    worlds = [
+        tuple(night.fresh.slices for night in part if night.fresh) for part in (chosen.fresh, chosen.fresh_before, chosen.fresh_older)
+    ]
     past = Past(tuple(green), other, same.scores if same else None, *worlds)
     fresh = tonight.fresh.slices if tonight.fresh else None
     tests = compare_night(fixed, fresh, past, config)
@@ -266,11 +268,6 @@ def choose_references(nights: Sequence[Night], tonight: Night, green_nights: int
         fresh_older=tuple(older[:LONGEST_HISTORY]),
         accepted=green[-1] if accepted is not None else None,
     )
-
-
-def fresh_scores(nights: Sequence[Night]) -> tuple[FreshScores, ...]:
-    """Return how the fresh worlds of nights came out."""
-    return tuple(night.fresh.slices for night in nights if night.fresh is not None)
 
 
 def find_changes(before: Mapping[str, str], now: Mapping[str, str], partial: bool = False) -> tuple[Change, ...]:

@@ -141,11 +141,6 @@ class ChatRenderer:
         completing = self.completing_ids(stop)
         return next((n for n, i in enumerate(ids, 1) if i in completing and self._stopped(ids[:n], stop)), len(ids))
 
-    def completes(self, ids: Sequence[int], stop: Sequence[str]) -> bool:
-        """Say whether ids hold a stop text, be it inside of `<think>`."""
-        text = self.decode(ids)
-        return any(mark in text for mark in stop)
-
     def _stopped(self, ids: Sequence[int], stop: Sequence[str]) -> bool:
         text = after_thinking(self.decode(ids))
         return any(mark in text for mark in stop)

@@ -39,7 +39,7 @@ class Completion:
 
 
 class Engine(Protocol):
-    """What samples the turns: vLLM (`vllm.py`), or whatever `bench` compares it with."""
+    """What samples the turns: vLLM (`vllm.py`), in this process or served."""
 
     def complete(self, requests: Sequence[Request], temperature: float, end_id: int) -> list[Completion]:
         """Sample one turn per request, in order; the end token and the token that completes a stop text are included."""
@@ -128,7 +128,7 @@ class EngineSampler(IdSampler):
                 length = self.renderer.stop_length(ids, request.stop)
                 turns[n] = Completion(ids[:length], logprobs[:length])
                 stopped = 0 < len(new.ids) < request.max_tokens or ids[-1:] == (self.renderer.end_id,)
-                if length is None and stopped and self.renderer.completes(new.ids, request.stop):
+                if length is None and stopped and any(mark in self.renderer.decode(new.ids) for mark in request.stop):
                     unfinished.append(n)
                 ended[n] = length is not None or stopped
             waiting = unfinished

@@ -65,8 +65,3 @@ def split_commit(model: str) -> tuple[str, str | None]:
         return model, None
     name, _, commit = model.partition("@")
     return name, commit or None
-
-
-def model_at(path: str | Path) -> KnownModel | None:
-    """Return the known model whose place a path is, by its last part; None for every other path."""
-    return KNOWN.get(Path(path).name) if Path(path).parent.name == "models" else None

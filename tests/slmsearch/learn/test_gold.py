@@ -39,7 +39,7 @@ class HintedIndex(TitleIndex):
 def play(questions, hints=False, top_k=1):
     toolbox = Toolbox(LIBRARY, HintedIndex(LIBRARY), top_k, max_section_chars=1500, section_hints=hints)
     found, left_out = demonstrate_gold(questions, toolbox)
-    return [[message for message, _ in demonstration.turns] for _, demonstration in found], dict(left_out)
+    return [[message for message, _ in demonstration.turns] for demonstration in found], dict(left_out)
 
 
 def test_it_searches_views_reads_and_answers_through_the_tools():
