@@ -195,22 +195,6 @@ def make_page(names: Sequence[str], config: RunConfig, output: Path | None = Non
 report_page_task = task(name="report-page", cache_policy=NO_CACHE)(make_page)
 
 
-def plot_run(name: str, config: RunConfig, output: Path | None = None) -> dict[str, Any]:
-    """Write the charts of a run's page as SVG into a folder; the same results give the same bytes.
-
-    Raises:
-        EvaluationError: the run is not found or has left nothing to show.
-        ServiceError: MLflow cannot be read.
-    """
-    from slmsearch.report.page.render import run_charts, write_charts
-
-    run = find_run(name, config)
-    results = load_results(run, config)
-    folder = output or Path(config.paths.mlruns_dir) / "plots" / page_name([run]).removesuffix(".html")
-    paths = write_charts(folder, run_charts(results))
-    return {"run_id": run.id, "folder": str(folder), "files": [str(path) for path in paths], "warnings": list(results.warnings)}
-
-
 def page_name(runs: Sequence[RunRecord]) -> str:
     """Name the file of a page: a run's name and id, or the ids of several."""
     if len(runs) > 1:

@@ -18,7 +18,6 @@ from slmsearch.learn.job import make_job
 from slmsearch.learn.launch import train
 from slmsearch.learn.reports import StepReport
 from tasks.child import end_child, in_child
-from tasks.mirror import mirrored
 from tasks.progress import Progress
 from tasks.tracking import open_tracker
 
@@ -59,11 +58,10 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> T
     """
     tracker, total = open_tracker(config), config.train.steps
     job = make_job(config, digest, index_key)
-    with Progress("train", "steps") as progress, mirrored(config, job.train_key) as mirror:
+    with Progress("train", "steps") as progress:
 
         def on_step(report: StepReport) -> None:
             tracker.record_step(run_id, report.step, report.metrics, report.time)
-            mirror(report.step, report.metrics)
             progress(report.step, total)
             if (collapse := report.collapse) is not None:
                 tracker.set_tags(run_id, {f"slmsearch.collapse.{report.step}": collapse.describe()})

@@ -40,7 +40,6 @@ SHORT_NAMES = {
     "JUDGE_MODEL": "judge.model",
     "JUDGE_BASE_URL": "judge.base_url",
     "MLFLOW_TRACKING_URI": "tracking.uri",
-    "WANDB_PROJECT": "tracking.wandb_project",
     "SANDBOX_PORT": "sandbox.port",
     "DOCKER_MEMORY_LIMIT": "sandbox.docker_memory_limit",
     "DOCKER_CPU_LIMIT": "sandbox.docker_cpu_limit",

@@ -105,7 +105,6 @@ def fresh_config(recorded: RunConfig, config: RunConfig, folder: Path) -> RunCon
             "paths.data_dir": str(data_dir),
             "paths.mlruns_dir": str(folder / "mlruns"),
             "tracking.uri": None,
-            "tracking.wandb_project": None,
             "judge.api_key": config.judge.api_key,
             "policy.api_key": config.policy.api_key,
         }

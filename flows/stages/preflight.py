@@ -8,7 +8,6 @@ from slmsearch.corpus.sources import HUB_PREFIX
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ConfigError
 from slmsearch.judge.qualify import require_qualified
-from tasks.mirror import check_mirror
 from tasks.owners import require_reachable
 
 
@@ -33,10 +32,9 @@ def check_models(config: RunConfig) -> None:
         ModelError: the directory of one is missing, or one known by name cannot be fetched.
         JudgeError: the judge's server does not answer, or does not have the model.
         PreflightError: the judge has not passed its qualification.
-        ConfigError: curves are to be mirrored and the package for it is missing, or what is learnt from would be measured with.
+        ConfigError: what is learnt from would be measured with.
     """
     check_splits(config)
-    check_mirror(config.tracking)
     require_qualified(config.judge, config.paths.data_dir)
     require_policy(config)
     environment = environment_of(config)

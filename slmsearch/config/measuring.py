@@ -74,6 +74,3 @@ class TrackingConfig(Section):
     registered_model: str = "slmsearch-searcher"
     """Name under which adapters are registered; its alias `champion` is the promoted one. Planners left at this name are registered as
     `slmsearch-planner`."""
-    wandb_project: str | None = None
-    """Mirror the curves of training to this project of Weights & Biases (extra `wandb`), `team/project` where it is not the account's own;
-    None sends nothing anywhere. Also read from WANDB_PROJECT."""

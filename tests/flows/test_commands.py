@@ -216,7 +216,7 @@ def test_two_stored_evaluations_are_compared_and_a_loss_is_exit_1(invoke: Invoke
     assert json.loads(out)["decision"] == "reject"
 
 
-def test_report_and_plot_take_a_run_and_say_where_it_went(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_takes_a_run_and_says_where_it_went_and_plot_names_it(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     made = {"page": "/r/x.html", "bytes": 1_500_000, "artifact": "report/report.html", "warnings": ["x: evaluation of random is gone"]}
     asked: list[Any] = []
     runs = [{"run_id": "abcdef0123", "name": "clever-otter", "decision": "promote"}]
@@ -228,9 +228,8 @@ def test_report_and_plot_take_a_run_and_say_where_it_went(invoke: Invoke, monkey
     assert out == "/r/x.html (1.5 MB), in MLflow as report/report.html\n  clever-otter  abcdef01  promote\n"
     assert "warning: x: evaluation of random is gone" in err
 
-    monkeypatch.setattr("tasks.runs.plot_run", lambda run, config, output: {"folder": "f", "files": ["f/a.svg"], "warnings": []})
-    code, out, _ = invoke("plot", "latest", "--no-show", "--json")
-    assert (code, json.loads(out)) == (0, {"folder": "f", "files": ["f/a.svg"], "warnings": []})
+    code, out, err = invoke("plot", "latest", "--no-show", "--json")
+    assert code == 2 and "figures/" in json.loads(out)["error"] and len(err.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(("name", "page"), [(name, where.split()[0]) for name, where in FORMER.items()])

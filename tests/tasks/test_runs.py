@@ -9,8 +9,9 @@ from slmsearch.errors import EvaluationError
 from slmsearch.evaluate.store import write_evaluation
 from slmsearch.learn.files import STEPS
 from slmsearch.learn.reports import append_report
+from slmsearch.report.page.render import run_charts, write_charts
 from slmsearch.report.page.results import AFTER, BEFORE
-from tasks.runs import find_run, load_results, make_page, plot_run
+from tasks.runs import find_run, load_results, make_page
 from tasks.tracking import RunRecord, Tracker, open_tracker
 from tests.slmsearch.report.page.synthetic import make_run
 
@@ -121,11 +122,13 @@ def test_the_page_is_written_and_kept_with_the_run_once(config: RunConfig, runs:
 
 
 def test_charts_are_written_as_files(config: RunConfig, runs: dict[str, str], tmp_path: Path) -> None:
-    made = plot_run("latest", config, tmp_path / "whole")
+    def write(run: str, folder: Path) -> set[str]:
+        return {path.name for path in write_charts(folder, run_charts(load_results(find_run(run, config), config)))}
+
     names = {f"{name}.svg" for name in ("reward", "stop_reasons_over_training", "accuracy_by_kind")}
-    assert names <= {path.name for path in (tmp_path / "whole").iterdir()} == {Path(path).name for path in made["files"]}
-    curves = plot_run(runs["train"], config, tmp_path / "curves")
-    assert curves["files"] and not [path for path in curves["files"] if "accuracy_by_kind" in path]
+    assert names <= write("latest", tmp_path / "whole") == {path.name for path in (tmp_path / "whole").iterdir()}
+    curves = write(runs["train"], tmp_path / "curves")
+    assert curves and "accuracy_by_kind.svg" not in curves
 
 
 def test_a_missing_artifact_is_none(config: RunConfig, runs: dict[str, str]) -> None:

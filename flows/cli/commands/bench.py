@@ -18,10 +18,13 @@ FORMER = {
     "agreement": "docs/log.md has its figures; `make test PYTEST_ARGS=tests/e2e/test_served.py` plays episodes with every backend",
     "algorithms": "docs/training.md has its figures; `slmsearch run train-and-eval --train.algorithm rloo` trains with another one",
     "fusion": "docs/retrieval.md has its figures; `slmsearch retrieval-report` measures each way of ranking on your corpus",
-    "index": "docs/retrieval.md has its figures; `slmsearch bench scale` times builds",
+    "index": "docs/retrieval.md has its figures; `slmsearch index build` says how long a build takes",
     "learning": "docs/results.md has its figures; `slmsearch run train-and-eval --train.seed 1` trains with another seed",
     "memory": "docs/training.md has its figures; `slmsearch bench gpu` compares planned with measured memory, with --device cpu here, too",
+    "reindex": "docs/retrieval.md has its figures; `slmsearch index build` after a change says what was embedded anew",
     "sandbox": "docs/sandbox.md has its figures; `slmsearch sandbox test` runs programs through a live server",
+    "scale": "docs/retrieval.md has its figures; `slmsearch retrieval-report` measures searches in your index",
+    "up": "docs/operations.md has its figures; `slmsearch up` says when it is up",
 }
 """Benchmarks that are decided, and where their figures are."""
 OVERLAY = "overlay-small.yaml"
@@ -79,15 +82,6 @@ def gpu(session: Session, names: tuple[str, ...], layers: int, device: str) -> N
     _finish(session, "gpu", result, negative=not result.values["passed"])
 
 
-@command(bench, "up")
-@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Starts from nothing.")
-def up(session: Session, runs: int) -> None:
-    """Time `slmsearch up` from nothing to a submitted run that is running; writes up.json."""
-    from slmsearch.bench.up import run_up
-
-    _finish(session, "up", run_up(runs, session.say))
-
-
 @command(bench, "nightly")
 @click.option("--series", type=click.IntRange(min=1), default=5, show_default=True, help="Quiet series of each policy.")
 @click.option("--nights", type=click.IntRange(min=5), default=50, show_default=True, help="Nights of a series.")
@@ -111,35 +105,6 @@ def monitor(session: Session, runs: int) -> None:
     for path in sorted((find_project_root() / "deployments" / "configs").glob("*.yaml")):
         presets[path.stem] = load_config([path], environment={})
     _finish(session, "monitor", run_monitor(presets, runs, session.say))
-
-
-@command(bench, "scale")
-@click.option("--sections", default="1000,10000,100000", show_default=True, help="Sizes, separated by commas.")
-@click.option("--encoded", default=120_000, show_default=True, help="Passages with real vectors; others are moved copies.")
-def scale(session: Session, sections: str, encoded: int) -> None:
-    """Build and search indexes of the generated world, each ten times the one before; writes scale.json."""
-    from slmsearch.bench.scale import run_scale
-    from slmsearch.retrieval.embedders import load_embedder
-
-    try:
-        sizes = sorted(map(int, sections.split(",")))
-    except ValueError as error:
-        raise click.UsageError(f"--sections {sections!r} is no list of numbers: write 1000,10000") from error
-    config = session.config
-    work = Path(config.paths.data_dir) / "bench-scale"
-    _finish(session, "scale", run_scale(config.retrieval, load_embedder(config.retrieval.embedder), work, sizes, encoded, session.say))
-
-
-@command(bench, "reindex")
-@click.option("--sections", default=100_000, show_default=True, help="Size of the index.")
-def reindex(session: Session, sections: int) -> None:
-    """Time the next version after one page in a hundred changed, beside building it from nothing; writes reindex.json."""
-    from slmsearch.bench.scale import run_reindex
-    from slmsearch.retrieval.embedders import load_embedder
-
-    config = session.config
-    work = Path(config.paths.data_dir) / "bench-reindex"
-    _finish(session, "reindex", run_reindex(config.retrieval, load_embedder(config.retrieval.embedder), work, sections, session.say))
 
 
 def load_presets(names: Sequence[str] = ()) -> "list[Preset]":

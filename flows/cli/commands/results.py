@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.cli.session import FILE, FOLDER, Session, cli, command, option
+from flows.cli.session import FILE, FOLDER, Session, cli, command
+from slmsearch.errors import ConfigError
 
 if TYPE_CHECKING:
     from slmsearch.lineage.graph import Step
@@ -49,25 +50,11 @@ def report(session: Session, runs: tuple[str, ...], output: Path | None, episode
     session.finish(made, f"{short_path(Path(made['page']))} ({made['bytes'] / 1e6:.1f} MB), in MLflow as {made['artifact']}\n{shown}")
 
 
-@command(cli, "plot")
-@click.argument("run")
-@click.option("--output", type=FOLDER, help="Default: plots/<run> in the MLflow directory.")
-@option("--show/--no-show", default=True, help="Open the folder of figures when a person is at the terminal.")
-def plot(session: Session, run: str, output: Path | None, show: bool) -> None:
-    """Write the charts of a run's page as SVG files, and show them where there is a screen.
-
-    RUN is an MLflow run id (or its beginning), the name of a flow run, or `latest`.
-    """
-    import sys
-
-    from tasks.runs import plot_run
-
-    made = plot_run(run, session.config, output)
-    for warning in made["warnings"]:
-        session.say(f"warning: {warning}")
-    if show and sys.stdout.isatty() and not session.as_json and click.launch(made["folder"]):
-        session.say("no viewer could be started here; open the files yourself")
-    session.finish(made, "\n".join(made["files"]))
+@command(cli, "plot", hidden=True, context_settings={"ignore_unknown_options": True})
+@click.argument("rest", nargs=-1, type=click.UNPROCESSED)
+def plot(session: Session, rest: tuple[str, ...]) -> None:
+    """Name what shows a run's charts."""
+    raise ConfigError("`slmsearch plot` is no command any more: MLflow keeps a run's charts in figures/, `slmsearch report` shows them")
 
 
 @command(cli, "lineage")
