@@ -6,11 +6,13 @@ One line a stage on stderr: `weighed NAME BEFORE AFTER TORCH`, sizes in MB of re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import psutil
 
 from flows.cli.main import main
-from flows.stages.pipeline import Pipeline
+from flows.ops import api
+from slmsearch.config import PathsConfig
 
 
 def resident_mb() -> float:
@@ -18,18 +20,28 @@ def resident_mb() -> float:
     return float(psutil.Process().memory_info().rss) / 1e6
 
 
-_stage = Pipeline.stage
+_prefect_api = api.prefect_api
 
 
 @contextmanager
-def weighed(self: Pipeline, name: str, key: str | None = None) -> Iterator[str]:
-    """Hold a stage open as `Pipeline.stage` does, and weigh."""
-    before = resident_mb()
-    with _stage(self, name, key) as run_id:
-        yield run_id
-    print(f"weighed {name} {before:.0f} {resident_mb():.0f} {int('torch' in sys.modules)}", file=sys.stderr, flush=True)
+def weighing(paths: PathsConfig) -> Iterator[api.Api]:
+    """Have stages weighed once Prefect may be imported: it reads its address then."""
+    with _prefect_api(paths) as found:
+        from flows.stages.pipeline import Pipeline
+
+        stage = Pipeline.stage
+
+        @contextmanager
+        def weighed(self: Any, name: str, key: str | None = None) -> Iterator[str]:
+            before = resident_mb()
+            with stage(self, name, key) as run_id:
+                yield run_id
+            print(f"weighed {name} {before:.0f} {resident_mb():.0f} {int('torch' in sys.modules)}", file=sys.stderr, flush=True)
+
+        Pipeline.stage = weighed  # type: ignore[method-assign]
+        yield found
 
 
 if __name__ == "__main__":
-    Pipeline.stage = weighed  # type: ignore[method-assign]
+    api.prefect_api = weighing
     main()
