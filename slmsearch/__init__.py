@@ -1,4 +1,4 @@
-"""The library; what its rooms are for stands in DESIGN.md.
+"""The library: corpus, retrieval, environments, sampling, judges, training, evaluation.
 
 `verifiers` finds an environment by the name of a top-level module and takes what its `__all__` names. With the extra `verifiers`
 installed, `slmsearch` is such a name; the three classes are loaded when they are asked for.

@@ -8,6 +8,7 @@ import ipaddress
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -27,6 +28,10 @@ if "-m" not in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ and MEMORY.i
 HOME = Path(tempfile.mkdtemp(prefix="slmsearch-tests-"))
 """What libraries would otherwise keep in the user's home; removed when the session ends."""
 
+FORKED = Path(__file__).parent / "forked"
+fork_server: list["subprocess.Popen[bytes]"] = []
+"""Of the process that leads the session; see `forked/server.py`."""
+
 FOREIGN = ("SLMSEARCH_", "PREFECT_", "MLFLOW_", "HF_", "OLLAMA_", "OPENAI_", "WANDB_")
 FOREIGN_NAMES = ("DATA_DIR", "DEV", "JUDGE_MODEL", "JUDGE_BASE_URL")
 
@@ -43,7 +48,9 @@ os.environ.update(
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_CLI_COLORS": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",
-        "HF_HOME": str(HOME / "huggingface"),
+        "HF_HOME": str(
+            Path(os.environ.get("TESTS_FORK_SERVER", HOME / "forks")).with_name("huggingface")
+        ),  # read on import: one for all forks
         "HF_HUB_OFFLINE": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "DO_NOT_TRACK": "1",
@@ -105,7 +112,21 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Start what children are forked from, where processes of tests share the work: one test alone is faster without."""
+    if config.getoption("numprocesses", None) and "PYTEST_XDIST_WORKER" not in os.environ and sys.platform == "linux":
+        address = str(HOME / "forks")
+        loaded = {"DISABLE_MLFLOW_INTEGRATION": "TRUE", "TRL_EXPERIMENTAL_SILENCE": "1"}
+        fork_server.append(
+            subprocess.Popen([sys.executable, str(FORKED / "server.py"), address], stdin=subprocess.PIPE, env={**os.environ, **loaded})
+        )
+        os.environ["TESTS_FORK_SERVER"] = address
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(FORKED), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
 def pytest_unconfigure() -> None:
+    for process in fork_server:
+        process.communicate()
     shutil.rmtree(HOME, ignore_errors=True)
 
 
@@ -154,6 +175,12 @@ def isolated_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pyte
         if before is None:
             monkeypatch.delenv(name)
     return home
+
+
+@pytest.fixture
+def unforked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have children load their libraries as everywhere else: for tests that look at process ids, sessions and parents."""
+    monkeypatch.delenv("TESTS_FORK_SERVER", raising=False)
 
 
 @pytest.fixture(scope="session")

@@ -36,7 +36,7 @@ PROCESSES = {
     "slmsearch/models/installer.py": "pip or uv, with names and hashes that stand in the code",
     "slmsearch/processes/child.py": "modules by name: servers, training, computations; settings and secrets go in as JSON",
     "slmsearch/processes/watchdog.py": "a model server by its command line",
-    "slmsearch/sandbox/bubblewrap.py": "bwrap; the program goes through a pipe when the walls stand",
+    "slmsearch/sandbox/bubblewrap.py": "bwrap; the program goes through a pipe when the isolation layers stand",
     "slmsearch/sandbox/docker.py": "docker; as for bwrap",
     "slmsearch/sandbox/engine.py": "bwrap and docker, for both",
     "slmsearch/sandbox/escape.py": "a victim for escapes",

@@ -15,6 +15,8 @@ from slmsearch.errors import IndexUnusableError, ServiceError
 from slmsearch.learn.child import Child
 from tests.slmsearch.learn import far
 
+pytestmark = pytest.mark.usefixtures("unforked")
+
 ROOT = Path(__file__).parents[3]
 
 

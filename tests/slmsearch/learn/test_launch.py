@@ -179,6 +179,7 @@ def test_a_file_system_without_locks_is_said(make_job, monkeypatch):
         train(make_job(seed=FINISH), lambda report: None)
 
 
+@pytest.mark.usefixtures("unforked")
 @pytest.mark.parametrize(("number", "accelerate"), [(signal.SIGKILL, True), (signal.SIGKILL, False), (signal.SIGTERM, False)])
 def test_no_orphan_is_left(make_job, number, accelerate):
     job = make_job(seed=WAIT)
