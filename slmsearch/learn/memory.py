@@ -115,7 +115,7 @@ def _count_saved(read: Any, layers: int, config: RunConfig) -> float:
     read = copy.deepcopy(read)
     read.num_hidden_layers = layers
     if getattr(read, "layer_types", None):
-        read.layer_types = read.layer_types[:layers]
+        read.layer_types = (read.layer_types * layers)[:layers]
     dtype = torch.bfloat16 if config.policy.load_in_4bit else getattr(torch, config.policy.dtype)
     with torch.device("meta"):
         model: Any = AutoModelForCausalLM.from_config(read, dtype=dtype)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from transformers import AutoConfig
 
 from flows.cli.settings import load_config
 from slmsearch.config import EvaluateConfig, JudgeConfig, LoraSection, PolicyConfig, RunConfig, SearcherConfig, TrainConfig, VllmConfig
@@ -106,6 +107,16 @@ def test_the_shape_is_read_without_weights(model_dir):
     assert (shape.layers, shape.hidden, shape.kv_width, shape.query_width, shape.intermediate) == (2, 64, 32, 32, 128)
     assert len(shape.linear_widths) == 14
     assert shape.parameters < 200_000
+
+
+def test_a_single_layer_counts_as_much_as_one_of_several(tmp_path):
+    """Of an architecture whose configuration lists the kind of every layer."""
+    small = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64}
+    for layers in (1, 3):
+        AutoConfig.for_model("qwen3", **small, num_hidden_layers=layers).save_pretrained(tmp_path / str(layers))
+    one, three = (measure_shape(of_model(str(tmp_path / layers))) for layers in ("1", "3"))
+    assert (one.layers, three.layers) == (1, 3)
+    assert one.saved == three.saved > 0
 
 
 @pytest.mark.parametrize("method", ["lora", "full"])
