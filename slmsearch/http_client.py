@@ -83,7 +83,10 @@ class Bounds(TypedDict):
 
 def bounded() -> Bounds:
     """Return the settings of such a client, for libraries that make their own."""
-    return {"follow_redirects": False, "event_hooks": {"request": [_ask_plain], "response": [_limit]}}
+    return {
+        "follow_redirects": False,
+        "event_hooks": {"request": [lambda request: request.headers.update({"Accept-Encoding": "identity"})], "response": [_limit]},
+    }
 
 
 class _Limited(httpx.SyncByteStream):
@@ -102,10 +105,6 @@ class _Limited(httpx.SyncByteStream):
 
     def close(self) -> None:
         self._stream.close()
-
-
-def _ask_plain(request: httpx.Request) -> None:
-    request.headers["Accept-Encoding"] = "identity"
 
 
 def _limit(response: httpx.Response) -> None:

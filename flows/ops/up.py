@@ -141,7 +141,7 @@ def _announced(paths: PathsConfig, record: UpRecord, password: str) -> Iterator[
     """Let other commands find what is served."""
     write_record(paths, record, password)
     pointer = find_project_root() / POINTER
-    ours = _may_replace(pointer)
+    ours = not pointer.exists() or is_dead_pointer(pointer)
     if ours:
         replace_text(pointer, f'{POINTER_MARK}\n[api]\nurl = "{record.api}"\nauth_string = "{password}"\n', private=True)
     try:
@@ -149,10 +149,6 @@ def _announced(paths: PathsConfig, record: UpRecord, password: str) -> Iterator[
     finally:
         for path in [*record_files(paths), *([pointer] if ours else [])]:
             path.unlink(missing_ok=True)
-
-
-def _may_replace(pointer: Path) -> bool:
-    return not pointer.exists() or is_dead_pointer(pointer)
 
 
 def is_dead_pointer(pointer: Path) -> bool:

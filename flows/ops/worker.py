@@ -114,8 +114,9 @@ def _plan(name: str, limit: int, train: TrainConfig) -> dict[str, list[str]]:
     from flows.ops.device import device_names
 
     bounded = ["--limit", str(limit)] if limit else []
-    if _pool_type() != "process":  # what is started elsewhere needs no device here
-        return {name: bounded}
+    with _pool_client() as client:
+        if client.read_work_pool(POOL).type != "process":  # what is started elsewhere needs no device here
+            return {name: bounded}
     devices = len(device_names(train))
     return {name: ["--work-queue", "default", *bounded], f"{name}{SHARDS}": ["--work-queue", SHARD_QUEUE, "--limit", str(devices)]}
 
@@ -138,11 +139,6 @@ def _pool_client() -> "Iterator[SyncPrefectClient]":
     except httpx.HTTPError as error:
         remedy = "start it, or fix PREFECT_API_URL and PREFECT_API_AUTH_STRING"
         raise ServiceError(f"the Prefect API cannot be asked ({cause_of(error)}); {remedy}") from error
-
-
-def _pool_type() -> str:
-    with _pool_client() as client:
-        return client.read_work_pool(POOL).type
 
 
 def _start(name: str, options: list[str], paths: PathsConfig) -> ChildProcess:

@@ -118,12 +118,9 @@ def run_gpu(presets: Sequence[Preset], tokenizer_dir: Path, work: Path, device: 
 
 
 def shape_of(model: str, layers: int = 0, small: bool = False) -> PretrainedConfig:
-    """Return the settings of a model of a published shape.
+    """Return the settings of a model of a published shape, a key of `PUBLISHED`; 0 layers take all.
 
-    Args:
-        model: a key of `PUBLISHED`.
-        layers: take this many; 0 takes all.
-        small: narrow, with few heads that share key heads as the real ones do, and a small vocabulary.
+    A `small` one is narrow, with few heads that share key heads as the real ones do, and a small vocabulary.
     """
     shape = dict(PUBLISHED[model])
     if small:
@@ -134,14 +131,9 @@ def shape_of(model: str, layers: int = 0, small: bool = False) -> PretrainedConf
 
 
 def write_model(shape: PretrainedConfig, tokenizer_dir: Path, directory: Path, dtype: str, device: str) -> Path:
-    """Write random weights of a shape, with a tokenizer that has a token for every id.
+    """Write random weights of a shape, drawn on a device, and a tokenizer with a token for every id.
 
-    Args:
-        shape: as `shape_of` gives it.
-        tokenizer_dir: a fast tokenizer with a chat template; its vocabulary is filled up with meaningless words.
-        directory: of the model.
-        dtype: of the weights.
-        device: where they are drawn.
+    The tokenizer is the given fast one with a chat template, its vocabulary filled up with meaningless words.
     """
     tokenizer: Any = AutoTokenizer.from_pretrained(tokenizer_dir)
     shape.update({"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None})

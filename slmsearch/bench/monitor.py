@@ -97,15 +97,7 @@ class Run:
     """One made-up run."""
 
     def __init__(self, shape: Shape, course: Course, seed: int, collapse: str = "", at: int = 0) -> None:
-        """Draw the whole run.
-
-        Args:
-            shape: of the preset.
-            course: how it goes.
-            seed: of everything.
-            collapse: one of `KINDS`, or none.
-            at: step at which it begins.
-        """
+        """Draw the whole run; `collapse`, one of `KINDS` or none, begins at step `at`."""
         self.shape, self.rng = shape, np.random.default_rng(seed)
         start, end, self._conc = course
         steps = np.arange(shape.steps)
@@ -215,13 +207,7 @@ def watch(run: Run) -> Iterator[tuple[int, str]]:
 
 
 def measure(shape: Shape, runs: int, seed: int = 0) -> dict[str, object]:
-    """Simulate healthy runs and planted collapses of one preset.
-
-    Args:
-        shape: of the preset.
-        runs: healthy runs, dealt out over shapes and spreads; of each kind of collapse half as many.
-        seed: of everything.
-    """
+    """Simulate healthy runs of a preset, dealt out over shapes and spreads, and half as many planted collapses of each kind."""
     courses = [(start, end, conc) for start, end in SHAPES.values() for conc in SPREADS]
     healthy = [list(watch(Run(shape, courses[i % len(courses)], seed + i))) for i in range(runs)]
     short, planted = replace(shape, steps=MIN_STEPS), (runs + 1) // 2
@@ -253,13 +239,7 @@ def _median(values: Sequence[int]) -> float | None:
 
 
 def run_monitor(configs: Mapping[str, RunConfig], runs: int, say: Say = lambda line: None) -> Result:
-    """Measure every preset.
-
-    Args:
-        configs: presets by name.
-        runs: healthy runs of each.
-        say: told which preset is next.
-    """
+    """Measure every preset, given by name, in so many healthy runs each."""
     presets: dict[str, dict[str, object]] = {}
     left_out: dict[str, str] = {}
     planted = (runs + 1) // 2

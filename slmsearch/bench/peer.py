@@ -91,14 +91,7 @@ def make_environment(toolbox: Toolbox) -> type:
 
 
 def make_peer(shape: Shape, micro_batch: int, directory: Path, callback: TrainerCallback) -> GRPOTrainer:
-    """Make TRL's trainer for a shape, with the arguments of ours; it takes one step.
-
-    Args:
-        shape: what is played.
-        micro_batch: episodes per forward and backward pass.
-        directory: scratch.
-        callback: of the trainer.
-    """
+    """Make TRL's trainer for a shape, with the arguments of ours and so many episodes per forward pass; it takes one step."""
     config, train = shape.config, shape.config.train
     accumulating = config.changed({"train.accumulation": shape.episodes // micro_batch})
     arguments = make_arguments(accumulating, directory, 1, use_cpu=True)

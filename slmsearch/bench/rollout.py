@@ -102,14 +102,7 @@ class Stopwatch(TrainerCallback):
 
 
 def run_rollout(config: RunConfig, shapes: tuple[str, ...], runs: int, say: Say) -> Result:
-    """Measure and return medians, spreads and ratios by shape.
-
-    Args:
-        config: the demo's settings.
-        shapes: `demo`, `long`.
-        runs: measured steps of each side, at least 5 for a figure that is published.
-        say: told what is being done.
-    """
+    """Measure so many steps of each side, at least 5 for a figure that is published; return medians, spreads and ratios by shape."""
     figures: dict[str, dict[str, object]] = {}
     sides: list[dict[str, object]] = []
     with TemporaryDirectory(prefix="slmsearch-bench-") as directory:
@@ -162,13 +155,7 @@ def measure_speed(shape: Shape, runs: int, directory: Path, say: Say) -> tuple[d
 def summarise_speed(
     sides: Mapping[str, Sequence[Times]], limits: Sequence[float], episodes: Sequence[Episode]
 ) -> tuple[dict[str, dict[str, Spread]], dict[str, object]]:
-    """Return the spread of each side's times, and ratios with what the episodes are like.
-
-    Args:
-        sides: times of `ours` and of the `peer`.
-        limits: seconds of the limit.
-        episodes: those of a step.
-    """
+    """Return the spread of each side's times (`ours`, `peer`), and ratios with what the episodes of a step are like."""
     rollouts = {side: [step.rollout_s for step in times] for side, times in sides.items()}
     steps = {side: [step.step_s for step in times] for side, times in sides.items()}
     figures = {
@@ -185,13 +172,7 @@ def summarise_speed(
 
 
 def make_ours(shape: Shape, directory: Path, watch: Stopwatch) -> tuple[Any, RolloutBridge]:
-    """Make a trainer whose every `train` takes one step.
-
-    Args:
-        shape: what is played.
-        directory: where the trainer may write.
-        watch: takes the times.
-    """
+    """Make a trainer whose every `train` takes one step; it may write to the directory."""
     config = shape.config
     model, tokenizer = load_trainable(config.policy)
     open_sampler, timer = open_torch_sampler(tokenizer, config.searcher.tool_role), PhaseTimer()

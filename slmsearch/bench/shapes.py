@@ -67,11 +67,7 @@ def demo_shape(config: RunConfig) -> Shape:
 
 
 def long_shape(directory: Path) -> Shape:
-    """Make the long shape: one question, eight episodes; its model has learnt to call a tool in every turn, and nothing else.
-
-    Args:
-        directory: where the model is written.
-    """
+    """Make the long shape: one question, eight episodes; its model, written here, has learnt to call a tool in every turn."""
     torch.manual_seed(0)
     questions = [Question(f"q{i}", f"Who built the {word} of Norwick?", "nobody") for i, word in enumerate(WORDS[:4])]
     tokenizer = build_tokenizer([f"Who built the {word} of Norwick? {_filler(word, 60)}" for word in WORDS] * 3)

@@ -42,7 +42,8 @@ class RetrieveThenAnswer:
         """Write the next message."""
         if not results:
             return render_call(ToolCall(SEARCH, question))
-        page_id = self._best_page(results[0])
+        page_ids = (line.partition(": ")[0] for line in results[0].splitlines())
+        page_id = next((name for name in page_ids if self._library.page(name) is not None), None)
         if page_id is None:
             return render_answer(UNKNOWN_ANSWER)
         passages = results[1:]
@@ -51,10 +52,6 @@ class RetrieveThenAnswer:
             return render_call(ToolCall(READ, plan[len(passages)]))
         known = find_stems(question) | self._title_stems(page_id)
         return render_answer(pick_answer(question, passages, self._weigh(question, page_id), known) or UNKNOWN_ANSWER)
-
-    def _best_page(self, shown: str) -> str | None:
-        page_ids = (line.partition(": ")[0] for line in shown.splitlines())
-        return next((page_id for page_id in page_ids if self._library.page(page_id) is not None), None)
 
     def _title_stems(self, page_id: str) -> set[str]:
         page = self._library.page(page_id)
@@ -149,7 +146,9 @@ def _rate(question: str, sentence: str, weights: Mapping[str, float], known: set
             for match in pattern.finditer(sentence):
                 stems = find_stems(match["span"])
                 if stems and not stems <= known:
-                    far = min(_distance(match.span("span"), anchors), _FAR_CHARS) / _FAR_CHARS
+                    start, end = match.span("span")
+                    gaps = (max(first - end, start - last, 0) for first, last in anchors)
+                    far = min((*gaps, _FAR_CHARS)) / _FAR_CHARS
                     yield share - cost - DISTANCE_COST * far, match["span"]
 
 
@@ -162,11 +161,6 @@ def _kinds(question: str) -> tuple[tuple[re.Pattern[str], ...], tuple[re.Pattern
     if _ASKS_NAME.search(question):
         return (_NAME,), (_NOUN,)
     return (_NAME, _NOUN), (_NUMBER,)
-
-
-def _distance(span: tuple[int, int], anchors: Sequence[tuple[int, int]]) -> int:
-    """Characters between a span and the nearest word of the question."""
-    return min((max(start - span[1], span[0] - end, 0) for start, end in anchors), default=_FAR_CHARS)
 
 
 def _stem(word: str) -> str:

@@ -189,16 +189,11 @@ def find_failure_mode(question: Question, episode: Episode) -> FailureMode:
     has_read = any(read_sections(turn) for turn in episode.turns)
     if not searched and not has_read:
         return FailureMode.NO_SEARCH
-    goals = _goals(question)
+    goals = [_Goal(_page_of(section_id, question.page_ids), section_id) for section_id in question.section_ids]
+    goals = goals or [_Goal(page_id, None) for page_id in question.page_ids]
     if not goals:
         return FailureMode.MISREAD if has_read else FailureMode.INVENTED
     return _first_missing_hop(goals, episode.turns)
-
-
-def _goals(question: Question) -> list[_Goal]:
-    if not question.section_ids:
-        return [_Goal(page_id, None) for page_id in question.page_ids]
-    return [_Goal(_page_of(section_id, question.page_ids), section_id) for section_id in question.section_ids]
 
 
 def _page_of(section_id: str, page_ids: Sequence[str]) -> str:

@@ -173,7 +173,9 @@ class SearcherEnvironment(Environment):
             yield check_sandbox(self.toolbox)
 
     def check_rows(self, rows: Sequence[EpisodeRow]) -> Iterable[Check]:
-        yield check_searching(rows)
+        silent = mean(row.tool_calls == 0 for row in rows)
+        remedy = "the model never searches: check searcher.system_prompt, or train it with `slmsearch sft` first"
+        yield Check("searching", silent < 1.0, f"{silent:.0%} of {len(rows)} episodes without a tool call", remedy)
 
     @classmethod
     def demonstrations(cls, config: RunConfig, settings: SftConfig) -> Iterator[Demonstration]:
@@ -251,11 +253,3 @@ def check_sandbox(toolbox: Toolbox) -> Check:
     found = result.text if isinstance(result, ToolResult) else str(result)
     figures = "a program searched, and what it printed came back" if passed else f"a program that searches came to: {found}"
     return Check("sandbox", passed, figures, "slmsearch sandbox up, or searcher.programs=false")
-
-
-def check_searching(rows: Sequence[EpisodeRow]) -> Check:
-    """Look whether any episode of the preflight makes a call."""
-    silent = mean(row.tool_calls == 0 for row in rows)
-    found = f"{silent:.0%} of {len(rows)} episodes without a tool call"
-    remedy = "the model never searches: check searcher.system_prompt, or train it with `slmsearch sft` first"
-    return Check("searching", silent < 1.0, found, remedy)

@@ -100,9 +100,9 @@ class EngineSampler(IdSampler):
         return self._histories[row][-1]
 
     def _write(self, rows: list[int], contexts: list[tuple[int, ...]], limits: list[int]) -> list[tuple[Completion, bool]]:
-        stop = self._sampling.stop
-        requests = [
-            Request((*self._histories[row], *context), limit, self._seed(row), stop)
+        seed, stop = self._sampling.seed + 1_000_003 * self._sampling.first_row, self._sampling.stop
+        requests = [  # other rows and turns draw otherwise
+            Request((*self._histories[row], *context), limit, (seed + 1_000_003 * row + self._turns[row]) % (1 << 31), stop)
             for row, context, limit in zip(rows, contexts, limits, strict=True)
         ]
         turns = self._complete(requests)
@@ -137,7 +137,3 @@ class EngineSampler(IdSampler):
     def close(self) -> None:
         """See `Sampler.close`."""
         self._histories, self._turns = [], []
-
-    def _seed(self, row: int) -> int:
-        """Seed of a row's next turn: other rows and turns draw otherwise."""
-        return (self._sampling.seed + 1_000_003 * (self._sampling.first_row + row) + self._turns[row]) % (1 << 31)

@@ -25,7 +25,7 @@ from slmsearch.config import JudgeConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import JudgeError, PreflightError
 from slmsearch.judge.clients import JudgeClient, make_client
-from slmsearch.judge.exact import Verdict, exact_match
+from slmsearch.judge.exact import exact_match
 from slmsearch.judge.llm import LlmJudge
 from slmsearch.judge.prompt import prompt_key, prompt_version
 from slmsearch.keys import content_key
@@ -173,7 +173,12 @@ def qualify(config: JudgeConfig, data_dir: str | Path, progress: Callable[[int, 
     for start in range(0, len(cases), CASES_AT_A_TIME):
         batch = cases[start : start + CASES_AT_A_TIME]
         verdicts = judge.judge([(case.as_question(), case.answer) for case in batch])
-        outcomes += [_outcome(case, found) for case, found in zip(batch, verdicts, strict=True)]
+        outcomes += [
+            Outcome(
+                case.id, case.kind, case.correct, found.correct, exact_match(case.answer, (case.gold,)), found.by == "judge", found.failure
+            )
+            for case, found in zip(batch, verdicts, strict=True)
+        ]
         if progress is not None:
             progress(len(outcomes), len(cases))
     seconds = time.perf_counter() - started
@@ -208,11 +213,6 @@ class _Timed:
         reply = self._client.ask(prompt)
         self.seconds.append(time.perf_counter() - started)
         return reply
-
-
-def _outcome(case: Case, found: Verdict) -> Outcome:
-    exact = exact_match(case.answer, (case.gold,))
-    return Outcome(case.id, case.kind, case.correct, found.correct, exact, found.by == "judge", found.failure)
 
 
 def qualification_key(digest: str, cases: list[Case]) -> str:

@@ -16,6 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from types import TracebackType
@@ -74,7 +75,7 @@ class Child:
             while True:
                 kind, *content = self._line.recv()
                 if kind == _CALLED:
-                    here[content[0]](*content[1])
+                    here[content[0]](*content[1:])
                 elif kind == _LOGGED:
                     logging.getLogger(content[0].name).handle(content[0])
                 else:
@@ -134,14 +135,11 @@ class _Line:
             place, args, kwargs, there = pickle.loads(message)
             module, _, name = place.partition(":")
             function = getattr(importlib.import_module(module), name)
-            answer = (_DONE, function(*args, **kwargs, **{name: self._across(name) for name in there}))
+            answer = (_DONE, function(*args, **kwargs, **{name: partial(self.say, _CALLED, name) for name in there}))
         except Exception as error:
             answer = (_FAILED, _portable(error))
         release_memory()
         self.say(*answer)
-
-    def _across(self, name: str) -> Callable[..., None]:
-        return lambda *args: self.say(_CALLED, name, args)
 
 
 def _portable(error: Exception) -> Exception:

@@ -203,18 +203,16 @@ def lay_out(job: TrainJob, out: Path) -> Path:
     with replaced_directory(out) as staging:
         load_tokenizer(job.config.policy).save_pretrained(staging)
         for source in [*(job.directory / ADAPTER).iterdir(), *(job.directory / CHECKPOINTS).glob("checkpoint-*")]:
-            _link(source, staging / source.name)
+            if source.is_dir():
+                shutil.copytree(source, staging / source.name, copy_function=_link)
+            else:
+                (staging / source.name).unlink(missing_ok=True)  # the tokenizer's may be there already
+                _link(source, staging / source.name)
         replace_json(staging / TRAINING_CONFIG, {"config": plain, "run": manifest})
     return out
 
 
-def _link(source: Path, target: Path) -> None:
-    if source.is_dir():
-        target.mkdir()
-        for child in source.iterdir():
-            _link(child, target / child.name)
-        return
-    target.unlink(missing_ok=True)
+def _link(source: str | Path, target: str | Path) -> None:
     try:
         os.link(source, target)
     except OSError:  # another file system

@@ -88,11 +88,7 @@ def vllm_takes(**settings: Any) -> Iterator[None]:
 def engine_settings(model: Any, config: RunConfig, use_cpu: bool) -> dict[str, object]:
     """Collect what vLLM must be told about a loaded policy and TRL does not tell it; see `vllm_takes`. A CPU build has no sleep."""
     _, commit = split_commit(config.policy.model)
-    settings: dict[str, object] = {
-        "revision": commit,
-        "tokenizer_revision": commit,
-        "enable_sleep_mode": not use_cpu,
-    }  # a CPU build has no sleep
+    settings: dict[str, object] = {"revision": commit, "tokenizer_revision": commit, "enable_sleep_mode": not use_cpu}
     if config.train.method == "lora":
         adapter: Any = model.peft_config["default"] if isinstance(model, PeftModel) else config.train.lora
         settings |= {"enable_lora": True, "max_lora_rank": next((limit for limit in LORA_RANKS if limit >= adapter.r), LORA_RANKS[-1])}

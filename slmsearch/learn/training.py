@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from slmsearch.learn.grpo import SearchTrainer, make_arguments, make_trainer, nu
 from slmsearch.learn.job import TrainJob, write_manifest
 from slmsearch.learn.phase_timer import BEFORE, PhaseTimer
 from slmsearch.learn.preflight import check_learning, check_resources, require
-from slmsearch.learn.reports import StepReport, append_report, read_reports
+from slmsearch.learn.reports import append_report, read_reports
 from slmsearch.learn.rollout_bridge import RolloutBridge
 from slmsearch.learn.trainer_samplers import open_base_sampler, open_torch_sampler, open_vllm_sampler
 from slmsearch.models.known import split_commit
@@ -118,13 +119,10 @@ def _assemble(
     open_sampler = (open_torch_sampler if config.train.vllm.mode == "off" else open_vllm_sampler)(tokenizer, config.searcher.tool_role)
     bridge = RolloutBridge(questions, environment, open_sampler, tokenizer.eos_token_id, timer)
 
-    def on_step(report: StepReport) -> None:
-        append_report(job.directory / STEPS, report)
-
     def should_stop() -> bool:
         return any(gather_object([(job.directory / STOP).exists()]))  # a yes of any process, so that all stop at the same step
 
-    callback = StepCallback(bridge, on_step, should_stop, config.train, timer)
+    callback = StepCallback(bridge, partial(append_report, job.directory / STEPS), should_stop, config.train, timer)
     trainer = make_trainer(model, tokenizer, bridge, arguments, callback)
     if environment.shares_base:
         open_base = open_base_sampler(tokenizer, limits.tool_role)

@@ -49,11 +49,24 @@ class Made:
 
 
 class Filters:
-    """Checks drafts one after the other; a draft that passes counts as taken."""
+    """Checks drafts, a batch of searches at a time, and holds those that passed."""
 
-    def __init__(self, library: Library, index: Index, top_k: int) -> None:
-        """Note which sections hold which words; a question's own wording must find its page among the first `top_k` of the index."""
-        self._library, self._index, self._top_k = library, index, top_k
+    def __init__(self, library: Library, index: Index, top_k: int, limit: int = 0) -> None:
+        """Note which sections hold which words.
+
+        Args:
+            library: pages.
+            index: of the same pages.
+            top_k: among so many first hits a question's own wording must find its page.
+            limit: questions taken at most; 0 sets no limit.
+        """
+        self.library, self.limit, self._index, self._top_k = library, limit, index, top_k
+        self.taken: list[Draft] = []
+        self.made: Counter[str] = Counter()
+        self.kept: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self._waiting: list[Draft] = []
+        self._per_section: Counter[str] = Counter()
         self._excerpts = [excerpt for page in library.pages() for excerpt in _sections(page, library)]
         self._holding: dict[str, set[int]] = defaultdict(set)
         for number, excerpt in enumerate(self._excerpts):
@@ -64,7 +77,7 @@ class Filters:
 
     def reason_against(self, draft: Draft) -> str | None:
         """Say why a draft is no good, as far as that is known without searching; None if nothing speaks against it."""
-        place, section = draft.place, self._library.section(draft.place.section_id)
+        place, section = draft.place, self.library.section(draft.place.section_id)
         if section is None or not holds_answer(section.text, draft.answer):
             return "answer not in its section"
         if holds_answer(draft.question, draft.answer):
@@ -92,10 +105,38 @@ class Filters:
                 reasons.append(None)
         return reasons
 
-    def take(self, draft: Draft) -> None:
-        """Note a draft as taken."""
-        self._asked.add(content_words(draft.question))
-        self._asked_of[draft.place.section_id, draft.answer.casefold()] += 1
+    def add(self, drafts: Sequence[Draft]) -> None:
+        """Take drafts in; those that fail without a search are dropped at once."""
+        for draft in drafts:
+            self.made[draft.kind] += 1
+            reason = self.reason_against(draft)
+            if reason is None:
+                self._waiting.append(draft)
+            else:
+                self.dropped[reason] += 1
+        if len(self._waiting) >= BATCH:
+            self.settle()
+
+    def settle(self) -> None:
+        """Search with what waits, and keep or drop it."""
+        for draft, missed in zip(self._waiting, self.find(self._waiting), strict=True):
+            reason = missed or self.reason_against(draft) or self._surplus(draft)
+            if reason is not None:
+                self.dropped[reason] += 1
+                continue
+            self._asked.add(content_words(draft.question))
+            self._asked_of[draft.place.section_id, draft.answer.casefold()] += 1
+            self._per_section[draft.place.section_id] += draft.kind != "written"
+            self.kept[draft.kind] += 1
+            self.taken.append(draft)
+        self._waiting.clear()
+
+    def _surplus(self, draft: Draft) -> str | None:
+        if self.limit and len(self.taken) >= self.limit:
+            return "beyond the limit"
+        if draft.kind != "written" and self._per_section[draft.place.section_id] >= PER_SECTION:
+            return f"more than {PER_SECTION} of a section"
+        return None
 
     def _is_common(self, draft: Draft) -> bool:
         words = content_words(draft.answer)
@@ -108,15 +149,11 @@ class Filters:
         return len(holding) > allowed or on_page > MAX_SECTIONS_OF_PAGE
 
 
-def make_questions(
-    library: Library, filters: Filters, limit: int, seed: int, generator: QuestionGenerator | None = None, progress: Progress | None = None
-) -> Made:
+def make_questions(filters: Filters, seed: int, generator: QuestionGenerator | None = None, progress: Progress | None = None) -> Made:
     """Make questions about the pages of a library.
 
     Args:
-        library: pages.
-        filters: over the same pages and their index.
-        limit: questions at most; 0 sets no limit.
+        filters: over the pages and their index, with the limit.
         seed: another seed takes other sentences and gaps.
         generator: a language model that writes some, too.
         progress: told of pages.
@@ -125,74 +162,29 @@ def make_questions(
         JudgeError: the model's server does not answer.
         IndexUnusableError, EmbedderError: the index or its embedder broke.
     """
+    library, limit = filters.library, filters.limit
     pages = list(library.pages())
     Random(f"questions/{seed}").shuffle(pages)
-    maker = _Maker(filters, limit)
     sections = (section for page in pages for section in _sections(page, library))
     long_enough = [section for section in sections if generator and len(section.text) >= MIN_SECTION_CHARS]
     for drafts in generator.write(long_enough) if generator else ():
-        maker.add(drafts)
+        filters.add(drafts)
         # Half of a limit is left for questions that need no model: one model's style is not to be all there is.
-        if limit and maker.kept["written"] >= limit / 2:
+        if limit and filters.kept["written"] >= limit / 2:
             break
-    maker.settle()
+    filters.settle()
     # A page gives one sentence a round: with a limit, every page has its turn before one has its second.
     for done, drafts in _in_turn([_drafts_of(page, seed, library) for page in pages]):
-        maker.add(drafts)
+        filters.add(drafts)
         if progress is not None:
             progress(done, len(pages))
-        if limit and len(maker.taken) >= limit:
+        if limit and len(filters.taken) >= limit:
             break
-    maker.settle()
+    filters.settle()
     order = {page.id: number for number, page in enumerate(library.pages())}
-    rows = tuple(map(_row, sorted(maker.taken, key=lambda draft: order[draft.place.page_id])))
+    rows = tuple(map(_row, sorted(filters.taken, key=lambda draft: order[draft.place.page_id])))
     faults = dict(generator.faults) if generator else {}
-    return Made(rows, dict(maker.made), dict(maker.kept), dict(maker.dropped.most_common()), faults)
-
-
-class _Maker:
-    """Puts drafts through the filters, a batch of searches at a time."""
-
-    def __init__(self, filters: Filters, limit: int) -> None:
-        self._filters, self._limit = filters, limit
-        self.taken: list[Draft] = []
-        self.made: Counter[str] = Counter()
-        self.kept: Counter[str] = Counter()
-        self.dropped: Counter[str] = Counter()
-        self._waiting: list[Draft] = []
-        self._per_section: Counter[str] = Counter()
-
-    def add(self, drafts: Sequence[Draft]) -> None:
-        """Take drafts in; those that fail without a search are dropped at once."""
-        for draft in drafts:
-            self.made[draft.kind] += 1
-            reason = self._filters.reason_against(draft)
-            if reason is None:
-                self._waiting.append(draft)
-            else:
-                self.dropped[reason] += 1
-        if len(self._waiting) >= BATCH:
-            self.settle()
-
-    def settle(self) -> None:
-        """Search with what waits, and keep or drop it."""
-        for draft, missed in zip(self._waiting, self._filters.find(self._waiting), strict=True):
-            reason = missed or self._filters.reason_against(draft) or self._surplus(draft)
-            if reason is not None:
-                self.dropped[reason] += 1
-                continue
-            self._filters.take(draft)
-            self._per_section[draft.place.section_id] += draft.kind != "written"
-            self.kept[draft.kind] += 1
-            self.taken.append(draft)
-        self._waiting.clear()
-
-    def _surplus(self, draft: Draft) -> str | None:
-        if self._limit and len(self.taken) >= self._limit:
-            return "beyond the limit"
-        if draft.kind != "written" and self._per_section[draft.place.section_id] >= PER_SECTION:
-            return f"more than {PER_SECTION} of a section"
-        return None
+    return Made(rows, dict(filters.made), dict(filters.kept), dict(filters.dropped.most_common()), faults)
 
 
 def _sections(page: Page, library: Library) -> Iterator[Excerpt]:

@@ -95,7 +95,7 @@ class Table:
         """Render for a terminal."""
         widths = [max(len(line[i]) for line in (self.headers, *self.rows)) for i in range(len(self.headers))]
         lines = [self.headers, tuple("-" * width for width in widths), *self.rows]
-        return "\n".join("  ".join(_align(cell, widths[i], i) for i, cell in enumerate(line)).rstrip() for line in lines)
+        return "\n".join("  ".join((cell.rjust if i else cell.ljust)(widths[i]) for i, cell in enumerate(line)).rstrip() for line in lines)
 
     def to_markdown(self) -> str:
         """Render as Markdown; cells are escaped, since names and answers come from outside."""
@@ -182,10 +182,6 @@ def describe_comparison(comparison: Comparison) -> str:
         test = comparison.mcnemar
         lines.append(f"McNemar: {test.gained} questions gained, {test.lost} lost, exact p {test.p:.3g}.")
     return "\n".join(lines)
-
-
-def _align(cell: str, width: int, column: int) -> str:
-    return cell.ljust(width) if column == 0 else cell.rjust(width)
 
 
 def qualification_table(summary: Mapping[str, Any]) -> Table:

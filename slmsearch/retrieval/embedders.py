@@ -20,7 +20,7 @@ its answers.
 
 import hashlib
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,7 @@ class LocalEmbedder(Embedder):
         self.revision = mark_revision(weights_digest(self._path), self.precision)
         self._model: Any = None
         self._passages: Any = None
+        self._queries: Any = None
 
     @cached_property
     def dimension(self) -> int:
@@ -99,36 +100,11 @@ class LocalEmbedder(Embedder):
             # A model with prompts of its own is left to the library, one query at a time.
             rows = [model.encode_query([text], normalize_embeddings=True, show_progress_bar=False) for text in texts]
             return np.concatenate(rows)
-        vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
-        for rows in self._query_batches(texts):
-            filled = [*rows, *[rows[-1]] * (QUERY_ROWS - len(rows))]
-            vectors[rows] = self._forward([texts[row] for row in filled])[: len(rows)]
-        return vectors
+        if self._queries is None:
+            from slmsearch.retrieval.embed_passages import PassageEncoder
 
-    def _query_batches(self, texts: Sequence[str]) -> Iterator[list[int]]:
-        """Group queries by padded length, at most `QUERY_ROWS` together."""
-        encoded = self._loaded().tokenizer(list(texts), truncation=True, max_length=self._loaded().max_seq_length)["input_ids"]
-        by_length: dict[int, list[int]] = {}
-        for row, ids in enumerate(encoded):
-            by_length.setdefault(-(-len(ids) // QUERY_TOKENS_MULTIPLE), []).append(row)
-        for rows in by_length.values():
-            yield from (rows[start : start + QUERY_ROWS] for start in range(0, len(rows), QUERY_ROWS))
-
-    def _forward(self, texts: list[str]) -> Vectors:
-        import torch
-
-        model = self._loaded()
-        features = model.tokenizer(
-            texts,
-            padding=True,
-            truncation=True,
-            max_length=model.max_seq_length,
-            pad_to_multiple_of=QUERY_TOKENS_MULTIPLE,
-            return_tensors="pt",
-        ).to(model.device)
-        with torch.inference_mode():
-            vectors = torch.nn.functional.normalize(model(dict(features))["sentence_embedding"], dim=1)
-        return np.asarray(vectors.float().cpu().numpy(), dtype=np.float32)
+            self._queries = PassageEncoder(model, "float32")
+        return np.asarray(self._queries.encode_alike(texts, QUERY_ROWS, QUERY_TOKENS_MULTIPLE), dtype=np.float32)
 
     def _loaded(self) -> Any:
         if self._model is None:

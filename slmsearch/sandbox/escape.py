@@ -252,10 +252,6 @@ class Fixture(ExitStack):
         """List what was made on the host."""
         return sorted(path.name for path in self.scratch.iterdir())
 
-    def found_poison(self) -> bool:
-        """Say whether the runner was changed."""
-        return self.root is not None and (self.root / RUNNER.lstrip("/")).read_bytes().endswith(POISON)
-
     def found_survivor(self) -> bool:
         """Say whether a process that took the nonce as its name lives on; it is killed."""
         if wait_for(lambda: not self._namesakes(), SETTLE_SECONDS):
@@ -280,7 +276,7 @@ EVIDENCE: dict[str, Evidence] = {
     "many_files": lambda fixture, execution: len(fixture.found_files()) > 100,
     "device": lambda fixture, execution: fixture.found_files() == ["null"],
     "core": lambda fixture, execution: any(name.startswith("core") for name in fixture.found_files()),
-    "poisoned": lambda fixture, execution: fixture.found_poison(),
+    "poisoned": lambda fixture, execution: fixture.root is not None and (fixture.root / RUNNER.lstrip("/")).read_bytes().endswith(POISON),
     "survivor": lambda fixture, execution: fixture.found_survivor(),
     "lingers": lambda fixture, execution: fixture.lingers,
     "overtime": lambda fixture, execution: execution.seconds - execution.tool_seconds > fixture.limits.wall_s + LATE_SECONDS,

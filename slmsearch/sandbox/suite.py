@@ -289,13 +289,9 @@ def writable_path(scratch: Path, without: Set[str]) -> str:
 
 
 def execute_unbounded(instance: Instance, program: str, limits: ProgramLimits, rlimits: bool) -> Execution:
-    """Run a program that ends by itself without clock, count or cut, and leave its interpreter alive.
+    """Run a program that ends by itself without clock, count or cut, in an instance that limits no messages; its interpreter lives on.
 
-    Args:
-        instance: of an engine that limits no messages.
-        program: Python.
-        limits: of the process.
-        rlimits: whether they are set.
+    The limits are those of its process, where `rlimits` sets them.
     """
     unbounded = limits.model_copy(update={"wall_s": LONG_SECONDS, "calls": sys.maxsize, "output_chars": sys.maxsize})
     order = order_program(program, unbounded)

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -6,8 +7,10 @@ import pytest
 
 from flows.cli.look import where_to_look
 from flows.cli.settings import find_project_root
+from flows.ops import up
+from flows.ops.api import UpRecord
 from flows.ops.runner import FLOWS, PARTS, as_error
-from flows.ops.up import POINTER_MARK, _may_replace
+from flows.ops.up import POINTER_MARK
 from flows.ops.worker import SHARD_QUEUE
 from slmsearch import errors
 from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
@@ -73,13 +76,17 @@ def test_where_to_look_names_commands_that_work_without_a_server(tmp_path: Path)
     assert "https://mlflow.example/#/experiments/1/runs/m" in where_to_look(served, RESULT)
 
 
-def test_only_a_pointer_of_ours_to_nowhere_is_replaced(tmp_path: Path) -> None:
-    pointer = tmp_path / "prefect.toml"
-    assert _may_replace(pointer)
-    pointer.write_text('[api]\nurl = "http://127.0.0.1:9/api"\n')
-    assert not _may_replace(pointer), "the user's own"
-    pointer.write_text(f'{POINTER_MARK}\n[api]\nurl = "http://127.0.0.1:9/api"\n')
-    assert _may_replace(pointer)
+def test_only_a_pointer_of_ours_to_nowhere_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(up, "find_project_root", lambda: tmp_path)
+    pointer, record = tmp_path / "prefect.toml", UpRecord(os.getpid(), "http://127.0.0.1:8/api", "ui", "mlflow")
+    own = '[api]\nurl = "http://127.0.0.1:9/api"\n'
+    for before, taken in (("", True), (own, False), (f"{POINTER_MARK}\n{own}", True)):
+        pointer.unlink(missing_ok=True)
+        if before:
+            pointer.write_text(before)
+        with up._announced(PathsConfig(data_dir=str(tmp_path)), record, "user:password"):
+            assert ("127.0.0.1:8" in pointer.read_text()) is taken
+        assert pointer.exists() is not taken, "the user's own stays"
 
 
 def test_a_turned_table_has_policies_as_columns() -> None:

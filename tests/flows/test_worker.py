@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
@@ -25,13 +26,15 @@ SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 
 def test_shards_have_a_worker_with_as_many_places_as_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "_pool_type", lambda: "process")
+    client = SimpleNamespace(read_work_pool=lambda name: SimpleNamespace(type=pool_types[0]))
+    pool_types = ["process"]
+    monkeypatch.setattr(worker, "_pool_client", lambda: nullcontext(client))
     config = RunConfig(train=TrainConfig(num_processes=2, accumulation=4))
     assert worker._plan("w", 3, config.train) == {
         "w": ["--work-queue", "default", "--limit", "3"],
         "w-shards": ["--work-queue", "shards", "--limit", "2"],
     }
-    monkeypatch.setattr(worker, "_pool_type", lambda: "kubernetes")
+    pool_types[0] = "kubernetes"
     assert worker._plan("w", 0, config.train) == {"w": []}
 
 
@@ -102,7 +105,7 @@ class Down:
 
 def test_a_server_that_has_just_ended_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prefect.client.orchestration.get_client", lambda **_: Down())
-    for ask in (worker._pool_type, lambda: worker.check_worker("w")):
+    for ask in (lambda: worker._plan("w", 0, TrainConfig()), lambda: worker.check_worker("w")):
         with pytest.raises(ServiceError, match=r"cannot be asked \(\[Errno 111\] Connection refused\); start it"):
             ask()
 

@@ -82,6 +82,6 @@ def _make_questions(config: "RunConfig", limit: int, seed: int) -> "Made":
     if generator is not None:
         generator.check()
     toolbox = open_indexed_corpus(config).toolbox
-    filters = Filters(toolbox.library, toolbox.index, config.retrieval.top_k)
+    filters = Filters(toolbox.library, toolbox.index, config.retrieval.top_k, limit)
     with Progress("questions", "pages") as progress:
-        return make_questions(toolbox.library, filters, limit, seed, generator, progress)
+        return make_questions(filters, seed, generator, progress)

@@ -40,15 +40,12 @@ def look(config: RunConfig) -> Facts:
     """Collect the facts of the installation that a configuration uses."""
     environment, damaged = read_environment(), list[str]()
     homes = tuple(dict.fromkeys((Path(config.paths.data_dir), Path(config.paths.mlruns_dir))))
-    staging = (
-        config.paths.corpora,
-        config.paths.corpora / "sources",
-        config.paths.index,
-        config.paths.evals,
-        Path(config.paths.mlruns_dir),
-    )
+    paths = config.paths
+    staging = (paths.corpora, paths.corpora / "sources", paths.index, paths.evals, Path(paths.mlruns_dir))
+    installed = [(found.metadata["Name"], found.version) for found in importlib.metadata.distributions()]
+    pointer = find_project_root() / POINTER
     return Facts(
-        packages=_packages(),
+        packages={canonicalize_name(name): version for name, version in reversed(installed) if name},  # of two, the first is imported
         environment=environment,
         free_bytes={str(home): shutil.disk_usage(_existing(home)).free for home in homes},
         unwritable=tuple(str(home) for home in homes if not os.access(_existing(home), os.W_OK)),
@@ -57,15 +54,10 @@ def look(config: RunConfig) -> Facts:
         prefect=_prefect(config.paths, environment, damaged),
         chroma_server=_chroma_server(config.retrieval.chroma_url) if config.retrieval.chroma_url else None,
         abandoned=tuple(found for home in staging for found in find_abandoned(home)),
-        dead_records=tuple(_dead_records(config.paths)),
+        dead_records=(*(() if find_up(config.paths) else record_files(config.paths)), *([pointer] if is_dead_pointer(pointer) else [])),
         orphans=_orphans(config, damaged),
         damaged=tuple(damaged),
     )
-
-
-def _packages() -> dict[str, str]:
-    installed = [(found.metadata["Name"], found.version) for found in importlib.metadata.distributions()]
-    return {canonicalize_name(name): version for name, version in reversed(installed) if name}  # of two, the first is imported
 
 
 def _existing(path: Path) -> Path:
@@ -138,12 +130,6 @@ def _chroma_server(address: str) -> tuple[str, str]:
     with suppress(httpx.HTTPError, httpx.InvalidURL, ValueError), make_client(ANSWER_SECONDS) as client:
         found = client.get(f"{address.rstrip('/')}/api/v2/version").json()
     return without_credentials(address), found if isinstance(found, str) else ""
-
-
-def _dead_records(paths: PathsConfig) -> list[Path]:
-    """Find records and passwords of `slmsearch up` whose server is gone."""
-    pointer = find_project_root() / POINTER
-    return [*(record_files(paths) if find_up(paths) is None else []), *([pointer] if is_dead_pointer(pointer) else [])]
 
 
 def _orphans(config: RunConfig, damaged: list[str]) -> int:

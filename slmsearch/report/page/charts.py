@@ -112,13 +112,7 @@ def _mark(at: float, text: str) -> str:
 
 
 def interval_chart(title: str, bars: Sequence[Bar], zero: bool = False) -> str:
-    """Draw one value with its interval a row; empty where there is none.
-
-    Args:
-        title: what is drawn.
-        bars: rows.
-        zero: draw the line of no difference.
-    """
+    """Draw one value with its interval a row, and with `zero` the line of no difference; empty where there is none."""
     if not bars:
         return ""
     height, left = TOP + ROW * len(bars) + 26, CHAR_WIDTH * min(MAX_LABEL, max(len(bar.label) for bar in bars)) + 14
@@ -151,13 +145,7 @@ def share_bar(label: str, count: float, n: int, alpha: float, style: int = 0) ->
 
 
 def share_chart(title: str, shares: Mapping[str, Mapping[str, tuple[float, int]]], alpha: float) -> str:
-    """Draw shares side by side, in per cent, a colour a policy; a share of nothing is left out.
-
-    Args:
-        title: what is drawn.
-        shares: what is counted -> policy -> its count, and of how many.
-        alpha: level of the intervals.
-    """
+    """Draw shares (what is counted -> policy -> its count, and of how many) in per cent with intervals; one of nothing is left out."""
     styles = {policy: number for number, policy in enumerate(dict.fromkeys(policy for found in shares.values() for policy in found))}
     bars = []
     for what, found in shares.items():

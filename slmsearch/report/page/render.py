@@ -64,12 +64,7 @@ def run_charts(run: RunResults) -> dict[str, Block]:
 
 
 def write_charts(directory: Path, charts: Mapping[str, Block]) -> list[Path]:
-    """Write charts as `<name>.svg`; the same charts give the same bytes.
-
-    Args:
-        directory: where, made if missing.
-        charts: name -> a block with a chart.
-    """
+    """Write charts, blocks by name, as `<name>.svg` into a directory, made if missing; the same charts give the same bytes."""
     directory.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, block in charts.items():

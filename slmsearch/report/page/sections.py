@@ -7,7 +7,6 @@ from itertools import chain
 from math import fsum
 
 from slmsearch.environments.rows import EpisodeRow
-from slmsearch.evaluate.compare import Comparison
 from slmsearch.evaluate.statistics import Difference
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.foreign import visible
@@ -113,14 +112,10 @@ def _headline(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list
     caption = f"Right answers by verdict, %, with {level} intervals"
     blocks = [Block(caption, chart=interval_chart("Right answers by policy, %", bars), file="right_answers")]
     if run.comparisons:
-        blocks.append(Block(f"Paired differences of {run.metric}, question by question", _differences(run.comparisons, level)))
+        headers = ("after training, against", "n", "then", "now", "difference", f"{level} interval", "p")
+        found = ((name, str(one.n), *change(one.before, one.after, one.difference)) for name, one in run.comparisons.items())
+        blocks.append(Block(f"Paired differences of {run.metric}, question by question", Table(headers, tuple(found))))
     return [*blocks, Block("Policies on the same questions", results_table(rows, run.alpha))]
-
-
-def _differences(comparisons: Mapping[str, Comparison], level: str) -> Table:
-    headers = ("after training, against", "n", "then", "now", "difference", f"{level} interval", "p")
-    rows = ((name, str(found.n), *change(found.before, found.after, found.difference)) for name, found in comparisons.items())
-    return Table(headers, tuple(rows))
 
 
 def training_charts(run: RunResults) -> list[Block]:
@@ -307,26 +302,18 @@ def _share(count: int, total: int) -> float:
 def side_by_side(runs: Sequence[RunResults]) -> Part:
     """Make the part that compares runs."""
     bars = [_difference_bar(run.name, run.compared.difference, 3) for run in runs if run.compared is not None]
-    blocks = [Block("Runs, one a row", _runs_table(runs))]
+    headers = ("run", "environment", "n", "metric", "before", "after", "change", "interval", "p", "decision", "steps", "suspected, %")
+    blocks = [Block("Runs, one a row", Table(headers, tuple(map(_run_cells, runs))))]
     if bars:
         caption = "Change by training, after - before, with intervals; dashed: no change"
         blocks.append(Block(caption, chart=interval_chart("Change by training", bars, zero=True)))
     for name, caption in SHARED:
         chart = line_chart(f"{caption} over training", [Line(visible(run.name), smooth(curve(run, name))) for run in runs])
         blocks += [Block(f"{caption} (mean of 10 steps)", chart=chart)] if chart else []
-    return Part("runs", "Runs side by side", tuple(blocks), _common_questions(runs))
-
-
-def _common_questions(runs: Sequence[RunResults]) -> str:
     asked = {tuple(sorted(row.question_id for row in run.evaluations[run.main].rows)) for run in runs if run.main}
-    if len(asked) > 1:
-        return "These runs were evaluated on different questions: compare their changes, not their levels."
-    return "All runs were evaluated on the same questions."
-
-
-def _runs_table(runs: Sequence[RunResults]) -> Table:
-    headers = ("run", "environment", "n", "metric", "before", "after", "change", "interval", "p", "decision", "steps", "suspected, %")
-    return Table(headers, tuple(_run_cells(run) for run in runs))
+    same = "All runs were evaluated on the same questions."
+    note = "These runs were evaluated on different questions: compare their changes, not their levels." if len(asked) > 1 else same
+    return Part("runs", "Runs side by side", tuple(blocks), note)
 
 
 def _run_cells(run: RunResults) -> tuple[str, ...]:

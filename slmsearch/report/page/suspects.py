@@ -107,8 +107,5 @@ def find_suspects(evaluation: Evaluation) -> list[tuple[str, ...]]:
     """Name the rules that each episode of an evaluation matches, in the order of its rows; failed ones match none."""
     rewards = [row.reward for row in evaluation.rows if not row.failed and row.correct > 0.5]
     paid = fmean(rewards) if rewards else float("inf")
-    return [_matched(Case(row, episode, paid)) for row, episode in zip(evaluation.rows, evaluation.episodes, strict=True)]
-
-
-def _matched(case: Case) -> tuple[str, ...]:
-    return () if case.row.failed else tuple(name for name, (_, test) in RULES.items() if test(case))
+    cases = (Case(row, episode, paid) for row, episode in zip(evaluation.rows, evaluation.episodes, strict=True))
+    return [() if case.row.failed else tuple(name for name, (_, test) in RULES.items() if test(case)) for case in cases]

@@ -56,7 +56,7 @@ class WordIndex:
 
 def make(limit: int = 0, seed: int = 0, generator: QuestionGenerator | None = None, pages: Sequence[Page] = PAGES) -> Made:
     library = Library(pages)
-    return make_questions(library, Filters(library, WordIndex(library), 3), limit, seed, generator)
+    return make_questions(Filters(library, WordIndex(library), 3, limit), seed, generator)
 
 
 def test_questions_are_made_kept_and_counted():
@@ -92,7 +92,7 @@ def draft(question: str, answer: str, section: str = "alba:history", kind: str =
     return Draft(question, answer, kind, Excerpt("", section.partition(":")[0], "Alba", section, "History"))
 
 
-def test_each_filter_names_its_reason():
+def test_each_filter_names_its_reason(monkeypatch: pytest.MonkeyPatch):
     common = [Page(f"p{i}", f"P{i}", f"# P{i}\n\nThe shared word is Common Thing here.") for i in range(20)]
     library = Library([*PAGES, *common])
     filters = Filters(library, WordIndex(library), 1)
@@ -100,7 +100,12 @@ def test_each_filter_names_its_reason():
     assert filters.reason_against(draft("In which year was Alba founded?", "1501")) == "answer not in its section"
     assert filters.reason_against(draft("Was Alba founded in 1500?", "1500")) == "answer in the question"
     assert filters.reason_against(draft("What is shared?", "Common Thing", "p3:p3")) == "answer in many sections"
-    filters.take(draft("In which year was Alba founded?", "1500"))
+    question = draft("In which year was Alba founded?", "1500")
+    monkeypatch.setattr(filters, "find", lambda drafts: [None] * len(drafts))
+    filters.add([question])
+    filters.settle()
+    assert filters.taken == [question]
+    monkeypatch.undo()
     assert filters.reason_against(draft("In which year Alba was founded", "Admiral")) == "near-duplicate"
     assert filters.reason_against(draft("When did Alba begin?", "1500")) == "same answer asked twice of a section"
     found = filters.find(
