@@ -31,7 +31,7 @@ NOT_HERE = {
     "slmsearch run train-and-eval": "minutes; tests/e2e/test_pipeline.py",
     "slmsearch up": "until Ctrl-C; tests/e2e/test_up.py",
     "slmsearch sandbox": "a server that stays; tests/flows/test_sandbox.py",
-    "slmsearch reconcile": "a Prefect server; tests/flows/test_reconcile.py",
+    "slmsearch ops reconcile": "a Prefect server; tests/flows/test_reconcile.py",
 }
 """Beginnings of commands that do not run in this test, and what they need."""
 NOTES = {

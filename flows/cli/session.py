@@ -203,7 +203,31 @@ def command(group: click.Group, name: str, **options: Any) -> Callable[[Callable
     return register
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+SECTIONS = {
+    "The pipeline and its results": ("run", "up", "report", "compare", "lineage", "nights", "promote", "rollback"),
+    "Pages and questions": ("questions", "validate", "index", "reindex", "search", "retrieval-report", "setup", "world"),
+    "Models and training": ("models", "bootstrap", "sft", "preflight", "train", "planner", "evaluate", "export"),
+    "Asking and serving": ("ask", "infer", "serve", "judge", "sandbox"),
+    "Settings, upkeep, measurements": ("config", "ops", "bench"),
+}
+"""Of the help."""
+
+
+class Commands(click.Group):
+    """All commands; those of `ops` go by their bare names, too."""
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """See `click.Group.get_command`."""
+        return super().get_command(ctx, name) or ops.get_command(ctx, name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by section."""
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<16}", self.commands[name].get_short_help_str(formatter.width - 22)) for name in names])
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="slmsearch")
 def cli() -> None:
     """Train a small language model to search a corpus and to answer from what it read.
@@ -213,3 +237,8 @@ def cli() -> None:
     slmsearch run train-planner     the second environment: a planner for a frozen worker
     slmsearch up                    Prefect, MLflow and a worker to look at and to schedule
     """
+
+
+@cli.group()
+def ops() -> None:
+    """Look after an installation: deployments, workers, states, space."""

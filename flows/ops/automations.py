@@ -91,13 +91,9 @@ def _silence(match: ResourceSpecification, after: set[str], expect: set[str], wi
 
 
 def create_alarms(client: "SyncPrefectClient", address: str | None) -> list[str]:
-    """Create the automations that are missing; return the names of those created.
+    """Create the automations that are missing, with a webhook's address as their action if there is one; return their names.
 
     The server looks for their events some moments after it has answered.
-
-    Args:
-        client: of a Prefect API.
-        address: webhook; None leaves the automations without an action of ours.
     """
     block = _save_block(address) if address else None
     known = {found.name: found for found in client.read_automations()}

@@ -87,7 +87,7 @@ def prepare_process_environment(config: RunConfig, environment: Mapping[str, str
 def _make_private(paths: PathsConfig) -> None:
     """Let nobody else into the data directories: missing ones are made so, and those of the checkout become so.
 
-    A directory that the user has made elsewhere keeps its mode, as others may have to get in (`slmsearch doctor` names it); in it, the
+    A directory that the user has made elsewhere keeps its mode, as others may have to get in (`slmsearch ops doctor` names it); in it, the
     databases are closed.
     """
     home, root = Path(os.environ["PREFECT_HOME"]), find_project_root()

@@ -1,4 +1,4 @@
-"""`slmsearch reproduce`: the flow that made a model version, run again from its recorded settings, and compared item by item."""
+"""`slmsearch ops reproduce`: the flow that made a model version, run again from its recorded settings, and compared item by item."""
 
 import json
 import shutil

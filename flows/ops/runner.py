@@ -36,13 +36,7 @@ POLL_SECONDS = 1.0
 
 
 def run_flow(name: str, config: RunConfig, say: Say, here: bool = False) -> dict[str, Any]:
-    """Run a flow and return its result.
-
-    Args:
-        name: one of `FLOWS`.
-        config: its parameter.
-        say: tells a person something.
-        here: run it in this process even if a worker is up.
+    """Run a flow, one of `FLOWS`, and return its result; with `here` it runs in this process even if a worker is up.
 
     Raises:
         SlmSearchError: what ended the flow; of a flow run on a worker by its own class, where that is known.

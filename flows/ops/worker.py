@@ -1,4 +1,4 @@
-"""`slmsearch worker`: a worker of the pool that ends in order; what compose, systemd and Kubernetes start.
+"""`slmsearch ops worker`: a worker of the pool that ends in order; what compose, systemd and Kubernetes start.
 
 Prefect's own worker kills its flow runs when it is terminated, and they show as running for ever. This one takes no more, and cancels
 those it has first, so that states are true and another worker can go on from what they left, and with what was scheduled meanwhile.
@@ -135,7 +135,7 @@ def _pool_client() -> "Iterator[SyncPrefectClient]":
         with get_client(sync_client=True) as client:
             yield client
     except ObjectNotFound:
-        raise ServiceError(f"the work pool {POOL!r} is missing; make it with `slmsearch deploy`") from None
+        raise ServiceError(f"the work pool {POOL!r} is missing; make it with `slmsearch ops deploy`") from None
     except httpx.HTTPError as error:
         remedy = "start it, or fix PREFECT_API_URL and PREFECT_API_AUTH_STRING"
         raise ServiceError(f"the Prefect API cannot be asked ({cause_of(error)}); {remedy}") from error
@@ -224,7 +224,7 @@ def check_worker(name: str) -> float:
         workers = client.read_workers_for_work_pool(POOL)
     beats = [worker.last_heartbeat_time for worker in workers if worker.name == name and worker.last_heartbeat_time]
     if not beats:
-        raise ServiceError(f"no worker {name} has ever reported to pool {POOL!r}; start it with `slmsearch worker`")
+        raise ServiceError(f"no worker {name} has ever reported to pool {POOL!r}; start it with `slmsearch ops worker`")
     silent = float((now("UTC") - max(beats)).total_seconds())
     if silent > SILENCE_SECONDS:
         raise ServiceError(f"worker {name} has been silent for {silent:.0f} s; see its log, start it again")

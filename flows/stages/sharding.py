@@ -85,7 +85,7 @@ def _find_deployment(client: SyncPrefectClient) -> UUID:
     except ObjectNotFound:
         raise ConfigError(
             f"evaluate.shards asks for workers, and this Prefect server has no deployment {DEPLOYMENT}: start `slmsearch up` (or "
-            "`slmsearch deploy` and `slmsearch worker`), or set evaluate.shards to 1"
+            "`slmsearch ops deploy` and `slmsearch ops worker`), or set evaluate.shards to 1"
         ) from None
 
 

@@ -35,11 +35,7 @@ class Section(BaseModel):
         return same
 
     def key_parts(self, exclude: Collection[str] = ()) -> dict[str, object]:
-        """Return settings and constants as JSON values, for a content key: a setting that becomes a constant changes no key.
-
-        Args:
-            exclude: names left out.
-        """
+        """Return settings and constants, but for some, as JSON values for a content key: one that becomes a constant changes no key."""
         parts = self.model_dump(mode="json") | self.constants()
         parts |= {name: section.key_parts() for name in type(self).model_fields if isinstance(section := getattr(self, name), Section)}
         return {self.RENAMED.get(name, name): value for name, value in parts.items() if name not in exclude}

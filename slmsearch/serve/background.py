@@ -78,11 +78,7 @@ def serve_here(order: Order, say: Say, on_ready: Callable[[Endpoint], None], sho
 
 
 def start_in_background(order: Order, say: Say) -> Endpoint:
-    """Start a server whose supervisor outlives this process; returns when it answers.
-
-    Args:
-        order: what to serve, and how.
-        say: is told how it goes until then.
+    """Start a server whose supervisor outlives this process; returns when it answers, and says how it goes until then.
 
     Raises:
         ServiceError: the server does not start.

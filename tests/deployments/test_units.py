@@ -49,7 +49,7 @@ def test_units_take_secrets_as_credentials_and_end_in_order(path: Path) -> None:
 
 def test_a_worker_gets_the_time_to_drain() -> None:
     found = settings(DEPLOYMENTS / "systemd" / "slmsearch-worker.service")
-    assert found["ExecStart"][0].endswith("-- slmsearch worker")
+    assert found["ExecStart"][0].endswith("-- slmsearch ops worker")
     assert float(found["TimeoutStopSec"][0]) > DRAIN_SECONDS + 20
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from flows.cli.commands.bench import FORMER
 from flows.cli.main import cli
+from flows.cli.session import SECTIONS, ops
 from flows.cli.settings import find_project_root
 from tests.flows.fakes import WordEmbedder, write_corpus
 
@@ -239,3 +240,13 @@ def test_a_benchmark_that_is_decided_says_in_one_line_where_its_figures_are(invo
     assert len(err.strip().splitlines()) == 1
     assert f"`slmsearch bench {name}" in (find_project_root() / "docs/log.md").read_text(encoding="utf-8")
     assert (find_project_root() / page).is_file()
+
+
+def test_the_help_shows_every_command_once_and_bare_names_stay(invoke: Invoke) -> None:
+    shown = [name for names in SECTIONS.values() for name in names]
+    assert sorted(shown) == sorted(name for name, command in cli.commands.items() if not command.hidden)
+    code, out, _ = invoke("--help")
+    assert code == 0 and len(out.splitlines()) <= 56 and all(title in out for title in SECTIONS)
+    for name in ops.commands:
+        assert f"\n  {name} " not in out
+        assert invoke(name, "--help")[0] == invoke("ops", name, "--help")[0] == 0

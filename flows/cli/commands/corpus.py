@@ -225,7 +225,7 @@ def rollback(session: Session, key: str | None) -> None:
 @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
 def prune(session: Session, rest: tuple[str, ...]) -> None:
     """Name the command that removes index versions."""
-    raise click.UsageError("`slmsearch housekeeping --apply` removes index versions that nothing needs, of 14 days or more (--older-than)")
+    raise click.UsageError("`slmsearch ops housekeeping --apply` removes index versions that nothing needs, by default after 14 days")
 
 
 @command(index, "push")

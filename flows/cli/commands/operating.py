@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.cli.session import MISSING, Session, cli, command, option
+from flows.cli.session import MISSING, Session, cli, command, ops, option
 
 if TYPE_CHECKING:
     from tasks.housekeeping import Item
@@ -67,7 +67,7 @@ SHOWN = 3
 """Things that housekeeping names of each kind; `--json` names all."""
 
 
-@command(cli, "deploy")
+@command(ops, "deploy")
 @option("--pool-type", choices=["process", "docker", "kubernetes"], default="process", help="What runs flows, for a new pool.")
 @click.option(
     "--base-job-template",
@@ -90,7 +90,7 @@ def deploy(session: Session, pool_type: str, base_job_template: Path | None) -> 
     session.finish({"deployed": True, "pool_type": pool_type}, "deployed")
 
 
-@command(cli, "worker")
+@command(ops, "worker")
 @click.option("--name", help="Name in the pool; the machine's by default.")
 @option("--limit", type=click.IntRange(0), default=0, help="Flow runs at a time; 0 takes any number.")
 @click.option("--check", is_flag=True, help="Only say whether the worker of this name reports; start nothing.")
@@ -109,7 +109,7 @@ def worker(session: Session, name: str | None, limit: int, check: bool) -> None:
     session.finish({"stopped": True}, "stopped")
 
 
-@command(cli, "doctor")
+@command(ops, "doctor")
 @click.option("--fix", is_flag=True, help="Do what is safe: nothing is lost by it.")
 @click.option("--strict", is_flag=True, help="Fail on warnings, too.")
 def doctor(session: Session, fix: bool, strict: bool) -> None:
@@ -130,7 +130,7 @@ def doctor(session: Session, fix: bool, strict: bool) -> None:
     session.finish({"findings": [asdict(finding) for finding in findings], "fixed": done}, render(findings, done), negative=wrong)
 
 
-@command(cli, "reconcile")
+@command(ops, "reconcile")
 def reconcile(session: Session) -> None:
     """End what shows as running and is not, in Prefect and in MLflow, and say why.
 
@@ -146,7 +146,7 @@ def reconcile(session: Session) -> None:
     session.finish({"fixed": [asdict(item) for item in fixed]}, text)
 
 
-@command(cli, "housekeeping")
+@command(ops, "housekeeping")
 @click.option("--apply", "deed", is_flag=True, help="Take it away; without this it is only said.")
 @option("--older-than", type=click.FloatRange(min=0), default=14.0, help="Days that must have passed since.")
 @option("--keep-versions", type=click.IntRange(0), default=3, help="Newest versions of each model that stay.")

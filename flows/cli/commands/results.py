@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.cli.session import FILE, FOLDER, Session, cli, command
+from flows.cli.session import FILE, FOLDER, Session, cli, command, ops
 from slmsearch.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def lineage(session: Session, target: str, again: bool) -> None:
     session.finish(found.to_dict(), render(found), negative=bool(found.verified and found.verified.changes))
 
 
-@command(cli, "reproduce")
+@command(ops, "reproduce")
 @click.argument("version")
 @click.option("--out", type=FOLDER, help="Where to run it; default: a new folder, removed when equal.")
 def reproduce(session: Session, version: str, out: Path | None) -> None:

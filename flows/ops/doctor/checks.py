@@ -220,7 +220,7 @@ def check_automations(facts: Facts) -> Found:
             yield Finding("automations", "warning", message, f"prefect automation resume {watch.name!r}")
     if api.scheduled and not watches:
         message = "nothing watches heartbeats: a flow run killed together with its worker shows as running for ever"
-        yield Finding("automations", "warning", message, "slmsearch reconcile")
+        yield Finding("automations", "warning", message, "slmsearch ops reconcile")
 
 
 def _expects_heartbeat(name: str) -> bool:
@@ -233,7 +233,7 @@ def check_disk(facts: Facts) -> Found:
         if free < SOME_BYTES:
             message, remedy = (
                 f"{directory} has {free / (1 << 30):.1f} GB free",
-                "slmsearch housekeeping shows what can go; or set paths.data_dir",
+                "slmsearch ops housekeeping shows what can go; or set paths.data_dir",
             )
             yield Finding("disk", "error" if free < LITTLE_BYTES else "warning", message, remedy)
     for directory in facts.unwritable:
@@ -247,15 +247,15 @@ def check_leftovers(facts: Facts) -> Found:
     """Find what killed processes left behind."""
     if facts.abandoned:
         message = f"{len(facts.abandoned)} half-written things whose writers are gone, such as {facts.abandoned[0]}"
-        yield Finding("leftovers", "warning", message, "slmsearch doctor --fix removes them")
+        yield Finding("leftovers", "warning", message, "slmsearch ops doctor --fix removes them")
     for path in facts.dead_records:
         message = f"{path} is left of `slmsearch up`, and its process is gone"
-        yield Finding("locks", "warning", message, "slmsearch doctor --fix removes it")
+        yield Finding("locks", "warning", message, "slmsearch ops doctor --fix removes it")
     if facts.orphans:
         message = f"{facts.orphans} MLflow runs show as running and their processes are gone"
-        yield Finding("mlflow", "warning", message, "slmsearch doctor --fix ends them as KILLED")
+        yield Finding("mlflow", "warning", message, "slmsearch ops doctor --fix ends them as KILLED")
     for text in facts.damaged:
-        yield Finding("looking", "warning", text, "fix that, and run `slmsearch doctor` again")
+        yield Finding("looking", "warning", text, "fix that, and run `slmsearch ops doctor` again")
 
 
 CHECKS = (

@@ -44,9 +44,7 @@ class Chosen:
 def choose_episodes(runs: Sequence[RunResults], limit: int = MAX_EPISODES) -> list[Chosen]:
     """Choose the episodes of a page: of each run those of its named groups first, with what the untrained policy did, then the others.
 
-    Args:
-        runs: runs, which share the room equally.
-        limit: episodes at most.
+    Runs share the room for `limit` episodes equally.
     """
     chosen, room = [], limit // len(runs)
     for number, run in enumerate(runs):
