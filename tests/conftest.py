@@ -4,6 +4,7 @@ Variables that libraries read on import are set here at import time, before pyte
 """
 
 import atexit
+import gc
 import ipaddress
 import os
 import shutil
@@ -110,6 +111,13 @@ def has_gpu() -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+def pytest_collection_finish() -> None:
+    """Leave what the tests and their libraries have loaded out of the search for dead cycles: it was a fifth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -4,8 +4,11 @@ It stays as what it is for who started it, with its process id: signals go on to
 fork's. Python reads this file because `tests/conftest.py` puts the folder on PYTHONPATH.
 """
 
+import gc
 import os
 import sys
+
+gc.set_threshold(10_000)  # as `slmsearch.processor.settle` does, also for the servers of others
 
 SERVED = (
     "accelerate.commands.launch",

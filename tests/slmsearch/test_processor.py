@@ -34,3 +34,18 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
     run = [int(subprocess.check_output([sys.executable, "-c", code, mode], env=dict(os.environ))) for mode in ("settled", "plain")]
     assert run[0] < 1000 < run[1], run
+
+
+def test_cycles_are_looked_for_less_often_and_still_found():
+    code = """
+import gc, weakref
+from slmsearch.processor import GC_THRESHOLD, settle
+settle({})
+assert gc.get_threshold()[0] == GC_THRESHOLD > 700
+class Node: pass
+node = Node(); node.self, gone = node, weakref.ref(node)
+del node
+kept = [[] for _ in range(2 * GC_THRESHOLD)]
+assert gone() is None
+"""
+    subprocess.check_call([sys.executable, "-c", code], env=dict(os.environ))
