@@ -4,6 +4,8 @@ Such a server is trusted with the prompts that it gets, and with nothing else: i
 read further than `MAX_BYTES`.
 """
 
+import functools
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -24,7 +26,13 @@ ANSWER_SECONDS = 3.0
 
 def make_client(timeout_s: float, **settings: Any) -> httpx.Client:
     """Make a client that follows no redirect and reads no answer without a limit; one that is too long is an `httpx.ReadError`."""
-    return httpx.Client(timeout=timeout_s, **bounded(), **settings)
+    return httpx.Client(timeout=timeout_s, verify=_trusted(), **bounded(), **settings)
+
+
+@functools.cache
+def _trusted() -> ssl.SSLContext:
+    """Read the certificates once: it takes as long as a hundred requests to a server of this machine."""
+    return httpx.create_ssl_context()
 
 
 def make_openai(base_url: str, api_key: str, timeout_s: float, max_retries: int) -> "OpenAI":

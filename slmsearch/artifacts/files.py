@@ -1,5 +1,6 @@
 """Files that are replaced in one step, and what they hold as a hash."""
 
+import functools
 import hashlib
 import json
 import os
@@ -15,6 +16,17 @@ def file_hash(path: Path) -> str:
     """Return the sha256 of a file's bytes, hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def known_hash(path: Path) -> str:
+    """Return it, remembered as long as time and size stay: weights of several gigabytes take seconds to read."""
+    found = path.stat()
+    return _hash(path, found.st_mtime_ns, found.st_size)
+
+
+@functools.lru_cache(maxsize=256)
+def _hash(path: Path, _mtime_ns: int, _num_bytes: int) -> str:
+    return file_hash(path)
 
 
 def replace_text(path: Path, text: str, private: bool = False) -> None:

@@ -63,12 +63,7 @@ class _Cells(Formatter):
 
 
 def tabulate(columns: Mapping[str, str], records: Iterable[Mapping[str, object]]) -> Table:
-    """Make a table of records.
-
-    Args:
-        columns: header -> format of its cells, with the record's names in braces.
-        records: one a row.
-    """
+    """Make a table with a record a row; `columns` is header -> format of its cells, with the record's names in braces."""
     rows = (tuple(_Cells().vformat(cell, (), record) for cell in columns.values()) for record in records)
     return Table(tuple(columns), tuple(rows))
 

@@ -44,12 +44,7 @@ Episodes = list[tuple[list[int], list[int]]]
 
 
 def run_sft(config: RunConfig, runs: int, say: Say) -> Result:
-    """Measure both sides.
-
-    Args:
-        config: `policy`, `train.lora`, and the seed of `sft`.
-        runs: counted updates of each side, which take turns.
-        say: told of each update.
+    """Measure both sides; of the configuration `policy`, `train.lora` and the seed of `sft` are taken.
 
     Raises:
         TrainingError: a side ended early.

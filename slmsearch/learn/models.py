@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from slmsearch.artifacts.directories import SEAL
-from slmsearch.artifacts.files import file_hash
+from slmsearch.artifacts.files import known_hash
 from slmsearch.config import PolicyConfig
 from slmsearch.keys import content_key
 from slmsearch.models.known import split_commit
@@ -43,7 +43,7 @@ def model_hash(model: str) -> str:
         name, commit = split_commit(model)
         return content_key(model=name, revision=commit or _find_commit(name))
     files = sorted(file for file in path.iterdir() if _counts(file))
-    return content_key(files={file.name: _hash(file, file.stat().st_mtime_ns, file.stat().st_size) for file in files})
+    return content_key(files={file.name: known_hash(file) for file in files})
 
 
 def hash_recorded(files: Mapping[str, str]) -> str:
@@ -53,12 +53,6 @@ def hash_recorded(files: Mapping[str, str]) -> str:
 
 def _counts(file: Path) -> bool:
     return file.suffix in _SUFFIXES and file.name not in _NOTES
-
-
-@functools.lru_cache(maxsize=256)
-def _hash(path: Path, _mtime_ns: int, _num_bytes: int) -> str:
-    """Remember hashes as long as time and size stay: weights of several gigabytes take seconds to read."""
-    return file_hash(path)
 
 
 def _find_commit(model: str) -> str | None:

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from slmsearch.artifacts.files import file_hash
+from slmsearch.artifacts.files import known_hash
 from slmsearch.config import EmbedderConfig
 from slmsearch.errors import EmbedderError
 from slmsearch.foreign import cause_of, without_credentials
@@ -145,7 +145,7 @@ def weights_digest(directory: Path) -> str:
     files = _weights(directory)
     if not files:
         raise EmbedderError(f"embedder {directory} holds no .safetensors or .bin weights; download the model again or name another")
-    hashes = [file_hash(file) for file in files]
+    hashes = [known_hash(file) for file in files]
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 

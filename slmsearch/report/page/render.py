@@ -20,13 +20,7 @@ FILES = files("slmsearch.report.page") / "files"
 
 
 def render_page(runs: Sequence[RunResults], made: str, max_episodes: int = MAX_EPISODES) -> str:
-    """Render runs as one page; with several, a part that compares them comes first.
-
-    Args:
-        runs: at least one.
-        made: when, as it is to stand on the page.
-        max_episodes: episodes that can be browsed at most, of all runs together.
-    """
+    """Render one run or several as a page; `made` says when, and of all runs together so many episodes can be browsed at most."""
     chosen = choose_episodes(runs, max_episodes)
     packed, held, text_limit = pack_episodes(chosen)
     names = [visible(run.name) for run in runs]
