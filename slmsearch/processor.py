@@ -3,7 +3,7 @@
 Three defaults of the platform cost a small model dearly. OpenMP's threads wait for each other by spinning for a millisecond: as soon
 as anything else wants a core, two threads are many times slower than one. And glibc hands every freed megabyte back to the
 kernel, to fetch it again a moment later, page fault by page fault. Python looks for cycles of dead objects after every 700 new ones: with
-torch and Prefect loaded that was a tenth of the time of a command.
+torch loaded that was 8 % of the time of a short evaluation.
 """
 
 import ctypes
