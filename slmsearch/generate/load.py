@@ -64,6 +64,8 @@ def load_model(policy: PolicyConfig, keep_adapter: bool = False) -> tuple[Any, A
     import torch
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
+    from slmsearch.generate.attention import use_attention
+
     device = policy.device if policy.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
     tokenizer = load_tokenizer(policy)
     quantised: dict[str, object] = {}
@@ -74,6 +76,7 @@ def load_model(policy: PolicyConfig, keep_adapter: bool = False) -> tuple[Any, A
         )
         quantised = {"quantization_config": settings, "device_map": device}
     model = _load_pretrained(AutoModelForCausalLM, policy.model, dtype=policy.dtype, **quantised)
+    use_attention(model)
     if quantised:
         keep_packing(model)
     if policy.adapter:

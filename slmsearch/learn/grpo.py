@@ -8,6 +8,7 @@ import copy
 import math
 import random
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from math import fsum
 from pathlib import Path
 from typing import Any, Literal
@@ -27,9 +28,11 @@ from slmsearch.environments.environment import Environment
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ConfigError
 from slmsearch.learn.encoding import IGNORED
+from slmsearch.learn.fused_lora import fused_lora
 from slmsearch.learn.memory import ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK
 from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward
 from slmsearch.learn.trainer_samplers import engine_settings, vllm_takes
+from slmsearch.learn.tree import TreeCheck, check_tree, score_tree
 
 NO_ADVANTAGE = 1e-6
 """Advantages up to this size are rounding errors of a group whose rewards are all equal."""
@@ -165,9 +168,16 @@ class SearchTrainer(GRPOTrainer):
     """Which advantages."""
     bridge: RolloutBridge
     """Knows the rewards of the last batch."""
+    tree_check: TreeCheck | None = None
+    """Whether updates go over trees; None: not known yet."""
     _needed: Tensor | None = None
     """Completion tokens whose log-probabilities the loss being computed will use (rows x tokens); None: all."""
     _policy_logprobs: Tensor | None = None
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """Train as TRL does; on the CPU an adapter multiplies in as few passes over memory as there are products."""
+        with fused_lora(self.model) if self.args.use_cpu else nullcontext():
+            return super().train(*args, **kwargs)
 
     def _generate(self, prompts: Any) -> Any:
         """Have episodes played; TRL is told that vLLM has this step's weights, because `trainer_samplers` sees to that."""
@@ -192,9 +202,30 @@ class SearchTrainer(GRPOTrainer):
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, batch_size: int | None = None, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Score the needed tokens as TRL's method does, each row once, in blocks of rows of similar length; others get 0."""
+        """Score the needed tokens over trees of the rows; others get 0, and so do entropies, which nothing reads here.
+
+        The first batch is scored row by row, too; where the two differ, all are.
+        """
         prompt_width = input_ids.shape[1] - logits_to_keep
         needed = attention_mask.bool() if self._needed is None else pad(self._needed, (prompt_width, 0))
+        arguments = (model, input_ids, attention_mask, needed, logits_to_keep)
+        if self.tree_check is None:
+            self.tree_check = check_tree(self, *arguments)
+            self._metrics["train"]["policy/tree_difference"].append(self.tree_check.difference)
+        if self.tree_check.passed:
+            logprobs = score_tree(self, *arguments)
+            entropies = torch.zeros_like(logprobs) if kwargs.get("compute_entropy") else None
+        else:
+            logprobs, entropies = self.score_rows(*arguments, **kwargs)
+        if logprobs.requires_grad:
+            self._policy_logprobs = logprobs.detach()
+        return logprobs, entropies, None
+
+    def score_rows(
+        self, model: Any, input_ids: Tensor, attention_mask: Tensor, needed: Tensor, logits_to_keep: int, **kwargs: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """Score the needed tokens as TRL's method does, each row once, in blocks of rows of similar length."""
+        prompt_width = input_ids.shape[1] - logits_to_keep
         picked, place = _distinct(input_ids, attention_mask, needed)
         blocks = []
         for rows in _blocks(picked, attention_mask):
@@ -207,9 +238,7 @@ class SearchTrainer(GRPOTrainer):
             blocks.append([None if values is None else pad(values, (0, logits_to_keep - kept)) for values in scored[:2]])
         logprobs, entropies = (_spread(column, place) for column in zip(*blocks, strict=True))
         assert logprobs is not None
-        if logprobs.requires_grad:
-            self._policy_logprobs = logprobs.detach()
-        return logprobs, entropies, None
+        return logprobs, entropies
 
     def _compute_loss(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
         """Compute TRL's loss, and from the log-probabilities it took the mean gap to the sampler's."""

@@ -10,6 +10,7 @@ from trl import GRPOTrainer
 
 from slmsearch.config import RunConfig, SearcherConfig, TrainConfig, VllmConfig
 from slmsearch.errors import ConfigError, TrainingError
+from slmsearch.generate.attention import use_attention
 from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.grpo import SearchTrainer, _blocks, make_arguments, num_steps, order_questions
 from slmsearch.learn.phase_timer import PhaseTimer
@@ -82,7 +83,7 @@ def test_blocks_by_length_score_as_one_padded_batch(model_dir):
     trainer = SearchTrainer.__new__(SearchTrainer)
     trainer.accelerator = SimpleNamespace(autocast=torch.no_grad, is_main_process=True)
     whole = GRPOTrainer._get_per_token_logps_and_entropies(trainer, model, ids, mask, completion, compute_entropy=True)
-    ours = trainer._get_per_token_logps_and_entropies(model, ids, mask, completion, compute_entropy=True)
+    ours = trainer.score_rows(model, ids, mask, mask.bool(), completion, compute_entropy=True)
     scored = mask[:, prompt:].bool()
     for a, b in zip(ours[:2], whole[:2], strict=True):
         assert a.shape == b.shape == (rows, completion)
@@ -97,6 +98,7 @@ class Stub(SearchTrainer):
         from trl.trainer.utils import add_fused_lm_head
 
         model = AutoModelForCausalLM.from_pretrained(model_dir)
+        use_attention(model)
         add_fused_lm_head(model, temperature=1.0, outputs=("log_probs", "entropy"))
         values = {
             "model": model.train(),
@@ -113,6 +115,7 @@ class Stub(SearchTrainer):
             "epsilon_high": 0.28,
             "use_vllm": False,
             "_entropy_bonus_enabled": False,
+            "temperature": 1.0,
             "current_gradient_accumulation_steps": 1,
             "args": SimpleNamespace(delta=None, steps_per_generation=1, use_bias_correction_kl=False, report_to=[]),
             "state": SimpleNamespace(global_step=0),
@@ -158,6 +161,7 @@ def test_what_is_left_out_changes_neither_loss_nor_gradient(model_dir, beta, adv
     torch.testing.assert_close(gradient, plain_gradient, atol=1e-5, rtol=1e-3)
     if beta or any(abs(advantage) > 1e-6 for advantage in advantages):
         assert gradient.abs().max() > 1e-3
+    assert trainer.tree_check.passed and trainer.tree_check.difference < 1e-5
     assert trainer._metrics["train"]["policy/kl_sampler"] == [pytest.approx(gap_of(trainer.model, inputs), abs=1e-5)]
 
 

@@ -1,0 +1,146 @@
+"""The attention of every model that plays or learns here, as transformers takes it (`AttentionInterface`).
+
+transformers' own repeats the key heads for every query head where there is a mask, and knows no trees. What this one does not do better
+it leaves to that.
+
+Shapes: B lines, N tokens, H query heads, K key heads, D head size.
+"""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+ATTENTION = "slmsearch"
+"""Name of the attention, as transformers knows it."""
+MADE_FOR = "sdpa"
+"""Models with another implementation keep it."""
+UNKNOWN = ("softcap", "sliding_window", "s_aux", "position_bias")
+"""What a layer may ask of its attention and is left to transformers."""
+
+Span = tuple[int, int]
+"""Nodes from the first up to, not including, the second."""
+
+
+class Call(NamedTuple):
+    """One call of attention over a tree of tokens: of the nodes `first` to `end` over `history` and themselves."""
+
+    first: int
+    end: int
+    history: tuple[Span, ...]
+    mask: Tensor | None
+    """True where a node (rows) attends to one of history and own (columns). None: a single run of nodes, causal."""
+
+
+def use_attention(model: Any) -> None:
+    """Let a model attend with what stands here, unless it has chosen another implementation than transformers' usual one."""
+    if getattr(model.config, "_attn_implementation", None) == MADE_FOR:
+        model.set_attn_implementation(ATTENTION)
+
+
+def attend(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    calls: Sequence[Call] | None = None,
+    upcast: bool = False,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attend.
+
+    Args:
+        module: the layer.
+        query: (B, H, N, D).
+        key: (B, K, N, D), one head for H / K query heads.
+        value: likewise.
+        attention_mask: as for `scaled_dot_product_attention`; None: causal.
+        scaling: of the scores.
+        calls: what a forward pass over a tree (B = 1) hands on; the mask is not read.
+        upcast: attend in float32 under autocast. With bfloat16 attention on the CPU, a model trained for the same steps copied worse (80 %
+            of one-hop questions right instead of 96 %, one run each).
+        kwargs: see `UNKNOWN`.
+
+    Raises:
+        NotImplementedError: a tree, and the layer wants what is left to transformers.
+    """
+    asked = [name for name in UNKNOWN if kwargs.get(name) is not None]
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    dtype = query.dtype
+    with torch.autocast(query.device.type, enabled=False) if upcast else nullcontext():
+        if upcast:
+            query, key, value = query.float(), key.float(), value.float()
+        if calls is not None:
+            if asked:
+                raise NotImplementedError(f"attention over a tree knows no {asked[0]}")
+            attended: Tensor = _TreeAttention.apply(query[0], key[0], value[0], calls, scale)[None]
+        elif asked or query.device.type != "cpu" or kwargs.get("dropout"):
+            return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+        else:
+            causal = attention_mask is None and query.shape[2] > 1
+            gqa = query.shape[1] != key.shape[1]
+            attended = scaled_dot_product_attention(query, key, value, attention_mask, is_causal=causal, scale=scale, enable_gqa=gqa)
+    return attended.transpose(1, 2).contiguous().to(dtype), None
+
+
+class _TreeAttention(torch.autograd.Function):
+    """Attention call by call; gradients are added up in place, where autograd would make a tensor of all nodes for every slice."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, calls: Sequence[Call], scale: float) -> Tensor:
+        """Attend with query (H, N, D), key and value (K, N, D) over the calls; return (H, N, D)."""
+        result = torch.empty_like(query)
+        ctx.shapes, ctx.parts = (query.shape, key.shape), []
+        learns = any(ctx.needs_input_grad)
+        for call in calls:
+            spans = (*call.history, (call.first, call.end))
+            with torch.enable_grad() if learns else nullcontext():
+                inputs = [_gather(query, spans if call.mask is None else spans[-1:]), _gather(key, spans), _gather(value, spans)]
+                inputs = [tensor.requires_grad_(learns) for tensor in inputs]
+                part = _attend_call(*inputs, call, scale)
+            result[:, call.first : call.end] = part.detach()
+            if learns:
+                ctx.parts.append((call, inputs, part))
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
+        """Return the gradients of query, key and value from that of the result (H, N, D)."""
+        gradient, (query_shape, key_shape) = gradients[0], ctx.shapes
+        to_query = gradient.new_empty(query_shape)
+        to_key, to_value = gradient.new_zeros(key_shape), gradient.new_zeros(key_shape)
+        for call, inputs, part in ctx.parts:
+            own = slice(call.first, call.end)
+            of_query, of_key, of_value = torch.autograd.grad(part, inputs, gradient[:, own].to(part.dtype))
+            to_query[:, own] = of_query[:, call.first - call.end :]
+            for total, new in ((to_key, of_key), (to_value, of_value)):
+                start = 0
+                for first, end in (*call.history, (call.first, call.end)):
+                    total[:, first:end] += new[:, start : start + end - first]
+                    start += end - first
+        ctx.parts = []
+        return to_query, to_key, to_value, None, None
+
+
+def _gather(tensor: Tensor, spans: Sequence[Span]) -> Tensor:
+    """Put together what some spans of nodes hold (heads x nodes x size), cut off from what made it."""
+    parts = [tensor[:, first:end].detach() for first, end in spans]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+def _attend_call(query: Tensor, key: Tensor, value: Tensor, call: Call, scale: float) -> Tensor:
+    batched, gqa = (query[None], key[None], value[None]), query.shape[0] != key.shape[0]
+    attended = scaled_dot_product_attention(*batched, call.mask, is_causal=call.mask is None, scale=scale, enable_gqa=gqa)
+    return attended[0, :, call.first - call.end :]
+
+
+AttentionInterface.register(ATTENTION, attend)
+AttentionMaskInterface.register(ATTENTION, sdpa_mask)

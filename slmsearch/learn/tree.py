@@ -1,0 +1,261 @@
+"""Rows of tokens as trees: what rows begin with alike goes through the model once, forward and backward.
+
+A node is a token after one history, a run the nodes that a row adds to those before it. Rows are sorted, so that nodes lie in preorder:
+every run is contiguous, and so is what a run and those below it hold. Linear layers go over all nodes at once; attention goes run by
+run over its own history, with runs put together where one masked call is cheaper than several (`plan_attention`).
+
+Shapes: R rows, T tokens of a row, C tokens of its completion, N nodes, D hidden size.
+"""
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from slmsearch.generate.attention import ATTENTION, Call, Span
+from slmsearch.learn.memory import TOKENS_PER_BLOCK
+from slmsearch.learn.sft import token_losses
+
+logger = logging.getLogger(__name__)
+
+CALL_COST = 1 << 19
+"""What a call of attention costs beside its pairs of query and key, in pairs times heads times head size: 0.15 ms of a core."""
+CLOSE, CLOSE_ON_AVERAGE = 1e-4, 1e-2
+"""Differences of log-probabilities between trees and rows up to which trees are taken: the largest in float32, and the mean where weights
+are rounded to fewer bits (a single token's then differ by tenths)."""
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The nodes of some rows."""
+
+    ids: Tensor
+    """(N,) token of each node."""
+    depths: Tensor
+    """(N,) its position in its rows."""
+    nodes: tuple[NDArray[np.int64], ...]
+    """(T,) of each row: the node of each of its tokens."""
+    calls: tuple[Call, ...]
+
+
+class _Run(NamedTuple):
+    """What a row adds."""
+
+    first: int
+    end: int
+    depth: int
+    """Of its first node."""
+    history: tuple[Span, ...]
+
+
+def build_trees(rows: Sequence[Sequence[int]], most: int, width: int, device: torch.device | str = "cpu") -> list[tuple[list[int], Tree]]:
+    """Build the trees of rows of token ids, in blocks of at most so many nodes; a longer row has a block of its own.
+
+    A block ends where rows have least in common, in its second half.
+
+    Args:
+        rows: none of them empty.
+        most: nodes of a block.
+        width: query heads times head size, which decides what a call of attention is worth.
+        device: of the tensors.
+
+    Returns:
+        For each tree the indices of its rows, in order, and the tree.
+    """
+    arrays = [np.asarray(row, dtype=np.int64) for row in rows]
+    order = sorted(range(len(rows)), key=lambda i: tuple(rows[i]))
+    shared = [0, *(_count_shared(arrays[a], arrays[b]) for a, b in pairwise(order))]
+    trees = []
+    while order:
+        sizes = np.cumsum([len(arrays[i]) - (same if n else 0) for n, (i, same) in enumerate(zip(order, shared, strict=True))])
+        end = int(np.searchsorted(sizes, most, side="right")) or 1
+        if end < len(order):
+            half = int(np.searchsorted(sizes, most // 2, side="right")) or 1
+            end = min(range(half, end + 1), key=lambda n: (shared[n], -n))
+        picked = order[:end]
+        trees.append((picked, _build([arrays[i] for i in picked], shared[:end], width, device)))
+        order, shared = order[end:], shared[end:]
+    return trees
+
+
+def _count_shared(a: NDArray[np.int64], b: NDArray[np.int64]) -> int:
+    """Count the tokens that two rows begin with alike."""
+    length = min(len(a), len(b))
+    different = np.flatnonzero(a[:length] != b[:length])
+    return int(different[0]) if len(different) else length
+
+
+def _build(rows: Sequence[NDArray[np.int64]], shared: Sequence[int], width: int, device: torch.device | str) -> Tree:
+    nodes: list[NDArray[np.int64]] = []
+    runs: list[_Run] = []
+    count, path = 0, tuple[Span, ...]()
+    for row, same in zip(rows, [0, *shared[1:]], strict=True):
+        new = len(row) - same
+        own = np.arange(count, count + new)
+        nodes.append(np.concatenate([nodes[-1][:same], own]) if nodes else own)
+        path = _cut(path, same)
+        if new:
+            runs.append(_Run(count, count + new, same, path))
+            path = (*path, (count, count + new))
+        count += new
+    ids, depths = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    for row, places in zip(rows, nodes, strict=True):
+        ids[places], depths[places] = row, np.arange(len(row))
+    calls = tuple(plan_attention(runs, width, device))
+    return Tree(torch.as_tensor(ids, device=device), torch.as_tensor(depths, device=device), tuple(nodes), calls)
+
+
+def _cut(path: tuple[Span, ...], length: int) -> tuple[Span, ...]:
+    """Keep the first nodes of a path."""
+    kept = []
+    for first, end in path:
+        if length <= 0:
+            break
+        kept.append((first, min(end, first + length)))
+        length -= end - first
+    return tuple(kept)
+
+
+def plan_attention(runs: Sequence[_Run], width: int, device: torch.device | str) -> list[Call]:
+    """Put runs that lie side by side into calls, so that pairs computed and calls together cost least.
+
+    A run by itself needs no mask: where it is longer than its history, attention over both without what lies ahead is cheaper than
+    a mask over a rectangle.
+    """
+    overhead, best, since = CALL_COST / width, [0.0], [0]
+    for end in range(1, len(runs) + 1):
+        costs = []
+        for first in range(end - 1, -1, -1):
+            history, own = runs[first].depth, runs[end - 1].end - runs[first].first
+            alone = first == end - 1
+            pairs = min((history + own) ** 2 / 2, own * (history + own)) if alone else own * (history + own)
+            costs.append((best[first] + overhead + pairs, first))
+            if not alone and pairs > best[end - 1] + overhead + own * own:  # longer ones only get dearer
+                break
+        cost, first = min(costs)
+        best.append(cost)
+        since.append(first)
+    calls, end = list[Call](), len(runs)
+    while end:
+        calls.append(_make_call(runs[since[end] : end], device))
+        end = since[end]
+    return calls[::-1]
+
+
+def _make_call(runs: Sequence[_Run], device: torch.device | str) -> Call:
+    first, end, history = runs[0].first, runs[-1].end, runs[0].history
+    if len(runs) == 1 and runs[0].depth <= end - first:
+        return Call(first, end, history, None)
+    depth = runs[0].depth
+    mask = torch.zeros(end - first, depth + end - first, dtype=torch.bool)
+    for run in runs:
+        rows = slice(run.first - first, run.end - first)
+        length = run.end - run.first
+        for start, stop in run.history:
+            if start >= first:
+                mask[rows, depth + start - first : depth + stop - first] = True
+        mask[rows, : min(depth, sum(stop - start for start, stop in run.history if start < first))] = True
+        mask[rows, depth + run.first - first : depth + run.end - first] = torch.ones(length, length, dtype=torch.bool).tril()
+    return Call(first, end, history, mask.to(device))
+
+
+
+def score_tree(trainer: Any, model: Any, input_ids: Tensor, attention_mask: Tensor, needed: Tensor, completion_tokens: int) -> Tensor:
+    """Compute log-probabilities of needed tokens over trees of the rows that have any.
+
+    Args:
+        trainer: TRL's; its temperature and autocast are taken.
+        model: as trained, wrappers and all.
+        input_ids: (R, T), prompts padded on the left, completions on the right.
+        attention_mask: (R, T), 0 where padded.
+        needed: (R, T), True for tokens of the last C.
+        completion_tokens: C.
+
+    Returns:
+        (R, C); 0 for tokens that are not needed.
+    """
+    causal = causal_of(model)
+    rows, wanted, picked = [], [], needed.any(1).nonzero()[:, 0].tolist()
+    ids, real, needs = (tensor.cpu().numpy() for tensor in (input_ids, attention_mask.bool(), needed))
+    for row in picked:
+        own, asked = ids[row][real[row]], np.flatnonzero(needs[row][real[row]])
+        rows.append(own[: asked[-1]])  # what stands behind the last needed token is not computed, nor that token itself
+        wanted.append((asked, own[asked], np.flatnonzero(needs[row])))
+    attention = causal.config.get_text_config()
+    width = attention.num_attention_heads * (getattr(attention, "head_dim", None) or attention.hidden_size // attention.num_attention_heads)
+    trees = build_trees(rows, TOKENS_PER_BLOCK, width, input_ids.device)
+    values, row_at, column_at = [], [], []
+    for members, tree in trees:
+        parents = np.concatenate([tree.nodes[n][wanted[i][0] - 1] for n, i in enumerate(members)])
+        targets = np.concatenate([wanted[i][1] for i in members])
+        pairs, place = np.unique(np.stack([parents, targets]), axis=1, return_inverse=True)
+        chosen = torch.as_tensor(pairs, device=input_ids.device)
+        with trainer.accelerator.autocast():
+            hidden = _hidden_states(model, causal, tree)
+            losses = token_losses(causal, hidden[chosen[0]], chosen[1], trainer.temperature)
+        values.append(-losses[torch.as_tensor(place, device=losses.device)])
+        row_at += [np.full(len(wanted[i][2]), picked[i]) for i in members]
+        column_at += [wanted[i][2] for i in members]
+    places = (torch.as_tensor(np.concatenate(row_at)), torch.as_tensor(np.concatenate(column_at)))
+    logprobs = torch.cat(values)
+    empty = logprobs.new_zeros(input_ids.shape)
+    return empty.index_put(places, logprobs)[:, -completion_tokens:]
+
+
+def causal_of(model: Any) -> Any:
+    """Return the causal language model below the wrappers of accelerate and PEFT."""
+    model = getattr(model, "module", model)
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _hidden_states(model: Any, causal: Any, tree: Tree) -> Tensor:
+    """Send a tree through the model as it is wrapped, so that DDP notices; return what the backbone gives (N, D)."""
+    seen: list[Tensor] = []
+    hook = causal.base_model.register_forward_hook(lambda module, inputs, output: seen.append(output.last_hidden_state))
+    try:
+        model(
+            input_ids=tree.ids[None],
+            position_ids=tree.depths[None],
+            attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=tree.ids.device),  # of four dimensions: none is made
+            use_cache=False,
+            logits_to_keep=1,
+            calls=tree.calls,
+        )
+    finally:
+        hook.remove()
+    return seen[0][0]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeCheck:
+    """How far trees are from rows on a batch."""
+
+    difference: float
+    """Of log-probabilities; infinite where the model cannot be sent trees."""
+    passed: bool
+
+
+@torch.no_grad()
+def check_tree(trainer: Any, model: Any, input_ids: Tensor, attention_mask: Tensor, needed: Tensor, completion_tokens: int) -> TreeCheck:
+    """Score a batch over trees and row by row, say by how much they differ, and whether trees may be used; see `score_tree`."""
+    causal, arguments = causal_of(model), (model, input_ids, attention_mask, needed, completion_tokens)
+    exact = causal.dtype == torch.float32 and not getattr(causal, "is_quantized", False)
+    difference, why = math.inf, f"its attention is {causal.config._attn_implementation}"
+    if causal.config._attn_implementation == ATTENTION:
+        rows, _ = trainer.score_rows(*arguments)
+        try:
+            gaps = (score_tree(trainer, *arguments) - rows).abs()
+            difference = float(gaps.max() if exact else gaps.sum() / needed.sum().clamp(min=1))
+            why = f"log-probabilities differ by {difference:.2g}"
+        except (NotImplementedError, TypeError, ValueError) as error:
+            why = str(error)
+    passed = difference <= (CLOSE if exact else CLOSE_ON_AVERAGE)  # not so if it is no number
+    if not passed:
+        logger.warning("updates go row by row, which is slower: over trees of tokens this model does not score alike (%s)", why)
+    return TreeCheck(difference, passed)
