@@ -26,6 +26,8 @@ CUT = "\n(cut off: no room is left for the rest)"
 """Ends a tool result that was shortened."""
 MIN_SHOWN = 16
 """Tokens of a tool result that are worth showing; with room for fewer the episode ends."""
+REMEMBERED = 4096
+"""Texts whose ids are kept."""
 RESERVED = 16
 """Tokens that a shortened tool result leaves for the turn: enough for an answer."""
 
@@ -55,6 +57,10 @@ class ChatRenderer:
         """The token with which the template ends an assistant message."""
         self.end_ids = {closing, tokenizer.eos_token_id}
         """Tokens with which the policy ends a turn."""
+        before, after = self._between
+        self._between_ids = self._encode(before), self._encode(after)
+        self.untrusted_ids = lru_cache(REMEMBERED)(self._untrusted_ids)
+        """See `_untrusted_ids`; the same results are fed again and again."""
         own = set(_TAG.findall("".join(self._between)))
         added = {token.content for token in tokenizer.added_tokens_decoder.values()}
         self._markers = [marker for marker in sorted(own | added) if len(marker) > 1 and marker.strip()]
@@ -75,14 +81,20 @@ class ChatRenderer:
             before, mark, after = text.partition(_MARK.format(i))
             if not mark:  # this template leaves the message out, as tiny-searcher's does with the system message
                 continue
-            ids += self._encode(before) + self.untrusted_ids(message["content"])
+            ids += [*self._encode(before), *self.untrusted_ids(message["content"])]
             text = after
         return (*ids, *self._encode(text))
 
+    def encode_prompts(self, prompts: Sequence[Sequence[Message]]) -> list[tuple[int, ...]]:
+        """Encode openings as `encode_prompt` does, equal ones once."""
+        keys = [tuple((message["role"], message["content"]) for message in prompt) for prompt in prompts]
+        ids = {key: self.encode_prompt(prompt) for key, prompt in dict(zip(keys, prompts, strict=True)).items()}
+        return [ids[key] for key in keys]
+
     def encode_result(self, result: str) -> tuple[int, ...]:
         """Encode what stands between an end-of-turn token and the policy's next turn."""
-        before, after = self._between
-        return (*self._encode(before), *self.untrusted_ids(result), *self._encode(after))
+        before, after = self._between_ids
+        return (*before, *self.untrusted_ids(result), *after)
 
     def encode_context(self, last_id: int | None, result: str | None, room: int) -> tuple[tuple[int, ...], str | None]:
         """Encode what is fed before a turn.
@@ -99,7 +111,7 @@ class ChatRenderer:
         if result is None:
             return (), None
         closing = () if last_id == self.end_id else (self.end_id,)
-        before, after = (self._encode(text) for text in self._between)
+        before, after = self._between_ids
         content = self.untrusted_ids(result)
         free = room - RESERVED - len(closing) - len(before) - len(after)
         if len(content) <= free:
@@ -111,7 +123,7 @@ class ChatRenderer:
         shown: str = self.tokenizer.decode(kept, clean_up_tokenization_spaces=False) + CUT
         return (*closing, *before, *kept, *note, *after), shown
 
-    def untrusted_ids(self, text: str) -> list[int]:
+    def _untrusted_ids(self, text: str) -> tuple[int, ...]:
         """Encode text of a question or a tool result: nothing in it becomes a special or added token, or the template's own markup."""
         cuts = {0, len(text)}
         for marker in self._markers:  # cut behind its first character, so that no piece holds a whole one
@@ -119,7 +131,7 @@ class ChatRenderer:
             while start >= 0:
                 cuts.add(start + 1)
                 start = text.find(marker, start + 1)
-        return [i for start, end in pairwise(sorted(cuts)) for i in self._plain_ids(text[start:end])]
+        return tuple(i for start, end in pairwise(sorted(cuts)) for i in self._plain_ids(text[start:end]))
 
     def content_ids(self, text: str) -> list[int]:
         """Encode an assistant message as the policy would write it: added tokens are used, special ones are not."""
@@ -136,12 +148,13 @@ class ChatRenderer:
 
     def stop_length(self, ids: Sequence[int], stop: Sequence[str]) -> int | None:
         """Find where a turn stops: how many of its ids it takes to complete a stop text outside of `<think>`, or None."""
-        if not self._stopped(ids, stop):
+        if not self.is_stopped(ids, stop):
             return None
         completing = self.completing_ids(stop)
-        return next((n for n, i in enumerate(ids, 1) if i in completing and self._stopped(ids[:n], stop)), len(ids))
+        return next((n for n, i in enumerate(ids, 1) if i in completing and self.is_stopped(ids[:n], stop)), len(ids))
 
-    def _stopped(self, ids: Sequence[int], stop: Sequence[str]) -> bool:
+    def is_stopped(self, ids: Sequence[int], stop: Sequence[str]) -> bool:
+        """Say whether a turn holds a stop text outside of `<think>`."""
         text = after_thinking(self.decode(ids))
         return any(mark in text for mark in stop)
 

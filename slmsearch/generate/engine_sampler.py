@@ -49,9 +49,9 @@ class Engine(Protocol):
 class IdSampler(ABC):
     """Samples turns as ids: encodes what is fed before each, and leaves rows without room alone."""
 
-    def __init__(self, tokenizer: Any, tool_role: str = "tool") -> None:
-        """Check the tokenizer's chat template."""
-        self.renderer = ChatRenderer(tokenizer, tool_role)
+    def __init__(self, tokenizer: Any, tool_role: str = "tool", renderer: ChatRenderer | None = None) -> None:
+        """Check the tokenizer's chat template, unless a renderer of it is given."""
+        self.renderer = renderer or ChatRenderer(tokenizer, tool_role)
         self._sampling = Sampling()
 
     def sample(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[SampledTurn]:
@@ -92,7 +92,7 @@ class EngineSampler(IdSampler):
     def open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
         """See `Sampler.open`."""
         self._sampling = sampling
-        self._histories = [self.renderer.encode_prompt(prompt) for prompt in prompts]
+        self._histories = self.renderer.encode_prompts(prompts)
         self._turns = [0] * len(prompts)
         return list(self._histories)
 

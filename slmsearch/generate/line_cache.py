@@ -1,115 +1,137 @@
-"""A key-value cache whose lines can be forked, dropped and squeezed.
+"""A key-value cache whose lines have lengths of their own, and can be forked and moved.
 
-transformers' `DynamicCache` copies everything it holds for every token that is added. Here a layer writes into buffers that have
-room to spare, and hands out views of their used part.
+transformers' `DynamicCache` copies everything it holds for every token that is added. Here a layer writes into buffers that have room to
+spare. Every line begins at the first column, so that to forget its last tokens, or those of a line that is not needed any more, means to
+forget a number. Columns behind a line's length hold what does not matter, as far as any line was ever written; never what is not a number.
+
+Shapes: L lines, S lines of a forward pass, N new tokens, K key heads, C columns, D head size.
 """
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
+GROWTH = 1.25
+"""Columns grow by this factor at least, so that what is held is not moved too often."""
 COLUMNS = 64
 """Columns are allocated in multiples of this."""
 
 
-class LineLayer(DynamicLayer):
-    """One layer: keys and values of `lines` x heads x columns x head size, in buffers that may be larger."""
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Append columns to every line; see `CacheLayerMixin.update`."""
-        if self.keys is None or self.values is None:
-            self.dtype, self.device = key_states.dtype, key_states.device
-            self.is_initialized = True
-            self._hold(key_states, value_states)
-        else:
-            width = self.keys.shape[2]
-            self._reserve(self.keys.shape[0], width + key_states.shape[2])
-            self._show(self.keys.shape[0], width + key_states.shape[2])
-            self.keys[:, :, width:], self.values[:, :, width:] = key_states, value_states
-        assert self.keys is not None and self.values is not None
-        return self.keys, self.values
-
-    def fork(self, parents: Tensor, most: int) -> None:
-        """Append a copy of each of the lines `parents`; there will never be more than `most` lines."""
-        assert self.keys is not None and self.values is not None
-        lines, _, width, _ = self.keys.shape
-        self._reserve(lines + len(parents), width, most)
-        self._show(lines + len(parents), width)
-        self.keys[lines:], self.values[lines:] = self.keys[parents], self.values[parents]
-
-    def arrange(self, lines: Tensor, columns: Tensor) -> None:
-        """Keep the given lines, in this order, and of each the given columns (lines x columns)."""
-        assert self.keys is not None and self.values is not None
-        index = columns[:, None, :, None].expand(-1, self.keys.shape[1], -1, self.keys.shape[3])
-        self._hold(self.keys[lines].gather(2, index), self.values[lines].gather(2, index))
-
-    def _hold(self, keys: Tensor, values: Tensor) -> None:
-        """Take these as the content, in new buffers with room for more columns."""
-        lines, heads, width, size = keys.shape
-        room = -(-(width + 1) // COLUMNS) * COLUMNS
-        self._key_buffer, self._value_buffer = keys.new_empty(lines, heads, room, size), values.new_empty(lines, heads, room, size)
-        self._show(lines, width)
-        self.keys[:], self.values[:] = keys, values  # type: ignore[index]
-
-    def _reserve(self, lines: int, width: int, most: int = 0) -> None:
-        """Move to larger buffers if so many lines or columns do not fit; twice as many lines where there may be so many."""
-        most_lines, heads, most_columns, size = self._key_buffer.shape
-        if lines <= most_lines and width <= most_columns:
-            return
-        assert self.keys is not None and self.values is not None
-        keys, values = self.keys, self.values
-        lines = lines if lines <= most_lines else max(lines, min(2 * most_lines, most))
-        shape = (max(lines, most_lines), heads, -(-max(width, most_columns) // COLUMNS) * COLUMNS, size)
-        self._key_buffer, self._value_buffer = keys.new_empty(shape), values.new_empty(shape)
-        self._show(keys.shape[0], keys.shape[2])
-        self.keys[:], self.values[:] = keys, values
-
-    def _show(self, lines: int, width: int) -> None:
-        self.keys, self.values = self._key_buffer[:lines, :, :width], self._value_buffer[:lines, :, :width]
-
-
 class LineCache(Cache):
-    """A cache of `LineLayer`s, and which of its columns each line uses."""
+    """Keys and values of lines, in buffers of L x C x K x D for every layer."""
 
-    def __init__(self, lines: int, device: torch.device, most: int) -> None:
-        """Start with so many empty lines; there will never be more than `most`."""
-        super().__init__(layer_class_to_replicate=LineLayer)
-        self._most = most
-        self.mask = torch.zeros(lines, 0, dtype=torch.bool, device=device)
-        """True where a column holds a token of the line (lines x columns)."""
+    def __init__(self, device: torch.device, most: int) -> None:
+        """Start empty; there will never be more than `most` lines."""
+        super().__init__(layer_class_to_replicate=DynamicLayer)
+        self.lengths: list[int] = []
+        """Tokens of each line."""
+        self._device, self._most = device, most
+        self._buffers: list[tuple[Tensor, Tensor]] = []
+        self._room = (0, 0)
+        """Lines and columns of the buffers."""
+        self._rows: Tensor | slice = slice(0)
+        """Lines of the forward pass: the first ones, or a choice."""
+        self._at = torch.empty(0, dtype=torch.long)
+        """Where its new keys go, line by line (S x N)."""
+        self._width = 0
+        """Columns that it attends to, or passes over."""
+        self._written = 0
+        """Columns up to which every line holds numbers."""
 
-    def append(self, real: Tensor) -> Tensor:
-        """Note the columns that the next forward pass adds.
+    def add(self, lines: int) -> None:
+        """Append empty lines."""
+        self.lengths += [0] * lines
 
-        Args:
-            real: True where a line gets a token (lines x new).
+    def begin(self, lines: Sequence[int], counts: Sequence[int], new: int) -> tuple[Tensor, Tensor]:
+        """Prepare a forward pass that feeds so many tokens to each of these lines, padded on the left to `new` columns.
+
+        The lines grow by them at once.
 
         Returns:
-            Positions of the new columns' tokens in their lines (lines x new).
+            Positions of the new columns' tokens in their lines (S x N), and what each may attend to (S x 1 x N x columns).
         """
-        positions = (self.mask.sum(1, keepdim=True) + real.cumsum(1) - 1).clamp(min=0)
-        self.mask = torch.cat([self.mask, real], dim=1)
-        return positions
+        given, before = np.asarray(counts)[:, None], np.array([self.lengths[line] for line in lines])[:, None]
+        # What pads goes behind the line's new end, where the next token overwrites it.
+        columns = before + (np.arange(new) - new + given) % new
+        self._width = int(before.max()) + new
+        self._reserve(len(self.lengths), self._width)
+        if self._width > self._written:
+            for tensors in self._buffers:
+                for tensor in tensors:
+                    tensor[:, self._written : self._width] = 0
+            self._written = self._width
+        is_first = list(lines) == list(range(len(lines)))
+        places = np.asarray(lines)
+        self._rows = slice(len(lines)) if is_first else torch.as_tensor(places, device=self._device)
+        self._at = torch.as_tensor((places[:, None] * self._room[1] + columns).ravel(), device=self._device)
+        for line, count in zip(lines, counts, strict=True):
+            self.lengths[line] += count
+        seen = np.arange(self._width) <= columns[:, None, :, None]
+        positions = np.minimum(columns, np.maximum(before + given - 1, 0))
+        return torch.as_tensor(positions, device=self._device), torch.as_tensor(seen, device=self._device)
 
-    def fork(self, parents: list[int]) -> None:
-        """Append a copy of each of the given lines."""
-        chosen = torch.tensor(parents, device=self.mask.device)
-        self.mask = torch.cat([self.mask, self.mask[chosen]])
-        for layer in self._line_layers():
-            layer.fork(chosen, self._most)
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Write a layer's new keys and values (S x K x N x D); return those of the lines of this pass. See `Cache.update`."""
+        new = (key_states, value_states)
+        if layer_idx == len(self._buffers):
+            made = [states.new_empty((*self._room, states.shape[1], states.shape[3])) for states in new]
+            for tensor in made:
+                tensor[:, : self._width] = 0
+            self._buffers.append((made[0], made[1]))
+        keys, values = self._buffers[layer_idx]
+        for tensor, states in zip((keys, values), new, strict=True):
+            tensor.flatten(0, 1).index_copy_(0, self._at, states.transpose(1, 2).flatten(0, 1))
+        return keys[self._rows, : self._width].transpose(1, 2), values[self._rows, : self._width].transpose(1, 2)
 
-    def arrange(self, lines: list[int]) -> None:
-        """Keep the given lines, in this order, and squeeze out the columns that none of them uses."""
-        chosen = torch.tensor(lines, device=self.mask.device)
-        mask = self.mask[chosen]
-        # A stable sort by "used" keeps the order of a line's columns and moves them to the right end; positions were fixed when the
-        # columns were computed.
-        columns = mask.to(torch.uint8).argsort(dim=1, stable=True)[:, -int(mask.sum(1).max()) :]
-        self.mask = mask.gather(1, columns)
-        for layer in self._line_layers():
-            layer.arrange(chosen, columns)
+    def fork(self, parents: Sequence[int], lengths: Sequence[int], used: Collection[int]) -> list[int]:
+        """Copy the first tokens of each of the given lines, over lines that are not used where there are any; return the copies."""
+        idle = [line for line in range(len(self.lengths)) if line not in used]
+        new = [*idle, *range(len(self.lengths), len(self.lengths) + len(parents))][: len(parents)]
+        self.add(max(0, len(parents) - len(idle)))
+        self._reserve(len(self.lengths), max(lengths))
+        self._copy(parents, new)
+        for line in idle:
+            self.lengths[line] = 0
+        for line, length in zip(new, lengths, strict=True):
+            self.lengths[line] = length
+        return new
 
-    def _line_layers(self) -> list[LineLayer]:
-        return [layer for layer in self.layers if isinstance(layer, LineLayer)]
+    def swap(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Let lines change places."""
+        if not pairs:
+            return
+        there = [line for pair in pairs for line in pair]
+        here = [line for pair in pairs for line in reversed(pair)]
+        lengths = [self.lengths[line] for line in here]
+        self._copy(here, there)
+        for line, length in zip(there, lengths, strict=True):
+            self.lengths[line] = length
+
+    def _copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        taken, put = (torch.tensor(list(lines), device=self._device) for lines in (sources, targets))
+        for tensors in self._buffers:
+            for tensor in tensors:
+                tensor[put, : self._written] = tensor[taken, : self._written]
+
+    def _reserve(self, lines: int, columns: int) -> None:
+        """Move to larger buffers if so many lines or columns do not fit; twice as many lines where there may be so many."""
+        has_lines, has_columns = self._room
+        if lines <= has_lines and columns <= has_columns:
+            return
+        if lines > has_lines:
+            lines = max(lines, min(2 * has_lines, self._most))
+        if columns > has_columns:
+            columns = max(columns, int(GROWTH * has_columns))
+        self._room = (max(lines, has_lines), max(has_columns, -(-columns // COLUMNS) * COLUMNS))
+        for layer, tensors in enumerate(self._buffers):
+            moved = []
+            for tensor in tensors:
+                larger = tensor.new_empty((*self._room, *tensor.shape[2:]))
+                larger[:has_lines, : self._written] = tensor[:, : self._written]
+                larger[has_lines:, : self._written] = 0
+                moved.append(larger)
+            self._buffers[layer] = (moved[0], moved[1])

@@ -1,12 +1,17 @@
 """Turns sampled by a torch model in this process, with a key-value cache kept across the turns of an episode.
 
-No token is computed twice. Episodes with the same history share one line of the cache: a group's prompt is prefilled once, and
-a line is forked only where its episodes write different tokens; between turns only the end-of-turn token and the tool result are
-fed. Columns that a line does not use are masked; they are squeezed out between turns. What is sampled is reported as ids; text is
-decoded only for the parser, and where a token may complete a stop text.
+No token is computed twice. Episodes with the same history share one line of the cache: a group's prompt is prefilled once, and a line
+is forked only where its episodes write different tokens; between turns only the end-of-turn token and the tool result are fed, in
+blocks of similar length. Lines whose rows have ended their turn leave the batch. Where few lines go on, guesses of what they write next
+are fed along and kept where the policy draws the same. What is sampled is reported as ids; text is decoded only for the parser, and
+where a token may complete a stop text.
+
+Shapes: L lines, V vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,160 +19,300 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from slmsearch.generate.chat_renderer import require_context
+from slmsearch.generate.chat_renderer import ChatRenderer, require_context
 from slmsearch.generate.engine_sampler import Completion, IdSampler
+from slmsearch.generate.guesses import Guesses
 from slmsearch.generate.line_cache import LineCache
 from slmsearch.generate.sampler import Message, Sampling
+
+PASS_COST = 48
+"""What a forward pass costs beside its tokens, in tokens."""
+FED_TOGETHER = 4096
+"""Tokens of a forward pass, padding included, above which lines are fed in several."""
+GUESSED, TOKENS_OF_A_PASS = 4, 32
+"""Guesses for a line at most, and tokens of a pass, guesses included, up to which there are any."""
+IDLE_FRAC = 0.25
+"""Share of idle lines from which on the others move together: to move one takes as long as to pass over it a few times."""
+ONE_THREAD_UP_TO = 5_000_000
+"""Weights of a model whose passes are so short that several threads wait for each other longer than they compute."""
+VALUES_OF_A_SUM = 256
+"""Probabilities are added up in blocks of so many: a running sum of a whole vocabulary in float32 would lose the small ones."""
+
+
+@dataclass(slots=True)
+class _Row:
+    """An open row."""
+
+    ids: list[int]
+    """All it holds: prompt, contexts, turns."""
+    line: int
+    """Line of the cache with its history, without the last id of its last turn."""
+    chance: np.random.Generator
+    """Draws; what a row samples does not depend on the rows beside it."""
+    place: int = 0
+    """Of what follows its history, among the logits of the last passes."""
+    ended: bool = False
+    """The policy ended the turn, or completed a stop text."""
+    left: int = 0
+    """Ids the turn may still have."""
+    sampled: list[int] = field(default_factory=list)
+    """Ids of the turn."""
+    logprobs: list[float] = field(default_factory=list)
+
+    @property
+    def going(self) -> bool:
+        """Whether its turn goes on."""
+        return self.left > 0 and not self.ended
 
 
 class TorchSampler(IdSampler):
     """Samples turns with a causal language model of transformers."""
 
-    def __init__(self, model: Any, tokenizer: Any, tool_role: str = "tool") -> None:
-        """Wrap a loaded model; it is used as it is (dropout, dtype, device and adapters are the caller's)."""
-        super().__init__(tokenizer, tool_role)
+    def __init__(self, model: Any, tokenizer: Any, tool_role: str = "tool", renderer: ChatRenderer | None = None) -> None:
+        """Wrap a loaded model; it is used as it is (dropout, dtype, device and adapters are the caller's).
+
+        A renderer of the same tokenizer and role saves making one.
+        """
+        super().__init__(tokenizer, tool_role, renderer)
         self.model = model
-        self._lines: dict[int, int] = {}
-        """The line of the cache that holds each open row's history."""
-        self._pending: dict[int, int | None] = {}
-        """The last id of each row's turn, sampled but not yet fed."""
+        self._is_small = sum(weight.numel() for weight in model.parameters()) <= ONE_THREAD_UP_TO
         self._completing: frozenset[int] = frozenset()
         """Ids that can complete a stop text."""
-        self._chance: dict[int, np.random.Generator] = {}
-        """Draws of each row: what it samples does not depend on the rows beside it."""
         self.close()
 
     def open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
         """See `Sampler.open`; equal prompts are prefilled once."""
-        ids = [self.renderer.encode_prompt(prompt) for prompt in prompts]
+        with self._threads():
+            return self._open(prompts, sampling)
+
+    def _open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
+        ids = self.renderer.encode_prompts(prompts)
         require_context(self.model, max(map(len, ids), default=0) + 1, "the longest prompt with a first token", "shorten the system prompt")
         self._sampling = sampling
         if not ids:
             return ids
-        unique = list(dict.fromkeys(ids))
-        line_of = {prompt: line for line, prompt in enumerate(unique)}
-        self._cache = LineCache(len(unique), self.model.device, len(ids))
-        self._logits = self._feed(unique)
-        self._lines = {row: line_of[prompt] for row, prompt in enumerate(ids)}
-        self._pending = dict.fromkeys(self._lines)
+        line_of = {prompt: line for line, prompt in enumerate(dict.fromkeys(ids))}
+        self._cache = LineCache(self.model.device, len(ids))
+        self._cache.add(len(line_of))
+        self._rows = {
+            row: _Row(list(prompt), line_of[prompt], np.random.default_rng([sampling.seed, sampling.first_row + row]))
+            for row, prompt in enumerate(ids)
+        }
+        self._feed({line: prompt for prompt, line in line_of.items()})
         self._completing = self.renderer.completing_ids(sampling.stop)
-        self._chance = {row: np.random.default_rng([sampling.seed, sampling.first_row + row]) for row in self._lines}
+        for prompt in line_of:
+            self._guesses.learn(prompt)
         return ids
 
-    def _last_id(self, row: int) -> int | None:
-        return self._pending[row]
+    @contextmanager
+    def _threads(self) -> Iterator[None]:
+        """Let a small model compute in one thread meanwhile."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1 if self._is_small else threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
 
-    @torch.no_grad()
+    def _last_id(self, row: int) -> int | None:
+        return self._rows[row].sampled[-1] if self._rows[row].sampled else None
+
+    @torch.inference_mode()
     def _write(self, rows: list[int], contexts: list[tuple[int, ...]], limits: list[int]) -> list[tuple[Completion, bool]]:
-        if any(contexts):
-            self._feed_results(rows, contexts)
-        sampled, logprobs = self._sample(rows, limits)
-        self._pending |= {row: ids[-1] for row, ids in zip(rows, sampled, strict=True)}
-        return [(Completion(tuple(ids), tuple(values)), self._ends(ids)) for ids, values in zip(sampled, logprobs, strict=True)]
+        self._rows = {row: self._rows[row] for row in rows}  # the others are never asked for again
+        going = [self._rows[row] for row in rows]
+        with self._threads():
+            if any(contexts):
+                self._feed_results(going, contexts)
+            for row, limit in zip(going, limits, strict=True):
+                row.ended, row.left, row.sampled, row.logprobs = False, limit, [], []
+            while drawing := [row for row in going if row.going]:
+                if drawing[0].sampled:
+                    self._decode(drawing)
+                self._draw(drawing)
+        for ids, before in {tuple(row.sampled): row.ids[-len(row.sampled) - 3 : -len(row.sampled)] for row in going}.items():
+            self._guesses.learn(ids, before)
+        return [(Completion(tuple(row.sampled), tuple(row.logprobs)), row.ended) for row in going]
 
     def close(self) -> None:
         """See `Sampler.close`."""
-        self._cache = LineCache(0, self.model.device, 0)
+        self._cache = LineCache(self.model.device, 0)
         self._logits = torch.empty(0)
-        """What follows each line's last token (lines x vocabulary)."""
-        self._lines, self._pending, self._chance = {}, {}, {}
+        """What follows tokens of the last passes (places x V): of each line the last, after a pass with guesses those before it, too."""
+        self._guessed: dict[int, list[int]] = {}
+        """Guesses fed to lines in the last pass."""
+        self._rows: dict[int, _Row] = {}
+        self._guesses = Guesses()
 
-    def _feed_results(self, rows: list[int], contexts: list[tuple[int, ...]]) -> None:
+    def _feed_results(self, rows: Sequence[_Row], contexts: Sequence[tuple[int, ...]]) -> None:
         """Feed the last turn's last id and the context; rows whose histories are still equal go on sharing a line."""
-        pending = [() if (last := self._pending[row]) is None else (last,) for row in rows]
-        histories = [(self._lines[row], (*last, *context)) for row, last, context in zip(rows, pending, contexts, strict=True)]
-        unique = list(dict.fromkeys(histories))
-        line_of = {history: line for line, history in enumerate(unique)}
-        self._cache.arrange([line for line, _ in unique])
-        self._lines = {row: line_of[history] for row, history in zip(rows, histories, strict=True)}
-        self._logits = self._feed([block for _, block in unique])
+        blocks = [(*row.sampled[-1:], *context) for row, context in zip(rows, contexts, strict=True)]
+        for row, context in {(row.line, block): (row, context) for row, block, context in zip(rows, blocks, contexts, strict=True)}.values():
+            self._guesses.learn(context, row.ids)
+        self._branch(rows, blocks, set())
+        for row, context in zip(rows, contexts, strict=True):
+            row.ids += context
+        self._feed({row.line: block for row, block in zip(rows, blocks, strict=True)})
 
-    def _feed(self, blocks: Sequence[Sequence[int]]) -> Tensor:
-        """Append one block of ids per line, padded on the left; return the logits after each line's last id."""
-        width = max(len(block) for block in blocks)
-        ids = torch.tensor([[0] * (width - len(block)) + list(block) for block in blocks])
-        real = torch.tensor([[False] * (width - len(block)) + [True] * len(block) for block in blocks])
-        return self._forward(ids.to(self.model.device), real.to(self.model.device))
+    def _branch(self, rows: Sequence[_Row], blocks: Sequence[tuple[int, ...]], held: set[int]) -> None:
+        """Give rows that share a line and go on with different ids lines of their own; into lines that are held nothing may be written."""
+        branch_of: dict[tuple[int, tuple[int, ...]], int] = {}
+        parents: list[int] = []
+        taken = set(held)
+        for row, block in zip(rows, blocks, strict=True):
+            if (row.line, block) not in branch_of:
+                branch_of[row.line, block] = row.line if row.line not in taken else -1 - len(parents)
+                parents += [row.line] if row.line in taken else []
+                taken.add(row.line)
+        new = self._fork(parents, [self._cache.lengths[line] for line in parents])
+        for row, block in zip(rows, blocks, strict=True):
+            branch = branch_of[row.line, block]
+            row.line = branch if branch >= 0 else new[-1 - branch]
 
-    @torch.no_grad()
-    def _forward(self, ids: Tensor, real: Tensor) -> Tensor:
-        """Run the model on new columns (ids and which of them are real, both lines x new) and keep them in the cache."""
-        positions = self._cache.append(real)
-        attended = self._cache.mask[:, None, None, :]
-        new, past = ids.shape[1], self._cache.mask.shape[1] - ids.shape[1]
-        if new > 1:
-            causal = torch.ones(new, past + new, dtype=torch.bool, device=ids.device).tril(past)
-            # A padded query attends to itself: a softmax over nothing would put NaN into the cache.
-            itself = pad(torch.eye(new, dtype=torch.bool, device=ids.device), (past, 0))
-            attended = (attended & causal) | itself
+    def _feed(self, blocks: dict[int, tuple[int, ...]]) -> None:
+        """Append a block of ids to lines, those of similar length together."""
+        lines = sorted(blocks, key=lambda line: len(blocks[line]))
+        spans = split_by_length([len(blocks[line]) for line in lines])
+        logits = [self._forward(lines[start:end], [blocks[line] for line in lines[start:end]], 1) for start, end in spans]
+        self._logits, self._guessed = torch.cat(logits), {}
+        places = {line: place for place, line in enumerate(lines)}
+        for row in self._rows.values():
+            row.place = places[row.line]
+
+    @torch.inference_mode()
+    def _forward(self, lines: Sequence[int], blocks: Sequence[Sequence[int]], kept: int) -> Tensor:
+        """Feed lines a block of ids each, and keep them in the cache; return what follows the last `kept` columns (lines * kept x V)."""
+        width = max(map(len, blocks))
+        ids = torch.tensor([[0] * (width - len(block)) + list(block) for block in blocks], device=self.model.device)
+        positions, seen = self._cache.begin(lines, [len(block) for block in blocks], width)
         output = self.model(
-            input_ids=ids,
-            attention_mask=attended,
-            position_ids=positions,
-            past_key_values=self._cache,
-            use_cache=True,
-            logits_to_keep=1,
+            input_ids=ids, attention_mask=seen, position_ids=positions, past_key_values=self._cache, use_cache=True, logits_to_keep=kept
         )
-        logits: Tensor = output.logits[:, -1].float()
+        logits: Tensor = output.logits[:, -kept:].flatten(0, 1).float()
         return logits
 
-    def _sample(self, rows: list[int], limits: list[int]) -> tuple[list[list[int]], list[list[float]]]:
-        """Sample every row until it ends its turn or reaches its limit; return ids and their log-probabilities."""
-        sampled: list[list[int]] = [[] for _ in rows]
-        logprobs: list[list[float]] = [[] for _ in rows]
-        going = list(range(len(rows)))
-        finished: set[int] = set()
-        """Lines on which a row has ended its turn: what comes after must not be written into them."""
-        while True:
-            chosen, logprob = self._choose([rows[n] for n in going])
-            for n, token, value in zip(going, chosen, logprob, strict=True):
-                sampled[n].append(token)
-                logprobs[n].append(value)
-            done = {n for n in going if len(sampled[n]) >= limits[n] or self._ends(sampled[n])}
-            finished |= {self._lines[rows[n]] for n in done}
-            going = [n for n in going if n not in done]
-            if not going:
-                return sampled, logprobs
-            self._decode([rows[n] for n in going], [sampled[n][-1] for n in going], finished)
+    def _draw(self, rows: Sequence[_Row]) -> None:
+        """Draw each row's next token, and those after it as long as they were guessed; afterwards its line holds all but the last."""
+        drawing, right = rows, dict[int, int]()
+        for guesses in range(GUESSED + 1):
+            following = []
+            for row, token, logprob in zip(drawing, *self._choose(drawing), strict=True):
+                row.ids.append(token)
+                row.sampled.append(token)
+                row.logprobs.append(logprob)
+                row.left -= 1
+                row.ended = self._ends(row.sampled)
+                right[id(row)] = guesses
+                if row.going and self._guessed.get(row.line, [])[guesses : guesses + 1] == [token]:
+                    row.place += 1
+                    following.append(row)
+            drawing = following
+            if not drawing:
+                break
+        self._forget_guesses(rows, right)
 
-    def _ends(self, sampled: list[int]) -> bool:
+    def _forget_guesses(self, rows: Sequence[_Row], right: dict[int, int]) -> None:
+        """Shorten lines to the guesses that were right; rows that had fewer right than others of their line get one of their own."""
+        by_line: dict[int, dict[int, list[_Row]]] = {}
+        for row in rows:
+            if self._guessed.get(row.line):
+                by_line.setdefault(row.line, {}).setdefault(right[id(row)], []).append(row)
+        forks: list[tuple[int, int, list[_Row]]] = []
+        for line, groups in by_line.items():
+            base, most = self._cache.lengths[line] - len(self._guessed[line]), max(groups)
+            self._cache.lengths[line] = base + most
+            forks += [(line, base + fewer, group) for fewer, group in groups.items() if fewer < most]
+        new = self._fork([line for line, _, _ in forks], [length for _, length, _ in forks])
+        for line, (_, _, group) in zip(new, forks, strict=True):
+            for row in group:
+                row.line = line
+
+    def _ends(self, sampled: Sequence[int]) -> bool:
         """Say whether the policy ended the turn with its last token, or completed a stop text with it."""
         if sampled[-1] in self.renderer.end_ids:
             return True
-        return sampled[-1] in self._completing and self.renderer.stop_length(sampled, self._sampling.stop) is not None
+        return sampled[-1] in self._completing and self.renderer.is_stopped(sampled, self._sampling.stop)
 
-    def _decode(self, rows: list[int], tokens: list[int], finished: set[int]) -> None:
-        """Feed one token per row; a line whose rows want different tokens, or one of which has finished, is forked."""
-        count = len(self._cache.mask)
-        fed: dict[int, int] = {}
-        branch_of: dict[tuple[int, int], int] = {}
-        parents: list[int] = []
-        for row, token in zip(rows, tokens, strict=True):
-            line = self._lines[row]
-            branch = branch_of.get((line, token))
-            if branch is None:
-                branch = line
-                if line in finished or line in fed:
-                    branch = count + len(parents)
-                    parents.append(line)
-                branch_of[line, token] = branch
-                fed[branch] = token
-            self._lines[row] = branch
-        if parents:
-            self._cache.fork(parents)
-        every = range(count + len(parents))
-        ids, real = torch.tensor([[fed.get(line, 0)] for line in every]), torch.tensor([[line in fed] for line in every])
-        self._logits = self._forward(ids.to(self.model.device), real.to(self.model.device))
+    def _decode(self, rows: Sequence[_Row]) -> None:
+        """Send the last token of rows through the model, one for all rows of a line, with guesses where there is room for them."""
+        # What comes after must not be written into the line of a row that has ended its turn.
+        self._branch(rows, [(row.sampled[-1],) for row in rows], {row.line for row in self._rows.values() if not row.going})
+        self._gather(rows)
+        leading = {row.line: row for row in rows}
+        room = min(GUESSED, (TOKENS_OF_A_PASS - len(leading)) // len(leading))
+        self._guessed = {line: self._guesses.guess(row.ids, min(room, row.left - 1)) for line, row in leading.items()}
+        lines = range(max(leading) + 1)
+        blocks = [[leading[line].sampled[-1], *self._guessed[line]] if line in leading else [] for line in lines]
+        kept = max(map(len, blocks))
+        self._logits = self._forward(lines, blocks, kept)
+        for row in rows:
+            row.place = (row.line + 1) * kept - len(blocks[row.line])
 
-    def _choose(self, rows: list[int]) -> tuple[list[int], list[float]]:
+    def _gather(self, rows: Sequence[_Row]) -> None:
+        """Move the lines of these rows together at the front, where too many others stand between them."""
+        going = {row.line for row in rows}
+        if len(going) > (1 - IDLE_FRAC) * (max(going) + 1):
+            return
+        idle = [line for line in range(len(going)) if line not in going]
+        pairs = list(zip(idle, sorted(line for line in going if line >= len(going)), strict=True))
+        self._cache.swap(pairs)
+        places = {**dict(pairs), **{there: here for here, there in pairs}}
+        for row in self._rows.values():
+            row.line = places.get(row.line, row.line)
+
+    def _fork(self, parents: Sequence[int], lengths: Sequence[int]) -> list[int]:
+        """Copy lines, over those that no row needs any more as far as there are any; return the copies."""
+        return self._cache.fork(parents, lengths, {row.line for row in self._rows.values()}) if parents else []
+
+    def _choose(self, rows: Sequence[_Row]) -> tuple[list[int], list[float]]:
         """Pick one token for each row; log-probabilities are under what is sampled from (greedy: temperature 1)."""
         temperature = self._sampling.temperature
-        distribution = torch.log_softmax(self._logits / temperature if temperature > 0 else self._logits, dim=-1)
-        distribution = distribution[torch.tensor([self._lines[row] for row in rows], device=distribution.device)]
+        places = list(dict.fromkeys(row.place for row in rows))
+        logits = self._logits[torch.tensor(places, device=self._logits.device)]
+        distribution = torch.log_softmax(logits / temperature if temperature > 0 else logits, dim=-1)
         if temperature > 0:
-            draws = torch.tensor([[self._chance[row].random()] for row in rows], dtype=torch.float64, device=distribution.device)
-            cumulated = distribution.double().exp().cumsum(-1)
-            chosen = torch.searchsorted(cumulated, draws * cumulated[:, -1:], right=True).clamp(max=distribution.shape[1] - 1)
-        else:
-            chosen = distribution.argmax(dim=-1, keepdim=True)
-        return chosen[:, 0].tolist(), distribution.gather(1, chosen)[:, 0].tolist()
+            at = {place: n for n, place in enumerate(places)}
+            which = torch.tensor([at[row.place] for row in rows], device=distribution.device)
+            draws = torch.tensor([row.chance.random() for row in rows], dtype=torch.float64, device=distribution.device)
+            chosen = draw_tokens(distribution.exp(), which, draws)
+            return chosen.tolist(), distribution[which, chosen].tolist()
+        best = distribution.argmax(dim=-1)
+        found = dict(zip(places, zip(best.tolist(), distribution.gather(1, best[:, None])[:, 0].tolist(), strict=True), strict=True))
+        return [found[row.place][0] for row in rows], [found[row.place][1] for row in rows]
+
+
+def draw_tokens(probabilities: Tensor, which: Tensor, draws: Tensor) -> Tensor:
+    """Draw tokens by inverting the cumulated distribution, first block by block and then inside of one.
+
+    Args:
+        probabilities: (distributions x V) float32.
+        which: (n,) distribution of each draw.
+        draws: (n,) in [0, 1), float64.
+
+    Returns:
+        (n,) tokens.
+    """
+    vocabulary = probabilities.shape[1]
+    blocks = pad(probabilities, (0, -vocabulary % VALUES_OF_A_SUM)).unflatten(1, (-1, VALUES_OF_A_SUM))
+    sums = blocks.sum(-1, dtype=torch.float64).cumsum(-1)[which]
+    targets = draws * sums[:, -1]
+    block = torch.searchsorted(sums, targets[:, None], right=True).clamp(max=sums.shape[1] - 1)
+    before = torch.where(block > 0, sums.gather(1, (block - 1).clamp(min=0)), 0.0)
+    inside = blocks[which, block[:, 0]].double().cumsum(-1)
+    token = torch.searchsorted(inside, targets[:, None] - before, right=True).clamp(max=VALUES_OF_A_SUM - 1)
+    return (block * VALUES_OF_A_SUM + token)[:, 0].clamp(max=vocabulary - 1)
+
+
+def split_by_length(lengths: Sequence[int]) -> list[tuple[int, int]]:
+    """Split ascending lengths into spans fed together, so that padding and passes cost least."""
+    best, since = [0], [0]
+    for end in range(1, len(lengths) + 1):
+        firsts = (first for first in range(end) if first == end - 1 or (end - first) * lengths[end - 1] <= FED_TOGETHER)
+        cost, first = min((best[first] + PASS_COST + (end - first) * lengths[end - 1], first) for first in firsts)
+        best.append(cost)
+        since.append(first)
+    spans, end = list[tuple[int, int]](), len(lengths)
+    while end:
+        spans.append((since[end], end))
+        end = since[end]
+    return spans[::-1]

@@ -18,6 +18,7 @@ from trl.models import unwrap_model_for_generation
 
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
+from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.engine_sampler import Engine, EngineSampler
 from slmsearch.generate.sampler import Sampler
 from slmsearch.generate.torch_sampler import TorchSampler
@@ -34,11 +35,12 @@ OpenSampler = Callable[[Any], AbstractContextManager[Sampler]]
 
 def open_torch_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
     """Open a torch sampler over the very weights that are trained."""
+    renderer = ChatRenderer(tokenizer, tool_role)
 
     @contextmanager
     def open_sampler(trainer: Any) -> Iterator[Sampler]:
         with sampling_mode(trainer) as model:
-            yield TorchSampler(model, tokenizer, tool_role)
+            yield TorchSampler(model, tokenizer, tool_role, renderer)
 
     return open_sampler
 
