@@ -26,6 +26,7 @@ from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_po
 from slmsearch.learn.models import trained_policy
 from tasks.data import Data
 from tasks.evaluate import Evaluated
+from tasks.train import Trained
 
 
 @flow(name="train-and-eval", persist_result=True, result_serializer="json")
@@ -59,7 +60,7 @@ def train_compared(name: str, config: RunConfig) -> dict[str, object]:
         trained = train_adapter(run, data)
         if environment.output:
             trained["output"] = lay_out_training(run, data)
-        control = evaluated_control(run, data)
+        control = evaluated_control(run, data, trained)
         after = evaluate_policy(run, data, PolicySpec(TRAINED, trained_policy(run.config.policy, trained["adapter"])), "evaluate-after")
         baselines |= evaluated_all(run, data, [PolicySpec(name, None, after["key"]) for name in environment.derived])
         comparison = compare_evaluations(run, "compare", before, after)
@@ -74,11 +75,11 @@ def evaluated_all(run: Pipeline, data: Data, specs: Iterable[PolicySpec]) -> dic
     return {spec.name: evaluate_policy(run, data, spec, f"evaluate-{spec.name}") for spec in specs}
 
 
-def evaluated_control(run: Pipeline, data: Data) -> ControlEvaluated | None:
+def evaluated_control(run: Pipeline, data: Data, trained: Trained) -> ControlEvaluated | None:
     """Train and evaluate the SFT control, if there is one and it is wanted; its evaluation also says how long it trained."""
     if not (environment_of(run.config).has_control and run.config.control.enabled):
         return None
-    control = train_sft_control(run)
+    control = train_sft_control(run, trained)
     policy = run.config.policy.model_copy(update={"model": control["model"], "adapter": None, "base_url": None})
     evaluation = evaluate_policy(run, data, PolicySpec("sft-control", policy), "evaluate-control")
     return {**evaluation, "steps": control["steps"], "training_s": control["seconds"]}

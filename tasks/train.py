@@ -13,7 +13,7 @@ from prefect.events import emit_event
 from slmsearch.artifacts.files import read_json
 from slmsearch.config import RunConfig
 from slmsearch.environments.registry import environment_of
-from slmsearch.learn.files import ADAPTER, JUDGE, PREFLIGHT
+from slmsearch.learn.files import ADAPTER, JUDGE, PREFLIGHT, TREES
 from slmsearch.learn.job import make_job
 from slmsearch.learn.launch import train
 from slmsearch.learn.reports import StepReport
@@ -73,6 +73,8 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> T
         manifest = train(job, on_step, after_step=tracker.last_step(run_id))
     if (checks := job.directory / PREFLIGHT).exists():
         tracker.record_json(run_id, {"checks": json.loads(checks.read_text(encoding="utf-8"))}, "preflight.json")
+    if trees := read_json(job.directory / TREES):
+        tracker.record_json(run_id, trees, TREES)
     if state := read_json(job.directory / JUDGE):
         tracker.record_json(run_id, state, "judge.json")
         tracker.set_tags(run_id, {"slmsearch.judge": state["found"]})
@@ -86,12 +88,15 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> T
 
 
 @task(name="train-sft-control", cache_policy=NO_CACHE)
-def train_control_task(key: str, run_id: str, config: RunConfig) -> Control:
-    """Continue supervised training from the policy's model, or look the control of a content key up; curves go to an MLflow run."""
+def train_control_task(key: str, seconds: float, run_id: str, config: RunConfig) -> Control:
+    """Continue supervised training from the policy's model, or look the control of a content key up; curves go to an MLflow run.
+
+    `seconds` are those of the training that it is compared with.
+    """
     out = config.paths.training / f"control-{key}"
     with Progress("SFT control", "steps") as progress:
         on_log = _recording(run_id, config.control.steps, progress, config)
-        facts: Control = in_child("slmsearch.learn.teach:train_control", config, out, on_log=on_log)
+        facts: Control = in_child("slmsearch.learn.teach:train_control", config, out, seconds, on_log=on_log)
     return {**facts, "model": str(out)}
 
 
@@ -120,7 +125,7 @@ def _recording(run_id: str, steps: int, progress: Progress, config: RunConfig) -
     done = tracker.last_step(run_id)
 
     def on_log(step: int, logs: dict[str, float]) -> None:
-        progress(step, max(step, steps))
+        progress(step, max(step, steps) if steps else 0)
         metrics = {name: logs[theirs] for theirs, name in CURVES.items() if theirs in logs}
         if step > done and metrics:
             tracker.record_step(run_id, step, metrics)

@@ -142,11 +142,11 @@ def lay_out_training(run: Pipeline, data: Data) -> str:
         return lay_out_task(data.digest, data.index_key, run.config)
 
 
-def train_sft_control(run: Pipeline) -> Control:
-    """Continue supervised training from the same checkpoint."""
-    key = control_key(run.config, model_hash(run.config.policy.model))
+def train_sft_control(run: Pipeline, trained: Trained) -> Control:
+    """Continue supervised training from the same checkpoint, for as long as the adapter was trained where no steps are set."""
+    key = control_key(run.config, model_hash(run.config.policy.model), run.lineage["train_key"])
     with run.stage("train-control", key) as run_id, device(run.config.train):
-        result = train_control_task(key, run_id, run.config)
+        result = train_control_task(key, trained["seconds"], run_id, run.config)
         run.tracker.record_params(run_id, {"control.seconds": result["seconds"]})
     run.note_keys(control_key=key)
     return result

@@ -112,9 +112,8 @@ class TrainConfig(Section):
     limit: int = Field(default=0, ge=0)
     """Train on this many questions of the split `train`; 0 takes all."""
     gradient_checkpointing: bool = False
-    cpu_threads: int = Field(default=1, ge=0)
-    """Threads a training process may use on the CPU; 0 takes all cores. A tiny model is no faster with two, and many times slower
-    where something else wants the second core."""
+    cpu_threads: int = Field(default=0, ge=0)
+    """Threads a training process may use on the CPU; 0 takes all cores. A tiny model is sampled from in one thread all the same."""
     num_processes: int = Field(default=1, ge=1)
     """Processes `accelerate launch` starts."""
     vllm: VllmConfig = VllmConfig()
@@ -172,7 +171,7 @@ class ControlConfig(Section):
     """SFT continued from the same checkpoint on the same demonstrations, to show what RL adds."""
 
     enabled: bool = True
-    steps: int = Field(default=1200, ge=1)
-    """Chosen so that it takes at least as long as GRPO does; both times are printed."""
+    steps: int = Field(default=0, ge=0)
+    """0: as many as take as long as GRPO took, by the time of some updates on this machine; both times are printed."""
     learning_rate: ClassVar[float] = 1e-3
     """A third of that of the checkpoint's own training, which its cosine had brought to 0."""

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 CONTEXT = 2
 """Tokens that must have been the same."""
+TRIAL, WORTH_FRAC = 32, 0.25
+"""Guesses after which it is asked whether they are worth it, and the share of right ones from which on they are."""
 
 
 class Guesses:
@@ -19,6 +21,7 @@ class Guesses:
         self._seen: list[int] = []
         self._after: dict[tuple[int, ...], int] = {}
         """Some tokens in a row -> where what last followed them stands in `_seen`."""
+        self._made = self._right = 0
 
     def learn(self, ids: Sequence[int], before: Sequence[int] = ()) -> None:
         """Remember a piece of text, which came after the tokens `before`."""
@@ -29,6 +32,13 @@ class Guesses:
             self._seen.append(token)
 
     def guess(self, ids: Sequence[int], most: int) -> list[int]:
-        """Guess at most so many tokens after a history."""
-        place = self._after.get(tuple(ids[-CONTEXT:])) if most > 0 else None
+        """Guess at most so many tokens after a history; none while most have been wrong."""
+        if most <= 0 or (self._made >= TRIAL and self._right < WORTH_FRAC * self._made):
+            return []
+        place = self._after.get(tuple(ids[-CONTEXT:]))
         return [] if place is None else self._seen[place : place + most]
+
+    def count(self, made: int, right: int) -> None:
+        """Note how many guesses for a line were made, and how many were right for one of its rows."""
+        self._made += made
+        self._right += right

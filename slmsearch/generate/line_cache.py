@@ -22,7 +22,7 @@ COLUMNS = 64
 
 
 class LineCache(Cache):
-    """Keys and values of lines, in buffers of L x C x K x D for every layer."""
+    """Keys and values of lines, in buffers of L x K x C x D for every layer."""
 
     def __init__(self, device: torch.device, most: int) -> None:
         """Start empty; there will never be more than `most` lines."""
@@ -33,10 +33,11 @@ class LineCache(Cache):
         self._buffers: list[tuple[Tensor, Tensor]] = []
         self._room = (0, 0)
         """Lines and columns of the buffers."""
+        self._lines = torch.empty(0, dtype=torch.long)
         self._rows: Tensor | slice = slice(0)
-        """Lines of the forward pass: the first ones, or a choice."""
-        self._at = torch.empty(0, dtype=torch.long)
-        """Where its new keys go, line by line (S x N)."""
+        """Lines of the forward pass, and the same as a slice where they are the first ones."""
+        self._columns, self._at = torch.empty(0, dtype=torch.long), dict[int, Tensor]()
+        """Where its new keys go: columns (S x N), and by K the rows of a flat buffer (S * K * N)."""
         self._width = 0
         """Columns that it attends to, or passes over."""
         self._written = 0
@@ -62,12 +63,12 @@ class LineCache(Cache):
         if self._width > self._written:
             for tensors in self._buffers:
                 for tensor in tensors:
-                    tensor[:, self._written : self._width] = 0
+                    tensor[:, :, self._written : self._width] = 0
             self._written = self._width
         is_first = list(lines) == list(range(len(lines)))
-        places = np.asarray(lines)
-        self._rows = slice(len(lines)) if is_first else torch.as_tensor(places, device=self._device)
-        self._at = torch.as_tensor((places[:, None] * self._room[1] + columns).ravel(), device=self._device)
+        self._lines = torch.tensor(list(lines), device=self._device)
+        self._rows = slice(len(lines)) if is_first else self._lines
+        self._columns, self._at = torch.as_tensor(columns, device=self._device), {}
         for line, count in zip(lines, counts, strict=True):
             self.lengths[line] += count
         seen = np.arange(self._width) <= columns[:, None, :, None]
@@ -78,14 +79,19 @@ class LineCache(Cache):
         """Write a layer's new keys and values (S x K x N x D); return those of the lines of this pass. See `Cache.update`."""
         new = (key_states, value_states)
         if layer_idx == len(self._buffers):
-            made = [states.new_empty((*self._room, states.shape[1], states.shape[3])) for states in new]
+            lines, columns = self._room
+            made = [states.new_empty((lines, states.shape[1], columns, states.shape[3])) for states in new]
             for tensor in made:
-                tensor[:, : self._width] = 0
+                tensor[:, :, : self._width] = 0
             self._buffers.append((made[0], made[1]))
         keys, values = self._buffers[layer_idx]
+        at = self._at.get(keys.shape[1])
+        if at is None:
+            rows = self._lines[:, None] * keys.shape[1] + torch.arange(keys.shape[1], device=self._device)
+            at = self._at[keys.shape[1]] = (rows[:, :, None] * keys.shape[2] + self._columns[:, None]).flatten()
         for tensor, states in zip((keys, values), new, strict=True):
-            tensor.flatten(0, 1).index_copy_(0, self._at, states.transpose(1, 2).flatten(0, 1))
-        return keys[self._rows, : self._width].transpose(1, 2), values[self._rows, : self._width].transpose(1, 2)
+            tensor.flatten(0, 2).index_copy_(0, at, states.flatten(0, 2))
+        return keys[self._rows, :, : self._width], values[self._rows, :, : self._width]
 
     def fork(self, parents: Sequence[int], lengths: Sequence[int], used: Collection[int]) -> list[int]:
         """Copy the first tokens of each of the given lines, over lines that are not used where there are any; return the copies."""
@@ -115,7 +121,7 @@ class LineCache(Cache):
         taken, put = (torch.tensor(list(lines), device=self._device) for lines in (sources, targets))
         for tensors in self._buffers:
             for tensor in tensors:
-                tensor[put, : self._written] = tensor[taken, : self._written]
+                tensor[put, :, : self._written] = tensor[taken, :, : self._written]
 
     def _reserve(self, lines: int, columns: int) -> None:
         """Move to larger buffers if so many lines or columns do not fit; twice as many lines where there may be so many."""
@@ -130,8 +136,8 @@ class LineCache(Cache):
         for layer, tensors in enumerate(self._buffers):
             moved = []
             for tensor in tensors:
-                larger = tensor.new_empty((*self._room, *tensor.shape[2:]))
-                larger[:has_lines, : self._written] = tensor[:, : self._written]
-                larger[has_lines:, : self._written] = 0
+                larger = tensor.new_empty((self._room[0], tensor.shape[1], self._room[1], tensor.shape[3]))
+                larger[:has_lines, :, : self._written] = tensor[:, :, : self._written]
+                larger[has_lines:, :, : self._written] = 0
                 moved.append(larger)
             self._buffers[layer] = (moved[0], moved[1])

@@ -12,6 +12,7 @@ Shapes: L lines, V vocabulary.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -171,11 +172,11 @@ class TorchSampler(IdSampler):
 
     def _feed(self, blocks: dict[int, tuple[int, ...]]) -> None:
         """Append a block of ids to lines, those of similar length together."""
-        lines = sorted(blocks, key=lambda line: len(blocks[line]))
-        spans = split_by_length([len(blocks[line]) for line in lines])
-        logits = [self._forward(lines[start:end], [blocks[line] for line in lines[start:end]], 1) for start, end in spans]
+        by_length = sorted(blocks, key=lambda line: len(blocks[line]))
+        spans = [sorted(by_length[start:end]) for start, end in split_by_length([len(blocks[line]) for line in by_length])]
+        logits = [self._forward(lines, [blocks[line] for line in lines], 1) for lines in spans]
         self._logits, self._guessed = torch.cat(logits), {}
-        places = {line: place for place, line in enumerate(lines)}
+        places = {line: place for place, line in enumerate(chain(*spans))}
         for row in self._rows.values():
             row.place = places[row.line]
 
@@ -221,6 +222,7 @@ class TorchSampler(IdSampler):
         for line, groups in by_line.items():
             base, most = self._cache.lengths[line] - len(self._guessed[line]), max(groups)
             self._cache.lengths[line] = base + most
+            self._guesses.count(len(self._guessed[line]), most)
             forks += [(line, base + fewer, group) for fewer, group in groups.items() if fewer < most]
         new = self._fork([line for line, _, _ in forks], [length for _, length, _ in forks])
         for line, (_, _, group) in zip(new, forks, strict=True):

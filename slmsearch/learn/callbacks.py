@@ -32,7 +32,6 @@ _TRL_NAMES = {
     "learning_rate": "optim/learning_rate",
     "kl": "policy/kl_reference",
     "policy/kl_sampler": "policy/kl_sampler",
-    "policy/tree_difference": "policy/tree_difference",
 }
 """TRL's names of what it measures itself -> the project's; its other metrics repeat what the episodes tell better."""
 

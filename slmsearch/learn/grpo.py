@@ -211,7 +211,6 @@ class SearchTrainer(GRPOTrainer):
         arguments = (model, input_ids, attention_mask, needed, logits_to_keep)
         if self.tree_check is None:
             self.tree_check = check_tree(self, *arguments)
-            self._metrics["train"]["policy/tree_difference"].append(self.tree_check.difference)
         if self.tree_check.passed:
             logprobs = score_tree(self, *arguments)
             entropies = torch.zeros_like(logprobs) if kwargs.get("compute_entropy") else None

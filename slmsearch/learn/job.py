@@ -19,13 +19,13 @@ from slmsearch.learn.files import ACCELERATE, ADAPTER, CHECKPOINTS, ERROR, LOCK,
 from slmsearch.learn.models import model_hash, weights_file
 from slmsearch.searcher.prompt import make_prompt
 
-TRAINING_VERSION = 3
+TRAINING_VERSION = 4
 """Part of every train key; raise it when the code changes what a training run computes."""
 
-START_VERSION = 2
+START_VERSION = 3
 """The same for the supervised start of a run."""
 
-CONTROL_VERSION = 3
+CONTROL_VERSION = 4
 """The same for the control."""
 
 PACKAGES = ("torch", "transformers", "trl", "peft")
@@ -111,8 +111,8 @@ def start_key(config: RunConfig, digest: str) -> str | None:
     )
 
 
-def control_key(config: RunConfig, model_key: str) -> str:
-    """Name the control of a run by what it is made from."""
+def control_key(config: RunConfig, model_key: str, train_key: str) -> str:
+    """Name the control of a run by what it is made from: where its steps follow from the time of a training, by that too."""
     return content_key(
         version=CONTROL_VERSION,
         model=model_key,
@@ -120,12 +120,13 @@ def control_key(config: RunConfig, model_key: str) -> str:
         top_k=config.retrieval.top_k,
         max_tokens=config.searcher.max_episode_tokens,
         prompt=[dict(message) for message in make_prompt("?", config.searcher)],
+        **({} if config.control.steps else {"train_key": train_key}),
     )
 
 
 def control_settings(config: RunConfig) -> SftConfig:
-    """Return the settings of the control; its stream of worlds is not the one the checkpoint saw."""
-    changes = {"steps": config.control.steps, "learning_rate": config.control.learning_rate, "seed": config.sft.seed + 100}
+    """Return the settings of the control, with one step where their number is to be measured; its worlds are not those of the checkpoint."""
+    changes = {"steps": config.control.steps or 1, "learning_rate": config.control.learning_rate, "seed": config.sft.seed + 100}
     return config.sft.model_copy(update=changes)
 
 

@@ -18,9 +18,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from filelock import FileLock, Timeout
+from transformers import TrainerCallback
 
 from slmsearch.artifacts.directories import replaced_directory
 from slmsearch.config import PolicyConfig, RunConfig
@@ -41,6 +44,8 @@ from slmsearch.learn.sft import Facts, Lesson, OnLog, demonstrated, repeated, tr
 from slmsearch.searcher.episode import Episode
 
 DEMONSTRATIONS, OWN = "demonstrations", "own"
+TRIED_UPDATES = 24
+"""Updates of the control by whose time the number of its steps is chosen."""
 FACTS, CONTROL_FACTS = "sft.json", "control.json"
 Say = Callable[[str], None]
 
@@ -175,22 +180,57 @@ def _prepare_start(config: RunConfig, source: str, say: Say) -> Lesson:
     return Lesson(model, tokenizer, environment.sft_settings(config, len(kept)), lambda: repeated(kept, config.sft.seed), facts, even)
 
 
-def train_control(config: RunConfig, out: Path, on_log: OnLog | None = None) -> Facts:
+def train_control(config: RunConfig, out: Path, seconds: float, on_log: OnLog | None = None) -> Facts:
     """Continue supervised training from `config.policy.model`; what a finished directory says is returned as it is.
 
     Args:
         config: run; `control` says how long, `sft` how demonstrations are made.
         out: model directory to write, complete or absent.
+        seconds: of the training that it stands beside.
         on_log: progress, as in `train_sft`.
     """
     settings = control_settings(config).model_copy(update={"lora": False})
 
-    def prepare() -> Lesson:
+    def prepare(steps: int) -> Lesson:
         model, tokenizer = load_student(config.policy.model_copy(update={"adapter": None}), lora=False)
         renderer = ChatRenderer(tokenizer, config.searcher.tool_role)
-        return Lesson(model, tokenizer, settings, lambda: demonstrated(renderer, config, settings))
+        return Lesson(model, tokenizer, settings.model_copy(update={"steps": steps}), lambda: demonstrated(renderer, config, settings))
 
-    return teach(config, out, CONTROL_FACTS, prepare, on_log, once=True)
+    def prepare_measured() -> Lesson:
+        if config.control.steps:
+            return prepare(config.control.steps)
+        times = UpdateTimes()
+        with TemporaryDirectory() as scratch:
+            train_sft(prepare(TRIED_UPDATES), Path(scratch), callbacks=[times])
+        return prepare(max(1, round((seconds - times.total) / times.median)))
+
+    return teach(config, out, CONTROL_FACTS, prepare_measured, on_log, once=True)
+
+
+class UpdateTimes(TrainerCallback):
+    """Takes the time of each update."""
+
+    def __init__(self) -> None:
+        self._times: list[float] = []
+        self._started = 0.0
+
+    @property
+    def total(self) -> float:
+        """Seconds of all updates."""
+        return sum(self._times)
+
+    @property
+    def median(self) -> float:
+        """Seconds of an update; the first ones, in which kernels are made, are not counted."""
+        return median(self._times[len(self._times) // 4 :])
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        """Start the clock."""
+        self._started = time.perf_counter()
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        """Stop the clock."""
+        self._times.append(time.perf_counter() - self._started)
 
 
 def _keep_fitting(config: RunConfig, found: Sequence[Encoded], left_out: Counter[str], source: str, say: Say) -> list[Encoded]:

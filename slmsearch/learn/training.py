@@ -29,7 +29,7 @@ from slmsearch.generate.chat_renderer import ChatRenderer, longest_prompt, requi
 from slmsearch.generate.load import load_adapter, load_model, load_tokenizer
 from slmsearch.judge.qualify import require_qualified
 from slmsearch.learn.callbacks import BestWeights, StepCallback
-from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, JUDGE, PREFLIGHT, STEPS, STOP, checkpoint_step
+from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, JUDGE, PREFLIGHT, STEPS, STOP, TREES, checkpoint_step
 from slmsearch.learn.grpo import SearchTrainer, make_arguments, make_trainer, num_steps
 from slmsearch.learn.job import TrainJob, write_manifest
 from slmsearch.learn.phase_timer import BEFORE, PhaseTimer
@@ -95,6 +95,7 @@ def train_environment(
         callback.best_weights.consider(max_steps)
         callback.best_weights.restore()
     if is_main:
+        replace_json(job.directory / TREES, trainer.tree_check.as_json() if trainer.tree_check else {})
         save_trained(model, tokenizer, split_commit(config.policy.model)[0], job.directory / ADAPTER)
         seconds = sum(report.metrics.get("time/step_s", 0.0) for report in past) + time.monotonic() - started
         write_manifest(job, max_steps, seconds, checkpoint_step(checkpoint) if checkpoint else 0, timer.read())

@@ -240,6 +240,10 @@ class TreeCheck:
     """Of log-probabilities; infinite where the model cannot be sent trees."""
     passed: bool
 
+    def as_json(self) -> dict[str, object]:
+        """Return it as `trees.json` holds it; a difference that is no finite number is null."""
+        return {"difference": self.difference if math.isfinite(self.difference) else None, "used": self.passed}
+
 
 @torch.no_grad()
 def check_tree(trainer: Any, model: Any, input_ids: Tensor, attention_mask: Tensor, needed: Tensor, completion_tokens: int) -> TreeCheck:

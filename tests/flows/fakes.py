@@ -115,14 +115,16 @@ class FakeTraining:
         assert manifest is not None
         return manifest
 
-    def train_control(self, config: RunConfig, out: Path, on_log: Callable[[int, dict[str, float]], None] | None = None) -> dict[str, Any]:
+    def train_control(
+        self, config: RunConfig, out: Path, seconds: float, on_log: Callable[[int, dict[str, float]], None] | None = None
+    ) -> dict[str, Any]:
         out.mkdir(parents=True, exist_ok=True)
         (out / "config.json").write_text("{}")
         (out / "control.json").write_text("{}")
         (out / "model.safetensors").write_bytes(b"control")
         if on_log:
             on_log(1, {"loss": 1.0, "grad_norm": 2.0, "train_runtime": 3.0})
-        return {"steps": config.control.steps, "seconds": 2.5}
+        return {"steps": config.control.steps, "seconds": seconds}
 
 
 class ChildHere:

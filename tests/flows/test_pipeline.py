@@ -90,7 +90,7 @@ def test_train_and_eval_leaves_everything_where_people_and_machines_look(config:
     assert summary["after"]["answer/exact_match"] > 0.8
     assert summary["difference"]["low"] > 0
     assert summary["decision"] == "promote"
-    assert summary["control"]["seconds"] == 2.5
+    assert summary["control"]["seconds"] == 1.5
     assert set(summary["rl_adds"]) == {"mean", "low", "high", "p"}
     assert set(summary["baselines"]) == {"random"}
     assert {"validate", "index", "evaluate-before", "train", "evaluate-after", "compare"} <= set(summary["seconds"])

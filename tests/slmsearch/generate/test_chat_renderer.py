@@ -77,7 +77,7 @@ def test_no_text_at_all_becomes_markup_or_changes_the_frame_around_it(tokenizer,
 
 def test_pages_read_as_before_where_they_hold_no_markup(tokenizer):
     text = "## Life\n\nMira Talvoren (born 1823) wrote: a < b, x[1], [edit], naïve Ω 🙂\n- one\n- two"
-    assert ChatRenderer(tokenizer).untrusted_ids(text) == tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert list(ChatRenderer(tokenizer).untrusted_ids(text)) == tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 def test_a_normaliser_cannot_make_markup_of_what_is_none():

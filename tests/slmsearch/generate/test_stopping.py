@@ -32,18 +32,22 @@ class Script:
         self.device, self.size = torch.device("cpu"), len(tokenizer)
         self.renderer = ChatRenderer(tokenizer)
         self.turns = [[*self.renderer.content_ids(turn), self.renderer.end_id] for turn in turns]
-        self.turn = self.place = 0
+        self.turn, self.begun = -1, 0
         self.fed = []
 
-    def __call__(self, input_ids, past_key_values, **_):
-        ids = input_ids[0].tolist()
-        past_key_values.layers = []
-        self.fed += ids
-        if len(ids) > 1 and len(self.fed) > len(ids):  # a context: the next turn begins
-            self.turn, self.place = self.turn + 1, 0
-        logits = torch.full((1, 1, self.size), -9.0)
-        logits[0, 0, self.turns[self.turn][self.place]] = 9.0
-        self.place = min(self.place + 1, len(self.turns[self.turn]) - 1)
+    def parameters(self):
+        return []
+
+    def __call__(self, input_ids, position_ids, logits_to_keep, **_):
+        """Write what the script has at each position; guesses that are not the script's are forgotten by whoever made them."""
+        ids, positions = input_ids[0].tolist(), position_ids[0].tolist()
+        if len(ids) > 1 and logits_to_keep == 1:  # a context: the next turn begins
+            self.turn, self.begun = self.turn + 1, positions[-1]
+        self.fed = [*self.fed[: positions[0]], *ids]
+        turn = self.turns[self.turn]
+        logits = torch.full((1, logits_to_keep, self.size), -9.0)
+        for place, position in enumerate(positions[-logits_to_keep:]):
+            logits[0, place, turn[min(position - self.begun, len(turn) - 1)]] = 9.0
         return SimpleNamespace(logits=logits)
 
 
@@ -167,7 +171,8 @@ def test_episodes_with_real_templates_are_token_exact(tokenizer):
     (episode,) = play_episodes([QUESTION], sampler, toolbox, limits, Sampling(max_new_tokens=100))
     assert (episode.stop_reason, episode.answer, episode.num_told) == (StopReason.ANSWERED, "1823", 1)
     assert episode.sampled_mask[-1] == 1
-    assert sampler.model.fed == [*episode.prompt_ids, *episode.completion_ids][: len(sampler.model.fed)]
+    held = [*episode.prompt_ids, *episode.completion_ids][:-1]
+    assert sampler.model.fed[: len(held)] == held  # behind it stand guesses that came too late
     renderer = sampler.renderer
     assert check_mask([episode], [episode.completion_ids], [episode.sampled_mask], renderer).passed
     shifted = replace(episode, turns=(*episode.turns[:-1], replace(episode.turns[-1], text="<answer>1</answer>")))

@@ -23,13 +23,13 @@ def config(tmp_path, monkeypatch):
 
 
 def test_recorded_keys_of_the_searcher(config):
-    assert job.train_key(config, "digest", "index") == "21fb54b01dd80f06e5fa"
+    assert job.train_key(config, "digest", "index") == "ea6e40c08558b81dca92"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config) for spec in specs]
-    assert keys == ["6fdffa8b931159bde5eb", "bcaabff18fbd5587ac93", "f9217e1d05ea3687df56"]
+    assert keys == ["7baf7a54d54c5cda983a", "cd85f18053940538dcfe", "69b82c42e2d3591624f1"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
-    assert job.train_key(other, "digest", "index") == "8ed605261a84523597d0"
-    assert eval_key(QUESTIONS, "index", specs[0], other) == "e7db7c62e21ccf32eaf6"
+    assert job.train_key(other, "digest", "index") == "99bc838da06f49c92942"
+    assert eval_key(QUESTIONS, "index", specs[0], other) == "daa9a43a102e5f1cf699"
 
 
 def test_a_planners_settings_are_not_in_the_searchers_keys(config):
