@@ -52,6 +52,18 @@ RESPONSE_TEMPLATE = {
         "content": {"close_pattern": r"<\|end\|>", "content": "text"},
     },
 }
+CHATML_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
+    "{% for call in message['tool_calls'] or [] %}<tool>{{ call['function']['name'] }}("
+    "{% for name, value in call['function']['arguments'].items() %}\"{{ value }}\"{% endfor %})</tool>{% endfor %}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+CHATML_RESPONSE = {
+    **RESPONSE_TEMPLATE,
+    "start_anchor": "<|im_start|>assistant\n",
+    "fields": {**RESPONSE_TEMPLATE["fields"], "content": {"close_pattern": r"<\|im_end\|>", "content": "text"}},  # type: ignore[dict-item]
+}
+"""The same for SmolLM2."""
 
 
 def make_environment(toolbox: Toolbox) -> type:
@@ -99,9 +111,13 @@ def make_peer(shape: Shape, micro_batch: int, directory: Path, callback: Trainer
     arguments.generation_kwargs = {"max_new_tokens": config.searcher.max_turn_tokens}
     arguments.max_tool_calling_iterations = config.searcher.max_turns - 1
     model, tokenizer = load_trainable(config.policy)
-    tokenizer.chat_template, tokenizer.response_template = CHAT_TEMPLATE, RESPONSE_TEMPLATE
+    if shape.name == "real":
+        tokenizer.chat_template, tokenizer.response_template = CHATML_TEMPLATE, CHATML_RESPONSE
+    else:
+        tokenizer.chat_template, tokenizer.response_template = CHAT_TEMPLATE, RESPONSE_TEMPLATE
     asked = [shape.questions[i].question for i in order_questions(len(shape.questions), train.questions_per_step, train.seed)]
-    prompts = [[dict(m) for m in make_prompt(question, config.searcher) if m["role"] == "user"] for question in asked]
+    roles = ("system", "user") if shape.name == "real" else ("user",)
+    prompts = [[dict(m) for m in make_prompt(question, config.searcher) if m["role"] in roles] for question in asked]
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=_make_reward(shape),
@@ -126,6 +142,6 @@ def _make_reward(shape: Shape) -> Callable[..., list[float | None]]:
         return float(exact_match(answer, answers[asked])) * (1 - 0.02 * sum(bool(message.get("tool_calls")) for message in messages))
 
     def reward(prompts: list[Any], completions: list[Any], **_: Any) -> list[float | None]:
-        return [score(prompt[0]["content"], completion) for prompt, completion in zip(prompts, completions, strict=True)]
+        return [score(prompt[-1]["content"], completion) for prompt, completion in zip(prompts, completions, strict=True)]
 
     return reward

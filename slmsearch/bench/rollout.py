@@ -11,7 +11,7 @@ where ours computes what a group has in common once, it can be faster than this 
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import mean, median
@@ -26,6 +26,7 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 from slmsearch.bench.peer import make_peer
 from slmsearch.bench.result import Result, Say, Spread, describe_machine, median_ratio, tabulate, take_turns
 from slmsearch.bench.shapes import Shape, demo_shape, long_shape
+from slmsearch.bench.trees import catch_inputs, compare_trees
 from slmsearch.config import RunConfig
 from slmsearch.environments.searcher import SearcherEnvironment
 from slmsearch.generate.sampler import Sampling
@@ -40,8 +41,10 @@ from slmsearch.learn.training import load_trainable
 from slmsearch.searcher.episode import Episode
 from slmsearch.searcher.prompt import make_prompt
 
-PEER_MICRO_BATCHES = {"demo": (64, 16), "long": (8, 2)}
+PEER_MICRO_BATCHES = {"demo": (64, 16), "long": (8, 2), "real": (8, 4)}
 """Episodes per forward pass that the peer is tried with; the fastest is measured."""
+CONTINUOUS = ("demo", "long")
+"""Shapes whose first turns transformers' continuous batching writes, too."""
 PAGE_TOKENS = 16
 NO_LEARNING = 1e-12
 SIDES = {"shape": "{shape}", "side": "{side}", "rollout, s": "{rollout_s:,.2f}", "step, s": "{step_s:,.2f}", "episodes/s": "{rate:.1f}"}
@@ -52,6 +55,8 @@ RATIOS = {
     "episodes ratio": "{episodes_ratio:.2f}",
     "step ratio": "{step_ratio:.2f}",
     "limit / rollout": "{decode_limit_frac:.2f}",
+    "gradient difference": "{gradient_difference:.1e}",
+    "tokens computed / different": "{tokens_ratio:.3f}",
 }
 TURNS = {
     "shape": "{shape}",
@@ -101,27 +106,34 @@ class Stopwatch(TrainerCallback):
         self._step_s = time.perf_counter() - self._started
 
 
-def run_rollout(config: RunConfig, shapes: tuple[str, ...], runs: int, say: Say) -> Result:
+def run_rollout(config: RunConfig, make_real: Callable[[], Shape], shapes: tuple[str, ...], runs: int, say: Say) -> Result:
     """Measure so many steps of each side, at least 5 for a figure that is published; return medians, spreads and ratios by shape."""
     figures: dict[str, dict[str, object]] = {}
     sides: list[dict[str, object]] = []
     with TemporaryDirectory(prefix="slmsearch-bench-") as directory:
         for name in shapes:
-            shape = demo_shape(config) if name == "demo" else long_shape(Path(directory) / "long")
-            times, figures[name] = measure_speed(shape, runs, Path(directory), say)
-            say(f"{name}: transformers' continuous batching")
-            figures[name] |= {**times, "continuous": compare_continuous(shape, runs)}
+            makers = {"demo": lambda: demo_shape(config), "long": lambda: long_shape(Path(directory) / "long"), "real": make_real}
+            shape = makers[name]()
+            times, figures[name], inputs = measure_speed(shape, runs, Path(directory), say)
+            say(f"{name}: gradients row by row and over trees")
+            figures[name] |= {**times, **compare_trees(shape, inputs)}
+            if name in CONTINUOUS:
+                say(f"{name}: transformers' continuous batching")
+                figures[name]["continuous"] = compare_continuous(shape, runs)
             for side, found in times.items():
                 sides.append({"shape": name, "side": side, "rate": shape.episodes / found["rollout_s"]["median"], **found})
     machine = describe_machine("torch", "transformers", "trl", "peft")
     values = {"machine": asdict(machine), "threads": torch.get_num_threads(), "runs": runs, **figures}
     rows = [{"shape": name, **found} for name, found in figures.items()]
-    tables = (tabulate(SIDES, sides), tabulate(RATIOS, rows), tabulate(TURNS, rows))
+    turns = [row for row in rows if "continuous" in row]
+    tables = (tabulate(SIDES, sides), tabulate(RATIOS, rows), *([tabulate(TURNS, turns)] if turns else []))
     return Result(values, tables, (f"{machine}", f"medians of {runs} steps (lowest to highest)"))
 
 
-def measure_speed(shape: Shape, runs: int, directory: Path, say: Say) -> tuple[dict[str, dict[str, Spread]], dict[str, object]]:
-    """Measure one shape; see `summarise_speed`."""
+def measure_speed(
+    shape: Shape, runs: int, directory: Path, say: Say
+) -> tuple[dict[str, dict[str, Spread]], dict[str, object], dict[str, torch.Tensor]]:
+    """Measure one shape; see `summarise_speed`. The last are the inputs of our last loss."""
     say(f"{shape.name}: {shape.parameters / 1e6:.1f} M parameters")
     # One step at a time, at a learning rate that changes nothing.
     still = replace(shape, config=shape.config.changed({"train.steps": 1, "train.learning_rate": NO_LEARNING}))
@@ -133,7 +145,7 @@ def measure_speed(shape: Shape, runs: int, directory: Path, say: Say) -> tuple[d
         tried[step_s] = micro_batch
     ours_watch, peer_watch, chosen = Stopwatch(), Stopwatch(), tried[min(tried)]
     ours, bridge = make_ours(still, directory, ours_watch)
-    peer, limits = make_peer(still, chosen, directory, peer_watch), []
+    peer, limits, inputs = make_peer(still, chosen, directory, peer_watch), [], catch_inputs(ours)
 
     def step_of_ours() -> Times:
         times = ours_watch.take_step(ours)
@@ -149,7 +161,9 @@ def measure_speed(shape: Shape, runs: int, directory: Path, say: Say) -> tuple[d
 
     sides = take_turns({"ours": step_of_ours, "peer": step_of_peer}, runs)
     times, figures = summarise_speed(sides, limits[1:], bridge.episodes)
-    return times, {"parameters": shape.parameters, "peer_micro_batch": chosen, **figures}
+    check = ours.tree_check
+    facts = {"parameters": shape.parameters, "peer_micro_batch": chosen, "dtype": shape.config.policy.dtype}
+    return times, {**facts, **figures, "trees_used": check is not None and check.passed}, inputs
 
 
 def summarise_speed(

@@ -105,7 +105,7 @@ class _TreeAttention(torch.autograd.Function):
             with torch.enable_grad() if learns else nullcontext():
                 inputs = [_gather(query, spans if call.mask is None else spans[-1:]), _gather(key, spans), _gather(value, spans)]
                 inputs = [tensor.requires_grad_(learns) for tensor in inputs]
-                part = _attend_call(*inputs, call, scale)
+                part = _attend_call(inputs, call, scale)
             result[:, call.first : call.end] = part.detach()
             if learns:
                 ctx.parts.append((call, inputs, part))
@@ -136,9 +136,9 @@ def _gather(tensor: Tensor, spans: Sequence[Span]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
-def _attend_call(query: Tensor, key: Tensor, value: Tensor, call: Call, scale: float) -> Tensor:
-    batched, gqa = (query[None], key[None], value[None]), query.shape[0] != key.shape[0]
-    attended = scaled_dot_product_attention(*batched, call.mask, is_causal=call.mask is None, scale=scale, enable_gqa=gqa)
+def _attend_call(inputs: Sequence[Tensor], call: Call, scale: float) -> Tensor:
+    (query, key, value), gqa = (tensor[None] for tensor in inputs), inputs[0].shape[0] != inputs[1].shape[0]
+    attended = scaled_dot_product_attention(query, key, value, call.mask, is_causal=call.mask is None, scale=scale, enable_gqa=gqa)
     return attended[0, :, call.first - call.end :]
 
 

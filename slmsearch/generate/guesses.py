@@ -1,7 +1,7 @@
 """Guesses of what follows in an episode: what followed the same tokens before, in it or in those beside it.
 
-Much of a turn stands somewhere already: a title or a section's id in a tool result, the form of a call in the turn before. Guessed tokens go
-through the model with the one that is known, and are kept where the policy draws the same, so that they change nothing but the time
+Much of a turn stands somewhere already: a title or a section's id in a tool result, the form of a call in the turn before. Guessed tokens
+go through the model with the one that is known, and are kept where the policy draws the same, so that they change nothing but the time
 (prompt lookup decoding; Saxena 2023, and Leviathan et al. 2023 for guessing in general).
 """
 

@@ -142,13 +142,14 @@ class TorchSampler(IdSampler):
         """What follows tokens of the last passes (places x V): of each line the last, after a pass with guesses those before it, too."""
         self._guessed: dict[int, list[int]] = {}
         """Guesses fed to lines in the last pass."""
-        self._rows: dict[int, _Row] = {}
+        self._rows = dict[int, _Row]()
         self._guesses = Guesses()
 
     def _feed_results(self, rows: Sequence[_Row], contexts: Sequence[tuple[int, ...]]) -> None:
         """Feed the last turn's last id and the context; rows whose histories are still equal go on sharing a line."""
         blocks = [(*row.sampled[-1:], *context) for row, context in zip(rows, contexts, strict=True)]
-        for row, context in {(row.line, block): (row, context) for row, block, context in zip(rows, blocks, contexts, strict=True)}.values():
+        different = {(row.line, block): (row, context) for row, block, context in zip(rows, blocks, contexts, strict=True)}
+        for row, context in different.values():
             self._guesses.learn(context, row.ids)
         self._branch(rows, blocks, set())
         for row, context in zip(rows, contexts, strict=True):

@@ -125,7 +125,10 @@ def control_key(config: RunConfig, model_key: str, train_key: str) -> str:
 
 
 def control_settings(config: RunConfig) -> SftConfig:
-    """Return the settings of the control, with one step where their number is to be measured; its worlds are not those of the checkpoint."""
+    """Return the settings of the control, with one step where their number is to be measured.
+
+    Its stream of worlds is not the one the checkpoint saw.
+    """
     changes = {"steps": config.control.steps or 1, "learning_rate": config.control.learning_rate, "seed": config.sft.seed + 100}
     return config.sft.model_copy(update=changes)
 

@@ -31,6 +31,7 @@ CLOSE, CLOSE_ON_AVERAGE = 1e-4, 1e-2
 """Differences of log-probabilities between trees and rows up to which trees are taken: the largest in float32, and the mean where weights
 are rounded to fewer bits (a single token's then differ by tenths)."""
 
+
 @dataclass(frozen=True, slots=True)
 class Tree:
     """The nodes of some rows."""
@@ -163,7 +164,6 @@ def _make_call(runs: Sequence[_Run], device: torch.device | str) -> Call:
         mask[rows, : min(depth, sum(stop - start for start, stop in run.history if start < first))] = True
         mask[rows, depth + run.first - first : depth + run.end - first] = torch.ones(length, length, dtype=torch.bool).tril()
     return Call(first, end, history, mask.to(device))
-
 
 
 def score_tree(trainer: Any, model: Any, input_ids: Tensor, attention_mask: Tensor, needed: Tensor, completion_tokens: int) -> Tensor:

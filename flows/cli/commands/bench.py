@@ -13,6 +13,7 @@ from slmsearch.errors import ConfigError
 if TYPE_CHECKING:
     from slmsearch.bench.gpu import Preset
     from slmsearch.bench.result import Result
+    from slmsearch.bench.shapes import Shape
 
 FORMER = {
     "agreement": "docs/log.md has its figures; `make test PYTEST_ARGS=tests/e2e/test_served.py` plays episodes with every backend",
@@ -37,13 +38,26 @@ def bench() -> None:
 
 
 @command(bench, "rollout")
-@click.option("--shape", "shapes", type=click.Choice(["demo", "long"]), multiple=True, help="Default: both.")
+@click.option("--shape", "shapes", type=click.Choice(["demo", "long", "real"]), multiple=True, help="Default: all three.")
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Measured steps of each side.")
 def rollout(session: Session, shapes: tuple[str, ...], runs: int) -> None:
     """Time rollouts and GRPO steps beside TRL's own tool loop and beside the limit; writes rollout.json."""
+    from flows.cli.fetching import require_policy
+    from flows.cli.settings import find_project_root, load_config, read_environment
+    from slmsearch.bench.real import real_shape
     from slmsearch.bench.rollout import run_rollout
+    from slmsearch.models.known import path_of
 
-    _finish(session, "rollout", run_rollout(session.config, shapes or ("demo", "long"), runs, session.say))
+    config = session.config
+
+    def make_real() -> "Shape":
+        preset = load_config([find_project_root() / "deployments" / "configs" / "real.yaml"], environment={})
+        model = path_of(preset.policy.model, config.paths.data_dir)
+        own = {"corpus.pages": config.corpus.pages, "corpus.questions": config.corpus.questions, "policy.model": model}
+        real = preset.model_copy(update={"paths": config.paths}).changed(own)
+        return real_shape(require_policy(real), read_environment(), session.say)
+
+    _finish(session, "rollout", run_rollout(config, make_real, shapes or ("demo", "long", "real"), runs, session.say))
 
 
 @command(bench, "sft")

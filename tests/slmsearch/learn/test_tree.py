@@ -4,7 +4,6 @@ import dataclasses
 from contextlib import nullcontext
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -58,7 +57,8 @@ def attended(tree):
         for row in range(call.end - call.first):
             node = call.first + row
             assert node not in seen
-            mask = call.mask[row].tolist() if call.mask is not None else [k <= len(columns) - (call.end - node) for k in range(len(columns))]
+            causal = [column <= len(columns) - (call.end - node) for column in range(len(columns))]
+            mask = call.mask[row].tolist() if call.mask is not None else causal
             seen[node] = {column for column, is_seen in zip(columns, mask, strict=True) if is_seen}
     assert sorted(seen) == list(range(len(tree.ids)))
     return seen
@@ -180,7 +180,8 @@ def test_the_check_sees_a_tree_that_is_wrong(monkeypatch):
     assert check_tree(*arguments).passed
 
     def shifted(*given):
-        return [(members, dataclasses.replace(built, depths=built.depths + np.arange(len(built.depths)))) for members, built in build(*given)]
+        built = build(*given)
+        return [(members, dataclasses.replace(one, depths=one.depths + torch.arange(len(one.depths)))) for members, one in built]
 
     monkeypatch.setattr(tree, "build_trees", shifted)
     assert not check_tree(*arguments).passed
