@@ -84,8 +84,8 @@ class EmbedderConfig(Section):
     api_key: SecretStr | None = None
     """Key for the endpoint; never recorded."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of passages in a local model, and so part of the index key; `auto` takes bfloat16 where the processor multiplies it in
-    hardware (AMX, AVX512-BF16, a GPU since Ampere). Queries are always float32 and search an index of either."""
+    """Of a local model, and so part of the index key; `auto` takes bfloat16 where the processor multiplies it in hardware (AMX,
+    AVX512-BF16, a GPU since Ampere). Queries of either search an index of either."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where a local model runs; no part of the index key."""
 

