@@ -5,8 +5,8 @@ in one process, over the same questions of the configured corpus. A round encode
 then `TOGETHER` different ones at once, which is what training does. Neither way remembers a query here. The library's own `encode` of
 one query takes turns, too.
 
-Pages are ranked twice in the product's index, as configured: `page_at_1` is the share of questions whose first page is a gold page, and
-`page_at_1_difference` what the product's way adds to the former one.
+Pages are ranked twice in the product's index: `page_at_1` is the share of questions whose first page is a gold page, and its difference
+what the product's way adds to the former one.
 """
 
 import time
@@ -28,10 +28,8 @@ from slmsearch.retrieval.embed import Vectors
 from slmsearch.retrieval.embedders import LocalEmbedder
 from slmsearch.retrieval.search import open_index
 
-QUERIES, TOGETHER = 20, 64
-"""Questions that a round encodes one by one, and at once."""
-LIMIT = 1000
-"""Questions that are ranked."""
+QUERIES, TOGETHER, LIMIT = 20, 64, 1000
+"""Questions that a round encodes one by one, at once, and that are ranked."""
 ROWS, MULTIPLE = 4, 4
 """The former shape: rows, and what tokens were padded to a multiple of."""
 COLUMNS = {"": "{side}", "one query, ms": "{one:.2f}", "64 queries, ms": "{many:.0f}", "page@1": "{page_at_1:.1%}"}
@@ -41,19 +39,23 @@ Encode = Callable[[Sequence[str]], Any]
 class FormerEmbedder(LocalEmbedder):
     """Encodes queries as they were encoded before."""
 
+    _former: Any = None
+
     def _encode_new_queries(self, texts: Sequence[str]) -> Vectors:
         from slmsearch.retrieval.embed_passages import PassageEncoder
 
-        if self._encoder is None:
-            self._encoder = PassageEncoder(self._loaded(), "float32")
+        if any(self._loaded().prompts.values()):
+            return super()._encode_new_queries(texts)
+        if self._former is None:
+            self._former = PassageEncoder(self._loaded(), "float32")
         by_length, vectors = dict[int, list[int]](), np.empty((len(texts), self.dimension), dtype=np.float32)
-        token_ids = self._encoder._tokenize(texts)
+        token_ids = self._former._tokenize(texts)
         for row, ids in enumerate(token_ids):
             by_length.setdefault(-(-len(ids) // MULTIPLE) * MULTIPLE, []).append(row)
         for length, same in by_length.items():
             for start in range(0, len(same), ROWS):
                 rows = same[start : start + ROWS]
-                vectors[rows] = self._encoder._forward([token_ids[row] for row in rows], ROWS, length)
+                vectors[rows] = self._former._forward([token_ids[row] for row in rows], ROWS, length)
         return vectors
 
 

@@ -33,13 +33,10 @@ LEAST_TOKENS = 512
 """Tokens of the smallest batch."""
 WORKERS = 4
 """Batches encoded at a time on a CPU, at most; with more, Python's own part of the work would hold them up."""
-ROWS_ALIKE, ROWS_ALIKE_GPU = 1, 4
-"""Rows of a batch of queries, whatever is asked beside them, each batch on one thread.
-
-Kernels pick another order of summation for another shape, and in float32 for another number of threads.
-With all-MiniLM-L6-v2 on two cores with AMX a query takes 5.3 ms in bfloat16, 7.1 in float32, whether the other core is free or not. Two
-threads take 4.5 and 5.2 on an idle machine, but 21 and 24 where another process wants a core.
-"""
+QUERY_ROWS, QUERY_ROWS_GPU = 1, 4
+"""Rows of a batch of queries, whatever is asked. Each batch has no padding, and on a CPU one thread: kernels pick another order of
+summation for another shape or another number of threads. A second row would save 64 queries at once two fifths of their time, and cost
+one by itself a sixth (`slmsearch bench query`)."""
 GPU_FACTOR = 32
 """A GPU takes so many times more tokens together."""
 TOKENIZED_TOGETHER = 2_048
@@ -64,7 +61,7 @@ class PassageEncoder:
         self._model = copy.deepcopy(model).to(torch.bfloat16) if precision == "bfloat16" else model
         on_cpu = model.device.type == "cpu"
         self._workers = min(WORKERS, os.cpu_count() or 1) if on_cpu else 1
-        self._rows_alike = ROWS_ALIKE if on_cpu else ROWS_ALIKE_GPU
+        self._query_rows = QUERY_ROWS if on_cpu else QUERY_ROWS_GPU
         self._tokens_together = TOKENS_TOGETHER * (1 if on_cpu else GPU_FACTOR)
         # Prompts, chat templates, images and tokenisers of their own are left to the library.
         self._plain = not any(model.prompts.values()) and getattr(model.tokenizer, "is_fast", False)
@@ -86,12 +83,12 @@ class PassageEncoder:
                 if progress:
                     progress(done, len(texts))
 
-    def encode_alike(self, texts: Sequence[str]) -> Vectors:
-        """Encode texts in a shape that each text's own length alone decides: see `ROWS_ALIKE`."""
+    def encode_queries(self, texts: Sequence[str]) -> Vectors:
+        """Encode short texts, those of equally many tokens together: a text's own length alone decides the shape."""
         token_ids, by_length = self._tokenize(texts), dict[int, list[int]]()
         for row, ids in enumerate(token_ids):
-            by_length.setdefault(padded_length(len(ids)), []).append(row)
-        height = self._rows_alike
+            by_length.setdefault(max(1, len(ids)), []).append(row)
+        height = self._query_rows
         parts = [(same[i : i + height], height, length) for length, same in by_length.items() for i in range(0, len(same), height)]
         vectors = np.empty((len(texts), self._model.get_embedding_dimension()), dtype=np.float32)
         for rows, found in self._encoded(token_ids, parts, threads=1):

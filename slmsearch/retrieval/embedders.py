@@ -80,7 +80,7 @@ class LocalEmbedder(Embedder):
     def encode(self, texts: Sequence[str], progress: Progress | None = None) -> Vectors:
         """Encode passages, those of similar length together; a vector's bits do not depend on the texts beside it."""
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
-        self._plain_encoder().encode([valid_text(text) for text in texts], vectors, progress)
+        self._passage_encoder().encode([valid_text(text) for text in texts], vectors, progress)
         return vectors
 
     def _encode_new_queries(self, texts: Sequence[str]) -> Vectors:
@@ -89,9 +89,9 @@ class LocalEmbedder(Embedder):
             # A model with prompts of its own is left to the library, one query at a time.
             rows = [model.encode_query([text], normalize_embeddings=True, show_progress_bar=False) for text in texts]
             return np.concatenate(rows)
-        return np.asarray(self._plain_encoder().encode_alike(texts), dtype=np.float32)
+        return np.asarray(self._passage_encoder().encode_queries(texts), dtype=np.float32)
 
-    def _plain_encoder(self) -> Any:
+    def _passage_encoder(self) -> Any:
         if self._encoder is None:
             from slmsearch.retrieval.embed_passages import PassageEncoder
 
