@@ -16,6 +16,7 @@ other work they say more than the clock does.
 
 import os
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from itertools import cycle, islice
@@ -37,6 +38,8 @@ PEER_BATCH = 4
 TOKENS = 1024
 """Tokens that ours puts through the model together, padding included."""
 LEARNING_RATE = 1e-4
+LIMIT_ROUNDS = 5
+"""Times that the linear layers alone are timed."""
 SIDES = ("slmsearch", "trl")
 COLUMNS = {"": "{side}", "tokens/s": "{tokens_per_s:.0f}", "tokens per CPU s": "{tokens_per_cpu_s:.0f}", "peak, GiB": "{peak_rss_gib:.2f}"}
 Episodes = list[tuple[list[int], list[int]]]
@@ -65,6 +68,7 @@ def run_sft(config: RunConfig, runs: int, say: Say) -> Result:
         "tokens_per_s_ratio": ratio,
         "tokens_per_cpu_s_ratio": cpu_ratio,
         "peak_rss_gib": ends["slmsearch"]["peak_rss_gib"],
+        "matmul_limit_frac": round(ends["slmsearch"]["limit_s"] / median(times["seconds"]["slmsearch"]), 3),
         "tokens": tokens,
         "written_tokens": written,
         "longest": max(len(ids) for ids, _ in episodes),
@@ -85,6 +89,7 @@ def run_sft(config: RunConfig, runs: int, say: Say) -> Result:
     notes = (
         f"{tokens} tokens an update, {written} of them learnt; {threads} threads",
         f"ratio {ratio:.2f} by the clock, {cpu_ratio:.2f} by CPU time",
+        f"the frozen linear layers alone would take {values['matmul_limit_frac']:.0%} of the time",
     )
     return Result({**values, **found}, (tabulate(COLUMNS, ({"side": name, **of} for name, of in found.items())),), notes)
 
@@ -148,9 +153,11 @@ def _train_side(side: str, config: RunConfig, episodes: Episodes, updates: int, 
     torch.manual_seed(0)
     start = _start_ours if side == "slmsearch" else _start_peer
     with TemporaryDirectory() as folder:
-        loss = start(config, episodes, updates, folder, _turn_taker(line))
+        loss, limit_s = start(config, episodes, updates, folder, _turn_taker(line))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    line.send({"peak_rss_gib": round(peak, 3), "threads": torch.get_num_threads(), "bfloat16": has_bf16(), "loss": loss})
+    line.send(
+        {"peak_rss_gib": round(peak, 3), "threads": torch.get_num_threads(), "bfloat16": has_bf16(), "loss": loss, "limit_s": limit_s}
+    )
 
 
 def _turn_taker(line: Connection) -> Any:
@@ -173,12 +180,13 @@ def _turn_taker(line: Connection) -> Any:
     return TurnTaker()
 
 
-def _start_ours(config: RunConfig, episodes: Episodes, updates: int, folder: str, taker: Any) -> float:
+def _start_ours(config: RunConfig, episodes: Episodes, updates: int, folder: str, taker: Any) -> tuple[float, float]:
+    """Train; return the loss, and the seconds of an update's linear layers alone."""
     from peft import get_peft_model
 
     from slmsearch.learn.encoding import Encoded
     from slmsearch.learn.grpo import make_adapter_config
-    from slmsearch.learn.sft import Lesson, train_sft
+    from slmsearch.learn.sft import EpisodeBatches, Lesson, train_sft
     from slmsearch.learn.teach import load_student
 
     settings = config.sft.model_copy(
@@ -196,10 +204,40 @@ def _start_ours(config: RunConfig, episodes: Episodes, updates: int, folder: str
     encoded, logs = [Encoded(ids, labels, 0) for ids, labels in episodes], dict[str, float]()
     lesson = Lesson(model, tokenizer, settings, lambda: cycle(encoded))
     train_sft(lesson, Path(folder), lambda _, log: logs.update(log), callbacks=[taker])
-    return logs["train_loss"]
+    parts = next(iter(EpisodeBatches(lambda: cycle(encoded), tokenizer.pad_token_id, settings)))["parts"]
+    return logs["train_loss"], time_linear_layers(model, [part["input_ids"].numel() for part in parts])
 
 
-def _start_peer(config: RunConfig, episodes: Episodes, updates: int, folder: str, taker: Any) -> float:
+def time_linear_layers(model: Any, tokens: Sequence[int]) -> float:
+    """Time what the frozen linear layers of an update need at least: their products forward, and those for the gradient of their inputs.
+
+    Args:
+        model: as it was trained, an adapter on its layers.
+        tokens: of each micro-batch, padding included.
+
+    Returns:
+        Seconds, the median of `LIMIT_ROUNDS`; nothing else is computed, and everything is at hand.
+    """
+    import torch
+    from peft.tuners.lora import Linear
+
+    layers: list[Any] = [layer for layer in model.modules() if isinstance(layer, Linear)]
+    weights = [layer.base_layer.weight.detach() for layer in layers]
+    widths = {(count, size) for count in tokens for weight in weights for size in weight.shape}
+    inputs = {width: torch.randn(width).to(weights[0].dtype) for width in widths}
+    times = []
+    with torch.no_grad():
+        for _ in range(LIMIT_ROUNDS + 1):
+            started = time.perf_counter()
+            for count in tokens:
+                for weight in weights:
+                    torch.matmul(inputs[count, weight.shape[1]], weight.T)
+                    torch.matmul(inputs[count, weight.shape[0]], weight)
+            times.append(time.perf_counter() - started)
+    return median(times[1:])
+
+
+def _start_peer(config: RunConfig, episodes: Episodes, updates: int, folder: str, taker: Any) -> tuple[float, float]:
     from datasets import Dataset
     from trl import SFTConfig as PeerConfig
     from trl import SFTTrainer
@@ -234,4 +272,4 @@ def _start_peer(config: RunConfig, episodes: Episodes, updates: int, folder: str
     data = Dataset.from_dict({"input_ids": [ids for ids, _ in episodes], "completion_mask": masks})
     adapter = make_adapter_config(config.train.lora)
     trainer = SFTTrainer(model, arguments, train_dataset=data, processing_class=tokenizer, peft_config=adapter, callbacks=[taker])
-    return float(trainer.train().training_loss)
+    return float(trainer.train().training_loss), 0.0

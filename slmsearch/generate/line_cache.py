@@ -15,8 +15,6 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
-GROWTH = 1.25
-"""Columns grow by this factor at least, so that what is held is not moved too often."""
 COLUMNS = 64
 """Columns are allocated in multiples of this."""
 
@@ -130,8 +128,6 @@ class LineCache(Cache):
             return
         if lines > has_lines:
             lines = max(lines, min(2 * has_lines, self._most))
-        if columns > has_columns:
-            columns = max(columns, int(GROWTH * has_columns))
         self._room = (max(lines, has_lines), max(has_columns, -(-columns // COLUMNS) * COLUMNS))
         for layer, tensors in enumerate(self._buffers):
             moved = []

@@ -37,9 +37,8 @@ PREFLIGHT, HELD_OUT, SAMPLING, UPDATE, EVALUATION, SFT = "preflight", "held_out"
 all of them, where `planner.sft.enabled` asks for it."""
 
 ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK = 16, 512, 4096
-"""Episodes of similar length that go through the model together in the update, padding cut off: so many where they are short (tokens),
-otherwise so many that they hold so many tokens. A long episode by itself has no padding, and attention then skips what lies ahead: on two
-cores eight episodes of 2,900 tokens took 17 to 25 s one by one and 45 s together."""
+"""What goes through the model together in the update: a tree of at most so many tokens as the last says, or a longer episode. Row by row,
+episodes of similar length, padding cut off: so many where they are short (tokens), otherwise so many that they hold so many tokens."""
 COUNTED_TOKENS = 64
 """Tokens of the passes by which activations are counted; what grows with their square is left out."""
 HEAD_TOKENS, HEAD_COLUMNS = 4096, 32_768
@@ -280,7 +279,7 @@ class _Planner:
 
     def updating(self, rows: int) -> tuple[Part, ...]:
         """Count what a micro-batch of so many episodes holds: all of its blocks until the backward pass."""
-        block = min(rows, ROWS_PER_BLOCK if self.tokens <= SHORT else max(1, TOKENS_PER_BLOCK // self.tokens)) * self.tokens
+        block = min(rows * self.tokens, max(TOKENS_PER_BLOCK, self.tokens))
         # Without Triton every operation on the tile makes another, nine at once in the backward pass.
         tile = min(block, HEAD_TOKENS) * HEAD_COLUMNS * (4 * 9 if self.device == "cpu" else self.width)
         return self._learning_from(rows * self.tokens, block, tile, "train.accumulation")
