@@ -55,7 +55,8 @@ RESPONSE_TEMPLATE = {
 CHATML_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
     "{% for call in message['tool_calls'] or [] %}<tool>{{ call['function']['name'] }}("
-    "{% for name, value in call['function']['arguments'].items() %}\"{{ value }}\"{% endfor %})</tool>{% endfor %}<|im_end|>\n"
+    "{% for name, value in call['function']['arguments'].items() %}{{ name }}=\"{{ value }}\"{% endfor %})</tool>{% endfor %}"
+    "<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 CHATML_RESPONSE = {

@@ -29,6 +29,7 @@ from slmsearch.bench.shapes import Shape, demo_shape, long_shape
 from slmsearch.bench.trees import catch_inputs, compare_trees
 from slmsearch.config import RunConfig
 from slmsearch.environments.searcher import SearcherEnvironment
+from slmsearch.generate.attention import MADE_FOR, use_attention
 from slmsearch.generate.sampler import Sampling
 from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.judge import make_judge
@@ -235,6 +236,7 @@ def compare_continuous(shape: Shape, runs: int) -> dict[str, float]:
     ids: list[tuple[int, ...]] = []
 
     def ours() -> tuple[float, list[tuple[int, ...]]]:
+        use_attention(model)
         started = time.perf_counter()
         ids[:] = sampler.open([make_prompt(question, searcher) for question in asked], Sampling(max_new_tokens=limit))
         turns = sampler.sample(range(len(ids)), [None] * len(ids), [searcher.max_episode_tokens] * len(ids))
@@ -247,6 +249,7 @@ def compare_continuous(shape: Shape, runs: int) -> dict[str, float]:
         sized = ContinuousBatchingConfig(
             num_blocks=pages, page_size=PAGE_TOKENS, max_batch_tokens=sum(map(len, ids)), use_cuda_graph=False, use_async_batching=False
         )
+        model.set_attn_implementation(MADE_FOR)  # the library pages no other one
         started = time.perf_counter()
         outputs = model.generate_batch([list(prompt) for prompt in ids], greedy, sized, persistent_manager=True, warmup=False)
         return time.perf_counter() - started, sorted(tuple(output.generated_tokens) for output in outputs.values())

@@ -6,10 +6,11 @@ import pytest
 import torch
 from trl.chat_template_utils import is_chat_template_prefix_preserving, parse_response, supports_tool_calling
 
-from slmsearch.bench.peer import CHAT_TEMPLATE, RESPONSE_TEMPLATE, make_environment
+from slmsearch.bench.peer import CHAT_TEMPLATE, CHATML_RESPONSE, CHATML_TEMPLATE, RESPONSE_TEMPLATE, make_environment
 from slmsearch.bench.result import tabulate, take_turns
 from slmsearch.bench.rollout import RATIOS, SIDES, Times, compare_continuous, summarise_speed, time_static_batch
 from slmsearch.bench.shapes import LongToolbox, Shape
+from slmsearch.bench.trees import compare_trees
 from slmsearch.config import PolicyConfig, RunConfig, TrainConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.learn.bootstrap import build_tokenizer, make_model
@@ -77,7 +78,8 @@ def test_ratios_are_taken_run_by_run():
     assert (figures["episodes_ratio"], figures["step_ratio"], figures["decode_limit_frac"]) == (3.0, 2.5, 0.7)
     rows = tabulate(SIDES, [{"shape": "demo", "side": side, "rate": 2.0, **found} for side, found in times.items()]).rows
     assert rows[0] == ("demo", "ours", "1.00 (1.00-2.00)", "2.00 (2.00-2.00)", "2.0")
-    assert tabulate(RATIOS, [{"shape": "demo", **figures}]).rows[0][-3:] == ("3.00", "2.50", "0.70")
+    rows = tabulate(RATIOS, [{"shape": "demo", **figures, "gradient_difference": 2.6e-6, "tokens_ratio": 1.0}]).rows
+    assert rows[0][-5:] == ("3.00", "2.50", "0.70", "2.6e-06", "1.000")
     assert json.loads(json.dumps(times))["peer"]["rollout_s"] == {"median": 4.0, "low": 3.0, "high": 4.0}
 
 
@@ -100,3 +102,35 @@ def test_continuous_batching_writes_the_same_turns(tokenizer, tmp_path):
     found = compare_continuous(Shape("demo", config, questions, LongToolbox(), 1), runs=1)
     assert found["same_frac"] == 1.0
     assert found["ratio"] == pytest.approx(found["library_s"] / found["ours_s"])
+
+
+def test_smollm2_is_read_as_it_writes(real_tokenizers):
+    tokenizer = real_tokenizers["smollm2"]
+    tokenizer.chat_template, tokenizer.response_template = CHATML_TEMPLATE, CHATML_RESPONSE
+    prefix = encode(tokenizer, "<|im_start|>user\nWho?<|im_end|>\n<|im_start|>assistant\n")
+    call = ToolCall("search_pages", "Mira Talvoren")
+    parsed = parse_response(tokenizer, encode(tokenizer, render_call(call) + "<|im_end|>"), prefix=prefix)
+    assert parsed["tool_calls"] == [{"type": "function", "function": {"name": call.name, "arguments": {"argument": call.argument}}}]
+    parsed = parse_response(tokenizer, encode(tokenizer, render_answer("Mira") + "<|im_end|>"), prefix=prefix)
+    assert parsed["content"] == "<answer>Mira</answer>" and not parsed.get("tool_calls")
+    assert supports_tool_calling(tokenizer) and is_chat_template_prefix_preserving(tokenizer)
+
+
+def test_gradients_over_trees_are_those_of_rows(tokenizer, tmp_path):
+    """On a batch with two groups, of which one has no advantage."""
+    torch.manual_seed(0)
+    make_model(tokenizer).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    shape = Shape("demo", RunConfig(policy=PolicyConfig(model=str(tmp_path), device="cpu")), [], LongToolbox(), 1)
+    rows, prompt, completion = 4, 5, 12
+    inputs = {
+        "prompt_ids": torch.randint(5, 200, (1, prompt)).repeat(rows, 1),
+        "prompt_mask": torch.ones(rows, prompt, dtype=torch.long),
+        "completion_ids": torch.randint(5, 200, (rows, completion)),
+        "completion_mask": torch.ones(rows, completion, dtype=torch.long),
+        "tool_mask": (torch.arange(completion) % 3 > 0).long().repeat(rows, 1),
+        "advantages": torch.tensor([0.5, -0.5, 0.0, 0.0]),
+    }
+    found = compare_trees(shape, inputs)
+    assert 0 < found["gradient_difference"] <= 1e-5 and found["tokens_ratio"] == 1.0
+    assert found["gradient_difference"] == max(found["gradient_difference_lora"], found["gradient_difference_full"])
