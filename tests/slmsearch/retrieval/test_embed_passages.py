@@ -54,7 +54,7 @@ def test_vectors_go_where_the_caller_wants_them(minilm: LocalEmbedder, tmp_path:
     seen: list[tuple[int, int]] = []
     out = np.lib.format.open_memmap(tmp_path / "vectors.npy", "w+", np.float32, (len(TEXTS) + 2, 384))
     minilm.encode([])
-    minilm._passages.encode([valid_text(text) for text in TEXTS], out[1:-1], lambda done, total: seen.append((done, total)))
+    minilm._passage_encoder().encode([valid_text(text) for text in TEXTS], out[1:-1], lambda done, total: seen.append((done, total)))
     out.flush()
     assert np.array_equal(np.load(tmp_path / "vectors.npy")[1:-1], minilm.encode(TEXTS))
     assert not out[0].any() and not out[-1].any()
