@@ -76,6 +76,8 @@ class TorchSampler(IdSampler):
         """
         super().__init__(tokenizer, tool_role, renderer)
         self.model = model
+        # transformers' eager attention adds what it is given to the scores.
+        self._adds_mask = getattr(getattr(model, "config", None), "_attn_implementation", None) == "eager"
         self._is_small = sum(weight.numel() for weight in model.parameters()) <= ONE_THREAD_UP_TO
         self._completing: frozenset[int] = frozenset()
         """Ids that can complete a stop text."""
@@ -187,6 +189,8 @@ class TorchSampler(IdSampler):
         width = max(map(len, blocks))
         ids = torch.tensor([[0] * (width - len(block)) + list(block) for block in blocks], device=self.model.device)
         positions, seen = self._cache.begin(lines, [len(block) for block in blocks], width)
+        if self._adds_mask:
+            seen = torch.zeros(seen.shape, dtype=self.model.dtype, device=seen.device).masked_fill(~seen, torch.finfo(self.model.dtype).min)
         output = self.model(
             input_ids=ids, attention_mask=seen, position_ids=positions, past_key_values=self._cache, use_cache=True, logits_to_keep=kept
         )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from slmsearch.generate import torch_sampler
-from slmsearch.generate.attention import use_attention
+from slmsearch.generate.attention import ATTENTION, use_attention
 from slmsearch.generate.guesses import CONTEXT, TRIAL, Guesses
 from slmsearch.generate.line_cache import LineCache
 from slmsearch.generate.sampler import Sampling
@@ -72,8 +72,12 @@ def test_guesses_change_nothing_but_the_number_of_passes(grouped, tokenizer, mon
 
 
 @torch.no_grad()
-def test_log_probabilities_are_those_of_each_history(grouped, tokenizer):
-    for history, logprobs in zip(*play(grouped, tokenizer, 0.9), strict=True):
+@pytest.mark.parametrize("attention", [ATTENTION, "sdpa", "eager"])
+def test_log_probabilities_are_those_of_each_history(grouped, tokenizer, attention):
+    grouped.set_attn_implementation(attention)
+    played = play(grouped, tokenizer, 0.9)
+    grouped.set_attn_implementation(ATTENTION)
+    for history, logprobs in zip(*played, strict=True):
         distribution = (grouped(torch.tensor([history])).logits[0].float() / 0.9).log_softmax(-1)
         start = len(history) - len(logprobs)
         for place, logprob in enumerate(logprobs):
