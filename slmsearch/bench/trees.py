@@ -14,8 +14,8 @@ from slmsearch.learn.memory import TOKENS_PER_BLOCK
 from slmsearch.learn.training import load_trainable
 from slmsearch.learn.tree import build_trees, score_tree
 
-COMPARED_TOKENS = 24_000
-"""Tokens of the rows whose gradients are compared; row by row all of their activations lie in memory at once."""
+COMPARED_TOKENS, COMPARED_OF_A_LARGE_MODEL, LARGE = 24_000, 4_000, 50_000_000
+"""Tokens of the rows whose gradients are compared, and of models with so many weights: row by row all activations lie in memory at once."""
 
 
 class _Scorer(SearchTrainer):
@@ -37,7 +37,8 @@ def compare_trees(shape: Shape, inputs: Mapping[str, Tensor]) -> dict[str, objec
     real = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
     taught = (inputs["completion_mask"] * inputs["tool_mask"]).bool() & (inputs["advantages"].abs() > NO_ADVANTAGE)[:, None]
     rows = taught.any(1).nonzero()[:, 0]
-    kept = rows[: max(1, COMPARED_TOKENS // int(real.sum(1).max()))]
+    tokens = COMPARED_TOKENS if shape.parameters < LARGE else COMPARED_OF_A_LARGE_MODEL
+    kept = rows[: max(2, tokens // int(real.sum(1).max()))]
     found: dict[str, float] = {}
     for method in ("lora", "full"):
         found[f"gradient_difference_{method}"] = _difference(
