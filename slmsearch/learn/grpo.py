@@ -1,6 +1,6 @@
 """GRPO through TRL's `GRPOTrainer`: its arguments from `TrainConfig`, and the little that is added to it.
 
-Added: episodes from `RolloutBridge`; forward passes over rows of similar length instead of one padded block; the gap between
+Added: episodes from `RolloutBridge`; forward passes over trees of the rows instead of one padded block; the gap between
 sampler and trainer; a report per step; sealed checkpoints. The loss, the advantages and the adapter are TRL's and PEFT's.
 """
 
