@@ -1,10 +1,10 @@
 """Turns sampled by a torch model in this process, with a key-value cache kept across the turns of an episode.
 
-No token is computed twice but a guess that was wrong. Episodes with the same history share one line of the cache: a group's prompt is prefilled once, and a line
-is forked only where its episodes write different tokens; between turns only the end-of-turn token and the tool result are fed, in
-blocks of similar length. Lines whose rows have ended their turn leave the batch. Where few lines go on, guesses of what they write next
-are fed along and kept where the policy draws the same. What is sampled is reported as ids; text is decoded only for the parser, and
-where a token may complete a stop text.
+No token is computed twice but a guess that was wrong. Episodes with the same history share one line of the cache: a group's prompt is
+prefilled once, and a line is forked only where its episodes write different tokens; between turns only the end-of-turn token and the tool
+result are fed, in blocks of similar length. Lines whose rows have ended their turn leave the batch. Where few lines go on, guesses of what
+they write next are fed along and kept where the policy draws the same. What is sampled is reported as ids; text is decoded only for the
+parser, and where a token may complete a stop text.
 
 Shapes: L lines, V vocabulary.
 """
