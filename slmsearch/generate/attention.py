@@ -117,6 +117,8 @@ class _TreeAttention(torch.autograd.Function):
         gradient, (query_shape, key_shape) = gradients[0], ctx.shapes
         to_query = gradient.new_empty(query_shape)
         to_key, to_value = gradient.new_zeros(key_shape), gradient.new_zeros(key_shape)
+        if ctx.parts is None:
+            raise RuntimeError("attention over a tree goes backward once: its parts are freed")
         for call, inputs, part in ctx.parts:
             own = slice(call.first, call.end)
             of_query, of_key, of_value = torch.autograd.grad(part, inputs, gradient[:, own].to(part.dtype))
@@ -126,7 +128,7 @@ class _TreeAttention(torch.autograd.Function):
                 for first, end in (*call.history, (call.first, call.end)):
                     total[:, first:end] += new[:, start : start + end - first]
                     start += end - first
-        ctx.parts = []
+        ctx.parts = None
         return to_query, to_key, to_value, None, None
 
 

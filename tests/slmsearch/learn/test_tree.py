@@ -136,6 +136,11 @@ def test_log_probabilities_and_gradients_are_those_of_rows(kind, method):
     with fused_lora(model):
         trees = score_tree(trainer, model, ids, mask, needed, width)
         by_trees = gradients(model, trees, weights)
+    if method == "full":
+        again = score_tree(trainer, model, ids, mask, needed, width).sum()
+        again.backward(retain_graph=True)
+        with pytest.raises(RuntimeError, match="backward once"):
+            again.backward()
     assert (trees != 0).equal(needed[:, -width:])
     torch.testing.assert_close(trees, rows, atol=1e-5, rtol=1e-5)
     assert (by_rows - by_trees).abs().max() <= 1e-5 * by_rows.abs().max()
