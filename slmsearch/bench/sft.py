@@ -35,8 +35,8 @@ EPISODES = 8
 """Demonstrations of an update."""
 PEER_BATCH = 4
 """Episodes that TRL puts through the model together."""
-TOKENS = 1024
-"""Tokens that ours puts through the model together, padding included."""
+TOKENS = 2048
+"""Nodes of a tree that ours puts through the model."""
 LEARNING_RATE = 1e-4
 LIMIT_ROUNDS = 5
 """Times that the linear layers alone are timed."""

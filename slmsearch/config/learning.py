@@ -148,7 +148,8 @@ class SftConfig(Section):
     batch_size: int = Field(default=0, ge=0)
     """Episodes per update; 0 takes as many of similar length as fill `tokens_per_batch`."""
     tokens_per_batch: int = Field(default=4096, ge=256)
-    """Tokens, padding included, that go through the model together; a longer episode goes alone."""
+    """Tokens, padding included, that go through the model together; a longer episode goes alone. With `batch_size`, what the episodes of
+    an update begin with alike is counted, and computed, once."""
     learning_rate: float = Field(default=3e-3, gt=0)
     warmup_frac: ClassVar[float] = 0.03
     """Share of the steps in which the learning rate rises."""

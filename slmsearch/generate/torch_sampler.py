@@ -191,8 +191,10 @@ class TorchSampler(IdSampler):
         positions, seen = self._cache.begin(lines, [len(block) for block in blocks], width)
         if self._adds_mask:
             seen = torch.zeros(seen.shape, dtype=self.model.dtype, device=seen.device).masked_fill(~seen, torch.finfo(self.model.dtype).min)
+        # By index: of a slice the head, in bfloat16, would copy its weights for every line.
+        last = torch.arange(width - kept, width, device=ids.device)
         output = self.model(
-            input_ids=ids, attention_mask=seen, position_ids=positions, past_key_values=self._cache, use_cache=True, logits_to_keep=kept
+            input_ids=ids, attention_mask=seen, position_ids=positions, past_key_values=self._cache, use_cache=True, logits_to_keep=last
         )
         logits: Tensor = output.logits[:, -kept:].flatten(0, 1).float()
         return logits

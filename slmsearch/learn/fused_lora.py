@@ -55,6 +55,7 @@ def fused_lora(model: Any) -> Iterator[int]:
     finally:
         for layer in layers:
             del layer.forward
+            layer.__dict__.pop("converted", None)
 
 
 def _is_plain(layer: Any) -> bool:
@@ -71,8 +72,20 @@ def _forward(layer: Any, x: Tensor) -> Tensor:
         return cast(Tensor, type(layer).forward(layer, x))
     name, base = layer.active_adapters[0], layer.base_layer
     dtype = base.weight.dtype
-    a, b = layer.lora_A[name].weight.to(dtype), layer.lora_B[name].weight.to(dtype)
+    a, b = _weights_of(layer, name, dtype)
     result: Tensor = LoraProduct.apply(x.to(dtype).flatten(0, -2), base.weight, a, b, layer.scaling[name])
     if base.bias is not None:
         result = result + base.bias.to(dtype)
     return result.view(*x.shape[:-1], -1)
+
+
+def _weights_of(layer: Any, name: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return A and B in a dtype; without gradients, where they are asked for token after token, what was converted is kept."""
+    weights = (layer.lora_A[name].weight, layer.lora_B[name].weight)
+    if torch.is_grad_enabled() or dtype == weights[0].dtype:
+        return weights[0].to(dtype), weights[1].to(dtype)
+    versions = (name, dtype, *(weight._version for weight in weights))
+    kept: Any = layer.__dict__.get("converted")
+    if kept is None or kept[0] != versions:
+        kept = layer.__dict__["converted"] = (versions, tuple(weight.to(dtype) for weight in weights))
+    return cast(tuple[Tensor, Tensor], kept[1])

@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
-from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
 
@@ -29,7 +28,8 @@ from slmsearch.generate.attention import use_attention
 from slmsearch.generate.chat_renderer import ChatRenderer, require_context
 from slmsearch.learn.encoding import IGNORED, Encoded, encode_demonstration, fits
 from slmsearch.learn.fused_lora import fused_lora
-from slmsearch.learn.memory import TILE_VALUES
+from slmsearch.learn.losses import causal_of, token_losses
+from slmsearch.learn.tree import Tree, attention_width, build_trees, compare, tree_inputs
 
 OnLog = Callable[[int, dict[str, float]], None]
 """Takes the step and the logs of `Trainer`."""
@@ -165,10 +165,44 @@ def padded_width(tokens: int) -> int:
     return -(-tokens // step) * step
 
 
+@dataclass(frozen=True)
+class TreePart:
+    """Episodes as a tree, with the different pairs of a token and the node before it (P)."""
+
+    tree: Tree
+    pairs: Tensor
+    """(2, P): nodes, and ids of the tokens behind them."""
+    written: Tensor
+    """(P,) how many episodes' demonstrators wrote the token there."""
+    context: Tensor
+    """(P,) in how many it is another token."""
+
+
+def tree_parts(parts: Sequence[Micro], width: int, most: int) -> list[TreePart]:
+    """Put the rows of micro-batches together as trees of at most so many nodes; see `build_trees`."""
+    rows, labels = list[list[int]](), list[list[int]]()
+    for part in parts:
+        for ids, label, real in zip(part["input_ids"], part["labels"], part["attention_mask"].bool(), strict=True):
+            rows.append(ids[real].tolist())
+            labels.append(label[real].tolist())
+    found = []
+    for members, tree in build_trees(rows, most, width, parts[0]["input_ids"].device, WIDE_STEP):
+        before = np.concatenate([tree.nodes[n][:-1] for n in range(len(members))])
+        behind = np.concatenate([np.asarray(rows[i][1:]) for i in members])
+        is_written = np.concatenate([np.asarray(labels[i][1:]) != IGNORED for i in members])
+        pairs, place = np.unique(np.stack([before, behind]), axis=1, return_inverse=True)
+        counts = (np.bincount(place, weights, pairs.shape[1]) for weights in (is_written, ~is_written))
+        found.append(TreePart(tree, *(torch.as_tensor(values, device=tree.ids.device) for values in (pairs, *counts))))
+    return found
+
+
 class DemonstrationTrainer(Trainer):
     """`Trainer` with the loss described above; one of its batches is an update."""
 
     context_weight = 0.0
+    tokens_per_tree = 0
+    """0: micro-batches go through the model row by row. Otherwise what episodes of an update begin with alike goes through it once, in
+    trees of so many nodes, if the first micro-batch has the same loss."""
     tokens_per_update = 0
     """0: the mean over an update's tokens. Otherwise their sum over this number: a token then weighs the same whatever stands beside it.
     A batch of `tokens_per_batch` holds episodes of similar length, so that with the mean the few tokens of short ones weigh most: a
@@ -181,25 +215,55 @@ class DemonstrationTrainer(Trainer):
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         """Run an update's micro-batches forward and backward; return the loss of the update."""
-        model.train()
         prepared: Any = self._prepare_inputs(inputs)
         parts: list[Micro] = prepared["parts"]
+        if self.tokens_per_tree and not self.state.global_step and not self._check_trees(model.eval(), parts[0]):
+            self.tokens_per_tree = 0
+        model.train()
         written = self.tokens_per_update or sum(int(_is_written(part).sum()) for part in parts)
         context = self.tokens_per_update or sum(int(_is_context(part).sum()) for part in parts)
         total = torch.zeros((), device=self.args.device)
-        for part in parts:
-            with self.accelerator.autocast():
-                loss = self._compute_part(model, part, max(1, written), max(1, context))
+        for part in self._as_trees(model, parts) if self.tokens_per_tree else parts:
+            loss = self._compute_loss(model, part, max(1, written), max(1, context))
             self.accelerator.backward(loss)
             total += loss.detach()
         return total
+
+    def _as_trees(self, model: Any, parts: Sequence[Micro]) -> list[TreePart]:
+        return tree_parts(parts, attention_width(causal_of(model)), self.tokens_per_tree)
+
+    def _compute_loss(self, model: Any, part: Micro | TreePart, written: int, context: int) -> Tensor:
+        """Compute a part's share of the loss of an update with so many tokens of both kinds."""
+        with self.accelerator.autocast():
+            compute: Any = self._compute_tree if isinstance(part, TreePart) else self._compute_part
+            return cast(Tensor, compute(model, part, written, context))
+
+    @torch.no_grad()
+    def _check_trees(self, model: Any, part: Micro) -> bool:
+        """Say whether a micro-batch has the same loss over trees as row by row."""
+        ends = (max(1, int(_is_written(part).sum())), max(1, int(_is_context(part).sum())))
+
+        def measure() -> float:
+            trees = [self._compute_loss(model, tree, *ends) for tree in self._as_trees(model, [part])]
+            return abs(float(self._compute_loss(model, part, *ends) - sum(trees)))
+
+        return compare(causal_of(model), measure, exact=not self.args.bf16).passed
+
+    def _compute_tree(self, model: Any, part: TreePart, written: int, context: int) -> Tensor:
+        """Compute a tree's share of the update's loss."""
+        causal = causal_of(model)
+        weights = part.written / written + self.context_weight * part.context / context
+        needed = weights > 0
+        hidden = causal.base_model(**tree_inputs(part.tree), upcast=self.args.use_cpu).last_hidden_state[0]
+        before, behind = part.pairs[:, needed]
+        return (token_losses(causal, hidden[before], behind) * weights[needed]).sum()
 
     def _compute_part(self, model: Any, part: Micro, written: int, context: int) -> Tensor:
         """Compute a micro-batch's share of the update's loss.
 
         Rows are padded on the right and attention is causal: no real token sees a padded one, so that no mask is needed.
         """
-        causal = model.get_base_model() if hasattr(model, "get_base_model") else model
+        causal = causal_of(model)
         hidden = causal.base_model(input_ids=part["input_ids"], use_cache=False, upcast=self.args.use_cpu).last_hidden_state[:, :-1]
         targets, is_written = part["input_ids"][:, 1:], _is_written(part)
         loss = token_losses(causal, hidden[is_written], targets[is_written]).sum() / written
@@ -215,38 +279,6 @@ def _is_written(part: Micro) -> Tensor:
 
 def _is_context(part: Micro) -> Tensor:
     return part["attention_mask"][:, 1:].bool() & ~_is_written(part)
-
-
-def token_losses(causal: Any, hidden: Tensor, targets: Tensor, temperature: float = 1.0) -> Tensor:
-    """Compute the cross-entropy of tokens from the hidden states before them, no more than `TILE_VALUES` logits at a time.
-
-    Where there are several tiles their logits are not kept but computed again on the way back.
-
-    Args:
-        causal: the causal language model whose head is used.
-        hidden: (N, D).
-        targets: (N,) ids.
-        temperature: divides the logits.
-
-    Returns:
-        (N,) float32 losses.
-    """
-    head, settings = causal.get_output_embeddings(), causal.config.get_text_config()
-    # Gemma caps its logits, Cohere multiplies them, Granite divides them.
-    cap = getattr(settings, "final_logit_softcapping", None)
-    scale = (getattr(settings, "logit_scale", None) or 1.0) / (getattr(settings, "logits_scaling", None) or 1.0)
-
-    def compute(states: Tensor, ids: Tensor) -> Tensor:
-        logits = head(states).float()
-        logits = logits * scale if scale != 1.0 else logits
-        logits = torch.tanh(logits / cap) * cap if cap else logits
-        return cross_entropy(logits / temperature if temperature != 1.0 else logits, ids, reduction="none")
-
-    rows = max(1, TILE_VALUES // settings.vocab_size)
-    if len(targets) <= rows:
-        return compute(hidden, targets)
-    tiles = zip(hidden.split(rows), targets.split(rows), strict=True)
-    return torch.cat([checkpoint(compute, states, ids, use_reentrant=False) for states, ids in tiles])
 
 
 class _Report(TrainerCallback):
@@ -312,6 +344,7 @@ def train_sft(
         callbacks=[*callbacks, *([_Report(on_log)] if on_log else [])],
     )
     trainer.context_weight = config.context_weight
+    trainer.tokens_per_tree = config.tokens_per_batch if config.batch_size else 0
     trainer.tokens_per_update = config.tokens_per_batch // 2 if lesson.even else 0
     trainer.remove_callback(PrinterCallback)
     use_attention(model)

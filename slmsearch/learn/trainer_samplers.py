@@ -26,7 +26,7 @@ from slmsearch.generate.vllm import ColocatedEngine, ServedEngine, served_adapte
 from slmsearch.models.known import split_commit
 from slmsearch.serve.engines import LORA_RANKS
 
-MERGE_UP_TO = 50_000_000
+MERGE_UP_TO = 500_000_000
 """Weights a model may have for its adapter to be merged while episodes are played: it costs a copy of the adapted layers."""
 
 OpenSampler = Callable[[Any], AbstractContextManager[Sampler]]

@@ -9,7 +9,7 @@ Shapes: R rows, T tokens of a row, C tokens of its completion, N nodes, D hidden
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from slmsearch.generate.attention import ATTENTION, Call, Span
+from slmsearch.learn.losses import causal_of, token_losses
 from slmsearch.learn.memory import TOKENS_PER_BLOCK
-from slmsearch.learn.sft import token_losses
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,9 @@ class _Run(NamedTuple):
     history: tuple[Span, ...]
 
 
-def build_trees(rows: Sequence[Sequence[int]], most: int, width: int, device: torch.device | str = "cpu") -> list[tuple[list[int], Tree]]:
+def build_trees(
+    rows: Sequence[Sequence[int]], most: int, width: int, device: torch.device | str = "cpu", multiple: int = 1
+) -> list[tuple[list[int], Tree]]:
     """Build the trees of rows of token ids, in blocks of at most so many nodes; a longer row has a block of its own.
 
     A block ends where rows have least in common, in its second half.
@@ -67,6 +69,7 @@ def build_trees(rows: Sequence[Sequence[int]], most: int, width: int, device: to
         most: nodes of a block.
         width: query heads times head size, which decides what a call of attention is worth.
         device: of the tensors.
+        multiple: nodes of a tree are filled up to a multiple of it, with ones that belong to no row.
 
     Returns:
         For each tree the indices of its rows, in order, and the tree.
@@ -82,7 +85,7 @@ def build_trees(rows: Sequence[Sequence[int]], most: int, width: int, device: to
             half = int(np.searchsorted(sizes, most // 2, side="right")) or 1
             end = min(range(half, end + 1), key=lambda n: (shared[n], -n))
         picked = order[:end]
-        trees.append((picked, _build([arrays[i] for i in picked], shared[:end], width, device)))
+        trees.append((picked, _build([arrays[i] for i in picked], shared[:end], width, device, multiple)))
         order, shared = order[end:], shared[end:]
     return trees
 
@@ -94,7 +97,7 @@ def _count_shared(a: NDArray[np.int64], b: NDArray[np.int64]) -> int:
     return int(different[0]) if len(different) else length
 
 
-def _build(rows: Sequence[NDArray[np.int64]], shared: Sequence[int], width: int, device: torch.device | str) -> Tree:
+def _build(rows: Sequence[NDArray[np.int64]], shared: Sequence[int], width: int, device: torch.device | str, multiple: int) -> Tree:
     nodes: list[NDArray[np.int64]] = []
     runs: list[_Run] = []
     count, path = 0, tuple[Span, ...]()
@@ -107,10 +110,11 @@ def _build(rows: Sequence[NDArray[np.int64]], shared: Sequence[int], width: int,
             runs.append(_Run(count, count + new, same, path))
             path = (*path, (count, count + new))
         count += new
-    ids, depths = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    filled = -count % multiple
+    ids, depths = np.zeros(count + filled, dtype=np.int64), np.zeros(count + filled, dtype=np.int64)
     for row, places in zip(rows, nodes, strict=True):
         ids[places], depths[places] = row, np.arange(len(row))
-    calls = tuple(plan_attention(runs, width, device))
+    calls = (*plan_attention(runs, width, device), *([Call(count, count + filled, (), None)] if filled else []))
     return Tree(torch.as_tensor(ids, device=device), torch.as_tensor(depths, device=device), tuple(nodes), calls)
 
 
@@ -189,9 +193,7 @@ def score_tree(trainer: Any, model: Any, input_ids: Tensor, attention_mask: Tens
         own, asked = ids[row][real[row]], np.flatnonzero(needs[row][real[row]])
         rows.append(own[: asked[-1]])  # what stands behind the last needed token is not computed, nor that token itself
         wanted.append((asked, own[asked], np.flatnonzero(needs[row])))
-    attention = causal.config.get_text_config()
-    width = attention.num_attention_heads * (getattr(attention, "head_dim", None) or attention.hidden_size // attention.num_attention_heads)
-    trees = build_trees(rows, TOKENS_PER_BLOCK, width, input_ids.device)
+    trees = build_trees(rows, TOKENS_PER_BLOCK, attention_width(causal), input_ids.device)
     values, row_at, column_at = [], [], []
     for members, tree in trees:
         parents = np.concatenate([tree.nodes[n][wanted[i][0] - 1] for n, i in enumerate(members)])
@@ -210,10 +212,21 @@ def score_tree(trainer: Any, model: Any, input_ids: Tensor, attention_mask: Tens
     return empty.index_put(places, logprobs)[:, -completion_tokens:]
 
 
-def causal_of(model: Any) -> Any:
-    """Return the causal language model below the wrappers of accelerate and PEFT."""
-    model = getattr(model, "module", model)
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
+def attention_width(causal: Any) -> int:
+    """Return a model's query heads times their size."""
+    shape = causal.config.get_text_config()
+    return int(shape.num_attention_heads * (getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads))
+
+
+def tree_inputs(tree: Tree) -> dict[str, Any]:
+    """Return what a model is called with to send a tree through it."""
+    return {
+        "input_ids": tree.ids[None],
+        "position_ids": tree.depths[None],
+        "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=tree.ids.device),  # of four dimensions: none is made
+        "use_cache": False,
+        "calls": tree.calls,
+    }
 
 
 def _hidden_states(model: Any, causal: Any, tree: Tree) -> Tensor:
@@ -221,14 +234,7 @@ def _hidden_states(model: Any, causal: Any, tree: Tree) -> Tensor:
     seen: list[Tensor] = []
     hook = causal.base_model.register_forward_hook(lambda module, inputs, output: seen.append(output.last_hidden_state))
     try:
-        model(
-            input_ids=tree.ids[None],
-            position_ids=tree.depths[None],
-            attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=tree.ids.device),  # of four dimensions: none is made
-            use_cache=False,
-            logits_to_keep=1,
-            calls=tree.calls,
-        )
+        model(**tree_inputs(tree), logits_to_keep=1)
     finally:
         hook.remove()
     return seen[0][0]
@@ -255,12 +261,20 @@ def check_tree(trainer: Any, model: Any, input_ids: Tensor, attention_mask: Tens
     needed = needed[rows]
     arguments = (model, input_ids[rows], attention_mask[rows], needed, completion_tokens)
     exact = causal.dtype == torch.float32 and not getattr(causal, "is_quantized", False)
+
+    def measure() -> float:
+        gaps = (score_tree(trainer, *arguments) - trainer.score_rows(*arguments)[0]).abs()
+        return float(gaps.max() if exact else gaps.sum() / needed.sum().clamp(min=1))
+
+    return compare(causal, measure, exact)
+
+
+def compare(causal: Any, measure: Callable[[], float], exact: bool) -> TreeCheck:
+    """Say by how much log-probabilities over trees differ, as measured, and whether trees may be used; see `CLOSE`."""
     difference, why = math.inf, f"its attention is {causal.config._attn_implementation}"
     if causal.config._attn_implementation == ATTENTION:
-        by_rows, _ = trainer.score_rows(*arguments)
         try:
-            gaps = (score_tree(trainer, *arguments) - by_rows).abs()
-            difference = float(gaps.max() if exact else gaps.sum() / needed.sum().clamp(min=1))
+            difference = measure()
             why = f"log-probabilities differ by {difference:.2g}"
         except (NotImplementedError, TypeError, ValueError) as error:
             why = str(error)

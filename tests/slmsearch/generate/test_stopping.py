@@ -41,12 +41,12 @@ class Script:
     def __call__(self, input_ids, position_ids, logits_to_keep, **_):
         """Write what the script has at each position; guesses that are not the script's are forgotten by whoever made them."""
         ids, positions = input_ids[0].tolist(), position_ids[0].tolist()
-        if len(ids) > 1 and logits_to_keep == 1:  # a context: the next turn begins
+        if len(ids) > 1 and len(logits_to_keep) == 1:  # a context: the next turn begins
             self.turn, self.begun = self.turn + 1, positions[-1]
         self.fed = [*self.fed[: positions[0]], *ids]
         turn = self.turns[self.turn]
-        logits = torch.full((1, logits_to_keep, self.size), -9.0)
-        for place, position in enumerate(positions[-logits_to_keep:]):
+        logits = torch.full((1, len(logits_to_keep), self.size), -9.0)
+        for place, position in enumerate(positions[-len(logits_to_keep) :]):
             logits[0, place, turn[min(position - self.begun, len(turn) - 1)]] = 9.0
         return SimpleNamespace(logits=logits)
 

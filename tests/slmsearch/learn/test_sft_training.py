@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 from slmsearch.config import LoraSection, PlannerConfig, PolicyConfig, RunConfig, SearcherConfig, SftConfig
 from slmsearch.environments.demonstrations import make_demonstrations
@@ -16,13 +16,14 @@ from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.load import load_model
 from slmsearch.generate.sampler import Sampling
 from slmsearch.generate.torch_sampler import TorchSampler
-from slmsearch.learn import sft, teach
+from slmsearch.learn import losses, sft, teach
 from slmsearch.learn.bootstrap import build_tokenizer
 from slmsearch.learn.encoding import IGNORED, encode_demonstration
 from slmsearch.learn.fused_lora import fused_lora
 from slmsearch.learn.grpo import make_adapter_config
-from slmsearch.learn.sft import EpisodeBatches, Lesson, demonstrated, repeated, train_sft
+from slmsearch.learn.sft import WIDE_STEP, EpisodeBatches, Lesson, demonstrated, repeated, train_sft
 from slmsearch.learn.teach import load_student
+from slmsearch.learn.tree import TreeCheck, tree_inputs
 from slmsearch.planner.prompt import make_plan_prompt
 from slmsearch.searcher.prompt import make_prompt
 
@@ -117,16 +118,45 @@ def test_how_an_update_is_cut_changes_neither_its_loss_nor_its_gradient(make_lla
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("context_weight", [0.0, 0.3])
+def test_trees_of_an_update_give_the_gradient_of_its_rows(make_llama, tokenizer, episodes, tmp_path, monkeypatch, context_weight):
+    found, sent = [], []
+    monkeypatch.setattr(sft, "tree_inputs", lambda tree: sent.append(len(tree.ids)) or tree_inputs(tree))
+    for trees in (True, False):
+        if not trees:
+            monkeypatch.setattr(sft, "compare", lambda *_, **__: TreeCheck(1.0, passed=False))
+        gradients, model = [], make_llama()
+        for weight in model.parameters():
+            weight.register_post_accumulate_grad_hook(lambda weight, into=gradients: into.append((id(weight), weight.grad.clone())))
+        loss = train(model, tokenizer, episodes, tmp_path, monkeypatch, context_weight=context_weight)
+        last = dict(gradients)
+        found.append((loss, [last[id(weight)] for weight in model.parameters()]))
+    histories = {tuple(episode.ids[:end]) for episode in episodes for end in range(1, len(episode.ids) + 1)}
+    assert len(histories) <= sum(sent[1:]) < len(histories) + WIDE_STEP, "every history once"
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
+    for one, other in zip(found[0][1], found[1][1], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_a_model_whose_attention_knows_no_trees_is_taught_row_by_row(tokenizer, episodes, tmp_path, monkeypatch, caplog):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    model = MistralForCausalLM(MistralConfig(vocab_size=len(tokenizer), sliding_window=64, pad_token_id=tokenizer.pad_token_id, **sizes))
+    wanted = reference(model.eval(), episodes)
+    assert train(model, tokenizer, episodes, tmp_path, monkeypatch) == pytest.approx(wanted, rel=1e-5)
+    assert "row by row" in caplog.text
+
+
 def test_a_head_in_tiles_has_the_same_gradient(make_llama, tokenizer, monkeypatch):
     model, found = make_llama(), []
     hidden = torch.randn(50, 48, requires_grad=True)
     targets = torch.randint(0, len(tokenizer), (50,))
     for values in (16 << 20, 7 * len(tokenizer)):
-        monkeypatch.setattr(sft, "TILE_VALUES", values)
+        monkeypatch.setattr(losses, "TILE_VALUES", values)
         model.zero_grad(), setattr(hidden, "grad", None)
-        losses = sft.token_losses(model, hidden, targets)
-        losses.sum().backward()
-        found.append((losses.detach(), hidden.grad, model.lm_head.weight.grad.clone()))
+        found_losses = losses.token_losses(model, hidden, targets)
+        found_losses.sum().backward()
+        found.append((found_losses.detach(), hidden.grad, model.lm_head.weight.grad.clone()))
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other)
 
@@ -135,7 +165,8 @@ def test_logits_are_computed_for_written_tokens_only(make_llama, tokenizer, epis
     model, rows = make_llama(), []
     model.lm_head.register_forward_hook(lambda head, args, logits: rows.append(args[0].shape[0]))
     train(model, tokenizer, episodes, tmp_path, monkeypatch)
-    assert sum(rows) == sum(label != IGNORED for episode in episodes for label in episode.labels)
+    checked = 2 * rows[0]  # the first micro-batch is computed row by row, and over its trees, before the update
+    assert sum(rows) - checked == sum(label != IGNORED for episode in episodes for label in episode.labels)
 
 
 def test_frozen_layers_in_bfloat16_change_no_output_of_autocast(make_llama):
@@ -188,6 +219,27 @@ def test_weights_below_an_adapter_lie_as_configured_and_what_learns_is_float32(m
     policy = PolicyConfig(model=str(tmp_path), dtype="bfloat16", device="cpu")
     model, _ = load_student(policy, lora)
     assert {weight.dtype for weight in model.parameters()} == {wanted}
+
+
+def test_an_adapter_that_lies_in_more_bits_than_its_base_is_sampled_from_as_it_is_now(make_llama):
+    from peft import get_peft_model
+
+    model = get_peft_model(make_llama().bfloat16(), make_adapter_config(LoraSection(r=4)))
+    ids, steps = torch.arange(5, 45)[None], [weight for name, weight in model.named_parameters() if "lora_B" in name]
+    assert {weight.dtype for weight in steps} == {torch.float32}
+    found = []
+    with torch.no_grad(), fused_lora(model):
+        for _ in range(3):
+            for weight in steps:
+                weight += 0.1 * torch.randn_like(weight)
+            found.append(([weight.clone() for weight in steps], [model(ids).logits.float() for _ in range(2)]))
+    for weights, (first, again) in found:
+        with torch.no_grad():
+            for weight, then in zip(steps, weights, strict=True):
+                weight.copy_(then)
+            wanted = model(ids).logits.float()
+        assert torch.equal(first, again)
+        torch.testing.assert_close(first, wanted, rtol=0, atol=0.02 * float(wanted.abs().max()))
 
 
 def test_an_adapter_is_merged_without_rounding(make_llama, tokenizer, tmp_path, monkeypatch):
