@@ -108,6 +108,7 @@ def _settings_class(files: Sequence[Path], overrides: Sequence[str], environment
             env_nested_delimiter="__",
             env_parse_none_str="null",
             nested_model_default_partial_update=True,
+            use_attribute_docstrings=False,  # Python 3.11 may fail to parse their source while another thread imports
         )
 
         @classmethod
@@ -260,7 +261,7 @@ def _nested(settings: Mapping[str, object]) -> dict[str, Any]:
 
 def _absolute_input(text: str | None, root: Path) -> str | None:
     """Return an absolute path for what names a file; Hub ids, served models and the names of baselines stay as they are."""
-    if not text or text.startswith(("hub:", "openai:", "http://", "https://")):
+    if not text or text.startswith(("hub:", "pypi:", "openai:", "http://", "https://")):
         return text
     path = Path(text).expanduser()
     for base in (Path.cwd(), root):

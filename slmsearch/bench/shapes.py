@@ -37,7 +37,7 @@ LONG_MODEL = {
     "num_key_value_heads": 6,
     "head_dim": 64,
     "intermediate_size": 1152,
-    "max_position_embeddings": 4096,
+    "max_position_embeddings": 8192,
     "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
 }
 WORDS = ("mill", "river", "tower", "of", "the", "old", "north", "gate", "stone", "field", "in", "a", "bridge", "was", "built", "by")
@@ -70,7 +70,7 @@ def long_shape(directory: Path) -> Shape:
     """Make the long shape: one question, eight episodes; its model, written here, has learnt to call a tool in every turn."""
     torch.manual_seed(0)
     questions = [Question(f"q{i}", f"Who built the {word} of Norwick?", "nobody") for i, word in enumerate(WORDS[:4])]
-    tokenizer = build_tokenizer([f"Who built the {word} of Norwick? {_filler(word, 60)}" for word in WORDS] * 3)
+    tokenizer = build_tokenizer([f"Who built the {word} of Norwick? {filler(word, 60)}" for word in WORDS] * 3)
     model = make_model(tokenizer, **LONG_MODEL)
     settings = SftConfig(steps=60, learning_rate=1e-3, batch_size=8, context_weight=0.0)
     train_sft(Lesson(model, tokenizer, settings, lambda: _calls(questions, ChatRenderer(tokenizer))), directory)
@@ -86,17 +86,19 @@ def long_shape(directory: Path) -> Shape:
 
 
 class LongToolbox(Toolbox):
-    """Answers every call with some 300 tokens that depend on its argument."""
+    """Answers every call with so many words that depend on its argument."""
 
-    def __init__(self) -> None:
+    def __init__(self, words: int = RESULT_WORDS) -> None:
+        self.words = words
         super().__init__(Library([]), TitleIndex(Library([])), top_k=3, max_section_chars=1500)
 
     def serve(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """See `Toolbox.serve`."""
-        return [ToolResult(_filler(call.argument, RESULT_WORDS), served=True) for call in calls]
+        return [ToolResult(filler(call.argument, self.words), served=True) for call in calls]
 
 
-def _filler(seed: str, words: int) -> str:
+def filler(seed: str, words: int) -> str:
+    """Write so many words, every third with a number; the same seed gives the same ones."""
     chance = random.Random(seed)
     return " ".join(f"{chance.choice(WORDS)} {chance.randrange(1000, 9999)}" if k % 3 == 0 else chance.choice(WORDS) for k in range(words))
 
@@ -107,6 +109,6 @@ def _calls(questions: Sequence[Question], renderer: ChatRenderer) -> Iterator[En
     for number in count(1):
         far = number % 8 == 0
         lengths = [RESULT_WORDS] * 3 if far else [chance.choice((8, 60)) for _ in range(2)]
-        results = (*(_filler(str(chance.random()), words) for words in lengths), "")
+        results = (*(filler(str(chance.random()), words) for words in lengths), "")
         turns = tuple((render_call(ToolCall(VIEW, str(chance.randrange(1000, 9999)))), result) for result in results)
         yield encode_demonstration(Demonstration(chance.choice(questions).question, turns), renderer, RunConfig())

@@ -2,6 +2,8 @@
 
     <evals_dir>/.shards/<key>/<number>-of-<shards>/     an evaluation of that part, complete or not there
 
+Workers play shards of many batches; one process plays shards of one batch, so that killed it goes on with the next one.
+
 Shards are cut between batches, because batching decides padding and with it the last bits of logits: the merged rows and metrics are
 those of one process, but for what a clock measured. A shard belongs to the content key of the whole, so one that was played before its
 worker, or whoever waited for it, was killed is found by the next.
@@ -15,8 +17,10 @@ from pathlib import Path
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import load_questions
+from slmsearch.environments.environment import Environment
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import EvaluationError
+from slmsearch.evaluate import run
 from slmsearch.evaluate.metrics import summarise, summarise_slices
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import Progress, check_failures, eval_sources, evaluate_policy, select_questions
@@ -81,15 +85,24 @@ def merge_shards(evals_dir: Path, key: str, shards: Sequence[Shard], questions: 
     Raises:
         EvaluationError: a shard is missing, damaged or one of other questions, or too many episodes failed.
     """
-    parts = [load_evaluation(shards_dir(evals_dir, key), shard.name) for shard in shards]
-    for shard, part in zip(shards, parts, strict=True):
-        if [row.question_id for row in part.rows] != [question.id for question in shard.take(questions)]:
-            where = shards_dir(evals_dir, key) / shard.name
-            raise EvaluationError(f"shard {shard.name} of evaluation {key} holds other questions; delete {where} and evaluate again")
+    parts = [_load_shard(evals_dir, key, shard, questions) for shard in shards]
+    found = sum(len(part.rows) for part in parts)
+    if found != len(questions):
+        raise EvaluationError(f"the shards of evaluation {key} hold {found} of {len(questions)} questions; evaluate again")
+    check_failures([row for part in parts for row in part.rows], len(questions), max_failed_frac)
+    return _join(parts)
+
+
+def _load_shard(evals_dir: Path, key: str, shard: Shard, questions: Sequence[Question]) -> Evaluation:
+    part = load_evaluation(shards_dir(evals_dir, key), shard.name)
+    if [row.question_id for row in part.rows] != [question.id for question in shard.take(questions)]:
+        where = shards_dir(evals_dir, key) / shard.name
+        raise EvaluationError(f"shard {shard.name} of evaluation {key} holds other questions; delete {where} and evaluate again")
+    return part
+
+
+def _join(parts: Sequence[Evaluation]) -> Evaluation:
     rows = tuple(row for part in parts for row in part.rows)
-    if len(rows) != len(questions):
-        raise EvaluationError(f"the shards of evaluation {key} hold {len(rows)} of {len(questions)} questions; evaluate again")
-    check_failures(rows, len(questions), max_failed_frac)
     episodes = tuple(episode for part in parts for episode in part.episodes)
     return Evaluation(rows, episodes, summarise(rows), summarise_slices(rows), sum(part.seconds for part in parts))
 
@@ -114,15 +127,41 @@ def play_evaluation(
         CorpusError, IndexUnusableError: what is played on is missing or damaged.
     """
     questions = select_questions(load_questions(config.paths.corpora, digest), config.evaluate)
-    shard = target.shard
-    part, total = (questions, None) if shard is None else (shard.take(questions), len(questions))
     environment = environment_of(config).open(config, digest, index_key)
-    played = evaluate_policy(part, environment, spec, progress, total)
     sources = eval_sources(questions, index_key, spec, config)
-    if shard is None:
+    if target.shard is None:
+        played = play_batches(target.key, spec, questions, environment, (sources, digest), progress)
         write_evaluation(config.paths.evals, target.key, played, sources, digest)
+        remove_shards(config.paths.evals, target.key)
     else:
-        write_shard(config.paths.evals, target.key, shard, played, sources, digest)
+        played = evaluate_policy(target.shard.take(questions), environment, spec, progress, len(questions))
+        write_shard(config.paths.evals, target.key, target.shard, played, sources, digest)
+
+
+def play_batches(
+    key: str,
+    spec: PolicySpec,
+    questions: Sequence[Question],
+    environment: Environment,
+    origin: tuple[Mapping[str, object], str],
+    progress: Progress | None,
+) -> Evaluation:
+    """Play what is not played yet, and keep each batch of a policy with a model, unless an episode of it failed."""
+    config, parts, sampler = environment.config, list[Evaluation](), None
+    evals_dir = config.paths.evals
+    for shard in split_shards(len(questions), config.evaluate.batch_size, len(questions)):
+        if has_shard(evals_dir, key, shard):
+            parts.append(_load_shard(evals_dir, key, shard, questions))
+        else:
+            sampler = sampler or run.make_policy_sampler(spec, environment, questions)
+            part = evaluate_policy(shard.take(questions), environment, spec, None, len(questions), sampler)
+            if spec.policy is not None and not any(row.failed for row in part.rows):
+                write_shard(evals_dir, key, shard, part, *origin)
+            parts.append(part)
+        check_failures([row for part in parts for row in part.rows], len(questions), config.decision.max_failed_frac)
+        if progress is not None:
+            progress(shard.stop, len(questions))
+    return _join(parts)
 
 
 def remove_shards(evals_dir: Path, key: str) -> None:

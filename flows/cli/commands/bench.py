@@ -43,7 +43,7 @@ def bench() -> None:
 def rollout(session: Session, shapes: tuple[str, ...], runs: int) -> None:
     """Time rollouts and GRPO steps beside TRL's own tool loop and beside the limit; writes rollout.json."""
     from flows.cli.fetching import require_policy
-    from flows.cli.settings import find_project_root, load_config, read_environment
+    from flows.cli.settings import find_project_root, load_config
     from slmsearch.bench.real import real_shape
     from slmsearch.bench.rollout import run_rollout
     from slmsearch.models.known import path_of
@@ -51,11 +51,11 @@ def rollout(session: Session, shapes: tuple[str, ...], runs: int) -> None:
     config = session.config
 
     def make_real() -> "Shape":
-        preset = load_config([find_project_root() / "deployments" / "configs" / "real.yaml"], environment={})
+        preset = load_config([find_project_root() / "deployments" / "configs" / "squad.yaml"], environment={})
         model = path_of(preset.policy.model, config.paths.data_dir)
         own = {"corpus.pages": config.corpus.pages, "corpus.questions": config.corpus.questions, "policy.model": model}
         real = preset.model_copy(update={"paths": config.paths}).changed(own)
-        return real_shape(require_policy(real), read_environment(), session.say)
+        return real_shape(require_policy(real), session.say)
 
     _finish(session, "rollout", run_rollout(config, make_real, shapes or ("demo", "long", "real"), runs, session.say))
 
@@ -81,6 +81,16 @@ def query(session: Session, runs: int) -> None:
     from slmsearch.bench.query import run_query
 
     _finish(session, "query", run_query(session.config, runs, session.say))
+
+
+@command(bench, "scaling")
+@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Counted steps of each group and length.")
+def scaling(session: Session, runs: int) -> None:
+    """Time GRPO steps by size of the group and length of its episodes; writes scaling.json and scaling.svg."""
+    from slmsearch.bench.scaling import run_scaling
+
+    figure = Path(session.config.paths.mlruns_dir) / "bench" / "scaling.svg"
+    _finish(session, "scaling", run_scaling(runs, session.say, figure))
 
 
 @command(bench, "gpu")

@@ -8,13 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slmsearch.config import EvaluateConfig, PolicyConfig, RunConfig
+from slmsearch.config import EvaluateConfig, PathsConfig, PolicyConfig, RunConfig
+from slmsearch.environments.searcher import SearcherEnvironment
 from slmsearch.errors import EvaluationError
 from slmsearch.evaluate import run
+from slmsearch.evaluate import shards as shards_module
 from slmsearch.evaluate.policies import parse_policy
 from slmsearch.evaluate.shards import Shard, has_shard, merge_shards, remove_shards, shards_dir, split_shards, write_shard
 from slmsearch.evaluate.store import EPISODES, METRICS_FILE, ROWS, Evaluation, write_evaluation
 from slmsearch.generate.scripted import ScriptedSampler, random_turn
+from slmsearch.judge import make_judge
 from tests.slmsearch.evaluate.builders import Tolerant
 from tests.slmsearch.evaluate.corpus import QUESTIONS, FlakyIndex, evaluate_searcher, make_toolbox
 
@@ -100,6 +103,47 @@ def test_failures_count_over_the_whole_as_in_one_process(tmp_path: Path, monkeyp
     assert merge_shards(tmp_path, "key", shards, QUESTIONS, 0.4).metrics["stop/failed"] == failed / len(QUESTIONS)
     with pytest.raises(EvaluationError, match="2 of 5 episodes failed"):
         merge_shards(tmp_path, "key", shards, QUESTIONS, 0.2)
+
+
+class Counting(ScriptedSampler):
+    """Counts the questions that are played."""
+
+    played = 0
+
+    def open(self, prompts, sampling):
+        self.played += len(prompts)
+        return super().open(prompts, sampling)
+
+
+def play_batches(folder: Path, sampler: ScriptedSampler, monkeypatch: pytest.MonkeyPatch, toolbox=None, progress=None) -> Evaluation:
+    config = RunConfig(evaluate=CONFIG.evaluate, decision=Tolerant(), paths=PathsConfig(data_dir=str(folder)))
+    monkeypatch.setattr(run, "make_policy_sampler", lambda *_: sampler)
+    environment = SearcherEnvironment(toolbox or make_toolbox(), make_judge(config.judge), config)
+    spec = parse_policy("untrained", PolicyConfig())
+    return shards_module.play_batches("key", spec, QUESTIONS, environment, ({"of": "it"}, "corpus"), progress)
+
+
+def test_what_was_stopped_goes_on_with_the_next_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(done: int, total: int) -> None:
+        assert total == len(QUESTIONS) == 5
+        if done == 4:
+            raise KeyboardInterrupt
+
+    samplers = [Counting(lambda question, results: random_turn(question, results, 3)) for _ in range(2)]
+    with pytest.raises(KeyboardInterrupt):
+        play_batches(tmp_path, samplers[0], monkeypatch, progress=stop)
+    whole = play_batches(tmp_path, samplers[1], monkeypatch)
+    assert [sampler.played for sampler in samplers] == [4, 1]
+    monkeypatch.setattr(run, "make_policy_sampler", lambda *_: Counting(lambda question, results: random_turn(question, results, 3)))
+    one, many = (write_evaluation(tmp_path / name, "key", played, {}, "") for name, played in (("one", play()), ("many", whole)))
+    assert without_clocks(many) == without_clocks(one)
+
+
+def test_a_batch_of_which_an_episode_failed_is_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for flaky, failed, played in ((FlakyIndex("Mira"), 2, 5), (None, 0, 2)):
+        sampler = Counting(lambda question, _: f'<tool>search_pages("{question}")</tool>')
+        found = play_batches(tmp_path, sampler, monkeypatch, make_toolbox(flaky))
+        assert (sum(row.failed for row in found.rows), sampler.played) == (failed, played)
 
 
 def test_a_shard_of_another_split_is_another_shard(tmp_path: Path) -> None:
