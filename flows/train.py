@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from prefect import flow
 
@@ -19,7 +20,7 @@ from flows.stages.stages import (
     train_adapter,
     train_sft_control,
 )
-from flows.stages.summary import ControlEvaluated, Outcome, conclude
+from flows.stages.summary import BesideSearch, ControlEvaluated, Outcome, conclude
 from slmsearch.config import RunConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
@@ -27,6 +28,9 @@ from slmsearch.learn.models import trained_policy
 from tasks.data import Data
 from tasks.evaluate import Evaluated
 from tasks.train import Trained
+
+FEW = 200
+"""Questions for policies that nothing was trained of, which are far from all others."""
 
 
 @flow(name="train-and-eval", persist_result=True, result_serializer="json")
@@ -55,19 +59,21 @@ def train_compared(name: str, config: RunConfig) -> dict[str, object]:
         data, reference = prepare_data(run), environment.reference
         beside = [parse_policy(spec, run.config.policy, environment.baselines) for spec in environment.baselines_of(run.config)]
         baselines = evaluated_all(run, data, beside)
+        base = run.config
         run = start_from_examples(run, data)
         before = evaluate_policy(run, data, PolicySpec(UNTRAINED, run.config.policy), "evaluate-before")
         trained = train_adapter(run, data)
         if environment.output:
             trained["output"] = lay_out_training(run, data)
-        control = evaluated_control(run, data, trained)
+        control = evaluated_control(run, data, trained["seconds"], "control") if wants_control(run.config) else None
         after = evaluate_policy(run, data, PolicySpec(TRAINED, trained_policy(run.config.policy, trained["adapter"])), "evaluate-after")
         baselines |= evaluated_all(run, data, [PolicySpec(name, None, after["key"]) for name in environment.derived])
         comparison = compare_evaluations(run, "compare", before, after)
         gain = compare_evaluations(run, f"compare-{reference}", baselines[reference], after) if reference else None
         decision = promote_or_hold(run, data, trained, after, comparison)
         rl_adds = compare_evaluations(run, "compare-control", control, after) if control else None
-        return conclude(run, Outcome(before, after, baselines, trained, control, comparison, gain, rl_adds, decision))
+        beside_search = play_without_searching(run, base, data, trained, after) if environment.searches_real_pages(run.config) else None
+        return conclude(run, Outcome(before, after, baselines, trained, control, comparison, gain, rl_adds, decision, beside_search))
 
 
 def evaluated_all(run: Pipeline, data: Data, specs: Iterable[PolicySpec]) -> dict[str, Evaluated]:
@@ -75,11 +81,29 @@ def evaluated_all(run: Pipeline, data: Data, specs: Iterable[PolicySpec]) -> dic
     return {spec.name: evaluate_policy(run, data, spec, f"evaluate-{spec.name}") for spec in specs}
 
 
-def evaluated_control(run: Pipeline, data: Data, trained: Trained) -> ControlEvaluated | None:
-    """Train and evaluate the SFT control, if there is one and it is wanted; its evaluation also says how long it trained."""
-    if not (environment_of(run.config).has_control and run.config.control.enabled):
-        return None
-    control = train_sft_control(run, trained)
+def wants_control(config: RunConfig) -> bool:
+    """Say whether an SFT control is trained."""
+    return environment_of(config).has_control and config.control.enabled
+
+
+def evaluated_control(run: Pipeline, data: Data, seconds: float, name: str) -> ControlEvaluated:
+    """Train a model by supervision for so long, and evaluate it; its evaluation also says how long it trained."""
+    control = train_sft_control(run, seconds, name)
     policy = run.config.policy.model_copy(update={"model": control["model"], "adapter": None, "base_url": None})
-    evaluation = evaluate_policy(run, data, PolicySpec("sft-control", policy), "evaluate-control")
+    evaluation = evaluate_policy(run, data, PolicySpec(f"sft-{name}", policy), f"evaluate-{name}")
     return {**evaluation, "steps": control["steps"], "training_s": control["seconds"]}
+
+
+def play_without_searching(run: Pipeline, config: RunConfig, data: Data, trained: Trained, after: Evaluated) -> BesideSearch:
+    """Measure what the model that a run on real pages began with does untrained, from memory, and as a reader.
+
+    The reader learns to answer at once from what one search finds, for as long as start and GRPO took together, at the start's rate.
+    """
+    few = run.config.changed({"policy": config.policy, "evaluate.limit": min(FEW, run.config.evaluate.limit or FEW)})
+    untrained = evaluate_policy(replace(run, config=few), data, PolicySpec("base", config.policy), "evaluate-base")
+    remembering = replace(run, config=few.changed({"searcher.reads": "nothing"}))
+    closed_book = evaluate_policy(remembering, data, PolicySpec("closed-book", config.policy), "evaluate-closed-book")
+    taught = {"policy": config.policy, "searcher.reads": "shown", "sft.learning_rate": 3 * config.sft.learning_rate}
+    seconds = run.start_seconds + trained["seconds"]
+    reader = evaluated_control(replace(run, config=run.config.changed(taught)), data, seconds, "reader")
+    return BesideSearch(untrained, closed_book, reader, compare_evaluations(run, "compare-reader", reader, after))

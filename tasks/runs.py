@@ -31,7 +31,7 @@ FLOWS = ("train-and-eval", "train-planner", "evaluate", "train")
 PREFIX_LENGTH = 4
 """Fewest characters of a run id that name a run."""
 EVAL_KEY, TAG = "eval_key_", "slmsearch."
-LINEAGE = ("data_digest", "index_key", "train_key", "base_hash", "adapter_hash", "model_version", "control_key", "sft_key")
+LINEAGE = ("data_digest", "texts", "index_key", "train_key", "base_hash", "adapter_hash", "model_version", "control_key", "sft_key")
 
 
 def find_run(name: str, config: RunConfig) -> RunRecord:

@@ -33,7 +33,7 @@ METHODS = {
 }
 PROCESSES = {
     "slmsearch/corpus/documents/reader.py": "the reader of documents, with its own module's name; paths go in hexadecimal",
-    "slmsearch/models/installer.py": "pip or uv, with names and hashes that stand in the code",
+    "slmsearch/artifacts/packages.py": "pip or uv, with names and hashes that stand in the code",
     "slmsearch/processes/child.py": "modules by name: servers, training, computations; settings and secrets go in as JSON",
     "slmsearch/processes/watchdog.py": "a model server by its command line",
     "slmsearch/sandbox/bubblewrap.py": "bwrap; the program goes through a pipe when the isolation layers stand",

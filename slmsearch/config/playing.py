@@ -32,6 +32,9 @@ class SearcherConfig(Section):
     max_section_chars: ClassVar[int] = 1500
     """A longer section, or list of a page's sections, is shown in pages of this size: `section_id#2` is the second. Some 400
     tokens of English: more would fill a small model's episode."""
+    reads: Literal["tools", "shown", "nothing"] = "tools"
+    """Where the model has its knowledge from. `tools`: it searches. `shown`: its prompt holds the sections that a search for the question
+    finds, and it answers at once (a reader). `nothing`: it answers at once from what it remembers (closed book)."""
     section_hints: bool = False
     """A search also shows each page's best section, `page_id: title (section_id)`: a turn less for a model that uses it."""
     system_prompt: str | None = None

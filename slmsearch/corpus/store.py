@@ -16,6 +16,7 @@ from slmsearch.artifacts.directories import publish, staging_directory
 from slmsearch.artifacts.files import replace_text
 from slmsearch.config import CorpusConfig
 from slmsearch.corpus.documents.skipped import Skipped
+from slmsearch.corpus.packages import find_origin
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.records import Row, page_row, write_rows
@@ -48,6 +49,8 @@ class CorpusManifest:
     split_seed: int
     source: dict[str, object]
     """The configuration it was first built from."""
+    origin: dict[str, str] | None = None
+    """`licence` and `attribution` of its texts, where they are known."""
     format_version: int = FORMAT_VERSION
 
 
@@ -154,6 +157,7 @@ def read_questions(directory: Path) -> Iterator[tuple[Question, str]]:
 
 
 def _write(config: CorpusConfig, corpora_dir: Path, pages: list[Page], questions: list[Question], split_of: dict[str, str]) -> str:
+    origin = find_origin(config.pages)
     with staging_directory(corpora_dir, "corpus") as staging:
         kept = [question for question in questions if question.id in split_of]
         with (staging / PAGES).open("wb") as page_file, (staging / QUESTIONS).open("wb") as question_file:
@@ -170,6 +174,7 @@ def _write(config: CorpusConfig, corpora_dir: Path, pages: list[Page], questions
             dropped_questions=len(questions) - len(kept),
             split_seed=SPLIT_SEED,
             source=config.model_dump(mode="json"),
+            origin=asdict(origin) if origin else None,
         )
         (staging / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1) + "\n", encoding="utf-8")
         publish(staging, corpora_dir / manifest.digest, is_complete)

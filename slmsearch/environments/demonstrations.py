@@ -7,8 +7,9 @@ and faults that imitation cannot cure; reinforcement learning can.
 
 Any corpus whose questions name the sections that answer them can be demonstrated, too (`demonstrate_gold`): the demonstrator searches
 for the question, reads the gold section and answers, through the tools and the index that the policy will use. It writes only what a
-policy could have known: a page that a search showed, a section that a hint or a list of sections showed. Questions it cannot play so are
-left out and counted.
+policy could have known: a page that a search showed, a section that a hint or a list of sections showed. Where the question's own words
+do not show it, it searches again with the question's names, its quotation or its rarer words; where no search hints at the section it
+looks at the page's list. Questions it cannot play so are left out and counted.
 """
 
 import random
@@ -18,14 +19,16 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 
-from slmsearch.config import SftConfig, WorldConfig
+from slmsearch.config import SearcherConfig, SftConfig, WorldConfig
 from slmsearch.corpus.library import Library
-from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
+from slmsearch.corpus.pages import Section
+from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question, content_words, holds_answer
 from slmsearch.corpus.world import generate_world
 from slmsearch.environments.environment import Demonstration, TinyModel
 from slmsearch.retrieval.hits import Hit
 from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.parsing import render_answer, render_call
+from slmsearch.searcher.rollout import open_prompts
 from slmsearch.searcher.tools import READ, SEARCH, VIEW, Toolbox
 
 SECOND_HOP_FRAC = 0.2
@@ -130,7 +133,7 @@ def _trigrams(text: str) -> set[str]:
     return {padded[i : i + 3] for i in range(len(padded) - 2)}
 
 
-NO_GOLD, NOT_FOUND, NOT_HINTED, NO_SECTION = "no gold section", "page not found", "section not hinted", "no such section"
+NO_GOLD, NOT_FOUND, NO_SECTION = "no gold section", "page not found", "no such section"
 BATCH = 64
 """Questions whose searches are served together."""
 
@@ -160,33 +163,60 @@ def demonstrate_gold(questions: Sequence[Question], toolbox: Toolbox) -> tuple[l
     return found, +left_out
 
 
+def demonstrate_reader(questions: Sequence[Question], toolbox: Toolbox, config: SearcherConfig) -> tuple[list[Demonstration], Counter[str]]:
+    """Answer questions at once from what a reader is shown; see `demonstrate_gold`. Left out are those whose answer it is not shown."""
+    known = [question for question in questions if question.answer != UNKNOWN_ANSWER]
+    found: list[Demonstration] = []
+    for question, prompt in zip(known, open_prompts(known, toolbox, config), strict=True):
+        if config.reads == "nothing" or holds_answer(prompt[-1]["content"], question.answer):
+            found.append(Demonstration(question.question, ((render_answer(question.answer), ""),), tuple(prompt)))
+    return found, +Counter({NOT_FOUND: len(known) - len(found), NO_GOLD: len(questions) - len(known)})
+
+
 def _play(question: Question, searched: ToolResult, toolbox: Toolbox) -> Demonstration:
     turns = [(render_call(ToolCall(SEARCH, question.question)), searched.text)]
     for section_id in question.section_ids:
         section = toolbox.library.section(section_id)
-        if section is None:
+        page = toolbox.library.page(section.page_id) if section else None
+        if section is None or page is None:
             raise Unplayable(NO_SECTION)
-        if section.page_id not in searched.page_ids:
-            searched = _search_again(section.page_id, turns, toolbox)
-        if not toolbox.section_hints:
+        if not _shows(searched, section, toolbox.section_hints):
+            # Before anything was read only the question gives words; then the title does, where it stands in what was read.
+            queries = other_queries(question.question) if len(turns) == 1 else [page.title] if page.title in turns[-1][1] else []
+            searched = _search_again(queries, searched, section, turns, toolbox)
+        if not _shows(searched, section, hinted=True):
             turns += _go_through(VIEW, section.page_id, toolbox, partial(_lists, section_id))
-        elif f"({section_id})" not in searched.text:
-            raise Unplayable(NOT_HINTED)
         turns += _go_through(READ, section_id, toolbox, lambda result: _holds_answer(question, result))
     return Demonstration(question.question, (*turns, (render_answer(question.answer), "")))
 
 
-def _search_again(page_id: str, turns: list[tuple[str, str]], toolbox: Toolbox) -> ToolResult:
-    """Search for a page by its title, which must stand in what was read: nothing else could have led there."""
-    page = toolbox.library.page(page_id)
-    if page is None or len(turns) == 1 or page.title not in turns[-1][1]:
-        raise Unplayable(NOT_FOUND)
-    call = ToolCall(SEARCH, page.title)
-    result = toolbox.serve([call])[0]
-    if page_id not in result.page_ids:
-        raise Unplayable(NOT_FOUND)
-    turns.append((render_call(call), result.text))
-    return result
+def other_queries(question: str) -> list[str]:
+    """Return what else one would search for: the names of a question, what it quotes, and its words that are not small."""
+    quoted = re.findall(r"[\"\u201c]([^\"\u201c\u201d]+)[\"\u201d]", question)
+    names = re.findall(r"(?<!^)(?<![.?!] )\b[A-Z][\w'-]+(?: (?:of |the )?[A-Z][\w'-]+)*", question)
+    words = [word for word in re.findall(r"[\w'-]+", question) if content_words(word)]
+    return list(dict.fromkeys(query for query in (" ".join(names), *quoted, " ".join(words)) if query and query != question))
+
+
+def _shows(result: ToolResult, section: Section, hinted: bool) -> bool:
+    """Say whether a search showed the page of a section, and with hints the section."""
+    return section.page_id in result.page_ids and (not hinted or f"({section.id})" in result.text)
+
+
+def _search_again(
+    queries: Sequence[str], before: ToolResult, section: Section, turns: list[tuple[str, str]], toolbox: Toolbox
+) -> ToolResult:
+    """Search with the first query that shows a section, or else its page; what showed the page before is enough where none does."""
+    calls = [ToolCall(SEARCH, query) for query in queries]
+    found = list(zip(calls, toolbox.serve(calls), strict=True))
+    for hinted in (True, False) if toolbox.section_hints else (False,):
+        for call, result in found:
+            if _shows(result, section, hinted):
+                turns.append((render_call(call), result.text))
+                return result
+        if _shows(before, section, hinted=False):
+            return before
+    raise Unplayable(NOT_FOUND)
 
 
 def _go_through(tool: str, name: str, toolbox: Toolbox, is_found: Callable[[ToolResult], bool]) -> list[tuple[str, str]]:

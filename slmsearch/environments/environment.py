@@ -164,6 +164,15 @@ class Environment(ABC):
         """Collect its parts of the key of the supervised training that a run begins with; None where it begins with none."""
         return None
 
+    def demonstrate(self, questions: Sequence[Question]) -> list[Demonstration]:
+        """Demonstrate questions by what is known of their answers, as far as that can be done; in an order of their own."""
+        return []
+
+    @classmethod
+    def searches_real_pages(cls, config: RunConfig) -> bool:
+        """Say whether a run begins with gold demonstrations of its own pages, so that reading and remembering are measured beside it."""
+        return False
+
     @classmethod
     def start_source(cls, config: RunConfig) -> str:
         """Name where the examples of that training come from."""

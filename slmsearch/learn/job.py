@@ -112,7 +112,8 @@ def start_key(config: RunConfig, digest: str) -> str | None:
 
 
 def control_key(config: RunConfig, model_key: str, train_key: str) -> str:
-    """Name the control of a run by what it is made from: where its steps follow from the time of a training, by that too."""
+    """Name the control of a run by what it is made from: where its steps follow from the time of a training, or its examples are of the
+    corpus, by that training, too."""
     return content_key(
         version=CONTROL_VERSION,
         model=model_key,
@@ -120,16 +121,17 @@ def control_key(config: RunConfig, model_key: str, train_key: str) -> str:
         top_k=config.retrieval.top_k,
         max_tokens=config.searcher.max_episode_tokens,
         prompt=[dict(message) for message in make_prompt("?", config.searcher)],
-        **({} if config.control.steps else {"train_key": train_key}),
+        **({} if config.control.steps and config.sft.start == "none" else {"train_key": train_key}),
     )
 
 
 def control_settings(config: RunConfig) -> SftConfig:
     """Return the settings of the control, with one step where their number is to be measured.
 
-    Its stream of worlds is not the one the checkpoint saw.
+    Its stream of worlds is not the one the checkpoint saw. Its learning rate is a third of that of the checkpoint's own training, which
+    its cosine had brought to 0.
     """
-    changes = {"steps": config.control.steps or 1, "learning_rate": config.control.learning_rate, "seed": config.sft.seed + 100}
+    changes = {"steps": config.control.steps or 1, "learning_rate": config.sft.learning_rate / 3, "seed": config.sft.seed + 100}
     return config.sft.model_copy(update=changes)
 
 

@@ -11,7 +11,7 @@ import hashlib
 import random
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import fsum
 from statistics import stdev
 from typing import Any, TypedDict
@@ -26,6 +26,8 @@ from slmsearch.errors import TrainingError
 from slmsearch.evaluate.metrics import summarise
 from slmsearch.generate.sampler import Sampling
 from slmsearch.judge import EagerJudge, Verdict
+from slmsearch.learn.encoding import Encoded
+from slmsearch.learn.imitation import pick_imitated
 from slmsearch.learn.monitor import Scores
 from slmsearch.learn.phase_timer import HELD_OUT, JUDGING, SAMPLING, PhaseTimer
 from slmsearch.learn.trainer_samplers import OpenSampler
@@ -56,6 +58,10 @@ class RolloutBridge:
             raise ValueError("two questions have the same text")
         self.environment, self.open_sampler = environment, open_sampler
         self._end_id, self._timer = end_id, timer
+        self.gold: Mapping[str, Encoded] = {}
+        """Demonstrations of questions by their texts, see `imitation.py`."""
+        self.imitated: list[Encoded] = []
+        """Those of the last batch's groups without a right episode."""
         self.metrics: dict[str, float] = {}
         """Of the last batch, over all processes, under the project's names."""
         self.rewards: list[float | None] = []
@@ -93,8 +99,11 @@ class RolloutBridge:
         failures = Counter(row.failure for row in everywhere if row.failed)
         if failures.total() > MAX_FAILED_FRAC * len(everywhere):
             raise TrainingError(f"{failures.total()} of {len(everywhere)} episodes of a step failed: {failures.most_common(1)[0][0]}")
+        self.imitated = pick_imitated(questions, rows, trainer.num_generations, self.gold)
+        imitated = {"group/imitated_frac": len(self.imitated) * trainer.num_generations / len(rows)} if self.gold else {}
         self.metrics = {
             **summarise(everywhere),
+            **imitated,
             **summarise_groups(gather_object(self.rewards), trainer.num_generations),
             "policy/entropy": mean_negative_logprob(episodes),
             **seconds,

@@ -178,20 +178,17 @@ class TreePart:
     """(P,) in how many it is another token."""
 
 
-def tree_parts(parts: Sequence[Micro], width: int, most: int) -> list[TreePart]:
-    """Put the rows of micro-batches together as trees of at most so many nodes; see `build_trees`."""
-    rows, labels = list[list[int]](), list[list[int]]()
-    for part in parts:
-        for ids, label, real in zip(part["input_ids"], part["labels"], part["attention_mask"].bool(), strict=True):
-            rows.append(ids[real].tolist())
-            labels.append(label[real].tolist())
+def tree_parts(
+    rows: Sequence[Sequence[int]], labels: Sequence[Sequence[int]], most: int, width: int, device: torch.device | str
+) -> list[TreePart]:
+    """Put rows of ids and their labels together as trees of at most so many nodes; see `build_trees`."""
     found = []
-    for members, tree in build_trees(rows, most, width, parts[0]["input_ids"].device, WIDE_STEP):
+    for members, tree in build_trees(rows, most, width, device, WIDE_STEP):
         before = np.concatenate([tree.nodes[n][:-1] for n in range(len(members))])
         behind = np.concatenate([np.asarray(rows[i][1:]) for i in members])
         is_written = np.concatenate([np.asarray(labels[i][1:]) != IGNORED for i in members])
         pairs, place = np.unique(np.stack([before, behind]), axis=1, return_inverse=True)
-        counts = (np.bincount(place, weights, pairs.shape[1]) for weights in (is_written, ~is_written))
+        counts = (np.bincount(place, weights, pairs.shape[1]).astype(np.float32) for weights in (is_written, ~is_written))
         found.append(TreePart(tree, *(torch.as_tensor(values, device=tree.ids.device) for values in (pairs, *counts))))
     return found
 
@@ -230,7 +227,12 @@ class DemonstrationTrainer(Trainer):
         return total
 
     def _as_trees(self, model: Any, parts: Sequence[Micro]) -> list[TreePart]:
-        return tree_parts(parts, attention_width(causal_of(model)), self.tokens_per_tree)
+        rows, labels = list[list[int]](), list[list[int]]()
+        for part in parts:
+            for ids, label, real in zip(part["input_ids"], part["labels"], part["attention_mask"].bool(), strict=True):
+                rows.append(ids[real].tolist())
+                labels.append(label[real].tolist())
+        return tree_parts(rows, labels, self.tokens_per_tree, attention_width(causal_of(model)), self.args.device)
 
     def _compute_loss(self, model: Any, part: Micro | TreePart, written: int, context: int) -> Tensor:
         """Compute a part's share of the loss of an update with so many tokens of both kinds."""

@@ -118,12 +118,7 @@ def teach(
 
 def _train(config: RunConfig, lesson: Lesson, scratch: Path, on_log: OnLog | None) -> Any:
     """Train the model, or an adapter of it that is then merged; return what is to be saved."""
-    if lesson.settings.lora:
-        from peft import get_peft_model
-
-        from slmsearch.learn.grpo import make_adapter_config
-
-        lesson = replace(lesson, model=get_peft_model(lesson.model, make_adapter_config(config.train.lora)))
+    lesson = _with_adapter(config, lesson)
     train_sft(lesson, scratch, on_log, config.train.gradient_checkpointing)
     model = lesson.model
     if lesson.settings.lora:
@@ -133,6 +128,17 @@ def _train(config: RunConfig, lesson: Lesson, scratch: Path, on_log: OnLog | Non
         model = merge_adapter(base, str(scratch / "adapter"))
     shutil.rmtree(scratch, ignore_errors=True)
     return model
+
+
+def _with_adapter(config: RunConfig, lesson: Lesson) -> Lesson:
+    """Put an adapter on the model where one is to learn."""
+    if not lesson.settings.lora:
+        return lesson
+    from peft import get_peft_model
+
+    from slmsearch.learn.grpo import make_adapter_config
+
+    return replace(lesson, model=get_peft_model(lesson.model, make_adapter_config(config.train.lora)))
 
 
 def train_start(
@@ -180,7 +186,7 @@ def _prepare_start(config: RunConfig, source: str, say: Say) -> Lesson:
 
 
 def train_control(config: RunConfig, out: Path, seconds: float, on_log: OnLog | None = None) -> Facts:
-    """Continue supervised training from `config.policy.model`; what a finished directory says is returned as it is.
+    """Continue supervised training from `config.policy.model` on what it began with; what a finished directory says is returned as it is.
 
     Args:
         config: run; `control` says how long, `sft` how demonstrations are made.
@@ -188,19 +194,25 @@ def train_control(config: RunConfig, out: Path, seconds: float, on_log: OnLog | 
         seconds: of the training that it stands beside.
         on_log: progress, as in `train_sft`.
     """
-    settings = control_settings(config).model_copy(update={"lora": False})
+    settings = control_settings(config)
 
     def prepare(steps: int) -> Lesson:
-        model, tokenizer = load_student(config.policy.model_copy(update={"adapter": None}), lora=False)
+        model, tokenizer = load_student(config.policy.model_copy(update={"adapter": None}), settings.lora)
         renderer = ChatRenderer(tokenizer, config.searcher.tool_role)
-        return Lesson(model, tokenizer, settings.model_copy(update={"steps": steps}), lambda: demonstrated(renderer, config, settings))
+        lesson = Lesson(model, tokenizer, settings.model_copy(update={"steps": steps}), lambda: demonstrated(renderer, config, settings))
+        if config.sft.start in ("none", DEMONSTRATIONS):
+            return lesson
+        shown, left_out = environment_of(config).examples(config, "gold")
+        found = [encode_demonstration(demonstration, renderer, config) for demonstration in shown]
+        kept = _keep_fitting(config, found, left_out, "gold", lambda text: None)
+        return replace(lesson, stream=lambda: repeated(kept, settings.seed))
 
     def prepare_measured() -> Lesson:
         if config.control.steps:
             return prepare(config.control.steps)
         times = UpdateTimes()
         with TemporaryDirectory() as scratch:
-            train_sft(prepare(TRIED_UPDATES), Path(scratch), callbacks=[times])
+            train_sft(_with_adapter(config, prepare(TRIED_UPDATES)), Path(scratch), callbacks=[times])
         return prepare(max(1, round((seconds - times.total) / times.usual)))
 
     return teach(config, out, CONTROL_FACTS, prepare_measured, on_log, once=True)

@@ -31,6 +31,7 @@ from slmsearch.judge.qualify import require_qualified
 from slmsearch.learn.callbacks import BestWeights, StepCallback
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, JUDGE, PREFLIGHT, STEPS, STOP, TREES, checkpoint_step
 from slmsearch.learn.grpo import SearchTrainer, make_arguments, make_trainer, num_steps
+from slmsearch.learn.imitation import encode_gold
 from slmsearch.learn.job import TrainJob, write_manifest
 from slmsearch.learn.phase_timer import BEFORE, PhaseTimer
 from slmsearch.learn.preflight import check_learning, check_resources, require
@@ -77,6 +78,8 @@ def train_environment(
     opening = longest_prompt((environment.prompt(question) for question in [*questions, *held_out]), renderer)
     checks = [] if checkpoint else pass_on(check_resources(config, opening))
     trainer, callback, tokenizer = _assemble(environment, questions, job, opening, timer)
+    if config.train.imitation:
+        trainer.bridge.gold = encode_gold(questions, environment, renderer)
     bridge, max_steps, is_main = trainer.bridge, trainer.args.max_steps, trainer.is_world_process_zero()
     if judge_state is not None and is_main:
         replace_json(job.directory / JUDGE, asdict(judge_state))

@@ -201,7 +201,7 @@ def score_tree(trainer: Any, model: Any, input_ids: Tensor, attention_mask: Tens
         pairs, place = np.unique(np.stack([parents, targets]), axis=1, return_inverse=True)
         chosen = torch.as_tensor(pairs, device=input_ids.device)
         with trainer.accelerator.autocast():
-            hidden = _hidden_states(model, causal, tree)
+            hidden = tree_hidden(model, causal, tree)
             losses = token_losses(causal, hidden[chosen[0]], chosen[1], trainer.temperature)
         values.append(-losses[torch.as_tensor(place, device=losses.device)])
         row_at += [np.full(len(wanted[i][2]), picked[i]) for i in members]
@@ -229,7 +229,7 @@ def tree_inputs(tree: Tree) -> dict[str, Any]:
     }
 
 
-def _hidden_states(model: Any, causal: Any, tree: Tree) -> Tensor:
+def tree_hidden(model: Any, causal: Any, tree: Tree) -> Tensor:
     """Send a tree through the model as it is wrapped, so that DDP notices; return what the backbone gives (N, D)."""
     seen: list[Tensor] = []
     hook = causal.base_model.register_forward_hook(lambda module, inputs, output: seen.append(output.last_hidden_state))

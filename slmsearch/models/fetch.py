@@ -9,9 +9,9 @@ from typing import Literal
 
 from slmsearch.artifacts.directories import hash_files, publish, staging_directory
 from slmsearch.artifacts.files import file_hash, read_json, replace_text
+from slmsearch.artifacts.packages import unpack_package
 from slmsearch.errors import ModelError, ServiceError
 from slmsearch.foreign import cause_of
-from slmsearch.models.installer import unpack_package
 from slmsearch.models.known import FULL, KNOWN, KnownModel
 
 MANIFEST = "manifest.json"

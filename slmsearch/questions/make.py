@@ -17,7 +17,7 @@ from slmsearch.corpus.sections import own_texts
 from slmsearch.keys import content_key
 from slmsearch.questions.cloze import Draft, Excerpt, is_usable, make_clozes, plain_paragraphs, split_sentences
 from slmsearch.questions.written import MIN_SECTION_CHARS, QuestionGenerator
-from slmsearch.retrieval.hits import Index
+from slmsearch.retrieval.hits import Hit, Index
 
 BATCH = 64
 """Questions searched for together."""
@@ -67,7 +67,7 @@ class Filters:
         self.dropped: Counter[str] = Counter()
         self._waiting: list[Draft] = []
         self._per_section: Counter[str] = Counter()
-        self._excerpts = [excerpt for page in library.pages() for excerpt in _sections(page, library)]
+        self._excerpts = [excerpt for page in library.pages() for excerpt in excerpts_of(page, library)]
         self._holding: dict[str, set[int]] = defaultdict(set)
         for number, excerpt in enumerate(self._excerpts):
             for word in content_words(_with_heading(excerpt)):
@@ -92,7 +92,7 @@ class Filters:
 
     def find(self, drafts: Sequence[Draft]) -> list[str | None]:
         """Search with the drafts' own wording; say of each why it does not find its section, None if it does."""
-        found = self._index.search([draft.question for draft in drafts], self._top_k) if drafts else []
+        found = self.search([draft.question for draft in drafts])
         reasons: list[str | None] = []
         for draft, hits in zip(drafts, found, strict=True):
             hit = next((hit for hit in hits if hit.page_id == draft.place.page_id), None)
@@ -104,6 +104,10 @@ class Filters:
             else:
                 reasons.append(None)
         return reasons
+
+    def search(self, queries: Sequence[str]) -> list[list[Hit]]:
+        """Search as a policy does."""
+        return self._index.search(queries, self._top_k) if queries else []
 
     def add(self, drafts: Sequence[Draft]) -> None:
         """Take drafts in; those that fail without a search are dropped at once."""
@@ -165,7 +169,7 @@ def make_questions(filters: Filters, seed: int, generator: QuestionGenerator | N
     library, limit = filters.library, filters.limit
     pages = list(library.pages())
     Random(f"questions/{seed}").shuffle(pages)
-    sections = (section for page in pages for section in _sections(page, library))
+    sections = (section for page in pages for section in excerpts_of(page, library))
     long_enough = [section for section in sections if generator and len(section.text) >= MIN_SECTION_CHARS]
     for drafts in generator.write(long_enough) if generator else ():
         filters.add(drafts)
@@ -187,7 +191,8 @@ def make_questions(filters: Filters, seed: int, generator: QuestionGenerator | N
     return Made(rows, dict(filters.made), dict(filters.kept), dict(filters.dropped.most_common()), faults)
 
 
-def _sections(page: Page, library: Library) -> Iterator[Excerpt]:
+def excerpts_of(page: Page, library: Library) -> Iterator[Excerpt]:
+    """Yield a page's sections, each without those below it."""
     for section, own in zip(library.sections(page.id), own_texts(page), strict=True):
         yield Excerpt(own, page.id, page.title, section.id, section.heading)
 
@@ -214,7 +219,7 @@ def _drafts_of(page: Page, seed: int, library: Library) -> Iterator[list[Draft]]
     rng = Random(f"questions/{seed}/{page.id}")
     sentences = [
         replace(section, text=sentence)
-        for section in _sections(page, library)
+        for section in excerpts_of(page, library)
         for paragraph in plain_paragraphs(section.text)
         for sentence in split_sentences(paragraph)
         if is_usable(sentence)

@@ -35,19 +35,27 @@ for page_id, title in search_pages("query"):
 search_pages and view_sections give lists of pairs, read_section gives text; a call that cannot be served raises ToolError."""
 
 
-def make_prompt(question: str, config: SearcherConfig) -> list[Message]:
-    """Make the messages that open an episode."""
+ANSWER = "Answer with a few words of {}: <answer>your answer</answer>"
+AT_ONCE = {"shown": ANSWER.format("the text"), "nothing": ANSWER.format("what you know")}
+"""System messages of a model that answers at once, by `SearcherConfig.reads`."""
+
+
+def make_prompt(question: str, config: SearcherConfig, shown: str = "") -> list[Message]:
+    """Make the messages that open an episode; a reader is shown a text before the question."""
     built_in = SYSTEM_PROMPT + PROGRAM_PROMPT if config.programs else SYSTEM_PROMPT
     system = built_in if config.system_prompt is None else config.system_prompt
-    user: Message = {"role": "user", "content": question}
+    if system:
+        system = AT_ONCE.get(config.reads, system)
+    user: Message = {"role": "user", "content": f"{shown}\n\n{question}" if shown else question}
     return [{"role": "system", "content": system}, user] if system else [user]
 
 
 def describe_searcher(config: SearcherConfig, limits: LimitsConfig) -> dict[str, object]:
     """Say what decides how an episode goes; part of every evaluation and training key.
 
-    Where programs and hints are off nothing is said of them, so that keys are what they were before there were any.
+    Where programs and hints are off, or the model searches, nothing is said of it, so that keys are what they were before.
     """
-    told = config.key_parts(exclude={"programs"} if config.section_hints else {"programs", "section_hints"})
+    usual = {"section_hints": False, "reads": "tools"}
+    told = config.key_parts(exclude={"programs", *(name for name, value in usual.items() if getattr(config, name) == value)})
     allowed = ProgramLimits(**limits.model_dump()).model_dump(mode="json")
     return {**told, "programs": {"prompt": PROGRAM_PROMPT, "limits": allowed}} if config.programs else told

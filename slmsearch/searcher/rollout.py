@@ -64,15 +64,16 @@ def play_episodes(
     if config.programs and toolbox.programs is None:
         raise SandboxError("searcher.programs is on and these tools have no sandbox, so no program is run; set it to false")
     started = time.perf_counter()
-    prompts = [make_prompt(question.question, config) for question in questions]
+    prompts = open_prompts(questions, toolbox, config)
+    most = config.max_turns if config.reads == "tools" else 1
     sampling = replace(sampling, stop=(*TOOL_STOPS, PROGRAM_STOP) if config.programs else TOOL_STOPS)
     try:
         rows = [_Row(question, ids) for question, ids in zip(questions, sampler.open(prompts, sampling), strict=True)]
-        for number in range(1, config.max_turns + 1):
+        for number in range(1, most + 1):
             active = [i for i, row in enumerate(rows) if row.stop_reason is None]
             if not active:
                 break
-            _play_turn(rows, active, sampler, toolbox, config, last=number == config.max_turns)
+            _play_turn(rows, active, sampler, toolbox, config, last=number == most)
             elapsed = time.perf_counter() - started
             for i in active:
                 rows[i].seconds = elapsed
@@ -83,6 +84,13 @@ def play_episodes(
     finally:
         sampler.close()
     return [_finish(row) for row in rows]
+
+
+def open_prompts(questions: Sequence[Question], toolbox: Toolbox, config: SearcherConfig) -> list[list[Message]]:
+    """Make the messages that open episodes; a reader is shown what a search for its question finds."""
+    texts = [question.question for question in questions]
+    shown = toolbox.show(texts) if config.reads == "shown" else [""] * len(texts)
+    return [make_prompt(text, config, found) for text, found in zip(texts, shown, strict=True)]
 
 
 def _play_turn(rows: list[_Row], active: list[int], sampler: Sampler, toolbox: Toolbox, config: SearcherConfig, last: bool) -> None:

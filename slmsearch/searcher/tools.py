@@ -71,6 +71,11 @@ class Toolbox:
         found = iter(self.index.search(queries, self.top_k) if queries else [])
         return [self._serve(call, found) for call in calls]
 
+    def show(self, queries: Sequence[str]) -> list[str]:
+        """Return, for each query, the best section of each page that a search finds, under the page's title."""
+        found = self.index.search([query[:MAX_QUERY_CHARS] for query in queries], self.top_k) if queries else []
+        return ["\n\n".join(f"{hit.title}\n{self._read(hit.section_id).text}" for hit in hits) for hits in found]
+
     def _serve(self, call: ToolCall, found: Iterator[list[Hit]]) -> ToolResult:
         if call.name == SEARCH:
             return _show_hits(next(found), self.section_hints) if call.argument else ToolResult("empty query", served=False)

@@ -127,6 +127,30 @@ def test_train_and_eval_leaves_everything_where_people_and_machines_look(config:
     assert lineage["model_version"] == champion["version"] == "1"
 
 
+def test_a_run_on_real_pages_is_shown_beside_reading_and_remembering(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def train_start(config: RunConfig, source: str, out: Path, on_log: Any, once: bool) -> dict[str, Any]:
+        assert (source, config.searcher.reads) == ("gold", "tools")
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "config.json").write_text("{}")
+        (out / "model.safetensors").write_bytes(b"start")
+        return {"source": source, "steps": 5, "seconds": 2.0}
+
+    monkeypatch.setattr("slmsearch.learn.teach.train_start", train_start)
+    monkeypatch.setattr("flows.stages.summary.leave_reports", lambda *_: None)
+    summary = train_and_eval(config.changed({"sft.start": "gold"}))
+    assert json.loads((Path(config.paths.mlruns_dir) / "latest-real.json").read_text()) == summary
+    for name in ("untrained", "closed_book", "reader", "start", "sft_continued", "after"):
+        assert {"answer/exact_match", "answer/f1", "episode/tool_calls"} <= set(summary[name]), name
+    for name in ("difference", "difference_sft", "difference_reader"):
+        assert set(summary[name]) == {"mean", "low", "high", "p"}
+    runs = mlflow_runs(config)
+    assert {"train-sft", "train-reader", "evaluate-reader", "compare-reader", "evaluate-base", "evaluate-closed-book"} <= set(runs)
+    assert runs["train-reader"][0].data.params["control.seconds"] == "3.5", "as long as start and GRPO"
+    assert runs["train-control"][0].data.params["control.seconds"] == "1.5"
+    policies = {runs[name][0].data.tags["slmsearch.eval_key"] for name in ("evaluate-base", "evaluate-closed-book", "evaluate-reader")}
+    assert len(policies) == 3
+
+
 def shown_artifacts(flow_run_id: str) -> list[Any]:
     with get_client(sync_client=True) as client:
         return [artifact for artifact in client.read_artifacts() if str(artifact.flow_run_id) == flow_run_id]

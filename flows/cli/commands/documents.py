@@ -42,8 +42,9 @@ def ask(session: Session, question: str, policy: str | None) -> None:
 @click.option("--from-corpus", is_flag=True, required=True, help="Make them from the configured pages; there is no other source yet.")
 @click.option("--out", type=FILE, required=True, help="JSON lines file to write.")
 @click.option("--limit", type=click.IntRange(min=0), default=0, help="Questions at most; 0 makes all.")
+@option("--two-hop", type=click.IntRange(min=0), default=0, help="Beside them, at most so many over two pages, one naming the other.")
 @option("--seed", type=int, default=0, help="Another one takes other sentences and gaps.")
-def questions(session: Session, from_corpus: bool, out: Path, limit: int, seed: int) -> None:
+def questions(session: Session, from_corpus: bool, out: Path, limit: int, two_hop: int, seed: int) -> None:
     """Write questions about your own pages, to train and to measure on.
 
     Templates and gaps need no model. Where judge.kind is ollama or openai, that model writes some as well. Kept is what finds its own
@@ -53,7 +54,7 @@ def questions(session: Session, from_corpus: bool, out: Path, limit: int, seed: 
     from slmsearch.artifacts.files import replace_text
     from slmsearch.errors import CorpusError
 
-    made = _make_questions(session.config.changed({"corpus.questions": None}), limit, seed)
+    made = _make_questions(session.config.changed({"corpus.questions": None}), limit, two_hop, seed)
     counts = {"made": made.made, "kept": made.kept, "dropped": made.dropped, **({"faults": made.faults} if made.faults else {})}
     told = [f"{name:<8}{', '.join(f'{n} {what}' for what, n in found.items()) or 'none'}" for name, found in counts.items()]
     if not made.rows:
@@ -70,10 +71,11 @@ def questions(session: Session, from_corpus: bool, out: Path, limit: int, seed: 
     session.finish(result, "\n".join(text), negative=not report.ok)
 
 
-def _make_questions(config: "RunConfig", limit: int, seed: int) -> "Made":
+def _make_questions(config: "RunConfig", limit: int, two_hop: int, seed: int) -> "Made":
     """Make questions about the configured pages; a language model writes some where one judges."""
     from flows.cli.asking import open_indexed_corpus
     from slmsearch.judge.clients import make_client
+    from slmsearch.questions.links import add_two_hop
     from slmsearch.questions.make import Filters, make_questions
     from slmsearch.questions.written import FORM, QuestionGenerator
     from tasks.progress import Progress
@@ -84,4 +86,5 @@ def _make_questions(config: "RunConfig", limit: int, seed: int) -> "Made":
     toolbox = open_indexed_corpus(config).toolbox
     filters = Filters(toolbox.library, toolbox.index, config.retrieval.top_k, limit)
     with Progress("questions", "pages") as progress:
-        return make_questions(filters, seed, generator, progress)
+        made = make_questions(filters, seed, generator, progress)
+    return add_two_hop(made, filters, seed, two_hop) if two_hop else made

@@ -3,13 +3,15 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slmsearch.config import CorpusConfig, PathsConfig, PolicyConfig, RunConfig, SearcherConfig, SftConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
 from slmsearch.environments import indexed_corpus
-from slmsearch.environments.demonstrations import NO_GOLD, NO_SECTION, NOT_FOUND, NOT_HINTED, TitleIndex, demonstrate_gold
+from slmsearch.environments.demonstrations import NO_GOLD, NO_SECTION, NOT_FOUND, TitleIndex, demonstrate_gold, other_queries
 from slmsearch.errors import TrainingError
 from slmsearch.learn.teach import train_start
 from slmsearch.retrieval.hits import Hit
@@ -56,8 +58,36 @@ def test_it_searches_views_reads_and_answers_through_the_tools():
 
 def test_with_hints_it_reads_what_the_search_hinted_at():
     found, left_out = play([ask("When was Mira born?", "1823", "mira:life"), ask("What was Mira?", "A poet", "mira:mira")], hints=True)
-    assert [len(turns) for turns in found] == [3]
-    assert left_out == {NOT_HINTED: 1}
+    assert [len(turns) for turns in found] == [3, 4]
+    assert found[1][1:3] == ['<tool>view_sections("mira")</tool>', '<tool>read_section("mira:mira")</tool>'], "no search hints at it"
+    assert left_out == {}
+
+
+class MissingIndex(HintedIndex):
+    """Finds nothing for whole sentences."""
+
+    def search(self, queries, top_k):
+        return [[] if query.endswith("?") else hits for query, hits in zip(queries, super().search(queries, top_k), strict=True)]
+
+
+def test_where_the_question_finds_nothing_it_searches_with_what_the_question_names():
+    toolbox = Toolbox(LIBRARY, MissingIndex(LIBRARY), 1, max_section_chars=1500, section_hints=True)
+    found, left_out = demonstrate_gold([ask("In which year was Mira born?", "1823", "mira:life")], toolbox)
+    assert not left_out
+    assert [message for message, _ in found[0].turns] == [
+        '<tool>search_pages("In which year was Mira born?")</tool>',
+        '<tool>search_pages("Mira")</tool>',
+        '<tool>read_section("mira:life")</tool>',
+        "<answer>1823</answer>",
+    ]
+
+
+@given(st.text())
+def test_other_queries_are_parts_of_the_question(question):
+    for query in other_queries(question):
+        assert query
+        assert query != question
+        assert all(word in question for word in query.split())
 
 
 def test_two_hops_go_over_the_title_that_was_read_and_long_sections_are_turned_over():

@@ -23,12 +23,12 @@ def config(tmp_path, monkeypatch):
 
 
 def test_recorded_keys_of_the_searcher(config):
-    assert job.train_key(config, "digest", "index") == "e1cd3a0d88e90eb36e34"
+    assert job.train_key(config, "digest", "index") == "d580d8d555de7894cc36"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config) for spec in specs]
     assert keys == ["026330c5d1c055f61f76", "80f01283182a4eeb53d4", "0b52313361d30d57f426"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
-    assert job.train_key(other, "digest", "index") == "932d14b4b2b605469565"
+    assert job.train_key(other, "digest", "index") == "e000862d4c5e6fcbc467"
     assert eval_key(QUESTIONS, "index", specs[0], other) == "46e5201d9278f41a5aa9"
 
 

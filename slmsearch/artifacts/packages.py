@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from slmsearch.errors import ModelError, ServiceError
+from slmsearch.errors import ServiceError
 
 FROM_PIP = {
     "PIP_INDEX_URL": ("UV_DEFAULT_INDEX", " "),
@@ -27,8 +27,7 @@ def unpack_package(requirement: str, sha256: str, out: Path, environment: Mappin
     The installer reads its settings from `environment`.
 
     Raises:
-        ModelError: the registry's file has another hash.
-        ServiceError: there is no installer, or it cannot fetch the package.
+        ServiceError: there is no installer, it cannot fetch the package, or the registry's file has another hash.
     """
     wanted = out.with_name(f"{out.name}.txt")
     wanted.write_text(f"{requirement} --hash=sha256:{sha256}\n", encoding="utf-8")
@@ -40,7 +39,7 @@ def unpack_package(requirement: str, sha256: str, out: Path, environment: Mappin
         return
     said = [line.strip() for line in f"{ended.stderr}\n{ended.stdout}".splitlines() if line.strip()]
     if any(mark in line.lower() for line in said for mark in _MISMATCH):
-        raise ModelError(
+        raise ServiceError(
             f"the package {requirement} that was fetched does not have the recorded SHA-256 ({sha256[:12]}...), so nothing of it is used; "
             "the mirror or folder holds another file under that name: remove it there, or take another mirror"
         )
@@ -48,7 +47,7 @@ def unpack_package(requirement: str, sha256: str, out: Path, environment: Mappin
     cause = "; ".join(line.removeprefix("error: ").removeprefix("ERROR: ").removeprefix("cause: ") for line in causes)
     raise ServiceError(
         f"the package {requirement} cannot be fetched ({cause[:200]}); go online once, name a mirror or a folder of wheels "
-        "(UV_DEFAULT_INDEX, UV_FIND_LINKS; PIP_INDEX_URL, PIP_FIND_LINKS), or copy the model's directory from another machine"
+        "(UV_DEFAULT_INDEX, UV_FIND_LINKS; PIP_INDEX_URL, PIP_FIND_LINKS), or copy the data directory from another machine"
     )
 
 
