@@ -49,7 +49,7 @@ demo-real: install ## SmolLM2-135M learns to search 10,033 Wikipedia leads: SFT 
 	$(BIN)/slmsearch models get smollm2-135m-instruct
 	test -e $(REAL_QUESTIONS) || $(BIN)/slmsearch questions --from-corpus --config $(REAL_CONFIG) --limit 4000 --two-hop 600 --out $(REAL_QUESTIONS)
 	$(BIN)/slmsearch run train-and-eval --config $(REAL_CONFIG)
-	$(BIN)/slmsearch ask --config $(REAL_CONFIG) "When was Ada Lovelace born?"
+	$(BIN)/slmsearch ask --config $(REAL_CONFIG) "Which engineer is the Eiffel Tower named after?"
 
 test: install test-packages ## Run the tests; PYTEST_ARGS="-k name" passes options on
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)

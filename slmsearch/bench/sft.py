@@ -7,8 +7,8 @@ where the demonstrator wrote. The adapter, optimiser and learning rate are the s
 `SFTTrainer` is set up as a sensible user would on this machine: an adapter by its `peft_config`, bfloat16 where ours has it, labels
 for completions only, no recomputed activations (its default would recompute them, which is slower and not needed here), rows
 padded to the longest of a batch (its default), its own head, which computes the loss without keeping logits, and
-`PEER_BATCH` episodes at a time, accumulated to the same update. Ours takes as many of similar length as fill `TOKENS`. The peer is
-started without what `processor.settle` sets.
+`PEER_BATCH` episodes at a time, accumulated to the same update. Ours takes them as trees of at most `TOKENS` nodes. The peer is
+started without what `processor.settle` sets. The limit are the linear layers of the padded rows, not of the trees.
 
 Speed is real tokens, padding not counted, by the median update. CPU seconds of the processes are given, too: on a machine that has
 other work they say more than the clock does.

@@ -140,9 +140,8 @@ class TrainConfig(Section):
 class SftConfig(Section):
     """Supervised training: of tiny-searcher from scratch (`slmsearch bootstrap`), and of the SFT control in a pipeline run."""
 
-    start: Literal["none", "demonstrations", "gold", "own"] = "none"
-    """Examples of the supervised training that a run of the searcher begins with: of generated worlds, of the training questions' gold
-    sections, or the model's own right episodes."""
+    start: Literal["none", "gold"] = "none"
+    """The supervised training that a run of the searcher begins with: none, or demonstrations of its training questions' gold sections."""
     recipe: Literal["noisy", "expert"] = "noisy"
     """Who wrote the demonstrations: `expert` follows every question to its end, `noisy` rarely makes the second hop and
     rarely admits not knowing."""

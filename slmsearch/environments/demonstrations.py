@@ -163,6 +163,13 @@ def demonstrate_gold(questions: Sequence[Question], toolbox: Toolbox) -> tuple[l
     return found, +left_out
 
 
+def demonstrate_by_gold(
+    questions: Sequence[Question], toolbox: Toolbox, config: SearcherConfig
+) -> tuple[list[Demonstration], Counter[str]]:
+    """Demonstrate questions as `SearcherConfig.reads` says; see `demonstrate_gold` and `demonstrate_reader`."""
+    return demonstrate_gold(questions, toolbox) if config.reads == "tools" else demonstrate_reader(questions, toolbox, config)
+
+
 def demonstrate_reader(questions: Sequence[Question], toolbox: Toolbox, config: SearcherConfig) -> tuple[list[Demonstration], Counter[str]]:
     """Answer questions at once from what a reader is shown; see `demonstrate_gold`. Left out are those whose answer it is not shown."""
     known = [question for question in questions if question.answer != UNKNOWN_ANSWER]

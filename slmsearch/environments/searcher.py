@@ -15,7 +15,7 @@ from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sources import source_parts
 from slmsearch.corpus.store import build_corpus
 from slmsearch.environments.baselines import RetrieveThenAnswer
-from slmsearch.environments.demonstrations import TINY_SEARCHER, demonstrate_gold, demonstrate_reader, make_demonstrations
+from slmsearch.environments.demonstrations import TINY_SEARCHER, demonstrate_by_gold, make_demonstrations
 from slmsearch.environments.environment import NO_TOKEN_LIMIT, Check, Demonstration, Environment, Limits, select_questions, through
 from slmsearch.environments.grade import Score, judging_ahead
 from slmsearch.environments.indexed_corpus import IndexedCorpus, name_index, open_indexed_corpus
@@ -189,12 +189,10 @@ class SearcherEnvironment(Environment):
             return super().examples(config, source)
         indexed = open_indexed_corpus(config)
         questions = select_questions(indexed.questions[config.train.split], config.train.limit)
-        if config.searcher.reads != "tools":
-            return demonstrate_reader(questions, indexed.toolbox, config.searcher)
-        return demonstrate_gold(questions, indexed.toolbox)
+        return demonstrate_by_gold(questions, indexed.toolbox, config.searcher)
 
     def demonstrate(self, questions: Sequence[Question]) -> list[Demonstration]:
-        return demonstrate_gold(questions, self.toolbox)[0]
+        return demonstrate_by_gold(questions, self.toolbox, self.config.searcher)[0]
 
     @classmethod
     def start_parts(cls, config: RunConfig, digest: str) -> Mapping[str, object] | None:

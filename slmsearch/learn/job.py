@@ -118,6 +118,7 @@ def control_key(config: RunConfig, model_key: str, train_key: str) -> str:
         version=CONTROL_VERSION,
         model=model_key,
         sft=control_settings(config).key_parts(),
+        lora=config.train.lora.key_parts() if config.sft.lora else None,
         top_k=config.retrieval.top_k,
         max_tokens=config.searcher.max_episode_tokens,
         prompt=[dict(message) for message in make_prompt("?", config.searcher)],

@@ -43,6 +43,8 @@ COUNTED_TOKENS = 64
 """Tokens of the passes by which activations are counted; what grows with their square is left out."""
 HEAD_TOKENS, HEAD_COLUMNS = 4096, 32_768
 """The tile in which TRL computes log-probabilities: tokens x part of the vocabulary."""
+MERGE_UP_TO = 500_000_000
+"""Weights a float32 model may have for its adapter to be merged while episodes are played: it costs a copy of the adapted layers."""
 TILE_VALUES = 16 << 20
 """Logits that are float32 at the same time in supervised training (64 MiB); without a limit those of 4,096 tokens of a vocabulary of
 151,936 take 2.5 GB, and their gradient as much."""
@@ -207,7 +209,7 @@ def plan_memory(config: RunConfig, shape: Shape, available: Mapping[str, float],
 
     def playing(rows: int, prompts: int, setting: str) -> tuple[Part, ...]:
         if train.vllm.mode == "off":
-            return (*planner.playing(rows, prompts, setting), *meanwhile)
+            return (*planner.playing(rows, prompts, setting), *planner.merged, *meanwhile)
         engine = Part("vLLM", train.vllm.gpu_memory_frac * available[device], "train.vllm.gpu_memory_frac")
         return (engine, *meanwhile) if train.vllm.mode == "colocate" else meanwhile
 
@@ -216,7 +218,8 @@ def plan_memory(config: RunConfig, shape: Shape, available: Mapping[str, float],
         PREFLIGHT: (*learning, *playing(batch, -(-batch // train.group_size), "evaluate.batch_size")),
         HELD_OUT: (*learning, *playing(batch, batch, "evaluate.batch_size")),
         SAMPLING: (*learning, *playing(episodes, -(-episodes // train.group_size), "train.questions_per_step")),
-        UPDATE: (*learning, *planner.updating(episodes // train.accumulation)),
+        # The first micro-batch holds the demonstrations that are imitated, too.
+        UPDATE: (*learning, *planner.updating(episodes // train.accumulation + (train.questions_per_step if train.imitation else 0))),
         EVALUATION: (*always, *planner.playing(batch, batch, "evaluate.batch_size"), *meanwhile),
     }
     if config.planner.sft.enabled:
@@ -259,6 +262,13 @@ class _Planner:
         if self.config.train.method == "full":  # learns the weights in place, in their own precision
             return Part("gradient, optimiser, best", trained * 4 * self.width, "train.method")
         return Part("adapter, gradient, optimiser, best", trained * 5 * 4, "train.lora.r")
+
+    @property
+    def merged(self) -> tuple[Part, ...]:
+        """The copy of the adapted layers while training plays, where there is one."""
+        linear = sum(inputs * outputs for inputs, outputs in self.shape.linear_widths)
+        wanted = self.config.train.method == "lora" and self.width == 4 and not self.config.policy.load_in_4bit
+        return (Part("merged layers", 4 * linear, "policy.dtype"),) if wanted and self.shape.parameters <= MERGE_UP_TO else ()
 
     def playing(self, rows: int, prompts: int, setting: str) -> tuple[Part, ...]:
         """Count what a batch of `rows` episodes with so many different openings holds; `setting` makes it smaller."""

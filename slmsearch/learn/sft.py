@@ -2,8 +2,9 @@
 
 The loss is the mean over the tokens that the demonstrator wrote in an update (messages and their end-of-turn tokens), plus a smaller
 weight times the mean over all others. Optimiser, schedule and loop are those of transformers' `Trainer`. An update goes through the
-model in micro-batches of episodes of similar length; each loss is divided by the tokens of the whole update, so that how an update is
-cut changes no gradient. The head is computed where a loss is, a tile at a time.
+model in micro-batches of episodes of similar length or, where it is of so many episodes (`batch_size`), as trees of what they begin with
+alike; each loss is divided by the tokens of the whole update, so that how an update is cut changes no gradient. The head is computed
+where a loss is, a tile at a time.
 
 Shapes: B rows, T tokens, D hidden size, V vocabulary.
 """

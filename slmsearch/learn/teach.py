@@ -200,7 +200,7 @@ def train_control(config: RunConfig, out: Path, seconds: float, on_log: OnLog | 
         model, tokenizer = load_student(config.policy.model_copy(update={"adapter": None}), settings.lora)
         renderer = ChatRenderer(tokenizer, config.searcher.tool_role)
         lesson = Lesson(model, tokenizer, settings.model_copy(update={"steps": steps}), lambda: demonstrated(renderer, config, settings))
-        if config.sft.start in ("none", DEMONSTRATIONS):
+        if config.sft.start == "none":
             return lesson
         shown, left_out = environment_of(config).examples(config, "gold")
         found = [encode_demonstration(demonstration, renderer, config) for demonstration in shown]

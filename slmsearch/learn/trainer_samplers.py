@@ -23,11 +23,9 @@ from slmsearch.generate.engine_sampler import Engine, EngineSampler
 from slmsearch.generate.sampler import Sampler
 from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.generate.vllm import ColocatedEngine, ServedEngine, served_adapter
+from slmsearch.learn.memory import MERGE_UP_TO
 from slmsearch.models.known import split_commit
 from slmsearch.serve.engines import LORA_RANKS
-
-MERGE_UP_TO = 500_000_000
-"""Weights a model may have for its adapter to be merged while episodes are played: it costs a copy of the adapted layers."""
 
 OpenSampler = Callable[[Any], AbstractContextManager[Sampler]]
 """Trainer -> sampler that samples from its weights, for as long as the context lasts."""
@@ -167,7 +165,7 @@ def _eval_mode(trainer: Any) -> Iterator[None]:
 
 @contextmanager
 def merged(model: Any) -> Iterator[Any]:
-    """Take PEFT's wrapper off; in a small float32 model merge the adapter into the weights while it is sampled from, too.
+    """Take PEFT's wrapper off; in a float32 model that is not large merge the adapter into the weights while it is sampled from, too.
 
     A small model spends most of its time on the adapter's many little operations. PEFT's own merge and unmerge leave rounding
     errors in the base weights at every step; here the untouched layers are restored.

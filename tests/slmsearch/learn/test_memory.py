@@ -1,5 +1,6 @@
 """The plan of memory, and what it is made from."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,23 @@ def test_every_phase_has_a_plan_of_its_own_batch():
     longer = plan_memory(four_b(), FOUR_B, card, prompt_tokens=1024)
     assert all(longer.needs(phase) > small.needs(phase) for phase in (SAMPLING, UPDATE))
     assert f"in {small.worst}" in small.render() and "update" in small.render()
+
+
+def test_layers_merged_while_training_plays_count_there_and_nowhere_else():
+    card = {"cpu": 64 * GIB}
+    small = replace(FOUR_B, parameters=134_000_000)
+    config = four_b().changed({"policy.dtype": "float32", "policy.load_in_4bit": False, "policy.device": "cpu"})
+    phases = plan_memory(config, small, card).phases
+    merged = {name for name, parts in phases.items() if any(part.name == "merged layers" for part in parts)}
+    assert merged == {PREFLIGHT, HELD_OUT, SAMPLING}
+    for other, shape in ((config.changed({"policy.dtype": "bfloat16"}), small), (config, FOUR_B), (four_b(method="full"), small)):
+        assert not any(part.name == "merged layers" for parts in plan_memory(other, shape, card).phases.values() for part in parts)
+
+
+def test_what_is_imitated_counts_in_the_update():
+    card = {"cpu": 64 * GIB, "cuda": 24 * GIB}
+    plain, imitating = (plan_memory(four_b(imitation=weight), FOUR_B, card).needs(UPDATE) for weight in (0.0, 1.0))
+    assert imitating > plain
 
 
 def test_the_shape_is_read_without_weights(model_dir):
