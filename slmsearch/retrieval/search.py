@@ -2,9 +2,9 @@
 
 A passage's score is `DENSE` times its cosine with the query plus `LEXICAL` times its BM25 score divided by the best passage's; a page
 counts by its best passage. Scores are rounded to 1e-5 and ties broken by page id, so rankings are deterministic: up to `EXACT_LIMIT`
-passages every one is compared. Above, Chroma's approximate search names vectors; the passages that have one of them and those that BM25
-could lift above them are scored exactly. That is deterministic for one version, but another build of the same key may have other
-candidates at the far end.
+passages every one is compared. Above, Chroma's approximate search names vectors; the passages that have one of them, those with the best
+BM25 scores and those that BM25 could lift above the first are scored exactly. That is deterministic for one version, but another build of
+the same key may have other candidates at the far end: a graph may never lead to a vector that is far from all others.
 
 The weights were chosen on one half of the SQuAD pack (by page, seed 0): first page right / gold section among five on the other half
 91.0 / 91.4 % for BM25 alone, 92.1 / 88.0 for the embeddings alone, 95.5 / 95.9 fused (docs/retrieval.md).
@@ -33,7 +33,7 @@ from slmsearch.retrieval.hits import Hit
 from slmsearch.retrieval.lexical import LexicalIndex
 from slmsearch.retrieval.vectors import RowsByKey
 
-RANKING_VERSION = 3
+RANKING_VERSION = 4
 """Raise it whenever the same version ranks otherwise."""
 DENSE, LEXICAL = 0.7, 0.3
 WEIGHTS = {"hybrid": (DENSE, LEXICAL), "dense": (1.0, 0.0), "lexical": (0.0, 1.0)}
@@ -42,7 +42,7 @@ EXACT_LIMIT = 200_000
 CANDIDATES = 800
 """Vectors that approximate search names. Of the ten nearest among 117,800 passages, 200 hold 95 %, 400 98 %, 800 99 %, in 4, 7, 9 ms."""
 LIFTED = 2000
-"""Passages that BM25 may add to them."""
+"""Passages that BM25 may add to them; its best `CANDIDATES` are always among these."""
 BLOCK = 64
 """Queries compared with all passages at once."""
 ALONE = 4
@@ -212,9 +212,10 @@ class SearchIndex:
         return nearest_keys(self._collection, vectors, CANDIDATES)
 
     def _lifted(self, vector: Vectors, text: Scores, rows: NDArray[np.int64], top_k: int, groups: _Groups) -> NDArray[np.int64]:
-        """Return the rows that are not among the nearest but whose words may bring them among the first groups.
+        """Return the rows whose words may bring them among the first groups, and those with the best words.
 
-        No other row is nearer than the last of the nearest: one that is to pass the `top_k`-th needs the rest from its words.
+        A row that the graph left out as farther than the last of the nearest needs the rest from its words to pass the `top_k`-th. One
+        that the graph does not lead to at all may be as near as any: the best words are compared, whatever they would need.
         """
         needed = np.float32(0)
         if len(rows):
@@ -223,6 +224,8 @@ class SearchIndex:
             best = np.maximum.reduceat(near + text[rows], starts)
             bound = np.sort(best)[-min(top_k, len(best))] if len(best) >= top_k else np.float32(-1)
             needed = max(bound - near.min(), np.float32(0))
+        if len(text) > CANDIDATES:
+            needed = min(needed, np.partition(text, -CANDIDATES)[-CANDIDATES])
         found = np.flatnonzero(text >= max(needed, np.float32(1e-9)))
         if len(found) > LIFTED:
             found = found[np.argsort(-text[found], kind="stable")[:LIFTED]]

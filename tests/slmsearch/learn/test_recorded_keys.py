@@ -23,13 +23,13 @@ def config(tmp_path, monkeypatch):
 
 
 def test_recorded_keys_of_the_searcher(config):
-    assert job.train_key(config, "digest", "index") == "d580d8d555de7894cc36"
+    assert job.train_key(config, "digest", "index") == "303c107781a48999ae6a"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config) for spec in specs]
-    assert keys == ["026330c5d1c055f61f76", "80f01283182a4eeb53d4", "0b52313361d30d57f426"]
+    assert keys == ["e7774fb97a5a1217b985", "2572251f9d1d1ea144b5", "b5c8da152bbd421f5f7c"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
-    assert job.train_key(other, "digest", "index") == "e000862d4c5e6fcbc467"
-    assert eval_key(QUESTIONS, "index", specs[0], other) == "46e5201d9278f41a5aa9"
+    assert job.train_key(other, "digest", "index") == "cd6d2a75478528988ea7"
+    assert eval_key(QUESTIONS, "index", specs[0], other) == "6b12b751441a041132ac"
 
 
 def test_a_planners_settings_are_not_in_the_searchers_keys(config):

@@ -74,6 +74,30 @@ def test_identical_passages_do_not_fail_a_build(
     large.close()
 
 
+def test_a_passage_that_the_graph_does_not_lead_to_is_found_by_its_words(
+    tmp_path: Path, config: RetrievalConfig, monkeypatch: pytest.MonkeyPatch
+):
+    embedder = HashEmbedder(64)
+    index_dir, key = built(tmp_path, [same_sections(600), *normal_pages(300)], config, embedder)
+    index = open_index(index_dir, key, config, embedder)
+    query = "All rights reserved."
+    expected = index.search([query], 5), index.search_sections([query], 5)
+    index.close()
+    monkeypatch.setattr(searching, "EXACT_LIMIT", 10)
+    large = open_index(index_dir, key, config, embedder)
+    passages = [json.loads(line) for line in (index_dir / key / versions.PASSAGES).open()]
+    alone = {int(versions.read_keys(index_dir / key)[1][row]) for row, passage in enumerate(passages) if passage["page_id"] == "same"}
+    reached = searching.nearest_keys
+
+    def without_the_page(*arguments: Any) -> list[Any]:
+        return [found[[int(name) not in alone for name in found]] for found in reached(*arguments)]
+
+    monkeypatch.setattr(searching, "nearest_keys", without_the_page)
+    assert (large.search([query], 5), large.search_sections([query], 5)) == expected
+    assert expected[0][0][0].page_id == "same"
+    large.close()
+
+
 def test_a_vector_leaves_a_copied_graph_with_its_last_passage(
     tmp_path: Path, config: RetrievalConfig, embedder: Any, monkeypatch: pytest.MonkeyPatch
 ):
