@@ -19,13 +19,13 @@ from slmsearch.learn.files import ACCELERATE, ADAPTER, CHECKPOINTS, ERROR, LOCK,
 from slmsearch.learn.models import model_hash, weights_file
 from slmsearch.searcher.prompt import make_prompt
 
-TRAINING_VERSION = 5
+TRAINING_VERSION = 6
 """Part of every train key; raise it when the code changes what a training run computes."""
 
-START_VERSION = 4
+START_VERSION = 5
 """The same for the supervised start of a run."""
 
-CONTROL_VERSION = 5
+CONTROL_VERSION = 6
 """The same for the control."""
 
 PACKAGES = ("torch", "transformers", "trl", "peft")

@@ -23,12 +23,12 @@ def config(tmp_path, monkeypatch):
 
 
 def test_recorded_keys_of_the_searcher(config):
-    assert job.train_key(config, "digest", "index") == "303c107781a48999ae6a"
+    assert job.train_key(config, "digest", "index") == "0f080409bd6041d0bffb"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config) for spec in specs]
     assert keys == ["e7774fb97a5a1217b985", "2572251f9d1d1ea144b5", "b5c8da152bbd421f5f7c"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
-    assert job.train_key(other, "digest", "index") == "cd6d2a75478528988ea7"
+    assert job.train_key(other, "digest", "index") == "1e902151eee2b1a98013"
     assert eval_key(QUESTIONS, "index", specs[0], other) == "6b12b751441a041132ac"
 
 
