@@ -24,6 +24,7 @@ from flows.stages.summary import BesideSearch, ControlEvaluated, Outcome, conclu
 from slmsearch.config import RunConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
+from slmsearch.learn.job import make_job
 from slmsearch.learn.models import trained_policy
 from tasks.data import Data
 from tasks.evaluate import Evaluated
@@ -49,7 +50,8 @@ def train_planner(config: RunConfig = DEFAULTS) -> dict[str, object]:
 def train(config: RunConfig = DEFAULTS) -> dict[str, object]:
     """Train an adapter with GRPO, or go on where a killed run stopped, and register it."""
     with open_pipeline("train", config, check_models) as run:
-        return {**train_adapter(run, prepare_data(run)), **run.ids}
+        data = prepare_data(run)
+        return {**train_adapter(start_from_examples(run, data), data), **run.ids}
 
 
 def train_compared(name: str, config: RunConfig) -> dict[str, object]:
@@ -65,7 +67,8 @@ def train_compared(name: str, config: RunConfig) -> dict[str, object]:
         trained = train_adapter(run, data)
         if environment.output:
             trained["output"] = lay_out_training(run, data)
-        control = evaluated_control(run, data, trained["seconds"], "control") if wants_control(run.config) else None
+        training = run.lineage["train_key"]
+        control = evaluated_control(run, data, trained["seconds"], "control", training) if wants_control(run.config) else None
         after = evaluate_policy(run, data, PolicySpec(TRAINED, trained_policy(run.config.policy, trained["adapter"])), "evaluate-after")
         baselines |= evaluated_all(run, data, [PolicySpec(name, None, after["key"]) for name in environment.derived])
         comparison = compare_evaluations(run, "compare", before, after)
@@ -86,9 +89,9 @@ def wants_control(config: RunConfig) -> bool:
     return environment_of(config).has_control and config.control.enabled
 
 
-def evaluated_control(run: Pipeline, data: Data, seconds: float, name: str) -> ControlEvaluated:
-    """Train a model by supervision for so long, and evaluate it; its evaluation also says how long it trained."""
-    control = train_sft_control(run, seconds, name)
+def evaluated_control(run: Pipeline, data: Data, seconds: float, name: str, training: str) -> ControlEvaluated:
+    """Train a model by supervision for as long as a training of that key, and evaluate it; its evaluation also says how long it trained."""
+    control = train_sft_control(run, seconds, name, training)
     policy = run.config.policy.model_copy(update={"model": control["model"], "adapter": None, "base_url": None})
     evaluation = evaluate_policy(run, data, PolicySpec(f"sft-{name}", policy), f"evaluate-{name}")
     return {**evaluation, "steps": control["steps"], "training_s": control["seconds"]}
@@ -97,7 +100,8 @@ def evaluated_control(run: Pipeline, data: Data, seconds: float, name: str) -> C
 def play_without_searching(run: Pipeline, config: RunConfig, data: Data, trained: Trained, after: Evaluated) -> BesideSearch:
     """Measure what the model that a run on real pages began with does untrained, from memory, and as a reader.
 
-    The reader learns to answer at once from what one search finds, for as long as start and GRPO took together, at the start's rate.
+    The reader learns to answer at once from what one search finds, for as long as start and GRPO took together, at the start's rate. Seeds
+    share it: it takes the time of the first one's GRPO.
     """
     few = run.config.changed({"policy": config.policy, "evaluate.limit": min(FEW, run.config.evaluate.limit or FEW)})
     untrained = evaluate_policy(replace(run, config=few), data, PolicySpec("base", config.policy), "evaluate-base")
@@ -105,5 +109,6 @@ def play_without_searching(run: Pipeline, config: RunConfig, data: Data, trained
     closed_book = evaluate_policy(remembering, data, PolicySpec("closed-book", config.policy), "evaluate-closed-book")
     taught = {"policy": config.policy, "searcher.reads": "shown", "sft.learning_rate": 3 * config.sft.learning_rate}
     seconds = run.start_seconds + trained["seconds"]
-    reader = evaluated_control(replace(run, config=run.config.changed(taught)), data, seconds, "reader")
+    training = make_job(run.config.changed({"train.seed": 0}), data.digest, data.index_key).train_key
+    reader = evaluated_control(replace(run, config=run.config.changed(taught)), data, seconds, "reader", training)
     return BesideSearch(untrained, closed_book, reader, compare_evaluations(run, "compare-reader", reader, after))

@@ -22,7 +22,8 @@ class Progress:
         self._what, self._unit = what, unit
         self._bar: Bar | None = None
         self._task = TaskID(0)
-        self._last_line = time.monotonic()
+        self._last_line = self._since = time.monotonic()
+        self._first: int | None = None
 
     def __enter__(self) -> "Progress":
         return self
@@ -31,9 +32,15 @@ class Progress:
         """Show that `done` of `total` are done; a total of 0 is not known."""
         if sys.stderr.isatty():
             self._show(done, total)
-        elif time.monotonic() - self._last_line > LINE_SECONDS:
-            self._last_line = time.monotonic()
-            _run_logger().info("%s: %d %s%s", self._what, done, f"of {total} " if total else "", self._unit)
+            return
+        now = time.monotonic()
+        if self._first is None:  # what was done before, by a run that was killed, says nothing of the time of what is left
+            self._first, self._since = done, now
+        if now - self._last_line > LINE_SECONDS:
+            self._last_line = now
+            left = (total - done) * (now - self._since) / (done - self._first) if total and done > self._first else None
+            ending = "" if left is None else f", {left / 60:.0f} min left" if left >= 90 else f", {left:.0f} s left"
+            _run_logger().info("%s: %d %s%s%s", self._what, done, f"of {total} " if total else "", self._unit, ending)
 
     def _show(self, done: int, total: int) -> None:
         if self._bar is None:

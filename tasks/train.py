@@ -106,7 +106,7 @@ def train_start_task(key: str, source: str, run_id: str, config: RunConfig) -> C
     out = config.paths.training / f"sft-{key}"
     with Progress("SFT", "steps") as progress:
         on_log = _recording(run_id, config.sft.steps, progress, config)
-        facts: Control = in_child("slmsearch.learn.teach:train_start", config, source, out, on_log=on_log, once=True)
+        facts: Control = in_child("slmsearch.learn.teach:train_start", config, [source], out, on_log=on_log, once=True)
     return {**facts, "model": str(out)}
 
 

@@ -145,9 +145,9 @@ def lay_out_training(run: Pipeline, data: Data) -> str:
         return lay_out_task(data.digest, data.index_key, run.config)
 
 
-def train_sft_control(run: Pipeline, seconds: float, name: str) -> Control:
-    """Train the run's model by supervision for so long, where no steps are set."""
-    key = control_key(run.config, model_hash(run.config.policy.model), run.lineage["train_key"])
+def train_sft_control(run: Pipeline, seconds: float, name: str, training: str) -> Control:
+    """Train the run's model by supervision for so long, as a training of that key took, where no steps are set."""
+    key = control_key(run.config, model_hash(run.config.policy.model), training)
     with run.stage(f"train-{name}", key) as run_id, device(run.config.train):
         result = train_control_task(key, seconds, run_id, run.config)
         run.tracker.record_params(run_id, {"control.seconds": result["seconds"]})

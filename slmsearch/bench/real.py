@@ -49,7 +49,7 @@ def real_shape(config: RunConfig, say: Say) -> Shape:
     key = content_key(model=model_hash(config.policy.model), corpus=indexed.corpus_digest, sft=learnt.sft.key_parts())
     start = folder / f"start-{key}"
     say("supervised start, once")
-    train_start(learnt, "gold", start, say, once=True)
+    train_start(learnt, ["gold"], start, say, once=True)
     config = config.changed({"policy.model": str(start), **STEP})
     questions_of = select_questions(indexed.questions["train"], 0)
     return Shape("real", config, questions_of, indexed.toolbox, measure_shape(config).parameters)

@@ -70,6 +70,12 @@ def repeated(episodes: Sequence[Encoded], seed: int) -> Iterator[Encoded]:
         yield from chance.sample(episodes, len(episodes))
 
 
+def in_turn(streams: Sequence[Iterator[Encoded]]) -> Iterator[Encoded]:
+    """Take an episode of each endless stream in turn."""
+    while True:
+        yield from map(next, streams)
+
+
 def within_context(model: Any, episodes: Iterable[Encoded]) -> Iterator[Encoded]:
     """Hand on episodes that the model's context holds.
 

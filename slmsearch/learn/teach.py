@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -39,7 +40,7 @@ from slmsearch.judge.qualify import require_qualified
 from slmsearch.learn.child import release_memory
 from slmsearch.learn.encoding import Encoded, encode_demonstration, encode_episode, fits
 from slmsearch.learn.job import control_settings
-from slmsearch.learn.sft import Facts, Lesson, OnLog, demonstrated, repeated, train_sft, within_context
+from slmsearch.learn.sft import Facts, Lesson, OnLog, demonstrated, in_turn, repeated, train_sft, within_context
 from slmsearch.searcher.episode import Episode
 
 DEMONSTRATIONS, OWN = "demonstrations", "own"
@@ -142,13 +143,13 @@ def _with_adapter(config: RunConfig, lesson: Lesson) -> Lesson:
 
 
 def train_start(
-    config: RunConfig, source: str, out: Path, say: Say = lambda text: None, on_log: OnLog | None = None, once: bool = False
+    config: RunConfig, sources: Sequence[str], out: Path, say: Say = lambda text: None, on_log: OnLog | None = None, once: bool = False
 ) -> Facts:
     """Train `config.policy.model` by supervision and write the model that results.
 
     Args:
         config: `sft` says how, `train.limit` how many questions of one's own data.
-        source: `demonstrations`, `own`, or a source that the environment knows.
+        sources: `demonstrations`, `own`, or one that the environment knows; of several, examples take turns.
         out: model directory, replaced as a whole when everything is done.
         say: told what is being done.
         on_log: progress, as in `train_sft`.
@@ -160,29 +161,37 @@ def train_start(
         ModelError: an example is longer than the model's context.
         PreflightError: the judge that would say which are right has not passed its qualification.
     """
-    return teach(config, out, FACTS, lambda: _prepare_start(config, source, say), on_log, once)
+    return teach(config, out, FACTS, lambda: _prepare_start(config, sources, say), on_log, once)
 
 
-def _prepare_start(config: RunConfig, source: str, say: Say) -> Lesson:
+def _prepare_start(config: RunConfig, sources: Sequence[str], say: Say) -> Lesson:
     environment = environment_of(config)
     even = environment.tiny is not None and environment.tiny.even and not config.sft.batch_size
-    if source == OWN:
+    if OWN in sources:
         require_qualified(config.judge, config.paths.data_dir)
     model, tokenizer = load_student(config.policy, config.sft.lora)
     renderer = ChatRenderer(tokenizer, config.searcher.tool_role)
-    facts: Facts = {"source": source, "episodes": None, "start": config.policy.model}
-    if source == DEMONSTRATIONS:
-        fresh = config.sft.model_copy(update={"seed": config.sft.seed + environment.start_seed})
-        return Lesson(model, tokenizer, config.sft, lambda: demonstrated(renderer, config, fresh), facts, even)
-    left_out = Counter[str]()
-    if source == OWN:
-        found = _own_episodes(config, TorchSampler(model.eval(), tokenizer, config.searcher.tool_role), say)
-    else:
-        shown, left_out = environment.examples(config, source)
-        found = [encode_demonstration(demonstration, renderer, config) for demonstration in shown]
-    kept = list(within_context(model, _keep_fitting(config, found, left_out, source, say)))
-    facts |= {"episodes": len(kept), "left_out": dict(+left_out)}
-    return Lesson(model, tokenizer, environment.sft_settings(config, len(kept)), lambda: repeated(kept, config.sft.seed), facts, even)
+    fresh = config.sft.model_copy(update={"seed": config.sft.seed + environment.start_seed})
+    streams: dict[str, Callable[[], Iterator[Encoded]]] = {}
+    kept, left_out = dict[str, list[Encoded]](), Counter[str]()
+    for source in sources:
+        if source == DEMONSTRATIONS:
+            streams[source] = partial(demonstrated, renderer, config, fresh)
+            continue
+        if source == OWN:
+            found, missed = _own_episodes(config, TorchSampler(model.eval(), tokenizer, config.searcher.tool_role), say), Counter[str]()
+        else:
+            shown, missed = environment.examples(config, source)
+            found = [encode_demonstration(demonstration, renderer, config) for demonstration in shown]
+        kept[source] = list(within_context(model, _keep_fitting(config, found, missed, source, say)))
+        left_out += missed
+        streams[source] = partial(repeated, kept[source], config.sft.seed)
+    count = sum(map(len, kept.values())) if len(kept) == len(streams) else None
+    facts: Facts = {"source": "+".join(streams), "episodes": count, "start": config.policy.model}
+    if kept:
+        facts["left_out"] = dict(+left_out)
+    settings = config.sft if count is None else environment.sft_settings(config, count)
+    return Lesson(model, tokenizer, settings, lambda: in_turn([begin() for begin in streams.values()]), facts, even)
 
 
 def train_control(config: RunConfig, out: Path, seconds: float, on_log: OnLog | None = None) -> Facts:

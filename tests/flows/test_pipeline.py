@@ -128,12 +128,12 @@ def test_train_and_eval_leaves_everything_where_people_and_machines_look(config:
 
 
 def test_a_run_on_real_pages_is_shown_beside_reading_and_remembering(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    def train_start(config: RunConfig, source: str, out: Path, on_log: Any, once: bool) -> dict[str, Any]:
-        assert (source, config.searcher.reads) == ("gold", "tools")
+    def train_start(config: RunConfig, sources: list[str], out: Path, on_log: Any, once: bool) -> dict[str, Any]:
+        assert (sources, config.searcher.reads) == (["gold"], "tools")
         out.mkdir(parents=True, exist_ok=True)
         (out / "config.json").write_text("{}")
         (out / "model.safetensors").write_bytes(b"start")
-        return {"source": source, "steps": 5, "seconds": 2.0}
+        return {"source": "gold", "steps": 5, "seconds": 2.0}
 
     monkeypatch.setattr("slmsearch.learn.teach.train_start", train_start)
     monkeypatch.setattr("flows.stages.summary.leave_reports", lambda *_: None)
@@ -149,6 +149,11 @@ def test_a_run_on_real_pages_is_shown_beside_reading_and_remembering(config: Run
     assert runs["train-control"][0].data.params["control.seconds"] == "1.5"
     policies = {runs[name][0].data.tags["slmsearch.eval_key"] for name in ("evaluate-base", "evaluate-closed-book", "evaluate-reader")}
     assert len(policies) == 3
+    first, other = summary["lineage"], train_and_eval(config.changed({"sft.start": "gold", "train.seed": 1}))["lineage"]
+    assert {name for name in ("sft_key", "reader_key", "control_key", "train_key") if first[name] == other[name]} == {
+        "sft_key",
+        "reader_key",
+    }
 
 
 def shown_artifacts(flow_run_id: str) -> list[Any]:

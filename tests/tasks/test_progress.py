@@ -16,3 +16,17 @@ def test_a_line_says_a_total_that_is_known(
     with caplog.at_level(logging.INFO, "slmsearch"), Progress("train", "steps") as shown:
         shown(3, total)
     assert caplog.messages == [line]
+
+
+def test_a_line_says_how_long_the_rest_takes_by_what_was_seen(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 20.0, 50.0, 80.0, 380.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    with caplog.at_level(logging.INFO, "slmsearch"), Progress("train", "steps") as shown:
+        for done in (20, 21, 22, 32):  # 20 were done before a kill
+            shown(done, 40)
+    assert caplog.messages == [
+        "train: 20 of 40 steps",
+        "train: 21 of 40 steps, 10 min left",
+        "train: 22 of 40 steps, 9 min left",
+        "train: 32 of 40 steps, 4 min left",
+    ]

@@ -10,7 +10,7 @@ from flows.cli.session import FOLDER, Session, cli, command, option
 from slmsearch.foreign import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from slmsearch.config import RunConfig
     from slmsearch.environments.environment import Check
@@ -102,26 +102,28 @@ def find_rows(name: str, config: "RunConfig") -> Path:
 @command(cli, "sft")
 @option(
     "--from",
-    "source",
+    "sources",
     choices=["demonstrations", "gold", "own"],
-    default="demonstrations",
-    help="Episodes: of generated worlds, by the gold sections of the corpus' questions, or right ones of the model's own.",
+    default=["demonstrations"],
+    multiple=True,
+    help="Episodes: of generated worlds, by the gold sections of the corpus' questions, or right ones of the model's own. Given several "
+    "times, they take turns.",
 )
 @click.option("--out", type=FOLDER, required=True, help="Model directory to write.")
-def sft(session: Session, source: str, out: Path) -> None:
+def sft(session: Session, sources: tuple[str, ...], out: Path) -> None:
     """Teach the policy's model to play: from scripted episodes, or from those of its own that were right."""
-    taught(session, session.config, source, out)
+    taught(session, session.config, sources, out)
 
 
-def taught(session: Session, config: "RunConfig", source: str, out: Path) -> None:
-    """Teach the policy's model from examples of a source, and say what came of it."""
+def taught(session: Session, config: "RunConfig", sources: "Sequence[str]", out: Path) -> None:
+    """Teach the policy's model from examples of some sources, and say what came of it."""
     from flows.cli.fetching import require_policy
     from slmsearch.learn.teach import train_start
     from tasks.progress import Progress
 
     config = require_policy(config)
     with Progress("SFT", "steps") as progress:
-        facts = train_start(config, source, out, session.say, lambda step, _: progress(step, max(step, config.sft.steps)))
+        facts = train_start(config, sources, out, session.say, lambda step, _: progress(step, max(step, config.sft.steps)))
     session.finish({"model": str(out), **facts}, f"{out}: {facts['steps']} steps in {facts['seconds'] / 60:.1f} min")
 
 

@@ -1,6 +1,7 @@
 """Demonstrations from gold sections: what they write, what they leave out, and the command that learns from them."""
 
 import json
+from itertools import islice
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from slmsearch.corpus.questions import Question
 from slmsearch.environments import indexed_corpus
 from slmsearch.environments.demonstrations import NO_GOLD, NO_SECTION, NOT_FOUND, TitleIndex, demonstrate_gold, other_queries
 from slmsearch.errors import TrainingError
+from slmsearch.learn import teach
 from slmsearch.learn.teach import train_start
 from slmsearch.retrieval.hits import Hit
 from slmsearch.searcher.parsing import parse_turn
@@ -138,13 +140,22 @@ def make_config(corpus, model_dir, tmp_path, **searcher):
 def test_the_command_teaches_from_gold(corpus, model_dir, tmp_path):
     said = []
     config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400)
-    facts = train_start(config, "gold", tmp_path / "out", said.append)
+    facts = train_start(config, ["gold"], tmp_path / "out", said.append)
     assert (facts["episodes"], facts["left_out"]) == (4, {})
     assert "4 examples; left out: none" in said[0]
     short = make_config(corpus, model_dir, tmp_path, max_turn_tokens=2)
     with pytest.raises(TrainingError, match="4 too long"):
-        train_start(short, "gold", tmp_path / "none", said.append)
+        train_start(short, ["gold"], tmp_path / "none", said.append)
     assert not (tmp_path / "none").exists()
+
+
+def test_examples_of_several_sources_take_turns(corpus, model_dir, tmp_path):
+    config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400)
+    lesson = teach._prepare_start(config, ["gold", "demonstrations"], print)
+    assert (lesson.facts["source"], lesson.facts["episodes"], lesson.settings.steps) == ("gold+demonstrations", None, 1)
+    (gold,) = [teach._prepare_start(config, ["gold"], print)]
+    known = {tuple(encoded.ids) for encoded in islice(gold.stream(), 4)}
+    assert [tuple(encoded.ids) in known for encoded in islice(lesson.stream(), 8)] == [True, False] * 4
 
 
 def indexed_questions(corpus, tmp_path):

@@ -221,10 +221,10 @@ def test_own_right_plans_and_a_set_of_plans_teach(make_plan_job, planner_dir, tm
     assert shown[0].prompt[0] == {"role": "system", "content": "Plan."}
     written = [label for label in encoded[0].labels if label != IGNORED]
     assert written == [*sampler.renderer.content_ids(render_plan(split(2))), sampler.renderer.end_id]
-    facts = train_start(config, plans.source, tmp_path / "start", once=True)
+    facts = train_start(config, [plans.source], tmp_path / "start", once=True)
     assert facts["episodes"] == 7 and facts["steps"] == 2  # 7 examples by 4
     assert (tmp_path / "start" / FACTS).is_file()
-    assert train_start(config, plans.source, tmp_path / "start", once=True)["seconds"] == facts["seconds"], "looked up"
+    assert train_start(config, [plans.source], tmp_path / "start", once=True)["seconds"] == facts["seconds"], "looked up"
     assert start_key(config, "a") is None
     wanted = config.planner.model_copy(update={"sft": plans.model_copy(update={"enabled": True})})
     config = config.model_copy(update={"planner": wanted})

@@ -161,7 +161,7 @@ def test_own_right_episodes_are_kept_and_learnt_from(model_dir, toolbox, questio
 def test_sft_command_from_demonstrations(model_dir, tmp_path, lora):
     settings = SmallWorlds(steps=2, tokens_per_batch=512, lora=lora)
     config = RunConfig(policy=PolicyConfig(model=str(model_dir), device="cpu"), sft=settings)
-    facts = train_start(config, "demonstrations", tmp_path / "out", print)
+    facts = train_start(config, ["demonstrations"], tmp_path / "out", print)
     assert facts["steps"] == 2
     assert json.loads((tmp_path / "out" / "sft.json").read_text())["source"] == "demonstrations"
     make_sampler(PolicyConfig(model=str(tmp_path / "out"), device="cpu"))
