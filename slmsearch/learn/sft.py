@@ -333,7 +333,7 @@ def train_sft(
     Args:
         lesson: the model and its episodes.
         scratch_dir: where `Trainer` may write; nothing is left there.
-        on_log: called with step and `Trainer`'s logs every 50 steps.
+        on_log: called with step and `Trainer`'s logs twenty times, at least every 50 steps.
         gradient_checkpointing: keep no activations inside a layer and compute them again on the way back.
         callbacks: of `Trainer`, beside `on_log`.
 
@@ -376,7 +376,7 @@ def _make_arguments(config: SftConfig, scratch_dir: Path, gradient_checkpointing
         max_grad_norm=1.0,
         bf16=in_bfloat16,
         use_cpu=not torch.cuda.is_available(),
-        logging_steps=50,
+        logging_steps=max(1, min(50, config.steps // 20)),
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,

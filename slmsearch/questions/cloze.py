@@ -62,7 +62,7 @@ first later now then
 """
 _AFTER_NAMES = frozenset(_AFTER_NAMES_TEXT.split())
 GAP = "____"
-ASKED = {"date": "Which date", "year": "Which year", "number": "Which number", "name": "Which name", "term": "Which words"}
+ASKED = {kind: f"Which {kind} fills the gap" for kind in ("date", "year", "number", "name")} | {"term": "Which words fill the gap"}
 _NEEDS_PAGE = re.compile(
     r"(?i)^(?:(?:it|its|he|his|she|her|they|their|this|these|that|those|there|here|such|both|another|other|also|the)\b)"
 )
@@ -168,11 +168,11 @@ def _span(sentence: str, kind: SpanKind, start: int, end: int) -> Span | None:
     if kind == "name":
         words = text.split()
         # At the start of a sentence a capital says nothing: a name there has two at least.
-        while words and words[0] in NO_NAMES:
+        while words and (words[0] in NO_NAMES or not words[0][0].isupper()):
             start += len(words.pop(0)) + 1
         while words and not words[-1][0].isupper():
             words.pop()
-        text = " ".join(words)
+        text = " ".join(words).removesuffix("'s").removesuffix("\u2019s")
         if not words or (start == 0 and len(words) < 2) or sentence[start : start + len(text)] != text or len(text) < 3:
             return None
     if kind == "name" and _IN_LIST.match(sentence[start + len(text) :]) and sentence[:start].endswith((", ", " and ")):
@@ -200,7 +200,7 @@ def make_clozes(sentence: Excerpt) -> Iterator[Draft]:
 
 def _question(sentence: Excerpt, span: Span) -> str:
     text = f"{sentence.text[: span.start]}{GAP}{sentence.text[span.end :]}".replace('"', "'")
-    asked = f'{ASKED[span.kind]} fills the gap: "{text}"' if span.kind != "term" else f'{ASKED[span.kind]} fill the gap: "{text}"'
+    asked = f'{ASKED[span.kind]}: "{text}"'
     if sentence.title.casefold() in sentence.text.casefold() and not _NEEDS_PAGE.match(sentence.text):
         return asked
     return f'According to "{sentence.title}": {asked[0].lower()}{asked[1:]}'

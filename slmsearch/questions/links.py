@@ -47,7 +47,7 @@ def find_facts(excerpt: Excerpt) -> Iterator[Fact]:
                 fragment = f"{near[0]} {GAP}{behind}{near[1]}".replace('"', "'")
                 if len(before) >= BEFORE and not holds_answer(f"{fragment} {excerpt.title}", span.text) and excerpt.title not in fragment:
                     asked = ASKED[span.kind][0].lower() + ASKED[span.kind][1:]
-                    yield Fact(excerpt, span.text, f'On the page of that name, {asked} fills the gap: "... {fragment} ..."?')
+                    yield Fact(excerpt, span.text, f'On the page of that name, {asked}: "... {fragment} ..."?')
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,17 @@ def test_spans_by_kind():
     assert all(span.text != "Crane College" for span in find_spans("Students live in Fox College, Crane College, Stag College."))
 
 
+@pytest.mark.parametrize(
+    ("text", "answers"),
+    [
+        ("Written in both English and French, his works are bleak.", []),
+        ("It ended with the work of Apollonius of Perga's school.", ["Apollonius of Perga"]),
+    ],
+)
+def test_a_name_begins_with_a_capital_and_ends_without_a_possessive(text: str, answers: list[str]):
+    assert [span.text for span in find_spans(text)] == answers
+
+
 def test_markdown_becomes_plain_sentences():
     text = """## Heading
 **Rome** is the [capital](http://x.org/a_(b)) of _Italy_.[1] It has
