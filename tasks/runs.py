@@ -14,7 +14,7 @@ from prefect.cache_policies import NO_CACHE
 from slmsearch.artifacts.files import read_json, replace_text
 from slmsearch.config import DecisionConfig, RunConfig
 from slmsearch.errors import EvaluationError, SlmSearchError
-from slmsearch.evaluate.compare import Comparison, compare
+from slmsearch.evaluate.compare import Comparison, compare, shared_rows
 from slmsearch.evaluate.store import Evaluation, load_evaluation
 from slmsearch.learn.files import JUDGE, STEPS
 from slmsearch.learn.reports import StepReport, read_reports
@@ -91,7 +91,7 @@ def load_results(run: RunRecord, config: RunConfig) -> RunResults:
     comparisons: dict[str, Comparison] = {}
     for name in (name for name in evaluations if name != AFTER and AFTER in evaluations):
         with _noted(f"comparison with {name}", warnings):
-            comparisons[name] = compare(evaluations[name].rows, evaluations[AFTER].rows, decision)
+            comparisons[name] = compare(*shared_rows(evaluations[name].rows, evaluations[AFTER].rows), decision)
     if not evaluations and not steps:
         raise EvaluationError(
             f"run {run.id[:8]} ({describe(run)}, {run.status}) has left nothing to show: {'; '.join(warnings) or 'no keys'}"

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from slmsearch.config import PathsConfig, RunConfig
-from slmsearch.evaluate.compare import Comparison, compare
+from slmsearch.evaluate.compare import Comparison, compare, shared_rows
 from slmsearch.evaluate.nightly import NightTest
 from slmsearch.evaluate.nights import Change, Night, night_from_dict
 from slmsearch.evaluate.store import load_rows
@@ -44,7 +44,7 @@ def render_summary(summary: Mapping[str, Any], config: RunConfig) -> str:
         differences["sft-control"] = summary["rl_adds"]
         times += f", SFT control {summary['control']['seconds']:.0f} s for {summary['control']['steps']} steps"
     for name in sorted(set(evaluations) - {"before", "after", "sft-control"}):
-        differences[name] = asdict(compare(evaluations[name], evaluations["after"], config.decision).difference)
+        differences[name] = asdict(compare(*shared_rows(evaluations[name], evaluations["after"]), config.decision).difference)
     width = max(len(f"after - {name}") for name in differences)
     for name, found in differences.items():
         lines.append(f"{f'after - {name}':<{width}}  {written(found['mean'], found['low'], found['high'], found['p'])}")

@@ -120,6 +120,13 @@ def replay(before_path: Path, after_path: Path, config: DecisionConfig) -> Compa
     return compare(load_rows(before_path), load_rows(after_path), config)
 
 
+def shared_rows(before: Sequence[EpisodeRow], after: Sequence[EpisodeRow]) -> tuple[list[EpisodeRow], list[EpisodeRow]]:
+    """Keep the rows of questions that both sides hold: some policies are played on a part of the questions."""
+    common = {row.question_id for row in before} & {row.question_id for row in after}
+    kept = [[row for row in rows if row.question_id in common] for rows in (before, after)]
+    return kept[0], kept[1]
+
+
 Pair = tuple[EpisodeRow, EpisodeRow]
 
 
