@@ -98,7 +98,7 @@ def _encode_episodes(config: RunConfig) -> Episodes:
     from transformers import AutoTokenizer
 
     from slmsearch.generate.chat_renderer import ChatRenderer
-    from slmsearch.learn.sft import demonstrated
+    from slmsearch.learn.streams import demonstrated
 
     renderer = ChatRenderer(AutoTokenizer.from_pretrained(config.policy.model), config.searcher.tool_role)
     stream = demonstrated(renderer, config, SftConfig(recipe="expert", seed=config.sft.seed))

@@ -16,7 +16,8 @@ from slmsearch.environments.environment import TinyModel
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ConfigError
 from slmsearch.generate.chat_renderer import ChatRenderer
-from slmsearch.learn.sft import Facts, Lesson, OnLog, demonstrated
+from slmsearch.learn.sft import Facts, Lesson, OnLog
+from slmsearch.learn.streams import demonstrated
 from slmsearch.learn.teach import teach
 
 RECORD = "bootstrap.json"

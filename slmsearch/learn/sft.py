@@ -10,7 +10,7 @@ Shapes: B rows, T tokens, D hidden size, V vocabulary.
 """
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,14 +22,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
 
-from slmsearch.config import RunConfig, SftConfig
-from slmsearch.environments.registry import environment_of
-from slmsearch.errors import TrainingError
+from slmsearch.config import SftConfig
 from slmsearch.generate.attention import use_attention
-from slmsearch.generate.chat_renderer import ChatRenderer, require_context
-from slmsearch.learn.encoding import IGNORED, Encoded, encode_demonstration, fits
+from slmsearch.learn.encoding import IGNORED, Encoded
 from slmsearch.learn.fused_lora import fused_lora
 from slmsearch.learn.losses import causal_of, token_losses
+from slmsearch.learn.streams import within_context
 from slmsearch.learn.tree import Tree, attention_width, build_trees, compare, tree_inputs
 
 OnLog = Callable[[int, dict[str, float]], None]
@@ -41,51 +39,6 @@ WINDOW = 64
 WIDTH_STEP, WIDE, WIDE_STEP = 16, 512, 64
 """Widths of batches are multiples of the first, from the second on of the third: oneDNN compiles a kernel for every new shape, and
 keeps it. With a new shape in every step the process grew to 5.6 GB instead of 1.4."""
-
-
-def demonstrated(renderer: ChatRenderer, config: RunConfig, settings: SftConfig) -> Iterator[Encoded]:
-    """Encode the environment's demonstrations of generated questions, without end; those that do not fit are left out.
-
-    Raises:
-        TrainingError: none of the first ones fits.
-    """
-    environment, fitting = environment_of(config), 0
-    limits = environment.limits_of(config)
-    for number, demonstration in enumerate(environment.demonstrations(config, settings)):
-        encoded = encode_demonstration(demonstration, renderer, config)
-        if fits(encoded, limits):
-            fitting += 1
-            yield encoded
-        elif not fitting and number + 1 >= settings.episodes_per_world:
-            raise TrainingError(
-                f"all of the first {number + 1} demonstrations are longer than {limits.settings[0]} ({limits.max_episode_tokens}): "
-                f"raise it; the last has {encoded.completion_tokens} tokens"
-            )
-
-
-def repeated(episodes: Sequence[Encoded], seed: int) -> Iterator[Encoded]:
-    """Go through the same episodes again and again, in another order each time."""
-    chance = random.Random(f"episodes {seed}")
-    while True:
-        yield from chance.sample(episodes, len(episodes))
-
-
-def in_turn(streams: Sequence[Iterator[Encoded]]) -> Iterator[Encoded]:
-    """Take an episode of each endless stream in turn."""
-    while True:
-        yield from map(next, streams)
-
-
-def within_context(model: Any, episodes: Iterable[Encoded]) -> Iterator[Encoded]:
-    """Hand on episodes that the model's context holds.
-
-    Raises:
-        ModelError: one is longer.
-    """
-    for encoded in episodes:
-        remedy = "lower searcher.max_episode_tokens (planner.sft.max_tokens)"
-        require_context(model, len(encoded.ids), "a demonstration with its prompt", remedy)
-        yield encoded
 
 
 Micro = dict[str, Tensor]
@@ -312,7 +265,7 @@ class Lesson:
     settings: SftConfig
     """Steps, learning rate, batch size."""
     stream: Callable[[], Iterator[Encoded]]
-    """Begins an endless stream of episodes, see `demonstrated` and `repeated`."""
+    """Begins an endless stream of episodes, see `streams.py`."""
     facts: Facts = field(default_factory=Facts)
     """What is written down of it beside steps and seconds."""
     even: bool = False

@@ -40,12 +40,14 @@ from slmsearch.judge.qualify import require_qualified
 from slmsearch.learn.child import release_memory
 from slmsearch.learn.encoding import Encoded, encode_demonstration, encode_episode, fits
 from slmsearch.learn.job import control_settings
-from slmsearch.learn.sft import Facts, Lesson, OnLog, demonstrated, in_turn, repeated, train_sft, within_context
+from slmsearch.learn.sft import Facts, Lesson, OnLog, train_sft
+from slmsearch.learn.streams import demonstrated, in_turn, repeated, within_context
 from slmsearch.searcher.episode import Episode
 
 DEMONSTRATIONS, OWN = "demonstrations", "own"
-TRIED_UPDATES = 24
-"""Updates of the control by whose time the number of its steps is chosen."""
+TRIED_UPDATES, TRIED_S = 24, 30.0
+"""Updates of the control by whose time the number of its steps is chosen, and seconds after which no more are tried: 24 of SmolLM2 took
+six minutes."""
 FACTS, CONTROL_FACTS = "sft.json", "control.json"
 Say = Callable[[str], None]
 
@@ -249,9 +251,10 @@ class UpdateTimes(TrainerCallback):
         """Start the clock."""
         self._started = time.perf_counter()
 
-    def on_step_end(self, *_: Any, **__: Any) -> None:
-        """Stop the clock."""
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Stop the clock, and the training once it has told enough."""
         self._times.append(time.perf_counter() - self._started)
+        control.should_training_stop |= self.total >= TRIED_S and len(self._times) > 1
 
 
 def _keep_fitting(config: RunConfig, found: Sequence[Encoded], left_out: Counter[str], source: str, say: Say) -> list[Encoded]:

@@ -25,7 +25,8 @@ from slmsearch.judge import ExactJudge
 from slmsearch.judge.exact import exact_match
 from slmsearch.learn.bootstrap import bootstrap, build_tokenizer
 from slmsearch.learn.encoding import IGNORED, encode_demonstration, encode_episode
-from slmsearch.learn.sft import EpisodeBatches, demonstrated, repeated
+from slmsearch.learn.sft import EpisodeBatches
+from slmsearch.learn.streams import demonstrated, repeated
 from slmsearch.learn.teach import sample_own, train_start, writing_alone
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.parsing import parse_turn

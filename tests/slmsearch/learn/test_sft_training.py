@@ -18,12 +18,13 @@ from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.load import load_model
 from slmsearch.generate.sampler import Sampling
 from slmsearch.generate.torch_sampler import TorchSampler
-from slmsearch.learn import losses, sft, teach
+from slmsearch.learn import losses, sft, streams, teach
 from slmsearch.learn.bootstrap import build_tokenizer
 from slmsearch.learn.encoding import IGNORED, encode_demonstration
 from slmsearch.learn.fused_lora import fused_lora
 from slmsearch.learn.grpo import make_adapter_config
-from slmsearch.learn.sft import WIDE_STEP, EpisodeBatches, Lesson, demonstrated, repeated, train_sft
+from slmsearch.learn.sft import WIDE_STEP, EpisodeBatches, Lesson, train_sft
+from slmsearch.learn.streams import demonstrated, repeated
 from slmsearch.learn.teach import load_student
 from slmsearch.learn.tree import TreeCheck, tree_inputs
 from slmsearch.planner.prompt import make_plan_prompt
@@ -327,4 +328,16 @@ def test_a_demonstration_longer_than_the_context_is_refused_before_the_first_upd
         train_sft(lesson, tmp_path, lambda *_: updates.append(_))
     assert not updates
     model.config.max_position_embeddings += 1
-    assert len(list(sft.within_context(model, episodes))) == len(episodes)
+    assert len(list(streams.within_context(model, episodes))) == len(episodes)
+
+
+def test_trying_updates_ends_once_they_have_told_enough(monkeypatch):
+    clock = iter([0.0, 20.0, 20.0, 36.0, 36.0, 51.0])
+    monkeypatch.setattr(teach.time, "perf_counter", lambda: next(clock))
+    times, stopped = teach.UpdateTimes(), []
+    for _ in range(3):
+        control = SimpleNamespace(should_training_stop=False)
+        times.on_step_begin()
+        times.on_step_end(None, None, control)
+        stopped.append(control.should_training_stop)
+    assert (stopped, times.total, times.usual) == ([False, True, True], 51.0, 15.0)
