@@ -11,7 +11,7 @@ from prefect.runtime import flow_run
 
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.errors import ConfigError, ModelError, PromotionError
-from slmsearch.learn.models import model_hash, trained_policy
+from slmsearch.learn.models import model_hash, read_start, trained_policy
 from tasks.tracking import ADAPTER_HASH, BASE_MODEL, PREFIX, PromotionEvent, move_champion, open_tracker, roll_back
 
 EVALUATED_AFTER = f"{PREFIX}eval_key_after"
@@ -32,7 +32,7 @@ def find_champion(config: RunConfig) -> dict[str, str] | None:
 
 
 def champion_policy(config: RunConfig) -> PolicyConfig:
-    """Return the configured policy with the promoted adapter.
+    """Return the configured policy with the promoted adapter, on the supervised start of its run where that began with the policy's model.
 
     Raises:
         ModelError: nothing was promoted yet, or it was trained on another base model.
@@ -41,9 +41,12 @@ def champion_policy(config: RunConfig) -> PolicyConfig:
     name = config.tracking.registered_model
     if champion is None:
         raise ModelError(f"{name} has no champion yet; promote one with `slmsearch run train-and-eval`")
-    if champion.get("slmsearch.base_hash", "") != model_hash(config.policy.model):
-        raise ModelError(f"champion {champion['version']} of {name} was trained on {champion.get(BASE_MODEL)}; set policy.model to that")
-    return trained_policy(config.policy, str(open_tracker(config).fetch_adapter(name, champion["version"])))
+    policy, base = config.policy, champion.get(BASE_MODEL, "")
+    if read_start(base).get("start") == policy.model:
+        policy = policy.model_copy(update={"model": base})
+    if champion.get("slmsearch.base_hash", "") != model_hash(policy.model):
+        raise ModelError(f"champion {champion['version']} of {name} was trained on {base}; set policy.model to that")
+    return trained_policy(policy, str(open_tracker(config).fetch_adapter(name, champion["version"])))
 
 
 @task(name="promote", cache_policy=NO_CACHE)

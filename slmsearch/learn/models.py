@@ -6,9 +6,10 @@ Light: nothing is loaded, files are only read.
 import functools
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from slmsearch.artifacts.directories import SEAL
-from slmsearch.artifacts.files import known_hash
+from slmsearch.artifacts.files import known_hash, read_json
 from slmsearch.config import PolicyConfig
 from slmsearch.keys import content_key
 from slmsearch.models.known import split_commit
@@ -26,10 +27,20 @@ def weights_file(directory: Path) -> Path:
 
 
 def trained_policy(policy: PolicyConfig, directory: str) -> PolicyConfig:
-    """Return the policy that plays with what training left in a directory: an adapter on its model, or a model in its place."""
-    if (Path(directory) / "adapter_config.json").is_file():
-        return policy.model_copy(update={"adapter": directory})
+    """Return the policy that plays with what training left in a directory: an adapter on its model, or a model in its place.
+
+    An adapter whose run began with a supervised start of its own goes on that start, where it is still there.
+    """
+    settings = Path(directory) / "adapter_config.json"
+    if settings.is_file():
+        base = str(read_json(settings).get("base_model_name_or_path") or "")
+        return policy.model_copy(update={"adapter": directory, **({"model": base} if read_start(base) else {})})
     return policy.model_copy(update={"model": directory, "adapter": None, "base_url": None, "api_key": None})
+
+
+def read_start(model: str) -> dict[str, Any]:
+    """Read what is written down of a model that is a supervised start; empty for any other."""
+    return read_json(Path(model) / "sft.json") if model else {}
 
 
 def model_hash(model: str) -> str:

@@ -29,6 +29,7 @@ from slmsearch.retrieval.versions import current_key
 from tasks import record
 from tasks.data import ValidationFailed
 from tasks.nights import nights_dir
+from tasks.promotion import champion_policy
 from tasks.tracking import Tracker, open_tracker
 from tests.flows.fakes import STEPS_TRAINED, FakeTraining, make_config, replace_heavy_parts, write_corpus
 from tests.judge_server import Behaviour, JudgeServer
@@ -134,6 +135,7 @@ def test_a_run_on_real_pages_is_shown_beside_reading_and_remembering(config: Run
         out.mkdir(parents=True, exist_ok=True)
         (out / "config.json").write_text("{}")
         (out / "model.safetensors").write_bytes(b"start")
+        (out / "sft.json").write_text(json.dumps({"start": config.policy.model}))
         return {"source": "gold", "steps": 5, "seconds": 2.0}
 
     monkeypatch.setattr("slmsearch.learn.teach.train_start", train_start)
@@ -147,6 +149,10 @@ def test_a_run_on_real_pages_is_shown_beside_reading_and_remembering(config: Run
         assert {"answer/exact_match", "answer/f1", "episode/tool_calls"} <= set(summary[name]), name
     for name in ("difference", "difference_sft", "difference_reader"):
         assert set(summary[name]) == {"mean", "low", "high", "p"}
+    start = config.paths.training / f"sft-{summary['lineage']['sft_key']}"
+    assert champion_policy(config).model == str(start), "the champion plays on the start that it was trained on"
+    with pytest.raises(ModelError, match="was trained on"):
+        champion_policy(config.changed({"policy.model": str(start.parent)}))
     runs = mlflow_runs(config)
     assert {"train-sft", "train-reader", "evaluate-reader", "compare-reader", "evaluate-base", "evaluate-closed-book"} <= set(runs)
     assert runs["train-reader"][0].data.params["control.seconds"] == "3.5", "as long as start and GRPO"

@@ -173,6 +173,16 @@ def test_all_weights_can_learn_instead_of_an_adapter(make_job, toolbox, question
     assert not torch.equal(trained.get_input_embeddings().weight, start.get_input_embeddings().weight)
 
 
+def test_an_adapter_goes_on_the_start_of_its_run(tmp_path):
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(tmp_path / "start")}))
+    policy = PolicyConfig(model="models/untaught")
+    assert trained_policy(policy, str(tmp_path)).model == "models/untaught", "a base of another kind, or one that is gone"
+    (tmp_path / "start").mkdir()
+    (tmp_path / "start" / "sft.json").write_text('{"start": "models/untaught"}')
+    found = trained_policy(policy, str(tmp_path))
+    assert (found.model, found.adapter) == (str(tmp_path / "start"), str(tmp_path))
+
+
 def test_a_killed_full_run_resumes_to_the_same_bytes(make_job, toolbox, questions):
     whole, killed = make_job("whole", method="full"), make_job("killed", method="full")
     for job in (whole, killed):
