@@ -86,8 +86,8 @@ def plan(config: RunConfig, rules: Rules, now: float | None = None) -> Plan:
         items += _old("shards", config.paths.evals / SHARDS, limit, now)  # nobody has put them together; they can be played again
         items += _collections(config.paths, limit, now)
     if registry is not None:
-        for experiment, trace, evaluation, at in registry.traces(limit):
-            if evaluation not in used["evals"]:
+        for experiment, trace, key, at in registry.traces(limit):
+            if key not in used["evals"] and key not in used["trainings"]:
                 items.append(Item("traces", trace, (now - at) / DAY_S, experiment=experiment))
         items += _runs(registry, used, limit, now)
         items += [Item("deleted runs", run, (now - at) / DAY_S) for run, at in registry.deleted() if at < limit]

@@ -16,6 +16,7 @@ from slmsearch.evaluate.retrieval import METRICS
 from slmsearch.evaluate.store import load_evaluation
 from slmsearch.judge.qualify import Qualification
 from slmsearch.keys import content_key
+from slmsearch.learn.reports import StepReport
 from tasks.traces import episode_span, trace_tags
 from tasks.tracking import open_tracker
 
@@ -36,6 +37,17 @@ def record_evaluation_task(run_id: str, name: str, key: str, config: RunConfig) 
     traces = [(episode_span(stored.episodes[i], stored.rows[i]), trace_tags(stored.rows[i])) for i in chosen]
     if traces:
         tracker.record_traces(run_id, key, traces)
+
+
+def record_rollouts(run_id: str, train_key: str, report: StepReport, config: RunConfig) -> None:
+    """Write the episodes in a step's report into the run of its training as traces, tagged with the step and why each was chosen.
+
+    Call it before the step's metrics are recorded: a killed run is given the step again until they are, and a trace that is there stays.
+    """
+    tags = {"step": str(report.step)}
+    traces = [(episode_span(one.episode, one.row), {**trace_tags(one.row), **tags, "sample": one.kind.value}) for one in report.samples]
+    if traces:
+        open_tracker(config).record_traces(run_id, train_key, traces, "train_key")
 
 
 def _table_row(row: Mapping[str, Any], measured: Sequence[str]) -> dict[str, object]:

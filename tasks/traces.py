@@ -42,7 +42,12 @@ def episode_span(episode: Episode, row: EpisodeRow) -> Span:
         outputs={"answer": _cap(episode.answer or ""), "gold": _cap(row.gold)},
         start_s=0.0,
         end_s=episode.seconds,
-        attributes={"reward": row.reward, "stop_reason": row.stop_reason, "timing": "batch time, divided evenly among turns"},
+        attributes={
+            "reward": row.reward,
+            "reward_parts": row.reward_parts,
+            "stop_reason": row.stop_reason,
+            "timing": "batch time, divided evenly among turns",
+        },
         children=tuple(_turn_span(turn, i, i * share, (i + 1) * share) for i, turn in enumerate(turns)),
     )
 

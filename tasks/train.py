@@ -19,6 +19,7 @@ from slmsearch.learn.launch import train
 from slmsearch.learn.reports import StepReport
 from tasks.child import end_child, in_child
 from tasks.progress import Progress
+from tasks.record import record_rollouts
 from tasks.tracking import open_tracker
 
 CURVES = {"loss": "loss", "grad_norm": "optim/grad_norm", "learning_rate": "optim/learning_rate"}
@@ -52,7 +53,7 @@ class Control(TypedDict):
 
 @task(name="train", cache_policy=NO_CACHE)
 def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> Trained:
-    """Train with GRPO, or look the finished training up, writing one point per step and metric into an MLflow run.
+    """Train with GRPO, or look the finished training up, writing one point per step and metric, and some episodes, into an MLflow run.
 
     Call it directly, never `.submit()` it: it listens for termination, which only the main thread can.
     """
@@ -61,6 +62,7 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> T
     with Progress("train", "steps") as progress:
 
         def on_step(report: StepReport) -> None:
+            record_rollouts(run_id, job.train_key, report, config)
             tracker.record_step(run_id, report.step, report.metrics, report.time)
             progress(report.step, total)
             if (collapse := report.collapse) is not None:

@@ -5,7 +5,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from slmsearch.learn.monitor import ALONE, SCORINGS, CollapseMonitor, Scores, Su
 from slmsearch.learn.phase_timer import UPDATE, PhaseTimer
 from slmsearch.learn.reports import NOT_A_NUMBER, Collapse, StepReport, make_report
 from slmsearch.learn.rollout_bridge import RolloutBridge
+from slmsearch.learn.samples import choose_samples, is_sampled
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +133,7 @@ class StepCallback(TrainerCallback):
         """Set what is called.
 
         Args:
-            bridge: source of a step's episode metrics.
+            bridge: source of a step's episodes and their metrics.
             on_step: takes each report, on the main process only.
             should_stop: asked after every step, on every process; True saves a checkpoint and ends training.
             config: what is a step, what follows a collapse.
@@ -198,7 +199,9 @@ class StepCallback(TrainerCallback):
         if report.collapse is not None:
             logger.warning("step %d: %s", report.step, report.collapse.describe())
         if state.is_world_process_zero:
-            self._on_step(report)
+            sampled, played = is_sampled(report.step, state.max_steps), self._bridge
+            chosen = choose_samples(played.rows, played.episodes, self._config.group_size) if sampled else ()
+            self._on_step(replace(report, samples=chosen))
         if best is not None and report.collapse is not None and best.state.collapses >= self._config.monitor.max_collapses:
             raise TrainingError(
                 f"collapsed {best.state.collapses} times (last: {report.collapse.rule} at step {report.step}); "

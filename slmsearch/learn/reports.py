@@ -8,11 +8,12 @@ import json
 import math
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from slmsearch.artifacts.files import replace_text
-from slmsearch.errors import CheckpointError
+from slmsearch.errors import CheckpointError, EvaluationError
+from slmsearch.learn.samples import SampledEpisode
 
 NOT_A_NUMBER = "loss is not a number"
 """Rule of a collapse that needs no comparison; its value and limit are 0."""
@@ -47,6 +48,13 @@ class StepReport:
     time: float
     """Seconds since the epoch at which the step ended."""
     collapse: Collapse | None = None
+    samples: tuple[SampledEpisode, ...] = ()
+    """Some of its episodes, at some steps."""
+
+    def to_line(self) -> str:
+        """Write it as one line of JSON."""
+        samples = [sample.to_dict() for sample in self.samples]
+        return json.dumps({**asdict(replace(self, samples=())), "samples": samples}, allow_nan=False) + "\n"
 
 
 def make_report(step: int, metrics: Mapping[str, float], collapse: Collapse | None = None) -> StepReport:
@@ -57,7 +65,7 @@ def make_report(step: int, metrics: Mapping[str, float], collapse: Collapse | No
 
 def append_report(path: Path, report: StepReport) -> None:
     """Append one line, so that a reader sees it at once and a kill leaves at most one broken line, the last."""
-    line = json.dumps(asdict(report), allow_nan=False) + "\n"
+    line = report.to_line()
     with path.open("a", encoding="utf-8") as file:
         file.write(line)
 
@@ -73,7 +81,7 @@ def truncate_reports(path: Path, last_step: int) -> list[StepReport]:
     A resumed run plays the dropped steps again, so no step appears twice.
     """
     kept = [report for report in read_reports(path) if report.step <= last_step]
-    replace_text(path, "".join(json.dumps(asdict(report)) + "\n" for report in kept))
+    replace_text(path, "".join(report.to_line() for report in kept))
     return kept
 
 
@@ -105,6 +113,7 @@ class ReportTail:
             try:
                 fields = json.loads(line)
                 collapse = fields.pop("collapse", None)
-                yield StepReport(**fields, collapse=Collapse(**collapse) if collapse else None)
-            except (ValueError, TypeError, AttributeError) as error:
+                samples = tuple(map(SampledEpisode.from_dict, fields.pop("samples", ())))
+                yield StepReport(**fields, collapse=Collapse(**collapse) if collapse else None, samples=samples)
+            except (ValueError, KeyError, TypeError, AttributeError, EvaluationError) as error:
                 raise CheckpointError(f"{self._path} holds a line that is no step report; delete that directory to train anew") from error

@@ -27,6 +27,8 @@ from tasks.tracking.service import DELETED, ENDED, KEY, OWNER, SQLITE, STAGE, as
 
 PARENT = "mlflow.parentRunId"
 PAGE = 1000
+TRACED_KEYS = ("eval_key", "train_key")
+"""Tags of traces, one of them on each: the evaluation or the training that it is a sample of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,10 +211,15 @@ class RunRegistry:
 
     @as_service
     def traces(self, before_s: float) -> list[tuple[str, str, str, float]]:
-        """Return the traces older than a time: experiment, trace, evaluation it is a sample of, time in seconds."""
+        """Return the traces older than a time: experiment, trace, key of the evaluation or training it is a sample of, time in seconds."""
         older = f"attributes.timestamp_ms < {int(before_s * 1000)}"
         return [
-            (experiment, str(info.trace_id), str(info.tags.get("eval_key", "")), info.timestamp_ms / 1000)
+            (
+                experiment,
+                str(info.trace_id),
+                next((info.tags[kind] for kind in TRACED_KEYS if kind in info.tags), ""),
+                info.timestamp_ms / 1000,
+            )
             for experiment in self._experiments()
             for info in self.find_traces(experiment, older)
         ]

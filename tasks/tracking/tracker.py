@@ -33,6 +33,8 @@ MAX_TAG_CHARS = 5000
 PARAMS_PER_BATCH = 100
 METRICS_PER_BATCH = 1000
 TRACES_PER_LINK = 100
+TRACE_IDENTITY = ("question_id", "step", "sample")
+"""Tags that tell the traces of one evaluation or training apart; those of an evaluation have the first."""
 TABLES = "mlflow.loggedArtifacts"
 """Tag of a run that names its tables to MLflow's UI."""
 
@@ -191,16 +193,17 @@ class Tracker(RunRegistry):
         self.client.log_table(run_id, columns, name)
 
     @as_service
-    def record_traces(self, run_id: str, key: str, traces: Sequence[tuple[Span, Mapping[str, str]]]) -> None:
+    def record_traces(self, run_id: str, key: str, traces: Sequence[tuple[Span, Mapping[str, str]]], kind: str = "eval_key") -> None:
         """Record traces, root span and tags of each, and link them to a run; those recorded before under the same key are only linked.
 
-        The key is that of the evaluation they are a sample of; `question_id` must be among the tags.
+        The key is that of the evaluation, or the training, they are a sample of; `kind` is the tag that holds it, one of `TRACED_KEYS`.
+        The tags in `TRACE_IDENTITY` tell the traces of a key apart.
         """
         with self.lock:  # two runs of the same at a time must not both write them
-            stored = self.find_traces(self.experiment_id, f"tags.eval_key = '{key}'")
-            known = {info.tags.get("question_id", ""): info.trace_id for info in stored}
+            stored = self.find_traces(self.experiment_id, f"tags.{kind} = '{key}'")
+            known = {_identity(info.tags): info.trace_id for info in stored}
             trace_ids = [
-                known.get(tags["question_id"]) or self._write_span(root, time.time() - root.end_s, tags={**tags, "eval_key": key})
+                known.get(_identity(tags)) or self._write_span(root, time.time() - root.end_s, tags={**tags, kind: key})
                 for root, tags in traces
             ]
         if MLFLOW_ENABLE_ASYNC_TRACE_LOGGING.get():
@@ -265,6 +268,10 @@ def describe_stop(error: BaseException) -> str:
     """Say in one line that a run was told to stop, with what was noted on the way: where it can be resumed."""
     notes = "; ".join(getattr(error, "__notes__", ()))
     return f"told to stop ({type(error).__name__}){': ' if notes else ''}{notes}"
+
+
+def _identity(tags: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(tags.get(name, "") for name in TRACE_IDENTITY)
 
 
 def _cell(value: Any) -> Any:

@@ -193,17 +193,20 @@ def test_a_live_run_keeps_everything_it_may_use(history: tuple[RunConfig, list[d
     assert not named(planned, "shards")
 
 
-def test_traces_of_evaluations_in_use_stay(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
-    config, (evaluated, champion, _, _) = history
+def test_traces_of_evaluations_and_trainings_in_use_stay(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
+    config, (evaluated, champion, other, _) = history
     tracker = open_tracker(config)
     root = Span("episode", "AGENT", {"question": "?"}, {"answer": "!"}, 0.0, 1.0)
     with tracker.run("traced", "key") as run_id:
         for key in (evaluated["key"], champion["lineage"]["eval_key_after"]):
             tracker.record_traces(run_id, key, [(root, {"question_id": "q"})])
-    assert len(named(plan(config, RULES, LATER), "traces")) == 1
+        for key in (other["lineage"]["train_key"], champion["lineage"]["train_key"]):
+            tracker.record_traces(run_id, key, [(root, {"question_id": "q", "step": "1", "sample": "best"})], "train_key")
+    assert len(named(plan(config, RULES, LATER), "traces")) == 2
     carry_out(config, RULES, LATER)
     left = tracker.client.search_traces(locations=[tracker.experiment_id])
-    assert [trace.info.tags["eval_key"] for trace in left] == [champion["lineage"]["eval_key_after"]]
+    assert {trace.info.tags.get("eval_key") for trace in left} == {champion["lineage"]["eval_key_after"], None}
+    assert {trace.info.tags.get("train_key") for trace in left} == {champion["lineage"]["train_key"], None}
 
 
 def test_without_knowing_what_aliases_need_nothing_goes(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:

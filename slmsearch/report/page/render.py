@@ -10,12 +10,14 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from slmsearch.foreign import visible
-from slmsearch.report.page.browse import MAX_EPISODES, choose_episodes, pack_episodes, to_script_json
+from slmsearch.report.page.browse import MAX_EPISODES, choose_episodes, pack_episodes, shorten, to_script_json
 from slmsearch.report.page.charts import to_file
 from slmsearch.report.page.results import RunResults
 from slmsearch.report.page.sections import Block, run_parts, side_by_side
 from slmsearch.report.page.suspects import RULES
 
+SAMPLE_CHARS = 1000
+"""Characters kept of one text of a training rollout."""
 FILES = files("slmsearch.report.page") / "files"
 
 
@@ -35,6 +37,7 @@ def render_page(runs: Sequence[RunResults], made: str, max_episodes: int = MAX_E
     }
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["visible"] = lambda text: visible(str(text))
+    environment.filters["short"] = lambda text: shorten(visible(str(text)), SAMPLE_CHARS)
     environment.filters["markup"] = Markup
     return environment.from_string(read_file("page.html")).render(
         style=Markup(style),

@@ -1,7 +1,7 @@
 """What stands on a page about one run, and about several side by side: tables and charts, in order, made from stored results."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import fsum
@@ -10,6 +10,7 @@ from slmsearch.environments.rows import EpisodeRow
 from slmsearch.evaluate.statistics import Difference
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.foreign import visible
+from slmsearch.learn.samples import SampledEpisode
 from slmsearch.planner.prompt import COMBINE, DIRECT_SOLUTION, SUBPROBLEM
 from slmsearch.report.page.charts import Bar, Line, interval_chart, line_chart, share_bar, share_chart, smooth
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
@@ -59,7 +60,7 @@ ACCURACY = ("answer/correct", "answer/exact_match")
 
 @dataclass(frozen=True)
 class Block:
-    """A table or a chart with its caption."""
+    """A table, a chart or episodes, with their caption."""
 
     caption: str
     table: Table | None = None
@@ -67,6 +68,7 @@ class Block:
     note: str = ""
     file: str = ""
     """Name of the chart where it is written as a file."""
+    samples: Sequence[SampledEpisode] = ()
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ def run_parts(run: RunResults) -> list[Part]:
     made = [
         Part("headline", "Before and after", tuple(_headline(run, rows))),
         Part("curves", "Training", tuple(training_charts(run)), "Thin: single steps. Thick: mean of the last 10. ▼ marks a collapse."),
+        Part("rollouts", "Training rollouts", tuple(_rollouts(run)), ROLLOUTS_NOTE),
         Part("stops", "How episodes ended", tuple(_stops(run, rows))),
         Part("calls", "Tool calls", tuple(_calls(run))),
         Part("slices", "By kind and hops", tuple(_slices(run, rows))),
@@ -93,10 +96,14 @@ def run_parts(run: RunResults) -> list[Part]:
         Part("suspects", "Suspected reward hacks", tuple(_suspects(run)), SUSPECTS_NOTE),
         Part("made", "How it was made", tuple(_provenance(run))),
     ]
-    shown = (replace(part, blocks=tuple(block for block in part.blocks if block.chart or block.table)) for part in made)
+    shown = (replace(part, blocks=tuple(block for block in part.blocks if block.chart or block.table or block.samples)) for part in made)
     return [part for part in shown if part.blocks]
 
 
+ROLLOUTS_NOTE = (
+    "Episodes of some training steps, at most three a step: the best and the worst of the group whose rewards differ most, and one of a "
+    "group whose rewards are all equal, which teaches nothing. Open a step to read their turns."
+)
 SUSPECTS_NOTE = (
     "Rules over stored episodes; a suspicion is a reason to read an episode, no verdict. Look for rules that strike more often after "
     "training than before; the episodes are below, under their rule's name."
@@ -128,6 +135,12 @@ def training_charts(run: RunResults) -> list[Block]:
         chart = line_chart(f"{caption} over training", lines, marks=marks)
         charts.append(Block(caption, chart=chart, file=name.removesuffix("/mean").replace("/", "_")))
     return [block for block in charts if block.chart]
+
+
+def _rollouts(run: RunResults) -> Iterator[Block]:
+    for report in run.steps:
+        rewards = ", ".join(f"{one.kind.replace('_', ' ')} {number(one.row.reward, 2)}" for one in report.samples)
+        yield Block(f"Step {report.step}: {rewards}", samples=report.samples)
 
 
 def curve(run: RunResults, name: str) -> list[tuple[float, float]]:

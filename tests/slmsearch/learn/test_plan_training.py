@@ -133,6 +133,9 @@ def test_a_planner_learns_to_split_and_leaves_what_a_run_leaves(make_plan_job):
     assert "episode/searches" not in measured[-1]
     assert all(is_documented(name) for step in measured for name in step)
     assert max(abs(step["policy/kl_sampler"]) for step in measured) < 1e-5
+    samples = [sample for report in read_reports(job.directory / STEPS) for sample in report.samples]
+    assert {sample.kind.value for sample in samples} >= {"best", "worst"} and len(samples) <= 3 * 12
+    assert any(turn.call and turn.result for sample in samples for turn in sample.episode.turns), "what the worker was asked"
     checks = {check["name"]: check["passed"] for check in json.loads((job.directory / PREFLIGHT).read_text())}
     assert all(checks.values()) and {"plan", "worker", "planning", "mask", "judge"} <= set(checks)
 

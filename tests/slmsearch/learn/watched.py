@@ -50,12 +50,13 @@ class Watched:
         self.best_weights = BestWeights(self.model, lambda: self.scored.append(self.step) or held_out(self.step))
         config = TrainConfig(questions_per_step=QUESTIONS_PER_STEP, monitor=Patient())
         self.args = SimpleNamespace(save_steps=save_steps)
-        self.callback = StepCallback(SimpleNamespace(metrics={}), self.reports.append, lambda: False, config, PhaseTimer())
+        bridge = SimpleNamespace(metrics={}, rows=[], episodes=[])
+        self.callback = StepCallback(bridge, self.reports.append, lambda: False, config, PhaseTimer())
 
     def play(self, steps, loss=0.1, **changes):
         for self.step in steps:
             self.callback._bridge.metrics = noisy(random.Random(self.step), **changes)
-            state = SimpleNamespace(global_step=self.step, is_world_process_zero=True)
+            state = SimpleNamespace(global_step=self.step, is_world_process_zero=True, max_steps=100)
             objects = {"optimizer": self.optimizer, "lr_scheduler": self.scheduler}
             self.callback.on_log(self.args, state, None, {"loss": loss}, **objects)
 

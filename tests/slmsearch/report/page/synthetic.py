@@ -9,6 +9,7 @@ from slmsearch.evaluate.compare import compare
 from slmsearch.evaluate.metrics import summarise, summarise_slices
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.learn.reports import Collapse, StepReport
+from slmsearch.learn.samples import SAMPLED_STEPS, SampledEpisode, SampleKind
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
 from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult, Turn
 from slmsearch.searcher.tools import READ, SEARCH
@@ -82,7 +83,9 @@ def _step(i: int, steps: int) -> StepReport:
         "stop/answered": i / steps, "stop/malformed": 1 - i / steps, "stop/failed": 0.0,
     }  # fmt: skip
     collapse = Collapse("entropy", 3.0, 1.5, 1, 1e-4) if i == steps // 2 else None
-    return StepReport(i, metrics, float(i), collapse)
+    pairs = [_play(i - 1, random.Random(i), float(kind is SampleKind.BEST), 1500) for kind in SampleKind]
+    samples = tuple(SampledEpisode(kind, *pair) for kind, pair in zip(SampleKind, pairs, strict=True))
+    return StepReport(i, metrics, float(i), collapse, samples if i <= SAMPLED_STEPS else ())
 
 
 def without_training(run: RunResults) -> RunResults:

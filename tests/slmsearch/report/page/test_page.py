@@ -12,6 +12,7 @@ import pytest
 from slmsearch.report.page.browse import pack_episodes
 from slmsearch.report.page.render import render_page
 from slmsearch.report.page.results import RunResults
+from slmsearch.searcher.episode import ToolCall, ToolResult, Turn
 from tests.slmsearch.report.page.synthetic import NASTY, make_run, without_training
 
 
@@ -96,9 +97,29 @@ def test_it_is_made_for_everybody(page: str) -> None:
 
 
 def test_every_part_is_there(page: str) -> None:
-    titles = ("Before and after", "Training", "How episodes ended", "Tool calls", "By kind and hops", "The judge")
+    titles = ("Before and after", "Training", "Training rollouts", "How episodes ended", "Tool calls", "By kind and hops", "The judge")
     for title in (*titles, "Suspected reward hacks", "How it was made", "Episodes"):
         assert re.search(rf"<h2>{title}</h2>", page), title
+
+
+def test_training_rollouts_show_turns_and_rewards_by_step(page: str) -> None:
+    section = page.partition('id="r0-rollouts"')[2].partition("</section>")[0]
+    assert section.count("<details>") == 20 and "Step 1: best " in section and "Step 20: best " in section
+    first = section.partition("<summary>Step 2:")[0]
+    assert first.count('class="sample"') == 3 and first.count("<pre") == 3 * 5, "three turns, two of them with a result"
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in first and "<script>" not in section
+    assert "call_cost -0.04)" in first and "gold answer: <bdi>1500</bdi>" in first
+    assert "characters more" in section, "long texts are cut and say so"
+    assert len(section.encode()) < 500_000
+
+
+def test_what_a_worker_was_asked_is_shown(run: RunResults) -> None:
+    sample = run.steps[0].samples[0]
+    turns = (Turn("a plan"), Turn("", ToolCall("subproblem", "1 plus 2?"), None, ToolResult("", False)), Turn("", answer="7"))
+    told = replace(run.steps[0], samples=(replace(sample, episode=replace(sample.episode, turns=turns)),))
+    shown = parse(render_page([replace(run, steps=[told])], "today")).text
+    for text in ("Turn 1: the policy wrote\na plan", "Turn 2: asked\n1 plus 2?\nnot served, because", "Turn 3: came out\n7"):
+        assert text in shown, text
 
 
 def test_runs_beside_each_other(run: RunResults) -> None:
