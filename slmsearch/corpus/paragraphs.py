@@ -12,8 +12,9 @@ ordinary Markdown: section ids, passages, digests and index keys follow from it 
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page, Section
@@ -119,6 +120,21 @@ def _paragraph(question: Question, section_id: str, before: Library, after: Libr
         inside += [section for section in after.sections(whole.page_id) if section != named and _squeezed(_body(section)) in text]
     holding = _holding(question, inside)
     return (holding or inside)[0].id if inside else section_id
+
+
+def find_paragraph(paragraph: str, answers: Sequence[str], sections: list[Section]) -> str | None:
+    """Return the id of the section that holds a paragraph: the shortest that holds all of it, else the first part of it with an answer."""
+    wanted = _squeezed(paragraph)
+    texts = {section.id: _squeezed_body(section) for section in sections}
+    if whole := [name for name, text in texts.items() if wanted and wanted in text]:
+        return min(whole, key=lambda name: len(texts[name]))
+    parts = (name for name, text in texts.items() if text and text in wanted and any(_squeezed(answer) in text for answer in answers))
+    return next(parts, None)
+
+
+@lru_cache(maxsize=1024)
+def _squeezed_body(section: Section) -> str:
+    return _squeezed(_body(section))
 
 
 def _holding(question: Question, sections: list[Section]) -> list[Section]:

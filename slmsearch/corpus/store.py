@@ -16,11 +16,10 @@ from slmsearch.artifacts.directories import publish, staging_directory
 from slmsearch.artifacts.files import replace_text
 from slmsearch.config import CorpusConfig
 from slmsearch.corpus.documents.skipped import Skipped
-from slmsearch.corpus.packages import find_origin
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.records import Row, page_row, write_rows
-from slmsearch.corpus.sources import load_source, source_parts
+from slmsearch.corpus.sources import find_origin, load_source, source_parts
 from slmsearch.corpus.splits import SPLIT_SEED, SPLITS, assign_splits
 from slmsearch.errors import CorpusError
 from slmsearch.keys import content_key, file_key
@@ -157,7 +156,7 @@ def read_questions(directory: Path) -> Iterator[tuple[Question, str]]:
 
 
 def _write(config: CorpusConfig, corpora_dir: Path, pages: list[Page], questions: list[Question], split_of: dict[str, str]) -> str:
-    origin = find_origin(config.pages)
+    origin = find_origin(config)
     with staging_directory(corpora_dir, "corpus") as staging:
         kept = [question for question in questions if question.id in split_of]
         with (staging / PAGES).open("wb") as page_file, (staging / QUESTIONS).open("wb") as question_file:

@@ -4,7 +4,7 @@ from functools import cache
 from importlib import import_module
 
 from slmsearch.config import RunConfig
-from slmsearch.corpus.sources import HUB_PREFIX
+from slmsearch.corpus.hub import HUB_PREFIX
 from slmsearch.environments.environment import Environment
 from slmsearch.errors import ConfigError
 

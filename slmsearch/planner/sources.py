@@ -12,8 +12,9 @@ from typing import Any
 
 from slmsearch.config import PlannerConfig
 from slmsearch.corpus.expectations import Finding, Severity
+from slmsearch.corpus.hub import HUB_PREFIX, parse_hub_name
 from slmsearch.corpus.questions import Question
-from slmsearch.corpus.sources import HUB_PREFIX, parse_hub_name, read_rows
+from slmsearch.corpus.sources import read_rows
 from slmsearch.corpus.splits import SPLIT_SEED
 from slmsearch.errors import CorpusError
 from slmsearch.keys import file_key
@@ -38,7 +39,8 @@ def problems_parts(config: PlannerConfig) -> dict[str, object] | None:
     if config.problems.startswith(HUB_PREFIX):
         hub = parse_hub_name(config.problems)
         commit = hub.find_commit()
-        return {"kind": "problems", "hub": hub.name, "subset": hub.subset, "commit": commit, **shared} if commit else None
+        split = {"split": hub.split} if hub.split else {}
+        return {"kind": "problems", "hub": hub.name, "subset": hub.subset, "commit": commit, **split, **shared} if commit else None
     path = Path(config.problems)
     return {"kind": "problems", "file": file_key(path), "suffix": path.suffix, **shared} if path.is_file() else None
 

@@ -156,6 +156,7 @@ def test_a_full_disk_is_said_before_anything_is_embedded(
         (["search", "anything"], 3, "slmsearch setup"),
         (["search", "anything", "--index", "../.."], 3, "no index key"),
         (["index", "build", "--corpus.pages", "gone.jsonl"], 1, "gone.jsonl"),
+        (["validate", "--corpus.pages", "hub:rajpurkar/squad"], 1, "hub:rajpurkar/squad cannot be loaded (Cannot reach"),
         (["compare", "one", "two"], 3, "no evaluation 'one'"),
         (["report"], 2, "Missing argument 'RUN...'"),
         (["report", "latest", "--episodes", "-1"], 2, "-1 is not in the range"),

@@ -12,7 +12,7 @@ from slmsearch.config import CorpusConfig, WorldConfig
 from slmsearch.corpus import sources
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
-from slmsearch.corpus.sources import HubName, load_source, parse_hub_name
+from slmsearch.corpus.sources import load_source
 from slmsearch.errors import CorpusError
 
 PAGE = {"id": "rome", "title": "Rome", "content": "# Rome\n\nA city.\n\n## Rivers\n\nThe Tiber.\n\n## Hills\n\nSeven."}
@@ -204,17 +204,3 @@ def test_empty_and_double_questions_are_refused(tmp_path: Path):
         questions_from(tmp_path)
     with pytest.raises(CorpusError, match=r"question ids occur more than once \('q1'\)"):
         questions_from(tmp_path, QUESTION, QUESTION)
-
-
-def test_a_hub_name_carries_subset_and_commit(tmp_path: Path):
-    assert parse_hub_name("hub:owner/name") == HubName("owner/name")
-    assert parse_hub_name("hub:owner/name@abc") == HubName("owner/name", None, "abc")
-    assert parse_hub_name("hub:owner/name/sub@abc") == HubName("owner/name", "sub", "abc")
-    assert parse_hub_name("hub:openai/gsm8k") == HubName("openai/gsm8k", "main")
-    assert parse_hub_name(f"hub:{tmp_path}") == HubName(str(tmp_path)), "a local folder, whatever its name"
-
-
-def test_a_hub_set_out_of_reach_is_one_line():
-    with pytest.raises(CorpusError, match=r"^hub:acme/none cannot be loaded") as raised:
-        load_source(CorpusConfig(pages="hub:acme/none"))
-    assert "\n" not in str(raised.value)
