@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from filelock import FileLock, Timeout
-from transformers import TrainerCallback
+from transformers import TrainerCallback, set_seed
 
 from slmsearch.artifacts.directories import replaced_directory
 from slmsearch.config import PolicyConfig, RunConfig
@@ -134,13 +134,14 @@ def _train(config: RunConfig, lesson: Lesson, scratch: Path, on_log: OnLog | Non
 
 
 def _with_adapter(config: RunConfig, lesson: Lesson) -> Lesson:
-    """Put an adapter on the model where one is to learn."""
+    """Put an adapter on the model where one is to learn; its first weights follow from the seed."""
     if not lesson.settings.lora:
         return lesson
     from peft import get_peft_model
 
     from slmsearch.learn.grpo import make_adapter_config
 
+    set_seed(lesson.settings.seed)
     return replace(lesson, model=get_peft_model(lesson.model, make_adapter_config(config.train.lora)))
 
 
