@@ -18,7 +18,7 @@ from slmsearch.errors import IndexUnusableError, ServiceError
 from slmsearch.evaluate.shards import SHARDS
 from slmsearch.judge.cache import FILE as VERDICTS
 from slmsearch.judge.cache import VerdictCache
-from slmsearch.learn.files import CHECKPOINTS, MANIFEST
+from slmsearch.learn.files import CHECKPOINTS, MANIFEST, SCRATCH
 from slmsearch.learn.launch import is_held
 from slmsearch.lineage.graph import homes
 from slmsearch.retrieval.upkeep import remove_partial, remove_version
@@ -78,8 +78,8 @@ def plan(config: RunConfig, rules: Rules, now: float | None = None) -> Plan:
     for kind, parent in homes(config.paths).items():
         items += _old(FIELDS[kind], parent, limit, now, {"sources", *used[FIELDS[kind]]})
         items += [_item("half-written", path, changed_s(path), now) for path in find_abandoned(parent)]
-    partials = [path for path in sorted(config.paths.index.glob(f"{PARTIAL_PREFIX}*")) if changed_s(path) < limit]
-    items += [_item("half-written", path, changed_s(path), now) for path in partials]
+    unfinished = [*sorted(config.paths.index.glob(f"{PARTIAL_PREFIX}*")), *sorted(config.paths.training.glob(f".*{SCRATCH}"))]
+    items += [_item("half-written", path, changed_s(path), now) for path in unfinished if changed_s(path) < limit]
     going = {item.path for item in items}
     items += [item for item in _checkpoints(config.paths.training, limit, now) if item.path and item.path.parent not in going]
     if registry is None or not any(run.is_live for run in registry.runs()):
@@ -187,6 +187,9 @@ def _delete(item: Item, config: RunConfig) -> None:
             file.unlink(missing_ok=True)
     elif item.key.startswith(PARTIAL_PREFIX):
         remove_partial(item.path)
+    elif item.key.endswith(SCRATCH):
+        with FileLock(item.path.with_suffix(".lock"), timeout=0):  # of the model that is taught with it
+            remove(item.path, ignore_errors=False)
     elif item.kind == "indexes":
         remove_version(item.path, config.retrieval)
     elif item.kind == "half-written":

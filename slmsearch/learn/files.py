@@ -41,9 +41,17 @@ LOCK = "lock"
 ACCELERATE = "accelerate.json"
 """Configuration of `accelerate launch`, so that a user's own default is not taken by accident."""
 
+SCRATCH = ".scratch"
+"""Ends the name of the directory beside that of a model taught by supervision in which a killed training goes on."""
+
 KEPT_CHECKPOINTS = 2
 """The last one may be damaged by the kill that makes it wanted."""
 _PREFIX = "checkpoint-"
+
+
+def scratch_of(out: Path) -> Path:
+    """Name the scratch directory of a model directory, `.<name>.scratch`; whoever holds `.<name>.lock` writes both."""
+    return out.with_name(f".{out.name}{SCRATCH}")
 
 
 def seal_checkpoint(checkpoint: Path, step: int) -> None:

@@ -27,6 +27,7 @@ from slmsearch.generate.attention import use_attention
 from slmsearch.learn.encoding import IGNORED, Encoded
 from slmsearch.learn.fused_lora import fused_lora
 from slmsearch.learn.losses import causal_of, token_losses
+from slmsearch.learn.sft_checkpoints import SftCheckpoints
 from slmsearch.learn.streams import within_context
 from slmsearch.learn.tree import Tree, attention_width, build_trees, compare, tree_inputs
 
@@ -280,15 +281,20 @@ def train_sft(
     on_log: OnLog | None = None,
     gradient_checkpointing: bool = False,
     callbacks: Sequence[TrainerCallback] = (),
-) -> None:
+    key: str = "",
+) -> float:
     """Train a model in place.
 
     Args:
         lesson: the model and its episodes.
-        scratch_dir: where `Trainer` may write; nothing is left there.
-        on_log: called with step and `Trainer`'s logs twenty times, at least every 50 steps.
+        scratch_dir: where `Trainer` may write: checkpoints, if there is a key.
+        on_log: called with step and `Trainer`'s logs twenty times, at least every 50 steps; with no logs where a killed training goes on.
         gradient_checkpointing: keep no activations inside a layer and compute them again on the way back.
         callbacks: of `Trainer`, beside `on_log`.
+        key: names the training, see `SftCheckpoints`; one that was killed goes on from its checkpoint and ends with the same weights.
+
+    Returns:
+        Seconds that killed processes have trained before.
 
     Raises:
         ModelError: an episode is longer than the model's context.
@@ -309,9 +315,14 @@ def train_sft(
     trainer.tokens_per_tree = config.tokens_per_batch if config.batch_size else 0
     trainer.tokens_per_update = config.tokens_per_batch // 2 if lesson.even else 0
     trainer.remove_callback(PrinterCallback)
+    checkpoints = SftCheckpoints(trainer, key) if key else None
+    found = checkpoints.found if checkpoints else None
+    if checkpoints and found and on_log:
+        on_log(checkpoints.step, {})
     use_attention(model)
     with fused_lora(model) if use_cpu else nullcontext():
-        trainer.train()
+        trainer.train(resume_from_checkpoint=str(found) if found else None)
+    return checkpoints.earlier_s if checkpoints else 0.0
 
 
 def _make_arguments(config: SftConfig, scratch_dir: Path, gradient_checkpointing: bool, in_bfloat16: bool) -> TrainingArguments:

@@ -10,6 +10,7 @@ adds: same start, same scripted reader, at least the same minutes, all weights t
 fresh ones of the reader that made the checkpoint, never the evaluated world.
 """
 
+import hashlib
 import json
 import shutil
 import time
@@ -18,14 +19,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 from filelock import FileLock, Timeout
 from transformers import TrainerCallback, set_seed
 
 from slmsearch.artifacts.directories import replaced_directory
+from slmsearch.artifacts.files import read_json, replace_json
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import load_questions
@@ -37,9 +42,11 @@ from slmsearch.generate.load import load_model, merge_adapter
 from slmsearch.generate.sampler import Sampler, Sampling
 from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.judge.qualify import require_qualified
+from slmsearch.keys import content_key
 from slmsearch.learn.child import release_memory
 from slmsearch.learn.encoding import Encoded, encode_demonstration, encode_episode, fits
-from slmsearch.learn.job import control_settings
+from slmsearch.learn.files import scratch_of
+from slmsearch.learn.job import CONTROL_VERSION, PACKAGES, START_VERSION, control_settings
 from slmsearch.learn.sft import Facts, Lesson, OnLog, train_sft
 from slmsearch.learn.streams import demonstrated, in_turn, repeated, within_context
 from slmsearch.searcher.episode import Episode
@@ -49,6 +56,10 @@ TRIED_UPDATES, TRIED_S = 24, 30.0
 """Updates of the control by whose time the number of its steps is chosen, and seconds after which no more are tried: 24 of SmolLM2 took
 six minutes."""
 FACTS, CONTROL_FACTS = "sft.json", "control.json"
+STEPS = "steps.json"
+"""In the scratch of a control: its steps, once they are measured."""
+SHOWN = 64
+"""Episodes of an endless stream that stand for it in the key of a training."""
 Say = Callable[[str], None]
 
 
@@ -88,6 +99,9 @@ def teach(
     With `sft.lora` an adapter learns. It is merged in float32 into weights loaded anew, so that nothing is rounded; they are saved as
     float32, twice the size of bfloat16. Rounding them to bfloat16 would lose most of a small adapter.
 
+    A training that was killed goes on when it is called again for the same directory: its checkpoints lie beside it (`scratch_of`) until
+    the directory is published.
+
     Args:
         config: policy, shape of the adapter, gradient checkpointing.
         out: model directory.
@@ -97,40 +111,58 @@ def teach(
         once: wait for another process that writes the same directory, and return the facts of a finished one as they are.
 
     Returns:
-        Facts with steps and seconds.
+        Facts with steps and seconds, those of killed processes included.
 
     Raises:
         TrainingError: another process writes the directory.
     """
+    scratch = scratch_of(out)
     with writing_alone(out, waits=once):
-        if once and (out / record).is_file():
-            found: Facts = json.loads((out / record).read_text())
-            return found
-        lesson = prepare()
-        started = time.perf_counter()
-        with replaced_directory(out, sealed=True) as temporary:
-            model = _train(config, lesson, temporary / "scratch", on_log)
-            model.save_pretrained(temporary)
-            lesson.tokenizer.save_pretrained(temporary)
-            facts: Facts = {**lesson.facts, "steps": lesson.settings.steps, "seconds": round(time.perf_counter() - started, 1)}
-            (temporary / record).write_text(json.dumps(facts, indent=2) + "\n")
-            if lesson.card is not None:
-                (temporary / "README.md").write_text(lesson.card(facts))
-    return facts
+        if not (once and (out / record).is_file()):
+            lesson = prepare()
+            started = time.perf_counter()
+            with replaced_directory(out, sealed=True) as temporary:
+                model, earlier_s = _train(config, lesson, scratch, on_log)
+                model.save_pretrained(temporary)
+                lesson.tokenizer.save_pretrained(temporary)
+                seconds = round(earlier_s + time.perf_counter() - started, 1)
+                facts: Facts = {**lesson.facts, "steps": lesson.settings.steps, "seconds": seconds}
+                (temporary / record).write_text(json.dumps(facts, indent=2) + "\n")
+                if lesson.card is not None:
+                    (temporary / "README.md").write_text(lesson.card(facts))
+        shutil.rmtree(scratch, ignore_errors=True)
+        found: Facts = json.loads((out / record).read_text())
+    return found
 
 
-def _train(config: RunConfig, lesson: Lesson, scratch: Path, on_log: OnLog | None) -> Any:
-    """Train the model, or an adapter of it that is then merged; return what is to be saved."""
+def _train(config: RunConfig, lesson: Lesson, scratch: Path, on_log: OnLog | None) -> tuple[Any, float]:
+    """Train the model, or an adapter of it that is then merged; return what is to be saved, and the seconds of killed processes."""
     lesson = _with_adapter(config, lesson)
-    train_sft(lesson, scratch, on_log, config.train.gradient_checkpointing)
+    earlier_s = train_sft(lesson, scratch, on_log, config.train.gradient_checkpointing, key=_key_of(config, lesson))
     model = lesson.model
     if lesson.settings.lora:
         model.save_pretrained(scratch / "adapter")
         release_memory()
         base, _ = load_model(config.policy.model_copy(update={"dtype": "float32", "load_in_4bit": False, "device": "cpu"}))
         model = merge_adapter(base, str(scratch / "adapter"))
-    shutil.rmtree(scratch, ignore_errors=True)
-    return model
+    return model, earlier_s
+
+
+def _key_of(config: RunConfig, lesson: Lesson) -> str:
+    """Name a training by what it is made from: with other settings, weights or episodes, what was killed is not gone on with."""
+    digest = hashlib.sha256()
+    for encoded in islice(lesson.stream(), lesson.facts.get("episodes") or SHOWN):
+        digest.update(np.array([encoded.ids, encoded.labels]).tobytes())
+    for name, weight in lesson.model.named_parameters():
+        digest.update(repr((name, weight.shape, weight.dtype, float(weight.detach().float().sum()))).encode())
+    return content_key(
+        versions=[START_VERSION, CONTROL_VERSION, *map(version, PACKAGES)],
+        facts=lesson.facts,
+        settings=lesson.settings.key_parts(),
+        even=lesson.even,
+        lora=config.train.lora.key_parts() if lesson.settings.lora else None,
+        content=digest.hexdigest(),
+    )
 
 
 def _with_adapter(config: RunConfig, lesson: Lesson) -> Lesson:
@@ -220,12 +252,16 @@ def train_control(config: RunConfig, out: Path, seconds: float, on_log: OnLog | 
         return replace(lesson, stream=lambda: repeated(kept, settings.seed))
 
     def prepare_measured() -> Lesson:
-        if config.control.steps:
-            return prepare(config.control.steps)
-        times = UpdateTimes()
-        with TemporaryDirectory() as scratch:
-            train_sft(_with_adapter(config, prepare(TRIED_UPDATES)), Path(scratch), callbacks=[times])
-        return prepare(max(1, round((seconds - times.total) / times.usual)))
+        measured = scratch_of(out) / STEPS
+        steps: int = config.control.steps or read_json(measured).get("steps", 0)
+        if not steps:
+            times = UpdateTimes()
+            with TemporaryDirectory() as scratch:
+                train_sft(_with_adapter(config, prepare(TRIED_UPDATES)), Path(scratch), callbacks=[times])
+            steps = max(1, round((seconds - times.total) / times.usual))
+            measured.parent.mkdir(exist_ok=True)
+            replace_json(measured, {"steps": steps})  # one that was killed goes on with as many
+        return prepare(steps)
 
     return teach(config, out, CONTROL_FACTS, prepare_measured, on_log, once=True)
 

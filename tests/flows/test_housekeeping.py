@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from flows.cli.main import cli
 from slmsearch.artifacts.files import STAGING_PREFIX
@@ -18,6 +19,7 @@ from slmsearch.errors import ServiceError
 from slmsearch.evaluate.shards import shards_dir
 from slmsearch.judge.cache import FILE as VERDICTS
 from slmsearch.judge.cache import StoredVerdict, VerdictCache
+from slmsearch.learn.files import SCRATCH, scratch_of
 from slmsearch.retrieval.vectors import PARTIAL_PREFIX
 from slmsearch.retrieval.versions import current_key, is_complete
 from tasks import housekeeping
@@ -106,6 +108,8 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
     partial = config.paths.index / f"{PARTIAL_PREFIX}abc"
     partial.mkdir()
     (shard / "file").write_text("x")
+    scratch = config.paths.training / f".sft-x{SCRATCH}"
+    (scratch / "checkpoint-3").mkdir(parents=True)
     before = files(data_dir)
 
     planned = plan(config, RULES, LATER)
@@ -115,7 +119,8 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
     assert other["lineage"]["index_key"] in named(planned, "indexes")
     assert other["lineage"]["data_digest"] in named(planned, "corpora")
     assert {evaluated["key"], other["lineage"]["eval_key_after"]} <= named(planned, "evals")
-    assert {half.name, partial.name} <= named(planned, "half-written")
+    assert {half.name, partial.name, scratch.name} <= named(planned, "half-written")
+    assert scratch.name not in named(plan(config, RULES), "half-written"), "a training that was killed lately goes on from it"
     assert named(planned, "shards") == {shard.name}
     assert evaluated["mlflow_run_id"] in named(planned, "runs")
     registry = open_run_registry(config)
@@ -127,7 +132,8 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
     gone, failed = carry_out(config, RULES, LATER)
     assert failed == [] and {(item.kind, item.key) for item in gone} == {(item.kind, item.key) for item in planned.items}
     assert not shard.exists()
-    assert not half.exists() and not partial.exists() and not (config.paths.index / other["lineage"]["index_key"]).exists()
+    assert not (half.exists() or partial.exists() or scratch.exists())
+    assert not (config.paths.index / other["lineage"]["index_key"]).exists()
     artifacts = Path(config.paths.mlruns_dir) / "artifacts" / evaluated["mlflow_run_id"]
     assert artifacts.is_dir() and not named(plan(config, RULES), "deleted runs"), "they can be restored"
     gone, failed = carry_out(config, RULES, LATER)
@@ -143,6 +149,17 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
     told = trace(config, f"{config.tracking.registered_model}/2")
     assert other["lineage"]["index_key"] in {step.name[1] for step in told.up}, "the version's tags still name it"
     assert any(f"index {other['lineage']['index_key']} is named and is not stored here" in gap for gap in told.gaps)
+
+
+def test_a_supervised_training_that_runs_keeps_its_scratch(tmp_path: Path) -> None:
+    scratch = scratch_of(tmp_path / "sft-x")
+    scratch.mkdir()
+    item = Item("half-written", scratch.name, 15.0, path=scratch)
+    with FileLock(tmp_path / ".sft-x.lock"), pytest.raises(OSError):
+        housekeeping._delete(item, RunConfig())
+    assert scratch.exists()
+    housekeeping._delete(item, RunConfig())
+    assert not scratch.exists()
 
 
 def test_what_every_run_adds_a_little_to_is_bounded(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
