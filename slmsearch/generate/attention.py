@@ -53,6 +53,7 @@ def attend(
     scaling: float | None = None,
     calls: Sequence[Call] | None = None,
     upcast: bool = False,
+    recomputed: bool = False,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attend.
@@ -67,6 +68,7 @@ def attend(
         calls: what a forward pass over a tree (B = 1) hands on; the mask is not read.
         upcast: attend in float32 under autocast. With bfloat16 attention on the CPU, a model trained for the same steps copied worse (80 %
             of one-hop questions right instead of 96 %, one run each).
+        recomputed: the layer is computed again on the way back (gradient checkpointing); a tree's attention then keeps nothing else.
         kwargs: see `UNKNOWN`.
 
     Raises:
@@ -81,7 +83,7 @@ def attend(
         if calls is not None:
             if asked:
                 raise NotImplementedError(f"attention over a tree knows no {asked[0]}")
-            attended: Tensor = _TreeAttention.apply(query[0], key[0], value[0], calls, scale)[None]
+            attended: Tensor = _TreeAttention.apply(query[0], key[0], value[0], calls, scale, recomputed)[None]
         elif asked or query.device.type != "cpu" or kwargs.get("dropout"):
             return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
         else:
@@ -95,31 +97,29 @@ class _TreeAttention(torch.autograd.Function):
     """Attention call by call; gradients are added up in place, where autograd would make a tensor of all nodes for every slice."""
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, calls: Sequence[Call], scale: float) -> Tensor:
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, calls: Sequence[Call], scale: float, recomputed: bool) -> Tensor:
         """Attend with query (H, N, D), key and value (K, N, D) over the calls; return (H, N, D)."""
         result = torch.empty_like(query)
-        ctx.shapes, ctx.parts = (query.shape, key.shape), []
+        ctx.calls, ctx.scale, ctx.parts = calls, scale, []
         learns = any(ctx.needs_input_grad)
+        ctx.save_for_backward(*(query, key, value) if learns else ())
         for call in calls:
-            spans = (*call.history, (call.first, call.end))
-            with torch.enable_grad() if learns else nullcontext():
-                inputs = [_gather(query, spans if call.mask is None else spans[-1:]), _gather(key, spans), _gather(value, spans)]
-                inputs = [tensor.requires_grad_(learns) for tensor in inputs]
-                part = _attend_call(inputs, call, scale)
+            inputs, part = _attend_call(query, key, value, call, scale, learns and not recomputed)
             result[:, call.first : call.end] = part.detach()
             if learns:
-                ctx.parts.append((call, inputs, part))
+                ctx.parts.append(None if recomputed else (inputs, part))
         return result
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
         """Return the gradients of query, key and value from that of the result (H, N, D)."""
-        gradient, (query_shape, key_shape) = gradients[0], ctx.shapes
-        to_query = gradient.new_empty(query_shape)
-        to_key, to_value = gradient.new_zeros(key_shape), gradient.new_zeros(key_shape)
+        gradient, (query, key, value) = gradients[0], ctx.saved_tensors
+        to_query = gradient.new_empty(query.shape)
+        to_key, to_value = gradient.new_zeros(key.shape), gradient.new_zeros(key.shape)
         if ctx.parts is None:
             raise RuntimeError("attention over a tree goes backward once: its parts are freed")
-        for call, inputs, part in ctx.parts:
+        for call, kept in zip(ctx.calls, ctx.parts, strict=True):
+            inputs, part = kept or _attend_call(query, key, value, call, ctx.scale, learns=True)
             own = slice(call.first, call.end)
             of_query, of_key, of_value = torch.autograd.grad(part, inputs, gradient[:, own].to(part.dtype))
             to_query[:, own] = of_query[:, call.first - call.end :]
@@ -129,7 +129,7 @@ class _TreeAttention(torch.autograd.Function):
                     total[:, first:end] += new[:, start : start + end - first]
                     start += end - first
         ctx.parts = None
-        return to_query, to_key, to_value, None, None
+        return to_query, to_key, to_value, None, None, None
 
 
 def _gather(tensor: Tensor, spans: Sequence[Span]) -> Tensor:
@@ -138,10 +138,15 @@ def _gather(tensor: Tensor, spans: Sequence[Span]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
-def _attend_call(inputs: Sequence[Tensor], call: Call, scale: float) -> Tensor:
-    (query, key, value), gqa = (tensor[None] for tensor in inputs), inputs[0].shape[0] != inputs[1].shape[0]
-    attended = scaled_dot_product_attention(query, key, value, call.mask, is_causal=call.mask is None, scale=scale, enable_gqa=gqa)
-    return attended[0, :, call.first - call.end :]
+def _attend_call(query: Tensor, key: Tensor, value: Tensor, call: Call, scale: float, learns: bool) -> tuple[list[Tensor], Tensor]:
+    """Make one call; return what it took, and what its nodes attended to."""
+    spans = (*call.history, (call.first, call.end))
+    with torch.enable_grad() if learns else nullcontext():
+        inputs = [_gather(query, spans if call.mask is None else spans[-1:]), _gather(key, spans), _gather(value, spans)]
+        inputs = [tensor.requires_grad_(learns) for tensor in inputs]
+        (own, keys, values), gqa = (tensor[None] for tensor in inputs), query.shape[0] != key.shape[0]
+        attended = scaled_dot_product_attention(own, keys, values, call.mask, is_causal=call.mask is None, scale=scale, enable_gqa=gqa)
+        return inputs, attended[0, :, call.first - call.end :]
 
 
 AttentionInterface.register(ATTENTION, attend)

@@ -9,6 +9,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from math import fsum
 from pathlib import Path
 from typing import Any, Literal
@@ -30,10 +31,11 @@ from slmsearch.errors import ConfigError
 from slmsearch.learn.encoding import IGNORED
 from slmsearch.learn.fused_lora import fused_lora
 from slmsearch.learn.imitation import imitation_loss
+from slmsearch.learn.losses import causal_of
 from slmsearch.learn.memory import ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK
 from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward
 from slmsearch.learn.trainer_samplers import engine_settings, vllm_takes
-from slmsearch.learn.tree import TreeCheck, check_tree, score_tree
+from slmsearch.learn.tree import TreeCheck, check_tree, count_recomputed, run_block, score_tree
 
 NO_ADVANTAGE = 1e-6
 """Advantages up to this size are rounding errors of a group whose rewards are all equal."""
@@ -227,18 +229,21 @@ class SearchTrainer(GRPOTrainer):
         """Score the needed tokens as TRL's method does, each row once, in blocks of rows of similar length."""
         prompt_width = input_ids.shape[1] - logits_to_keep
         picked, place = _distinct(input_ids, attention_mask, needed)
-        blocks = []
-        for rows in _blocks(picked, attention_mask):
+        blocks, spans = [], _blocks(picked, attention_mask)
+        recomputed = count_recomputed(causal_of(model), [int(attention_mask[rows].sum()) for rows in spans])
+        for number, rows in enumerate(spans):
             used = attention_mask[rows].any(0).nonzero()
             first, last = min(int(used[0]), prompt_width - 1), max(int(used[-1]), prompt_width)
             kept, window = last + 1 - prompt_width, slice(first, last + 1)
-            scored = super()._get_per_token_logps_and_entropies(
-                _only(model, needed[rows, window]), input_ids[rows, window], attention_mask[rows, window], kept, **kwargs
-            )
+            block = (needed[rows, window], input_ids[rows, window], attention_mask[rows, window], kept)
+            scored = run_block(partial(self._score_block, *block, **kwargs), model, keep=number >= recomputed)
             blocks.append([None if values is None else pad(values, (0, logits_to_keep - kept)) for values in scored[:2]])
         logprobs, entropies = (_spread(column, place) for column in zip(*blocks, strict=True))
         assert logprobs is not None
         return logprobs, entropies
+
+    def _score_block(self, needed: Tensor, input_ids: Tensor, attention_mask: Tensor, kept: int, model: Any, **kwargs: Any) -> Any:
+        return super()._get_per_token_logps_and_entropies(_only(model, needed), input_ids, attention_mask, kept, **kwargs)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
         """Compute TRL's loss, and from the log-probabilities it took the mean gap to the sampler's."""

@@ -39,6 +39,9 @@ all of them, where `planner.sft.enabled` asks for it."""
 ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK = 16, 512, 4096
 """What goes through the model together in the update: a tree of at most so many tokens as the last says, or a longer episode. Row by row,
 episodes of similar length, padding cut off: so many where they are short (tokens), otherwise so many that they hold so many tokens."""
+KEPT_STATES = 72 << 20
+"""Hidden states (tokens x layers x size) of the last blocks of an update that keep their activations on a CPU, at least those of one block:
+4,194 tokens of SmolLM2-135M. On a GPU all do: `train.accumulation` says how many there are."""
 COUNTED_TOKENS = 64
 """Tokens of the passes by which activations are counted; what grows with their square is left out."""
 HEAD_TOKENS, HEAD_COLUMNS = 4096, 32_768
@@ -288,11 +291,14 @@ class _Planner:
         )
 
     def updating(self, rows: int) -> tuple[Part, ...]:
-        """Count what a micro-batch of so many episodes holds: all of its blocks until the backward pass."""
+        """Count what a micro-batch of so many episodes holds: its blocks until the backward pass."""
         block = min(rows * self.tokens, max(TOKENS_PER_BLOCK, self.tokens))
         # Without Triton every operation on the tile makes another, nine at once in the backward pass.
         tile = min(block, HEAD_TOKENS) * HEAD_COLUMNS * (4 * 9 if self.device == "cpu" else self.width)
-        return self._learning_from(rows * self.tokens, block, tile, "train.accumulation")
+        kept = rows * self.tokens
+        if self.device == "cpu":
+            kept = min(kept, max(block, KEPT_STATES // (self.shape.layers * self.shape.hidden)))
+        return self._learning_from(kept, block, tile, "train.accumulation")
 
     def imitating(self) -> tuple[Part, ...]:
         """Count what a micro-batch of examples holds: its tokens, or those of the longest example."""

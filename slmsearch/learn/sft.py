@@ -217,7 +217,7 @@ class DemonstrationTrainer(Trainer):
         causal = causal_of(model)
         weights = part.written / written + self.context_weight * part.context / context
         needed = weights > 0
-        hidden = causal.base_model(**tree_inputs(part.tree), upcast=self.args.use_cpu).last_hidden_state[0]
+        hidden = causal.base_model(**tree_inputs(causal, part.tree), upcast=self.args.use_cpu).last_hidden_state[0]
         before, behind = part.pairs[:, needed]
         return (token_losses(causal, hidden[before], behind) * weights[needed]).sum()
 

@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -18,10 +19,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from slmsearch.generate.attention import ATTENTION, Call, Span
 from slmsearch.learn.losses import causal_of, token_losses
-from slmsearch.learn.memory import TOKENS_PER_BLOCK
+from slmsearch.learn.memory import KEPT_STATES, TOKENS_PER_BLOCK
 
 logger = logging.getLogger(__name__)
 
@@ -195,13 +197,14 @@ def score_tree(trainer: Any, model: Any, input_ids: Tensor, attention_mask: Tens
         wanted.append((asked, own[asked], np.flatnonzero(needs[row])))
     trees = build_trees(rows, TOKENS_PER_BLOCK, attention_width(causal), input_ids.device)
     values, row_at, column_at = [], [], []
-    for members, tree in trees:
+    recomputed = count_recomputed(causal, [len(tree.ids) for _, tree in trees])
+    for number, (members, tree) in enumerate(trees):
         parents = np.concatenate([tree.nodes[n][wanted[i][0] - 1] for n, i in enumerate(members)])
         targets = np.concatenate([wanted[i][1] for i in members])
         pairs, place = np.unique(np.stack([parents, targets]), axis=1, return_inverse=True)
         chosen = torch.as_tensor(pairs, device=input_ids.device)
         with trainer.accelerator.autocast():
-            hidden = tree_hidden(model, causal, tree)
+            hidden = run_block(partial(tree_hidden, causal=causal, tree=tree), model, keep=number >= recomputed)
             losses = token_losses(causal, hidden[chosen[0]], chosen[1], trainer.temperature)
         values.append(-losses[torch.as_tensor(place, device=losses.device)])
         row_at += [np.full(len(wanted[i][2]), picked[i]) for i in members]
@@ -218,7 +221,7 @@ def attention_width(causal: Any) -> int:
     return int(shape.num_attention_heads * (getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads))
 
 
-def tree_inputs(tree: Tree) -> dict[str, Any]:
+def tree_inputs(causal: Any, tree: Tree) -> dict[str, Any]:
     """Return what a model is called with to send a tree through it."""
     return {
         "input_ids": tree.ids[None],
@@ -226,6 +229,7 @@ def tree_inputs(tree: Tree) -> dict[str, Any]:
         "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=tree.ids.device),  # of four dimensions: none is made
         "use_cache": False,
         "calls": tree.calls,
+        "recomputed": bool(causal.is_activation_checkpointing),
     }
 
 
@@ -234,10 +238,26 @@ def tree_hidden(model: Any, causal: Any, tree: Tree) -> Tensor:
     seen: list[Tensor] = []
     hook = causal.base_model.register_forward_hook(lambda module, inputs, output: seen.append(output.last_hidden_state))
     try:
-        model(**tree_inputs(tree), logits_to_keep=1)
+        model(**tree_inputs(causal, tree), logits_to_keep=1)
     finally:
         hook.remove()
     return seen[0][0]
+
+
+def count_recomputed(causal: Any, tokens: Sequence[int]) -> int:
+    """Count the first blocks of an update, of so many tokens each, that keep no activations; see `KEPT_STATES`."""
+    shape = causal.config.get_text_config()
+    most = KEPT_STATES // (shape.num_hidden_layers * shape.hidden_size)
+    kept = np.searchsorted(np.cumsum(tokens[::-1]), most, side="right")
+    return 0 if causal.device.type == "cuda" else len(tokens) - max(1, int(kept))
+
+
+def run_block(run: Callable[[Any], Any], model: Any, keep: bool) -> Any:
+    """Run a block of an update, or have its activations computed again on the way back; of several processes each keeps them."""
+    if keep or not torch.is_grad_enabled() or hasattr(model, "module"):
+        return run(model)
+    # DDP bears no gradients that come block by block, and what is not reentrant would compute a block anew for each of its attentions.
+    return checkpoint(lambda learns: run(model), torch.zeros((), requires_grad=True), use_reentrant=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ def config(tmp_path, monkeypatch):
 
 
 def test_recorded_keys_of_the_searcher(config):
-    assert job.train_key(config, "digest", "index") == "0f080409bd6041d0bffb"
+    assert job.train_key(config, "digest", "index") == "be18c6caef0f19c1a19b"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config) for spec in specs]
     assert keys == ["e7774fb97a5a1217b985", "2572251f9d1d1ea144b5", "b5c8da152bbd421f5f7c"]

@@ -124,7 +124,7 @@ def test_how_an_update_is_cut_changes_neither_its_loss_nor_its_gradient(make_lla
 @pytest.mark.parametrize("context_weight", [0.0, 0.3])
 def test_trees_of_an_update_give_the_gradient_of_its_rows(make_llama, tokenizer, episodes, tmp_path, monkeypatch, context_weight):
     found, sent = [], []
-    monkeypatch.setattr(sft, "tree_inputs", lambda tree: sent.append(len(tree.ids)) or tree_inputs(tree))
+    monkeypatch.setattr(sft, "tree_inputs", lambda causal, tree: sent.append(len(tree.ids)) or tree_inputs(causal, tree))
     for trees in (True, False):
         if not trees:
             monkeypatch.setattr(sft, "compare", lambda *_, **__: TreeCheck(1.0, passed=False))

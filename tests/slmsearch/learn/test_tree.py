@@ -12,8 +12,10 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from slmsearch.generate.attention import ATTENTION, use_attention
+from slmsearch.learn import tree as trees_module
 from slmsearch.learn.fused_lora import fused_lora
 from slmsearch.learn.grpo import SearchTrainer
+from slmsearch.learn.losses import causal_of
 from slmsearch.learn.tree import CALL_COST, build_trees, check_tree, score_tree
 
 ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=1, max_size=10)
@@ -118,9 +120,12 @@ def gradients(model, logprobs, weights):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("method", ["lora", "full", "checkpointed"])
-def test_log_probabilities_and_gradients_are_those_of_rows(kind, method):
+@pytest.mark.parametrize("method", ["lora", "full", "checkpointed", "in blocks"])
+def test_log_probabilities_and_gradients_are_those_of_rows(kind, method, monkeypatch):
     model = make_model(kind)
+    if method == "in blocks":
+        monkeypatch.setattr(trees_module, "TOKENS_PER_BLOCK", 40)
+        monkeypatch.setattr(trees_module, "KEPT_STATES", 0)
     trainer = Rows(model, temperature=0.8)
     if method != "full":
         model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, target_modules="all-linear"))
@@ -133,9 +138,15 @@ def test_log_probabilities_and_gradients_are_those_of_rows(kind, method):
     weights = torch.randn(len(ids), width)
     rows, _ = trainer.score_rows(model, ids, mask, needed, width)
     by_rows = gradients(model, rows, weights)
+    passes = list[bool]()
+    causal_of(model).model.layers[0].self_attn.register_forward_hook(lambda *_: passes.append(torch.is_grad_enabled()))
     with fused_lora(model):
         trees = score_tree(trainer, model, ids, mask, needed, width)
         by_trees = gradients(model, trees, weights)
+    if method == "in blocks":  # all but the last go through the model twice, at first without keeping anything
+        assert passes.count(False) == len(passes) // 2 >= 2
+    else:
+        assert len(passes) == (2 if method == "checkpointed" else 1)
     if method == "full":
         again = score_tree(trainer, model, ids, mask, needed, width).sum()
         again.backward(retain_graph=True)
@@ -188,5 +199,5 @@ def test_the_check_sees_a_tree_that_is_wrong(monkeypatch):
         built = build(*given)
         return [(members, dataclasses.replace(one, depths=one.depths + torch.arange(len(one.depths)))) for members, one in built]
 
-    monkeypatch.setattr(tree, "build_trees", shifted)
+    monkeypatch.setattr(trees_module, "build_trees", shifted)
     assert not check_tree(*arguments).passed
