@@ -28,7 +28,7 @@ def test_recorded_keys_of_the_searcher(config):
     keys = [eval_key(QUESTIONS, "index", spec, config) for spec in specs]
     assert keys == ["e7774fb97a5a1217b985", "2572251f9d1d1ea144b5", "b5c8da152bbd421f5f7c"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
-    assert job.train_key(other, "digest", "index") == "1e902151eee2b1a98013"
+    assert job.train_key(other, "digest", "index") == "cebafb9f4663604d0f97"
     assert eval_key(QUESTIONS, "index", specs[0], other) == "6b12b751441a041132ac"
 
 
