@@ -55,7 +55,6 @@ def fused_lora(model: Any) -> Iterator[int]:
     finally:
         for layer in layers:
             del layer.forward
-            layer.__dict__.pop("converted", None)
 
 
 def _is_plain(layer: Any) -> bool:
@@ -79,13 +78,28 @@ def _forward(layer: Any, x: Tensor) -> Tensor:
     return result.view(*x.shape[:-1], -1)
 
 
+@contextmanager
+def unchanged_adapters(model: Any) -> Iterator[None]:
+    """Let layers that multiply so convert their adapter's weights once, and not for every token; nothing may learn meanwhile.
+
+    No version of a weight says whether it has changed: torch's fused Adam leaves them as they were.
+    """
+    layers = [module for module in model.modules() if isinstance(module.__dict__.get("forward"), types.MethodType)]
+    for layer in layers:
+        layer.__dict__["converted"] = {}
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.__dict__.pop("converted", None)
+
+
 def _weights_of(layer: Any, name: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return A and B in a dtype; without gradients, where they are asked for token after token, what was converted is kept."""
-    weights = (layer.lora_A[name].weight, layer.lora_B[name].weight)
-    if torch.is_grad_enabled() or dtype == weights[0].dtype:
-        return weights[0].to(dtype), weights[1].to(dtype)
-    versions = (name, dtype, *(weight._version for weight in weights))
-    kept: Any = layer.__dict__.get("converted")
-    if kept is None or kept[0] != versions:
-        kept = layer.__dict__["converted"] = (versions, tuple(weight.to(dtype) for weight in weights))
-    return cast(tuple[Tensor, Tensor], kept[1])
+    """Return A and B in a dtype."""
+    kept: dict[Any, tuple[Tensor, Tensor]] | None = layer.__dict__.get("converted")
+    if kept and (name, dtype) in kept:
+        return kept[name, dtype]
+    weights = (layer.lora_A[name].weight.to(dtype), layer.lora_B[name].weight.to(dtype))
+    if kept is not None and not torch.is_grad_enabled():
+        kept[name, dtype] = weights
+    return weights

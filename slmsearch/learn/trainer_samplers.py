@@ -23,6 +23,7 @@ from slmsearch.generate.engine_sampler import Engine, EngineSampler
 from slmsearch.generate.sampler import Sampler
 from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.generate.vllm import ColocatedEngine, ServedEngine, served_adapter
+from slmsearch.learn.fused_lora import unchanged_adapters
 from slmsearch.learn.memory import MERGE_UP_TO
 from slmsearch.models.known import split_commit
 from slmsearch.serve.engines import LORA_RANKS
@@ -148,7 +149,7 @@ def sampling_mode(trainer: Any) -> Iterator[Any]:
     TRL calls `rollout_func` in train mode with gradients on.
     """
     unwrapping = unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator)
-    with torch.no_grad(), unwrapping as unwrapped, _eval_mode(trainer), merged(unwrapped) as model:
+    with torch.no_grad(), unwrapping as unwrapped, _eval_mode(trainer), merged(unwrapped) as model, unchanged_adapters(model):
         yield model
 
 

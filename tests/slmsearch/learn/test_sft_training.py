@@ -21,7 +21,7 @@ from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.learn import losses, sft, streams, teach
 from slmsearch.learn.bootstrap import build_tokenizer
 from slmsearch.learn.encoding import IGNORED, encode_demonstration
-from slmsearch.learn.fused_lora import fused_lora
+from slmsearch.learn.fused_lora import fused_lora, unchanged_adapters
 from slmsearch.learn.grpo import make_adapter_config
 from slmsearch.learn.sft import WIDE_STEP, EpisodeBatches, Lesson, train_sft
 from slmsearch.learn.streams import demonstrated, repeated
@@ -305,6 +305,28 @@ def test_a_fused_adapter_computes_what_pefts_layers_compute(make_llama):
     for one, other in zip(found[0][1], found[1][1], strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
     assert all("forward" not in vars(module) for module in model.modules())
+
+
+def test_what_is_sampled_with_in_bfloat16_follows_the_updates(make_llama):
+    """The fused Adam of `Trainer` does not raise the versions of weights, by which they were once kept."""
+    from peft import get_peft_model
+
+    model = get_peft_model(make_llama().bfloat16(), make_adapter_config(LoraSection(r=4)))
+    learning = [weight for weight in model.parameters() if weight.requires_grad]
+    for weight in learning:
+        weight.data = weight.data.float()
+    optimizer = torch.optim.AdamW(learning, lr=0.1, fused=True)
+    ids, found = torch.arange(5, 35)[None], []
+    with fused_lora(model):
+        for _ in range(2):
+            model(ids, labels=ids).loss.backward()
+            optimizer.step()
+            for context in (nullcontext(), unchanged_adapters(model)):
+                with context, torch.no_grad():
+                    found.append([model(ids).logits for _ in range(2)][-1])
+    torch.testing.assert_close(found[0], found[1])
+    torch.testing.assert_close(found[2], found[3])
+    assert (found[1] - found[3]).abs().max() > 0.05
 
 
 @pytest.mark.parametrize("settings", [{"dropout": 0.1}, {"target_modules": "none"}])
