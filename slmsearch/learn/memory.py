@@ -41,7 +41,7 @@ ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK = 16, 512, 4096
 episodes of similar length, padding cut off: so many where they are short (tokens), otherwise so many that they hold so many tokens."""
 KEPT_STATES = 72 << 20
 """Hidden states (tokens x layers x size) of the last blocks of an update that keep their activations on a CPU, at least those of one block:
-4,194 tokens of SmolLM2-135M. On a GPU all do: `train.accumulation` says how many there are."""
+4,369 tokens of SmolLM2-135M. On a GPU all do: `train.accumulation` says how many there are."""
 COUNTED_TOKENS = 64
 """Tokens of the passes by which activations are counted; what grows with their square is left out."""
 HEAD_TOKENS, HEAD_COLUMNS = 4096, 32_768
