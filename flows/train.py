@@ -100,15 +100,14 @@ def evaluated_control(run: Pipeline, data: Data, seconds: float, name: str, trai
 def play_without_searching(run: Pipeline, config: RunConfig, data: Data, trained: Trained, after: Evaluated) -> BesideSearch:
     """Measure what the model that a run on real pages began with does untrained, from memory, and as a reader.
 
-    The reader learns to answer at once from what one search finds, for as long as start and GRPO took together, at the start's rate. Seeds
-    share it: it takes the time of the first one's GRPO.
+    The reader is the start, taught on to answer at once from what one search finds, for as long as GRPO took and at the start's rate, so
+    that both have had the same time. Seeds share it: it takes the time of the first one's GRPO.
     """
     few = run.config.changed({"policy": config.policy, "evaluate.limit": min(FEW, run.config.evaluate.limit or FEW)})
     untrained = evaluate_policy(replace(run, config=few), data, PolicySpec("base", config.policy), "evaluate-base")
     remembering = replace(run, config=few.changed({"searcher.reads": "nothing"}))
     closed_book = evaluate_policy(remembering, data, PolicySpec("closed-book", config.policy), "evaluate-closed-book")
-    taught = {"policy": config.policy, "searcher.reads": "shown", "sft.learning_rate": 3 * config.sft.learning_rate}
-    seconds = run.start_seconds + trained["seconds"]
+    taught = {"searcher.reads": "shown", "sft.learning_rate": 3 * config.sft.learning_rate}
     training = make_job(run.config.changed({"train.seed": 0}), data.digest, data.index_key).train_key
-    reader = evaluated_control(replace(run, config=run.config.changed(taught)), data, seconds, "reader", training)
+    reader = evaluated_control(replace(run, config=run.config.changed(taught)), data, trained["seconds"], "reader", training)
     return BesideSearch(untrained, closed_book, reader, compare_evaluations(run, "compare-reader", reader, after))

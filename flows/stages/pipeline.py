@@ -44,8 +44,6 @@ class Pipeline:
     lineage: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall time by stage."""
-    start_seconds: float = 0.0
-    """Of the supervised training that the run began with."""
 
     @contextmanager
     def stage(self, name: str, key: str | None = None) -> Iterator[str]:

@@ -136,7 +136,7 @@ def start_from_examples(run: Pipeline, data: Data) -> Pipeline:
         start = train_start_task(key, source, run_id, config)
         run.tracker.record_params(run_id, {f"sft.{name}": value for name, value in start.items()})
     run.note_keys(sft_key=key)
-    return replace(run, config=config.changed({"policy.model": start["model"]}), start_seconds=start["seconds"])
+    return replace(run, config=config.changed({"policy.model": start["model"]}))
 
 
 def lay_out_training(run: Pipeline, data: Data) -> str:

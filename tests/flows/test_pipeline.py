@@ -155,7 +155,7 @@ def test_a_run_on_real_pages_is_shown_beside_reading_and_remembering(config: Run
         champion_policy(config.changed({"policy.model": str(start.parent)}))
     runs = mlflow_runs(config)
     assert {"train-sft", "train-reader", "evaluate-reader", "compare-reader", "evaluate-base", "evaluate-closed-book"} <= set(runs)
-    assert runs["train-reader"][0].data.params["control.seconds"] == "3.5", "as long as start and GRPO"
+    assert runs["train-reader"][0].data.params["control.seconds"] == "1.5", "as long as GRPO"
     assert runs["train-control"][0].data.params["control.seconds"] == "1.5"
     policies = {runs[name][0].data.tags["slmsearch.eval_key"] for name in ("evaluate-base", "evaluate-closed-book", "evaluate-reader")}
     assert len(policies) == 3
