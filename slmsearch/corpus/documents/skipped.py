@@ -19,6 +19,7 @@ class Reason(StrEnum):
     EMPTY = "empty"
     BINARY = "not what the suffix says"
     NO_TEXT = "without text; a scanned PDF needs OCR first"
+    INDEX = "an index, a search form or a list of links, without text of its own"
     ENCRYPTED = "encrypted; save it without a password"
     BROKEN = "broken"
     NESTED = "nested too deeply"
@@ -27,7 +28,7 @@ class Reason(StrEnum):
     CRASHED = "crashed its reader"
 
 
-ORDINARY = frozenset({Reason.HIDDEN, Reason.KIND, Reason.LINK})
+ORDINARY = frozenset({Reason.HIDDEN, Reason.KIND, Reason.LINK, Reason.INDEX})
 """Reasons that say nothing bad about a file."""
 
 
