@@ -92,7 +92,7 @@ class Filters:
             return "near-duplicate"
         if self._asked_of[place.section_id, draft.answer.casefold()]:
             return "same answer asked twice of a section"
-        return self._common_part(draft)
+        return self._reason_elsewhere(draft)
 
     def find(self, drafts: Sequence[Draft]) -> list[str | None]:
         """Search with the drafts' own wording; say of each why it does not find its section, None if it does."""
@@ -146,7 +146,8 @@ class Filters:
             return f"more than {PER_SECTION} of a section"
         return None
 
-    def _common_part(self, draft: Draft) -> str | None:
+    def _reason_elsewhere(self, draft: Draft) -> str | None:
+        """Say what other sections have against a draft: they hold its answer or its sentence."""
         words = content_words(draft.answer)
         if not words:
             return "answer in many sections"

@@ -50,6 +50,8 @@ def lift_definitions(part: Tag) -> None:
         lifted = 2 * anchored > len(groups) and size >= MIN_CHARS * len(groups)
         heading = above[id(first)]
         for terms, bodies in groups:
+            for body in bodies:
+                body.name = "div"
             if lifted:
                 name, level = _name(terms[0]), min(heading.level + 1, 6)
                 whole = f"{heading.owner}.{name}" if heading.owner and name.isidentifier() else name
@@ -60,8 +62,6 @@ def lift_definitions(part: Tag) -> None:
                 _flatten(terms, bodies)
         for dl in run:
             dl.name = "div"
-            for body in dl.find_all("dd", recursive=False):
-                body.name = "div"
         if lifted and heading.name:
             done.append((run[-1], heading))
     for last, heading in done:
@@ -87,8 +87,10 @@ def _groups(dl: Tag) -> Iterator[tuple[list[Tag], list[Tag]]]:
     for tag in dl.find_all(["dt", "dd", "div"], recursive=False):
         if tag.name == "div":  # HTML allows one around a group
             yield from _groups(tag)
-        elif tag.name == "dd":
+        elif tag.name == "dd" and terms:
             bodies.append(tag)
+        elif tag.name == "dd":  # defines nothing
+            tag.name = "div"
         else:
             if bodies:
                 yield terms, bodies

@@ -21,6 +21,7 @@ from slmsearch.corpus.documents.text import (
     decode_text,
     decode_utf8,
     escape_heading,
+    fenced,
     one_line,
     unify_line_ends,
 )
@@ -56,9 +57,10 @@ class _Converter(MarkdownConverter):
         code = text.strip("\n")
         if "_inline" in parent_tags:  # of a table, which has no room for lines
             return f" {one_line(code)} "
-        longest = max(map(len, re.findall("`{3,}", code)), default=2)
-        fence = _FENCE + "`" * (longest + 1)
-        return f"\n\n{fence}\n{code}\n{fence}\n\n" if code.strip() else ""
+        if not code.strip():
+            return ""
+        opening, *lines, closing = fenced(code).split("\n")
+        return "\n\n" + "\n".join([f"{_FENCE}{opening}", *lines, f"{_FENCE}{closing}"]) + "\n\n"
 
 
 def html_to_markdown(data: bytes) -> tuple[str, str]:

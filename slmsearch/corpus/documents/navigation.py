@@ -16,7 +16,7 @@ DROPPED_CLASSES = {
     "sphinxsidebar", "related", "toctree-wrapper", "headerlink", "linenos", "linenodiv", "md-sidebar", "md-source-file", "hash-link",
     "theme-doc-breadcrumbs", "theme-doc-footer", "sr-only", "visually-hidden",
 }  # fmt: skip
-INDEX = re.compile(r"^(?:genindex-jumpbox|modindex-jumpbox|indextable|contentstable)$")
+INDEX = re.compile(r"^(?:genindex-jumpbox|genindextable|modindex-jumpbox|indextable|contentstable)$")
 """Classes of what only an index or a front page has."""
 NOTES = {"footnote", "footnote-list", "topic", "sidebar", "admonition"}
 """Classes of an `aside` that is text: docutils and others write notes so."""
