@@ -70,7 +70,7 @@ GAP = "____"
 ASKED = {kind: f"Which {kind} fills the gap" for kind in ("date", "year", "number", "name", "code")} | {"term": "Which words fill the gap"}
 _REFERENCE = re.compile(r"(?i)\b(?:see|refer to|described in|documented in)(?: also)?(?: the)? $")
 """Comes before what a sentence only points to."""
-_GLUED = re.compile(r"[/\\_@=(\[-]|[.:]\w")
+_GLUED = re.compile(r"\w|[/\\_@=(\[-]|[.:]\w")
 """Follows what is only a part of something: of a path, a file name, a call."""
 _NUMBERED = re.compile(r"\b([A-Z]\w*)\.? $")
 _NEEDS_PAGE = re.compile(
@@ -191,7 +191,7 @@ def find_spans(sentence: str, codes: Sequence[tuple[int, int]] = (), common: Con
 def _is_part(sentence: str, span: Span) -> bool:
     """Say whether a span is only a part of something, or what the sentence points to; of code, whether it is too short or long."""
     before, after = sentence[: span.start], sentence[span.end :]
-    if _REFERENCE.search(before) or before.endswith(("/", "\\", "_", "=", "@")) or _GLUED.match(after):
+    if _REFERENCE.search(before) or re.search(r"[\w/\\=@]$", before) or _GLUED.match(after):
         return True
     return span.kind == "code" and (len(span.text) > MAX_CODE or sum(map(str.isalnum, span.text)) < MIN_CODE)
 
