@@ -51,7 +51,7 @@ class _Converter(MarkdownConverter):
         return text if el.find_parent(HEADINGS) else str(super().convert_code(el, text, parent_tags))
 
     def convert_sup(self, el: Any, text: str, parent_tags: Any) -> str:
-        return f"^{text}" if _EXPONENT.fullmatch(text) else text
+        return f"^{text}" if _EXPONENT.fullmatch(text) and not el.find("a") else text
 
     def convert_pre(self, el: Any, text: str, parent_tags: Any) -> str:
         code = text.strip("\n")
