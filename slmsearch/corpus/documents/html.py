@@ -124,6 +124,9 @@ def _prepare(part: Tag) -> None:
     for table in part.find_all("table", class_=re.compile(r"highlight(?:table|-table)?$")):
         for tag in (table, *table.find_all(["tbody", "tr", "td", "th"])):
             tag.name = "div"  # code beside line numbers, which are gone
+    for quote in part.find_all("blockquote"):
+        if quote.find("div", recursive=False) is not None:
+            quote.name = "div"  # docutils indents so
     for title in part.find_all(class_=_NOTE_TITLE):
         text = one_line(title.get_text())
         following = title.find_next_sibling()

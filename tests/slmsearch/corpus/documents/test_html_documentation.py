@@ -76,6 +76,7 @@ def test_notes_footnotes_exponents_and_lines_stay_readable():
     note = "<aside class='footnote' role='note'><span class='label'>[<a href='#r'>1</a>]</span>\n<p>So it is said by all.</p></aside>"
     assert convert(f"<p>Text as it is.</p>{note}<aside><p>Read also</p></aside>") == "Text as it is.\n\n[1]: So it is said by all."
     assert convert("<p>2<sup>31</sup> of the 1<sup>st</sup>, said<sup><a href='#n'>4</a></sup></p>") == "2^31 of the 1st, said4"
+    assert convert("<blockquote>said</blockquote><blockquote><div><p>set in</p></div></blockquote>") == "> said\n\nset in"
     assert convert("<p>one\n- two<hr>three") == "one - two\n\nthree"
 
 
