@@ -47,9 +47,6 @@ class _Converter(MarkdownConverter):
         title = one_line(text)
         return f"\n\n{_HEADING}{'#' * n} {title}\n\n" if title and "_inline" not in parent_tags else f" {title} "
 
-    def convert_code(self, el: Any, text: str, parent_tags: Any) -> str:
-        return text if el.find_parent(HEADINGS) else str(super().convert_code(el, text, parent_tags))
-
     def convert_sup(self, el: Any, text: str, parent_tags: Any) -> str:
         return f"^{text}" if _EXPONENT.fullmatch(text) and not el.find("a") else text
 
@@ -124,6 +121,9 @@ def _prepare(part: Tag) -> None:
     for table in part.find_all("table", class_=re.compile(r"highlight(?:table|-table)?$")):
         for tag in (table, *table.find_all(["tbody", "tr", "td", "th"])):
             tag.name = "div"  # code beside line numbers, which are gone
+    for heading in part.find_all(HEADINGS):
+        for code in heading.find_all("code"):
+            code.unwrap()
     for quote in part.find_all("blockquote"):
         if quote.find("div", recursive=False) is not None:
             quote.name = "div"  # docutils indents so
