@@ -44,10 +44,13 @@ class Question:
 
 def holds_answer(text: str, answer: str) -> bool:
     """Tell whether a text holds an answer as whole words, whatever the case and punctuation."""
-    wanted = _words(answer)
-    if not wanted:
-        return answer.strip() in text
-    return f" {' '.join(wanted)} " in f" {' '.join(_words(text))} "
+    wanted = word_line(answer)
+    return wanted in word_line(text) if wanted.strip() else answer.strip() in text
+
+
+def word_line(text: str) -> str:
+    """Return a text's words in lower case between single spaces: one line is part of another where its words stand there together."""
+    return f" {' '.join(_words(text))} "
 
 
 def content_words(text: str) -> frozenset[str]:

@@ -1,11 +1,11 @@
-"""Statements with a gap, made of the sentences of a section: what is left out is a date, a number, a name or a quoted term.
+"""Statements with a gap, made of the sentences of a section: what is left out is a date, a number, a name, a quoted term or code in a line.
 
-Sentences are plain text: no code, tables, links or emphasis.
+Sentences are plain text: no blocks of code, tables, links or emphasis.
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from slmsearch.corpus.questions import holds_answer
@@ -19,14 +19,16 @@ _LINK = re.compile(r"\[([^\[\]]+)\](?:\([^()\s]*(?:\([^()]*\)[^()\s]*)?(?:\s\"[^
 _NOTE = re.compile(r"\[(?:\d{1,3}|note \d+|citation needed|update|clarification needed|\^[^\[\]]*)\]")
 _EMPHASIS = re.compile(r"(\*{1,3}|(?<!\w)_{1,3})(?=\S)([^*_\n]+?)(?<=\S)(\1)(?!\w)")
 _ITEM = re.compile(r"^\s*(?:[-*+]|\d{1,3}[.)])\s+")
+_CODE = re.compile(r"(?P<marks>`+)(?P<code>[^`]+)(?P=marks)")
+_HIDDEN = re.compile("\ue000(\\d+)\ue001")
 _RULE = re.compile(r"^\s*(?:[-*_=]\s*){3,}$")
-_END = re.compile(r"(?<=[.!?])([\"\u201d\u2019')\]]*)\s+(?=[\"\u201c\u2018'(\[]*[A-Z\u00c0-\u00de0-9])")
+_END = re.compile(r"(?<=[.!?])([\"\u201d\u2019')\]]*)\s+(?=[\"\u201c\u2018'(\[]*[A-Z\u00c0-\u00de0-9]|`)")
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(])(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Mt|Ft|Sr|Jr|No|Nos|vs|etc|ca?|e\.g|i\.e|cf|al|approx|est|Inc|Ltd|Co|Corp|Gen|Col|Lt|Sgt|Capt"
     r"|Rev|Hon|Gov|Sen|Rep|Pres|Fig|Figs|Eq|Sec|Vol|pp?|ed|eds|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|(?:[A-Z]\.)+[A-Z])\.$"
 )
 _PAIRS = (("(", ")"), ("[", "]"), ("\u201c", "\u201d"))
-SpanKind = Literal["date", "year", "number", "name", "term"]
+SpanKind = Literal["date", "year", "number", "name", "term", "code"]
 
 MONTH = r"(?:January|February|March|April|May|June|July|August|September|October|November|December)"
 DATE = rf"(?:\d{{1,2}} {MONTH} \d{{4}}|{MONTH} \d{{1,2}}, \d{{4}}|{MONTH} \d{{4}})"
@@ -44,6 +46,8 @@ _PATTERNS: tuple[tuple[SpanKind, re.Pattern[str]], ...] = (
     ("name", re.compile(rf"(?<![\w\u2019'.-])(?:{NAME})(?![\w\u2013])")),
 )
 MAX_SPAN_WORDS = 6
+MIN_CODE, MAX_CODE = 3, 40
+"""Letters and digits that code in a line has at least, and characters at most, to be asked for."""
 _NO_NAMES_TEXT = """\
 I It Its He She They We You This That These Those There Here The A An In On At By For From To Of As If When While Where Who
 What Which Whose After Before During Since Until Although Though However Because But And Or So Not No Yes All Each Every Some
@@ -53,6 +57,7 @@ Chapter Figure Table Page Note See With Without Under Over Between Among Despite
 Once Several Part English Mr Mrs Ms Dr Prof
 """
 NO_NAMES = frozenset(_NO_NAMES_TEXT.split())
+_PLACES = frozenset(("Section", "Chapter", "Figure", "Table", "Page", "Note", "Part"))
 
 _IN_LIST = re.compile(r",? (?:and )?[A-Z]|,|\.$")
 _AFTER_NAMES_TEXT = """\
@@ -62,7 +67,12 @@ first later now then
 """
 _AFTER_NAMES = frozenset(_AFTER_NAMES_TEXT.split())
 GAP = "____"
-ASKED = {kind: f"Which {kind} fills the gap" for kind in ("date", "year", "number", "name")} | {"term": "Which words fill the gap"}
+ASKED = {kind: f"Which {kind} fills the gap" for kind in ("date", "year", "number", "name", "code")} | {"term": "Which words fill the gap"}
+_REFERENCE = re.compile(r"(?i)\b(?:see|refer to|described in|documented in)(?: also)?(?: the)? $")
+"""Comes before what a sentence only points to."""
+_GLUED = re.compile(r"\w|[/\\_@=(\[-]|[.:]\w")
+"""Follows what is only a part of something: of a path, a file name, a call."""
+_NUMBERED = re.compile(r"\b([A-Z]\w*)\.? $")
 _NEEDS_PAGE = re.compile(
     r"(?i)^(?:(?:it|its|he|his|she|her|they|their|this|these|that|those|there|here|such|both|another|other|also|the)\b)"
 )
@@ -91,8 +101,8 @@ class Draft:
     place: Excerpt
 
 
-def plain_paragraphs(markdown: str) -> list[str]:
-    """Return the paragraphs and list items of a section's text without marks, one line each."""
+def plain_paragraphs(markdown: str, keep_code: bool = False) -> list[str]:
+    """Return the paragraphs and list items of a section's text without marks, one line each; code in a line may keep its own."""
     text = _COMMENT.sub(" ", _FENCED.sub("\n", markdown))
     paragraphs, waiting = list[str](), list[str]()
 
@@ -107,17 +117,24 @@ def plain_paragraphs(markdown: str) -> list[str]:
             continue
         if _ITEM.match(line):
             end()
-        waiting.append(_strip_marks(_ITEM.sub("", line.lstrip("> \t"))))
+        waiting.append(_strip_marks(_ITEM.sub("", line.lstrip("> \t")), keep_code))
     end()
     return [paragraph for paragraph in paragraphs if paragraph]
 
 
-def _strip_marks(line: str) -> str:
-    line = _LINK.sub(r"\1", _IMAGE.sub(" ", line))
+def _strip_marks(line: str, keep_code: bool) -> str:
+    codes = list[str]()
+
+    def hide(match: re.Match[str]) -> str:  # what looks like a mark in code is none
+        codes.append(match["code"].strip())
+        return f"\ue000{len(codes) - 1}\ue001"
+
+    line = _CODE.sub(hide, _LINK.sub(r"\1", _IMAGE.sub(" ", line.replace("\ue000", ""))))
     line = _NOTE.sub("", _TAG.sub("", line))
     for _ in range(2):  # strong around emphasis
         line = _EMPHASIS.sub(r"\2", line)
-    return line.replace("`", "").replace("\\", "")
+    line = line.replace("`", "").replace("\\", "")
+    return _HIDDEN.sub(lambda match: f"`{codes[int(match[1])]}`" if keep_code else codes[int(match[1])], line)
 
 
 def split_sentences(paragraph: str) -> list[str]:
@@ -136,7 +153,9 @@ def is_usable(sentence: str) -> bool:
     words = sentence.split()
     if not MIN_WORDS <= len(words) <= MAX_WORDS or len(sentence) > MAX_CHARS or not sentence.endswith((".", '."', ".\u201d")):
         return False
-    if not sentence[0].isupper() or "?" in sentence or "..." in sentence or "\u2026" in sentence or "http" in sentence:
+    if not (sentence[0].isupper() or sentence[0] == "`") or words[0] == "See":
+        return False
+    if any(mark in sentence for mark in ("?", "...", "\u2026", "http")):
         return False
     balanced = all(sentence.count(opening) == sentence.count(closing) for opening, closing in _PAIRS)
     return balanced and sentence.count('"') % 2 == 0 and sum(map(str.isalpha, sentence)) > len(sentence) / 2
@@ -152,21 +171,36 @@ class Span:
     text: str
 
 
-def find_spans(sentence: str) -> list[Span]:
-    """Find what can be asked for, in order of kinds (dates first); spans do not overlap."""
-    found: list[Span] = []
+def find_spans(sentence: str, codes: Sequence[tuple[int, int]] = (), common: Container[str] = ()) -> list[Span]:
+    """Find what can be asked for, in order of kinds (code first, then dates); spans do not overlap.
+
+    Args:
+        sentence: plain text.
+        codes: where code stands in it; nothing else is found there.
+        common: words that elsewhere begin with a small letter: at the start of a sentence their capital makes no name.
+    """
+    found = [Span(start, end, "code", sentence[start:end]) for start, end in codes]
     for kind, pattern in _PATTERNS:
         for match in pattern.finditer(sentence):
-            span = _span(sentence, kind, *match.span(pattern.groups))
+            span = _span(sentence, kind, *match.span(pattern.groups), common)
             if span and not any(span.start < other.end and other.start < span.end for other in found):
                 found.append(span)
-    return found
+    return [span for span in found if not _is_part(sentence, span)]
 
 
-def _span(sentence: str, kind: SpanKind, start: int, end: int) -> Span | None:
+def _is_part(sentence: str, span: Span) -> bool:
+    """Say whether a span is only a part of something, or what the sentence points to; of code, whether it is too short or long."""
+    before, after = sentence[: span.start], sentence[span.end :]
+    if _REFERENCE.search(before) or re.search(r"[\w/\\=@]$", before) or _GLUED.match(after):
+        return True
+    return span.kind == "code" and (len(span.text) > MAX_CODE or sum(map(str.isalnum, span.text)) < MIN_CODE)
+
+
+def _span(sentence: str, kind: SpanKind, start: int, end: int, common: Container[str]) -> Span | None:
     text = sentence[start:end].rstrip(".,;:!")
     if kind == "name":
         words = text.split()
+        is_first = start == 0 or sentence[:start].endswith(": ")
         # At the start of a sentence a capital says nothing: a name there has two at least.
         while words and (words[0] in NO_NAMES or not words[0][0].isupper()):
             start += len(words.pop(0)) + 1
@@ -174,6 +208,8 @@ def _span(sentence: str, kind: SpanKind, start: int, end: int) -> Span | None:
             words.pop()
         text = " ".join(words).removesuffix("'s").removesuffix("\u2019s")
         if not words or (start == 0 and len(words) < 2) or sentence[start : start + len(text)] != text or len(text) < 3:
+            return None
+        if is_first and words[0].lower() in common:
             return None
     if kind == "name" and _IN_LIST.match(sentence[start + len(text) :]) and sentence[:start].endswith((", ", " and ")):
         return None
@@ -184,18 +220,38 @@ def _span(sentence: str, kind: SpanKind, start: int, end: int) -> Span | None:
         return None
     if not text.strip() or len(text.split()) > MAX_SPAN_WORDS or not any(c.isalnum() for c in text):
         return None
-    if kind == "number" and len(text) < 2:
-        return None
+    if kind == "number":
+        numbered = _NUMBERED.search(sentence[:start])  # "Section 12" is no quantity
+        if len(text) < 2 or (numbered and numbered[1] not in NO_NAMES - _PLACES):
+            return None
     return Span(start, start + len(text), kind, text)
 
 
-def make_clozes(sentence: Excerpt) -> Iterator[Draft]:
-    """Yield a question for each span whose words stand nowhere else in the sentence and not in the page's title."""
-    for span in find_spans(sentence.text):
-        rest = f"{sentence.text[: span.start]} {GAP} {sentence.text[span.end :]}"
-        if holds_answer(rest, span.text) or holds_answer(sentence.title, span.text) or not any(c.isalpha() for c in rest):
+def read_code(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """Return a text without the marks of code in it, and where that code stands."""
+    plain, places, end = "", list[tuple[int, int]](), 0
+    for match in _CODE.finditer(text):
+        plain += text[end : match.start()]
+        places.append((len(plain), len(plain) + len(match["code"])))
+        plain, end = plain + match["code"], match.end()
+    return plain + text[end:], places
+
+
+def make_clozes(sentence: Excerpt, common: Container[str] = ()) -> Iterator[Draft]:
+    """Yield a question for each span whose words stand nowhere else in the sentence, and not in the title of the page or the heading.
+
+    Args:
+        sentence: one, code in it with its marks.
+        common: as in `find_spans`.
+    """
+    text, codes = read_code(sentence.text)
+    place = replace(sentence, text=text)
+    for span in find_spans(text, codes, common):
+        rest = f"{text[: span.start]} {GAP} {text[span.end :]}"
+        told = f"{sentence.title} | {sentence.heading}" if span.kind == "code" else sentence.title
+        if holds_answer(rest, span.text) or holds_answer(told, span.text) or not any(c.isalpha() for c in rest):
             continue
-        yield Draft(_question(sentence, span), span.text, "cloze", sentence)
+        yield Draft(_question(place, span), span.text, "cloze", place)
 
 
 def _question(sentence: Excerpt, span: Span) -> str:

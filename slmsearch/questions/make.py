@@ -5,14 +5,15 @@ Kept is a draft whose answer stands in its section and in few others, whose word
 The same corpus, index, seed and limit give the same questions; those a language model writes are as repeatable as its server.
 """
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
-from slmsearch.corpus.questions import content_words, holds_answer
+from slmsearch.corpus.questions import content_words, holds_answer, word_line
 from slmsearch.corpus.sections import own_texts
 from slmsearch.keys import content_key
 from slmsearch.questions.cloze import Draft, Excerpt, is_usable, make_clozes, plain_paragraphs, split_sentences
@@ -27,6 +28,8 @@ MAX_SECTIONS_OF_PAGE = 2
 """Sections of the gold page that may hold the answer."""
 MAX_SECTIONS, MAX_SECTIONS_FRAC = 8, 0.01
 """Sections of the whole corpus that may: this many, or this share of all, whichever is more."""
+
+_SMALL = re.compile(r"(?<![\w.'\u2019-])[a-z]+(?![\w'\u2019-])")
 
 Progress = Callable[[int, int], None]
 """Called with the pages done and their total."""
@@ -69,8 +72,11 @@ class Filters:
         self._per_section: Counter[str] = Counter()
         self._excerpts = [excerpt for page in library.pages() for excerpt in excerpts_of(page, library)]
         self._holding: dict[str, set[int]] = defaultdict(set)
-        for number, excerpt in enumerate(self._excerpts):
-            for word in content_words(_with_heading(excerpt)):
+        self._lines = [word_line(f"{excerpt.heading}\n{excerpt.text}") for excerpt in self._excerpts]
+        self.common = frozenset(word for excerpt in self._excerpts for word in _SMALL.findall(excerpt.text))
+        """Words that begin with a small letter somewhere."""
+        for number, line in enumerate(self._lines):
+            for word in content_words(line):
                 self._holding[word].add(number)
         self._asked: set[frozenset[str]] = set()
         self._asked_of: Counter[tuple[str, str]] = Counter()
@@ -86,9 +92,7 @@ class Filters:
             return "near-duplicate"
         if self._asked_of[place.section_id, draft.answer.casefold()]:
             return "same answer asked twice of a section"
-        if self._is_common(draft):
-            return "answer in many sections"
-        return None
+        return self._reason_elsewhere(draft)
 
     def find(self, drafts: Sequence[Draft]) -> list[str | None]:
         """Search with the drafts' own wording; say of each why it does not find its section, None if it does."""
@@ -142,15 +146,20 @@ class Filters:
             return f"more than {PER_SECTION} of a section"
         return None
 
-    def _is_common(self, draft: Draft) -> bool:
+    def _reason_elsewhere(self, draft: Draft) -> str | None:
+        """Say what other sections have against a draft: they hold its answer or its sentence."""
         words = content_words(draft.answer)
         if not words:
-            return True
+            return "answer in many sections"
         candidates = set.intersection(*sorted((self._holding.get(word, set()) for word in words), key=len))
-        allowed = max(MAX_SECTIONS, int(MAX_SECTIONS_FRAC * len(self._excerpts)))
-        holding = [self._excerpts[number] for number in candidates if holds_answer(_with_heading(self._excerpts[number]), draft.answer)]
-        on_page = sum(1 for excerpt in holding if excerpt.page_id == draft.place.page_id)
-        return len(holding) > allowed or on_page > MAX_SECTIONS_OF_PAGE
+        allowed, wanted = max(MAX_SECTIONS, int(MAX_SECTIONS_FRAC * len(self._excerpts))), word_line(draft.answer)
+        holding = [number for number in candidates if wanted in self._lines[number]]
+        on_page = sum(1 for number in holding if self._excerpts[number].page_id == draft.place.page_id)
+        if len(holding) > allowed or on_page > MAX_SECTIONS_OF_PAGE:
+            return "answer in many sections"
+        said = word_line(draft.place.text)
+        repeated = draft.kind == "cloze" and sum(1 for number in holding if said in self._lines[number]) > 1
+        return "sentence in several sections" if repeated else None
 
 
 def make_questions(filters: Filters, seed: int, generator: QuestionGenerator | None = None, progress: Progress | None = None) -> Made:
@@ -178,7 +187,7 @@ def make_questions(filters: Filters, seed: int, generator: QuestionGenerator | N
             break
     filters.settle()
     # A page gives one sentence a round: with a limit, every page has its turn before one has its second.
-    for done, drafts in _in_turn([_drafts_of(page, seed, library) for page in pages]):
+    for done, drafts in _in_turn([_drafts_of(page, seed, library, filters.common) for page in pages]):
         filters.add(drafts)
         if progress is not None:
             progress(done, len(pages))
@@ -197,10 +206,6 @@ def excerpts_of(page: Page, library: Library) -> Iterator[Excerpt]:
         yield Excerpt(own, page.id, page.title, section.id, section.heading)
 
 
-def _with_heading(section: Excerpt) -> str:
-    return f"{section.heading}\n{section.text}"
-
-
 def _in_turn(sources: Sequence[Iterator[list[Draft]]]) -> Iterator[tuple[int, list[Draft]]]:
     """Take the next drafts of each source in turn until all have ended; yields how many have."""
     active, total = list(sources), len(sources)
@@ -214,19 +219,19 @@ def _in_turn(sources: Sequence[Iterator[list[Draft]]]) -> Iterator[tuple[int, li
         active = going
 
 
-def _drafts_of(page: Page, seed: int, library: Library) -> Iterator[list[Draft]]:
+def _drafts_of(page: Page, seed: int, library: Library, common: Container[str]) -> Iterator[list[Draft]]:
     """Yield the drafts of a page, a sentence's together, in an order drawn by seed."""
     rng = Random(f"questions/{seed}/{page.id}")
     sentences = [
         replace(section, text=sentence)
         for section in excerpts_of(page, library)
-        for paragraph in plain_paragraphs(section.text)
+        for paragraph in plain_paragraphs(section.text, keep_code=True)
         for sentence in split_sentences(paragraph)
         if is_usable(sentence)
     ]
     rng.shuffle(sentences)
     for sentence in sentences:
-        clozes = list(make_clozes(sentence))
+        clozes = list(make_clozes(sentence, common))
         rng.shuffle(clozes)
         yield clozes[:1]
 

@@ -1,7 +1,7 @@
 """A folder of documents as pages, in the order of their paths.
 
 The page id is the path from the folder without its suffix, lower case, `_` for white space. Where files of several formats would
-share one, Markdown comes to it first, then text, HTML, PDF, office; the others' ids keep their suffix (`a.html`).
+share one, Markdown comes to it first, then text, HTML, PDF, office, notebooks; the others' ids keep their suffix (`a.html`).
 """
 
 import itertools
@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slmsearch.corpus.documents.reader import (
-    CONVERTERS,
-    HTML,
     MARKDOWN,
     MAX_CHARS,
-    PDF,
+    PARSED,
     SUFFIXES,
     Document,
     ReadingProcess,
@@ -127,7 +125,7 @@ def read_file(path: Path, root: Path, process: ReadingProcess) -> Document:
         NotTakenError: it cannot be read.
     """
     suffix = path.suffix.lower()
-    if suffix in (*HTML, *PDF, *CONVERTERS):
+    if suffix in PARSED:
         return process.read(path, root)
     try:
         text = decode_utf8(read_inside(path, root))

@@ -1,6 +1,7 @@
 """HTML to Markdown: headings, paragraphs, lists, tables and code stay, everything around the text goes.
 
-Links and emphasis lose their marks: a small model that answers with the bare fact would copy them.
+Links and emphasis lose their marks: a small model that answers with the bare fact would copy them. So does code in a heading: its
+section id would hold them.
 """
 
 import re
@@ -11,6 +12,8 @@ from bs4 import BeautifulSoup, Tag
 from bs4.dammit import EncodingDetector
 from markdownify import ATX, MarkdownConverter
 
+from slmsearch.corpus.documents.definitions import lift_definitions
+from slmsearch.corpus.documents.navigation import HEADINGS, drop_navigation, find_main_part, has_own_text
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.text import (
     check_not_binary,
@@ -18,23 +21,22 @@ from slmsearch.corpus.documents.text import (
     decode_text,
     decode_utf8,
     escape_heading,
+    fenced,
     one_line,
     unify_line_ends,
 )
 
 MAX_DEPTH = 400
 """Elements inside each other; the parser takes quadratic time for more."""
-# Not `head`: where there is no `<body>`, the parser puts elements it does not know, such as `<main>`, into it.
-DROPPED = ["title", "script", "style", "nav", "noscript", "template", "svg", "iframe", "object", "button", "select", "textarea",
-    "footer", "aside", "dialog"]  # fmt: skip
-HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
-DROPPED_ROLES = ["navigation", "banner", "search", "contentinfo", "complementary", "dialog"]
-STRIPPED = ["a", "b", "strong", "i", "em", "u", "img", "video", "audio", "picture", "del", "s", "mark", "q", "kbd", "samp", "sub", "sup"]
+STRIPPED = ["a", "b", "strong", "i", "em", "u", "img", "video", "audio", "picture", "del", "s", "mark", "q", "kbd", "samp", "sub"]
 _HEADING, _FENCE = "\x01", "\x02"
 """Stand before the lines that are meant as headings and fences until all others are escaped; no text holds them."""
 _INTERNAL_DTD = re.compile(r"(?:\s|<\?[^>]*>)*<!DOCTYPE[^<>\[]*\[(.*?)\]\s*>", re.IGNORECASE | re.DOTALL)
 _DECLARED_ENTITY = re.compile(r"<!ENTITY\s+([^\s%&;\"']+)", re.IGNORECASE)
 _ENTITY = re.compile(r"&([^\s&;]{1,100};)")
+_NOTE_TITLE = re.compile(r"^(?:admonition-title|sidebar-title|topic-title|label)$")
+"""Classes of titles of notes and of numbers of footnotes."""
+_EXPONENT = re.compile(r"-?(?:\d+|[a-z])")
 _BLANK_LINES = re.compile(r"\n{3,}")
 
 
@@ -45,11 +47,17 @@ class _Converter(MarkdownConverter):
         title = one_line(text)
         return f"\n\n{_HEADING}{'#' * n} {title}\n\n" if title and "_inline" not in parent_tags else f" {title} "
 
+    def convert_sup(self, el: Any, text: str, parent_tags: Any) -> str:
+        return f"^{text}" if _EXPONENT.fullmatch(text) and not el.find("a") else text
+
     def convert_pre(self, el: Any, text: str, parent_tags: Any) -> str:
         code = text.strip("\n")
-        longest = max(map(len, re.findall("`{3,}", code)), default=2)
-        fence = _FENCE + "`" * (longest + 1)
-        return f"\n\n{fence}\n{code}\n{fence}\n\n" if code.strip() else ""
+        if "_inline" in parent_tags:  # of a table, which has no room for lines
+            return f" {one_line(code)} "
+        if not code.strip():
+            return ""
+        opening, *lines, closing = fenced(code).split("\n")
+        return "\n\n" + "\n".join([f"{_FENCE}{opening}", *lines, f"{_FENCE}{closing}"]) + "\n\n"
 
 
 def html_to_markdown(data: bytes) -> tuple[str, str]:
@@ -65,11 +73,12 @@ def html_to_markdown(data: bytes) -> tuple[str, str]:
     if _depth(soup) > MAX_DEPTH:
         raise NotTakenError(Reason.NESTED, f"more than {MAX_DEPTH} elements inside each other")
     title = one_line(soup.title.get_text()) if soup.title else ""
-    for dropped in (DROPPED, _is_dropped):
-        for tag in soup.find_all(dropped):
-            if not tag.decomposed:
-                tag.decompose()
-    text = _convert(_main_part(soup))
+    drop_navigation(soup)
+    part = find_main_part(soup)
+    if not has_own_text(part):
+        raise NotTakenError(Reason.INDEX)
+    _prepare(part)
+    text = _convert(part)
     first = next((line for line in text.split("\n") if line.startswith("# ")), None)
     if first is None and title:
         return title, f"# {title}\n\n{text}" if text else ""
@@ -107,25 +116,37 @@ def _depth(soup: BeautifulSoup) -> int:
     return deepest
 
 
-def _is_dropped(tag: Tag) -> bool:
-    if tag.decomposed:
-        return False
-    if tag.name == "a" and tag.find_parent(HEADINGS) and not any(c.isalnum() for c in tag.get_text()):
-        return True  # a permalink: "#" or a pilcrow
-    return tag.get("role") in DROPPED_ROLES or tag.has_attr("hidden") or tag.get("aria-hidden") == "true"
-
-
-def _main_part(soup: BeautifulSoup) -> Tag:
-    """Return the one part that says it is the content, else everything."""
-    for found in (soup.find_all("main"), soup.find_all(role="main"), soup.find_all("article")):
-        if len(found) == 1 and any(c.isalnum() for c in found[0].get_text()):
-            return found[0]
-    return soup
+def _prepare(part: Tag) -> None:
+    """Bring to plain paragraphs and headings what Markdown has no form for."""
+    for table in part.find_all("table", class_=re.compile(r"highlight(?:table|-table)?$")):
+        for tag in (table, *table.find_all(["tbody", "tr", "td", "th"])):
+            tag.name = "div"  # code beside line numbers, which are gone
+    for heading in part.find_all(HEADINGS):
+        for code in heading.find_all("code"):
+            code.unwrap()
+    for quote in part.find_all("blockquote"):
+        if quote.find("div", recursive=False) is not None:
+            quote.name = "div"  # docutils indents so
+    for title in part.find_all(class_=_NOTE_TITLE):
+        text = one_line(title.get_text())
+        following = title.find_next_sibling()
+        if text and following is not None and following.name == "p":
+            title.decompose()
+            following.insert(0, f"{text.rstrip(':')}: ")
+    lift_definitions(part)
 
 
 def _convert(part: Tag) -> str:
     converter = _Converter(
-        heading_style=ATX, bullets="-", strip=STRIPPED, escape_asterisks=False, escape_underscores=False, table_infer_header=True
+        heading_style=ATX,
+        bullets="-",
+        strip=STRIPPED,
+        escape_asterisks=False,
+        escape_underscores=False,
+        table_infer_header=True,
+        # A line end is a space.
+        wrap=True,
+        wrap_width=None,
     )
     lines = []
     inside = False

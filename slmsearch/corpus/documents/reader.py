@@ -21,12 +21,15 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
-from slmsearch.corpus.documents.text import check_not_binary, checked_text, decode_text, one_line, rst_to_markdown, text_to_markdown
+from slmsearch.corpus.documents.text import check_not_binary, checked_text, decode_text, one_line, text_to_markdown
 
 MARKDOWN, TEXT, RST, HTML, PDF = (".md", ".markdown"), (".txt", ".text"), (".rst",), (".html", ".htm", ".xhtml"), (".pdf",)
+NOTEBOOK = (".ipynb",)
 CONVERTERS = {".docx": "DocxConverter", ".pptx": "PptxConverter", ".xlsx": "XlsxConverter", ".epub": "EpubConverter"}
 """Suffix -> class of `markitdown.converters`."""
-SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *CONVERTERS)
+SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *CONVERTERS, *NOTEBOOK)
+PARSED = (*RST, *HTML, *PDF, *CONVERTERS, *NOTEBOOK)
+"""Suffixes of formats that only the process reads."""
 """In the order in which files of the same name come to the plain page id."""
 MAX_CHARS = 20_000_000
 """Of one document."""
@@ -175,14 +178,21 @@ def _convert(data: bytes, suffix: str) -> Document:
         return Document(*pdf_to_markdown(data))
     if suffix in CONVERTERS:
         return Document(*office_to_markdown(data, suffix))
-    return convert_text(decode_text(data), suffix)
+    text = decode_text(data)
+    if suffix in NOTEBOOK:
+        from slmsearch.corpus.documents.notebook import notebook_to_markdown
+
+        return Document(*notebook_to_markdown(text))
+    if suffix in RST:
+        from slmsearch.corpus.documents.rst import rst_to_markdown
+
+        return Document("", rst_to_markdown(text))
+    return convert_text(text, suffix)
 
 
 def convert_text(text: str, suffix: str) -> Document:
-    """Bring decoded text to Markdown."""
-    if suffix in MARKDOWN:
-        return Document("", text)
-    return Document("", rst_to_markdown(text) if suffix in RST else text_to_markdown(text))
+    """Take Markdown as it is, and bring plain text to it."""
+    return Document("", text if suffix in MARKDOWN else text_to_markdown(text))
 
 
 def office_to_markdown(data: bytes, suffix: str) -> tuple[str, str]:

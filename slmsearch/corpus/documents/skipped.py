@@ -8,7 +8,7 @@ class Reason(StrEnum):
     """Why a file was not taken."""
 
     HIDDEN = "hidden"
-    KIND = "of a kind that is not read (.md, .txt, .rst, .html, .pdf, .docx, .pptx, .xlsx and .epub are)"
+    KIND = "of a kind that is not read (.md, .txt, .rst, .html, .pdf, .docx, .pptx, .xlsx, .epub and .ipynb are)"
     LINK = "a link to a folder, which is not followed"
     OUTSIDE = "a link to a file outside the folder or to a hidden one, which is not followed"
     BROKEN_LINK = "a broken link"
@@ -19,6 +19,7 @@ class Reason(StrEnum):
     EMPTY = "empty"
     BINARY = "not what the suffix says"
     NO_TEXT = "without text; a scanned PDF needs OCR first"
+    INDEX = "an index, a search form or a list of links, without text of its own"
     ENCRYPTED = "encrypted; save it without a password"
     BROKEN = "broken"
     NESTED = "nested too deeply"
@@ -27,7 +28,7 @@ class Reason(StrEnum):
     CRASHED = "crashed its reader"
 
 
-ORDINARY = frozenset({Reason.HIDDEN, Reason.KIND, Reason.LINK})
+ORDINARY = frozenset({Reason.HIDDEN, Reason.KIND, Reason.LINK, Reason.INDEX})
 """Reasons that say nothing bad about a file."""
 
 

@@ -22,7 +22,6 @@ _ODD = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f\ufffd]")
 _MAGIC = {b"%PDF-": "a PDF", b"PK\x03\x04": "a ZIP archive or office document", b"\x89PNG": "a PNG image", b"\x1f\x8b": "gzip",
     b"GIF8": "a GIF image", b"\xff\xd8\xff": "a JPEG image", b"\x7fELF": "a program",
     b"\xd0\xcf\x11\xe0": "an old office document"}  # fmt: skip
-_RST_UNDERLINE = re.compile(r"([=\-~^\"'`#*+:.<>_])\1{2,}\s*")
 _SPACE = re.compile(r"[^\S\n]+")
 
 
@@ -114,28 +113,10 @@ def text_to_markdown(text: str) -> str:
     return "\n".join(escape_heading(line) for line in text.split("\n"))
 
 
-def rst_to_markdown(text: str) -> str:
-    """Turn underlined titles of reStructuredText into headings, of levels in order of first use; all else stays text."""
-    levels: dict[str, int] = {}
-    lines, made = text.split("\n"), list[str]()
-    for number, line in enumerate(lines):
-        following = lines[number + 1] if number + 1 < len(lines) else ""
-        title = line.strip()
-        if _is_title(title, line, following):
-            overlined = bool(made) and made[-1] == "" and number > 0 and _RST_UNDERLINE.fullmatch(lines[number - 1]) is not None
-            style = following[0] * (2 if overlined else 1)
-            made.append(f"{'#' * min(6, levels.setdefault(style, len(levels) + 1))} {title}")
-        elif _RST_UNDERLINE.fullmatch(line):
-            made.append("")
-        else:
-            made.append(escape_heading(line))
-    return "\n".join(made)
-
-
-def _is_title(title: str, line: str, following: str) -> bool:
-    underline = following.rstrip()
-    named = any(c.isalnum() for c in title) and not _RST_UNDERLINE.fullmatch(line)
-    return named and _RST_UNDERLINE.fullmatch(underline) is not None and len(underline) >= len(title)
+def fenced(code: str, info: str = "") -> str:
+    """Return a block of code between fences that none of its lines ends."""
+    fence = "`" * (max(map(len, re.findall("`{3,}", code)), default=2) + 1)
+    return f"{fence}{info}\n{code}\n{fence}"
 
 
 def escape_heading(line: str) -> str:

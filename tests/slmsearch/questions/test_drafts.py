@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slmsearch.corpus.questions import holds_answer
-from slmsearch.questions.cloze import Excerpt, find_spans, is_usable, make_clozes, plain_paragraphs, split_sentences
+from slmsearch.questions.cloze import Excerpt, find_spans, is_usable, make_clozes, plain_paragraphs, read_code, split_sentences
 
 
 def sentence(text: str) -> Excerpt:
@@ -38,6 +38,43 @@ def test_a_name_begins_with_a_capital_and_ends_without_a_possessive(text: str, a
     assert [span.text for span in find_spans(text)] == answers
 
 
+def answers(text: str, heading: str = "History", common: tuple[str, ...] = ()) -> list[str]:
+    return [draft.answer for draft in make_clozes(Excerpt(text, "boats", "Boats", "boats:x", heading), common)]
+
+
+def test_code_in_a_line_is_asked_for_without_its_marks():
+    (draft,) = make_clozes(sentence("A boat that is full raises `HoldError` at once, not `no`."))
+    assert draft.question.endswith('which code fills the gap: "A boat that is full raises ____ at once, not no."')
+    assert draft.answer == "HoldError" and draft.place.text == "A boat that is full raises HoldError at once, not no."
+    assert answers("The mast is set by `boat.set_mast()` alone.", heading="boat.set_mast") == [], "its heading says it"
+    assert answers(f"The mast is set by `{'x' * 50}` alone.") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("The ports are listed in ports/Ostia or in a file Ostia.txt here.", []),
+        ("The order of sails follows from PEP 4471 and nothing else.", []),
+        ("The harbour has room for 4471 boats of any size.", ["4471"]),
+        ("The rules of the harbour are long (see Harbour Rules).", []),
+        ("Changed of late: Added Masts to the list of all parts.", []),
+        ("Moving Boats is done by the crew, or by nobody at all.", []),
+        ("Port Ostia is where all of the boats are built.", ["Port Ostia"]),
+    ],
+)
+def test_parts_of_something_and_first_words_of_sentences_are_not_asked_for(text: str, found: list[str]):
+    assert answers(text, common=("added", "moving")) == found
+
+
+def test_marks_within_code_are_kept_and_those_around_it_go():
+    text = "**Bold** `__init__` and [`a_b`](x) take *one* `a * b`, `c * d`."
+    assert plain_paragraphs(text, keep_code=True) == ["Bold `__init__` and `a_b` take one `a * b`, `c * d`."]
+    assert plain_paragraphs(text) == ["Bold __init__ and a_b take one a * b, c * d."]
+    assert read_code("x `a` y ``b``") == ("x a y b", [(2, 3), (6, 7)])
+    assert split_sentences("It ends. `sail` begins here.") == ["It ends.", "`sail` begins here."]
+    assert is_usable("`sail` moves the boat for you.") and not is_usable("See the page on sails for more.")
+
+
 def test_markdown_becomes_plain_sentences():
     text = """## Heading
 **Rome** is the [capital](http://x.org/a_(b)) of _Italy_.[1] It has
@@ -65,13 +102,16 @@ def test_sentences_that_are_of_no_use(text: str):
 
 @given(
     st.text(max_size=300)
-    | st.lists(st.sampled_from(["In 1901", "The", "was", "by", "A Name", '"', "(", ",", ".", " ", "_", "*", "["])).map(" ".join)
+    | st.lists(st.sampled_from(["In 1901", "The", "was", "by", "A Name", '"', "(", ",", ".", " ", "_", "*", "[", "`a name()`", "`"])).map(
+        " ".join
+    )
 )
 @settings(max_examples=200, deadline=None)
 def test_any_text_gives_drafts_whose_answer_stands_in_the_sentence(text: str):
-    for paragraph in plain_paragraphs(text):
-        for part in split_sentences(paragraph):
-            for draft in make_clozes(sentence(part)):
+    for paragraph in plain_paragraphs(text, keep_code=True):
+        for marked in split_sentences(paragraph):
+            part = read_code(marked)[0]
+            for draft in make_clozes(sentence(marked)):
                 assert draft.answer in part and draft.answer.strip()
                 assert "____" in draft.question
                 assert holds_answer(part, draft.answer) or not draft.answer.isascii() or "_" in draft.answer

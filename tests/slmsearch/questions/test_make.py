@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -100,6 +101,12 @@ def test_each_filter_names_its_reason(monkeypatch: pytest.MonkeyPatch):
     assert filters.reason_against(draft("In which year was Alba founded?", "1501")) == "answer not in its section"
     assert filters.reason_against(draft("Was Alba founded in 1500?", "1500")) == "answer in the question"
     assert filters.reason_against(draft("What is shared?", "Common Thing", "p3:p3")) == "answer in many sections"
+    twice = [Page(f"t{i}", f"T{i}", f"# T{i}\n\nThe tide `turn` is at `Noon Bell` every day.") for i in range(2)]
+    said = replace(
+        draft("When is it?", "Noon Bell", "t1:t1"), place=Excerpt("The tide turn is at Noon Bell every day.", "t1", "T1", "t1:t1", "")
+    )
+    library = Library([*PAGES, *twice])
+    assert Filters(library, WordIndex(library), 1).reason_against(said) == "sentence in several sections"
     question = draft("In which year was Alba founded?", "1500")
     monkeypatch.setattr(filters, "find", lambda drafts: [None] * len(drafts))
     filters.add([question])

@@ -32,14 +32,17 @@ def test_all_formats_together(tmp_path: Path):
     (tmp_path / "show.pptx").write_bytes(make_pptx())
     (tmp_path / "prices.xlsx").write_bytes(make_xlsx())
     (tmp_path / "book.epub").write_bytes(make_epub())
+    (tmp_path / "trial.ipynb").write_text('{"cells": [{"cell_type": "markdown", "source": "# A Trial"}]}')
+    (tmp_path / "genindex.html").write_text("<h1>Index</h1><a href=x>sail</a>")
     (tmp_path / "cut.docx").write_bytes(make_docx()[:200])
-    pages, (cut,) = read(tmp_path)
+    pages, (cut, index) = read(tmp_path)
     assert {name: page.title for name, page in pages.items()} == {
         "a": "a", "a.html": "Web", "a.txt": "a", "b": "Rest", "paper": "paper", "sub_dir/a_file": "Heading",
-        "study": "The Study", "show": "Trams", "prices": "prices", "book": "Of Boats",
+        "study": "The Study", "show": "Trams", "prices": "prices", "book": "Of Boats", "trial": "A Trial",
     }  # fmt: skip
     assert pages["sub_dir/a_file"].content == "# Heading\n\ntext", "as reading a text file gives it"
     assert (cut.path, cut.reason) == ("cut.docx", Reason.BROKEN)
+    assert (index.path, index.reason) == ("genindex.html", Reason.INDEX)
 
 
 def test_everything_not_taken_is_named_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

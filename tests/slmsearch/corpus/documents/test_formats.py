@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from slmsearch.corpus.documents.html import MAX_DEPTH, html_to_markdown
 from slmsearch.corpus.documents.pdf import pdf_to_markdown
 from slmsearch.corpus.documents.reader import CONVERTERS, office_to_markdown
+from slmsearch.corpus.documents.rst import rst_to_markdown
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason, printable
-from slmsearch.corpus.documents.text import decode_text, rst_to_markdown, text_to_markdown
+from slmsearch.corpus.documents.text import decode_text, text_to_markdown
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.sections import split_sections
 from tests.slmsearch.corpus.documents.builders import make_docx, make_epub, make_pdf, make_pptx, make_xlsx

@@ -1,0 +1,58 @@
+"""Jupyter notebooks as Markdown: text cells as they are, code cells as code, and below each the text that it printed.
+
+Pictures and interactive output go; of a long output the beginning stays.
+"""
+
+import json
+import re
+from typing import Any
+
+from slmsearch.corpus.documents.skipped import NotTakenError, Reason
+from slmsearch.corpus.documents.text import fenced
+
+MAX_OUTPUT_CHARS = 1500
+"""Of what one cell printed."""
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def notebook_to_markdown(text: str) -> tuple[str, str]:
+    """Convert a notebook of nbformat 4.
+
+    Returns:
+        Its title, empty where its metadata hold none, and its Markdown.
+
+    Raises:
+        NotTakenError: it is no such notebook.
+    """
+    try:
+        notebook = json.loads(text)
+        cells, metadata = notebook["cells"], notebook.get("metadata", {})
+        language = str(metadata.get("language_info", {}).get("name", ""))
+        parts = [part for cell in cells for part in _cell(cell, language if language.isalnum() else "")]
+        return str(metadata.get("title", "")), "\n\n".join(parts)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise NotTakenError(Reason.BROKEN, f"it is no notebook of nbformat 4 ({type(error).__name__}: {error})") from error
+
+
+def _cell(cell: dict[str, Any], language: str) -> list[str]:
+    source = _joined(cell["source"]).strip("\n")
+    if cell["cell_type"] != "code":
+        return [source] if source.strip() and cell["cell_type"] == "markdown" else []
+    printed = "\n".join(filter(None, (_printed(output).strip("\n") for output in cell.get("outputs", []))))
+    if len(printed) > MAX_OUTPUT_CHARS:
+        printed = f"{printed[:MAX_OUTPUT_CHARS]}\n..."
+    return [fenced(code, info) for code, info in ((source, language), (printed, "")) if code.strip()]
+
+
+def _printed(output: dict[str, Any]) -> str:
+    kind, data = output["output_type"], output.get("data", {})
+    if kind == "stream":
+        return _COLOUR.sub("", _joined(output["text"]))
+    if kind == "error":
+        return f"{output['ename']}: {_COLOUR.sub('', str(output['evalue']))}"
+    # Beside a picture stands only what it is called.
+    return "" if any(name.startswith("image/") for name in data) else _joined(data.get("text/plain", ""))
+
+
+def _joined(text: str | list[str]) -> str:
+    return text if isinstance(text, str) else "".join(text)

@@ -1,0 +1,72 @@
+"""Jupyter notebooks as Markdown."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slmsearch.corpus.documents.notebook import MAX_OUTPUT_CHARS, notebook_to_markdown
+from slmsearch.corpus.documents.skipped import NotTakenError, Reason
+from slmsearch.corpus.pages import Page
+from slmsearch.corpus.sections import split_sections
+
+
+def code(source: str | list[str], *outputs: dict[str, object]) -> dict[str, object]:
+    return {"cell_type": "code", "source": source, "outputs": list(outputs), "metadata": {}}
+
+
+def notebook(*cells: dict[str, object], **metadata: object) -> str:
+    return json.dumps({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5})
+
+
+def test_text_code_and_what_it_printed_are_kept():
+    title, text = notebook_to_markdown(
+        notebook(
+            {"cell_type": "markdown", "source": ["# Tides\n", "How they turn."]},
+            code(["# no heading\n", "tide()"], {"output_type": "stream", "name": "stdout", "text": ["high\n", "low\n"]}),
+            code("plot()", {"output_type": "display_data", "data": {"image/png": "x", "text/plain": "<Figure>"}}),
+            code("3", {"output_type": "execute_result", "data": {"text/html": "<b>", "text/plain": ["3"]}}),
+            code("1/0", {"output_type": "error", "ename": "Fault", "evalue": "\x1b[31mby zero\x1b[0m", "traceback": ["long"]}),
+            {"cell_type": "raw", "source": "raw"},
+            code(""),
+            language_info={"name": "python"},
+        )
+    )
+    assert (title, [section.heading for section in split_sections(Page("p", "P", text))]) == ("", ["Tides"])
+    assert "```python\n# no heading\ntide()\n```\n\n```\nhigh\nlow\n```" in text
+    assert "```python\n3\n```\n\n```\n3\n```" in text and "Fault: by zero" in text
+    assert not any(word in text for word in ("<Figure>", "image", "traceback", "long", "raw", "<b>", "\x1b"))
+    assert notebook_to_markdown(notebook(title="Named"))[0] == "Named"
+
+
+def test_of_a_long_output_the_beginning_stays():
+    text = notebook_to_markdown(notebook(code("x", {"output_type": "stream", "text": "y" * 5000})))[1]
+    assert MAX_OUTPUT_CHARS < len(text) < MAX_OUTPUT_CHARS + 50 and text.endswith("y\n...\n```")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"cells": 3}', '{"cells": [{}]}', '{"worksheets": []}'])
+def test_what_is_no_notebook_is_refused(text: str):
+    with pytest.raises(NotTakenError) as raised:
+        notebook_to_markdown(text)
+    assert raised.value.reason is Reason.BROKEN
+
+
+values = st.recursive(
+    st.none() | st.integers() | st.text(max_size=9) | st.sampled_from(["code", "markdown", "stream", "```"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["cells", "cell_type", "source", "outputs", "output_type", "text", "data"]), inner, max_size=5)
+    ),
+    max_leaves=15,
+)
+
+
+@given(values)
+@settings(max_examples=200, deadline=None)
+def test_anything_is_read_or_refused(value: object):
+    try:
+        title, text = notebook_to_markdown(json.dumps(value))
+    except NotTakenError:
+        return
+    assert isinstance(title, str) and isinstance(text, str)
