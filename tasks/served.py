@@ -4,6 +4,8 @@ import logging
 import queue
 import random
 import threading
+from collections.abc import Callable
+from functools import partial
 
 from slmsearch.config import RunConfig
 from slmsearch.errors import SlmSearchError
@@ -22,7 +24,7 @@ class ServedTraces:
     """Records a share of the answers, in a thread of its own."""
 
     def __init__(self, config: RunConfig) -> None:
-        """Record as `service.traced_frac` says; the store is opened with the first trace."""
+        """Record as `service.traced_frac` says."""
         self._config, self._frac = config, config.service.traced_frac
         self._waiting: queue.Queue[tuple[str, Answer] | None] = queue.Queue(MAX_WAITING)
         self._chance = random.Random()
@@ -47,13 +49,18 @@ class ServedTraces:
         self._thread.join(CLOSE_SECONDS)
 
     def _write(self) -> None:
+        self._try(lambda: open_tracker(self._config))  # takes seconds the first time, while the policy is loaded
         while (item := self._waiting.get()) is not None:
-            question, answer = item
-            tags = {"source": "service", "stop_reason": str(answer.episode.stop_reason), "question_id": answer.episode.question_id}
-            try:
-                tracker = open_tracker(self._config)
-                tracker.record_trace(
-                    served_span(answer.episode, question), {**tags, "model_version": answer.version, "index_key": answer.index_key}
-                )
-            except SlmSearchError as error:
-                log.warning("a trace was not recorded: %s", error)
+            self._try(partial(self._record, *item))
+
+    def _record(self, question: str, answer: Answer) -> None:
+        tags = {"source": "service", "stop_reason": str(answer.episode.stop_reason), "question_id": answer.episode.question_id}
+        made_by = {"model_version": answer.version, "index_key": answer.index_key}
+        open_tracker(self._config).record_trace(served_span(answer.episode, question), {**tags, **made_by})
+
+    def _try(self, action: Callable[[], object]) -> None:
+        """Do something with the store; what breaks is said in the log and ends nothing."""
+        try:
+            action()
+        except Exception as error:
+            log.warning("traces: %s", error, exc_info=not isinstance(error, SlmSearchError))

@@ -1,10 +1,11 @@
 """Who is let in: a token where one is set, else this machine alone."""
 
 import secrets
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from slmsearch.errors import ConfigError
 from slmsearch.serve.request import is_loopback
@@ -37,20 +38,26 @@ def require_private_host(host: str, token: str | None, variable: str) -> None:
 
 
 class Access:
-    """ASGI middleware that refuses whoever may not ask.
+    """ASGI middleware that refuses whoever may not ask, and lets go of connections when the service stops.
 
     Without a token the `Host` header must name this machine: a page in a browser may send requests here under a name of its own.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None, metrics: ServiceMetrics) -> None:
+    def __init__(self, app: ASGIApp, token: str | None, metrics: ServiceMetrics, is_stopping: Callable[[], bool]) -> None:
         """Let requests through to an application."""
-        self._app, self._token, self._metrics = app, token, metrics
+        self._app, self._token, self._metrics, self._is_stopping = app, token, metrics, is_stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a connection."""
+
+        async def send_last(message: Message) -> None:
+            if message["type"] == "http.response.start" and self._is_stopping():
+                MutableHeaders(scope=message)["Connection"] = "close"
+            await send(message)
+
         refusal = self._refuse(scope) if scope["type"] == "http" else None
         if refusal is None:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, send_last)
             return
         self._metrics.requests.labels(refusal.code).inc()
         await refusal.response()(scope, receive, send)

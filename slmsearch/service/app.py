@@ -31,7 +31,7 @@ BODY = {"content": {"application/json": {"schema": ChatRequest.model_json_schema
 def make_app(service: SearcherService, token: str | None) -> FastAPI:
     """Make the application."""
     app = FastAPI(title="slmsearch", docs_url=None, redoc_url=None)  # those pages fetch scripts from elsewhere
-    app.add_middleware(Access, token=token, metrics=service.metrics)
+    app.add_middleware(Access, token=token, metrics=service.metrics, is_stopping=lambda: service.state == "stopping")
     app.add_exception_handler(ApiError, _answer_refusal)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(Exception, _answer_bug)

@@ -114,7 +114,7 @@ def parse_request(body: bytes) -> Request:
         read = ChatRequest.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        param = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("list[", "function-"))) or None
+        param = ".".join(str(part) for part in first["loc"] if part != "str" and "[" not in str(part)) or None
         raise ApiError(400, "invalid_request", f"{param or 'body'}: {first['msg']}", param) from error
     if read.n not in (None, 1):
         raise ApiError(400, "unsupported_value", "n: one answer is given to a question; leave n out", "n")
