@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-import string
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,43 +60,34 @@ def test_what_is_refused_is_said(sent: bytes, param: str | None, said: str) -> N
     assert refused.value.status == 400 and refused.value.param == param and said in refused.value.message
 
 
-TEXT = st.text(max_size=30)
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
-    max_leaves=8,
-)
-PART = st.fixed_dictionaries({"type": st.sampled_from(["text", "image_url"]) | JSON}, optional={"text": TEXT | JSON})
-MESSAGE = st.fixed_dictionaries(
-    {"role": st.sampled_from(["user", "user", "system", "tool"]) | JSON, "content": TEXT | st.lists(PART) | JSON}
-)
-NEAR = st.fixed_dictionaries(
-    {"messages": st.lists(MESSAGE | JSON, max_size=3) | JSON},
-    optional={
-        name: JSON | values
-        for name, values in {
-            "model": TEXT,
-            "stream": st.booleans(),
-            "stream_options": st.fixed_dictionaries({"include_usage": st.booleans()}),
-            "n": st.integers(0, 2),
-            "tools": st.lists(JSON, max_size=1),
-        }.items()
-    },
-)
+TEXT = st.text(max_size=8)
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | TEXT
+JSON = PLAIN | st.lists(PLAIN, max_size=2) | st.dictionaries(TEXT, PLAIN, max_size=2) | st.just([[[[{"a": [[]]}]]]])
+PART = st.fixed_dictionaries({"type": st.sampled_from(["text", "image_url", 3])}, optional={"text": TEXT | PLAIN})
+CONTENT = st.sampled_from(["Where is Alba?", "Delos?"]) | TEXT | st.lists(PART, max_size=2) | JSON
+MESSAGE = st.fixed_dictionaries({"role": st.sampled_from(["user", "user", "system", "tool", None]), "content": CONTENT})
+FIELDS = {
+    "model": TEXT,
+    "stream": st.booleans(),
+    "stream_options": st.fixed_dictionaries({"include_usage": st.booleans()}),
+    "n": st.integers(0, 2),
+    "tools": st.lists(PLAIN, max_size=1),
+    "temperature": JSON,
+}
+NEAR = st.fixed_dictionaries({"messages": st.lists(MESSAGE, min_size=1, max_size=3)}, optional=FIELDS)
+FAR = st.dictionaries(st.sampled_from(["messages", *FIELDS]), JSON, max_size=4) | JSON
 BODIES = (
-    st.binary(max_size=60)
-    | (NEAR | JSON).map(lambda value: json.dumps(value).encode())
+    st.binary(max_size=40)
+    | FAR.map(lambda value: json.dumps(value).encode())
+    | NEAR.map(lambda value: json.dumps(value).encode())
     | NEAR.map(lambda value: json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 )
 TYPES = st.sampled_from(["application/json"] * 9 + ["application/json; charset=latin-1", "text/plain", ""])
 PATHS = st.sampled_from(["/v1/chat/completions"] * 9 + ["/v1/models", "/v1/models/%00", "/nope", "//", "/metrics"])
-HEADERS = st.dictionaries(st.sampled_from(["Authorization", "X-Y"]), st.text(string.ascii_letters + " :=", max_size=20), max_size=1)
 
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[SearcherService]:
-    import threading
-
     with pytest.MonkeyPatch.context() as patch:
         fakes.use_fakes(patch)
         found = SearcherService(fakes.served(), fakes.settings())
@@ -111,9 +102,9 @@ def test_no_body_is_more_than_refused(service: SearcherService) -> None:
         client = httpx.AsyncClient(transport=httpx.ASGITransport(make_app(service, None)), base_url="http://127.0.0.1")
 
         @settings(max_examples=1000, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-        @given(sent=BODIES, kind=TYPES, path=PATHS, headers=HEADERS)
-        def send(sent: bytes, kind: str, path: str, headers: dict[str, str]) -> None:
-            request = client.post(path, content=sent, headers={**headers, **({"Content-Type": kind} if kind else {})})
+        @given(sent=BODIES, kind=TYPES, path=PATHS)
+        def send(sent: bytes, kind: str, path: str) -> None:
+            request = client.post(path, content=sent, headers={"Content-Type": kind} if kind else {})
             reply = runner.run(asyncio.wait_for(request, 20))
             seen[reply.status_code] = seen.get(reply.status_code, 0) + 1
             if reply.status_code == 200:
@@ -126,5 +117,5 @@ def test_no_body_is_more_than_refused(service: SearcherService) -> None:
         too_much = runner.run(client.post("/v1/chat/completions", json={"messages": [USER], "x": "x" * MAX_BODY_BYTES}))
         assert too_much.status_code == 413 and too_much.json()["error"]["code"] == "request_too_large"
         runner.run(client.aclose())
-    assert seen[200] > 20 and seen[400] > 300, "both sides were tried"
+    assert seen[200] > 20 and seen[400] > 200, "both sides were tried"
     assert len(service.waiting) == 0
