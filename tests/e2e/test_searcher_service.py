@@ -5,10 +5,13 @@ One service for the whole file, in the order of the tests. The embedder is an en
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import zlib
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -32,15 +35,14 @@ from tasks.promotion import promote_by_hand
 from tasks.tracking import ADAPTER_HASH, BASE_MODEL, open_tracker
 from tests.e2e.conftest import MODEL
 from tests.e2e.stand import wait_for
-from tests.flows.fakes import WordEmbedder
 from tests.loopback import listening
 
 TOKEN = "s3cret-of-the-service"
 NAME = "slmsearch-searcher"
 BACK_SECONDS = 10.0
-"""Time until the question after a kill is answered, on two idle cores; there were others on them when it was 3.6."""
-BUSY = 3
-"""How much slower a machine may be that runs other tests, too."""
+"""Time until the question after a kill is answered. A machine so busy that the first start took longer may take as long again."""
+PATIENCE_SECONDS = 240
+"""For a machine that has other things to do."""
 
 
 class Embeddings(BaseHTTPRequestHandler):
@@ -48,7 +50,10 @@ class Embeddings(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
-        rows = [{"index": i, "embedding": vector.tolist()} for i, vector in enumerate(WordEmbedder().encode(texts))]
+        rows = []
+        for index, text in enumerate(texts):
+            counts = Counter(zlib.crc32(word.encode()) % 64 for word in re.findall(r"\w+", text.lower()))
+            rows.append({"index": index, "embedding": [counts[place] + 0.001 for place in range(64)]})
         self.send_response(200)
         self.end_headers()
         self.wfile.write(json.dumps({"data": rows}).encode())
@@ -65,18 +70,20 @@ class Started:
     log: Path
     questions: list[tuple[str, str]]
     """With their answers."""
+    start_s: float
 
     @property
     def client(self) -> openai.OpenAI:
         http: Any = httpx.Client(trust_env=False)
-        return openai.OpenAI(base_url=self.base_url, api_key=TOKEN, max_retries=0, timeout=60, http_client=http)
+        return openai.OpenAI(base_url=self.base_url, api_key=TOKEN, max_retries=0, timeout=PATIENCE_SECONDS, http_client=http)
 
     def ask(self, number: int = 0, **options: Any) -> Any:
         message: Any = [{"role": "user", "content": self.questions[number][0]}]
         return self.client.chat.completions.create(model="searcher", messages=message, **options)
 
     def metric(self, beginning: str) -> float:
-        text = httpx.get(f"{self.base_url[:-3]}/metrics", headers={"Authorization": f"Bearer {TOKEN}"}, trust_env=False).text
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        text = httpx.get(f"{self.base_url[:-3]}/metrics", headers=headers, trust_env=False, timeout=PATIENCE_SECONDS).text
         return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(beginning))
 
     def child(self) -> psutil.Process:
@@ -88,7 +95,7 @@ class Started:
         child, before = self.child(), self.metric("slmsearch_batch_size_count")
         child.suspend()
         flying = pool.submit(self.ask)
-        wait_for(lambda: self.metric("slmsearch_batch_size_count") > before, 30, "the question is in play")
+        wait_for(lambda: self.metric("slmsearch_batch_size_count") > before, PATIENCE_SECONDS, "the question is in play")
         return child, flying
 
 
@@ -110,10 +117,8 @@ def register(config: RunConfig, number: int, tags: dict[str, str], home: Path) -
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory, empty_stores: Path) -> Iterator[Started]:
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     home, port = tmp_path_factory.mktemp("service"), free_port()
-    (home / "mlruns").mkdir()
-    (home / "mlruns" / "mlflow.db").write_bytes((empty_stores / "mlflow.db").read_bytes())
     with listening(Embeddings) as address:
         settings = {
             "paths.data_dir": home / "data",
@@ -124,6 +129,7 @@ def started(tmp_path_factory: pytest.TempPathFactory, empty_stores: Path) -> Ite
             "policy.model": MODEL,
             "policy.device": "cpu",
             "service.traced_frac": 1,
+            "service.deadline_s": PATIENCE_SECONDS,
         }
         flags = [f"--{name}={value}" for name, value in settings.items()]
         config = load_config(overrides=flags, environment={})
@@ -136,7 +142,7 @@ def started(tmp_path_factory: pytest.TempPathFactory, empty_stores: Path) -> Ite
         asked = [(question.question, question.answer) for question in easy]
         command = [sys.executable, "-m", "flows", "serve", "searcher", "--json", "--port", str(port), *flags]
         environment = {name: value for name, value in os.environ.items() if name != "TESTS_FORK_SERVER"}
-        log = home / "log"
+        log, begun = home / "log", time.monotonic()
         with log.open("w") as file:
             process = subprocess.Popen(
                 command,
@@ -149,7 +155,7 @@ def started(tmp_path_factory: pytest.TempPathFactory, empty_stores: Path) -> Ite
         assert process.stdout is not None
         told = json.loads(process.stdout.readline() or "{}")
         assert told == {"base_url": f"http://127.0.0.1:{port}/v1", "model": "searcher", "version": f"{NAME}/1"}, log.read_text()
-        yield Started(process, config, told["base_url"], log, asked)
+        yield Started(process, config, told["base_url"], log, asked, time.monotonic() - begun)
         process.kill()
         process.communicate()
 
@@ -188,11 +194,11 @@ def test_a_killed_model_process_fails_what_was_in_play_and_comes_back(started: S
         child.kill()
         killed = time.monotonic()
         with pytest.raises(openai.InternalServerError) as failed:
-            flying.result(30)
+            flying.result(PATIENCE_SECONDS)
         assert failed.value.status_code == 503 and failed.value.code == "service_unavailable"
         assert int(failed.value.response.headers["retry-after"]) > 0
         assert started.ask().choices[0].message.content
-        assert time.monotonic() - killed < BACK_SECONDS * BUSY
+        assert time.monotonic() - killed < max(BACK_SECONDS, started.start_s)
     assert started.child() != child and started.metric("slmsearch_model_restarts_total") == 1
 
 
@@ -200,10 +206,12 @@ def test_another_champion_takes_over_and_no_question_fails(started: Started) -> 
     promote_by_hand(started.config, "2", "the second")
     versions: list[str] = []
     wait_for(
-        lambda: versions.append(started.ask().model_extra["slmsearch"]["version"]) or versions[-1] == f"{NAME}/2", 60, "the second plays"
+        lambda: versions.append(started.ask().model_extra["slmsearch"]["version"]) or versions[-1] == f"{NAME}/2",
+        PATIENCE_SECONDS,
+        "the second plays",
     )
     assert set(versions[:-1]) == {f"{NAME}/1"}
-    wait_for(lambda: len(psutil.Process(started.process.pid).children()) == 1, 30, "the first has ended")
+    wait_for(lambda: len(psutil.Process(started.process.pid).children()) == 1, PATIENCE_SECONDS, "the first has ended")
     assert started.metric(f'slmsearch_model_info{{index_key="{started.ask().model_extra["slmsearch"]["index_key"]}"') == 1
 
 
@@ -212,12 +220,16 @@ def test_sigterm_ends_it_when_everything_is_answered(started: Started) -> None:
         child, flying = started.hold_one(pool)
         started.process.send_signal(signal.SIGTERM)
         ready = f"{started.base_url[:-3]}/ready"
-        wait_for(lambda: httpx.get(ready, trust_env=False).json() == {"status": "stopping"}, 10, "it stops")
+        wait_for(
+            lambda: httpx.get(ready, trust_env=False, timeout=PATIENCE_SECONDS).json() == {"status": "stopping"},
+            PATIENCE_SECONDS,
+            "it stops",
+        )
         with pytest.raises(openai.InternalServerError, match="takes no more questions"):
             started.ask()
         child.resume()
-        assert flying.result(30).choices[0].message.content
-    assert started.process.wait(30) == 0
+        assert flying.result(PATIENCE_SECONDS).choices[0].message.content
+    assert started.process.wait(PATIENCE_SECONDS) == 0
     assert not psutil.pid_exists(child.pid)
     assert TOKEN not in started.log.read_text() and "Traceback" not in started.log.read_text()
 
