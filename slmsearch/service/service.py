@@ -20,6 +20,8 @@ FOLLOW_SECONDS = 3.0
 AGAIN_SECONDS = 60.0
 """Time until a version that could not be loaded is tried again."""
 FULL_RETRY_S = 2
+CLOSE_SECONDS = 5.0
+"""Time that a look for another version may still take when the service ends."""
 _POLL_SECONDS = 0.05
 log = logging.getLogger(__name__)
 
@@ -45,6 +47,8 @@ class SearcherService:
         self._on_answer, self._find_new = on_answer, find_new
         self._open: set[AskedQuestion] = set()
         self._draining = threading.Event()
+        self._switching = threading.Lock()
+        """Who plays changes no more once `_draining` is set."""
         self.player = self._make_player(served)
         self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
 
@@ -114,26 +118,35 @@ class SearcherService:
 
     def drain(self) -> None:
         """Take no more questions; returns when those taken are answered, or out of time."""
-        self._draining.set()
+        self._stop_taking()
         end = time.monotonic() + self.settings.deadline_s
         while self._open and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
 
     def close(self) -> None:
         """End the processes; what is not answered by now is told that it broke."""
-        self._draining.set()
+        self._stop_taking()
         if self._follower.is_alive():
-            self._follower.join()
+            self._follower.join(CLOSE_SECONDS)
         if self.player.is_alive():
             self.player.close()
 
     def _switch(self, player: Player) -> None:
         """Let a player that is loaded take the place of the one that played; called in its thread."""
-        before, self.player = self.player, player
+        with self._switching:
+            before = self.player
+            if self._draining.is_set() and player is not before:
+                player.retire()
+                return
+            self.player = player
         self.metrics.show_model(player.served.version, player.index_key)
         if before is not player:
             before.retire()
             log.warning("%s plays from now on, in the place of %s", player.served.version, before.served.version)
+
+    def _stop_taking(self) -> None:
+        with self._switching:
+            self._draining.set()
 
     def _follow(self) -> None:
         """Look for another version every few seconds, and load it beside the one that plays."""
@@ -143,15 +156,15 @@ class SearcherService:
             pause_s = FOLLOW_SECONDS
             try:
                 served = self._find_new(self.version)
-            except SlmSearchError as error:
-                log.warning("no other version was looked for: %s", error)
+            except Exception as error:
+                log.warning("no other version was looked for: %s", error, exc_info=not isinstance(error, SlmSearchError))
                 continue
             if served is None:
                 continue
             player = self._make_player(served)
             player.start()
             while not player.settled.wait(_POLL_SECONDS):
-                if self._draining.is_set():
+                if self._draining.is_set() and player is not self.player:
                     player.close()
             if player.failure is not None:
                 pause_s = AGAIN_SECONDS

@@ -188,6 +188,33 @@ def test_questions_at_once_share_batches(started: Started) -> None:
     assert all(reply.choices for reply in replies) and played == 48 and batches < 24
 
 
+@pytest.mark.production
+def test_under_load_nothing_fails_and_sharing_pays(started: Started) -> None:
+    started.ask()
+
+    def measure(clients: int, count: int) -> tuple[float, list[float]]:
+        def timed(number: int) -> float:
+            begun = time.monotonic()
+            assert started.ask(number % len(started.questions)).choices
+            return time.monotonic() - begun
+
+        begun = time.monotonic()
+        with ThreadPoolExecutor(clients) as pool:
+            seconds = sorted(pool.map(timed, range(count)))
+        return count / (time.monotonic() - begun), seconds
+
+    alone, _ = measure(1, 40)
+    process = psutil.Process(started.process.pid)
+    together, seconds = measure(16, 200)
+    before = [one.memory_info().rss for one in (process, started.child())]
+    measure(16, 400)
+    grown = [one.memory_info().rss - was for one, was in zip((process, started.child()), before, strict=True)]
+    p50, p95, p99 = (seconds[int(len(seconds) * share)] for share in (0.5, 0.95, 0.99))
+    speeds = f"{alone:.1f} questions/s one at a time, {together:.1f} from 16 clients"
+    print(f"\n{speeds}; p50 {p50:.2f} p95 {p95:.2f} p99 {p99:.2f} s; grown {grown} bytes")
+    assert together > 2 * alone and max(grown) < 64 << 20
+
+
 def test_a_killed_model_process_fails_what_was_in_play_and_comes_back(started: Started) -> None:
     with ThreadPoolExecutor(1) as pool:
         child, flying = started.hold_one(pool)

@@ -63,6 +63,8 @@ class Control:
         """Batches are played at once."""
         self.load_errors: dict[str, list[Exception]] = {}
         """By version: what loading raises, once each."""
+        self.load_when: dict[str, threading.Event] = {}
+        """By version: it is loaded when this is set."""
         self.children: list[FakeChild] = []
 
     def next_batch(self) -> list[str]:
@@ -99,6 +101,8 @@ class FakeChild:
             errors = self.control.load_errors.get(args[0].version)
             if errors:
                 raise errors.pop(0)
+            if when := self.control.load_when.get(args[0].version):
+                assert when.wait(WAIT_SECONDS)
             found = function(*args)
             self._loaded = playing._loaded[0]
             return found

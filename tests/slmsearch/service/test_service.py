@@ -288,6 +288,27 @@ def test_stopping_answers_what_was_asked_and_takes_no_more(make: Make, control: 
     assert answered.status_code == 200 and answered.headers["connection"] == "close"
 
 
+def test_a_version_that_is_loaded_too_late_does_not_take_over(make: Make, control: Control) -> None:
+    control.free = False
+    when = control.load_when["tiny/2"] = threading.Event()
+    asked = make(find_new=lambda version: served("tiny/2"))
+
+    async def talk() -> httpx.Response:
+        client = Client(asked)
+        await until(lambda: len(control.children) == 2 and control.children[1].pid)
+        flying = asyncio.create_task(client.ask("Alba?"))
+        await until(lambda: not control.batches.empty())
+        draining = asyncio.create_task(asyncio.to_thread(asked.drain))
+        await until(lambda: asked.state == "stopping")
+        when.set()
+        await until(lambda: control.children[1].pid is None)
+        control.go.release(2)
+        await draining
+        return await flying
+
+    assert run(talk()).json()["slmsearch"]["version"] == "tiny/1"
+
+
 def test_a_token_is_asked_for_everywhere(make: Make) -> None:
     asked = make()
 
