@@ -1,6 +1,7 @@
 """Batches, queue, deadlines, who is let in, and what happens when the child dies or another version comes."""
 
 import asyncio
+import queue
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -80,8 +81,8 @@ def counted(asked: SearcherService, name: str, **labels: str) -> float:
 
 
 def test_an_answer_has_its_steps_and_sources(make: Make) -> None:
-    told: list[tuple[str, Answer]] = []
-    asked = make(on_answer=lambda text, answer: told.append((text, answer)))
+    told: queue.Queue[tuple[str, Answer]] = queue.Queue()
+    asked = make(on_answer=lambda text, answer: told.put((text, answer)))
     reply = run(Client(asked).ask("When was Brixa founded?", model="anything")).json()
     (choice,) = reply["choices"]
     assert (choice["message"]["content"], choice["finish_reason"], reply["model"]) == ("1501", "stop", "searcher")
@@ -95,7 +96,8 @@ def test_an_answer_has_its_steps_and_sources(make: Make) -> None:
     ]
     assert (own["answer"], own["stop_reason"], own["version"], own["index_key"]) == ("1501", "answered", "tiny/1", "index-1")
     assert reply["usage"]["completion_tokens"] > 0
-    assert [(text, answer.episode.answer) for text, answer in told] == [("When was Brixa founded?", "1501")]
+    text, answer = told.get(timeout=WAIT_SECONDS)  # told after the client
+    assert (text, answer.episode.answer) == ("When was Brixa founded?", "1501") and told.empty()
     assert counted(asked, "requests_total", outcome="answered") == 1 and counted(asked, "answer_seconds_count") == 1
 
 
