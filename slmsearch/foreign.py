@@ -34,6 +34,11 @@ def one_line(text: str) -> str:
     return visible(" ".join(text.split()))
 
 
+def encodable(text: str) -> str:
+    """Replace lone surrogates, which a served model may write and UTF-8 cannot hold."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def cause_of(error: object) -> str:
     """Say in one line why something outside failed: the beginning of what it says, else what kind of error it is."""
     return without_credentials(" ".join(str(error).split()))[:MAX_CAUSE_CHARS] or type(error).__name__

@@ -3,6 +3,7 @@
 import getpass
 import re
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 from prefect import task
@@ -31,13 +32,15 @@ def find_champion(config: RunConfig) -> dict[str, str] | None:
     return open_tracker(config).champion(config.tracking.registered_model)
 
 
-def champion_policy(config: RunConfig) -> PolicyConfig:
+def champion_policy(config: RunConfig, champion: Mapping[str, str] | None = None) -> PolicyConfig:
     """Return the configured policy with the promoted adapter, on the supervised start of its run where that began with the policy's model.
+
+    `champion` is what `find_champion` gave, where it is known already.
 
     Raises:
         ModelError: nothing was promoted yet, or it was trained on another base model.
     """
-    champion = find_champion(config)
+    champion = champion or find_champion(config)
     name = config.tracking.registered_model
     if champion is None:
         raise ModelError(f"{name} has no champion yet; promote one with `slmsearch run train-and-eval`")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slmsearch.environments.rows import EpisodeRow
+from slmsearch.foreign import encodable
 from slmsearch.searcher.episode import Episode, Turn
 from slmsearch.searcher.tools import SEARCH
 
@@ -33,21 +34,26 @@ class Span:
 
 def episode_span(episode: Episode, row: EpisodeRow) -> Span:
     """Render an episode as the root span of its trace."""
+    graded = {"reward": row.reward, "reward_parts": row.reward_parts, "stop_reason": row.stop_reason}
+    return _root_span(episode, row.question, {"gold": _cap(row.gold)}, graded)
+
+
+def served_span(episode: Episode, question: str) -> Span:
+    """Render an episode of the service, of which nobody knows whether it is right, as the root span of its trace."""
+    return _root_span(episode, question, {}, {"stop_reason": str(episode.stop_reason)})
+
+
+def _root_span(episode: Episode, question: str, outputs: Mapping[str, object], attributes: Mapping[str, object]) -> Span:
     turns = episode.turns[:MAX_TURNS]
     share = episode.seconds / max(1, len(turns))
     return Span(
         name="episode",
         kind="AGENT",
-        inputs={"question": _cap(row.question)},
-        outputs={"answer": _cap(episode.answer or ""), "gold": _cap(row.gold)},
+        inputs={"question": _cap(question)},
+        outputs={"answer": _cap(episode.answer or ""), **outputs},
         start_s=0.0,
         end_s=episode.seconds,
-        attributes={
-            "reward": row.reward,
-            "reward_parts": row.reward_parts,
-            "stop_reason": row.stop_reason,
-            "timing": "batch time, divided evenly among turns",
-        },
+        attributes={**attributes, "timing": "batch time, divided evenly among turns"},
         children=tuple(_turn_span(turn, i, i * share, (i + 1) * share) for i, turn in enumerate(turns)),
     )
 
@@ -92,6 +98,5 @@ def _tool_span(turn: Turn, start_s: float, end_s: float) -> Span:
 
 
 def _cap(text: str) -> str:
-    # Lone surrogates, which a served model may write, cannot be stored as UTF-8.
-    clean = text.encode("utf-8", "replace").decode()
+    clean = encodable(text)
     return clean if len(clean) <= MAX_SPAN_CHARS else f"{clean[:MAX_SPAN_CHARS]} … ({len(clean)} characters)"

@@ -22,6 +22,7 @@ NOT_HERE = {
     "slmsearch run train-and-eval --config": "a GPU",
     "slmsearch serve judge --engine": "Ollama",
     "slmsearch serve policy": "a GPU, or llama.cpp",
+    "slmsearch serve searcher": "until Ctrl-C; tests/e2e/test_searcher_service.py",
     "slmsearch judge qualify": "a model server",
     "slmsearch evaluate --policy openai:": "a model server",
     "slmsearch models get": "the network",

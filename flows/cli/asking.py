@@ -22,8 +22,8 @@ from slmsearch.generate.sampler import Sampling
 from slmsearch.judge import ExactJudge
 from slmsearch.models.known import path_of
 from slmsearch.searcher.episode import CallMade, Episode, StopReason, Turn
-from slmsearch.searcher.evidence import read_sections
 from slmsearch.searcher.rollout import Watch, play_episodes
+from slmsearch.searcher.sources import find_sources
 from slmsearch.searcher.tools import READ, SEARCH, VIEW
 from tasks.progress import Progress
 
@@ -99,19 +99,9 @@ def describe_episode(episode: Episode, library: Library) -> dict[str, object]:
         calls = [{**asdict(made.call), "served": made.result.served, "result": made.result.text} for made in turn.made]
         program = {"program": turn.program, "output": turn.result.text if turn.result else ""} if turn.program is not None else {}
         turns.append({"text": turn.text, "calls": calls, **program})
-    told = {"answer": episode.answer, "stop_reason": str(episode.stop_reason), "sources": sources_of(episode, library)}
+    sources = [{name: value for name, value in asdict(source).items() if name != "text"} for source in find_sources(episode, library)]
+    told = {"answer": episode.answer, "stop_reason": str(episode.stop_reason), "sources": sources}
     return {**told, "turns": turns, "seconds": round(episode.seconds, 3)}
-
-
-def sources_of(episode: Episode, library: Library) -> list[dict[str, str]]:
-    """List the sections that were read, in order, each once."""
-    sources = []
-    for section_id in dict.fromkeys(section_id for turn in episode.turns for section_id in read_sections(turn)):
-        section = library.section(section_id)
-        page = library.page(section.page_id) if section else None
-        if section and page:
-            sources.append({"page_id": page.id, "title": page.title, "section_id": section_id, "heading": section.heading})
-    return sources
 
 
 def render_turn(turn: Turn, library: Library) -> str:
@@ -145,7 +135,7 @@ def render_end(episode: Episode, library: Library) -> str:
     """Render answer and sources."""
     answer = one_line(episode.answer) if episode.answer is not None else ENDS.get(episode.stop_reason, str(episode.stop_reason))
     lines = [f"answer   {answer}"]
-    for number, source in enumerate(sources_of(episode, library)):
-        place = source["title"] if source["heading"] == source["title"] else f"{source['title']}, {source['heading']}"
-        lines.append(f"{'' if number else 'sources':<8} {one_line(place)}  ({one_line(source['section_id'])})")
+    for number, source in enumerate(find_sources(episode, library)):
+        place = source.title if source.heading == source.title else f"{source.title}, {source.heading}"
+        lines.append(f"{'' if number else 'sources':<8} {one_line(place)}  ({one_line(source.section_id)})")
     return "\n".join(lines if len(lines) > 1 else [*lines, "sources  none was read"])

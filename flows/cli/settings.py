@@ -45,6 +45,8 @@ SHORT_NAMES = {
     "DOCKER_CPU_LIMIT": "sandbox.docker_cpu_limit",
 }
 """Variables read without the prefix; the prefixed name of the same setting wins."""
+API_TOKEN = f"{ENV_PREFIX}API_TOKEN"
+"""Variable of the token that `slmsearch serve searcher` asks of its clients. No setting, so that no run carries it."""
 DEV_PAGES = 10
 """Pages that `DEV=1` keeps."""
 GONE: dict[str, str] = tomllib.loads(Path(__file__).with_name("former_settings.toml").read_text(encoding="utf-8"))
@@ -186,7 +188,7 @@ def _dotted_keys(content: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
 
 def _check_names(environment: Mapping[str, str], overrides: Sequence[str]) -> None:
     for name in environment:
-        if name.upper().startswith(ENV_PREFIX):
+        if name.upper().startswith(ENV_PREFIX) and name != API_TOKEN:
             _check_name(name[len(ENV_PREFIX) :].lower().replace("__", "."), f"in the variable {name}")
     for flag in overrides:
         if flag.startswith("--"):

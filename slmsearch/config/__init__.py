@@ -22,6 +22,7 @@ from slmsearch.config.playing import (
     RewardConfig,
     SandboxConfig,
     SearcherConfig,
+    ServiceConfig,
     WorkerConfig,
 )
 from slmsearch.config.sections import Section
@@ -49,6 +50,7 @@ __all__ = [
     "SandboxConfig",
     "SearcherConfig",
     "Section",
+    "ServiceConfig",
     "SftConfig",
     "TrackingConfig",
     "TrainConfig",
@@ -71,6 +73,7 @@ class RunConfig(Section):
     retrieval: RetrievalConfig = RetrievalConfig()
     searcher: SearcherConfig = SearcherConfig()
     sandbox: SandboxConfig = SandboxConfig()
+    service: ServiceConfig = ServiceConfig()
     planner: PlannerConfig = PlannerConfig()
     policy: PolicyConfig = PolicyConfig()
     reward: RewardConfig = RewardConfig()

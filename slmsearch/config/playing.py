@@ -89,6 +89,17 @@ class SandboxConfig(Section):
     limits: LimitsConfig = LimitsConfig()
 
 
+class ServiceConfig(Section):
+    """The searcher as a service (`slmsearch serve searcher`)."""
+
+    queue: int = Field(default=64, ge=1)
+    """Questions that may wait; a further one is refused with status 429."""
+    deadline_s: float = Field(default=60.0, gt=0)
+    """Time a question has, waiting included; then it is answered with status 504."""
+    traced_frac: float = Field(default=0.1, ge=0, le=1)
+    """Share of the episodes that is recorded as traces in MLflow, with question and answer; 0 records none."""
+
+
 class PolicyConfig(Section):
     """The model that is trained or evaluated."""
 

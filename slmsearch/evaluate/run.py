@@ -101,7 +101,7 @@ def evaluate_policy(
         batch = questions[start : start + config.evaluate.batch_size]
         played = environment.complete(batch, environment.play(batch, sampler, sampling))
         if spec.policy is None:
-            played = [_without_tokens(episode) for episode in played]
+            played = [without_tokens(episode) for episode in played]
         episodes += played
         rows += environment.grade(batch, played)
         check_failures(rows, total or len(questions), config.decision.max_failed_frac)
@@ -136,7 +136,8 @@ def make_policy_sampler(spec: PolicySpec, environment: Environment, questions: S
     return sampler or load.make_sampler(policy, config.searcher.tool_role)
 
 
-def _without_tokens(episode: Episode) -> Episode:
+def without_tokens(episode: Episode) -> Episode:
+    """Return the episode of a policy without a model, whose ids are bytes, without them."""
     turns = tuple(replace(turn, context_ids=(), sampled_ids=(), sampled_logprobs=()) for turn in episode.turns)
     return replace(episode, turns=turns, prompt_ids=(), sampled_tokens=0)
 

@@ -90,6 +90,11 @@ class Child:
         result: T = content[0]
         return result
 
+    def interrupt(self) -> None:
+        """Kill the child from another thread; the call that waits for it raises `ServiceError`."""
+        if (process := self._process) is not None:
+            process.process.kill()
+
     def stop(self) -> None:
         """Kill the child, and all it started, if it runs; the next call starts another."""
         if self._process is not None:

@@ -4,19 +4,19 @@ Run as a module, it reads an `Order` from standard input, and its output says ho
 that the supervisor writes, until the server answers; after that it goes on without anybody who listens.
 """
 
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from pydantic import TypeAdapter
 
 from slmsearch.errors import ServiceError, SlmSearchError
 from slmsearch.processes.child import ChildProcess, ProcessSettings
+from slmsearch.processes.signals import stopping_by_signal
 from slmsearch.serve.engine import Say
 from slmsearch.serve.engines import make_engine
 from slmsearch.serve.request import Endpoint, ServeRequest
@@ -57,24 +57,10 @@ def serve_here(order: Order, say: Say, on_ready: Callable[[Endpoint], None], sho
         SlmSearchError: as for `supervise`.
     """
     stop = threading.Event()
-    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        if stop.is_set():  # the second Ctrl-C means it
-            raise KeyboardInterrupt
-        stop.set()
-
-    def handle_signals() -> None:
+    with ExitStack() as handled:
         # Not before: while weights are fetched, Ctrl-C breaks off.
-        for number in previous:
-            signal.signal(number, end)
-
-    around = SupervisorContext(order.folder, say, show, order.start_s, tied, handle_signals)
-    try:
+        around = SupervisorContext(order.folder, say, show, order.start_s, tied, lambda: handled.enter_context(stopping_by_signal(stop)))
         supervise(make_engine(order.engine), order.request, around, stop, on_ready)
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def start_in_background(order: Order, say: Say) -> Endpoint:

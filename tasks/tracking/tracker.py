@@ -22,7 +22,7 @@ from mlflow.exceptions import MlflowException
 
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
-from slmsearch.foreign import cause_of
+from slmsearch.foreign import cause_of, encodable
 from tasks.owners import is_orphan, owner_tag
 from tasks.traces import Span
 from tasks.tracking.run_registry import PARENT, RunRegistry
@@ -211,6 +211,11 @@ class Tracker(RunRegistry):
         for i in range(0, len(trace_ids), TRACES_PER_LINK):
             self.client.link_traces_to_run(trace_ids[i : i + TRACES_PER_LINK], run_id)
 
+    @as_service
+    def record_trace(self, root: Span, tags: Mapping[str, str]) -> None:
+        """Record the trace of something that just ended and belongs to no run."""
+        self._write_span(root, time.time() - root.end_s, tags=dict(tags))
+
     def _write_span(self, span: Span, started: float, parent: Any = None, tags: dict[str, str] | None = None) -> str:
         """Write a span with those below it; without a parent it is the root of a new trace with these tags. Return the trace's id."""
         begin: Any = partial(self.client.start_trace, tags=tags, experiment_id=self.experiment_id)
@@ -275,5 +280,4 @@ def _identity(tags: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _cell(value: Any) -> Any:
-    # Lone surrogates, which a served model may answer with, cannot be stored as UTF-8.
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+    return encodable(value) if isinstance(value, str) else value

@@ -11,6 +11,7 @@ from flows.cli.session import Session, cli, command, option
 
 if TYPE_CHECKING:
     from slmsearch.serve.request import Endpoint, Role
+    from slmsearch.service.server import Place
 
 
 ENGINES = ("ollama", "llamacpp", "vllm", "transformers")
@@ -78,7 +79,7 @@ def qualify(session: Session) -> None:
 
 @cli.group("serve")
 def serve() -> None:
-    """Start model servers: the judge's, the policy's."""
+    """Start servers: the judge's model, the policy's model, the searcher that answers."""
 
 
 def _server(name: "Role", engine: str) -> None:
@@ -113,6 +114,23 @@ def _server(name: "Role", engine: str) -> None:
 
 _server("judge", "ollama")
 _server("policy", "transformers")
+
+
+@command(serve, "searcher")
+@click.option("--policy", help="champion, untrained, retrieve-then-answer, a path, a Hub id, or openai:MODEL@URL; default: champion.")
+@option("--host", default="127.0.0.1", help="Address to listen on; another needs SLMSEARCH_API_TOKEN.")
+@option("--port", type=click.IntRange(1, 65535), default=8002)
+def searcher(session: Session, policy: str | None, host: str, port: int) -> None:
+    """Answer questions over HTTP, as OpenAI's chat completions. Ctrl-C stops it when what was asked is answered."""
+    from flows.ops.searcher_service import serve_searcher
+
+    def on_ready(place: "Place", version: str) -> None:
+        token = " (SLMSEARCH_API_TOKEN is asked for)" if place.token else ""
+        text = f"searcher {version}\nendpoint {place.base_url}{token}\nstop     Ctrl-C"
+        session.finish({"base_url": place.base_url, "model": "searcher", "version": version}, text)
+
+    serve_searcher(session, policy, host, port, on_ready)
+    session.say("stopped")
 
 
 def _start(session: Session, role: "Role", start_s: float, detach: bool, given: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import psutil
@@ -90,6 +91,22 @@ def test_who_is_interrupted_leaves_no_child(child):
     with pytest.raises(StoppedError):
         child.call(far.say_and_wait, progress=interrupt)
     assert child.pid is None and not psutil.pid_exists(pids[0])
+
+
+def test_another_thread_ends_a_call(child):
+    pids = []
+
+    def interrupt(pid):
+        pids.append(int(pid))
+        thread = threading.Thread(target=child.interrupt)
+        thread.start()
+        thread.join()
+
+    with pytest.raises(ServiceError, match="say_and_wait was killed by SIGKILL"):
+        child.call(far.say_and_wait, progress=interrupt)
+    assert child.pid is None and not psutil.pid_exists(pids[0])
+    child.interrupt()
+    assert child.call(far.count_to, 0, progress=lambda *_: None)["pid"] == child.pid
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -1,0 +1,105 @@
+"""Settings and champion to the service of the searcher. The work is `slmsearch.service`'s."""
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+
+from flows.cli.asking import find_policy
+from flows.cli.fetching import require_model
+from flows.cli.session import Session
+from flows.cli.settings import API_TOKEN, read_environment
+from slmsearch.config import RunConfig
+from slmsearch.environments.registry import environment_of
+from slmsearch.environments.searcher import SearcherEnvironment
+from slmsearch.errors import ConfigError, IndexUnusableError
+from slmsearch.evaluate.policies import PolicySpec
+from slmsearch.processes.signals import stopping_by_signal
+from slmsearch.retrieval.versions import is_complete
+from slmsearch.service.access import check_token, require_private_host
+from slmsearch.service.playing import ServedPolicy
+from slmsearch.service.server import Place, serve
+from slmsearch.service.service import SearcherService
+from tasks.promotion import champion_policy, find_champion
+from tasks.served import ServedTraces
+from tasks.tracking import CHAMPION
+
+
+def serve_searcher(session: Session, policy: str | None, host: str, port: int, on_ready: Callable[[Place, str], None]) -> None:
+    """Serve until Ctrl-C or SIGTERM.
+
+    Args:
+        session: its settings.
+        policy: a name as `find_policy` takes it.
+        host: address to listen on.
+        port: likewise.
+        on_ready: told the place and the version when the policy is loaded.
+
+    Raises:
+        ConfigError: the environment is no searcher, or other machines would be answered without a token.
+        SlmSearchError: the policy or its index version is missing.
+    """
+    config, stop = session.config, threading.Event()
+    token = read_environment().get(API_TOKEN) or None
+    place = Place(host, port, check_token(token) if token else None)
+    require_private_host(host, place.token, API_TOKEN)
+    if not issubclass(environment_of(config), SearcherEnvironment):
+        raise ConfigError(f"environment {config.environment} is no searcher; give the configuration of one")
+    with ExitStack() as ends:
+        ends.enter_context(stopping_by_signal(stop))
+        served = find_served(session, policy)
+        session.say(f"loading {served.version}")
+        traces = ServedTraces(config) if config.service.traced_frac else None
+        if traces is not None:
+            ends.callback(traces.close)
+        follows = policy == CHAMPION or (policy is None and not config.policy.adapter)
+        service = SearcherService(
+            served,
+            config.service,
+            (lambda version: find_new_champion(config, version)) if follows else None,
+            traces.offer if traces is not None else None,
+        )
+        serve(service, place, stop, lambda: on_ready(place, service.version))
+
+
+def find_served(session: Session, policy: str | None) -> ServedPolicy:
+    """Find what is served: the champion on the index version that it was evaluated on, or another policy on the configured corpus.
+
+    Raises:
+        ConfigError: the name means nothing.
+        ModelError: there is no such policy.
+        IndexUnusableError: the champion's index version is not here.
+    """
+    config = session.config
+    if policy == CHAMPION or (policy is None and not config.policy.adapter):
+        champion = find_champion(config)
+        if champion is not None:
+            return _serve_champion(config, champion)
+    spec = find_policy(session, policy)
+    if spec.policy is not None and not spec.policy.base_url:
+        require_model(spec.policy.model, "policy.model", config)
+    return ServedPolicy(spec.name, spec, config)
+
+
+def find_new_champion(config: RunConfig, version: str) -> ServedPolicy | None:
+    """Find the champion where it is another than the version that plays.
+
+    Raises:
+        SlmSearchError: the store does not answer, or the champion cannot be played here.
+    """
+    champion = find_champion(config)
+    return _serve_champion(config, champion) if champion is not None and _label(config, champion) != version else None
+
+
+def _serve_champion(config: RunConfig, champion: Mapping[str, str]) -> ServedPolicy:
+    label = _label(config, champion)
+    digest, key = champion.get("slmsearch.data_digest", ""), champion.get("slmsearch.index_key", "")
+    if not (key and is_complete(config.paths.index / key) and (config.paths.corpora / digest).is_dir()):
+        raise IndexUnusableError(
+            f"champion {label} was evaluated on index version {key or '(none recorded)'} of corpus {digest or '(none recorded)'}, which is "
+            f"not in {config.paths.data_dir}: run `slmsearch index build` with its settings, or name a policy with --policy"
+        )
+    return ServedPolicy(label, PolicySpec(CHAMPION, champion_policy(config, champion)), config, digest, key)
+
+
+def _label(config: RunConfig, champion: Mapping[str, str]) -> str:
+    return f"{config.tracking.registered_model}/{champion['version']}"

@@ -1,0 +1,83 @@
+"""Who is let in: a token where one is set, else this machine alone."""
+
+import secrets
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from slmsearch.errors import ConfigError
+from slmsearch.serve.request import is_loopback
+from slmsearch.service.metrics import ServiceMetrics
+from slmsearch.service.protocol import ApiError
+
+OPEN_PATHS = ("/health", "/ready")
+"""They answer without a token; they say nothing but the state."""
+
+
+def check_token(token: str) -> str:
+    """Return a token that can stand in a header.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if not (token.isascii() and token.isprintable() and " " not in token):
+        raise ConfigError("the token of the service must be of visible ASCII characters, without blanks")
+    return token
+
+
+def require_private_host(host: str, token: str | None, variable: str) -> None:
+    """Refuse to listen for other machines without a token; `variable` is where one is set.
+
+    Raises:
+        ConfigError: it is refused.
+    """
+    if token is None and not is_loopback(host):
+        raise ConfigError(f"without a token only this machine may ask: set {variable}, or leave --host {host} out")
+
+
+class Access:
+    """ASGI middleware that refuses whoever may not ask, and lets go of connections when the service stops.
+
+    Without a token the `Host` header must name this machine: a page in a browser may send requests here under a name of its own.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None, metrics: ServiceMetrics, is_stopping: Callable[[], bool]) -> None:
+        """Let requests through to an application."""
+        self._app, self._token, self._metrics, self._is_stopping = app, token, metrics, is_stopping
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a connection."""
+
+        async def send_last(message: Message) -> None:
+            if message["type"] == "http.response.start" and self._is_stopping():
+                MutableHeaders(scope=message)["Connection"] = "close"
+            await send(message)
+
+        refusal = self._refuse(scope) if scope["type"] == "http" else None
+        if refusal is None:
+            await self._app(scope, receive, send_last)
+            return
+        self._metrics.requests.labels(refusal.code).inc()
+        await refusal.response()(scope, receive, send)
+
+    def _refuse(self, scope: Scope) -> ApiError | None:
+        headers = Headers(scope=scope)
+        if self._token is None:
+            if _names_this_machine(headers.get("host", "")):
+                return None
+            return ApiError(403, "host_not_allowed", "without a token the service answers to 127.0.0.1, [::1] and localhost alone")
+        if scope["path"] in OPEN_PATHS:
+            return None
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and secrets.compare_digest(given.strip().encode(), self._token.encode()):
+            return None
+        return ApiError(401, "invalid_api_key", "the token is missing or wrong; send it as Authorization: Bearer TOKEN")
+
+
+def _names_this_machine(host: str) -> bool:
+    try:
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
+    except ValueError:
+        return False

@@ -1,0 +1,143 @@
+"""The endpoints."""
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi import Request as HttpRequest
+from fastapi.responses import JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from sse_starlette import EventSourceResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from slmsearch.service.access import Access
+from slmsearch.service.playing import Answer, Step
+from slmsearch.service.protocol import MODEL, ApiError, ChatRequest, Reply, describe_model, parse_request
+from slmsearch.service.service import SearcherService
+
+MAX_BODY_BYTES = 1 << 20
+BODY_SECONDS = 15.0
+"""Time a client has to send a request."""
+CODES = {404: "not_found", 405: "method_not_allowed"}
+BODY = {"content": {"application/json": {"schema": ChatRequest.model_json_schema()}}, "required": True}
+
+
+def make_app(service: SearcherService, token: str | None) -> FastAPI:
+    """Make the application."""
+    app = FastAPI(title="slmsearch", docs_url=None, redoc_url=None)  # those pages fetch scripts from elsewhere
+    app.add_middleware(Access, token=token, metrics=service.metrics, is_stopping=lambda: service.state == "stopping")
+    app.add_exception_handler(ApiError, _answer_refusal)
+    app.add_exception_handler(HTTPException, _answer_http_error)
+    app.add_exception_handler(Exception, _answer_bug)
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        """Say that the process lives."""
+        return {"status": "ok"}
+
+    @app.get("/ready")
+    async def ready() -> JSONResponse:
+        """Say whether questions are answered at once; 503 while the policy is loaded, and when the service stops."""
+        return JSONResponse({"status": service.state}, 200 if service.state == "ready" else 503)
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        """Give metrics as Prometheus reads them."""
+        return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        """List the one model."""
+        return {"object": "list", "data": [describe_model(service.created)]}
+
+    @app.get("/v1/models/{name}")
+    async def model(name: str) -> dict[str, Any]:
+        """Describe the one model."""
+        if name != MODEL:
+            raise ApiError(404, "model_not_found", f"there is one model here, {MODEL}", "model")
+        return describe_model(service.created)
+
+    @app.post("/v1/chat/completions", openapi_extra={"requestBody": BODY})
+    async def chat(http: HttpRequest) -> Response:
+        """Answer the last message of the user."""
+        try:
+            request = parse_request(await read_body(http))
+        except ApiError as error:
+            service.metrics.requests.labels(error.code).inc()
+            raise
+        events = service.ask(request.question)
+        reply = Reply(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()))
+        if request.stream:
+            first = await anext(events)  # an error that comes first is a status, which clients know how to retry
+            return EventSourceResponse(_stream(first, events, reply, request.include_usage))
+        steps: list[Step] = []
+        async with aclosing(events):
+            async for event in events:
+                if isinstance(event, Answer):
+                    return Response(reply.complete(steps, event), media_type="application/json")
+                steps.append(event)
+        raise AssertionError("a question ends with an answer or an error")
+
+    return app
+
+
+async def _stream(
+    first: Step | Answer, events: AsyncGenerator[Step | Answer, None], reply: Reply, include_usage: bool
+) -> AsyncIterator[dict[str, str]]:
+    """Write a reply as events; what breaks on the way is one, too."""
+    async with aclosing(events):
+        yield {"data": reply.chunk({"role": "assistant", "content": ""})}
+        event = first
+        try:
+            while not isinstance(event, Answer):
+                yield {"data": reply.step(event)}
+                event = await anext(events)
+        except ApiError as error:
+            yield {"data": json.dumps(error.body())}
+            return
+        for chunk in reply.end(event, include_usage):
+            yield {"data": chunk}
+        yield {"data": "[DONE]"}
+
+
+async def read_body(http: HttpRequest) -> bytes:
+    """Read a body of JSON.
+
+    Raises:
+        ApiError: it is something else, too large, or does not come.
+    """
+    if http.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        # A page in a browser may send other types anywhere without asking first.
+        raise ApiError(415, "unsupported_media_type", "send the request with Content-Type: application/json")
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in http.stream():
+                body += part
+                if len(body) > MAX_BODY_BYTES:
+                    raise ApiError(413, "request_too_large", f"a request may have {MAX_BODY_BYTES >> 20} MiB")
+    except (TimeoutError, ClientDisconnect) as error:
+        raise ApiError(408, "request_timeout", f"the request did not come within {BODY_SECONDS:.0f} s") from error
+    return bytes(body)
+
+
+async def _answer_refusal(_: HttpRequest, error: Exception) -> JSONResponse:
+    assert isinstance(error, ApiError)
+    return error.response()
+
+
+async def _answer_http_error(_: HttpRequest, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    response = ApiError(error.status_code, CODES.get(error.status_code, "invalid_request"), str(error.detail)).response()
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _answer_bug(_: HttpRequest, error: Exception) -> JSONResponse:
+    return ApiError(500, "internal_error", f"unforeseen {type(error).__name__}; the log of the service has more").response()

@@ -1,0 +1,124 @@
+"""What the child process of the service does: hold a policy and an index, and play batches of questions on them."""
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from slmsearch.config import RunConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.environments.indexed_corpus import open_indexed_corpus
+from slmsearch.environments.searcher import SearcherEnvironment
+from slmsearch.evaluate.policies import PolicySpec
+from slmsearch.evaluate.run import make_policy_sampler, without_tokens
+from slmsearch.foreign import encodable
+from slmsearch.generate.sampler import Sampler, Sampling
+from slmsearch.judge import ExactJudge
+from slmsearch.searcher.episode import Episode, Turn
+from slmsearch.searcher.rollout import Watch, play_episodes
+from slmsearch.searcher.sources import Source, find_sources
+
+RESULT_CHARS = 500
+"""Of a tool's result in a step."""
+ARGUMENT_CHARS = 1000
+PROGRAM, MALFORMED = "program", "malformed"
+"""What a step is called that is no call of a tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedPolicy:
+    """A policy, the index version that it searches, and the settings it plays with."""
+
+    version: str
+    """What clients are told: `slmsearch-searcher/3` for a registered version, else the policy's name."""
+    spec: PolicySpec
+    config: RunConfig
+    corpus_digest: str | None = None
+    index_key: str | None = None
+    """None, as the digest: those of the configured corpus."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A turn that did not answer."""
+
+    call: str
+    """Name of the tool, `program`, or `malformed`."""
+    argument: str
+    result: str
+    """Its beginning."""
+    served: bool
+    """False where the call could not be served, and `result` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A question that was played to its end."""
+
+    episode: Episode
+    sources: tuple[Source, ...]
+    version: str
+    """Of the policy that played."""
+    index_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    served: ServedPolicy
+    environment: SearcherEnvironment
+    sampler: Sampler
+    index_key: str
+
+
+_loaded: list[_Loaded] = []
+"""Of this process: one, or none yet."""
+
+
+def load(served: ServedPolicy) -> str:
+    """Load policy, index and embedder; return the key of the index version.
+
+    Raises:
+        SlmSearchError: one of them is missing or does not fit.
+    """
+    indexed = open_indexed_corpus(served.config, served.corpus_digest, served.index_key)
+    environment = SearcherEnvironment(indexed.toolbox, ExactJudge(), served.config)
+    if served.spec.policy is None:
+        environment = environment.without_token_limits()
+    indexed.toolbox.index.search(["setup"], 1)  # loads the embedder, which is not the first question's time
+    _loaded[:] = [_Loaded(served, environment, make_policy_sampler(served.spec, environment, []), indexed.index_key)]
+    # The child looks for dead cycles after every call: among all that torch has loaded it took half a second.
+    gc.collect()
+    gc.freeze()
+    return indexed.index_key
+
+
+def play(questions: Sequence[Question], on_turn: Callable[[str, Step], None], on_end: Callable[[str, Answer], None]) -> None:
+    """Play questions together, greedily; tell of each step and of each end as it comes, by the question's id."""
+    (loaded,) = _loaded
+    environment = loaded.environment
+    toolbox, config = environment.toolbox, environment.config
+
+    def tell_turn(question: Question, turn: Turn) -> None:
+        if turn.answer is None:
+            on_turn(question.id, make_step(turn))
+
+    def tell_end(question: Question, episode: Episode) -> None:
+        played = episode if loaded.served.spec.policy is not None else without_tokens(episode)
+        sources = tuple(find_sources(episode, toolbox.library))
+        on_end(question.id, Answer(played, sources, loaded.served.version, loaded.index_key))
+
+    sampling = Sampling(0.0, config.evaluate.seed, environment.limits.max_turn_tokens)
+    play_episodes(questions, loaded.sampler, toolbox, config.searcher, sampling, Watch(tell_end, tell_turn))
+
+
+def make_step(turn: Turn) -> Step:
+    """Say in short what a turn did, and what came back."""
+    if turn.call is not None:
+        name, argument = turn.call.name, turn.call.argument
+    else:
+        name, argument = (PROGRAM, turn.program) if turn.program is not None else (MALFORMED, turn.text)
+    text, served = (turn.result.text, turn.result.served) if turn.result else ("", False)
+    return Step(name, _shorten(argument, ARGUMENT_CHARS), _shorten(text, RESULT_CHARS), served)
+
+
+def _shorten(text: str, size: int) -> str:
+    return encodable(text if len(text) <= size else f"{text[:size]} …")

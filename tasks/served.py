@@ -1,0 +1,66 @@
+"""Episodes of the service as traces in MLflow: a sample of them, written beside the answering and never in its way."""
+
+import logging
+import queue
+import random
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from slmsearch.config import RunConfig
+from slmsearch.errors import SlmSearchError
+from slmsearch.service.playing import Answer
+from tasks.traces import served_span
+from tasks.tracking import open_tracker
+
+MAX_WAITING = 100
+"""Episodes that wait to be written; further ones are not recorded."""
+CLOSE_SECONDS = 5.0
+"""Time to write what waits when the service ends."""
+log = logging.getLogger(__name__)
+
+
+class ServedTraces:
+    """Records a share of the answers, in a thread of its own."""
+
+    def __init__(self, config: RunConfig) -> None:
+        """Record as `service.traced_frac` says."""
+        self._config, self._frac = config, config.service.traced_frac
+        self._waiting: queue.Queue[tuple[str, Answer] | None] = queue.Queue(MAX_WAITING)
+        self._chance = random.Random()
+        self._thread = threading.Thread(target=self._write, name="traces", daemon=True)
+        self._thread.start()
+
+    def offer(self, question: str, answer: Answer) -> None:
+        """Take an answer, perhaps; returns at once."""
+        if self._chance.random() >= self._frac:
+            return
+        try:
+            self._waiting.put_nowait((question, answer))
+        except queue.Full:
+            log.warning("a trace was not recorded: %d wait to be written", MAX_WAITING)
+
+    def close(self) -> None:
+        """Write what waits, as far as it takes no longer than `CLOSE_SECONDS`."""
+        try:
+            self._waiting.put(None, timeout=CLOSE_SECONDS)
+        except queue.Full:
+            log.warning("%d traces were not recorded: the store is too slow", MAX_WAITING)
+        self._thread.join(CLOSE_SECONDS)
+
+    def _write(self) -> None:
+        self._try(lambda: open_tracker(self._config))  # takes seconds the first time, while the policy is loaded
+        while (item := self._waiting.get()) is not None:
+            self._try(partial(self._record, *item))
+
+    def _record(self, question: str, answer: Answer) -> None:
+        tags = {"source": "service", "stop_reason": str(answer.episode.stop_reason), "question_id": answer.episode.question_id}
+        made_by = {"model_version": answer.version, "index_key": answer.index_key}
+        open_tracker(self._config).record_trace(served_span(answer.episode, question), {**tags, **made_by})
+
+    def _try(self, action: Callable[[], object]) -> None:
+        """Do something with the store; what breaks is said in the log and ends nothing."""
+        try:
+            action()
+        except Exception as error:
+            log.warning("traces: %s", error, exc_info=not isinstance(error, SlmSearchError))

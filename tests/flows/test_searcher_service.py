@@ -1,0 +1,139 @@
+"""From settings and the promoted version to what is served; and what is refused before anything is loaded."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.cli.settings import API_TOKEN, load_config, recordable
+from flows.ops import searcher_service
+from flows.ops.searcher_service import find_new_champion, find_served
+from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.errors import IndexUnusableError, ModelError, ServiceError
+from slmsearch.searcher.episode import Episode, StopReason
+from slmsearch.service.playing import Answer
+from tasks import served
+from tasks.served import ServedTraces
+from tests.flows.test_commands import Invoke, invoke
+
+__all__ = ["invoke"]
+TAGS = {"version": "3", "slmsearch.data_digest": "d1", "slmsearch.index_key": "k1"}
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Any:
+    config = RunConfig().changed({"paths.data_dir": str(tmp_path), "policy.model": str(tmp_path / "model")})
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    return type("S", (), {"config": config, "say": staticmethod(lambda text: None)})
+
+
+@pytest.fixture
+def champion(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str] | None], None]:
+    def choose(tags: dict[str, str] | None) -> None:
+        for place in ("flows.ops.searcher_service.find_champion", "flows.evaluate.find_champion", "tasks.promotion.find_champion"):
+            monkeypatch.setattr(place, lambda config: tags)
+
+    monkeypatch.setattr(searcher_service, "champion_policy", lambda config, tags: PolicyConfig(model=f"adapter {tags['version']}"))
+    return choose
+
+
+def test_the_champion_plays_on_the_index_that_it_was_evaluated_on(session: Any, champion: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searcher_service, "is_complete", lambda version: version.name == "k1")
+    (session.config.paths.corpora / "d1").mkdir(parents=True)
+    champion(TAGS)
+    for name in (None, "champion"):
+        found = find_served(session, name)
+        assert (found.version, found.corpus_digest, found.index_key) == ("slmsearch-searcher/3", "d1", "k1")
+        assert found.spec.policy is not None and found.spec.policy.model == "adapter 3"
+    assert find_new_champion(session.config, "slmsearch-searcher/3") is None
+    champion({**TAGS, "version": "4"})
+    new = find_new_champion(session.config, "slmsearch-searcher/3")
+    assert new is not None and new.version == "slmsearch-searcher/4"
+
+
+@pytest.mark.parametrize("tags", [TAGS, {"version": "3"}])
+def test_an_index_version_that_is_not_here_is_one_line(session: Any, champion: Any, tags: dict[str, str]) -> None:
+    champion(tags)
+    with pytest.raises(IndexUnusableError, match=r"champion slmsearch-searcher/3 was evaluated on index version .*slmsearch index build"):
+        find_served(session, None)
+
+
+def test_without_a_champion_the_configured_policy_is_served(session: Any, champion: Any) -> None:
+    champion(None)
+    assert (find_served(session, None).version, find_served(session, None).index_key) == ("untrained", None)
+    assert find_served(session, "retrieve-then-answer").spec.policy is None
+    assert find_new_champion(session.config, "untrained") is None
+    with pytest.raises(ModelError, match="no champion yet"):
+        find_served(session, "champion")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--host", "0.0.0.0"), f"set {API_TOKEN}, or leave --host 0.0.0.0 out"),
+        (("--policy", "worker-alone"), "cannot search"),
+        (("--service.queue", "0"), "service.queue"),
+    ],
+)
+def test_wrong_usage_is_said_before_anything_is_loaded(invoke: Invoke, arguments: tuple[str, ...], said: str) -> None:
+    code, _, err = invoke("serve", "searcher", *arguments)
+    assert code == 2 and said in err and "Traceback" not in err
+
+
+def test_a_planner_is_not_served(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLMSEARCH_ENVIRONMENT", "planner")
+    code, _, err = invoke("serve", "searcher")
+    assert code == 2 and "environment planner is no searcher" in err
+
+
+def test_the_token_is_no_setting(monkeypatch: pytest.MonkeyPatch, invoke: Invoke) -> None:
+    monkeypatch.setenv(API_TOKEN, "s3cret-token")
+    assert "s3cret-token" not in str(recordable(load_config()))
+    code, out, err = invoke("config", "--json")
+    assert code == 0 and "s3cret-token" not in out + err
+    monkeypatch.setenv(API_TOKEN, "two words")
+    code, _, err = invoke("serve", "searcher")
+    assert code == 2 and "visible ASCII" in err and "two words" not in err
+
+
+def answer(number: int) -> Answer:
+    return Answer(Episode(f"q{number}", (), StopReason.ANSWERED), (), "tiny/1", "k1")
+
+
+def test_traces_are_written_beside_the_answering(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    entered, go, written = threading.Event(), threading.Event(), []
+
+    class Store:
+        def record_trace(self, root: Any, tags: dict[str, str]) -> None:
+            entered.set()
+            assert go.wait(20)
+            if tags["question_id"] == "q1":
+                raise ServiceError("MLflow is down")
+            written.append((root.inputs["question"], tags["model_version"], tags["index_key"], tags["source"]))
+
+    monkeypatch.setattr(served, "open_tracker", lambda config: Store())
+    monkeypatch.setattr(served, "MAX_WAITING", 3)
+    traces = ServedTraces(RunConfig().changed({"service.traced_frac": 1.0}))
+    traces.offer("first", answer(0))
+    assert entered.wait(20)
+    for number in range(1, 6):
+        traces.offer(f"question {number}", answer(number))
+    go.set()
+    traces.close()
+    assert written == [(text, "tiny/1", "k1", "service") for text in ("first", "question 2", "question 3")]
+    assert "MLflow is down" in caplog.text and "3 wait to be written" in caplog.text
+
+
+def test_a_share_of_the_episodes_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    store = type("Store", (), {"record_trace": lambda self, root, tags: written.append(tags["question_id"])})
+    monkeypatch.setattr(served, "open_tracker", lambda config: store())
+    monkeypatch.setattr(served, "MAX_WAITING", 0)  # no limit
+    traces = ServedTraces(RunConfig().changed({"service.traced_frac": 0.3}))
+    for number in range(1000):
+        traces.offer("?", answer(number))
+    traces.close()
+    assert 200 < len(written) < 400

@@ -1,0 +1,393 @@
+"""Batches, queue, deadlines, who is let in, and what happens when the child dies or another version comes."""
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, TypeVar
+
+import httpx
+import pytest
+
+from slmsearch.config import ServiceConfig
+from slmsearch.errors import ConfigError, ModelError
+from slmsearch.service import player, service
+from slmsearch.service.access import check_token, require_private_host
+from slmsearch.service.app import make_app
+from slmsearch.service.playing import Answer, ServedPolicy
+from slmsearch.service.service import SearcherService
+from tests.slmsearch.service.fakes import NOT_THERE, WAIT_SECONDS, Control, served, settings, use_fakes
+
+T = TypeVar("T")
+Make = Callable[..., SearcherService]
+
+
+@pytest.fixture
+def control(monkeypatch: pytest.MonkeyPatch) -> Control:
+    monkeypatch.setattr(player, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(player, "RETRY_S", 0.01)
+    monkeypatch.setattr(service, "FOLLOW_SECONDS", 0.01)
+    monkeypatch.setattr(service, "AGAIN_SECONDS", 0.01)
+    return use_fakes(monkeypatch)
+
+
+@pytest.fixture
+def make(control: Control) -> Iterator[Make]:
+    made: list[SearcherService] = []
+
+    def start(config: ServiceConfig | None = None, policy: ServedPolicy | None = None, **hooks: Any) -> SearcherService:
+        made.append(SearcherService(policy or served(), config or settings(), **hooks))
+        made[-1].start(threading.Event())
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.close()
+
+
+class Client:
+    """Asks a service over HTTP, without a socket."""
+
+    def __init__(self, asked: SearcherService, token: str | None = None, host: str = "127.0.0.1:8002") -> None:
+        self.http = httpx.AsyncClient(transport=httpx.ASGITransport(make_app(asked, token)), base_url=f"http://{host}", timeout=60)
+
+    async def ask(self, text: str, **fields: Any) -> httpx.Response:
+        return await self.http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": text}], **fields})
+
+
+def run(talk: Awaitable[T]) -> T:
+    async def within() -> T:
+        return await asyncio.wait_for(talk, 60)
+
+    return asyncio.run(within())
+
+
+async def until(happened: Callable[[], Any]) -> None:
+    """Wait, and let others go on."""
+    end = time.monotonic() + WAIT_SECONDS
+    while not happened():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.001)
+
+
+def error(reply: httpx.Response) -> tuple[int, str, str]:
+    found = reply.json()["error"]
+    return reply.status_code, found["type"], found["code"]
+
+
+def counted(asked: SearcherService, name: str, **labels: str) -> float:
+    return asked.metrics.registry.get_sample_value(f"slmsearch_{name}", labels) or 0.0
+
+
+def test_an_answer_has_its_steps_and_sources(make: Make) -> None:
+    told: queue.Queue[tuple[str, Answer]] = queue.Queue()
+    asked = make(on_answer=lambda text, answer: told.put((text, answer)))
+    reply = run(Client(asked).ask("When was Brixa founded?", model="anything")).json()
+    (choice,) = reply["choices"]
+    assert (choice["message"]["content"], choice["finish_reason"], reply["model"]) == ("1501", "stop", "searcher")
+    own = reply["slmsearch"]
+    assert [(step["call"], step["argument"], step["served"]) for step in own["steps"]] == [
+        ("search_pages", "Brixa", True),
+        ("read_section", "p1:history", True),
+    ]
+    assert own["sources"] == [
+        {"page_id": "p1", "title": "Brixa", "section_id": "p1:history", "heading": "History", "text": "## History\n\nFounded in 1501."}
+    ]
+    assert (own["answer"], own["stop_reason"], own["version"], own["index_key"]) == ("1501", "answered", "tiny/1", "index-1")
+    assert reply["usage"]["completion_tokens"] > 0
+    text, answer = told.get(timeout=WAIT_SECONDS)  # told after the client
+    assert (text, answer.episode.answer) == ("When was Brixa founded?", "1501") and told.empty()
+    assert counted(asked, "requests_total", outcome="answered") == 1 and counted(asked, "answer_seconds_count") == 1
+
+
+@pytest.mark.parametrize(("text", "reason", "finish"), [("malformed?", "malformed", "stop"), ("for ever?", "max_turns", "length")])
+def test_no_answer_is_said_in_words(make: Make, text: str, reason: str, finish: str) -> None:
+    reply = run(Client(make()).ask(text)).json()
+    assert reply["choices"][0]["message"]["content"].startswith("No answer was found")
+    assert (reply["slmsearch"]["answer"], reply["slmsearch"]["stop_reason"]) == (None, reason)
+    assert reply["choices"][0]["finish_reason"] == finish
+
+
+def test_questions_that_wait_are_played_together(make: Make, control: Control) -> None:
+    control.free = False
+    asked = make(policy=served(batch=2))
+
+    async def talk() -> list[str]:
+        client = Client(asked)
+        first = asyncio.create_task(client.ask("Alba?"))
+        await until(lambda: not control.batches.empty())
+        others = []
+        for number, name in enumerate(("Brixa", "Cortona", "Delos"), 1):
+            others.append(asyncio.create_task(client.ask(f"{name}?")))
+            await until(lambda number=number: len(asked.waiting) == number)
+        assert counted(asked, "waiting_questions") == 3
+        for _ in range(3):
+            control.go.release()
+        return [reply.json()["slmsearch"]["answer"] for reply in await asyncio.gather(first, *others)]
+
+    assert run(talk()) == ["1500", "1501", "1502", "1503"]
+    assert [control.next_batch() for _ in range(3)] == [["Alba?"], ["Brixa?", "Cortona?"], ["Delos?"]]
+    assert (counted(asked, "batch_size_count"), counted(asked, "batch_size_sum")) == (3, 4)
+
+
+def test_a_full_queue_refuses_at_once(make: Make, control: Control) -> None:
+    control.free = False
+    asked = make(settings(queue=1))
+
+    async def talk() -> tuple[httpx.Response, list[httpx.Response]]:
+        client = Client(asked)
+        played = asyncio.create_task(client.ask("Alba?"))
+        await until(lambda: not control.batches.empty())
+        waits = asyncio.create_task(client.ask("Brixa?"))
+        await until(lambda: len(asked.waiting) == 1)
+        refused = await client.ask("Cortona?", stream=True)
+        control.go.release(2)
+        return refused, list(await asyncio.gather(played, waits))
+
+    refused, answered = run(talk())
+    assert error(refused) == (429, "rate_limit_error", "queue_full") and int(refused.headers["retry-after"]) >= 1
+    assert [reply.status_code for reply in answered] == [200, 200]
+
+
+def test_a_deadline_ends_who_waits_and_who_is_played(make: Make, control: Control) -> None:
+    control.free = False
+    asked = make(settings(deadline_s=0.2))
+
+    async def talk() -> list[httpx.Response]:
+        client = Client(asked)
+        played = asyncio.create_task(client.ask("Alba?"))
+        await until(lambda: not control.batches.empty())
+        late = await asyncio.gather(played, client.ask("Brixa?"), client.ask("Delos?", stream=True))
+        control.free = True
+        control.go.release()
+        await until(lambda: counted(asked, "batch_size_count") == 1 and asked.player.ready.is_set())
+        asked.settings = settings()
+        return [*late, await client.ask("Cortona?")]
+
+    *late, after = run(talk())
+    assert [error(reply) for reply in late] == [(504, "server_error", "deadline_exceeded")] * 3
+    assert after.json()["slmsearch"]["answer"] == "1502"
+    assert [control.next_batch() for _ in range(2)] == [["Alba?"], ["Cortona?"]], "nobody waits for the others any more"
+
+
+def test_a_batch_that_hangs_is_killed(make: Make, control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(player, "GRACE_SECONDS", 0.0)
+    control.free = False
+    asked = make(settings(deadline_s=0.1))
+
+    async def talk() -> httpx.Response:
+        client = Client(asked)
+        assert (await client.ask("Alba?")).status_code == 504
+        await until(lambda: counted(asked, "model_restarts_total") == 1)
+        control.free = True
+        asked.settings = settings()
+        return await client.ask("Brixa?")
+
+    assert run(talk()).json()["slmsearch"]["answer"] == "1501"
+
+
+def test_a_dead_child_fails_those_in_flight_alone(make: Make, control: Control) -> None:
+    control.free = False
+    asked = make()
+
+    async def talk() -> list[httpx.Response]:
+        client = Client(asked)
+        flying = [asyncio.create_task(client.ask("Alba?")), asyncio.create_task(client.ask("Alba?", stream=True))]
+        await until(lambda: not control.batches.empty())
+        waits = asyncio.create_task(client.ask("Brixa?"))
+        await until(lambda: len(asked.waiting) >= 1)
+        control.free = True
+        control.children[0].interrupt()
+        return [*await asyncio.gather(*flying[:1]), await waits]
+
+    failed, answered = run(talk())
+    assert error(failed) == (503, "server_error", "service_unavailable") and failed.headers["retry-after"] == "5"
+    assert "SIGKILL" in failed.json()["error"]["message"]
+    assert answered.json()["slmsearch"]["answer"] == "1501"
+    assert counted(asked, "model_restarts_total") == 1
+
+
+def test_while_it_cannot_be_loaded_again_who_asks_is_told_so(make: Make, control: Control) -> None:
+    asked = make()
+
+    async def talk() -> tuple[httpx.Response, httpx.Response]:
+        client = Client(asked)
+        control.load_errors["tiny/1"] = [NOT_THERE] * 10_000
+        control.children[0].pid = None
+        await until(lambda: asked.state == "loading")
+        assert (await client.http.get("/ready")).status_code == 503
+        failed = await client.ask("Alba?")
+        control.load_errors.clear()
+        await until(lambda: asked.state == "ready")
+        return failed, await client.ask("Alba?")
+
+    failed, answered = run(talk())
+    assert error(failed)[0] == 503 and "no model at 'gone'" in failed.json()["error"]["message"]
+    assert answered.status_code == 200
+
+
+def test_what_cannot_be_loaded_at_first_is_raised(make: Make, control: Control) -> None:
+    control.load_errors["tiny/1"] = [NOT_THERE]
+    with pytest.raises(ModelError, match="gone"):
+        make()
+
+
+def test_another_version_takes_over_when_it_is_loaded(make: Make, control: Control) -> None:
+    control.free = False
+    versions = ["tiny/1"]
+    asked = make(find_new=lambda version: served(versions[-1]) if versions[-1] != version else None)
+    control.load_errors["tiny/2"] = [NOT_THERE]
+
+    async def talk() -> list[httpx.Response]:
+        client = Client(asked)
+        flying = asyncio.create_task(client.ask("Alba?"))
+        await until(lambda: not control.batches.empty())
+        versions.append("tiny/2")
+        await until(lambda: asked.version == "tiny/2")
+        control.go.release(2)
+        return [await flying, await client.ask("Alba?")]
+
+    assert [reply.json()["slmsearch"]["version"] for reply in run(talk())] == ["tiny/1", "tiny/2"]
+    first, failed, second = control.children
+    assert first.pid is None and failed.pid is None and second.pid is not None, "the one that played ended after its batch"
+    assert counted(asked, "model_info", version="tiny/2", index_key="index-1") == 1
+    assert asked.metrics.registry.get_sample_value("slmsearch_model_info", {"version": "tiny/1", "index_key": "index-1"}) is None
+
+
+def test_a_store_that_is_down_changes_nothing(make: Make) -> None:
+    looks = threading.Semaphore(0)
+
+    def find_new(_: str) -> ServedPolicy | None:
+        looks.release()
+        raise NOT_THERE
+
+    asked = make(find_new=find_new)
+    assert looks.acquire(timeout=WAIT_SECONDS) and looks.acquire(timeout=WAIT_SECONDS)
+    assert run(Client(asked).ask("Alba?")).status_code == 200
+
+
+def test_stopping_answers_what_was_asked_and_takes_no_more(make: Make, control: Control) -> None:
+    control.free = False
+    asked = make()
+
+    async def talk() -> tuple[httpx.Response, httpx.Response, int]:
+        client = Client(asked)
+        flying = asyncio.create_task(client.ask("Alba?"))
+        await until(lambda: not control.batches.empty())
+        draining = asyncio.create_task(asyncio.to_thread(asked.drain))
+        await until(lambda: asked.state == "stopping")
+        refused = await client.ask("Brixa?")
+        state = (await client.http.get("/ready")).status_code
+        assert not draining.done()
+        control.go.release()
+        answered = await flying
+        await draining
+        return refused, answered, state
+
+    refused, answered, state = run(talk())
+    assert error(refused) == (503, "server_error", "stopping") and refused.headers["retry-after"] and state == 503
+    assert answered.status_code == 200 and answered.headers["connection"] == "close"
+
+
+def test_a_version_that_is_loaded_too_late_does_not_take_over(make: Make, control: Control) -> None:
+    control.free = False
+    when = control.load_when["tiny/2"] = threading.Event()
+    asked = make(find_new=lambda version: served("tiny/2"))
+
+    async def talk() -> httpx.Response:
+        client = Client(asked)
+        await until(lambda: len(control.children) == 2 and control.children[1].pid)
+        flying = asyncio.create_task(client.ask("Alba?"))
+        await until(lambda: not control.batches.empty())
+        draining = asyncio.create_task(asyncio.to_thread(asked.drain))
+        await until(lambda: asked.state == "stopping")
+        when.set()
+        await until(lambda: control.children[1].pid is None)
+        control.go.release(2)
+        await draining
+        return await flying
+
+    assert run(talk()).json()["slmsearch"]["version"] == "tiny/1"
+
+
+def test_a_token_is_asked_for_everywhere(make: Make) -> None:
+    asked = make()
+
+    async def talk() -> None:
+        client = Client(asked, token="s3cret-token", host="searcher.example")
+        for path in ("/v1/models", "/v1/models/searcher", "/metrics", "/openapi.json", "/docs", "/nope", "/health/"):
+            for header in (None, "Bearer wrong", "Bearer ", "Basic s3cret-token", "s3cret-token"):
+                reply = await client.http.get(path, headers={"Authorization": header} if header else {})
+                assert error(reply) == (401, "authentication_error", "invalid_api_key"), path
+        assert (await client.ask("Alba?")).headers["www-authenticate"] == "Bearer"
+        assert (await client.http.get("/health")).json() == {"status": "ok"}
+        assert (await client.http.get("/ready")).json() == {"status": "ready"}
+        client.http.headers["Authorization"] = "bearer s3cret-token"
+        assert (await client.ask("Alba?")).status_code == 200
+        assert (await client.http.get("/v1/models/searcher")).json()["id"] == "searcher"
+        text = (await client.http.get("/metrics")).text
+        assert 'slmsearch_requests_total{outcome="invalid_api_key"} 36.0' in text and "s3cret" not in text
+
+    run(talk())
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("127.0.0.1:8002", 200), ("localhost", 200), ("[::1]:8002", 200), ("evil.example", 403), ("127.0.0.1.evil.example:8002", 403)],
+)
+def test_without_a_token_the_host_must_be_this_machine(make: Make, host: str, status: int) -> None:
+    async def talk() -> httpx.Response:
+        return await Client(make()).http.get("/health", headers={"Host": host})
+
+    assert run(talk()).status_code == status
+
+
+def test_other_machines_are_answered_with_a_token_alone() -> None:
+    for host in ("127.0.0.1", "::1", "localhost"):
+        require_private_host(host, None, "TOKEN")
+    require_private_host("0.0.0.0", "token", "TOKEN")
+    for host in ("0.0.0.0", "::", "192.168.0.7", "example.com", ""):
+        with pytest.raises(ConfigError, match="set TOKEN"):
+            require_private_host(host, None, "TOKEN")
+    for token in ("a b", "ü", "a\n"):
+        with pytest.raises(ConfigError, match="visible ASCII"):
+            check_token(token)
+
+
+def test_every_error_has_the_form_of_openai(make: Make) -> None:
+    async def talk() -> list[httpx.Response]:
+        client = Client(make())
+        http = client.http
+        return [
+            await http.get("/nope"),
+            await http.put("/v1/models"),
+            await http.get("/v1/models/gpt"),
+            await http.post("/v1/chat/completions", content=b"{}", headers={"Content-Type": "text/plain"}),
+            await http.options("/v1/chat/completions", headers={"Origin": "http://x", "Access-Control-Request-Method": "POST"}),
+        ]
+
+    found = run(talk())
+    assert [error(reply)[::2] for reply in found] == [
+        (404, "not_found"),
+        (405, "method_not_allowed"),
+        (404, "model_not_found"),
+        (415, "unsupported_media_type"),
+        (405, "method_not_allowed"),
+    ]
+    assert found[1].headers["allow"] == "GET"
+    assert not any(name.startswith("access-control") for reply in found for name in reply.headers)
+
+
+def test_a_bug_is_an_error_of_openais_form_too(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = make()
+    monkeypatch.setattr(SearcherService, "ask", lambda *_: 1 / 0)
+    app = make_app(asked, None)
+
+    async def talk() -> httpx.Response:
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+            return await http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "x"}]})
+
+    reply = run(talk())
+    assert error(reply) == (500, "server_error", "internal_error") and "ZeroDivisionError" in reply.text and "Traceback" not in reply.text
