@@ -19,7 +19,7 @@ from tests.deployments.reading import ROOT
 
 PACK = ROOT.parent / "shared" / "data"
 PAGES, QUESTIONS = PACK / "squad_pages.jsonl", PACK / "squad_questions.jsonl"
-BAR = 0.20
+BAR = 0.25
 """Share of the test questions that must be answered exactly."""
 MAX_RSS_GIB = 5.0
 
@@ -47,7 +47,7 @@ def test_smollm2_learns_from_gold_demonstrations_on_real_pages(tmp_path: Path, c
     home = Path(os.environ.get("REAL_HOME", tmp_path))
     model = home / "smollm2-searcher"
     taught = run("sft", "--from", "gold", "--out", str(model), home=home)
-    assert taught["steps"] <= 80
+    assert taught["steps"] <= 300
     after = run("evaluate", "--policy", str(model), "--split", "test", home=home)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
     exact, f1 = after["metrics"]["answer/exact_match"], after["metrics"]["answer/f1"]
