@@ -75,7 +75,7 @@ def serve_mcp_stdio(session: Session, policy: str | None) -> None:
 
 def _require_sdk() -> None:
     if find_spec("mcp") is None:
-        raise ServiceError("the MCP SDK is not installed: pip install 'slmsearch[mcp]'")
+        raise ServiceError("the MCP SDK is not installed: pip install '.[mcp]' in slmsearch's folder")
 
 
 def _find_place(host: str, port: int) -> Place:
