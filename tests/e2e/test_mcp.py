@@ -201,7 +201,9 @@ def test_the_sdks_client_over_stdio(world: World, tmp_path: Path) -> None:
             return family
 
     family = run(talk())
-    wait_for(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in family), 30, "nothing is left")
+    wait_for(
+        lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in family), PATIENCE_SECONDS, "nothing is left"
+    )
     assert len(family) >= 2 and "Traceback" not in log.read_text(), log.read_text()
 
 
@@ -222,9 +224,9 @@ def test_it_ends_with_its_input_or_by_sigterm_and_leaves_nothing(world: World, h
         process.send_signal(signal.SIGTERM)
     else:
         process.stdin.close()
-    assert process.wait(60) == 0, (tmp_path / "log").read_text()
+    assert process.wait(PATIENCE_SECONDS) == 0, (tmp_path / "log").read_text()
     assert process.stdout.read() == ""
-    wait_for(lambda: not any(one.is_running() for one in family), 30, "nothing is left")
+    wait_for(lambda: not any(one.is_running() for one in family), PATIENCE_SECONDS, "nothing is left")
     assert family or how == "loading"
     assert "Traceback" not in (tmp_path / "log").read_text()
 
@@ -267,7 +269,7 @@ def test_the_sdks_client_over_http_with_a_token(world: World, tmp_path: Path, re
     assert not isinstance(failed.value, TimeoutError)
     family = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0 and not any(one.is_running() for one in family) and family
+    assert process.wait(PATIENCE_SECONDS) == 0 and not any(one.is_running() for one in family) and family
     log = (tmp_path / "log").read_text()
     assert TOKEN not in log and "Traceback" not in log
 
