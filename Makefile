@@ -101,7 +101,7 @@ $(STAMP): pyproject.toml constraints.txt | $(UV)
 	  { echo "slmsearch needs Python 3.11 or newer and .venv holds $$($(BIN)/python -V): make clean, then make PYTHON=/path/to/python" >&2; exit 1; }
 	@echo "Installing into .venv (the first time this downloads torch and some 260 other packages)"
 	@# Compiled once here: TRL takes 16 s to import without bytecode and 7 s with it.
-	@$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable '.[dev,production,verifiers]'
+	@$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable '.[dev,mcp,production,verifiers]'
 	@touch $@
 
 # Unpacked, not installed: .venv stays as it is. Nothing is built and every file must have the recorded hash.

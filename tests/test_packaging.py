@@ -74,7 +74,7 @@ def test_pins_fit_every_dependency_of_the_package_and_of_dev():
 def test_every_imported_library_is_a_declared_dependency():
     declared = {canonicalize_name(Requirement(text).name) for text in PYPROJECT["project"]["dependencies"]}
     optional = PYPROJECT["project"]["optional-dependencies"]
-    extras = {canonicalize_name(Requirement(text).name) for name in ("gpu", "llamacpp", "verifiers") for text in optional[name]}
+    extras = {canonicalize_name(Requirement(text).name) for name in ("gpu", "llamacpp", "mcp", "verifiers") for text in optional[name]}
     own = {"slmsearch", "tasks", "flows"}
     providers = packages_distributions()
     missing = set()

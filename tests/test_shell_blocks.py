@@ -23,6 +23,7 @@ NOT_HERE = {
     "slmsearch serve judge --engine": "Ollama",
     "slmsearch serve policy": "a GPU, or llama.cpp",
     "slmsearch serve searcher": "until Ctrl-C; tests/e2e/test_searcher_service.py",
+    "slmsearch mcp": "until its client closes it; tests/e2e/test_mcp.py",
     "slmsearch judge qualify": "a model server",
     "slmsearch evaluate --policy openai:": "a model server",
     "slmsearch models get": "the network",

@@ -46,7 +46,7 @@ SHORT_NAMES = {
 }
 """Variables read without the prefix; the prefixed name of the same setting wins."""
 API_TOKEN = f"{ENV_PREFIX}API_TOKEN"
-"""Variable of the token that `slmsearch serve searcher` asks of its clients. No setting, so that no run carries it."""
+"""Variable of the token that `serve searcher` and `mcp --http` ask of their clients. No setting, so that no run carries it."""
 DEV_PAGES = 10
 """Pages that `DEV=1` keeps."""
 GONE: dict[str, str] = tomllib.loads(Path(__file__).with_name("former_settings.toml").read_text(encoding="utf-8"))

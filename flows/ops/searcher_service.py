@@ -1,8 +1,9 @@
-"""Settings and champion to the service of the searcher. The work is `slmsearch.service`'s."""
+"""Settings and champion to the service of the searcher, over HTTP or MCP. The work is `slmsearch.service`'s."""
 
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 
 from flows.cli.asking import find_policy
 from flows.cli.fetching import require_model
@@ -11,7 +12,7 @@ from flows.cli.settings import API_TOKEN, read_environment
 from slmsearch.config import RunConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.environments.searcher import SearcherEnvironment
-from slmsearch.errors import ConfigError, IndexUnusableError
+from slmsearch.errors import ConfigError, IndexUnusableError, ServiceError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.processes.signals import stopping_by_signal
 from slmsearch.retrieval.versions import is_complete
@@ -38,10 +39,55 @@ def serve_searcher(session: Session, policy: str | None, host: str, port: int, o
         ConfigError: the environment is no searcher, or other machines would be answered without a token.
         SlmSearchError: the policy or its index version is missing.
     """
-    config, stop = session.config, threading.Event()
+    place = _find_place(host, port)
+    with _open_service(session, policy) as (service, stop):
+        serve(service, place, stop, lambda: on_ready(place, service.version))
+
+
+def serve_mcp_http(session: Session, policy: str | None, host: str, port: int, on_ready: Callable[[Place, str], None]) -> None:
+    """Serve MCP over streamable HTTP, as `serve_searcher` does OpenAI's protocol.
+
+    Raises:
+        ServiceError: the SDK is not installed.
+        SlmSearchError: as there.
+    """
+    _require_sdk()
+    from slmsearch.service.mcp_server import make_mcp_app
+
+    place = _find_place(host, port)
+    with _open_service(session, policy) as (service, stop):
+        serve(service, place, stop, lambda: on_ready(place, service.version), make_mcp_app, "--http")
+
+
+def serve_mcp_stdio(session: Session, policy: str | None) -> None:
+    """Serve MCP to the client that started this process, until it closes stdin, Ctrl-C or SIGTERM. Nothing else is written to stdout.
+
+    Raises:
+        ServiceError: the SDK is not installed.
+        SlmSearchError: the policy or its index version is missing.
+    """
+    _require_sdk()
+    from slmsearch.service.mcp_server import keep_standard_streams, serve_stdio
+
+    with keep_standard_streams() as streams, _open_service(session, policy) as (service, stop):
+        serve_stdio(service, stop, streams)
+
+
+def _require_sdk() -> None:
+    if find_spec("mcp") is None:
+        raise ServiceError("the MCP SDK is not installed: pip install '.[mcp]' in slmsearch's folder")
+
+
+def _find_place(host: str, port: int) -> Place:
     token = read_environment().get(API_TOKEN) or None
-    place = Place(host, port, check_token(token) if token else None)
-    require_private_host(host, place.token, API_TOKEN)
+    require_private_host(host, token, API_TOKEN)
+    return Place(host, port, check_token(token) if token else None)
+
+
+@contextmanager
+def _open_service(session: Session, policy: str | None) -> Iterator[tuple[SearcherService, threading.Event]]:
+    """Make the service, not started, and the event that Ctrl-C or SIGTERM sets."""
+    config, stop = session.config, threading.Event()
     if not issubclass(environment_of(config), SearcherEnvironment):
         raise ConfigError(f"environment {config.environment} is no searcher; give the configuration of one")
     with ExitStack() as ends:
@@ -58,7 +104,7 @@ def serve_searcher(session: Session, policy: str | None, host: str, port: int, o
             (lambda version: find_new_champion(config, version)) if follows else None,
             traces.offer if traces is not None else None,
         )
-        serve(service, place, stop, lambda: on_ready(place, service.version))
+        yield service, stop
 
 
 def find_served(session: Session, policy: str | None) -> ServedPolicy:

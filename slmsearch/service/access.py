@@ -43,9 +43,12 @@ class Access:
     Without a token the `Host` header must name this machine: a page in a browser may send requests here under a name of its own.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None, metrics: ServiceMetrics, is_stopping: Callable[[], bool]) -> None:
-        """Let requests through to an application."""
+    def __init__(
+        self, app: ASGIApp, token: str | None, metrics: ServiceMetrics, is_stopping: Callable[[], bool], own_pages: bool = False
+    ) -> None:
+        """Let requests through to an application; with `own_pages` those of a page in a browser only if it comes from here."""
         self._app, self._token, self._metrics, self._is_stopping = app, token, metrics, is_stopping
+        self._own_pages = own_pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a connection."""
@@ -64,6 +67,9 @@ class Access:
 
     def _refuse(self, scope: Scope) -> ApiError | None:
         headers = Headers(scope=scope)
+        origin = urlsplit(headers.get("origin", "")).netloc if self._own_pages else ""
+        if self._own_pages and "origin" in headers and origin != headers.get("host", "") and not _names_this_machine(origin):
+            return ApiError(403, "origin_not_allowed", "pages of other origins may not ask")
         if self._token is None:
             if _names_this_machine(headers.get("host", "")):
                 return None

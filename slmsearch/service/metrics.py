@@ -8,6 +8,8 @@ SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 ABANDONED = "abandoned"
 """Outcome: the client hung up."""
+SERVED_CALL = "served_call"
+"""Outcome: a tool was called, which is no question."""
 
 
 class ServiceMetrics:

@@ -1,4 +1,4 @@
-"""A thread that plays waiting questions in a child process of its own."""
+"""A thread that plays waiting questions, and serves waiting calls of tools, in a child process of its own."""
 
 import logging
 import threading
@@ -107,7 +107,8 @@ class Player(threading.Thread):
                 self._retired.wait(RETRY_S)
 
     def _play(self, batch: Sequence[AskedQuestion]) -> None:
-        asked = {question.id: question for question in batch}
+        asked = {question.id: question for question in batch if question.call is None}
+        calls = [(question, question.call) for question in batch if question.call is not None]
 
         def on_turn(name: str, step: Step) -> None:
             asked[name].tell(step)
@@ -120,11 +121,19 @@ class Player(threading.Thread):
             if self._on_answer is not None:
                 self._on_answer(asked[name].text, answer)
 
-        self._metrics.batch.observe(len(batch))
+        if asked:
+            self._metrics.batch.observe(len(asked))
         left_s = max(question.deadline for question in batch) - time.monotonic()
         hangs = threading.Timer(max(0.0, left_s) + GRACE_SECONDS, self._child.interrupt)
         hangs.start()
         try:
-            self._child.call(playing.play, [Question(name, one.text, "") for name, one in asked.items()], on_turn=on_turn, on_end=on_end)
+            if calls:  # first: they take no time beside questions
+                served = self._child.call(playing.serve_calls, [call for _, call in calls])
+                for (question, _), result in zip(calls, served, strict=True):
+                    question.tell(result)
+            if asked:
+                self._child.call(
+                    playing.play, [Question(name, one.text, "") for name, one in asked.items()], on_turn=on_turn, on_end=on_end
+                )
         finally:
             hangs.cancel()

@@ -1,4 +1,4 @@
-"""What the child process of the service does: hold a policy and an index, and play batches of questions on them."""
+"""What the child process of the service does: hold a policy and an index, play batches of questions on them, serve calls of tools."""
 
 import gc
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from slmsearch.evaluate.run import make_policy_sampler, without_tokens
 from slmsearch.foreign import encodable
 from slmsearch.generate.sampler import Sampler, Sampling
 from slmsearch.judge import ExactJudge
-from slmsearch.searcher.episode import Episode, Turn
+from slmsearch.searcher.episode import Episode, ToolCall, Turn
 from slmsearch.searcher.rollout import Watch, play_episodes
 from slmsearch.searcher.sources import Source, find_sources
 
@@ -59,6 +59,20 @@ class Answer:
     version: str
     """Of the policy that played."""
     index_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServedCall:
+    """What came of a call that a client made itself."""
+
+    text: str
+    """As a policy reads it."""
+    served: bool
+    """False where the call could not be served, and `text` says why."""
+    pages: tuple[tuple[str, str], ...] = ()
+    """Id and title of the pages in the result, in its order."""
+    sections: tuple[tuple[str, str], ...] = ()
+    """Id and heading of the sections in it, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +122,24 @@ def play(questions: Sequence[Question], on_turn: Callable[[str, Step], None], on
 
     sampling = Sampling(0.0, config.evaluate.seed, environment.limits.max_turn_tokens)
     play_episodes(questions, loaded.sampler, toolbox, config.searcher, sampling, Watch(tell_end, tell_turn))
+
+
+def serve_calls(calls: Sequence[ToolCall]) -> list[ServedCall]:
+    """Serve calls of tools with the toolbox that the policy plays with, one result each, in order.
+
+    Raises:
+        IndexUnusableError, EmbedderError: the index or its embedder broke.
+    """
+    (loaded,) = _loaded
+    toolbox = loaded.environment.toolbox
+    served = []
+    for result in toolbox.serve(calls):
+        pages = [page for page_id in result.page_ids if (page := toolbox.library.page(page_id))]
+        sections = [section for section_id in result.section_ids if (section := toolbox.library.section(section_id))]
+        named = tuple((encodable(page.id), encodable(page.title)) for page in pages)
+        headed = tuple((encodable(section.id), encodable(section.heading)) for section in sections)
+        served.append(ServedCall(encodable(result.text), result.served, named, headed))
+    return served
 
 
 def make_step(turn: Turn) -> Step:

@@ -162,7 +162,7 @@ class Reply:
         """Write a completion as JSON."""
         choice = {"index": 0, "finish_reason": _finish(answer.episode), "logprobs": None}
         message = {"role": "assistant", "content": content_of(answer.episode), "refusal": None}
-        extension = {"steps": [asdict(step) for step in steps], **_extend(answer)}
+        extension = {"steps": [asdict(step) for step in steps], **describe_answer(answer)}
         fields = self._fields("chat.completion", [{**choice, "message": message}], extension)
         return ChatCompletion.model_validate({**fields, "usage": _count(answer.episode)}).model_dump_json(exclude_unset=True)
 
@@ -177,7 +177,7 @@ class Reply:
 
     def end(self, answer: Answer, include_usage: bool) -> list[str]:
         """Write the last chunks: the answer, how it came about, and the tokens where they are asked for."""
-        chunks = [self.chunk({"content": content_of(answer.episode)}), self.chunk({}, _extend(answer), _finish(answer.episode))]
+        chunks = [self.chunk({"content": content_of(answer.episode)}), self.chunk({}, describe_answer(answer), _finish(answer.episode))]
         if include_usage:
             chunks.append(self._chunk({**self._fields("chat.completion.chunk", [], None), "usage": _count(answer.episode)}))
         return chunks
@@ -196,7 +196,8 @@ def content_of(episode: Episode) -> str:
     return encodable(episode.answer) if episode.answer is not None else NO_ANSWER[episode.stop_reason]
 
 
-def _extend(answer: Answer) -> dict[str, Any]:
+def describe_answer(answer: Answer) -> dict[str, Any]:
+    """Describe how an answer came about, without the steps."""
     episode = answer.episode
     given = None if episode.answer is None else encodable(episode.answer)
     sources = [{name: encodable(value) for name, value in asdict(source).items()} for source in answer.sources]

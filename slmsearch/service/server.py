@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from slmsearch.errors import ServiceError
 from slmsearch.serve.ports import require_free_port
@@ -29,12 +30,28 @@ class Place:
     """What clients must send; None answers whoever is on this machine."""
 
     @property
+    def origin(self) -> str:
+        """Its address, without a path."""
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+    @property
     def base_url(self) -> str:
         """What clients take as `base_url`."""
-        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/v1"
+        return f"{self.origin}/v1"
 
 
-def serve(service: SearcherService, place: Place, stop: threading.Event, on_ready: Callable[[], None]) -> None:
+MakeApp = Callable[[SearcherService, str | None], ASGIApp]
+"""Service, token -> the application that asks it."""
+
+
+def serve(
+    service: SearcherService,
+    place: Place,
+    stop: threading.Event,
+    on_ready: Callable[[], None],
+    make: MakeApp = make_app,
+    port_flag: str = "--port",
+) -> None:
     """Listen and answer until `stop` is set; then answer what was asked by then, and return.
 
     Args:
@@ -42,14 +59,16 @@ def serve(service: SearcherService, place: Place, stop: threading.Event, on_read
         place: where to listen.
         stop: ends it.
         on_ready: called when the policy is loaded.
+        make: makes the application; OpenAI's endpoints if it is left out.
+        port_flag: what sets the port, for the message where it is taken.
 
     Raises:
         ServiceError: the port is taken.
         SlmSearchError: the policy cannot be loaded.
     """
-    require_free_port(place.port, "--port", place.host)
+    require_free_port(place.port, port_flag, place.host)
     config = uvicorn.Config(
-        make_app(service, place.token),
+        make(service, place.token),
         log_level="warning",
         access_log=False,
         server_header=False,

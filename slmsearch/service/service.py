@@ -4,12 +4,14 @@ import logging
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 
 from slmsearch.config import ServiceConfig
 from slmsearch.errors import SlmSearchError
-from slmsearch.service.metrics import ABANDONED, ServiceMetrics
+from slmsearch.searcher.episode import ToolCall
+from slmsearch.service.metrics import ABANDONED, SERVED_CALL, ServiceMetrics
 from slmsearch.service.player import OnAnswer, Player
-from slmsearch.service.playing import Answer, ServedPolicy, Step
+from slmsearch.service.playing import Answer, ServedCall, ServedPolicy, Step
 from slmsearch.service.protocol import ApiError
 from slmsearch.service.waiting import RETRY_S, AskedQuestion, WaitingQuestions
 
@@ -27,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class SearcherService:
-    """Answers questions; its methods are called from the thread that started it, `ask` from the event loop."""
+    """Answers questions; its methods are called from the thread that started it, `ask` and `call` from the event loop."""
 
     def __init__(
         self, served: ServedPolicy, settings: ServiceConfig, find_new: FindNew | None = None, on_answer: OnAnswer | None = None
@@ -86,8 +88,25 @@ class SearcherService:
         Raises:
             ApiError: it is not answered.
         """
+        async with aclosing(self._events(text)) as events:
+            async for event in events:
+                assert not isinstance(event, ServedCall)
+                yield event
+
+    async def call(self, call: ToolCall) -> ServedCall:
+        """Call a tool of the searcher. It waits in the queue of the questions and is served before the next batch.
+
+        Raises:
+            ApiError: it was not called.
+        """
+        async with aclosing(self._events(call.argument, call)) as events:
+            event = await anext(events)
+        assert isinstance(event, ServedCall)
+        return event
+
+    async def _events(self, text: str, call: ToolCall | None = None) -> AsyncGenerator[Step | Answer | ServedCall, None]:
         started = time.monotonic()
-        asked = AskedQuestion(text, started + self.settings.deadline_s)
+        asked = AskedQuestion(text, started + self.settings.deadline_s, call)
         outcome = ABANDONED
         try:
             self._accept(asked)
@@ -96,9 +115,11 @@ class SearcherService:
                 if isinstance(event, Answer):
                     outcome = str(event.episode.stop_reason)
                     self.metrics.seconds.observe(time.monotonic() - started)
-                    yield event
-                    return
+                elif isinstance(event, ServedCall):
+                    outcome = SERVED_CALL
                 yield event
+                if not isinstance(event, Step):
+                    return
         except ApiError as error:
             outcome = error.code
             raise

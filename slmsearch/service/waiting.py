@@ -8,22 +8,26 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from slmsearch.errors import SlmSearchError
-from slmsearch.service.playing import Answer, Step
+from slmsearch.searcher.episode import ToolCall
+from slmsearch.service.playing import Answer, ServedCall, Step
 from slmsearch.service.protocol import ApiError
 
-Event = Step | Answer | SlmSearchError
-"""What becomes of a question: its steps, then its answer or what broke."""
+Event = Step | Answer | ServedCall | SlmSearchError
+"""What becomes of a question: its steps, then its answer or what broke; and of a call of a tool: its result, or what broke."""
 RETRY_S = 5
 """After what broke; a child process is back by then."""
 
 
 @dataclass(eq=False, slots=True)
 class AskedQuestion:
-    """A question, and what is told to whoever asked it. Made in the event loop."""
+    """A question, or a call of a tool, and what is told to whoever asked it. Made in the event loop."""
 
     text: str
+    """The question; of a call its argument."""
     deadline: float
     """Of `time.monotonic`."""
+    call: ToolCall | None = None
+    """None for a question."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     abandoned: bool = False
     """Nobody waits for the answer any more."""
@@ -35,7 +39,7 @@ class AskedQuestion:
         if not self.abandoned:
             self._loop.call_soon_threadsafe(self._events.put_nowait, event)
 
-    async def next(self) -> Step | Answer:
+    async def next(self) -> Step | Answer | ServedCall:
         """Wait for what comes next.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Commands about models: fetch them, measure the judge's, serve the judge's and the policy's."""
+"""Commands about models: fetch them, measure the judge's, serve the judge's, the policy's and the searcher."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -116,8 +116,11 @@ _server("judge", "ollama")
 _server("policy", "transformers")
 
 
+POLICY_HELP = "champion, untrained, retrieve-then-answer, a path, a Hub id, or openai:MODEL@URL; default: champion."
+
+
 @command(serve, "searcher")
-@click.option("--policy", help="champion, untrained, retrieve-then-answer, a path, a Hub id, or openai:MODEL@URL; default: champion.")
+@click.option("--policy", help=POLICY_HELP)
 @option("--host", default="127.0.0.1", help="Address to listen on; another needs SLMSEARCH_API_TOKEN.")
 @option("--port", type=click.IntRange(1, 65535), default=8002)
 def searcher(session: Session, policy: str | None, host: str, port: int) -> None:
@@ -130,6 +133,31 @@ def searcher(session: Session, policy: str | None, host: str, port: int) -> None
         session.finish({"base_url": place.base_url, "model": "searcher", "version": version}, text)
 
     serve_searcher(session, policy, host, port, on_ready)
+    session.say("stopped")
+
+
+@command(cli, "mcp")
+@click.option(
+    "--http", "port", type=click.IntRange(1, 65535), metavar="PORT", help="Serve streamable HTTP here instead of stdin and stdout."
+)
+@click.option("--policy", help=POLICY_HELP)
+@option("--host", default="127.0.0.1", help="Address to listen on with --http; another needs SLMSEARCH_API_TOKEN.")
+def mcp(session: Session, port: int | None, policy: str | None, host: str) -> None:
+    """Offer the searcher and its tools to MCP clients, over stdin and stdout. Ends when the client closes them, or with Ctrl-C."""
+    from flows.ops.searcher_service import serve_mcp_http, serve_mcp_stdio
+
+    if port is None:
+        if session.as_json:
+            raise click.UsageError("over stdout goes the protocol; leave --json out, or give --http PORT")
+        serve_mcp_stdio(session, policy)
+        return
+
+    def on_ready(place: "Place", version: str) -> None:
+        token = " (SLMSEARCH_API_TOKEN is asked for)" if place.token else ""
+        text = f"searcher {version}\nendpoint {place.origin}/mcp{token}\nstop     Ctrl-C"
+        session.finish({"url": f"{place.origin}/mcp", "version": version}, text)
+
+    serve_mcp_http(session, policy, host, port, on_ready)
     session.say("stopped")
 
 

@@ -106,6 +106,9 @@ class FakeChild:
             found = function(*args)
             self._loaded = playing._loaded[0]
             return found
+        if function is playing.serve_calls:
+            playing._loaded[:] = [self._loaded]
+            return function(*args)
         self.control.batches.put([question.question for question in args[0]])
         if not self.control.free:
             assert self.control.go.acquire(timeout=WAIT_SECONDS)

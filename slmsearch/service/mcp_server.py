@@ -1,0 +1,166 @@
+"""The tools over the two transports of MCP, with the official SDK (extra `mcp`), whose releases 1 and 2 differ in how a server is made."""
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from typing import Any
+
+import anyio
+import mcp.server.lowlevel
+from mcp import types
+from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.applications import Starlette
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from slmsearch.errors import ServiceError
+from slmsearch.foreign import cause_of
+from slmsearch.service.access import Access
+from slmsearch.service.mcp_tools import INSTRUCTIONS, TOOLS, call_tool
+from slmsearch.service.service import SearcherService
+
+PATH = "/mcp"
+MAX_BODY_BYTES = 1 << 20
+NAME = "slmsearch"
+IS_FIRST = version("mcp").startswith("1.")
+_LOOK_SECONDS = 0.1
+log = logging.getLogger(__name__)
+
+
+def make_server(service: SearcherService) -> Any:
+    """Make a server of the SDK that offers the tools."""
+    tools = [types.Tool.model_validate(tool.describe()) for tool in TOOLS]
+    options = {"version": version("slmsearch"), "instructions": INSTRUCTIONS}
+    make: Any = mcp.server.lowlevel.Server
+    if not IS_FIRST:
+
+        async def on_list_tools(context: Any, params: Any) -> Any:
+            return types.ListToolsResult(tools=tools)
+
+        async def on_call_tool(context: Any, params: Any) -> Any:
+            async def tell(number: int, line: str) -> None:
+                await context.session.report_progress(number, None, line)
+
+            return types.CallToolResult.model_validate(await call_tool(service, params.name, params.arguments or {}, tell))
+
+        return make(NAME, on_list_tools=on_list_tools, on_call_tool=on_call_tool, **options)
+
+    server = make(NAME, **options)
+
+    async def list_tools() -> Any:
+        return tools
+
+    async def call(name: str, arguments: dict[str, Any]) -> Any:
+        context = server.request_context
+
+        async def tell(number: int, line: str) -> None:
+            token = context.meta.progressToken if context.meta else None
+            if token is not None:
+                await context.session.send_progress_notification(token, number, message=line, related_request_id=str(context.request_id))
+
+        return types.CallToolResult.model_validate(await call_tool(service, name, arguments, tell))
+
+    server.list_tools()(list_tools)
+    server.call_tool(validate_input=False)(call)  # `call_tool` validates, and says it in one line
+    return server
+
+
+class _Endpoint:
+    """The manager as an ASGI application; a class, which Starlette takes for one and lets all methods through."""
+
+    def __init__(self, manager: StreamableHTTPSessionManager) -> None:
+        self._manager = manager
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._manager.handle_request(scope, receive, send)
+
+
+def make_mcp_app(service: SearcherService, token: str | None) -> ASGIApp:
+    """Make the application of streamable HTTP. It keeps no sessions: a request may come to any process, before and after a restart."""
+    manager = StreamableHTTPSessionManager(make_server(service), stateless=True, max_request_body_size=MAX_BODY_BYTES)
+    app = Starlette(routes=[Route(PATH, _Endpoint(manager))], lifespan=lambda _: manager.run())
+    return Access(app, token, service.metrics, lambda: service.state == "stopping", own_pages=True)
+
+
+@contextmanager
+def keep_standard_streams() -> Iterator[tuple[int, int]]:
+    """Keep stdin and stdout for the protocol, as descriptors; what others read is empty, and what they print goes to stderr."""
+    sys.stdout.flush()
+    kept = (os.dup(0), os.dup(1))
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    try:
+        yield kept
+    finally:
+        sys.stdout.flush()
+        for number, descriptor in enumerate(kept):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+
+
+def serve_stdio(service: SearcherService, stop: threading.Event, streams: tuple[int, int]) -> None:
+    """Answer one client over stdin and stdout until it closes them or `stop` is set; then what was asked is answered, and this returns.
+
+    The client may talk while the policy is loaded.
+
+    Raises:
+        SlmSearchError: the policy cannot be loaded, or the server broke.
+    """
+    source, sink = streams
+    reader, writer = os.pipe()
+    # A read of stdin cannot be broken off. One of a pipe that nobody writes into any more can: it ends.
+    threading.Thread(target=_copy, args=(source, writer), name="stdin", daemon=True).start()
+
+    broke: list[ServiceError] = []
+
+    def talk() -> None:
+        try:
+            asyncio.run(_talk(service, reader, sink))
+        except* OSError as error:
+            log.warning("the client is gone: %s", error.exceptions[0])
+        except* Exception as errors:
+            log.error("the protocol broke", exc_info=errors)
+            broke.append(ServiceError(f"the server of MCP ended by itself: {cause_of(errors.exceptions[0])}"))
+        finally:
+            stop.set()
+
+    thread = threading.Thread(target=talk, name="mcp")
+    thread.start()
+    try:
+        service.start(stop)
+        while not stop.is_set():  # no `wait`: it holds a lock at times, and a signal that comes then waits for it in `set`
+            time.sleep(_LOOK_SECONDS)
+        service.drain()
+    finally:
+        stop.set()
+        with open(os.devnull, "w") as nothing:
+            os.dup2(nothing.fileno(), writer)  # ends the input, whatever still comes
+        thread.join()
+        service.close()
+        os.close(reader)
+    if broke:
+        raise broke[0]
+
+
+def _copy(source: int, writer: int) -> None:
+    with suppress(OSError):
+        while data := os.read(source, 1 << 16):
+            while data:
+                data = data[os.write(writer, data) :]
+    with open(os.devnull, "w") as nothing:
+        os.dup2(nothing.fileno(), writer)
+
+
+async def _talk(service: SearcherService, reader: int, sink: int) -> None:
+    server = make_server(service)
+    with open(reader, encoding="utf-8", errors="replace", closefd=False) as lines, open(sink, "w", encoding="utf-8", closefd=False) as out:
+        async with stdio_server(anyio.wrap_file(lines), anyio.wrap_file(out)) as (read, write):
+            await server.run(read, write, server.create_initialization_options())
