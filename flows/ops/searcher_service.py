@@ -16,6 +16,7 @@ from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.processes.signals import stopping_by_signal
 from slmsearch.retrieval.versions import is_complete
 from slmsearch.service.access import check_token, require_private_host
+from slmsearch.service.feedback import FeedbackLog
 from slmsearch.service.playing import ServedPolicy
 from slmsearch.service.server import Place, serve
 from slmsearch.service.service import SearcherService
@@ -58,7 +59,7 @@ def serve_searcher(session: Session, policy: str | None, host: str, port: int, o
             (lambda version: find_new_champion(config, version)) if follows else None,
             traces.offer if traces is not None else None,
         )
-        serve(service, place, stop, lambda: on_ready(place, service.version))
+        serve(service, place, stop, lambda: on_ready(place, service.version), FeedbackLog(config.paths.feedback))
 
 
 def find_served(session: Session, policy: str | None) -> ServedPolicy:

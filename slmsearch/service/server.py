@@ -11,6 +11,7 @@ import uvicorn
 from slmsearch.errors import ServiceError
 from slmsearch.serve.ports import require_free_port
 from slmsearch.service.app import make_app
+from slmsearch.service.feedback import FeedbackLog
 from slmsearch.service.service import SearcherService
 
 CLOSE_SECONDS = 5
@@ -34,7 +35,9 @@ class Place:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/v1"
 
 
-def serve(service: SearcherService, place: Place, stop: threading.Event, on_ready: Callable[[], None]) -> None:
+def serve(
+    service: SearcherService, place: Place, stop: threading.Event, on_ready: Callable[[], None], feedback: FeedbackLog | None = None
+) -> None:
     """Listen and answer until `stop` is set; then answer what was asked by then, and return.
 
     Args:
@@ -42,6 +45,7 @@ def serve(service: SearcherService, place: Place, stop: threading.Event, on_read
         place: where to listen.
         stop: ends it.
         on_ready: called when the policy is loaded.
+        feedback: where what is said of answers is kept.
 
     Raises:
         ServiceError: the port is taken.
@@ -49,7 +53,7 @@ def serve(service: SearcherService, place: Place, stop: threading.Event, on_read
     """
     require_free_port(place.port, "--port", place.host)
     config = uvicorn.Config(
-        make_app(service, place.token),
+        make_app(service, place.token, feedback),
         log_level="warning",
         access_log=False,
         server_header=False,
