@@ -59,7 +59,7 @@ function list() {
     if (shown?.id === entry.id) button.setAttribute("aria-current", "true");
     button.addEventListener("click", () => {
       open(entry);
-      byId("shown").focus();
+      byId("asked").focus();
     });
     const item = make("li");
     item.append(button);
@@ -129,8 +129,10 @@ function figure(source, answer) {
   const caption = make("figcaption");
   const names = [source.title, source.heading].filter((name, place) => name && (!place || name !== source.title));
   caption.append(...names.flatMap((name) => [make("bdi", name), " "]), make("code", source.section_id));
+  const text = visible(source.text);
+  const rest = text.replace(/^#+ +(.*)\n+/, (line, heading) => (heading.trim() === source.heading ? "" : line)); // the caption has it
   const quote = make("blockquote");
-  quote.append(...splitAt(visible(source.text), answer ?? "").map(([piece, marked]) => (marked ? make("mark", piece) : piece)));
+  quote.append(...splitAt(rest.trim() ? rest : text, answer ?? "").map(([piece, marked]) => (marked ? make("mark", piece) : piece)));
   node.append(caption, quote);
   return node;
 }
@@ -201,7 +203,7 @@ async function send(entry, verdict, correct, source) {
   keep(entry);
   if (shown !== entry) return;
   askVerdict(entry);
-  byId("shown").focus(); // the button that had it is gone
+  byId("asked").focus(); // the button that had it is gone
 }
 
 // Controls

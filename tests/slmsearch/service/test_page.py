@@ -63,7 +63,11 @@ def script(turn: threading.Semaphore, question: str, results: list[str]) -> str:
         assert turn.acquire(timeout=WAIT_SECONDS)
     if "nothing" in question:
         return "no idea"
-    steps = ['<tool>search_pages("Eiffel Tower engineer")</tool>', '<tool>view_sections("p0")</tool>', '<tool>read_section("p0:design")</tool>']
+    steps = [
+        '<tool>search_pages("Eiffel Tower engineer")</tool>',
+        '<tool>view_sections("p0")</tool>',
+        '<tool>read_section("p0:design")</tool>',
+    ]
     if "hostile" in question:
         steps.insert(0, f'<tool>view_sections("{HOSTILE.replace(chr(34), chr(39))}")</tool>')
     if len(results) < len(steps):
@@ -172,7 +176,11 @@ def test_steps_come_one_by_one_then_answer_and_marked_source(browser: Browser, s
         "Read p0:design",
     ]
     assert browser.run("[...document.querySelectorAll('mark')].map(one => one.textContent)") == ["Gustave Eiffel", "Gustave Eiffel"]
-    assert browser.run("[...document.querySelectorAll('figcaption > *')].map(one => one.textContent)") == ["Eiffel Tower", "Design", "p0:design"]
+    assert browser.run("[...document.querySelectorAll('figcaption > *')].map(one => one.textContent)") == [
+        "Eiffel Tower",
+        "Design",
+        "p0:design",
+    ]
     assert browser.complaints == []
     expected = {"", "page/page.css", "page/page.js", "page/reply.js", "v1/chat/completions"}
     assert {address.removeprefix(scene.address) for address in browser.requests} - {"page/icon.svg"} == expected
@@ -208,7 +216,7 @@ def test_a_verdict_is_sent_and_kept(browser: Browser, scene: Scene) -> None:
     assert (right.question, right.answer, right.verdict, right.correct_answer) == (QUESTION, "Gustave Eiffel", "right", None)
     assert right.source == "p0:design" and str(right.completion).startswith("chatcmpl-")
     assert (wrong.verdict, wrong.correct_answer, wrong.source) == ("wrong", "Maurice Koechlin", "p0:design")
-    assert browser.run("document.activeElement.id") == "shown", "focus is not lost with the button"
+    assert browser.run("document.activeElement.id") == "asked", "focus is not lost with the button"
     assert browser.run("[...document.querySelectorAll('#earlier .reply')].map(one => one.textContent)") == [
         "✗ wrong Gustave Eiffel",
         "✓ right Gustave Eiffel",
@@ -224,7 +232,7 @@ def test_earlier_questions_stay_in_the_browser_until_they_are_cleared(browser: B
     browser.run("document.querySelector('#earlier button').click()")
     assert text(browser, "#answer") == "Gustave Eiffel" and text(browser, "mark") == "Gustave Eiffel"
     assert browser.run("document.querySelector('#earlier button').getAttribute('aria-current')") == "true"
-    assert browser.run("document.activeElement.id") == "shown"
+    assert browser.run("document.activeElement.id") == "asked"
     browser.run("document.getElementById('clear').click()")
     assert browser.run("localStorage.length") == 0 and text(browser, "#none").startswith("None yet")
     browser.run("localStorage.setItem('slmsearch.asked', '[{\"question\": 1}]')")
@@ -244,8 +252,10 @@ def test_what_goes_wrong_is_said_in_words(browser: Browser, scene: Scene) -> Non
     assert text(browser, "#failure") == "Stopped before it was answered."
     assert browser.run("document.activeElement.id") == "question" and browser.run("document.getElementById('stop').hidden")
     scene.turn.release(10)
-    browser.run("fetch = () => Promise.resolve(new Response(JSON.stringify({error: {message: 'it is full'}}), "
-                "{status: 429, headers: {'Retry-After': '2'}}))")
+    browser.run(
+        "fetch = () => Promise.resolve(new Response(JSON.stringify({error: {message: 'it is full'}}), "
+        "{status: 429, headers: {'Retry-After': '2'}}))"
+    )
     enter(browser, "Anything?")
     until(browser, "document.getElementById('failure').textContent.startsWith('It is full')")
     assert text(browser, "#failure") == "It is full. Try again in 2 s."
@@ -259,8 +269,10 @@ def test_nothing_runs_off_the_side(browser: Browser, scene: Scene, width: int) -
     ask(browser, "x" * 300)
     browser.run("document.querySelectorAll('details').forEach(one => { one.open = true; }); document.getElementById('wrong').click()")
     assert browser.run(OVERHANG) == 0
-    small = browser.run("[...document.querySelectorAll('button, input, select, summary')].filter(one => one.offsetHeight && "
-                        "one.getBoundingClientRect().height < 24).map(one => one.outerHTML)")
+    small = browser.run(
+        "[...document.querySelectorAll('button, input, select, summary')].filter(one => one.offsetHeight && "
+        "one.getBoundingClientRect().height < 24).map(one => one.outerHTML)"
+    )
     assert small == [], "targets are 24 px high at least"
 
 
