@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib.util import find_spec
 
 from flows.cli.asking import find_policy
@@ -17,6 +18,8 @@ from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.processes.signals import stopping_by_signal
 from slmsearch.retrieval.versions import is_complete
 from slmsearch.service.access import check_token, require_private_host
+from slmsearch.service.app import make_app
+from slmsearch.service.feedback import FeedbackLog
 from slmsearch.service.playing import ServedPolicy
 from slmsearch.service.server import Place, serve
 from slmsearch.service.service import SearcherService
@@ -40,8 +43,9 @@ def serve_searcher(session: Session, policy: str | None, host: str, port: int, o
         SlmSearchError: the policy or its index version is missing.
     """
     place = _find_place(host, port)
+    make = partial(make_app, feedback=FeedbackLog(session.config.paths.feedback))
     with _open_service(session, policy) as (service, stop):
-        serve(service, place, stop, lambda: on_ready(place, service.version))
+        serve(service, place, stop, lambda: on_ready(place, service.version), make)
 
 
 def serve_mcp_http(session: Session, policy: str | None, host: str, port: int, on_ready: Callable[[Place, str], None]) -> None:

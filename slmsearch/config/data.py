@@ -42,6 +42,11 @@ class PathsConfig(Section):
         return Path(self.data_dir) / "serve"
 
     @property
+    def feedback(self) -> Path:
+        """What people said of answers of the service."""
+        return Path(self.data_dir) / "feedback.jsonl"
+
+    @property
     def nights(self) -> Path:
         """Records of nights, a folder for each registered model."""
         return Path(self.mlruns_dir) / "nights"

@@ -1,5 +1,6 @@
 """Who is let in: a token where one is set, else this machine alone."""
 
+import base64
 import secrets
 from collections.abc import Callable
 from urllib.parse import urlsplit
@@ -14,6 +15,11 @@ from slmsearch.service.protocol import ApiError
 
 OPEN_PATHS = ("/health", "/ready")
 """They answer without a token; they say nothing but the state."""
+PAGE, PAGE_FILES = "/", "/page/"
+"""Where a browser, which is told so, asks its user for the token: as the password of any name (HTTP Basic)."""
+CHALLENGE = 'Basic realm="slmsearch: any name, the token as password", charset="UTF-8"'
+HEADERS = {"X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin", "Referrer-Policy": "no-referrer"}
+"""Of every answer: no page of another origin gets one into its process, nothing is taken for what it is not called."""
 
 
 def check_token(token: str) -> str:
@@ -54,8 +60,11 @@ class Access:
         """Handle a connection."""
 
         async def send_last(message: Message) -> None:
-            if message["type"] == "http.response.start" and self._is_stopping():
-                MutableHeaders(scope=message)["Connection"] = "close"
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                if self._is_stopping():
+                    headers["Connection"] = "close"
             await send(message)
 
         refusal = self._refuse(scope) if scope["type"] == "http" else None
@@ -63,7 +72,10 @@ class Access:
             await self._app(scope, receive, send_last)
             return
         self._metrics.requests.labels(refusal.code).inc()
-        await refusal.response()(scope, receive, send)
+        response = refusal.response()
+        if refusal.status == 401 and (scope["path"] == PAGE or scope["path"].startswith(PAGE_FILES)):
+            response.headers["WWW-Authenticate"] = CHALLENGE
+        await response(scope, receive, send_last)
 
     def _refuse(self, scope: Scope) -> ApiError | None:
         headers = Headers(scope=scope)
@@ -77,9 +89,25 @@ class Access:
         if scope["path"] in OPEN_PATHS:
             return None
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and secrets.compare_digest(given.strip().encode(), self._token.encode()):
+        token = given.strip().encode() if scheme.lower() == "bearer" else b""
+        if scheme.lower() == "basic" and not _comes_from_elsewhere(scope["method"], headers):
+            token = _read_password(given)
+        if secrets.compare_digest(token, self._token.encode()):
             return None
-        return ApiError(401, "invalid_api_key", "the token is missing or wrong; send it as Authorization: Bearer TOKEN")
+        told = "send it as Authorization: Bearer TOKEN, or give it to the browser as the password of any name"
+        return ApiError(401, "invalid_api_key", f"the token is missing or wrong; {told}")
+
+
+def _read_password(given: str) -> bytes:
+    try:
+        return base64.b64decode(given.strip(), validate=True).partition(b":")[2]
+    except ValueError:
+        return b""
+
+
+def _comes_from_elsewhere(method: str, headers: Headers) -> bool:
+    """Say whether a page of another origin had the browser send this: it sends the password along, whoever asks."""
+    return method not in ("GET", "HEAD") and headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
 
 
 def _names_this_machine(host: str) -> bool:

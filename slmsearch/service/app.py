@@ -12,24 +12,41 @@ from fastapi import FastAPI
 from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import BaseModel
 from sse_starlette import EventSourceResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from slmsearch.errors import ServiceError
 from slmsearch.service.access import Access
+from slmsearch.service.feedback import Feedback, FeedbackLog, LogFullError
+from slmsearch.service.page import add_page
 from slmsearch.service.playing import Answer, Step
-from slmsearch.service.protocol import MODEL, ApiError, ChatRequest, Reply, describe_model, parse_request
+from slmsearch.service.protocol import (
+    MODEL,
+    ApiError,
+    ChatRequest,
+    FeedbackRequest,
+    Reply,
+    describe_model,
+    parse_feedback,
+    parse_request,
+)
 from slmsearch.service.service import SearcherService
+from slmsearch.service.waiting import RETRY_S
 
 MAX_BODY_BYTES = 1 << 20
 BODY_SECONDS = 15.0
 """Time a client has to send a request."""
 CODES = {404: "not_found", 405: "method_not_allowed"}
-BODY = {"content": {"application/json": {"schema": ChatRequest.model_json_schema()}}, "required": True}
 
 
-def make_app(service: SearcherService, token: str | None) -> FastAPI:
-    """Make the application."""
+def _takes(body: type[BaseModel]) -> dict[str, Any]:
+    return {"requestBody": {"content": {"application/json": {"schema": body.model_json_schema()}}, "required": True}}
+
+
+def make_app(service: SearcherService, token: str | None, feedback: FeedbackLog | None = None) -> FastAPI:
+    """Make the application; without a log it takes no feedback."""
     app = FastAPI(title="slmsearch", docs_url=None, redoc_url=None)  # those pages fetch scripts from elsewhere
     app.add_middleware(Access, token=token, metrics=service.metrics, is_stopping=lambda: service.state == "stopping")
     app.add_exception_handler(ApiError, _answer_refusal)
@@ -63,7 +80,7 @@ def make_app(service: SearcherService, token: str | None) -> FastAPI:
             raise ApiError(404, "model_not_found", f"there is one model here, {MODEL}", "model")
         return describe_model(service.created)
 
-    @app.post("/v1/chat/completions", openapi_extra={"requestBody": BODY})
+    @app.post("/v1/chat/completions", openapi_extra=_takes(ChatRequest))
     async def chat(http: HttpRequest) -> Response:
         """Answer the last message of the user."""
         try:
@@ -84,7 +101,26 @@ def make_app(service: SearcherService, token: str | None) -> FastAPI:
                 steps.append(event)
         raise AssertionError("a question ends with an answer or an error")
 
+    if feedback is not None:
+        _add_feedback(app, service, feedback)
+    add_page(app)
     return app
+
+
+def _add_feedback(app: FastAPI, service: SearcherService, log: FeedbackLog) -> None:
+    @app.post("/v1/feedback", openapi_extra=_takes(FeedbackRequest))
+    async def feedback(http: HttpRequest) -> dict[str, Any]:
+        """Keep what is said of an answer; when this answers, it is kept for good."""
+        request = parse_feedback(await read_body(http))
+        given = Feedback(**request.model_dump())
+        try:
+            await asyncio.to_thread(log.append, given)
+        except LogFullError as error:
+            raise ApiError(507, "feedback_full", str(error)) from error
+        except ServiceError as error:
+            raise ApiError(503, "service_unavailable", str(error), retry_s=RETRY_S) from error
+        service.metrics.feedback.labels(given.verdict).inc()
+        return {"id": given.id, "object": "feedback", "created": given.created}
 
 
 async def _stream(

@@ -25,6 +25,7 @@ class ServiceMetrics:
             "slmsearch_answer_seconds", "From question to answer, waiting included", buckets=SECONDS, registry=self.registry
         )
         self.batch = Histogram("slmsearch_batch_size", "Questions played together", buckets=BATCHES, registry=self.registry)
+        self.feedback = Counter("slmsearch_feedback", "Answers that somebody called so", ["verdict"], registry=self.registry)
         self.restarts = Counter(
             "slmsearch_model_restarts", "Starts of a model process in the place of one that died", registry=self.registry
         )

@@ -5,21 +5,24 @@ Replies are the types of the `openai` SDK. What they have no place for is in the
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any, Self, TypeVar
 
 from fastapi.responses import JSONResponse
 from openai.types import CompletionUsage, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from slmsearch.foreign import encodable
 from slmsearch.searcher.episode import Episode, StopReason
+from slmsearch.service.feedback import Verdict
 from slmsearch.service.playing import Answer, Step
 
 MODEL = "searcher"
 """Name of the one model, whichever version plays."""
 OWNER = "slmsearch"
 MAX_QUESTION_CHARS = 2000
+MAX_ANSWER_CHARS = 4000
+MAX_ID_CHARS = 1000
 NO_ANSWER = {
     StopReason.MAX_TURNS: "No answer was found within the turns that the searcher has.",
     StopReason.MAX_TOKENS: "No answer was found within the tokens that the searcher has.",
@@ -95,6 +98,33 @@ class ChatRequest(_Read):
     functions: list[Any] | None = None
 
 
+def _strip(text: str | None) -> str | None:
+    return (text or "").strip() or None
+
+
+class FeedbackRequest(_Read):
+    """The body of `POST /v1/feedback`; texts lose the blanks around them, and an empty one says nothing."""
+
+    question: str = Field(max_length=MAX_QUESTION_CHARS)
+    answer: Annotated[str | None, Field(max_length=MAX_ANSWER_CHARS), AfterValidator(_strip)]
+    verdict: Verdict
+    correct_answer: Annotated[str | None, Field(max_length=MAX_ANSWER_CHARS), AfterValidator(_strip)] = None
+    source: Annotated[str | None, Field(max_length=MAX_ID_CHARS), AfterValidator(_strip)] = None
+    completion: Annotated[str | None, Field(max_length=MAX_ID_CHARS), AfterValidator(_strip)] = None
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        self.question = self.question.strip()
+        if not self.question:
+            raise ValueError("question: it is empty")
+        if self.verdict == "right" and (self.answer is None or self.correct_answer is not None):
+            raise ValueError("verdict: right is said of an answer, and needs no correct_answer")
+        return self
+
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What is asked."""
@@ -110,12 +140,7 @@ def parse_request(body: bytes) -> Request:
     Raises:
         ApiError: it is malformed, or asks for what this service does not do.
     """
-    try:
-        read = ChatRequest.model_validate_json(body)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        param = ".".join(str(part) for part in first["loc"] if part != "str" and "[" not in str(part)) or None
-        raise ApiError(400, "invalid_request", f"{param or 'body'}: {first['msg']}", param) from error
+    read = _parse(ChatRequest, body)
     if read.n not in (None, 1):
         raise ApiError(400, "unsupported_value", "n: one answer is given to a question; leave n out", "n")
     for name in ("tools", "functions"):
@@ -125,6 +150,25 @@ def parse_request(body: bytes) -> Request:
             )
     options = read.stream_options
     return Request(find_question(read.messages), bool(read.stream), bool(options and options.include_usage))
+
+
+def parse_feedback(body: bytes) -> FeedbackRequest:
+    """Read what is said of an answer.
+
+    Raises:
+        ApiError: it is malformed, or contradicts itself.
+    """
+    return _parse(FeedbackRequest, body)
+
+
+def _parse(kind: type[Body], body: bytes) -> Body:
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        param = ".".join(str(part) for part in first["loc"] if part != "str" and "[" not in str(part)) or None
+        code = "string_above_max_length" if first["type"] == "string_too_long" else "invalid_request"
+        raise ApiError(400, code, f"{param or 'body'}: {first['msg']}", param) from error
 
 
 def find_question(messages: Sequence[ChatMessage]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,10 +10,12 @@ import click
 
 from flows.cli.session import FILE, FOLDER, Session, cli, command, ops
 from slmsearch.errors import ConfigError
+from slmsearch.foreign import one_line
 
 if TYPE_CHECKING:
     from slmsearch.lineage.graph import Step
     from slmsearch.lineage.verify import Verified
+    from slmsearch.service.feedback import Feedback
     from tasks.lineage import Lineage
 
 TOLD = {
@@ -72,6 +75,19 @@ def lineage(session: Session, target: str, again: bool) -> None:
     session.finish(found.to_dict(), render(found), negative=bool(found.verified and found.verified.changes))
 
 
+@command(cli, "corrections")
+def corrections(session: Session) -> None:
+    """List what people said of answers of the service: right, wrong, and the correct answer where they gave one."""
+    from slmsearch.service.feedback import FeedbackLog
+
+    log = FeedbackLog(session.config.paths.feedback)
+    given = log.read()
+    if given.unreadable:
+        session.say(f"{given.unreadable} of the lines in {log.path} are no records; a writer was killed")
+    found = {"log": str(log.path), "corrections": [asdict(record) for record in given.records], "unreadable": given.unreadable}
+    session.finish(found, "\n\n".join(map(render_feedback, given.records)) or "nothing was said of an answer yet")
+
+
 @command(ops, "reproduce")
 @click.argument("version")
 @click.option("--out", type=FOLDER, help="Where to run it; default: a new folder, removed when equal.")
@@ -81,6 +97,14 @@ def reproduce(session: Session, version: str, out: Path | None) -> None:
 
     found = reproduce_version(session.config, version, out, session.say)
     session.finish(asdict(found), render_comparison(found), negative=not found.same)
+
+
+def render_feedback(given: "Feedback") -> str:
+    """Render what was said of one answer."""
+    when = datetime.fromtimestamp(given.created, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    rows = [("answered", given.answer or "nothing"), ("correct", given.correct_answer), ("source", given.source)]
+    lines = [f"  {name:<8}  {one_line(text)}" for name, text in rows if text]
+    return "\n".join([f"{given.verdict:<5}  {when}  {one_line(given.question)}", *lines])
 
 
 def render(lineage: "Lineage") -> str:

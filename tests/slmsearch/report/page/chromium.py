@@ -57,8 +57,12 @@ class Browser:
 
     def open(self, path: Path, width: int = 1280, height: int = 900) -> None:
         """Open a file and wait until its script has run."""
+        self.visit(path.as_uri(), width, height)
+
+    def visit(self, address: str, width: int = 1280, height: int = 900) -> None:
+        """Open an address and wait until its script has run."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        self.call("Page.navigate", url=path.as_uri())
+        self.call("Page.navigate", url=address)
         self.run("new Promise(done => document.readyState === 'complete' ? done(1) : addEventListener('load', () => done(1)))")
 
     def run(self, script: str) -> Any:

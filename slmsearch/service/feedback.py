@@ -1,0 +1,122 @@
+"""What people say of answers, kept in an append-only log of JSON Lines that survives kills."""
+
+import fcntl
+import json
+import os
+import time
+import uuid
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal, get_args
+
+from slmsearch.artifacts.files import sync_directory
+from slmsearch.errors import ServiceError
+from slmsearch.foreign import encodable
+
+Verdict = Literal["right", "wrong"]
+MAX_LOG_BYTES = 64 << 20
+"""No record is added to a log of this size: who may ask must not be able to fill the disk."""
+_OPTIONAL = ("answer", "correct_answer", "source", "completion")
+
+
+class LogFullError(ServiceError):
+    """The log has the size that it may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What somebody said of an answer."""
+
+    question: str
+    answer: str | None
+    """What was answered; None where nothing was."""
+    verdict: Verdict
+    correct_answer: str | None = None
+    """Only of a wrong one."""
+    source: str | None = None
+    """Id of the section in which the right answer stands."""
+    completion: str | None = None
+    """Id of the completion that it is about."""
+    id: str = field(default_factory=lambda: f"feedback-{uuid.uuid4().hex}")
+    created: int = field(default_factory=lambda: int(time.time()))
+    """Seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFeedback:
+    """What a log holds."""
+
+    records: tuple[Feedback, ...]
+    """The oldest first; of several on one completion all."""
+    unreadable: int
+    """Lines that are no records: the beginning of one whose writer was killed before it was accepted."""
+
+
+class FeedbackLog:
+    """A file, one record a line; several threads and processes may add to it."""
+
+    def __init__(self, path: Path) -> None:
+        """Name the file; the first record makes it."""
+        self.path = path
+
+    def append(self, feedback: Feedback) -> None:
+        """Add a record; when this returns, it survives a kill and a power cut.
+
+        Raises:
+            LogFullError: the log has the size that it may have.
+            ServiceError: it cannot be written.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                self._write(descriptor, to_line(feedback))
+            finally:
+                os.close(descriptor)  # ends the lock, as the end of the process does
+        except OSError as error:
+            raise ServiceError(f"feedback cannot be written to {self.path}: {error.strerror}") from error
+
+    def _write(self, descriptor: int, line: bytes) -> None:
+        size = os.fstat(descriptor).st_size
+        if size + len(line) >= MAX_LOG_BYTES:
+            raise LogFullError(f"{self.path} has {MAX_LOG_BYTES >> 20} MiB, which is all it may have: move it away")
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            line = b"\n" + line  # a writer was killed: what it left stays a line of its own
+        if (written := os.write(descriptor, line)) != len(line):
+            os.ftruncate(descriptor, size)
+            raise OSError(0, f"{written} of {len(line)} bytes were written")
+        os.fsync(descriptor)
+        if not size:
+            sync_directory(self.path.parent)
+
+    def read(self) -> GivenFeedback:
+        """Read what was given, while others may add to it.
+
+        Raises:
+            ServiceError: the file is there and cannot be read.
+        """
+        try:
+            lines = self.path.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            lines = []
+        except OSError as error:
+            raise ServiceError(f"feedback cannot be read from {self.path}: {error.strerror}") from error
+        found = [_parse(line) for line in lines if line]
+        records = tuple(record for record in found if record is not None)
+        return GivenFeedback(records, len(found) - len(records))
+
+
+def to_line(feedback: Feedback) -> bytes:
+    """Write a record as one line, its end included."""
+    return (encodable(json.dumps(asdict(feedback), ensure_ascii=False)) + "\n").encode()
+
+
+def _parse(line: bytes) -> Feedback | None:
+    try:
+        feedback = Feedback(**json.loads(line))
+    except (ValueError, TypeError, RecursionError):
+        return None
+    texts = [feedback.question, feedback.id, *(value for name in _OPTIONAL if (value := getattr(feedback, name)) is not None)]
+    whole = all(isinstance(text, str) for text in texts) and type(feedback.created) is int
+    return feedback if whole and feedback.verdict in get_args(Verdict) else None
