@@ -1,6 +1,7 @@
 """The page at `/` in a real browser, before a service that listens: steps as they come, answer, sources, verdicts, and what it keeps."""
 
 import re
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from slmsearch.searcher.tools import Toolbox
 from slmsearch.serve.ports import free_port
 from slmsearch.service import playing
 from slmsearch.service.feedback import FeedbackLog
-from slmsearch.service.page import FILES
+from slmsearch.service.page import FILES, TYPES
 from slmsearch.service.server import Place, serve
 from slmsearch.service.service import SearcherService
 from tests.slmsearch.report.page.chromium import Browser, find_chromium, open_browser
@@ -63,15 +64,11 @@ def script(turn: threading.Semaphore, question: str, results: list[str]) -> str:
         assert turn.acquire(timeout=WAIT_SECONDS)
     if "nothing" in question:
         return "no idea"
-    steps = [
-        '<tool>search_pages("Eiffel Tower engineer")</tool>',
-        '<tool>view_sections("p0")</tool>',
-        '<tool>read_section("p0:design")</tool>',
-    ]
+    calls = ['search_pages("Eiffel Tower engineer")', 'view_sections("p0")', 'read_section("p0:design")']
     if "hostile" in question:
-        steps.insert(0, f'<tool>view_sections("{HOSTILE.replace(chr(34), chr(39))}")</tool>')
-    if len(results) < len(steps):
-        return steps[len(results)]
+        calls.insert(0, f'view_sections("{HOSTILE.replace(chr(34), chr(39))}")')
+    if len(results) < len(calls):
+        return f"<tool>{calls[len(results)]}</tool>"
     return f"<answer>{'<b>Gustave</b>' if 'hostile' in question else 'Gustave Eiffel'}</answer>"
 
 
@@ -176,11 +173,8 @@ def test_steps_come_one_by_one_then_answer_and_marked_source(browser: Browser, s
         "Read p0:design",
     ]
     assert browser.run("[...document.querySelectorAll('mark')].map(one => one.textContent)") == ["Gustave Eiffel", "Gustave Eiffel"]
-    assert browser.run("[...document.querySelectorAll('figcaption > *')].map(one => one.textContent)") == [
-        "Eiffel Tower",
-        "Design",
-        "p0:design",
-    ]
+    named = browser.run("[...document.querySelectorAll('figcaption > *')].map(one => one.textContent)")
+    assert named == ["Eiffel Tower", "Design", "p0:design"]
     assert browser.complaints == []
     expected = {"", "page/page.css", "page/page.js", "page/reply.js", "v1/chat/completions"}
     assert {address.removeprefix(scene.address) for address in browser.requests} - {"page/icon.svg"} == expected
@@ -310,6 +304,14 @@ def test_with_a_token_the_browser_asks_its_user_for_it(tmp_path: Path, chromium:
         chromium.run("document.getElementById('right').click()")
         until(chromium, "document.getElementById('thanks').textContent.includes('right')")
         assert len(scene.log.read().records) == 1
+
+
+def test_git_and_so_the_wheel_have_every_file_of_the_page() -> None:
+    folder = Path(str(FILES))
+    kept = subprocess.run(["git", "ls-files", "."], cwd=folder, capture_output=True, text=True, check=True).stdout.split()
+    assert set(kept) == set(TYPES) == {file.name for file in folder.iterdir()}
+    asked = re.findall(r'(?:src|href)="([^"]+)"', (folder / "page.html").read_text(encoding="utf-8"))
+    assert len(asked) == 3 and {name.removeprefix("page/") for name in asked} <= set(TYPES)
 
 
 def luminance(colour: str) -> float:
