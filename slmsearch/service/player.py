@@ -93,7 +93,7 @@ class Player(threading.Thread):
             if self._child.pid is None:
                 self._metrics.restarts.inc()
                 self._load()
-            batch = self._waiting.take(self.served.config.evaluate.batch_size, LOOK_SECONDS)
+            batch = self._waiting.take(self.served.config.evaluate.batch_size, LOOK_SECONDS, self._retired)
             if batch:
                 self._play(batch)
         except Exception as error:

@@ -159,10 +159,11 @@ class SearcherService:
             if self._draining.is_set() and player is not before:
                 player.retire()
                 return
+            if before is not player:
+                before.retire()  # first: it takes none of the questions that are asked from now on
             self.player = player
         self.metrics.show_model(player.served.version, player.index_key)
         if before is not player:
-            before.retire()
             log.warning("%s plays from now on, in the place of %s", player.served.version, before.served.version)
 
     def _stop_taking(self) -> None:

@@ -76,13 +76,15 @@ class WaitingQuestions:
             if len(self._questions) >= self._limit:
                 return False
             self._questions.append(question)
-            self._changed.notify()
+            self._changed.notify_all()
             return True
 
-    def take(self, most: int, timeout_s: float) -> list[AskedQuestion]:
-        """Take the questions that have waited longest, once there are any; none where the time passes before."""
+    def take(self, most: int, timeout_s: float, retired: threading.Event | None = None) -> list[AskedQuestion]:
+        """Take the questions that have waited longest, once there are any; none where the time passes before, or who takes is retired."""
         with self._changed:
             self._changed.wait_for(lambda: self._questions, timeout_s)
+            if retired is not None and retired.is_set():
+                return []
             self._drop_abandoned()
             return [self._questions.popleft() for _ in range(min(most, len(self._questions)))]
 
