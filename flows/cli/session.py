@@ -207,7 +207,7 @@ SECTIONS = {
     "The pipeline and its results": ("run", "up", "report", "compare", "lineage", "nights", "promote", "rollback"),
     "Pages and questions": ("questions", "validate", "index", "reindex", "search", "retrieval-report", "setup", "world"),
     "Models and training": ("models", "bootstrap", "sft", "preflight", "train", "planner", "evaluate", "export"),
-    "Asking and serving": ("ask", "infer", "serve", "mcp", "judge", "sandbox"),
+    "Asking and serving": ("ask", "infer", "serve", "mcp", "corrections", "judge", "sandbox"),
     "Settings, upkeep, measurements": ("config", "ops", "bench"),
 }
 """Of the help."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from slmsearch.retrieval.hits import Hit
 from slmsearch.searcher.tools import Toolbox
 from slmsearch.serve.ports import free_port
 from slmsearch.service import playing
+from slmsearch.service.app import make_app
 from slmsearch.service.feedback import FeedbackLog
 from slmsearch.service.page import FILES, TYPES
 from slmsearch.service.server import Place, serve
@@ -83,7 +85,7 @@ def listening(folder: Path, token: str | None) -> Iterator[Scene]:
         patch.setattr(playing, "open_indexed_corpus", lambda *_: SimpleNamespace(toolbox=toolbox, index_key="index-1"))
         patch.setattr(playing, "make_policy_sampler", lambda *_: ScriptedSampler(lambda text, results: script(turn, text, results)))
         service = SearcherService(served("slmsearch-searcher/3"), settings())
-        thread = threading.Thread(target=serve, args=(service, place, stop, ready.set, log))
+        thread = threading.Thread(target=serve, args=(service, place, stop, ready.set, partial(make_app, feedback=log)))
         thread.start()
         try:
             assert ready.wait(WAIT_SECONDS)
