@@ -11,11 +11,15 @@ from types import FrameType
 def stopping_by_signal(stop: threading.Event) -> Iterator[None]:
     """Set an event on Ctrl-C, SIGTERM or SIGHUP, as long as the context lasts; on the second of them `KeyboardInterrupt` is raised."""
     previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    told = False
 
     def end(_number: int, _frame: FrameType | None) -> None:
-        if stop.is_set():  # the second Ctrl-C means it
+        nonlocal told
+        if told:  # the second Ctrl-C means it
             raise KeyboardInterrupt
-        stop.set()
+        told = True
+        # A handler runs in the midst of the main thread, which may hold the event's lock in `wait`: `set` would wait for it for ever.
+        threading.Thread(target=stop.set, name="stop").start()
 
     for number in previous:
         signal.signal(number, end)

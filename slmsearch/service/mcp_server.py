@@ -5,7 +5,6 @@ import logging
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
@@ -30,7 +29,6 @@ PATH = "/mcp"
 MAX_BODY_BYTES = 1 << 20
 NAME = "slmsearch"
 IS_FIRST = version("mcp").startswith("1.")
-_LOOK_SECONDS = 0.1
 log = logging.getLogger(__name__)
 
 
@@ -136,8 +134,7 @@ def serve_stdio(service: SearcherService, stop: threading.Event, streams: tuple[
     thread.start()
     try:
         service.start(stop)
-        while not stop.is_set():  # no `wait`: it holds a lock at times, and a signal that comes then waits for it in `set`
-            time.sleep(_LOOK_SECONDS)
+        stop.wait()
         service.drain()
     finally:
         stop.set()

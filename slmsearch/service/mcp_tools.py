@@ -13,11 +13,10 @@ from slmsearch.searcher.episode import ToolCall
 from slmsearch.searcher.sources import Source
 from slmsearch.searcher.tools import GO_ON, MAX_QUERY_CHARS, READ, SEARCH, VIEW
 from slmsearch.service.playing import Answer, ServedCall, Step
-from slmsearch.service.protocol import MAX_QUESTION_CHARS, ApiError, content_of, describe_answer
+from slmsearch.service.protocol import MAX_ID_CHARS, MAX_QUESTION_CHARS, ApiError, content_of, describe_answer
 from slmsearch.service.service import SearcherService
 
 ASK = "ask"
-MAX_ID_CHARS = 2000
 INSTRUCTIONS = (
     "A corpus of pages, cut into sections. ask has a small language model search it and answer, with sources. To search yourself: "
     "search_pages finds pages, view_sections lists a page's sections, read_section gives a section's text."

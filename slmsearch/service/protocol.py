@@ -22,7 +22,7 @@ MODEL = "searcher"
 OWNER = "slmsearch"
 MAX_QUESTION_CHARS = 2000
 MAX_ANSWER_CHARS = 4000
-MAX_ID_CHARS = 1000
+MAX_ID_CHARS = 2000
 NO_ANSWER = {
     StopReason.MAX_TURNS: "No answer was found within the turns that the searcher has.",
     StopReason.MAX_TOKENS: "No answer was found within the tokens that the searcher has.",
