@@ -10,10 +10,12 @@ filename`) and `rajpurkar/squad` (see `squad`).
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 from slmsearch.config import CorpusConfig
 from slmsearch.corpus.documents.skipped import ORDINARY, Skipped
@@ -24,7 +26,7 @@ from slmsearch.corpus.pages import Page
 from slmsearch.corpus.paragraphs import place_questions, split_paragraphs
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.records import Row, parse_page, parse_question
-from slmsearch.corpus.splits import SPLIT_SEED
+from slmsearch.corpus.splits import SPLIT_SEED, take_splits
 from slmsearch.corpus.squad import join_pages, place_answers
 from slmsearch.corpus.world import generate_world
 from slmsearch.errors import CorpusError
@@ -50,7 +52,16 @@ PARSERS = (
 """Packages whose version may change what a folder of documents says."""
 
 
-def load_source(config: CorpusConfig, skipped: list[Skipped] | None = None) -> tuple[list[Page], list[Question]]:
+class Source(NamedTuple):
+    """What a source holds."""
+
+    pages: list[Page]
+    questions: list[Question]
+    splits: Mapping[str, str] = MappingProxyType({})
+    """Split by question id, where the source itself says it; empty where it has to be assigned."""
+
+
+def load_source(config: CorpusConfig, skipped: list[Skipped] | None = None) -> Source:
     """Load pages and questions as configured, generating a world only once; add each file of a folder that is not taken to `skipped`.
 
     Raises:
@@ -58,15 +69,16 @@ def load_source(config: CorpusConfig, skipped: list[Skipped] | None = None) -> t
     """
     if config.pages is None and config.questions is None:
         world = generate_world(config.world)
-        return _limited(world.pages, world.questions, config.limit_pages)
+        return Source(*_limited(world.pages, world.questions, config.limit_pages))
     pages, not_taken = _all_pages(config)
     if skipped is not None:
         skipped += not_taken
-    pages, questions = _limited(pages, _all_questions(config, pages), config.limit_pages)
+    questions, splits = _all_questions(config, pages)
+    pages, questions = _limited(pages, questions, config.limit_pages)
     if config.sections == "headings":
-        return pages, questions
-    split = [split_paragraphs(page) for page in pages]
-    return split, place_questions(questions, Library(pages), Library(split))
+        return Source(pages, questions, splits)
+    cut = [split_paragraphs(page) for page in pages]
+    return Source(cut, place_questions(questions, Library(pages), Library(cut)), splits)
 
 
 def _all_pages(config: CorpusConfig) -> tuple[list[Page], list[Skipped]]:
@@ -93,16 +105,17 @@ def _say_empty(source: str, skipped: list[Skipped]) -> str:
     return f"{source} holds no pages{found}; {wanted}"
 
 
-def _all_questions(config: CorpusConfig, pages: list[Page]) -> list[Question]:
+def _all_questions(config: CorpusConfig, pages: list[Page]) -> tuple[list[Question], dict[str, str]]:
     if config.questions is None:
-        return generate_world(config.world).questions if config.pages is None else []
+        return (generate_world(config.world).questions if config.pages is None else []), {}
     library = Library(pages)
-    rows = place_answers(read_rows(config.questions), pages, config.sections == "paragraphs")
+    rows = list(place_answers(read_rows(config.questions), pages, config.sections == "paragraphs"))
     questions = _numbered([(parse_question(row, where, library.sections), row.get("id") is None) for row, where in rows])
     if not questions:
         raise CorpusError(f"{config.questions} holds no questions; give rows of id, question, answer, or leave corpus.questions out")
     _require_unique([question.id for question in questions], "question", config.questions)
-    return questions
+    given = [row.get("split") for row, _ in rows]
+    return questions, take_splits(questions, given, config.questions) if any(given) else {}
 
 
 def _numbered(questions: list[tuple[Question, bool]]) -> list[Question]:

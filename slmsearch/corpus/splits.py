@@ -1,5 +1,7 @@
 """Dealing questions to train, validation and test so that no page and no entity is gold in two of them.
 
+Rows that name their split keep it (`take_splits`).
+
 Questions that share a page or an entity, directly or through others, form a component that is dealt as a whole. Where one
 component holds most questions (everything is linked with everything), regions are grown in it instead and the questions
 that straddle two regions are left out; `assign_splits` returns no split for those, and the manifest counts them.
@@ -10,6 +12,7 @@ from collections.abc import Sequence
 from random import Random
 
 from slmsearch.corpus.questions import Question
+from slmsearch.errors import CorpusError
 
 SPLITS = ("train", "validation", "test")
 SPLIT_SEED = 0
@@ -35,6 +38,25 @@ def assign_splits(questions: Sequence[Question], seed: int = SPLIT_SEED) -> dict
         rest = [component for component in components if component is not giants[0]]
         return split_of | _deal(questions, rest, rng, counts)
     return _deal(questions, components, rng, dict.fromkeys(SPLITS, 0))
+
+
+def take_splits(questions: Sequence[Question], given: Sequence[object], source: str) -> dict[str, str]:
+    """Map question ids to the splits that their rows give.
+
+    Raises:
+        CorpusError: a split is missing or unknown, or a page is gold in two.
+    """
+    split_of_page: dict[str, str] = {}
+    for question, split in zip(questions, given, strict=True):
+        if split not in SPLITS:
+            raise CorpusError(
+                f"{source}: question {question.id} has split {split!r}; give each one of {', '.join(SPLITS)}, or none a split"
+            )
+        for page_id in question.page_ids:
+            if split_of_page.setdefault(page_id, str(split)) != split:
+                both = f"{split_of_page[page_id]} and in {split}"
+                raise CorpusError(f"{source}: page {page_id} is gold in {both}; leave `split` out to have splits assigned")
+    return {question.id: str(split) for question, split in zip(questions, given, strict=True)}
 
 
 def _nodes(question: Question) -> list[str]:

@@ -19,7 +19,7 @@ from slmsearch.corpus.documents.skipped import Skipped
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.records import Row, page_row, write_rows
-from slmsearch.corpus.sources import find_origin, load_source, source_parts
+from slmsearch.corpus.sources import Source, find_origin, load_source, source_parts
 from slmsearch.corpus.splits import SPLIT_SEED, SPLITS, assign_splits
 from slmsearch.errors import CorpusError
 from slmsearch.keys import content_key, file_key
@@ -68,7 +68,7 @@ def build_corpus(config: CorpusConfig, corpora_dir: Path, skipped: list[Skipped]
 def store_corpus(
     config: CorpusConfig,
     corpora_dir: Path,
-    load: Callable[[], tuple[list[Page], list[Question]]],
+    load: Callable[[], Source],
     parts: Mapping[str, object] | None,
     skipped: list[Skipped] | None = None,
 ) -> str:
@@ -89,8 +89,8 @@ def store_corpus(
     if key and (known := _remembered(corpora_dir, key)):
         skipped += known[1]
         return known[0]
-    pages, questions = load()
-    split_of = assign_splits(questions)
+    pages, questions, splits = load()
+    split_of = {question.id: splits[question.id] for question in questions} if splits else assign_splits(questions)
     try:
         digest = _write(config, corpora_dir, pages, questions, split_of)
         if key:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self
 from slmsearch.config import CorpusConfig, RunConfig, SftConfig
 from slmsearch.corpus.documents.skipped import Skipped
 from slmsearch.corpus.questions import Question
+from slmsearch.corpus.sources import Source
 from slmsearch.corpus.store import store_corpus
 from slmsearch.environments.grade import grade_episodes
 from slmsearch.environments.rows import EpisodeRow
@@ -218,7 +219,7 @@ class Environment(ABC):
             CorpusError: a source is missing or broken, or the corpus cannot be written.
         """
         source = CorpusConfig(questions=next(iter(cls.sources(config).values()), None))
-        return store_corpus(source, corpora_dir, lambda: ([], cls.load_questions(config)), cls.data_parts(config))
+        return store_corpus(source, corpora_dir, lambda: Source([], cls.load_questions(config)), cls.data_parts(config))
 
     @classmethod
     def check_data(cls, corpora_dir: Path, digest: str) -> dict[str, object]:

