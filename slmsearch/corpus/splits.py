@@ -8,8 +8,9 @@ that straddle two regions are left out; `assign_splits` returns no split for tho
 """
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
+from types import MappingProxyType
 
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import CorpusError
@@ -24,11 +25,15 @@ LARGE_FRAC = 0.1
 """A component with more than this share fits only into `train`."""
 
 
-def assign_splits(questions: Sequence[Question], seed: int = SPLIT_SEED) -> dict[str, str]:
+def assign_splits(questions: Sequence[Question], seed: int = SPLIT_SEED, known: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
     """Map question ids to `train`, `validation` or `test`, 80/10/10; questions that would join two splits are missing.
 
-    The order of the questions is part of what decides.
+    Pages of `known` (page id -> split) keep their split, and bring their questions, and the other pages of these, into it. The order of
+    the questions is part of what decides.
     """
+    if known:
+        settled, free = _follow(questions, known)
+        return settled | assign_splits(free, seed)
     rng = Random(f"splits/{seed}")
     components = _components(questions)
     giants = [component for component in components if len(component) > GIANT_FRAC * len(questions)]
@@ -38,6 +43,21 @@ def assign_splits(questions: Sequence[Question], seed: int = SPLIT_SEED) -> dict
         rest = [component for component in components if component is not giants[0]]
         return split_of | _deal(questions, rest, rng, counts)
     return _deal(questions, components, rng, dict.fromkeys(SPLITS, 0))
+
+
+def _follow(questions: Sequence[Question], known: Mapping[str, str]) -> tuple[dict[str, str], list[Question]]:
+    """Return the splits of the questions that known pages decide about, and the questions that touch no known page."""
+    split_of_page, split_of, rest = dict(known), dict[str, str](), list(questions)
+    while True:
+        touched = [question for question in rest if any(page in split_of_page for page in question.page_ids)]
+        if not touched:
+            return split_of, rest
+        rest = [question for question in rest if not any(page in split_of_page for page in question.page_ids)]
+        for question in touched:
+            splits = {split_of_page[page] for page in question.page_ids if page in split_of_page}
+            if len(splits) == 1:
+                split_of[question.id] = splits.pop()
+                split_of_page |= dict.fromkeys(question.page_ids, split_of[question.id])
 
 
 def take_splits(questions: Sequence[Question], given: Sequence[object], source: str) -> dict[str, str]:

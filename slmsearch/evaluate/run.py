@@ -31,7 +31,7 @@ Progress = Callable[[int, int], None]
 
 
 def select_questions(questions: dict[str, list[Question]], config: EvaluateConfig) -> list[Question]:
-    """Select from questions by split those to evaluate: a split, or a seeded sample of it, in corpus order.
+    """Select from questions by split those to evaluate: a split, or a seeded sample of it (part of any larger one), in corpus order.
 
     Raises:
         CorpusError: there are none.
@@ -42,7 +42,7 @@ def select_questions(questions: dict[str, list[Question]], config: EvaluateConfi
         raise CorpusError(f"split {config.split!r} holds no question; set corpus.questions, or choose another evaluate.split")
     if not config.limit or config.limit >= len(found):
         return found
-    chosen = random.Random(config.seed).sample(range(len(found)), config.limit)
+    chosen = random.Random(config.seed).sample(range(len(found)), len(found))[: config.limit]
     return [found[i] for i in sorted(chosen)]
 
 

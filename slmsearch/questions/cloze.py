@@ -97,7 +97,7 @@ class Draft:
     question: str
     answer: str
     kind: str
-    """`cloze` or `written`."""
+    """`cloze`, `written` or `correction`."""
     place: Excerpt
 
 

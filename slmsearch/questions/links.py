@@ -9,7 +9,7 @@ is found by its title: one page alone does not answer it, and both can be reache
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -95,7 +95,7 @@ def find_links(library: Library, seed: int) -> list[Link]:
     return links
 
 
-def add_two_hop(made: Made, filters: Filters, seed: int, limit: int) -> Made:
+def add_two_hop(made: Made, filters: Filters, seed: int, limit: int, about: Container[str] | None = None) -> Made:
     """Make questions over two pages beside others.
 
     Args:
@@ -103,11 +103,12 @@ def add_two_hop(made: Made, filters: Filters, seed: int, limit: int) -> Made:
         filters: over the pages and their index.
         seed: another one takes other sentences.
         limit: questions at most.
+        about: ids of pages of which one is to be part of each question; None takes all.
 
     Raises:
         IndexUnusableError, EmbedderError: the index or its embedder broke.
     """
-    rows, dropped = make_two_hop(filters, seed, limit)
+    rows, dropped = make_two_hop(filters, seed, limit, about)
     return replace(
         made,
         rows=(*made.rows, *rows),
@@ -117,13 +118,17 @@ def add_two_hop(made: Made, filters: Filters, seed: int, limit: int) -> Made:
     )
 
 
-def make_two_hop(filters: Filters, seed: int, limit: int) -> tuple[list[dict[str, object]], Counter[str]]:
+def make_two_hop(
+    filters: Filters, seed: int, limit: int, about: Container[str] | None = None
+) -> tuple[list[dict[str, object]], Counter[str]]:
     """Return rows as a file of questions holds them, and how many links were dropped for which reason; see `add_two_hop`."""
     rows, dropped = list[dict[str, object]](), Counter[str]()
     taken: Counter[str] = Counter()
     asked: set[str] = set()
     links = find_links(filters.library, seed)
-    for start in range(0, len(links), BATCH):
+    if about is not None:
+        links = [link for link in links if link.place.page_id in about or link.fact.place.page_id in about]
+    for start in range(0, len(links) if limit else 0, BATCH):
         batch = links[start : start + BATCH]
         for link, reason in zip(batch, _reasons_against(batch, filters), strict=True):
             page_id = link.fact.place.page_id

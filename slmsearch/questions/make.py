@@ -7,9 +7,10 @@ The same corpus, index, seed and limit give the same questions; those a language
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
@@ -28,6 +29,11 @@ MAX_SECTIONS_OF_PAGE = 2
 """Sections of the gold page that may hold the answer."""
 MAX_SECTIONS, MAX_SECTIONS_FRAC = 8, 0.01
 """Sections of the whole corpus that may: this many, or this share of all, whichever is more."""
+
+CORRECTION = "correction"
+"""Kind of a question that somebody gave with its answer."""
+FREE = ("written", CORRECTION)
+"""Kinds that are not worded as their section is."""
 
 _SMALL = re.compile(r"(?<![\w.'\u2019-])[a-z]+(?![\w'\u2019-])")
 
@@ -90,6 +96,8 @@ class Filters:
             return "answer in the question"
         if content_words(draft.question) in self._asked:
             return "near-duplicate"
+        if draft.kind == CORRECTION:
+            return None
         if self._asked_of[place.section_id, draft.answer.casefold()]:
             return "same answer asked twice of a section"
         return self._reason_elsewhere(draft)
@@ -103,7 +111,7 @@ class Filters:
             if hit is None:
                 reasons.append(f"page not among the first {self._top_k} hits")
             # Free wording may be nearer to another section of the page; a sentence's own words must not be.
-            elif hit.section_id != draft.place.section_id and draft.kind != "written":
+            elif hit.section_id != draft.place.section_id and draft.kind not in FREE:
                 reasons.append("another section is nearer")
             else:
                 reasons.append(None)
@@ -124,6 +132,21 @@ class Filters:
                 self.dropped[reason] += 1
         if len(self._waiting) >= BATCH:
             self.settle()
+
+    def note(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Take questions into account that are there already: they are not repeated, and count for their sections."""
+        for row in rows:
+            self._asked.add(content_words(row["question"]))
+            for section_id in row["section_ids"][-1:]:
+                self._asked_of[section_id, row["answer"].casefold()] += 1
+                self._per_section[section_id] += row["kind"] == "cloze"
+
+    def refuse(self, draft: Draft) -> str | None:
+        """Say why a draft that does not count for the limit is no good; None takes it, and nothing may repeat it."""
+        reason = self.reason_against(draft) or self.find([draft])[0]
+        if reason is None:
+            self._asked.add(content_words(draft.question))
+        return reason
 
     def settle(self) -> None:
         """Search with what waits, and keep or drop it."""
@@ -162,7 +185,13 @@ class Filters:
         return "sentence in several sections" if repeated else None
 
 
-def make_questions(filters: Filters, seed: int, generator: QuestionGenerator | None = None, progress: Progress | None = None) -> Made:
+def make_questions(
+    filters: Filters,
+    seed: int,
+    generator: QuestionGenerator | None = None,
+    progress: Progress | None = None,
+    about: Container[str] | None = None,
+) -> Made:
     """Make questions about the pages of a library.
 
     Args:
@@ -170,13 +199,14 @@ def make_questions(filters: Filters, seed: int, generator: QuestionGenerator | N
         seed: another seed takes other sentences and gaps.
         generator: a language model that writes some, too.
         progress: told of pages.
+        about: ids of the pages to ask about; None takes all.
 
     Raises:
         JudgeError: the model's server does not answer.
         IndexUnusableError, EmbedderError: the index or its embedder broke.
     """
     library, limit = filters.library, filters.limit
-    pages = list(library.pages())
+    pages = [page for page in library.pages() if about is None or page.id in about]
     Random(f"questions/{seed}").shuffle(pages)
     sections = (section for page in pages for section in excerpts_of(page, library))
     long_enough = [section for section in sections if generator and len(section.text) >= MIN_SECTION_CHARS]
@@ -195,7 +225,7 @@ def make_questions(filters: Filters, seed: int, generator: QuestionGenerator | N
             break
     filters.settle()
     order = {page.id: number for number, page in enumerate(library.pages())}
-    rows = tuple(map(_row, sorted(filters.taken, key=lambda draft: order[draft.place.page_id])))
+    rows = tuple(map(make_row, sorted(filters.taken, key=lambda draft: order[draft.place.page_id])))
     faults = dict(generator.faults) if generator else {}
     return Made(rows, dict(filters.made), dict(filters.kept), dict(filters.dropped.most_common()), faults)
 
@@ -236,7 +266,8 @@ def _drafts_of(page: Page, seed: int, library: Library, common: Container[str]) 
         yield clozes[:1]
 
 
-def _row(draft: Draft) -> dict[str, object]:
+def make_row(draft: Draft) -> dict[str, object]:
+    """Return a question as a file of questions holds it."""
     place = draft.place
     key = content_key(question=draft.question, answer=draft.answer, section=place.section_id)
     return {

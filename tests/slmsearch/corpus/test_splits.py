@@ -28,6 +28,15 @@ def splits_by_node(questions: list[Question], split_of: dict[str, str]) -> dict[
 NAMES = st.lists(st.sampled_from("abcdefghijklmnop"), max_size=3).map(tuple)
 
 
+@given(st.lists(NAMES, max_size=60), st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from(SPLITS)))
+def test_pages_keep_the_split_that_is_known(drawn: list[tuple[str, ...]], known: dict[str, str]):
+    questions = [ask(number, *pages) for number, pages in enumerate(drawn)]
+    split_of = assign_splits(questions, known=known)
+    found = splits_by_node(questions, split_of)
+    assert all(len(splits) == 1 for splits in found.values())
+    assert all(found[page] == {split} for page, split in known.items() if page in found)
+
+
 @given(st.lists(st.tuples(NAMES, NAMES), max_size=60), st.integers(0, 5))
 def test_nothing_is_gold_in_two_splits(drawn: list[tuple[tuple[str, ...], tuple[str, ...]]], seed: int):
     questions = [ask(number, *pages, entities=entities) for number, (pages, entities) in enumerate(drawn)]
