@@ -3,7 +3,7 @@
 `train` stops after the training, and compares and promotes nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from prefect import flow
@@ -21,7 +21,7 @@ from flows.stages.stages import (
     train_sft_control,
 )
 from flows.stages.summary import BesideSearch, ControlEvaluated, Outcome, conclude
-from slmsearch.config import RunConfig
+from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
 from slmsearch.learn.job import make_job
@@ -57,26 +57,46 @@ def train(config: RunConfig = DEFAULTS) -> dict[str, object]:
 def train_compared(name: str, config: RunConfig) -> dict[str, object]:
     """Train in the configured environment as the flow of that name; return the summary."""
     with open_pipeline(name, config, check_models) as run:
-        environment = environment_of(run.config)
-        data, reference = prepare_data(run), environment.reference
-        beside = [parse_policy(spec, run.config.policy, environment.baselines) for spec in environment.baselines_of(run.config)]
-        baselines = evaluated_all(run, data, beside)
-        base = run.config
-        run = start_from_examples(run, data)
-        before = evaluate_policy(run, data, PolicySpec(UNTRAINED, run.config.policy), "evaluate-before")
-        trained = train_adapter(run, data)
-        if environment.output:
-            trained["output"] = lay_out_training(run, data)
-        training = run.lineage["train_key"]
-        control = evaluated_control(run, data, trained["seconds"], "control", training) if wants_control(run.config) else None
-        after = evaluate_policy(run, data, PolicySpec(TRAINED, trained_policy(run.config.policy, trained["adapter"])), "evaluate-after")
-        baselines |= evaluated_all(run, data, [PolicySpec(name, None, after["key"]) for name in environment.derived])
-        comparison = compare_evaluations(run, "compare", before, after)
-        gain = compare_evaluations(run, f"compare-{reference}", baselines[reference], after) if reference else None
-        decision = promote_or_hold(run, data, trained, after, comparison)
-        rl_adds = compare_evaluations(run, "compare-control", control, after) if control else None
-        beside_search = play_without_searching(run, base, data, trained, after) if environment.searches_real_pages(run.config) else None
-        return conclude(run, Outcome(before, after, baselines, trained, control, comparison, gain, rl_adds, decision, beside_search))
+        return train_in(run)
+
+
+Decide = Callable[[Pipeline, Evaluated], Pipeline]
+
+
+def as_set(run: Pipeline, before: Evaluated) -> Pipeline:
+    """Decide nothing."""
+    return run
+
+
+def train_in(run: Pipeline, begin: PolicyConfig | None = None, decide: Decide = as_set) -> dict[str, object]:
+    """Train in a run that is open; return the summary.
+
+    Args:
+        run: the run.
+        begin: what the supervised start begins with; None takes the configured policy.
+        decide: sets what may follow from the evaluation of the start.
+    """
+    environment, base = environment_of(run.config), run
+    data, reference = prepare_data(run), environment.reference
+    beside = [parse_policy(spec, run.config.policy, environment.baselines) for spec in environment.baselines_of(run.config)]
+    baselines = evaluated_all(run, data, beside)
+    run = start_from_examples(replace(run, config=run.config.changed({"policy": begin or run.config.policy})), data)
+    before = evaluate_policy(run, data, PolicySpec(UNTRAINED, run.config.policy), "evaluate-before")
+    run = decide(run, before)
+    trained = train_adapter(run, data)
+    if environment.output:
+        trained["output"] = lay_out_training(run, data)
+    training = run.lineage["train_key"]
+    control = evaluated_control(run, data, trained["seconds"], "control", training) if wants_control(run.config) else None
+    after = evaluate_policy(run, data, PolicySpec(TRAINED, trained_policy(run.config.policy, trained["adapter"])), "evaluate-after")
+    baselines |= evaluated_all(run, data, [PolicySpec(name, None, after["key"]) for name in environment.derived])
+    comparison = compare_evaluations(run, "compare", before, after)
+    gain = compare_evaluations(run, f"compare-{reference}", baselines[reference], after) if reference else None
+    rl_adds = compare_evaluations(run, "compare-control", control, after) if control else None
+    beside_search = play_without_searching(run, base.config, data, trained, after) if environment.searches_real_pages(run.config) else None
+    deciding = beside_search.gain if beside_search and comparison["decision"] != "reject" else comparison
+    decision = promote_or_hold(base if beside_search else run, data, trained, after, deciding)
+    return conclude(run, Outcome(before, after, baselines, trained, control, comparison, gain, rl_adds, decision, beside_search))
 
 
 def evaluated_all(run: Pipeline, data: Data, specs: Iterable[PolicySpec]) -> dict[str, Evaluated]:
@@ -110,4 +130,5 @@ def play_without_searching(run: Pipeline, config: RunConfig, data: Data, trained
     taught = {"searcher.reads": "shown", "sft.learning_rate": 3 * config.sft.learning_rate}
     training = make_job(run.config.changed({"train.seed": 0}), data.digest, data.index_key).train_key
     reader = evaluated_control(replace(run, config=run.config.changed(taught)), data, trained["seconds"], "reader", training)
-    return BesideSearch(untrained, closed_book, reader, compare_evaluations(run, "compare-reader", reader, after))
+    comparison = compare_evaluations(run, "compare-reader", reader, after)
+    return BesideSearch(untrained, closed_book, reader, comparison, compare_evaluations(run, "compare-base", untrained, after, shared=True))

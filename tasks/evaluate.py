@@ -53,11 +53,16 @@ def evaluate_task(key: str, data_dir: str, code: str, spec: PolicySpec, data: Da
 
 
 @task(name="compare", task_run_name="compare-{name}", persist_result=True, result_serializer="json")
-def compare_task(name: str, before: str, after: str, config: RunConfig) -> Compared:
-    """Compare two evaluations, by their keys, question by question and decide; the name is that of the task run."""
-    from slmsearch.evaluate.compare import compare
+def compare_task(name: str, before: str, after: str, config: RunConfig, shared: bool = False) -> Compared:
+    """Compare two evaluations, by their keys, question by question and decide; the name is that of the task run.
 
-    rows = [load_rows(config.paths.evals / key) for key in (before, after)]
+    With `shared` they are compared on the questions that both have.
+    """
+    from slmsearch.evaluate.compare import compare, shared_rows
+
+    rows = load_rows(config.paths.evals / before), load_rows(config.paths.evals / after)
+    if shared:
+        rows = shared_rows(*rows)
     return cast("Compared", {**compare(rows[0], rows[1], config.decision).to_dict(), "before_key": before, "after_key": after})
 
 

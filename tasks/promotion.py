@@ -44,12 +44,22 @@ def champion_policy(config: RunConfig, champion: Mapping[str, str] | None = None
     name = config.tracking.registered_model
     if champion is None:
         raise ModelError(f"{name} has no champion yet; promote one with `slmsearch run train-and-eval`")
-    policy, base = config.policy, champion.get(BASE_MODEL, "")
-    if read_start(base).get("start") == policy.model:
-        policy = policy.model_copy(update={"model": base})
-    if champion.get("slmsearch.base_hash", "") != model_hash(policy.model):
-        raise ModelError(f"champion {champion['version']} of {name} was trained on {base}; set policy.model to that")
+    model = base_of(champion, config)
+    if model is None:
+        raise ModelError(
+            f"champion {champion['version']} of {name} was trained on {champion.get(BASE_MODEL, '')}; set policy.model to that"
+        )
+    policy = config.policy.model_copy(update={"model": model})
     return trained_policy(policy, str(open_tracker(config).fetch_adapter(name, champion["version"])))
+
+
+def base_of(champion: Mapping[str, str], config: RunConfig) -> str | None:
+    """Return what a champion's adapter goes on: the configured model, or the supervised start of its run that began with that; None if it
+    was trained on another model."""
+    base, model = champion.get(BASE_MODEL, ""), config.policy.model
+    if read_start(base).get("start") == model:
+        model = base
+    return model if champion.get("slmsearch.base_hash", "") == model_hash(model) else None
 
 
 @task(name="promote", cache_policy=NO_CACHE)

@@ -94,6 +94,12 @@ class Session:
         given = {name: value for name, value in settings.items() if value is not None}
         self._overrides += [f"--{name.replace('__', '.')}={value}" for name, value in given.items()]
 
+    def begin_with(self, preset: str) -> None:
+        """Take a file of `deployments/configs` as if it stood before all others."""
+        from flows.cli.settings import find_project_root
+
+        self._files = [find_project_root() / "deployments" / "configs" / preset, *self._files]
+
     def run(self, flow: str, here: bool = True) -> dict[str, Any]:
         """Run a flow, say where to look at what it made, and return its result."""
         from flows.cli.look import where_to_look
@@ -204,7 +210,7 @@ def command(group: click.Group, name: str, **options: Any) -> Callable[[Callable
 
 
 SECTIONS = {
-    "The pipeline and its results": ("run", "up", "report", "compare", "lineage", "nights", "promote", "rollback"),
+    "The pipeline and its results": ("learn", "run", "up", "report", "compare", "lineage", "nights", "promote", "rollback"),
     "Pages and questions": ("questions", "validate", "index", "reindex", "search", "retrieval-report", "setup", "world"),
     "Models and training": ("models", "bootstrap", "sft", "preflight", "train", "planner", "evaluate", "export"),
     "Asking and serving": ("ask", "infer", "serve", "mcp", "corrections", "judge", "sandbox"),

@@ -1,10 +1,13 @@
 """Results and nights as text for a terminal; the tables themselves are made in `slmsearch/report`."""
 
+import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from flows.cli.look import short_path
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.evaluate.compare import Comparison, compare, shared_rows
 from slmsearch.evaluate.nightly import NightTest
@@ -16,6 +19,8 @@ from slmsearch.report.tables import difference as written
 
 def render_result(result: Mapping[str, Any], config: RunConfig) -> str:
     """Render the result of any flow run."""
+    if "learnt" in result:
+        return render_learnt(result, config)
     if "evaluations" in result:
         return render_summary(result, config)
     if "night" in result:
@@ -51,6 +56,29 @@ def render_summary(summary: Mapping[str, Any], config: RunConfig) -> str:
     lines += [f"{'training':<{width}}  {times}", f"{'GRPO, seconds':<{width}}  " + _render_seconds(training["spent"], width)]
     lines += [f"{'stages, seconds':<{width}}  " + _render_seconds(summary["seconds"], width)]
     return "\n".join([*lines, "", f"{summary['decision']}: {summary['reason']}"])
+
+
+def render_learnt(result: Mapping[str, Any], config: RunConfig) -> str:
+    """Render the result of `learn`: its summary, then what a person wants to know first."""
+    learnt, right = result["learnt"], result["learnt"]["right"]
+    asked, settings = learnt["questions"], shlex.quote(short_path(Path(learnt["settings"])))
+    lines = [
+        render_summary(result, config),
+        "",
+        f"right answers     {100 * right['value']:.0f} % [{100 * right['low']:.0f}, {100 * right['high']:.0f}] of {right['n']} questions "
+        "about pages it never trained on",
+        f"time              {learnt['question_s']:.1f} s for one question",
+        f"learnt from       {asked['count']} questions, {asked['kept']} of them made before",
+    ]
+    if asked["corrections"]:
+        told = ", ".join(f"{count} {state}" for state, count in asked["corrections"].items())
+        moved = f"; {asked['left_test']} questions about their pages are trained on now" if asked["left_test"] else ""
+        lines.append(f"corrections       {told}{moved}")
+    lines += [
+        f'ask               slmsearch ask --config {settings} "..."',
+        f"serve             slmsearch serve searcher --config {settings}",
+    ]
+    return "\n".join(lines)
 
 
 def render_comparison(comparison: Comparison) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 FLOWS = {
     "train-and-eval": "flows.train:train_and_eval",
     "train-planner": "flows.train:train_planner",
+    "learn": "flows.learn:learn",
     "evaluate": "flows.evaluate:evaluate",
     "nightly": "flows.nightly:nightly",
     "reindex": "flows.data:reindex",
@@ -30,7 +31,7 @@ FLOWS = {
 """Flow name -> where it is; all but the last are deployed."""
 PARTS = {"evaluate-shard": "flows.evaluate_shard:evaluate_shard"}
 """Flows that are deployed as well, and started by others of these."""
-LEARNING = ("train", "train-and-eval", "train-planner")
+LEARNING = ("train", "train-and-eval", "train-planner", "learn")
 """Flows that need the configured model."""
 POLL_SECONDS = 1.0
 

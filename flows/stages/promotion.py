@@ -4,10 +4,9 @@ from flows.stages.pipeline import Pipeline
 from flows.stages.stages import compare_evaluations, evaluate_policy
 from slmsearch.errors import SlmSearchError
 from slmsearch.evaluate.policies import PolicySpec
-from slmsearch.learn.models import model_hash
 from tasks.data import Data
 from tasks.evaluate import Compared, Evaluated
-from tasks.promotion import champion_policy, find_champion, promote_task
+from tasks.promotion import base_of, champion_policy, find_champion, promote_task
 from tasks.tracking import ADAPTER_HASH
 from tasks.train import Trained
 
@@ -19,7 +18,7 @@ Decision = dict[str, str]
 
 
 def promote_or_hold(run: Pipeline, data: Data, trained: Trained, after: Evaluated, comparison: Compared) -> Decision:
-    """Promote the adapter if the comparison says so and no champion on the same base model is significantly better.
+    """Promote the adapter if the comparison says so and no champion on the run's base model is significantly better.
 
     Two runs that end together are one after the other: the later one finds another champion than it decided about and decides again.
     What cannot be decided is held.
@@ -34,17 +33,13 @@ def promote_or_hold(run: Pipeline, data: Data, trained: Trained, after: Evaluate
 def _promote(run: Pipeline, data: Data, trained: Trained, after: Evaluated, reason: str) -> Decision:
     for _ in range(MAX_TRIES):
         champion = find_champion(run.config)
-        if champion and _is_rival(run, champion, trained) and (objection := _find_objection(run, data, after, champion["version"])):
+        is_rival = champion and base_of(champion, run.config) and champion.get(ADAPTER_HASH) != trained["hash"]
+        if champion and is_rival and (objection := _find_objection(run, data, after, champion["version"])):
             return {"decision": "hold", "reason": objection}
         before = champion["version"] if champion else None
         if promote_task(trained["version"], before, reason, after["key"], run.run_id, run.config) == trained["version"]:
             return {"decision": "promote", "reason": reason}
     return {"decision": "hold", "reason": f"The champion changed {MAX_TRIES} times while this one was compared with it; compare again."}
-
-
-def _is_rival(run: Pipeline, champion: dict[str, str], trained: Trained) -> bool:
-    """Say whether the champion is another adapter of the same base model."""
-    return champion.get("slmsearch.base_hash") == model_hash(run.config.policy.model) and champion.get(ADAPTER_HASH) != trained["hash"]
 
 
 def _find_objection(run: Pipeline, data: Data, after: Evaluated, version: str) -> str:

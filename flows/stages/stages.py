@@ -126,17 +126,17 @@ def train_adapter(run: Pipeline, data: Data) -> Trained:
 
 
 def start_from_examples(run: Pipeline, data: Data) -> Pipeline:
-    """Train the supervised start, where the settings want one; return the run with it as its model."""
+    """Train the supervised start, where the settings want one, on the configured model and adapter; return the run with it as its model."""
     key = start_key(run.config, data.digest)
     if key is None:
         return run
-    config = run.config.changed({"policy.adapter": None})
+    config = run.config
     with run.stage("train-sft", key) as run_id, device(run.config.train):
         source = environment_of(run.config).start_source(run.config)
         start = train_start_task(key, source, run_id, config)
         run.tracker.record_params(run_id, {f"sft.{name}": value for name, value in start.items()})
     run.note_keys(sft_key=key)
-    return replace(run, config=config.changed({"policy.model": start["model"]}))
+    return replace(run, config=config.changed({"policy.model": start["model"], "policy.adapter": None}))
 
 
 def lay_out_training(run: Pipeline, data: Data) -> str:
@@ -155,10 +155,10 @@ def train_sft_control(run: Pipeline, seconds: float, name: str, training: str) -
     return result
 
 
-def compare_evaluations(run: Pipeline, name: str, before: Evaluated, after: Evaluated) -> Compared:
-    """Compare two evaluations of this run question by question."""
+def compare_evaluations(run: Pipeline, name: str, before: Evaluated, after: Evaluated, shared: bool = False) -> Compared:
+    """Compare two evaluations of this run question by question, with `shared` on those questions that both have."""
     with run.stage(name) as run_id:
-        comparison = compare_task(name, before["key"], after["key"], run.config)
+        comparison = compare_task(name, before["key"], after["key"], run.config, shared)
         run.tracker.record_json(run_id, comparison, "comparison.json")
         difference = {f"slmsearch.difference_{part}": f"{value:.4f}" for part, value in comparison["difference"].items()}
         run.tracker.set_tags(run_id, {"slmsearch.decision": comparison["decision"], "slmsearch.reason": comparison["reason"], **difference})

@@ -50,6 +50,8 @@ class BesideSearch:
     """Taught to answer at once from what one search finds."""
     comparison: Compared
     """Of the reader with GRPO."""
+    gain: Compared
+    """Of the untrained model with GRPO, on those fewer questions: what is promoted is the start with its adapter."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 from pydantic import model_validator
 
 from slmsearch.config.data import CorpusConfig, EmbedderConfig, PathsConfig, RetrievalConfig, WorldConfig
-from slmsearch.config.learning import ControlConfig, LoraSection, MonitorConfig, SftConfig, TrainConfig, VllmConfig
+from slmsearch.config.learning import ControlConfig, LearnConfig, LoraSection, MonitorConfig, SftConfig, TrainConfig, VllmConfig
 from slmsearch.config.measuring import DecisionConfig, EvaluateConfig, NightlyConfig, TrackingConfig
 from slmsearch.config.playing import (
     JudgeConfig,
@@ -34,6 +34,7 @@ __all__ = [
     "EmbedderConfig",
     "EvaluateConfig",
     "JudgeConfig",
+    "LearnConfig",
     "LimitsConfig",
     "LoraSection",
     "MonitorConfig",
@@ -81,6 +82,7 @@ class RunConfig(Section):
     train: TrainConfig = TrainConfig()
     sft: SftConfig = SftConfig()
     control: ControlConfig = ControlConfig()
+    learn: LearnConfig = LearnConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     decision: DecisionConfig = DecisionConfig()
     nightly: NightlyConfig = NightlyConfig()

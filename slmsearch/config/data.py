@@ -47,6 +47,11 @@ class PathsConfig(Section):
         return Path(self.data_dir) / "feedback.jsonl"
 
     @property
+    def learnt(self) -> Path:
+        """What `slmsearch learn` keeps, a folder for each place that pages come from."""
+        return Path(self.data_dir) / "learn"
+
+    @property
     def nights(self) -> Path:
         """Records of nights, a folder for each registered model."""
         return Path(self.mlruns_dir) / "nights"

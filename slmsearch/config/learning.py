@@ -178,3 +178,11 @@ class ControlConfig(Section):
     enabled: bool = True
     steps: int = Field(default=0, ge=0)
     """0: as many as take as long as GRPO took, by the time of some updates on this machine; both times are printed."""
+
+
+class LearnConfig(Section):
+    """`slmsearch learn`."""
+
+    budget_s: float = Field(default=0.0, ge=0)
+    """Seconds in which all is to be done: the steps of `sft` and `train` and the number of evaluated questions follow from what an update
+    takes here. 0: as those sections say."""

@@ -206,7 +206,7 @@ class SearcherEnvironment(Environment):
 
     @classmethod
     def searches_real_pages(cls, config: RunConfig) -> bool:
-        return config.sft.start == "gold" and config.control.enabled
+        return config.sft.start == "gold"
 
 
 def scoring(reward: RewardConfig) -> Score:

@@ -106,6 +106,7 @@ def start_key(config: RunConfig, digest: str) -> str | None:
         model=model_hash(config.policy.model),
         sft=config.sft.key_parts(),
         lora=config.train.lora.key_parts() if config.sft.lora else None,
+        **({"adapter": model_hash(config.policy.adapter)} if config.policy.adapter else {}),
         **_template_part(config.policy),
         **parts,
     )

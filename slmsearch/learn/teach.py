@@ -47,6 +47,7 @@ from slmsearch.learn.child import release_memory
 from slmsearch.learn.encoding import Encoded, encode_demonstration, encode_episode, fits
 from slmsearch.learn.files import scratch_of
 from slmsearch.learn.job import CONTROL_VERSION, PACKAGES, START_VERSION, control_settings
+from slmsearch.learn.models import read_start
 from slmsearch.learn.sft import Facts, Lesson, OnLog, train_sft
 from slmsearch.learn.streams import demonstrated, in_turn, repeated, within_context
 from slmsearch.searcher.episode import Episode
@@ -137,7 +138,7 @@ def teach(
 
 def _train(config: RunConfig, lesson: Lesson, scratch: Path, on_log: OnLog | None) -> tuple[Any, float]:
     """Train the model, or an adapter of it that is then merged; return what is to be saved, and the seconds of killed processes."""
-    lesson = _with_adapter(config, lesson)
+    lesson = with_adapter(config, lesson)
     earlier_s = train_sft(lesson, scratch, on_log, config.train.gradient_checkpointing, key=_key_of(config, lesson))
     model = lesson.model
     if lesson.settings.lora:
@@ -165,7 +166,7 @@ def _key_of(config: RunConfig, lesson: Lesson) -> str:
     )
 
 
-def _with_adapter(config: RunConfig, lesson: Lesson) -> Lesson:
+def with_adapter(config: RunConfig, lesson: Lesson) -> Lesson:
     """Put an adapter on the model where one is to learn; its first weights follow from the seed."""
     if not lesson.settings.lora:
         return lesson
@@ -196,10 +197,11 @@ def train_start(
         ModelError: an example is longer than the model's context.
         PreflightError: the judge that would say which are right has not passed its qualification.
     """
-    return teach(config, out, FACTS, lambda: _prepare_start(config, sources, say), on_log, once)
+    return teach(config, out, FACTS, lambda: prepare_start(config, sources, say), on_log, once)
 
 
-def _prepare_start(config: RunConfig, sources: Sequence[str], say: Say) -> Lesson:
+def prepare_start(config: RunConfig, sources: Sequence[str], say: Say) -> Lesson:
+    """Load the model and say what it is taught; see `train_start`."""
     environment = environment_of(config)
     even = environment.tiny is not None and environment.tiny.even and not config.sft.batch_size
     if OWN in sources:
@@ -222,7 +224,8 @@ def _prepare_start(config: RunConfig, sources: Sequence[str], say: Say) -> Lesso
         left_out += missed
         streams[source] = partial(repeated, kept[source], config.sft.seed)
     count = sum(map(len, kept.values())) if len(kept) == len(streams) else None
-    facts: Facts = {"source": "+".join(streams), "episodes": count, "start": config.policy.model}
+    began = read_start(config.policy.model).get("start", config.policy.model)  # a start goes on from another one's adapter
+    facts: Facts = {"source": "+".join(streams), "episodes": count, "start": began}
     if kept:
         facts["left_out"] = dict(+left_out)
     settings = config.sft if count is None else environment.sft_settings(config, count)
@@ -257,13 +260,25 @@ def train_control(config: RunConfig, out: Path, seconds: float, on_log: OnLog | 
         if not steps:
             times = UpdateTimes()
             with TemporaryDirectory() as scratch:
-                train_sft(_with_adapter(config, prepare(TRIED_UPDATES)), Path(scratch), callbacks=[times])
+                train_sft(with_adapter(config, prepare(TRIED_UPDATES)), Path(scratch), callbacks=[times])
             steps = max(1, round((seconds - times.total) / times.usual))
             measured.parent.mkdir(exist_ok=True)
             replace_json(measured, {"steps": steps})  # one that was killed goes on with as many
         return prepare(steps)
 
     return teach(config, out, CONTROL_FACTS, prepare_measured, on_log, once=True)
+
+
+def measure_speed(config: RunConfig) -> dict[str, float]:
+    """Train the supervised start for some updates and throw it away; return the fields of a `Speed`.
+
+    Raises:
+        TrainingError, ModelError: see `train_start`.
+    """
+    lesson, times = prepare_start(config, [config.sft.start], lambda text: None), UpdateTimes()
+    with TemporaryDirectory() as scratch:
+        train_sft(with_adapter(config, lesson), Path(scratch), callbacks=[times])
+    return {"update_s": times.usual, "examples": lesson.facts["episodes"] or 0}
 
 
 class UpdateTimes(TrainerCallback):

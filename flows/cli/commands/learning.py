@@ -1,5 +1,6 @@
 """Commands about policies: evaluate, train, bootstrap, compare."""
 
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,37 @@ if TYPE_CHECKING:
 
     from slmsearch.config import RunConfig
     from slmsearch.environments.environment import Check
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only to type checkers
+    """`45s`, `30m`, `2h`; a bare number counts minutes."""
+
+    name = "time"
+
+    def convert(self, value: "str | float", param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return seconds."""
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(value).strip())
+        if found is None:
+            self.fail(f"{value!r} is no time; write 45s, 30m or 2h", param, ctx)
+        return float(found[1]) * {"s": 1, "": 60, "m": 60, "h": 3600}[found[2]]
+
+
+@command(cli, "learn")
+@click.argument("pages", type=click.Path(exists=True))
+@option("--budget", type=Duration(), default="30m", help="Time in which all is to be done; 0 takes the steps that the settings say.")
+@click.option("--model", help="Model to train: a known name, a path or a Hub id. [default: smollm2-135m-instruct]")
+def learn(session: Session, pages: str, budget: float, model: str | None) -> None:
+    """Train a searcher on your own documents: PAGES is a folder of them, or a file of pages.
+
+    Makes questions about them, measures what is there without training, trains, compares, and promotes what got better. Given again after
+    documents changed, or after answers were corrected, it goes on from the champion. Runs on the worker where `slmsearch up` is.
+    """
+    from flows.cli.text import render_learnt
+
+    session.begin_with("learn.yaml")
+    session.override(corpus__pages=str(Path(pages).absolute()), learn__budget_s=budget, policy__model=model)
+    result = session.run("learn", here=False)
+    session.finish(result, render_learnt(result, session.config))
 
 
 @command(cli, "evaluate")

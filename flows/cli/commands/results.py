@@ -77,15 +77,23 @@ def lineage(session: Session, target: str, again: bool) -> None:
 
 @command(cli, "corrections")
 def corrections(session: Session) -> None:
-    """List what people said of answers of the service: right, wrong, and the correct answer where they gave one."""
+    """List what people said of answers of the service, and what became of it.
+
+    A correct answer is a question for the next `slmsearch learn`: accepted if the answer stands in its section, the question finds that
+    page, and no other question asks the same.
+    """
     from slmsearch.service.feedback import FeedbackLog
+    from tasks.learn import corrections_learnt
 
     log = FeedbackLog(session.config.paths.feedback)
-    given = log.read()
+    given, states = log.read(), corrections_learnt(session.config)
     if given.unreadable:
         session.say(f"{given.unreadable} of the lines in {log.path} are no records; a writer was killed")
-    found = {"log": str(log.path), "corrections": [asdict(record) for record in given.records], "unreadable": given.unreadable}
-    session.finish(found, "\n\n".join(map(render_feedback, given.records)) or "nothing was said of an answer yet")
+    records = [{**asdict(record), "learnt": states.get(record.id)} for record in given.records]
+    text = "\n\n".join(render_feedback(record, states.get(record.id)) for record in given.records)
+    session.finish(
+        {"log": str(log.path), "corrections": records, "unreadable": given.unreadable}, text or "nothing was said of an answer yet"
+    )
 
 
 @command(ops, "reproduce")
@@ -99,10 +107,10 @@ def reproduce(session: Session, version: str, out: Path | None) -> None:
     session.finish(asdict(found), render_comparison(found), negative=not found.same)
 
 
-def render_feedback(given: "Feedback") -> str:
-    """Render what was said of one answer."""
+def render_feedback(given: "Feedback", state: str | None) -> str:
+    """Render what was said of one answer, and what became of it."""
     when = datetime.fromtimestamp(given.created, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    rows = [("answered", given.answer or "nothing"), ("correct", given.correct_answer), ("source", given.source)]
+    rows = [("answered", given.answer or "nothing"), ("correct", given.correct_answer), ("source", given.source), ("learnt", state)]
     lines = [f"  {name:<8}  {one_line(text)}" for name, text in rows if text]
     return "\n".join([f"{given.verdict:<5}  {when}  {one_line(given.question)}", *lines])
 

@@ -1,0 +1,119 @@
+"""The flow `learn`: from documents to a trained searcher, within a time, and again when the documents changed."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import yaml
+from prefect import flow, get_run_logger
+
+from flows.cli.settings import recordable
+from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
+from flows.stages.preflight import check_models
+from flows.stages.stages import evaluate_policy, prepare_data
+from flows.train import train_in
+from slmsearch.artifacts.files import read_json, replace_json, replace_text
+from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.corpus.store import read_manifest
+from slmsearch.errors import ModelError
+from slmsearch.evaluate.policies import UNTRAINED, PolicySpec
+from slmsearch.evaluate.statistics import wilson_interval
+from slmsearch.keys import content_key
+from tasks.data import Data
+from tasks.evaluate import Evaluated
+from tasks.learn import BEGINNINGS, QUESTIONS, SETTINGS, Asked, ask_task, learnt_dir, plan_task
+from tasks.promotion import champion_policy, find_champion
+
+ASKED_ALONE = 8
+"""Questions played one at a time, to say how long one takes."""
+
+
+@flow(name="learn", persist_result=True, result_serializer="json")
+def learn(config: RunConfig = DEFAULTS) -> dict[str, object]:
+    """Make questions about the configured pages, train a searcher on them from the champion or the configured model, promote or hold."""
+    began = time.monotonic()
+    mine = config.corpus.questions == str(learnt_dir(config) / QUESTIONS)  # as its settings say, which are for the other commands
+    questions = None if mine else config.corpus.questions
+    config = config.changed({"tracking.registered_model": f"slmsearch-{learnt_dir(config).name}", "corpus.questions": questions})
+    with open_pipeline("learn", config, check_models) as run:
+        run, data, asked = make_questions(run)
+        begin = find_beginning(run, data)
+        key = content_key(run=run.key, data=data.digest)
+        planned: dict[str, int] = {}
+
+        def plan(run: Pipeline, decide: str, **known: float) -> Pipeline:
+            budget_s = run.config.learn.budget_s
+            if not budget_s:
+                return run
+            with run.stage(f"plan-{decide}", key) as run_id:
+                found = plan_task(key, decide, budget_s - (time.monotonic() - began), run.config, **known)
+                run.tracker.record_params(run_id, found)
+            get_run_logger().info("planned: %s", ", ".join(f"{name} {value}" for name, value in found.items()))
+            planned.update(found)
+            return replace(run, config=run.config.changed(found))
+
+        def decide(run: Pipeline, before: Evaluated) -> Pipeline:
+            one_by_one = replace(run, config=run.config.changed({"evaluate.limit": ASKED_ALONE, "evaluate.batch_size": 1}))
+            alone.append(evaluate_policy(one_by_one, data, PolicySpec(UNTRAINED, run.config.policy), "evaluate-alone"))
+            return plan(run, "training", played_s=before["seconds"] / before["n"])
+
+        alone: list[Evaluated] = []
+        count = read_manifest(run.config.paths.corpora / data.digest).questions[run.config.evaluate.split]
+        run = plan(run, "start", questions=count)
+        summary: dict[str, Any] = train_in(run, begin, decide)
+        learnt = {
+            "right": count_right(summary, run.config),
+            "question_s": round(alone[0]["seconds"] / alone[0]["n"], 2),
+            "questions": {**asked, "corrections": dict(Counter(asked["corrections"].values()))},
+            "planned": planned,
+            "began_with_champion": begin is not None,
+            "settings": write_settings(run.config.changed(planned)),
+        }
+        run.tracker.record_json(run.run_id, learnt, "learnt.json")
+        return {**summary, "learnt": learnt}
+
+
+def make_questions(run: Pipeline) -> tuple[Pipeline, Data, Asked]:
+    """Index the pages, make the questions that are missing, and return the run with them, the data and how they came about."""
+    data = prepare_data(run)
+    with run.stage("questions") as run_id:
+        asked = ask_task(data, run.config)
+        run.tracker.record_params(run_id, {name: asked[name] for name in ("count", "kept", "left_test")})
+        run.tracker.record_json(run_id, asked["corrections"], "corrections.json")
+    run = replace(run, config=run.config.changed({"corpus.questions": asked["path"]}))
+    return run, prepare_data(run), asked
+
+
+def count_right(summary: Mapping[str, Any], config: RunConfig) -> dict[str, float]:
+    """Return the share of right answers after the training, with its 95 % interval."""
+    n, value = summary["n"], summary["after"][config.decision.metric]
+    low, high = wilson_interval(round(n * value), n, config.decision.alpha)
+    return {"value": value, "low": low, "high": high, "n": n}
+
+
+def find_beginning(run: Pipeline, data: Data) -> PolicyConfig | None:
+    """Return the champion's policy where it learnt from other pages or questions than these; None begins with the configured model.
+
+    What was found for the same pages and questions before is found again, so that a run can be repeated.
+    """
+    beginnings = learnt_dir(run.config) / BEGINNINGS
+    known = read_json(beginnings)
+    champion = known[data.digest] if data.digest in known else find_champion(run.config)
+    replace_json(beginnings, {**known, data.digest: champion})
+    if not champion:
+        return None
+    try:
+        return champion_policy(run.config, champion)
+    except ModelError as error:
+        get_run_logger().warning("beginning with %s: %s", run.config.policy.model, error)
+        return None
+
+
+def write_settings(config: RunConfig) -> str:
+    """Write what the searcher is asked, served and trained again with; return the file."""
+    path = learnt_dir(config) / SETTINGS
+    settings = recordable(config.changed({"learn.budget_s": 0.0}), only_changed=True)
+    replace_text(path, yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
+    return str(path)

@@ -1,0 +1,139 @@
+"""What `slmsearch learn` adds to a training run: questions that follow the pages, and steps that follow from a budget."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypedDict, cast
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from slmsearch.artifacts.files import read_json, replace_json, replace_text
+from slmsearch.config import RunConfig
+from slmsearch.corpus.store import read_questions
+from slmsearch.errors import CorpusError
+from slmsearch.keys import content_key
+from slmsearch.learn.budget import Speed, plan_start, plan_training
+from slmsearch.questions.renew import ACCEPTED, NOTHING, Correction, Earlier, print_pages, renew_questions
+from tasks.child import end_child, in_child
+from tasks.data import Data
+from tasks.progress import Progress
+
+QUESTIONS, PRINTS, CORRECTIONS = "questions.jsonl", "pages.json", "corrections.json"
+"""In the folder of what is learnt: questions with splits, what each page was when they were made, and what became of corrections."""
+BEGINNINGS, SETTINGS = "beginnings.json", "settings.yaml"
+"""The champion that a training on some data began with, and the settings to ask the searcher with."""
+MAX_QUESTIONS, MAX_TWO_HOP = 5000, 800
+"""Made at most: more take longer than they teach."""
+
+
+class Asked(TypedDict):
+    """Questions, and how they came about."""
+
+    path: str
+    count: int
+    kept: int
+    """Taken over from before."""
+    corrections: dict[str, str]
+    """By id of the feedback: `accepted`, or why not."""
+    left_test: int
+    """Questions that are trained on because somebody corrected an answer about their page."""
+
+
+def learnt_dir(config: RunConfig) -> Path:
+    """Return the folder of what is learnt from the configured pages."""
+    pages = config.corpus.pages or "world"
+    name = re.sub(r"[^a-z0-9]+", "-", Path(pages).stem.lower()).strip("-")[:40] or "pages"
+    return config.paths.learnt / f"{name}-{content_key(pages=pages)[:6]}"
+
+
+@task(name="questions", cache_policy=NO_CACHE)
+def ask_task(data: Data, config: RunConfig) -> Asked:
+    """Make questions about pages that are new or changed, add corrections, and write all of them with their splits.
+
+    Where `corpus.questions` names a source, these are the questions, and none is made.
+
+    Raises:
+        CorpusError: no question can be made.
+    """
+    with Progress("questions", "pages") as progress:
+        asked: Asked = in_child(ask, data, config, progress=progress)
+    return asked
+
+
+def ask(data: Data, config: RunConfig, progress: Callable[[int, int], None]) -> Asked:
+    """Do what `ask_task` says, in this process."""
+    from slmsearch.environments.indexed_corpus import open_indexed_corpus
+    from slmsearch.judge.clients import make_client
+    from slmsearch.questions.make import Filters
+    from slmsearch.questions.written import FORM, QuestionGenerator
+
+    folder = learnt_dir(config)
+    generator = QuestionGenerator(make_client(config.judge, FORM), config.judge) if config.judge.kind != "exact" else None
+    if generator is not None:
+        generator.check()
+    toolbox = open_indexed_corpus(config, data.digest, data.index_key).toolbox
+    filters = Filters(toolbox.library, toolbox.index, config.retrieval.top_k, MAX_QUESTIONS)
+    prints, earlier = print_pages(toolbox.library), NOTHING
+    if config.corpus.questions:
+        given = read_questions(config.paths.corpora / data.digest)
+        earlier = Earlier([{**question.row(), "split": split} for question, split in given], prints)
+    elif (folder / PRINTS).is_file():
+        lines = (folder / QUESTIONS).read_text(encoding="utf-8").splitlines()
+        earlier = Earlier([json.loads(line) for line in lines], read_json(folder / PRINTS))
+    two_hop = 0 if config.corpus.questions else MAX_TWO_HOP
+    renewed = renew_questions(filters, earlier, _corrections(config), two_hop, generator, progress)
+    if not renewed.rows:
+        dropped = ", ".join(f"{count} {why}" for why, count in renewed.made.dropped.items()) or "nothing was drafted"
+        raise CorpusError(f"no question could be made of {config.corpus.pages} ({dropped}); its pages need sentences that state facts")
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_text(folder / QUESTIONS, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in renewed.rows))
+    replace_json(folder / CORRECTIONS, dict(renewed.corrections))
+    replace_json(folder / PRINTS, prints)  # last: pages are done when their questions are
+    counts = {"count": len(renewed.rows), "kept": renewed.kept, "left_test": renewed.left_test}
+    return cast("Asked", {"path": str(folder / QUESTIONS), "corrections": dict(renewed.corrections), **counts})
+
+
+def _corrections(config: RunConfig) -> list[Correction]:
+    from slmsearch.service.feedback import FeedbackLog
+
+    given = FeedbackLog(config.paths.feedback).read().records
+    return [Correction(one.id, one.question, one.correct_answer, one.source) for one in given if one.correct_answer]
+
+
+def corrections_learnt(config: RunConfig) -> dict[str, str]:
+    """Return what became of corrections when something was last learnt: by id of the feedback `accepted`, or why not.
+
+    Of a correction that was tried on several folders' pages the one that accepted it counts.
+    """
+    states: dict[str, str] = {}
+    for path in sorted(config.paths.learnt.glob(f"*/{CORRECTIONS}")):
+        states |= {name: state for name, state in read_json(path).items() if states.get(name) != ACCEPTED}
+    return states
+
+
+@task(name="plan", cache_policy=NO_CACHE)
+def plan_task(key: str, decide: str, left_s: float, config: RunConfig, **known: float) -> dict[str, int]:
+    """Decide settings by the time that is left, or find what an interrupted run decided under that key.
+
+    Args:
+        key: of what the steps are for.
+        decide: `start`, or `training` once the start is evaluated.
+        left_s: seconds left of the budget.
+        config: run.
+        known: of the start `questions` in the evaluated split; of the training `played_s`, the seconds that a question took.
+
+    Raises:
+        ConfigError: nothing is left for training.
+    """
+    plans = learnt_dir(config) / f"steps-{key}.json"
+    if not (found := read_json(plans).get(decide)):
+        if decide == "start":
+            speed = Speed(**in_child("slmsearch.learn.teach:measure_speed", config))
+            end_child()  # the model that was tried
+            found = {**plan_start(left_s, speed, int(known["questions"]), config)}
+        else:
+            found = plan_training(left_s, known["played_s"], config)
+        replace_json(plans, {**read_json(plans), decide: found})
+    return cast("dict[str, int]", found)

@@ -1,0 +1,158 @@
+"""The flow `learn` with a real store of MLflow, a real index and stand-ins for models and training."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.cli.settings import load_config
+from flows.cli.text import render_result
+from flows.learn import learn
+from slmsearch.config import RunConfig
+from slmsearch.errors import ConfigError, CorpusError
+from slmsearch.service.feedback import Feedback, FeedbackLog
+from tasks.learn import learnt_dir
+from tasks.tracking import open_tracker
+from tests.flows.fakes import ChildHere, FakeTraining, make_config, replace_heavy_parts
+
+pytestmark = [pytest.mark.usefixtures("prefect_harness"), pytest.mark.timeout(600)]
+PLACES = 40
+
+
+def write_document(folder: Path, number: int, founder: str = "") -> None:
+    name = f"Town{chr(65 + number % 26)}{number}"
+    text = f"{name} was founded in {1500 + number} by {founder or f'Rosa Mill{number}'} beside the river."
+    (folder / f"{name.lower()}.md").write_text(f"# {name}\n\n{name} is a town of {300 + number} houses.\n\n## History\n\n{text}\n")
+
+
+class Taught:
+    """Stands in for supervised training: remembers what it was asked to do."""
+
+    def __init__(self) -> None:
+        self.starts: list[RunConfig] = []
+        self.measured = 0
+
+    def train_start(self, config: RunConfig, sources: list[str], out: Path, **_: Any) -> dict[str, Any]:
+        self.starts.append(config)
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "config.json").write_text("{}")
+        (out / "model.safetensors").write_text(out.name)
+        root = self.starts[0].policy.model
+        (out / "sft.json").write_text(json.dumps({"start": root}))
+        return {"source": "gold", "steps": config.sft.steps, "seconds": 2.0}
+
+    def measure_speed(self, config: RunConfig) -> dict[str, float]:
+        self.measured += 1
+        return {"update_s": 0.8, "examples": 60}
+
+
+@pytest.fixture
+def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
+    monkeypatch.setattr("flows.stages.summary.leave_reports", lambda *_: None)
+    monkeypatch.setattr("slmsearch.learn.budget.MIN_EVALUATED", 3)
+    return replace_heavy_parts(monkeypatch)
+
+
+@pytest.fixture
+def taught(monkeypatch: pytest.MonkeyPatch) -> Taught:
+    made = Taught()
+    monkeypatch.setitem(ChildHere.stand_ins, "slmsearch.learn.teach:train_start", made.train_start)
+    monkeypatch.setitem(ChildHere.stand_ins, "slmsearch.learn.teach:measure_speed", made.measure_speed)
+    return made
+
+
+@pytest.fixture
+def config(isolated_environment: Path, training: FakeTraining, empty_store: Path) -> RunConfig:
+    folder = isolated_environment / "docs"
+    folder.mkdir()
+    for number in range(PLACES):
+        write_document(folder, number)
+    made = make_config(isolated_environment, {"pages": str(folder)}, empty_store)
+    return made.changed(
+        {
+            "sft.start": "gold",
+            "sft.batch_size": 8,
+            "evaluate.split": "test",
+            "evaluate.baselines": ("retrieve-then-answer",),
+            "decision.min_questions": 3,
+            "learn.budget_s": 600.0,
+            "train.monitor.held_out": 4,
+        }
+    )
+
+
+def test_documents_become_a_champion_and_changes_go_on_from_it(config: RunConfig, taught: Taught, training: FakeTraining) -> None:
+    first = learn(config)
+    learnt, folder = first["learnt"], learnt_dir(config)
+    assert first["decision"] == "promote", first["reason"]
+    assert learnt["right"]["n"] == first["n"] >= 3 and learnt["right"]["low"] < learnt["right"]["value"] <= 1
+    assert learnt["questions"]["count"] > 50 and not learnt["began_with_champion"]
+    planned = learnt["planned"]
+    assert set(planned) == {"sft.steps", "evaluate.limit", "train.steps", "train.checkpoint_steps"}
+    assert taught.starts[0].sft.steps == planned["sft.steps"] == 30, "four passes over sixty demonstrations"
+    assert planned["train.steps"] >= 2 and 2 * planned["train.checkpoint_steps"] >= planned["train.steps"]
+    assert {"retrieve-then-answer"} == set(first["baselines"]) and {"reader", "untrained", "closed_book"} <= set(first)
+    champion = open_tracker(config).champion(f"slmsearch-{folder.name}")
+    assert champion is not None and champion["version"] == first["training"]["version"]
+    shown = render_result(first, config)
+    assert "of pages it never trained on" in shown or "about pages it never trained on" in shown
+    assert f"slmsearch ask --config {learnt['settings']}" in shown
+
+    settings = load_config([Path(learnt["settings"])], environment={})
+    assert settings.corpus.pages == config.corpus.pages and settings.tracking.registered_model == f"slmsearch-{folder.name}"
+    assert settings.learn.budget_s == 0 and settings.sft.steps == planned["sft.steps"] and settings.train.steps == planned["train.steps"]
+
+    again = learn(config)
+    assert (taught.measured, len(taught.starts)) == (1, 2), "what was decided is found"
+    assert again["lineage"]["sft_key"] == first["lineage"]["sft_key"] and again["lineage"]["train_key"] == first["lineage"]["train_key"]
+    repeated = learn(settings)
+    assert repeated["lineage"]["train_key"] == first["lineage"]["train_key"], "with the steps that were recorded"
+
+    write_document(Path(config.corpus.pages or ""), 7, "Olga Stein")
+    training.content = b"another adapter"
+    second = learn(config)
+    assert second["learnt"]["began_with_champion"] and second["learnt"]["questions"]["kept"] > 50
+    began = taught.starts[-1].policy
+    assert began.adapter and began.model.endswith(f"sft-{first['lineage']['sft_key']}")
+    assert second["lineage"]["sft_key"] != first["lineage"]["sft_key"]
+    assert open_tracker(config).champion(f"slmsearch-{folder.name}")["version"] == second["training"]["version"]  # type: ignore[index]
+    third = learn(config)
+    assert third["lineage"]["train_key"] == second["lineage"]["train_key"], "the same documents begin with the same champion"
+
+
+def test_what_people_corrected_is_trained_on(config: RunConfig, taught: Taught) -> None:
+    first = learn(config)
+    rows = [json.loads(line) for line in (learnt_dir(config) / "questions.jsonl").read_text().splitlines()]
+    page = next(row["page_ids"][0] for row in rows if row["split"] == "test")
+    name = next(row["question"] for row in rows if row["page_ids"] == [page])
+    number = int("".join(filter(str.isdigit, page.rpartition("town")[2])))
+    log = FeedbackLog(config.paths.feedback)
+    log.append(Feedback(f"Who founded the town {page.rpartition('/')[2]}?", "nobody", "wrong", f"Rosa Mill{number}"))
+    log.append(Feedback("Who rules the Moon?", "nobody", "wrong", "The Emperor"))
+    log.append(Feedback(name, "1500", "right"))
+    second = learn(config)
+    assert sorted(second["learnt"]["questions"]["corrections"].values()) == [1, 1]
+    assert second["learnt"]["questions"]["left_test"] > 0
+    states = json.loads((learnt_dir(config) / "corrections.json").read_text())
+    assert sorted(states.values()) == ["accepted", "answer in no section that the question finds"]
+    assert "corrections       1 accepted" in render_result(second, config)
+    assert second["n"] < first["n"] or second["learnt"]["planned"]["evaluate.limit"] < first["learnt"]["planned"]["evaluate.limit"]
+
+
+def test_own_questions_are_taken_as_they_are(config: RunConfig, taught: Taught, isolated_environment: Path) -> None:
+    learn(config)
+    rows = (learnt_dir(config) / "questions.jsonl").read_text().splitlines()
+    own = isolated_environment / "own.jsonl"
+    own.write_text("\n".join(rows[::2]) + "\n")
+    assert learn(config.changed({"corpus.questions": str(own)}))["learnt"]["questions"]["count"] == len(rows[::2])
+
+
+def test_too_little_time_and_pages_without_facts_are_one_line(config: RunConfig, taught: Taught, isolated_environment: Path) -> None:
+    with pytest.raises(ConfigError, match=r"s are left of the budget and at least \d+ s are needed; give more time with --budget"):
+        learn(config.changed({"learn.budget_s": 30.0}))
+    empty = isolated_environment / "empty"
+    empty.mkdir()
+    (empty / "a.md").write_text("# A\n\nwell, hm.\n")
+    with pytest.raises(CorpusError, match="no question could be made of"):
+        learn(config.changed({"corpus.pages": str(empty)}))
