@@ -236,11 +236,11 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="slmsearch")
 def cli() -> None:
-    """Train a small language model to search a corpus and to answer from what it read.
+    """Train a small language model to search pages and to answer from them.
 
     \b
-    slmsearch run train-and-eval    the whole pipeline, on two CPU cores, in minutes
-    slmsearch run train-planner     the second environment: a planner for a frozen worker
+    slmsearch learn FOLDER          a searcher of your own documents, on two CPU cores
+    slmsearch run train-and-eval    the whole pipeline on a generated encyclopedia, in minutes
     slmsearch up                    Prefect, MLflow and a worker to look at and to schedule
     """
 

@@ -111,7 +111,7 @@ class PolicyConfig(Section):
     load_in_4bit: bool = False
     """Load the weights as 4-bit NF4 (bitsandbytes, extra `gpu`); an adapter trained on them is QLoRA."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    chat_template_kwargs: Variables = FrozenDict()
+    chat_template_kwargs: Variables = Field(default={}, validate_default=True)
     """Variables of the chat template, wherever it is rendered; `{enable_thinking: false}` for Qwen3 models that otherwise think."""
     base_url: Address | None = None
     """OpenAI-compatible endpoint that serves `model`; None loads it here."""

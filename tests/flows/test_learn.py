@@ -4,13 +4,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
+from flows.cli.commands.learning import Duration
+from flows.cli.main import cli
 from flows.cli.settings import load_config
 from flows.cli.text import render_result
 from flows.learn import learn
 from slmsearch.config import RunConfig
-from slmsearch.errors import ConfigError, CorpusError
+from slmsearch.errors import ConfigError, CorpusError, TrainingError
 from slmsearch.service.feedback import Feedback, FeedbackLog
 from tasks.learn import learnt_dir
 from tasks.tracking import open_tracker
@@ -156,3 +162,34 @@ def test_too_little_time_and_pages_without_facts_are_one_line(config: RunConfig,
     (empty / "a.md").write_text("# A\n\nwell, hm.\n")
     with pytest.raises(CorpusError, match="no question could be made of"):
         learn(config.changed({"corpus.pages": str(empty)}))
+
+
+@given(st.floats(0.001, 1e6).map(lambda number: f"{number:.3f}"), st.sampled_from(["", "s", "m", "h", " m"]))
+def test_times_are_read_with_their_unit(number: str, unit: str) -> None:
+    assert Duration()(number + unit) == pytest.approx(float(number) * {"s": 1, "": 60, "m": 60, "h": 3600}[unit.strip()])
+
+
+@given(st.text(max_size=8))
+def test_what_is_no_time_is_refused(text: str) -> None:
+    try:
+        assert Duration()(text) >= 0
+    except click.BadParameter as error:
+        assert "write 45s, 30m or 2h" in error.message
+
+
+def test_the_command_puts_the_preset_before_what_is_given(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, RunConfig, bool]] = []
+
+    def run_flow(name: str, config: RunConfig, say: Any, here: bool) -> dict[str, Any]:
+        asked.append((name, config, here))
+        raise TrainingError("enough was seen")
+
+    monkeypatch.setattr("flows.ops.runner.run_flow", run_flow)
+    pages, flags = str(config.corpus.pages), ["--paths.data_dir", config.paths.data_dir, "--sft.steps", "7"]
+    found = CliRunner().invoke(cli, ["learn", pages, "--budget", "90s", "--model", config.policy.model, *flags])
+    assert (found.exit_code, found.stderr) == (3, "slmsearch: enough was seen\n")
+    ((name, settings, here),) = asked
+    assert (name, here, settings.learn.budget_s, settings.corpus.pages) == ("learn", False, 90.0, pages)
+    assert (settings.policy.model, settings.sft.steps, settings.sft.start) == (config.policy.model, 7, "gold")
+    refused = CliRunner().invoke(cli, ["learn", pages, "--budget", "soon"])
+    assert refused.exit_code == 2 and "write 45s, 30m or 2h" in refused.stderr
