@@ -31,7 +31,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only to ty
 
 
 @command(cli, "learn")
-@click.argument("pages", type=click.Path(exists=True))
+@click.argument("pages", type=click.Path())
 @option("--budget", type=Duration(), default="30m", help="Time in which all is to be done; 0 takes the steps that the settings say.")
 @click.option("--model", help="Model to train: a known name, a path or a Hub id. [default: smollm2-135m-instruct]")
 def learn(session: Session, pages: str, budget: float, model: str | None) -> None:
