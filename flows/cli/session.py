@@ -100,6 +100,10 @@ class Session:
 
         self._files = [find_project_root() / "deployments" / "configs" / preset, *self._files]
 
+    def may_set(self, setting: str) -> bool:
+        """Say whether a flag sets a setting, or a file may."""
+        return bool(self._files) or any(flag.startswith(f"--{setting}=") for flag in self._overrides)
+
     def run(self, flow: str, here: bool = True) -> dict[str, Any]:
         """Run a flow, say where to look at what it made, and return its result."""
         from flows.cli.look import where_to_look

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.cli.commands.learning import Duration
+from flows.cli.commands.learning import Duration, largest_model
 from flows.cli.main import cli
 from flows.cli.settings import load_config
 from flows.cli.text import render_result
@@ -193,3 +193,14 @@ def test_the_command_puts_the_preset_before_what_is_given(config: RunConfig, mon
     assert (settings.policy.model, settings.sft.steps, settings.sft.start) == (config.policy.model, 7, "gold")
     refused = CliRunner().invoke(cli, ["learn", pages, "--budget", "soon"])
     assert refused.exit_code == 2 and "write 45s, 30m or 2h" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("shown", "model"),
+    [("81559", "Qwen/Qwen2.5-3B-Instruct"), ("12288\n8192", "Qwen/Qwen2.5-1.5B-Instruct"), ("8192", None), ("", None), ("[N/A]", None)],
+)
+def test_a_gpu_takes_a_model_by_its_memory(shown: str, model: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\nprintf '{shown}\\n'\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert largest_model() == model

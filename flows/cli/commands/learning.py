@@ -1,6 +1,7 @@
 """Commands about policies: evaluate, train, bootstrap, compare."""
 
 import re
+import subprocess
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,10 +31,30 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only to ty
         return float(found[1]) * {"s": 1, "": 60, "m": 60, "h": 3600}[found[2]]
 
 
+LARGER = ((22_000, "Qwen/Qwen2.5-3B-Instruct"), (11_000, "Qwen/Qwen2.5-1.5B-Instruct"))
+"""MiB of a GPU's memory, and the model that `learn` takes there by default; nothing of it is measured."""
+
+
+def largest_model() -> str | None:
+    """Name the model for the GPU of this machine; None without one, or where its memory is small."""
+    try:
+        shown = subprocess.run(
+            ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        )
+        memory = int(shown.stdout.split()[0])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return None
+    return next((model for least, model in LARGER if memory >= least), None)
+
+
 @command(cli, "learn")
 @click.argument("pages", type=click.Path())
 @option("--budget", type=Duration(), default="30m", help="Time in which all is to be done; 0 takes the steps that the settings say.")
-@click.option("--model", help="Model to train: a known name, a path or a Hub id. [default: smollm2-135m-instruct]")
+@click.option("--model", help="Model to train. [default: smollm2-135m-instruct; by memory on a GPU]")
 def learn(session: Session, pages: str, budget: float, model: str | None) -> None:
     """Train a searcher on your own documents: PAGES is a folder of them, or a file of pages.
 
@@ -42,6 +63,8 @@ def learn(session: Session, pages: str, budget: float, model: str | None) -> Non
     """
     from flows.cli.text import render_learnt
 
+    if model is None and not session.may_set("policy.model") and (model := largest_model()):
+        session.override(policy__dtype="bfloat16", train__gradient_checkpointing=True)
     session.begin_with("learn.yaml")
     session.override(corpus__pages=str(Path(pages).absolute()), learn__budget_s=budget, policy__model=model)
     result = session.run("learn", here=False)
