@@ -34,6 +34,8 @@ class Compared(TypedDict):
 
     n: int
     metric: str
+    before: float
+    after: float
     difference: dict[str, float]
     decision: str
     reason: str

@@ -20,7 +20,7 @@ from slmsearch.learn.files import JUDGE, STEPS
 from slmsearch.learn.reports import StepReport, read_reports
 from slmsearch.lineage.graph import flatten
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
-from tasks.tracking import RunRecord, open_tracker
+from tasks.tracking import FLOW_RUN_NAME, RunRecord, open_tracker
 
 FOLDER = "report"
 """Of the run's artifacts."""
@@ -48,22 +48,16 @@ def find_run(name: str, config: RunConfig) -> RunRecord:
     if name == LATEST:
         finished = [run for run in runs if run.status == "FINISHED" and f"{TAG}decision" in run.tags]
         return (finished or runs)[0]
-    named = [run for run in runs if name in (run.id, run.tags.get("prefect.flow_run_name"))]
+    named = [run for run in runs if name in (run.id, run.name, run.tags.get(FLOW_RUN_NAME))]
     named = named or [run for run in runs if len(name) >= PREFIX_LENGTH and run.id.startswith(name)]
     if not named and any(run.stage == name for run in runs):
         named = [next(run for run in runs if run.stage == name)]
     if len(named) == 1:
         return named[0]
-    shown = ", ".join(f"{run.id[:8]} ({describe(run)})" for run in (named or runs)[:5])
+    shown = ", ".join(f"{run.id[:8]} ({run.name})" for run in (named or runs)[:5])
     if named:
         raise EvaluationError(f"{name!r} may be {len(named)} runs: {shown}; give more of the id")
     raise EvaluationError(f"no run {name!r}; give {LATEST}, an MLflow run id or a flow run's name, such as {shown}")
-
-
-def describe(run: RunRecord) -> str:
-    """Name a run for people: its name in Prefect and its flow."""
-    name = run.tags.get("prefect.flow_run_name")
-    return f"{name}, {run.stage}" if name else run.stage
 
 
 def load_results(run: RunRecord, config: RunConfig) -> RunResults:
@@ -93,12 +87,10 @@ def load_results(run: RunRecord, config: RunConfig) -> RunResults:
         with _noted(f"comparison with {name}", warnings):
             comparisons[name] = compare(*shared_rows(evaluations[name].rows, evaluations[AFTER].rows), decision)
     if not evaluations and not steps:
-        raise EvaluationError(
-            f"run {run.id[:8]} ({describe(run)}, {run.status}) has left nothing to show: {'; '.join(warnings) or 'no keys'}"
-        )
+        raise EvaluationError(f"run {run.id[:8]} ({run.name}, {run.status}) has left nothing to show: {'; '.join(warnings) or 'no keys'}")
     return RunResults(
         run_id=run.id,
-        name=run.tags.get("prefect.flow_run_name") or f"{run.stage} {run.id[:8]}",
+        name=run.tags.get(FLOW_RUN_NAME) or f"{run.stage} {run.id[:8]}",
         environment=str(settings.get("environment") or settings.get("system", "searcher")),
         status="FINISHED" if summary else run.status,  # the summary is written last, by a run that makes its own page
         started=datetime.fromtimestamp(run.started_s, UTC).isoformat(timespec="seconds"),
@@ -199,5 +191,5 @@ def page_name(runs: Sequence[RunRecord]) -> str:
     """Name the file of a page: a run's name and id, or the ids of several."""
     if len(runs) > 1:
         return f"{'-'.join(run.id[:8] for run in runs)}.html"
-    called = re.sub(r"[^\w.-]+", "-", runs[0].tags.get("prefect.flow_run_name", runs[0].stage))
+    called = re.sub(r"[^\w.-]+", "-", runs[0].tags.get(FLOW_RUN_NAME, runs[0].stage))
     return f"{called}-{runs[0].id[:8]}.html"

@@ -25,7 +25,7 @@ from slmsearch.keys import content_key
 from tasks.child import keeping_child
 from tasks.environment import describe_environment
 from tasks.reconcile import label_flow_run
-from tasks.tracking import FLOW_RUN, Tracker, describe_stop, open_tracker
+from tasks.tracking import FLOW_RUN, FLOW_RUN_NAME, Tracker, describe_stop, open_tracker
 
 DEFAULTS = RunConfig()
 """What a flow run without parameters takes."""
@@ -133,5 +133,5 @@ def own_flow_run() -> None:
 def _flow_tags() -> dict[str, str]:
     if flow_run.id is None:
         return {}
-    tags = {FLOW_RUN: flow_run.id, "prefect.flow_run_name": flow_run.name, "prefect.flow_run_url": flow_run.ui_url}
+    tags = {FLOW_RUN: flow_run.id, FLOW_RUN_NAME: flow_run.name, "prefect.flow_run_url": flow_run.ui_url}
     return {name: str(value) for name, value in tags.items() if value}

@@ -6,7 +6,19 @@ promoted; `service.py` where the store is.
 
 from tasks.tracking.champions import PromotionEvent, move_champion, read_promotions, roll_back
 from tasks.tracking.run_registry import RunRecord, RunRegistry, VersionRecord, open_run_registry
-from tasks.tracking.service import ADAPTER_HASH, BASE_MODEL, CHAMPION, ENDED, FLOW_RUN, KEY, OWNER, PREFIX, STAGE, tracking_uri
+from tasks.tracking.service import (
+    ADAPTER_HASH,
+    BASE_MODEL,
+    CHAMPION,
+    ENDED,
+    FLOW_RUN,
+    FLOW_RUN_NAME,
+    KEY,
+    OWNER,
+    PREFIX,
+    STAGE,
+    tracking_uri,
+)
 from tasks.tracking.tracker import MAX_PARAM_CHARS, Tracker, describe_stop, open_tracker
 
 __all__ = [
@@ -15,6 +27,7 @@ __all__ = [
     "CHAMPION",
     "ENDED",
     "FLOW_RUN",
+    "FLOW_RUN_NAME",
     "KEY",
     "MAX_PARAM_CHARS",
     "OWNER",

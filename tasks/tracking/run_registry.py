@@ -23,7 +23,7 @@ from slmsearch.config import RunConfig
 from slmsearch.errors import ModelError
 from slmsearch.foreign import cause_of
 from tasks.owners import is_orphan, require_reachable
-from tasks.tracking.service import DELETED, ENDED, KEY, OWNER, SQLITE, STAGE, as_service, if_there, tracking_uri
+from tasks.tracking.service import DELETED, ENDED, FLOW_RUN_NAME, KEY, OWNER, SQLITE, STAGE, as_service, if_there, tracking_uri
 
 PARENT = "mlflow.parentRunId"
 PAGE = 1000
@@ -46,6 +46,11 @@ class RunRecord:
     """Seconds since the epoch."""
     ended_s: float | None
     tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """As MLflow lists it, unless somebody has renamed it."""
+        return name_run(self.stage, self.parent, self.tags)
 
     @property
     def is_live(self) -> bool:
@@ -242,6 +247,11 @@ def _every_page(search: Callable[..., Any]) -> Iterator[Any]:
         yield from page
         if not (token := page.token):
             return
+
+
+def name_run(stage: str, parent: str | None, tags: Mapping[str, str]) -> str:
+    """Name a run for MLflow: that of a flow also after its flow run, so that runs can be told apart."""
+    return stage if parent else f"{stage} {tags.get(FLOW_RUN_NAME, '')}".rstrip()
 
 
 def _run_record(run: Any) -> RunRecord:

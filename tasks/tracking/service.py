@@ -39,6 +39,8 @@ DELETED = f"{PREFIX}deleted"
 """Tag of a run that housekeeping has deleted: when, in seconds since the epoch."""
 FLOW_RUN = "prefect.flow_run_id"
 """Tag of a run: the flow run it records."""
+FLOW_RUN_NAME = "prefect.flow_run_name"
+"""Tag of a run: what Prefect calls that flow run."""
 
 
 def as_service(function: Callable[P, R]) -> Callable[P, R]:

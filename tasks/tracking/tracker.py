@@ -25,7 +25,7 @@ from slmsearch.errors import ServiceError
 from slmsearch.foreign import cause_of, encodable
 from tasks.owners import is_orphan, owner_tag
 from tasks.traces import Span
-from tasks.tracking.run_registry import PARENT, RunRegistry
+from tasks.tracking.run_registry import PARENT, RunRegistry, name_run
 from tasks.tracking.service import ADAPTER_HASH, CHAMPION, ENDED, KEY, OWNER, STAGE, as_service, if_there, make_store, tracking_uri
 
 MAX_PARAM_CHARS = 6000
@@ -86,11 +86,12 @@ class Tracker(RunRegistry):
         wanted = {**(tags or {}), STAGE: stage, KEY: key, OWNER: owner_tag()}
         if parent:
             wanted[PARENT] = parent
+        name = name_run(stage, parent, wanted)
         with self.lock:  # two runs of the same at a time must not both go on with it
             unfinished = self._unfinished(stage, key)
             if unfinished is None:
-                return str(self.client.create_run(self.experiment_id, run_name=stage, tags=wanted).info.run_id)
-            self.client.update_run(unfinished, status="RUNNING")
+                return str(self.client.create_run(self.experiment_id, run_name=name, tags=wanted).info.run_id)
+            self.client.update_run(unfinished, status="RUNNING", name=name)
             self.set_tags(unfinished, wanted)
             return unfinished
 

@@ -60,7 +60,7 @@ class TrackedRun:
     """A run in MLflow."""
 
     id: str
-    name: str
+    stage: str
     status: str
     ended: str
     """Why, where it says so."""
@@ -203,14 +203,15 @@ class Stand:
     def tracked(self, flow_run_id: str) -> list[TrackedRun]:
         """Return the MLflow runs that a flow run has made or gone on with."""
         question = (
-            "select r.run_uuid, r.name, r.status, coalesce(e.value, '') from runs r join tags t on t.run_uuid = r.run_uuid"
+            "select r.run_uuid, s.value, r.status, coalesce(e.value, '') from runs r join tags t on t.run_uuid = r.run_uuid"
+            " join tags s on s.run_uuid = r.run_uuid and s.key = 'slmsearch.stage'"
             " left join tags e on e.run_uuid = r.run_uuid and e.key = 'slmsearch.ended'"
             " where t.key = 'prefect.flow_run_id' and t.value = ? order by r.start_time"
         )
         return [TrackedRun(*row) for row in self.ask_store(question, flow_run_id)]
 
     def status_of(self, flow_run_id: str, stage: str) -> str:
-        return next((run.status for run in self.tracked(flow_run_id) if run.name == stage), "")
+        return next((run.status for run in self.tracked(flow_run_id) if run.stage == stage), "")
 
     def running(self) -> list[str]:
         return [row[0] for row in self.ask_store("select name from runs where status = 'RUNNING'")]
@@ -225,7 +226,8 @@ class Stand:
     def keys(self, flow_run_id: str) -> dict[str, str]:
         """Return the content key of each stage that a flow run has finished."""
         question = (
-            "select r.name, k.value from runs r join tags t on t.run_uuid = r.run_uuid and t.key = 'prefect.flow_run_id' and t.value = ?"
+            "select s.value, k.value from runs r join tags t on t.run_uuid = r.run_uuid and t.key = 'prefect.flow_run_id' and t.value = ?"
+            " join tags s on s.run_uuid = r.run_uuid and s.key = 'slmsearch.stage'"
             " join tags k on k.run_uuid = r.run_uuid and k.key = 'slmsearch.key' where r.status = 'FINISHED'"
         )
         return dict(self.ask_store(question, flow_run_id))

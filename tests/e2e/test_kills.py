@@ -169,7 +169,7 @@ def check_truth(stand: Stand, golden: Golden, cell: Cell, row: dict[str, Any]) -
         assert all(run.ended for run in runs if run.status != "FINISHED"), "every run says why it ended"
         assert row["message"], "the flow run says why it ended"
     if cell.stage in TRAINING and cell.signal == signal.SIGTERM and cell.target == "flow":
-        assert any(f"resumable at step {row['resumable_at']}" in run.ended for run in runs if run.name == "train")
+        assert any(f"resumable at step {row['resumable_at']}" in run.ended for run in runs if run.stage == "train")
     if cell.stage in TRAINING and row["flow_run"] != "COMPLETED":
         assert row["resumable_at"] >= 1
     assert row["same"], "the keys are those of a run that nobody killed"
@@ -187,6 +187,6 @@ def check_end(stand: Stand, golden: Golden, flow_run: str) -> None:
     assert not stand.running()
     assert stand.lineage(flow_run) == golden.lineage
     assert not stand.doubled()
-    assert [stand.curve(run.id, "reward/mean") for run in runs if run.name == "train"] == [STEPS]
+    assert [stand.curve(run.id, "reward/mean") for run in runs if run.stage == "train"] == [STEPS]
     assert {name.partition("/")[2]: rows for name, rows in stand.tables([run.id for run in runs]).items()} == golden.tables
     assert stand.champion() == (golden.lineage["slmsearch.model_version"], 1)

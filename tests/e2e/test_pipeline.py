@@ -79,7 +79,7 @@ def test_a_killed_run_is_gone_on_with_and_a_repeated_one_is_looked_up(
     assert experiment is not None
     runs = client.search_runs([experiment.experiment_id], order_by=["attributes.start_time ASC"])
     assert {found.info.status for found in runs} == {"FINISHED"}
-    parents = [found.info.run_id for found in runs if found.info.run_name == "train-and-eval"]
+    parents = [found.info.run_id for found in runs if found.info.run_name.startswith("train-and-eval ")]
     assert parents == [second["mlflow_run_id"], third["mlflow_run_id"]], "the second run went on in that of the killed one"
     trained = [found.info.run_id for found in runs if found.info.run_name == "train"]
     steps = [[point.step for point in client.get_metric_history(run_id, "reward/mean")] for run_id in trained]

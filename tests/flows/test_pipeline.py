@@ -75,7 +75,7 @@ def mlflow_runs(config: RunConfig) -> dict[str, list[Any]]:
     tracker = open_tracker(config)
     found: dict[str, list[Any]] = {}
     for run in tracker.client.search_runs([tracker.experiment_id], order_by=["attributes.start_time DESC"]):
-        found.setdefault(run.info.run_name, []).append(run)
+        found.setdefault(run.data.tags["slmsearch.stage"], []).append(run)
     return found
 
 
@@ -100,6 +100,14 @@ def test_train_and_eval_leaves_everything_where_people_and_machines_look(config:
     runs, tracker = mlflow_runs(config), open_tracker(config)
     parent = runs["train-and-eval"][0]
     assert parent.info.run_id == summary["mlflow_run_id"]
+    assert parent.info.run_name == f"train-and-eval {parent.data.tags['prefect.flow_run_name']}"
+    compared = {name: summary[name]["answer/exact_match"] for name in ("before", "after")}
+    compared |= {"difference": summary["difference"]["mean"], "low": summary["difference"]["low"], "high": summary["difference"]["high"]}
+    metrics = parent.data.metrics
+    assert {name: value for name, value in metrics.items() if name.startswith("compare/")} == {
+        f"compare/{n}": v for n, v in compared.items()
+    }
+    assert (parent.data.tags["slmsearch.decision"], parent.data.tags["slmsearch.reason"]) == (summary["decision"], summary["reason"])
     stages = {"validate", "index", "evaluate-before", "evaluate-random", "train", "train-control", "evaluate-control", "evaluate-after"}
     assert set(runs) == {"train-and-eval", "report", "compare", "compare-control", *stages}, "one run a stage and no stray one"
     for found in runs.values():

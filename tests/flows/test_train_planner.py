@@ -53,7 +53,7 @@ def config(isolated_environment: Path, training: FakeTraining, empty_store: Path
 def runs_of(config: RunConfig) -> dict[str, Any]:
     tracker = open_tracker(config)
     found = tracker.client.search_runs([tracker.experiment_id], max_results=100)
-    return {run.info.run_name: run for run in found}
+    return {run.data.tags["slmsearch.stage"]: run for run in found}
 
 
 def test_the_whole_flow(config: RunConfig) -> None:

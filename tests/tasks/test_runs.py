@@ -52,13 +52,15 @@ def runs(config: RunConfig) -> dict[str, str]:
 
 def test_a_run_is_found_by_id_beginning_name_and_latest(config: RunConfig, runs: dict[str, str]) -> None:
     whole = runs["whole"]
-    assert {find_run(name, config).id for name in (whole, whole[:12], "clever-otter", "latest", "train-and-eval")} == {whole}
+    assert {
+        find_run(name, config).id for name in (whole, whole[:12], "clever-otter", "train-and-eval clever-otter", "latest", "train-and-eval")
+    } == {whole}
     assert find_run("train", config).id == runs["train"], "the flow's, not its stage's"
 
 
 @pytest.mark.parametrize("name", ["nothing", "ab", "", "validate"])
 def test_what_is_no_run_is_said_with_what_there_is(config: RunConfig, runs: dict[str, str], name: str) -> None:
-    with pytest.raises(EvaluationError, match=r"give latest, an MLflow run id.*clever-otter, train-and-eval"):
+    with pytest.raises(EvaluationError, match=r"give latest, an MLflow run id.*train-and-eval clever-otter"):
         find_run(name, config)
 
 

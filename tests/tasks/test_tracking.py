@@ -23,7 +23,7 @@ from slmsearch.errors import ServiceError
 from tasks import owners, tracking
 from tasks.owners import RUN_VARIABLE, require_reachable
 from tasks.traces import Span
-from tasks.tracking import ADAPTER_HASH, OWNER, Tracker
+from tasks.tracking import ADAPTER_HASH, FLOW_RUN_NAME, OWNER, Tracker
 from tasks.tracking.tracker import TABLES
 
 MODEL = "searcher"
@@ -96,6 +96,20 @@ def test_an_unfinished_run_is_gone_on_with_and_a_finished_one_is_not(tracker: Tr
         pass
     assert first == second
     assert len({second, third, fourth, fifth}) == 4
+
+
+def test_a_flows_run_is_named_after_its_flow_run_also_where_another_goes_on_with_it(tracker: Tracker) -> None:
+    def name(run_id: str) -> str:
+        return str(tracker.client.get_run(run_id).info.run_name)
+
+    with pytest.raises(ValueError), tracker.run("train-and-eval", "key", tags={FLOW_RUN_NAME: "jade-dove"}) as first:
+        stage = tracker.start_run("train", "key", first, {FLOW_RUN_NAME: "jade-dove"})
+        assert (name(first), name(stage)) == ("train-and-eval jade-dove", "train")
+        raise ValueError
+    assert tracker.start_run("train-and-eval", "key", tags={FLOW_RUN_NAME: "brave-newt"}) == first
+    assert name(first) == "train-and-eval brave-newt"
+    recorded = {run.id: run.name for run in tracker.runs()}
+    assert (recorded[first], recorded[stage]) == ("train-and-eval brave-newt", "train")
 
 
 def test_a_run_whose_process_lives_is_left_alone(tracker: Tracker) -> None:

@@ -5,9 +5,8 @@ Texts are stored once, however many episodes hold them: two policies that read t
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from slmsearch.environments.rows import EpisodeRow
 from slmsearch.foreign import visible
@@ -22,9 +21,9 @@ TEXT_LIMITS = (4000, 2000, 1200, 700, 400, 200)
 EXTREMES = 25
 """Best and worst episodes named as such."""
 GROUP_FRAC = 5
-"""A named group takes at most this part (one in so many) of the room before the other episodes get some."""
+"""A named group takes at most this part (one in so many) of the room before the other questions get some."""
 _ENDS_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-BEST, WORST, GAINED, LOST, SUSPECT = "best", "worst", "gained", "lost", "suspect"
+BEST, WORST, WON, LOST, SUSPECT = "best", "worst", "won", "lost", "suspect"
 
 
 @dataclass(frozen=True)
@@ -41,34 +40,52 @@ class Chosen:
     """Rules of `suspects.py` that it matches."""
 
 
-def choose_episodes(runs: Sequence[RunResults], limit: int = MAX_EPISODES) -> list[Chosen]:
-    """Choose the episodes of a page: of each run those of its named groups first, with what the untrained policy did, then the others.
+Side = tuple[int, str]
+"""A run, by its position, and a policy of it."""
+Cases = dict[tuple[str, str], list[Chosen]]
+"""Id and text of a question -> its episodes in all runs."""
 
-    Runs share the room for `limit` episodes equally.
+
+def pair_sides(runs: Sequence[RunResults]) -> list[tuple[Side, Side]]:
+    """Name what is compared question by question: the first run with each other one, then the policies of a run with its main one."""
+    mains = [(number, run.main) for number, run in enumerate(runs) if run.main]
+    policies = ((number, dict.fromkeys((BEFORE, *runs[number].evaluations)), main) for number, main in mains)
+    within = [
+        ((number, name), (number, main))
+        for number, names, main in policies
+        for name in names
+        if name in runs[number].evaluations and name != main
+    ]
+    return [*((mains[0], other) for other in mains[1:]), *within]
+
+
+def choose_episodes(runs: Sequence[RunResults], limit: int = MAX_EPISODES) -> list[Chosen]:
+    """Choose the episodes of a page by question, so that what every run answered stands side by side.
+
+    Questions of the named groups come first. Of each question the trained and the untrained policy of every run come first; other
+    policies take what room they leave.
     """
-    chosen, room = [], limit // len(runs)
+    cases: Cases = {}
     for number, run in enumerate(runs):
         groups = name_groups(run)
-        for policy, i in islice(dict.fromkeys(_in_order(run, groups, room)), room):
-            evaluation = run.evaluations[policy]
-            named = tuple(groups.get((policy, i), ()))
-            chosen.append(Chosen(number, policy, evaluation.rows[i], evaluation.episodes[i], named, run.suspects[policy][i]))
-    return chosen
+        for policy, evaluation in run.evaluations.items():
+            for i, row in enumerate(evaluation.rows):
+                one = Chosen(number, policy, row, evaluation.episodes[i], tuple(groups.get((policy, i), ())), run.suspects[policy][i])
+                cases.setdefault((row.question_id, row.question), []).append(one)
+    sides = {(number, policy) for number, run in enumerate(runs) for policy in (BEFORE, run.main) if policy in run.evaluations}
+    pairs = [pair for pair in pair_sides(runs) if sides.issuperset(pair)]
+    order = dict.fromkeys(_in_order(cases, pairs, limit // max(1, len(sides))))
+    return sorted((one for question in order for one in cases[question]), key=lambda one: (one.run, one.policy) not in sides)[:limit]
 
 
 def name_groups(run: RunResults) -> dict[tuple[str, int], list[str]]:
-    """Name the groups of a run's episodes, by policy and position: best, worst, flipped by training, suspected."""
+    """Name the groups of a run's episodes, by policy and position: best, worst, suspected."""
     found = [(name, SUSPECT, [i for i, rules in enumerate(struck) if rules]) for name, struck in run.suspects.items()]
     if run.main:
         rows = run.evaluations[run.main].rows
         order = sorted((i for i, row in enumerate(rows) if not row.failed), key=lambda i: (-rows[i].reward, rows[i].tool_calls, i))
         found.append((run.main, BEST, order[: min(EXTREMES, (len(order) + 1) // 2)]))
         found.append((run.main, WORST, order[::-1][: min(EXTREMES, len(order) // 2)]))
-    if BEFORE in run.evaluations and run.main != BEFORE:
-        old = {row.question_id: row for row in run.evaluations[BEFORE].rows if not row.failed}
-        pairs = [(i, old[row.question_id], row) for i, row in enumerate(rows) if not row.failed and row.question_id in old]
-        found.append((run.main, GAINED, [i for i, before, row in pairs if row.correct > before.correct]))
-        found.append((run.main, LOST, [i for i, before, row in pairs if row.correct < before.correct]))
     groups: dict[tuple[str, int], list[str]] = {}
     for policy, group, members in found:
         for i in members:
@@ -76,18 +93,19 @@ def name_groups(run: RunResults) -> dict[tuple[str, int], list[str]]:
     return groups
 
 
-def _in_order(run: RunResults, named: Mapping[tuple[str, int], Sequence[str]], room: int) -> Iterator[tuple[str, int]]:
-    counterpart = {row.question_id: i for i, row in enumerate(run.evaluations[BEFORE].rows)} if BEFORE in run.evaluations else {}
-    for group in (SUSPECT, LOST, GAINED, WORST, BEST):
-        members = [i for (policy, i), groups in named.items() if policy == run.main and group in groups]
-        for i in members[: max(1, room // GROUP_FRAC // 2)]:
-            yield run.main, i
-            before = counterpart.get(run.evaluations[run.main].rows[i].question_id)
-            if before is not None:
-                yield BEFORE, before
-    for policy in dict.fromkeys((run.main, BEFORE, *run.evaluations)):
-        if policy in run.evaluations:
-            yield from ((policy, i) for i in range(len(run.evaluations[policy].rows)))
+def _in_order(cases: Cases, pairs: Sequence[tuple[Side, Side]], room: int) -> Iterator[tuple[str, str]]:
+    named = {question: {*_changes(case, pairs), *(group for one in case for group in one.groups)} for question, case in cases.items()}
+    for group in (LOST, SUSPECT, WON, WORST, BEST):
+        yield from [question for question, groups in named.items() if group in groups][: max(1, room // GROUP_FRAC)]
+    yield from cases
+
+
+def _changes(case: Sequence[Chosen], pairs: Sequence[tuple[Side, Side]]) -> Iterator[str]:
+    """Say what was lost or won on a question, between the two sides of any pair."""
+    right = {(one.run, one.policy): one.row.correct > 0.5 for one in case if not one.row.failed}
+    for old, new in pairs:
+        if old in right and new in right and right[old] is not right[new]:
+            yield WON if right[new] else LOST
 
 
 class Texts:

@@ -38,7 +38,7 @@ class Line:
     label: str
     points: Points
     faint: bool = False
-    """Thin, pale and without a label: single steps behind their mean."""
+    """Thin, pale and without a label: single steps, or seeds, behind their mean."""
     style: int | None = None
     """Number of its colour and dash; None takes its position."""
 
@@ -75,14 +75,14 @@ def line_chart(title: str, lines: Sequence[Line], x_label: str = "training step"
 
     Args:
         title: what is drawn, also for screen readers.
-        lines: lines, labelled at their ends; a mean drawn over its faint single steps is alone and needs no name.
+        lines: lines, labelled at their ends; a mean alone over its faint single lines needs no name.
         x_label: unit of the axis.
         marks: places on the axis and what happened there.
     """
     drawn = [(line, thin(line.points), number if line.style is None else line.style) for number, line in enumerate(lines) if line.points]
     if not drawn:
         return ""
-    named = not any(line.faint for line, _, _ in drawn)
+    named = sum(not line.faint for line, _, _ in drawn) > 1 or not any(line.faint for line, _, _ in drawn)
     right = 104 if named else 38
     xs = [x for _, points, _ in drawn for x, _ in points]
     x_scale = _Scale([tick for tick in _ticks(xs, whole=True) if min(xs) <= tick <= max(xs)] or xs[:1], xs, LEFT, WIDTH - right)

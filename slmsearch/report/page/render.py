@@ -10,10 +10,11 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from slmsearch.foreign import visible
-from slmsearch.report.page.browse import MAX_EPISODES, choose_episodes, pack_episodes, shorten, to_script_json
+from slmsearch.report.page.browse import MAX_EPISODES, choose_episodes, pack_episodes, pair_sides, shorten, to_script_json
 from slmsearch.report.page.charts import to_file
 from slmsearch.report.page.results import RunResults
-from slmsearch.report.page.sections import Block, run_parts, side_by_side
+from slmsearch.report.page.sections import Block, run_parts
+from slmsearch.report.page.side_by_side import side_by_side
 from slmsearch.report.page.suspects import RULES
 
 SAMPLE_CHARS = 1000
@@ -26,7 +27,8 @@ def render_page(runs: Sequence[RunResults], made: str, max_episodes: int = MAX_E
     chosen = choose_episodes(runs, max_episodes)
     packed, held, text_limit = pack_episodes(chosen)
     names = [visible(run.name) for run in runs]
-    labels = {"runs": names, "rules": {name: meaning for name, (meaning, _) in RULES.items()}}
+    pairs = [[(number, visible(policy)) for number, policy in pair] for pair in pair_sides(runs)]
+    labels = {"runs": names, "rules": {name: meaning for name, (meaning, _) in RULES.items()}, "pairs": pairs}
     style, script = read_file("chart.css") + read_file("page.css"), read_file("page.js")
     policy = {  # the browser runs nothing but the page's own script
         "default-src": "'none'",

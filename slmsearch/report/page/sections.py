@@ -1,4 +1,4 @@
-"""What stands on a page about one run, and about several side by side: tables and charts, in order, made from stored results."""
+"""What stands on a page about one run: tables and charts, in order, made from stored results."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,14 +47,6 @@ CURVES = (
     ("plan/decomposed_frac", "Problems split, share"),
 )
 """Curves of a training run, drawn where they were recorded; `accuracy` is the judge's verdict."""
-SHARED = (
-    ("reward/mean", "Mean reward"),
-    ("accuracy", "Right answers, share"),
-    ("loss", "Loss"),
-    ("episode/tool_calls", "Tool calls per episode"),
-    ("policy/entropy", "Entropy of the policy, nats"),
-)
-"""Curves of several runs."""
 ACCURACY = ("answer/correct", "answer/exact_match")
 
 
@@ -224,7 +216,7 @@ def _slices(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[B
     sides = {name: rows[name] for name in ("worker-alone", BEFORE, AFTER, "sft-control") if name in rows} or dict(rows)
     blocks = []
     if (found := run.compared) is not None and found.slices:
-        bars = [_difference_bar(part.name, part.difference, 2) for part in found.slices[:MAX_SLICES]]
+        bars = [difference_bar(part.name, part.difference, 2) for part in found.slices[:MAX_SLICES]]
         chart = interval_chart("Change by slice, after - before", bars, zero=True)
         caption = f"Change of {run.metric} by slice, with intervals; dashed: no change"
         blocks.append(Block(caption, chart=chart, file="change_by_slice"))
@@ -239,7 +231,8 @@ def _slices(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[B
     return blocks
 
 
-def _difference_bar(name: str, found: Difference, digits: int) -> Bar:
+def difference_bar(name: str, found: Difference, digits: int) -> Bar:
+    """Make the bar of a difference."""
     return Bar(visible(name), found.mean, found.low, found.high, f"{found.mean:+.{digits}f}")
 
 
@@ -310,32 +303,3 @@ def _of(count: int, total: int) -> str:
 
 def _share(count: int, total: int) -> float:
     return count / total if total else 0.0
-
-
-def side_by_side(runs: Sequence[RunResults]) -> Part:
-    """Make the part that compares runs."""
-    bars = [_difference_bar(run.name, run.compared.difference, 3) for run in runs if run.compared is not None]
-    headers = ("run", "environment", "n", "metric", "before", "after", "change", "interval", "p", "decision", "steps", "suspected, %")
-    blocks = [Block("Runs, one a row", Table(headers, tuple(map(_run_cells, runs))))]
-    if bars:
-        caption = "Change by training, after - before, with intervals; dashed: no change"
-        blocks.append(Block(caption, chart=interval_chart("Change by training", bars, zero=True)))
-    for name, caption in SHARED:
-        chart = line_chart(f"{caption} over training", [Line(visible(run.name), smooth(curve(run, name))) for run in runs])
-        blocks += [Block(f"{caption} (mean of 10 steps)", chart=chart)] if chart else []
-    asked = {tuple(sorted(row.question_id for row in run.evaluations[run.main].rows)) for run in runs if run.main}
-    same = "All runs were evaluated on the same questions."
-    note = "These runs were evaluated on different questions: compare their changes, not their levels." if len(asked) > 1 else same
-    return Part("runs", "Runs side by side", tuple(blocks), note)
-
-
-def _run_cells(run: RunResults) -> tuple[str, ...]:
-    found, steps = run.compared, str(len(run.steps)) if run.steps else NONE
-    suspected = NONE
-    if AFTER in run.evaluations and run.evaluations[AFTER].rows:
-        rules = run.suspects[AFTER]
-        suspected = percent(sum(map(bool, rules)) / len(rules))
-    if found is None:
-        return (run.name, run.environment, NONE, run.metric, *(NONE,) * 5, run.decision or run.status, steps, suspected)
-    cells = change(found.before, found.after, found.difference)
-    return (run.name, run.environment, str(found.n), found.metric, *cells, run.decision or found.decision, steps, suspected)

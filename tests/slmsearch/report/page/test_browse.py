@@ -2,14 +2,15 @@
 
 import json
 import re
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slmsearch.foreign import visible
-from slmsearch.report.page.browse import Texts, choose_episodes, name_groups, shorten, to_script_json
-from slmsearch.report.page.results import AFTER, BEFORE
-from tests.slmsearch.report.page.synthetic import make_run
+from slmsearch.report.page.browse import Texts, choose_episodes, name_groups, pair_sides, shorten, to_script_json
+from slmsearch.report.page.results import AFTER, BEFORE, RunResults
+from tests.slmsearch.report.page.synthetic import make_run, without_training
 
 ANY = st.text(st.characters(exclude_categories=()), max_size=60)
 
@@ -49,18 +50,58 @@ def test_a_text_is_kept_once() -> None:
     assert texts.kept == ["a", "b"]
 
 
-def test_flipped_questions_are_in_their_groups_and_come_with_the_other_side() -> None:
-    run = make_run(60)
-    named = name_groups(run)
-    before = {row.question_id: row.correct for row in run.evaluations[BEFORE].rows}
-    gained = {i for i, row in enumerate(run.evaluations[AFTER].rows) if row.correct > before[row.question_id]}
-    assert gained == {i for (policy, i), groups in named.items() if policy == AFTER and "gained" in groups}
-    chosen = choose_episodes([run], 30)
-    assert len(chosen) == 30
-    for trained, untrained in (chosen[:2], chosen[2:4]):
-        assert (trained.policy, untrained.policy) == (AFTER, BEFORE)
-        assert trained.row.question_id == untrained.row.question_id
-        assert trained.groups
+def right_of(run: RunResults, policy: str) -> dict[str, float]:
+    return {row.question_id: row.correct for row in run.evaluations[policy].rows}
+
+
+def test_lost_questions_come_first_and_with_the_other_side() -> None:
+    run = make_run(200)
+    before, after = right_of(run, BEFORE), right_of(run, AFTER)
+    lost = {question for question in before if before[question] > after[question]}
+    chosen = choose_episodes([run], 100)
+    assert len(chosen) == 100
+    first = chosen[: 2 * min(len(lost), 10)]
+    assert {one.row.question_id for one in first} <= lost
+    for old, new in zip(chosen[::2], chosen[1::2], strict=True):
+        assert (old.policy, new.policy) == (BEFORE, AFTER)
+        assert old.row.question_id == new.row.question_id
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=20, unique=True), min_size=1, max_size=4), st.integers(0, 120))
+def test_of_a_question_every_run_that_was_asked_it_is_there(asked: list[list[int]], limit: int) -> None:
+    """Whatever each run was asked, and whoever has answered: only the last question may be cut, and no episode comes twice."""
+    runs = [only(make_run(31, 1), set(numbers)) for numbers in asked]
+    chosen = choose_episodes(runs, limit)
+    assert len(chosen) == min(limit, 2 * sum(map(len, asked)))
+    names = [(one.run, one.policy, one.row.question_id) for one in chosen]
+    assert len(set(names)) == len(names)
+    whole = list(dict.fromkeys(question for _, _, question in names))[:-1]
+    for question in whole:
+        expected = {i for i, numbers in enumerate(asked) if int(question[1:]) in numbers}
+        assert {(run, policy) for run, policy, one in names if one == question} == {(i, side) for i in expected for side in (BEFORE, AFTER)}
+
+
+def only(run: RunResults, numbers: set[int]) -> RunResults:
+    """Leave some questions of a run."""
+    kept = sorted(numbers)
+    evaluations = {
+        name: replace(found, rows=tuple(found.rows[i] for i in kept), episodes=tuple(found.episodes[i] for i in kept))
+        for name, found in run.evaluations.items()
+    }
+    return replace(run, evaluations=evaluations)
+
+
+def test_runs_are_compared_with_the_first_and_each_policy_with_its_runs_trained_one() -> None:
+    run = make_run(3)
+    control = replace(run, evaluations={"random": run.evaluations[BEFORE], **run.evaluations})
+    assert pair_sides([control, without_training(run), replace(run, evaluations={})]) == [
+        ((0, AFTER), (1, "evaluate")),
+        ((0, BEFORE), (0, AFTER)),
+        ((0, "random"), (0, AFTER)),
+    ]
+    chosen = choose_episodes([control], 100)
+    assert [one.policy for one in chosen] == [BEFORE, AFTER] * 3 + ["random"] * 3, "what nothing is decided by takes the room that is left"
 
 
 def test_best_and_worst_are_the_ends_of_the_order() -> None:

@@ -127,7 +127,8 @@ def test_runs_beside_each_other(run: RunResults) -> None:
     both = render_page([run, other], "today", max_episodes=20)
     assert "2 runs side by side" in both and "All runs were evaluated on the same questions." in both
     data = json.loads(parse(both).inside["script"][1])
-    assert [episode["run"] for episode in data["episodes"]] == [0] * 10 + [1] * 10
+    assert [episode["run"] for episode in data["episodes"]] == [0, 0, 1, 1] * 5, "aligned by question"
+    assert len({episode["id"] for episode in data["episodes"]}) == 5
     fewer = make_run(30)
     assert "on different questions" in render_page([run, fewer], "today")
 
