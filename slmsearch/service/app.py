@@ -4,9 +4,9 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import FastAPI
 from fastapi import Request as HttpRequest
@@ -38,6 +38,9 @@ from slmsearch.service.waiting import RETRY_S
 MAX_BODY_BYTES = 1 << 20
 BODY_SECONDS = 15.0
 """Time a client has to send a request."""
+HUNG_UP = 499
+"""Status of a reply that nobody reads."""
+T = TypeVar("T")
 CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -90,16 +93,13 @@ def make_app(service: SearcherService, token: str | None, feedback: FeedbackLog 
             raise
         events = service.ask(request.question)
         reply = Reply(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()))
-        if request.stream:
-            first = await anext(events)  # an error that comes first is a status, which clients know how to retry
-            return EventSourceResponse(_stream(first, events, reply, request.include_usage))
-        steps: list[Step] = []
-        async with aclosing(events):
-            async for event in events:
-                if isinstance(event, Answer):
-                    return Response(reply.complete(steps, event), media_type="application/json")
-                steps.append(event)
-        raise AssertionError("a question ends with an answer or an error")
+        try:
+            if not request.stream:
+                return Response(await _while_listening(http, _complete(events, reply)), media_type="application/json")
+            first = await _while_listening(http, anext(events))  # an error that comes first is a status, which clients know how to retry
+        except ClientDisconnect:
+            return Response(status_code=HUNG_UP)
+        return EventSourceResponse(_stream(first, events, reply, request.include_usage))
 
     if feedback is not None:
         _add_feedback(app, service, feedback)
@@ -121,6 +121,38 @@ def _add_feedback(app: FastAPI, service: SearcherService, log: FeedbackLog) -> N
             raise ApiError(503, "service_unavailable", str(error), retry_s=RETRY_S) from error
         service.metrics.feedback.labels(given.verdict).inc()
         return {"id": given.id, "object": "feedback", "created": given.created}
+
+
+async def _while_listening(http: HttpRequest, answer: Awaitable[T]) -> T:
+    """Wait for an answer; it is cancelled when the client hangs up.
+
+    Raises:
+        ClientDisconnect: the client has hung up.
+    """
+    answering, hanging_up = asyncio.ensure_future(answer), asyncio.ensure_future(_wait_for_end(http))
+    try:
+        await asyncio.wait((answering, hanging_up), return_when=asyncio.FIRST_COMPLETED)
+        if answering.done():
+            return answering.result()
+        raise ClientDisconnect
+    finally:
+        answering.cancel()
+        hanging_up.cancel()
+
+
+async def _wait_for_end(http: HttpRequest) -> None:
+    while (await http.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _complete(events: AsyncGenerator[Step | Answer, None], reply: Reply) -> str:
+    steps: list[Step] = []
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, Answer):
+                return reply.complete(steps, event)
+            steps.append(event)
+    raise AssertionError("a question ends with an answer or an error")
 
 
 async def _stream(
