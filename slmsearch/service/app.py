@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from fastapi import FastAPI
 from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse, Response
-from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from sse_starlette import EventSourceResponse
 from starlette.exceptions import HTTPException
@@ -33,6 +32,7 @@ from slmsearch.service.protocol import (
     parse_request,
 )
 from slmsearch.service.service import SearcherService
+from slmsearch.service.status import add_status
 from slmsearch.service.waiting import RETRY_S
 
 MAX_BODY_BYTES = 1 << 20
@@ -56,20 +56,7 @@ def make_app(service: SearcherService, token: str | None, feedback: FeedbackLog 
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(Exception, _answer_bug)
 
-    @app.get("/health")
-    async def health() -> dict[str, str]:
-        """Say that the process lives."""
-        return {"status": "ok"}
-
-    @app.get("/ready")
-    async def ready() -> JSONResponse:
-        """Say whether questions are answered at once; 503 while the policy is loaded, and when the service stops."""
-        return JSONResponse({"status": service.state}, 200 if service.state == "ready" else 503)
-
-    @app.get("/metrics")
-    async def metrics() -> Response:
-        """Give metrics as Prometheus reads them."""
-        return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+    add_status(app, service)
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:

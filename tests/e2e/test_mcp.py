@@ -157,11 +157,12 @@ async def look_at_everything(session: ClientSession, world: SmallWorld) -> None:
 def test_the_sdks_client_over_stdio(world: SmallWorld, tmp_path: Path) -> None:
     log = tmp_path / "log"
 
+    others = psutil.Process().children(recursive=True)  # servers of other tests
+
     async def talk() -> list[psutil.Process]:
         async with by_stdio(world, log) as session:
-            family = psutil.Process().children(recursive=True)
             await look_at_everything(session, world)
-            return family
+            return [one for one in psutil.Process().children(recursive=True) if one not in others]
 
     family = run(talk())
     wait_for(
@@ -228,6 +229,8 @@ def test_the_sdks_client_over_http_with_a_token(world: SmallWorld, tmp_path: Pat
 
     run(talk())
     bearer = {"Authorization": f"Bearer {TOKEN}"}
+    metrics = httpx.get(url.replace("/mcp", "/metrics"), headers=bearer, trust_env=False, timeout=60).text
+    assert 'slmsearch_requests_total{outcome="answered"} 5.0' in metrics
     assert [post(url), post(url, Authorization="Bearer wrong"), post(url, **bearer)] == [401, 401, 200]
     assert post(url, **bearer, Origin="https://elsewhere.example") == 403
     with pytest.raises(BaseException) as failed:  # as the SDK wraps it: a group in release 1, an error of its own in 2
