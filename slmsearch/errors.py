@@ -40,6 +40,10 @@ class ModelError(SlmSearchError, boundary="model"):
     """A policy model or adapter is missing, damaged or does not fit its base."""
 
 
+class ContextError(ModelError):
+    """A prompt is longer than the model's context."""
+
+
 class GenerationError(SlmSearchError, boundary="generation"):
     """A served policy did not answer."""
 

@@ -89,6 +89,11 @@ class Session:
         prepare_process_environment(config, environment)
         return config
 
+    @property
+    def flags(self) -> list[str]:
+        """What gives another command of this machine the same settings."""
+        return [*(f"--config={file}" for file in self._files), *self._overrides]
+
     def override(self, **settings: object) -> None:
         """Set settings from a command's own options, None leaves one alone; names have `__` for the dot."""
         given = {name: value for name, value in settings.items() if value is not None}

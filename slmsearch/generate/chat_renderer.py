@@ -13,7 +13,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from slmsearch.errors import ModelError
+from slmsearch.errors import ContextError, ModelError
 from slmsearch.foreign import cause_of
 from slmsearch.generate.sampler import Message
 from slmsearch.searcher.parsing import THINK, after_thinking
@@ -214,12 +214,12 @@ def require_context(model: Any, tokens: int, what: str, remedy: str) -> None:
     """Refuse `tokens` of something that do not fit into the context of a loaded model; one that names no length takes everything.
 
     Raises:
-        ModelError: the context is shorter; `remedy` says what to do beside taking another model.
+        ContextError: the context is shorter; `remedy` says what to do beside taking another model.
     """
     config = getattr(model, "config", None)
     length = getattr(config.get_text_config(), "max_position_embeddings", None) if config is not None else None
     if length is not None and tokens > length:
-        raise ModelError(f"{what} has {tokens} tokens, and the model's context ends at {length}: {remedy}, or take another policy.model")
+        raise ContextError(f"{what} has {tokens} tokens, and the model's context ends at {length}: {remedy}, or take another policy.model")
 
 
 @lru_cache(maxsize=8)

@@ -4,14 +4,13 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import FastAPI
 from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse, Response
-from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from sse_starlette import EventSourceResponse
 from starlette.exceptions import HTTPException
@@ -33,11 +32,15 @@ from slmsearch.service.protocol import (
     parse_request,
 )
 from slmsearch.service.service import SearcherService
+from slmsearch.service.status import add_status
 from slmsearch.service.waiting import RETRY_S
 
 MAX_BODY_BYTES = 1 << 20
 BODY_SECONDS = 15.0
 """Time a client has to send a request."""
+HUNG_UP = 499
+"""Status of a reply that nobody reads."""
+T = TypeVar("T")
 CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -53,20 +56,7 @@ def make_app(service: SearcherService, token: str | None, feedback: FeedbackLog 
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(Exception, _answer_bug)
 
-    @app.get("/health")
-    async def health() -> dict[str, str]:
-        """Say that the process lives."""
-        return {"status": "ok"}
-
-    @app.get("/ready")
-    async def ready() -> JSONResponse:
-        """Say whether questions are answered at once; 503 while the policy is loaded, and when the service stops."""
-        return JSONResponse({"status": service.state}, 200 if service.state == "ready" else 503)
-
-    @app.get("/metrics")
-    async def metrics() -> Response:
-        """Give metrics as Prometheus reads them."""
-        return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+    add_status(app, service)
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
@@ -90,16 +80,13 @@ def make_app(service: SearcherService, token: str | None, feedback: FeedbackLog 
             raise
         events = service.ask(request.question)
         reply = Reply(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()))
-        if request.stream:
-            first = await anext(events)  # an error that comes first is a status, which clients know how to retry
-            return EventSourceResponse(_stream(first, events, reply, request.include_usage))
-        steps: list[Step] = []
-        async with aclosing(events):
-            async for event in events:
-                if isinstance(event, Answer):
-                    return Response(reply.complete(steps, event), media_type="application/json")
-                steps.append(event)
-        raise AssertionError("a question ends with an answer or an error")
+        try:
+            if not request.stream:
+                return Response(await _while_listening(http, _complete(events, reply)), media_type="application/json")
+            first = await _while_listening(http, anext(events))  # an error that comes first is a status, which clients know how to retry
+        except ClientDisconnect:
+            return Response(status_code=HUNG_UP)
+        return EventSourceResponse(_stream(first, events, reply, request.include_usage))
 
     if feedback is not None:
         _add_feedback(app, service, feedback)
@@ -121,6 +108,38 @@ def _add_feedback(app: FastAPI, service: SearcherService, log: FeedbackLog) -> N
             raise ApiError(503, "service_unavailable", str(error), retry_s=RETRY_S) from error
         service.metrics.feedback.labels(given.verdict).inc()
         return {"id": given.id, "object": "feedback", "created": given.created}
+
+
+async def _while_listening(http: HttpRequest, answer: Awaitable[T]) -> T:
+    """Wait for an answer; it is cancelled when the client hangs up.
+
+    Raises:
+        ClientDisconnect: the client has hung up.
+    """
+    answering, hanging_up = asyncio.ensure_future(answer), asyncio.ensure_future(_wait_for_end(http))
+    try:
+        await asyncio.wait((answering, hanging_up), return_when=asyncio.FIRST_COMPLETED)
+        if answering.done():
+            return answering.result()
+        raise ClientDisconnect
+    finally:
+        answering.cancel()
+        hanging_up.cancel()
+
+
+async def _wait_for_end(http: HttpRequest) -> None:
+    while (await http.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _complete(events: AsyncGenerator[Step | Answer, None], reply: Reply) -> str:
+    steps: list[Step] = []
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, Answer):
+                return reply.complete(steps, event)
+            steps.append(event)
+    raise AssertionError("a question ends with an answer or an error")
 
 
 async def _stream(

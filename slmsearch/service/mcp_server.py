@@ -12,10 +12,10 @@ from typing import Any
 
 import anyio
 import mcp.server.lowlevel
+from fastapi import FastAPI
 from mcp import types
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -24,6 +24,7 @@ from slmsearch.foreign import cause_of
 from slmsearch.service.access import Access
 from slmsearch.service.mcp_tools import INSTRUCTIONS, TOOLS, call_tool
 from slmsearch.service.service import SearcherService
+from slmsearch.service.status import add_status
 
 PATH = "/mcp"
 MAX_BODY_BYTES = 1 << 20
@@ -83,7 +84,9 @@ class _Endpoint:
 def make_mcp_app(service: SearcherService, token: str | None) -> ASGIApp:
     """Make the application of streamable HTTP. It keeps no sessions: a request may come to any process, before and after a restart."""
     manager = StreamableHTTPSessionManager(make_server(service), stateless=True, max_request_body_size=MAX_BODY_BYTES)
-    app = Starlette(routes=[Route(PATH, _Endpoint(manager))], lifespan=lambda _: manager.run())
+    app = FastAPI(openapi_url=None, lifespan=lambda _: manager.run())
+    app.router.routes.append(Route(PATH, _Endpoint(manager)))
+    add_status(app, service)
     return Access(app, token, service.metrics, lambda: service.state == "stopping", own_pages=True)
 
 

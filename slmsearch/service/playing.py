@@ -8,12 +8,13 @@ from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.indexed_corpus import open_indexed_corpus
 from slmsearch.environments.searcher import SearcherEnvironment
+from slmsearch.errors import ContextError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import make_policy_sampler, without_tokens
 from slmsearch.foreign import encodable
 from slmsearch.generate.sampler import Sampler, Sampling
 from slmsearch.judge import ExactJudge
-from slmsearch.searcher.episode import Episode, ToolCall, Turn
+from slmsearch.searcher.episode import Episode, StopReason, ToolCall, Turn
 from slmsearch.searcher.rollout import Watch, play_episodes
 from slmsearch.searcher.sources import Source, find_sources
 
@@ -106,7 +107,10 @@ def load(served: ServedPolicy) -> str:
 
 
 def play(questions: Sequence[Question], on_turn: Callable[[str, Step], None], on_end: Callable[[str, Answer], None]) -> None:
-    """Play questions together, greedily; tell of each step and of each end as it comes, by the question's id."""
+    """Play questions together, greedily; tell of each step and of each end as it comes, by the question's id.
+
+    A question that is too long for the policy's context ends as `max_tokens`, and no other fails with it.
+    """
     (loaded,) = _loaded
     environment = loaded.environment
     toolbox, config = environment.toolbox, environment.config
@@ -121,7 +125,14 @@ def play(questions: Sequence[Question], on_turn: Callable[[str, Step], None], on
         on_end(question.id, Answer(played, sources, loaded.served.version, loaded.index_key))
 
     sampling = Sampling(0.0, config.evaluate.seed, environment.limits.max_turn_tokens)
-    play_episodes(questions, loaded.sampler, toolbox, config.searcher, sampling, Watch(tell_end, tell_turn))
+    try:
+        play_episodes(questions, loaded.sampler, toolbox, config.searcher, sampling, Watch(tell_end, tell_turn))
+    except ContextError:  # raised before the first turn, for the longest of them
+        if len(questions) == 1:
+            tell_end(questions[0], Episode(questions[0].id, (), StopReason.MAX_TOKENS))
+            return
+        for question in questions:
+            play([question], on_turn, on_end)
 
 
 def serve_calls(calls: Sequence[ToolCall]) -> list[ServedCall]:

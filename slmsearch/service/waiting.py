@@ -67,7 +67,9 @@ class WaitingQuestions:
         self._changed = threading.Condition()
 
     def __len__(self) -> int:
-        return len(self._questions)
+        with self._changed:
+            self._drop_abandoned()
+            return len(self._questions)
 
     def add(self, question: AskedQuestion) -> bool:
         """Add a question; return False where the queue is full."""

@@ -5,10 +5,8 @@ The client is written for both releases of the SDK, as the server is.
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,14 +21,11 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from flows.cli.settings import find_project_root, load_config
-from slmsearch.environments.indexed_corpus import IndexedCorpus, open_indexed_corpus
+from flows.cli.settings import find_project_root
 from slmsearch.searcher.episode import ToolCall
 from slmsearch.serve.ports import free_port
-from tests.e2e.conftest import MODEL
+from tests.e2e.small_world import PATIENCE_SECONDS, SmallWorld, small_world
 from tests.e2e.stand import wait_for
-from tests.e2e.test_searcher_service import PATIENCE_SECONDS, Embeddings
-from tests.loopback import listening
 
 T = TypeVar("T")
 TOKEN = "s3cret-of-the-tools"
@@ -44,43 +39,10 @@ HELLO = {
 HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 
 
-@dataclass
-class World:
-    flags: list[str]
-    indexed: IndexedCorpus
-    question: str
-    answer: str
-    environment: dict[str, str]
-
-    @property
-    def command(self) -> list[str]:
-        return [sys.executable, "-m", "flows", "mcp", *self.flags]
-
-    def start(self, *more: str, token: str = "", **streams: Any) -> "subprocess.Popen[str]":
-        environment = {**self.environment, **({"SLMSEARCH_API_TOKEN": token} if token else {})}
-        return subprocess.Popen([*self.command, *more], text=True, cwd=find_project_root(), env=environment, **streams)
-
-
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    home = tmp_path_factory.mktemp("mcp")
-    with listening(Embeddings) as address:
-        settings = {
-            "paths.data_dir": home / "data",
-            "paths.mlruns_dir": home / "mlruns",
-            "corpus.world.pages": 60,
-            "retrieval.embedder.base_url": address,
-            "retrieval.embedder.model": "words",
-            "policy.model": MODEL,
-            "policy.device": "cpu",
-            "service.traced_frac": 0,
-            "service.deadline_s": PATIENCE_SECONDS,
-        }
-        flags = [f"--{name}={value}" for name, value in settings.items()]
-        indexed = open_indexed_corpus(load_config(overrides=flags, environment={}))
-        question = next(one for split in indexed.questions.values() for one in split if one.kind == "one_hop")
-        environment = {name: value for name, value in os.environ.items() if name not in ("TESTS_FORK_SERVER", "SLMSEARCH_API_TOKEN")}
-        yield World(flags, indexed, question.question, question.answer, environment)
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallWorld]:
+    with small_world(tmp_path_factory.mktemp("mcp"), service__traced_frac=0) as made:
+        yield made
 
 
 def run(talk: Awaitable[T]) -> T:
@@ -91,8 +53,9 @@ def run(talk: Awaitable[T]) -> T:
 
 
 @asynccontextmanager
-async def by_stdio(world: World, log: Path) -> AsyncIterator[ClientSession]:
-    parameters = StdioServerParameters(command=world.command[0], args=world.command[1:], env=world.environment, cwd=find_project_root())
+async def by_stdio(world: SmallWorld, log: Path) -> AsyncIterator[ClientSession]:
+    program, *arguments = world.command("mcp")
+    parameters = StdioServerParameters(command=program, args=arguments, env=world.environment(), cwd=find_project_root())
     with log.open("w") as errors:
         async with stdio_client(parameters, errlog=errors) as (read, write), ClientSession(read, write) as session:
             await session.initialize()
@@ -138,14 +101,14 @@ async def call(session: ClientSession, name: str, **arguments: Any) -> Told:
     return Told(content["text"], values["isError"], values.get("structuredContent"), told)
 
 
-async def look_at_everything(session: ClientSession, world: World) -> None:
+async def look_at_everything(session: ClientSession, world: SmallWorld) -> None:
     """Use every tool, rightly and wrongly."""
     listed = [tool.model_dump(mode="json", by_alias=True) for tool in (await session.list_tools()).tools]
     assert [tool["name"] for tool in listed] == TOOLS
     assert all(tool["description"] and tool["outputSchema"] and tool["inputSchema"]["required"] for tool in listed)
     assert all(tool["annotations"]["readOnlyHint"] for tool in listed)
 
-    toolbox = world.indexed.toolbox
+    toolbox, question, answer = world.indexed.toolbox, world.questions[0].question, world.questions[0].answer
     page = next(toolbox.library.pages())
     found = await call(session, "search_pages", query=page.title)
     (same,) = toolbox.serve([ToolCall("search_pages", page.title)])
@@ -168,10 +131,10 @@ async def look_at_everything(session: ClientSession, world: World) -> None:
         text, place = text + read.structured["text"], read.structured["next"]
     assert text == longest.text
 
-    asked = await call(session, "ask", question=world.question)
-    assert asked.structured["answer"] == world.answer and asked.text.startswith(world.answer)
+    asked = await call(session, "ask", question=question)
+    assert asked.structured["answer"] == answer and asked.text.startswith(answer)
     assert [f"{step['call']}: {step['argument']}" for step in asked.structured["steps"]] == asked.progress and asked.progress
-    assert any(world.answer in source["text"] for source in asked.structured["sources"])
+    assert any(answer in source["text"] for source in asked.structured["sources"])
     assert asked.structured["version"] == "untrained"
 
     wrong: list[tuple[str, dict[str, Any], str]] = [
@@ -187,18 +150,19 @@ async def look_at_everything(session: ClientSession, world: World) -> None:
     for name, arguments, why in wrong:
         refused = await call(session, name, **arguments)
         assert refused.is_error and why in refused.text and "\n" not in refused.text, refused
-    several = await asyncio.gather(*(call(session, "ask", question=world.question) for _ in range(4)))
-    assert {one.structured["answer"] for one in several} == {world.answer}
+    several = await asyncio.gather(*(call(session, "ask", question=question) for _ in range(4)))
+    assert {one.structured["answer"] for one in several} == {answer}
 
 
-def test_the_sdks_client_over_stdio(world: World, tmp_path: Path) -> None:
+def test_the_sdks_client_over_stdio(world: SmallWorld, tmp_path: Path) -> None:
     log = tmp_path / "log"
+
+    others = psutil.Process().children(recursive=True)  # servers of other tests
 
     async def talk() -> list[psutil.Process]:
         async with by_stdio(world, log) as session:
-            family = psutil.Process().children(recursive=True)
             await look_at_everything(session, world)
-            return family
+            return [one for one in psutil.Process().children(recursive=True) if one not in others]
 
     family = run(talk())
     wait_for(
@@ -208,9 +172,9 @@ def test_the_sdks_client_over_stdio(world: World, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["eof", "sigterm", "loading"])
-def test_it_ends_with_its_input_or_by_sigterm_and_leaves_nothing(world: World, how: str, tmp_path: Path) -> None:
+def test_it_ends_with_its_input_or_by_sigterm_and_leaves_nothing(world: SmallWorld, how: str, tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as log:
-        process = world.start(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+        process = world.start("mcp", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
     assert process.stdin is not None and process.stdout is not None
     search = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "search_pages", "arguments": {"query": "a town"}}}
     messages = [HELLO, {"jsonrpc": "2.0", "method": "notifications/initialized"}, search]
@@ -231,17 +195,19 @@ def test_it_ends_with_its_input_or_by_sigterm_and_leaves_nothing(world: World, h
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
-def test_a_policy_that_is_not_there_is_one_line_and_nothing_on_stdout(world: World) -> None:
-    process = world.start("--policy", "nowhere/at-all", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def test_a_policy_that_is_not_there_is_one_line_and_nothing_on_stdout(world: SmallWorld) -> None:
+    process = world.start("mcp", "--policy", "nowhere/at-all", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.wait(PATIENCE_SECONDS)  # with its input open: that a client hangs up is no error
     out, errors = process.communicate()
     assert process.returncode in (2, 3) and out == "" and "slmsearch: " in errors and "Traceback" not in errors
 
 
-def serve_http(world: World, log: Path, ends: Callable[[Callable[[], Any]], Any], token: str = "") -> tuple["subprocess.Popen[str]", str]:
+def serve_http(
+    world: SmallWorld, log: Path, ends: Callable[[Callable[[], Any]], Any], token: str = ""
+) -> tuple["subprocess.Popen[str]", str]:
     port = free_port()
     with log.open("w") as file:
-        process = world.start("--http", str(port), "--json", token=token, stdout=subprocess.PIPE, stderr=file)
+        process = world.start("mcp", "--http", str(port), "--json", token=token, stdout=subprocess.PIPE, stderr=file)
     ends(process.communicate)
     ends(process.kill)
     assert process.stdout is not None
@@ -254,7 +220,7 @@ def post(url: str, **headers: str) -> int:
     return httpx.post(url, json=HELLO, headers={**HEADERS, **headers}, trust_env=False, timeout=60).status_code
 
 
-def test_the_sdks_client_over_http_with_a_token(world: World, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_the_sdks_client_over_http_with_a_token(world: SmallWorld, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     process, url = serve_http(world, tmp_path / "log", request.addfinalizer, TOKEN)
 
     async def talk() -> None:
@@ -263,6 +229,8 @@ def test_the_sdks_client_over_http_with_a_token(world: World, tmp_path: Path, re
 
     run(talk())
     bearer = {"Authorization": f"Bearer {TOKEN}"}
+    metrics = httpx.get(url.replace("/mcp", "/metrics"), headers=bearer, trust_env=False, timeout=60).text
+    assert 'slmsearch_requests_total{outcome="answered"} 5.0' in metrics
     assert [post(url), post(url, Authorization="Bearer wrong"), post(url, **bearer)] == [401, 401, 200]
     assert post(url, **bearer, Origin="https://elsewhere.example") == 403
     with pytest.raises(BaseException) as failed:  # as the SDK wraps it: a group in release 1, an error of its own in 2
@@ -275,9 +243,9 @@ def test_the_sdks_client_over_http_with_a_token(world: World, tmp_path: Path, re
     assert TOKEN not in log and "Traceback" not in log
 
 
-def test_without_a_token_only_this_machine_is_answered(world: World, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_without_a_token_only_this_machine_is_answered(world: SmallWorld, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     _, url = serve_http(world, tmp_path / "log", request.addfinalizer)
     assert [post(url), post(url, Host="evil.example"), post(url, Origin="https://evil.example")] == [200, 403, 403]
     assert post(url, Origin="http://localhost:6274") == 200
-    refused = world.start("--http", str(free_port()), "--host", "0.0.0.0", stderr=subprocess.PIPE)
+    refused = world.start("mcp", "--http", str(free_port()), "--host", "0.0.0.0", stderr=subprocess.PIPE)
     assert "SLMSEARCH_API_TOKEN" in refused.communicate(timeout=PATIENCE_SECONDS)[1] and refused.returncode == 2

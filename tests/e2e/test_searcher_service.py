@@ -1,21 +1,15 @@
 """`slmsearch serve searcher` with tiny-searcher on a small world: OpenAI's own client, kills, another champion, and the end.
 
-One service for the whole file, in the order of the tests. The embedder is an endpoint of this process, which loads nothing.
+One service for the whole file, in the order of the tests.
 """
 
 import json
-import os
-import re
 import signal
 import subprocess
-import sys
 import time
-import zlib
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -26,40 +20,20 @@ import psutil
 import pytest
 from safetensors.numpy import save_file
 
-from flows.cli.settings import find_project_root, load_config
 from slmsearch.config import RunConfig
-from slmsearch.environments.indexed_corpus import open_indexed_corpus
+from slmsearch.corpus.questions import Question
 from slmsearch.learn.models import model_hash
 from slmsearch.serve.ports import free_port
 from tasks.promotion import promote_by_hand
 from tasks.tracking import ADAPTER_HASH, BASE_MODEL, open_tracker
 from tests.e2e.conftest import MODEL
+from tests.e2e.small_world import PATIENCE_SECONDS, small_world
 from tests.e2e.stand import wait_for
-from tests.loopback import listening
 
 TOKEN = "s3cret-of-the-service"
 NAME = "slmsearch-searcher"
 BACK_SECONDS = 10.0
 """Time until the question after a kill is answered. A machine so busy that the first start took longer may take as long again."""
-PATIENCE_SECONDS = 240
-"""For a machine that has other things to do."""
-
-
-class Embeddings(BaseHTTPRequestHandler):
-    """Bags of words over OpenAI's protocol."""
-
-    def do_POST(self) -> None:
-        texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
-        rows = []
-        for index, text in enumerate(texts):
-            counts = Counter(zlib.crc32(word.encode()) % 64 for word in re.findall(r"\w+", text.lower()))
-            rows.append({"index": index, "embedding": [counts[place] + 0.001 for place in range(64)]})
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(json.dumps({"data": rows}).encode())
-
-    def log_message(self, *args: object) -> None:
-        pass
 
 
 @dataclass
@@ -68,8 +42,7 @@ class Started:
     config: RunConfig
     base_url: str
     log: Path
-    questions: list[tuple[str, str]]
-    """With their answers."""
+    questions: list[Question]
     start_s: float
 
     @property
@@ -78,7 +51,7 @@ class Started:
         return openai.OpenAI(base_url=self.base_url, api_key=TOKEN, max_retries=0, timeout=PATIENCE_SECONDS, http_client=http)
 
     def ask(self, number: int = 0, **options: Any) -> Any:
-        message: Any = [{"role": "user", "content": self.questions[number][0]}]
+        message: Any = [{"role": "user", "content": self.questions[number].question}]
         return self.client.chat.completions.create(model="searcher", messages=message, **options)
 
     def metric(self, beginning: str) -> float:
@@ -119,43 +92,18 @@ def register(config: RunConfig, number: int, tags: dict[str, str], home: Path) -
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     home, port = tmp_path_factory.mktemp("service"), free_port()
-    with listening(Embeddings) as address:
-        settings = {
-            "paths.data_dir": home / "data",
-            "paths.mlruns_dir": home / "mlruns",
-            "corpus.world.pages": 60,
-            "retrieval.embedder.base_url": address,
-            "retrieval.embedder.model": "words",
-            "policy.model": MODEL,
-            "policy.device": "cpu",
-            "service.traced_frac": 1,
-            "service.deadline_s": PATIENCE_SECONDS,
-        }
-        flags = [f"--{name}={value}" for name, value in settings.items()]
-        config = load_config(overrides=flags, environment={})
-        indexed = open_indexed_corpus(config)
-        tags = {"slmsearch.data_digest": indexed.corpus_digest, "slmsearch.index_key": indexed.index_key}
+    with small_world(home, service__traced_frac=1) as world:
+        tags = {"slmsearch.data_digest": world.indexed.corpus_digest, "slmsearch.index_key": world.indexed.index_key}
         for number in (1, 2):
-            register(config, number, tags, home / f"adapter-{number}")
-        promote_by_hand(config, "1", "the first")
-        easy = [question for split in indexed.questions.values() for question in split if question.kind == "one_hop"]
-        asked = [(question.question, question.answer) for question in easy]
-        command = [sys.executable, "-m", "flows", "serve", "searcher", "--json", "--port", str(port), *flags]
-        environment = {name: value for name, value in os.environ.items() if name != "TESTS_FORK_SERVER"}
+            register(world.config, number, tags, home / f"adapter-{number}")
+        promote_by_hand(world.config, "1", "the first")
         log, begun = home / "log", time.monotonic()
         with log.open("w") as file:
-            process = subprocess.Popen(
-                command,
-                stdout=subprocess.PIPE,
-                stderr=file,
-                text=True,
-                cwd=find_project_root(),
-                env={**environment, "SLMSEARCH_API_TOKEN": TOKEN},
-            )
+            process = world.start("serve", "searcher", "--json", "--port", str(port), token=TOKEN, stdout=subprocess.PIPE, stderr=file)
         assert process.stdout is not None
         told = json.loads(process.stdout.readline() or "{}")
         assert told == {"base_url": f"http://127.0.0.1:{port}/v1", "model": "searcher", "version": f"{NAME}/1"}, log.read_text()
-        yield Started(process, config, told["base_url"], log, asked, time.monotonic() - begun)
+        yield Started(process, world.config, told["base_url"], log, world.questions, time.monotonic() - begun)
         process.kill()
         process.communicate()
 
@@ -163,7 +111,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
 def test_openais_client_asks_both_ways(started: Started) -> None:
     assert [model.id for model in started.client.models.list()] == ["searcher"]
     right = 0
-    for number, (_, answer) in enumerate(started.questions[:8]):
+    for number, question in enumerate(started.questions[:8]):
         whole, chunks = started.ask(number), list(started.ask(number, stream=True, stream_options={"include_usage": True}))
         own, text = whole.model_extra["slmsearch"], whole.choices[0].message.content
         assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == text
@@ -174,7 +122,7 @@ def test_openais_client_asks_both_ways(started: Started) -> None:
         }, "greedy: the same again"
         assert chunks[-1].usage == whole.usage and whole.usage.completion_tokens > 0
         assert own["version"] == f"{NAME}/1"
-        right += text == answer and any(answer in source["text"] for source in own["sources"])
+        right += text == question.answer and any(question.answer in source["text"] for source in own["sources"])
     assert right >= 4
     with pytest.raises(openai.AuthenticationError):
         started.client.copy(api_key="wrong").models.list()

@@ -4,9 +4,7 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,14 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.cli.settings import load_config, masked
+from flows.cli.settings import masked
 from slmsearch.config import RunConfig
-from slmsearch.environments.indexed_corpus import open_indexed_corpus
 from slmsearch.evaluate.policies import parse_policy
 from slmsearch.evaluate.run import select_questions
 from tests.e2e.conftest import MODEL
+from tests.e2e.small_world import SmallWorld, small_world
 from tests.slmsearch.evaluate.corpus import evaluate_searcher
-from tests.slmsearch.retrieval.conftest import HashEmbedder
 
 NUM_QUESTIONS = 24
 
@@ -30,39 +27,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-class Embeddings(BaseHTTPRequestHandler):
-    """An endpoint for embeddings; two processes that load MiniLM would take longer than everything else together."""
-
-    embedder = HashEmbedder(256)
-
-    def do_POST(self) -> None:
-        texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
-        vectors = self.embedder.encode(texts).tolist()
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(json.dumps({"data": [{"index": n, "embedding": vector} for n, vector in enumerate(vectors)]}).encode())
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
 @pytest.fixture
-def embeddings() -> Iterator[str]:
-    endpoint = ThreadingHTTPServer(("127.0.0.1", 0), Embeddings)
-    threading.Thread(target=endpoint.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    yield f"http://127.0.0.1:{endpoint.server_port}/v1"
-    endpoint.shutdown()
-    endpoint.server_close()
-
-
-@pytest.fixture
-def config(embeddings: str) -> RunConfig:
-    """A small world with its own index; a sample of its questions."""
-    embedder = {"model": "hash", "base_url": embeddings}
-    world = {"pages": 40, "seed": 77}
-    evaluate = {"split": "all", "limit": NUM_QUESTIONS}
-    named = {"retrieval.embedder": embedder, "corpus.world": world, "evaluate": evaluate}
-    return load_config(overrides=[f"--{section}.{name}={value}" for section, values in named.items() for name, value in values.items()])
+def world(tmp_path: Path) -> Iterator[SmallWorld]:
+    """A sample of its questions is played."""
+    changes = {"corpus__world__pages": 40, "corpus__world__seed": 77, "evaluate__split": "all", "evaluate__limit": NUM_QUESTIONS}
+    with small_world(tmp_path, **changes) as made:
+        yield made
 
 
 def run_their_evaluation(config: RunConfig, server: str, folder: Path) -> list[dict[str, Any]]:
@@ -79,8 +49,8 @@ def run_their_evaluation(config: RunConfig, server: str, folder: Path) -> list[d
     return [json.loads(line) for line in (folder / "theirs" / "traces.jsonl").read_text().splitlines()]
 
 
-def test_both_evaluations_give_every_question_the_same_scores(server: str, config: RunConfig, tmp_path: Path) -> None:
-    indexed = open_indexed_corpus(config)
+def test_both_evaluations_give_every_question_the_same_scores(server: str, world: SmallWorld, tmp_path: Path) -> None:
+    config, indexed = world.config, world.indexed
     questions = select_questions(indexed.questions, config.evaluate)
     ours = evaluate_searcher(questions, indexed.toolbox, parse_policy(f"openai:{MODEL}@{server}", config.policy), config)
     traces = {}

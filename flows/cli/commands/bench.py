@@ -140,6 +140,25 @@ def monitor(session: Session, runs: int) -> None:
     _finish(session, "monitor", run_monitor(presets, runs, session.say))
 
 
+@command(bench, "service")
+@click.option("--policy", help="As of `slmsearch serve searcher`.")
+def service(session: Session, policy: str | None) -> None:
+    """Load a served searcher, watch its memory, send it bad requests and kill its model process; writes service.json."""
+    from flows.cli.settings import API_TOKEN
+    from slmsearch.bench.service import run_service
+    from slmsearch.corpus.store import build_corpus, load_questions
+
+    config = session.config
+    corpora, log = config.paths.corpora, Path(config.paths.mlruns_dir) / "bench" / "service.log"
+    splits = load_questions(corpora, build_corpus(config.corpus, corpora)).values()
+    texts = [question.question for split in splits for question in split]
+    if not texts:
+        raise ConfigError("the corpus has no questions to ask; give some with --corpus.questions")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    flags = [*session.flags, "--service.traced_frac=0", *(["--policy", policy] if policy else [])]
+    _finish(session, "service", run_service(flags, API_TOKEN, config.service.deadline_s, texts, log, session.say))
+
+
 def load_presets(names: Sequence[str] = ()) -> "list[Preset]":
     """Load the presets of `deployments/configs` that are for a GPU and name a model of a known shape, by name or all.
 

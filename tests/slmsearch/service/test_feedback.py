@@ -164,7 +164,7 @@ def test_the_endpoint_answers_when_it_is_kept(tmp_path: Path) -> None:
         ({"question": "x" * 2001}, 400, "string_above_max_length", "question"),
         ({"answer": "x" * 4001}, 400, "string_above_max_length", "answer"),
         ({"correct_answer": "x" * 4001}, 400, "string_above_max_length", "correct_answer"),
-        ({"source": "x" * 1001}, 400, "string_above_max_length", "source"),
+        ({"source": "x" * 2001}, 400, "string_above_max_length", "source"),
         ({"correct_answer": ["x"]}, 400, "invalid_request", "correct_answer"),
         ({"verdict": "right", "correct_answer": "1501"}, 400, "invalid_request", None),
         ({"verdict": "right", "answer": None}, 400, "invalid_request", None),
