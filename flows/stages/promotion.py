@@ -27,10 +27,6 @@ def promote_or_hold(run: Pipeline, data: Data, trained: Trained, after: Evaluate
     if decision["decision"] == "promote":
         decision = _promote(run, data, trained, after, decision["reason"])
     run.tracker.set_tags(run.run_id, {f"slmsearch.{name}": value for name, value in decision.items()})
-    found = comparison["difference"]
-    figures = {"before": comparison["before"], "after": comparison["after"], "difference": found["mean"]}
-    figures |= {"low": found["low"], "high": found["high"]}
-    run.tracker.record_metrics(run.run_id, {f"compare/{name}": value for name, value in figures.items()})
     return decision
 
 

@@ -80,6 +80,10 @@ def conclude(run: Pipeline, outcome: Outcome) -> dict[str, object]:
         summary = summarise_run(run, outcome)
         show_comparison(render_comparison(run, outcome))
         run.tracker.record_metrics(run.run_id, {f"eval/{name}": value for name, value in outcome.after["metrics"].items()})
+        found = outcome.comparison
+        figures = {"before": found["before"], "after": found["after"], "difference": found["difference"]["mean"]}
+        figures |= {name: found["difference"][name] for name in ("low", "high")}
+        run.tracker.record_metrics(run.run_id, {f"compare/{name}": value for name, value in figures.items()})
         run.tracker.record_json(run.run_id, summary, "summary.json")
         leave_reports(run, summary)
     names = [latest_name(environment_of(run.config).name), *(["latest-real.json"] if outcome.beside_search else [])]
