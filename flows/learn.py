@@ -48,7 +48,7 @@ def learn(config: RunConfig = DEFAULTS) -> dict[str, object]:
             if not budget_s:
                 return run
             with run.stage(f"plan-{decide}", key) as run_id:
-                found = plan_task(key, decide, budget_s - (time.monotonic() - began), run.config, **known)
+                found = plan_task(key, decide, began + budget_s, run.config, **known)
                 run.tracker.record_params(run_id, found)
             get_run_logger().info("planned: %s", ", ".join(f"{name} {value}" for name, value in found.items()))
             planned.update(found)

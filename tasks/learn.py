@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict, cast
@@ -114,13 +115,13 @@ def corrections_learnt(config: RunConfig) -> dict[str, str]:
 
 
 @task(name="plan", cache_policy=NO_CACHE)
-def plan_task(key: str, decide: str, left_s: float, config: RunConfig, **known: float) -> dict[str, int]:
+def plan_task(key: str, decide: str, ends: float, config: RunConfig, **known: float) -> dict[str, int]:
     """Decide settings by the time that is left, or find what an interrupted run decided under that key.
 
     Args:
         key: of what the steps are for.
         decide: `start`, or `training` once the start is evaluated.
-        left_s: seconds left of the budget.
+        ends: value of `time.monotonic` at which all is to be done.
         config: run.
         known: of the start `questions` in the evaluated split; of the training `played_s`, the seconds that a question took.
 
@@ -132,8 +133,8 @@ def plan_task(key: str, decide: str, left_s: float, config: RunConfig, **known: 
         if decide == "start":
             speed = Speed(**in_child("slmsearch.learn.teach:measure_speed", config))
             end_child()  # the model that was tried
-            found = {**plan_start(left_s, speed, int(known["questions"]), config)}
+            found = {**plan_start(ends - time.monotonic(), speed, int(known["questions"]), config)}
         else:
-            found = plan_training(left_s, known["played_s"], config)
+            found = plan_training(ends - time.monotonic(), known["played_s"], config)
         replace_json(plans, {**read_json(plans), decide: found})
     return cast("dict[str, int]", found)
