@@ -48,8 +48,8 @@ def compared(_name: str, before: str, after: str, _config: RunConfig) -> dict[st
     """Decide without statistics: whatever differs is better."""
     decision = "promote" if before != after else "hold"
     difference = {"mean": 0.5, "low": 0.4, "high": 0.6, "p": 0.001}
-    found = {"n": 30, "metric": "answer/exact_match", "difference": difference, "decision": decision, "reason": "It is another."}
-    return {**found, "before_key": before, "after_key": after}
+    found = {"n": 30, "metric": "answer/exact_match", "before": 0.2, "after": 0.7, "difference": difference}
+    return {**found, "decision": decision, "reason": "It is another.", "before_key": before, "after_key": after}
 
 
 def small_run(home: Path, empty_store: Path, **sections: dict[str, Any]) -> RunConfig:

@@ -19,6 +19,8 @@
     return node;
   };
 
+  const said = (e, tag) => make(tag, text(e.answer) ?? "none", "said");
+
   const option = (label, value) => {
     const node = make("option", label);
     node.value = value;
@@ -92,7 +94,11 @@
   let page = 0;
   let current = null;
 
-  const ORDERS = { high: (a, b) => b.reward - a.reward, low: (a, b) => a.reward - b.reward, calls: (a, b) => (b.calls || 0) - (a.calls || 0) };
+  const ORDERS = {
+    high: (a, b) => b.reward - a.reward,
+    low: (a, b) => a.reward - b.reward,
+    calls: (a, b) => (b.calls || 0) - (a.calls || 0),
+  };
   const filter = () => {
     const asked = byId("find").value.trim().toLowerCase();
     const wanted = selects.filter(([select]) => select.value);
@@ -146,7 +152,7 @@
         for (const group of new Set(told.flatMap((e) => e.groups || []))) top.append(make("span", GROUPS[group], "badge"));
         const answers = told.map((e) => {
           const answer = make("span", null, "answer");
-          answer.append(`${byPolicy(e)} `, make("span", MARKS[outcome(e)][0], outcome(e)), " ", make("span", text(e.answer) ?? "none", "said"));
+          answer.append(`${byPolicy(e)} `, make("span", MARKS[outcome(e)][0], outcome(e)), " ", said(e, "span"));
           return answer;
         });
         button.append(top, make("span", text(lead.q), "what"), ...answers);
@@ -197,7 +203,7 @@
       button.setAttribute("aria-pressed", e === shown);
       button.addEventListener("click", () => show(e, false));
       head.append(button);
-      row.append(head, make("td", MARKS[outcome(e)], outcome(e)), make("td", text(e.answer) ?? "none", "said"), make("td", `${e.calls || 0}`));
+      row.append(head, make("td", MARKS[outcome(e)], outcome(e)), said(e, "td"), make("td", `${e.calls || 0}`));
       return row;
     });
     const heads = ["episode", "verdict", "answer", "calls"].map((label) => {
