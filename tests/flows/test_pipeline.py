@@ -149,7 +149,9 @@ def test_a_run_on_real_pages_is_shown_beside_reading_and_remembering(config: Run
     monkeypatch.setattr("slmsearch.learn.teach.train_start", train_start)
     monkeypatch.setattr("flows.stages.summary.leave_reports", lambda *_: None)
     monkeypatch.setattr("flows.train.FEW", 3)
+    config = config.changed({"decision.min_questions": 3})
     summary = train_and_eval(config.changed({"sft.start": "gold"}))
+    assert summary["decision"] == "promote", "the start with its adapter is better than the model as it came"
     assert summary["n"] > 3
     assert "after - closed_book" in render_result(summary, config), "policies on fewer questions are compared on these"
     assert json.loads((Path(config.paths.mlruns_dir) / "latest-real.json").read_text()) == summary

@@ -15,6 +15,7 @@ from slmsearch.environments import indexed_corpus
 from slmsearch.environments.demonstrations import NO_GOLD, NO_SECTION, NOT_FOUND, TitleIndex, demonstrate_gold, other_queries
 from slmsearch.errors import TrainingError
 from slmsearch.learn import teach
+from slmsearch.learn.budget import Speed
 from slmsearch.learn.teach import train_start
 from slmsearch.retrieval.hits import Hit
 from slmsearch.searcher.parsing import parse_turn
@@ -149,11 +150,27 @@ def test_the_command_teaches_from_gold(corpus, model_dir, tmp_path):
     assert not (tmp_path / "none").exists()
 
 
+def test_the_speed_is_measured_and_nothing_is_kept(corpus, model_dir, tmp_path):
+    config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400)
+    config = config.changed({"sft.start": "gold", "sft.steps": 3, "sft.lora": True})
+    found = Speed(**teach.measure_speed(config))
+    assert found.update_s > 0 and found.examples == 4
+    assert {path.name for path in tmp_path.iterdir()} == {"p.jsonl", "q.jsonl", "data"}
+    assert not (tmp_path / "data" / "training").exists()
+
+
+def test_an_adapter_is_taught_on_and_its_root_is_remembered(corpus, model_dir, tmp_path):
+    config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400).changed({"sft.lora": True})
+    train_start(config, ["gold"], tmp_path / "first")
+    again = config.changed({"policy.model": str(tmp_path / "first")})
+    assert train_start(again, ["gold"], tmp_path / "second")["start"] == str(model_dir)
+
+
 def test_examples_of_several_sources_take_turns(corpus, model_dir, tmp_path):
     config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400)
-    lesson = teach._prepare_start(config, ["gold", "demonstrations"], print)
+    lesson = teach.prepare_start(config, ["gold", "demonstrations"], print)
     assert (lesson.facts["source"], lesson.facts["episodes"], lesson.settings.steps) == ("gold+demonstrations", None, 1)
-    (gold,) = [teach._prepare_start(config, ["gold"], print)]
+    (gold,) = [teach.prepare_start(config, ["gold"], print)]
     known = {tuple(encoded.ids) for encoded in islice(gold.stream(), 4)}
     assert [tuple(encoded.ids) in known for encoded in islice(lesson.stream(), 8)] == [True, False] * 4
 
