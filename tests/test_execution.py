@@ -32,6 +32,7 @@ METHODS = {
     "yaml": {"load", "unsafe_load", "full_load"},
 }
 PROCESSES = {
+    "flows/cli/commands/learning.py": "nvidia-smi",
     "slmsearch/corpus/documents/reader.py": "the reader of documents, with its own module's name; paths go in hexadecimal",
     "slmsearch/artifacts/packages.py": "pip or uv, with names and hashes that stand in the code",
     "slmsearch/processes/child.py": "modules by name: servers, training, computations; settings and secrets go in as JSON",

@@ -103,7 +103,8 @@ class Home:
     def recorded(self, run_id: str) -> dict[str, Any]:
         """Return what an evaluation has left in MLflow; what a killed one had finished is looked up by the next, in a stage of its own."""
         runs = f"(select '{run_id}' union select run_uuid from tags where key = 'mlflow.parentRunId' and value = '{run_id}')"
-        stages = self.ask(f"select run_uuid, name, status from runs where run_uuid in {runs} order by name")
+        stage = "(select value from tags where key = 'slmsearch.stage' and tags.run_uuid = runs.run_uuid)"
+        stages = self.ask(f"select run_uuid, {stage}, status from runs where run_uuid in {runs} order by 2")
         metrics = self.ask(f"select distinct key, value from metrics where run_uuid in {runs} order by key, value")
         files = {f"{name}/{path.relative_to(home)}": path
             for run, name, _ in stages for home in [self.mlruns / "artifacts" / run / "artifacts"]

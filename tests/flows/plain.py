@@ -44,7 +44,7 @@ def record_metrics(run_id: str, _name: str, key: str, config: RunConfig) -> None
     open_tracker(config).record_metrics(run_id, load_evaluation(config.paths.evals, key).metrics)
 
 
-def compared(_name: str, before: str, after: str, _config: RunConfig) -> dict[str, Any]:
+def compared(_name: str, before: str, after: str, _config: RunConfig, _shared: bool = False) -> dict[str, Any]:
     """Decide without statistics: whatever differs is better."""
     decision = "promote" if before != after else "hold"
     difference = {"mean": 0.5, "low": 0.4, "high": 0.6, "p": 0.001}
