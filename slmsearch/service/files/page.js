@@ -248,3 +248,4 @@ byId("clear").addEventListener("click", () => {
 });
 addEventListener("storage", list);
 list();
+byId("question").focus(); // not by `autofocus`: after a reload the browser may have given it back already, and says so
