@@ -12,7 +12,7 @@ from slmsearch.errors import ConfigError
 FIXED_S = 90.0
 """Beside all that is counted: processes start, models are loaded and merged, a report is made."""
 REWARDED_FRAC = 0.12
-"""Share of the time for GRPO; the control beside it takes as much again."""
+"""Share of the time that the start leaves for GRPO; the control beside it takes as much again."""
 EVALUATED_FRAC = 0.25
 """Share for evaluations at most, as long as `MIN_EVALUATED` questions are played."""
 MIN_EVALUATED = 100
@@ -21,11 +21,12 @@ PLAYED = 3.5
 PLAYED_AFTER = 1.7
 """Those that come after GRPO."""
 PLAYED_PER_EXAMPLE = 1.0
-"""Times that learning from a demonstration takes to play a question greedily: 0.9 to 1.2 (SmolLM2 on two cores)."""
+"""Times that learning from a demonstration takes to play a question greedily: 0.6 to 0.9 in bfloat16 (SmolLM2 on two busy cores, leads);
+not measured in float32."""
 SAMPLED_PER_PLAYED = 1.6
-"""Times that playing a question greedily takes to sample an episode in training and to learn from it, likewise."""
+"""Times that playing a question greedily takes to sample an episode in training and to learn from it; an estimate on the safe side."""
 MAX_EPOCHS = 4.0
-"""More passes over the demonstrations teach nothing new."""
+"""Passes over the demonstrations at most; more were not tried."""
 SCORINGS = 3
 """Of GRPO's weights on held-out questions: at the start, in the middle, at the end."""
 
