@@ -214,18 +214,18 @@ def _read_gold(question: Question, searched: ToolResult, turns: list[tuple[str, 
 
 
 def _look_for_the_rest(question: Question, searched: ToolResult, turns: list[tuple[str, str]], toolbox: Toolbox) -> None:
-    """Look where the answer of a twin would be: on the page that stated it, or else in another search."""
+    """Look where the answer of a twin would be, as for any other question: in what the last search shows first."""
     serve, began = partial(_serve, toolbox, question.view), len(turns) == 1
     page = toolbox.library.page(question.page_ids[-1]) if question.kind == "withdrawn" else None
-    if page and not began and page.id not in searched.page_ids and page.title in turns[-1][1]:
+    if not began and page and page.title in turns[-1][1]:
         (searched,) = serve([ToolCall(SEARCH, page.title)])
         turns.append((render_call(ToolCall(SEARCH, page.title)), searched.text))
-    if page and page.id in searched.page_ids:
-        hint = next((line.rpartition("(")[2][:-1] for line in searched.text.splitlines() if line.startswith(f"{page.id}: ")), "")
-        calls = [ToolCall(READ, hint) if toolbox.section_hints else ToolCall(VIEW, page.id)]
-    else:
-        calls = [ToolCall(SEARCH, query) for query in other_queries(question.question)[:1]] if began else []
-    turns += [(render_call(call), result.text) for call, result in zip(calls, serve(calls), strict=True)]
+    elif not began:
+        return
+    if searched.page_ids:
+        hint = searched.text.partition("\n")[0].rpartition("(")[2].removesuffix(")")
+        call = ToolCall(READ, hint) if toolbox.section_hints else ToolCall(VIEW, searched.page_ids[0])
+        turns.append((render_call(call), serve([call])[0].text))
 
 
 def _serve(toolbox: Toolbox, view: View | None, calls: Sequence[ToolCall]) -> list[ToolResult]:

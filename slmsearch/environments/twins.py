@@ -31,6 +31,8 @@ MIN_NAME = 4
 """Letters of the shortest word of a name that is changed."""
 TRIES = 20
 """Changed names tried until one stands nowhere in the corpus."""
+_SOURCE = re.compile(r'^According to "[^"]*": ')
+"""Names the page of a made question; where the page's name stands there alone, all else that is asked for is still stated."""
 _WORD = re.compile(r"[^\W\d_]+")
 
 
@@ -124,7 +126,8 @@ def _renamed(questions: Sequence[Question], toolbox: Toolbox) -> list[Question]:
     twins = []
     for question in questions:
         page = toolbox.library.page(question.page_ids[0])
-        named = [word for word in _names(page.title if page else "") if re.search(rf"\b{re.escape(word)}\b", question.question)]
+        asked = _SOURCE.sub("", question.question)
+        named = [word for word in _names(page.title if page else "") if re.search(rf"\b{re.escape(word)}\b", asked)]
         # The rarest word of the title tells it from others.
         name = min(named, key=lambda word: (counts[word.casefold()], word), default="")
         if name and (new := _invent(name, parts, counts, random.Random(f"renamed {question.id}"))):
