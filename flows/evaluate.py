@@ -9,6 +9,7 @@ from flows.stages.stages import evaluate_policy, prepare_data
 from slmsearch.config import RunConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.policies import BASELINES, TRAINED, UNTRAINED, PolicySpec, parse_policy
+from tasks.evaluate import Evaluated
 from tasks.promotion import champion_policy, find_champion
 from tasks.tracking import CHAMPION
 
@@ -23,8 +24,20 @@ def evaluate(config: RunConfig = DEFAULTS) -> dict[str, object]:
         data = prepare_data(run)
         found = evaluate_policy(run, data, spec, f"evaluate-{spec.name}")
         row = {"policy": spec.name, **{name: f"{value:.4g}" for name, value in found["metrics"].items()}}
+        row |= {name: f"{slices['all']['value']:.4g}" for name, slices in found.get("trust", {}).items()}
         show_table("evaluations", [row], "Policies on the same questions")
-        return {"policy": spec.name, **found, **run.ids}
+        return {"policy": spec.name, **found, **summarise_trust(found), **run.ids}
+
+
+def summarise_trust(found: Evaluated) -> dict[str, object]:
+    """Return what an evaluation on twins and of repeated episodes found, over all questions, with intervals."""
+    shares = {name: slices["all"] for name, slices in found.get("trust", {}).items()}
+    spans = {name: {part: share[part] for part in ("value", "low", "high")} for name, share in shares.items()}
+    summary: dict[str, object] = {name.removeprefix("answer/"): span for name, span in spans.items() if name.startswith("answer/")}
+    if "twins/both_right" in spans:
+        twins = {name.removeprefix("twins/"): span for name, span in spans.items() if name.startswith("twins/")}
+        summary["twins"] = {"n": shares["twins/both_right"]["n"], **twins}
+    return summary
 
 
 def choose_policy(config: RunConfig, policy: str | None) -> PolicySpec:

@@ -17,15 +17,20 @@ from flows.train import train_in
 from slmsearch.artifacts.files import read_json, replace_json, replace_text
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.corpus.store import read_manifest
+from slmsearch.environments.twins import UNKNOWABLE
 from slmsearch.errors import ModelError
-from slmsearch.evaluate.policies import UNTRAINED, PolicySpec
+from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec
 from slmsearch.evaluate.statistics import wilson_interval
 from slmsearch.keys import content_key
+from slmsearch.learn.files import ADAPTER
+from slmsearch.learn.models import trained_policy
 from tasks.data import Data
 from tasks.evaluate import Evaluated
 from tasks.learn import BEGINNINGS, QUESTIONS, SETTINGS, Asked, ask_task, learnt_dir, plan_task
 from tasks.promotion import champion_policy, find_champion
 
+TWINS_ASKED = 50
+"""Questions whose twins are asked, two each."""
 ASKED_ALONE = 8
 """Questions played one at a time, to say how long one takes."""
 
@@ -65,6 +70,7 @@ def learn(config: RunConfig = DEFAULTS) -> dict[str, object]:
         summary: dict[str, Any] = train_in(run, begin, decide)
         learnt = {
             "right": count_right(summary, run.config),
+            "unknown": ask_twins(run, data, summary["lineage"]["train_key"]),
             "question_s": round(alone[0]["seconds"] / alone[0]["n"], 2),
             "questions": {**asked, "corrections": dict(Counter(asked["corrections"].values()))},
             "planned": planned,
@@ -91,6 +97,18 @@ def count_right(summary: Mapping[str, Any], config: RunConfig) -> dict[str, floa
     n, value = summary["n"], summary["after"][config.decision.metric]
     low, high = wilson_interval(round(n * value), n, config.decision.alpha)
     return {"value": value, "low": low, "high": high, "n": n}
+
+
+def ask_twins(run: Pipeline, data: Data, train_key: str) -> dict[str, float] | None:
+    """Return how often the trained policy says "I don't know" where it should: on twins of some questions, with its 95 % interval.
+
+    None where no question has a twin.
+    """
+    config, views = run.config, ("whole", *UNKNOWABLE)
+    few = config.changed({"evaluate.limit": min(TWINS_ASKED, config.evaluate.limit or TWINS_ASKED), "evaluate.views": views})
+    trained = PolicySpec(TRAINED, trained_policy(config.policy, str(config.paths.training / train_key / ADAPTER)))
+    found = evaluate_policy(replace(run, config=few), data, trained, "evaluate-twins")
+    return found["trust"].get("twins/unknown_right", {}).get("all")
 
 
 def find_beginning(run: Pipeline, data: Data) -> PolicyConfig | None:

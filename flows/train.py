@@ -95,7 +95,7 @@ def train_in(run: Pipeline, begin: PolicyConfig | None = None, decide: Decide = 
     rl_adds = compare_evaluations(run, "compare-control", control, after) if control else None
     beside_search = play_without_searching(run, base.config, data, trained, after) if environment.searches_real_pages(run.config) else None
     deciding = beside_search.gain if beside_search and comparison["decision"] != "reject" else comparison
-    decision = promote_or_hold(base if beside_search else run, data, trained, after, deciding)
+    decision = promote_or_hold(base if beside_search else run, data, trained, before, after, deciding)
     return conclude(run, Outcome(before, after, baselines, trained, control, comparison, gain, rl_adds, decision, beside_search))
 
 

@@ -11,11 +11,15 @@ import gc
 import os
 import sys
 from collections.abc import MutableMapping
+from pathlib import Path
 
 SPIN_COUNT = 10_000
 """Rounds (some ten microseconds) an OpenMP thread spins before it sleeps; going to sleep at once cost a quarter of the speed."""
 GC_THRESHOLD = 10_000
 """New objects between two looks for cycles."""
+CPUINFO = Path("/proc/cpuinfo")
+FAST_FLAGS = frozenset({"amx_bf16", "avx512_bf16"})
+"""What Linux calls the instructions that multiply bfloat16; torch's kernels use both."""
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 _LARGEST_MMAP_THRESHOLD = 32 << 20
@@ -34,3 +38,13 @@ def settle(environment: MutableMapping[str, str] = os.environ) -> None:
         libc.mallopt(_M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)
         libc.mallopt(_M_TRIM_THRESHOLD, _KEEP_FREED)
         libc.mallopt(_M_TOP_PAD, 2 * _LARGEST_MMAP_THRESHOLD)
+
+
+def multiplies_bfloat16(cpuinfo: Path = CPUINFO) -> bool:
+    """Say whether the processor multiplies bfloat16 in hardware, without loading torch; False where the system does not tell."""
+    try:
+        with cpuinfo.open(encoding="utf-8", errors="replace") as lines:
+            flags = next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())
+    except OSError:  # macOS, Windows
+        return False
+    return bool(flags & FAST_FLAGS)

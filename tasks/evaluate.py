@@ -1,9 +1,10 @@
 """Evaluate policies and compare evaluations."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import NotRequired, TypedDict, cast
 
 from prefect import task
 
@@ -27,6 +28,8 @@ class Evaluated(TypedDict):
     metrics: dict[str, float]
     slices: dict[str, dict[str, float]]
     seconds: float
+    trust: NotRequired[dict[str, dict[str, dict[str, float]]]]
+    """Measure -> slice -> share, see `measure_trust`."""
 
 
 class Compared(TypedDict):
@@ -66,6 +69,16 @@ def compare_task(name: str, before: str, after: str, config: RunConfig, shared: 
     if shared:
         rows = shared_rows(*rows)
     return cast("Compared", {**compare(rows[0], rows[1], config.decision).to_dict(), "before_key": before, "after_key": after})
+
+
+@task(name="trust", task_run_name="trust-{name}", persist_result=True, result_serializer="json")
+def trust_task(name: str, whole: str, others: dict[str, str], config: RunConfig) -> dict[str, dict[str, dict[str, float]]]:
+    """Measure what evaluations on twins and of repeated episodes say of a policy; the name is that of the task run."""
+    from slmsearch.evaluate.trust import measure_trust
+
+    rows = {play: load_rows(config.paths.evals / key) for play, key in others.items()}
+    found = measure_trust(load_rows(config.paths.evals / whole), rows, config.decision)
+    return {measure: {part: asdict(share) for part, share in slices.items()} for measure, slices in found.items()}
 
 
 def name_evaluation(spec: PolicySpec, data: Data, config: RunConfig) -> str:

@@ -29,11 +29,14 @@ TRACED_EPISODES = 24
 def record_evaluation_task(run_id: str, name: str, key: str, config: RunConfig) -> None:
     """Write a stored evaluation into a run: metrics, its rows as a table, slices, and a sample of its episodes as traces."""
     tracker, stored = open_tracker(config), load_evaluation(config.paths.evals, key)
+    if not stored.rows:
+        return
     tracker.record_metrics(run_id, stored.metrics)
     measured = list(dict.fromkeys(name for row in stored.rows for name in row.measured))
     tracker.record_table(run_id, [_table_row(asdict(row), measured) for row in stored.rows], f"eval/{key}.json")
     tracker.record_json(run_id, {"policy": name, "key": key, "metrics": stored.metrics, "slices": stored.slices}, "evaluation.json")
     chosen = sample_rows(stored.rows, TRACED_EPISODES, config.evaluate.seed)
+    chosen = list({stored.rows[i].question_id: i for i in chosen}.values())  # a question that was sampled several times has one trace
     traces = [(episode_span(stored.episodes[i], stored.rows[i]), trace_tags(stored.rows[i])) for i in chosen]
     if traces:
         tracker.record_traces(run_id, key, traces)

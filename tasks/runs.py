@@ -6,16 +6,18 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, get_args
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from slmsearch.artifacts.files import read_json, replace_text
 from slmsearch.config import DecisionConfig, RunConfig
+from slmsearch.environments.twins import Twin
 from slmsearch.errors import EvaluationError, SlmSearchError
 from slmsearch.evaluate.compare import Comparison, compare, shared_rows
 from slmsearch.evaluate.store import Evaluation, load_evaluation
+from slmsearch.evaluate.trust import SAMPLED
 from slmsearch.learn.files import JUDGE, STEPS
 from slmsearch.learn.reports import StepReport, read_reports
 from slmsearch.lineage.graph import flatten
@@ -30,6 +32,8 @@ FLOWS = ("train-and-eval", "train-planner", "evaluate", "train")
 """Whose runs leave something to look at."""
 PREFIX_LENGTH = 4
 """Fewest characters of a run id that name a run."""
+TRUST_FILE = "trust.json"
+"""Policy -> what twins and repeated episodes say of it."""
 EVAL_KEY, TAG = "eval_key_", "slmsearch."
 LINEAGE = ("data_digest", "texts", "index_key", "train_key", "base_hash", "adapter_hash", "model_version", "control_key", "sft_key")
 
@@ -100,6 +104,7 @@ def load_results(run: RunRecord, config: RunConfig) -> RunResults:
         reason=str(summary.get("reason") or run.tags.get(f"{TAG}reason", "")),
         metric=decision.metric,
         alpha=decision.alpha,
+        trust=tracker.read_json(run.id, TRUST_FILE) or {},
         steps=steps,
         judge=read_json(directory / JUDGE) if directory else {},
         lineage={name: value for name, value in lineage.items() if name in LINEAGE or name.startswith(EVAL_KEY)},
@@ -112,6 +117,7 @@ def load_results(run: RunRecord, config: RunConfig) -> RunResults:
 def _keys(lineage: Mapping[str, str]) -> dict[str, str]:
     """Return the evaluations that a run's lineage names; controls come first, then before and after."""
     found = {name.removeprefix(EVAL_KEY): key for name, key in lineage.items() if name.startswith(EVAL_KEY)}
+    found = {name: key for name, key in found.items() if name.rpartition("-")[2] not in (*get_args(Twin), SAMPLED)}
     return dict(sorted(found.items(), key=lambda item: ((BEFORE, AFTER).index(item[0]) if item[0] in (BEFORE, AFTER) else -1, item[0])))
 
 

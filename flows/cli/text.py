@@ -13,7 +13,16 @@ from slmsearch.evaluate.compare import Comparison, compare, shared_rows
 from slmsearch.evaluate.nightly import NightTest
 from slmsearch.evaluate.nights import Change, Night, night_from_dict
 from slmsearch.evaluate.store import load_rows
-from slmsearch.report.tables import Table, comparison_table, describe_comparison, failure_mode_table, results_table, slices_table
+from slmsearch.report.tables import (
+    Table,
+    Trust,
+    comparison_table,
+    describe_comparison,
+    failure_mode_table,
+    results_table,
+    slices_table,
+    trust_table,
+)
 from slmsearch.report.tables import difference as written
 
 
@@ -26,14 +35,15 @@ def render_result(result: Mapping[str, Any], config: RunConfig) -> str:
     if "night" in result:
         return render_night(night_from_dict(result["night"]))
     if "policy" in result:
-        return render_evaluation(str(result["policy"]), str(result["key"]), config.paths)
+        return render_evaluation(str(result["policy"]), str(result["key"]), config.paths, result.get("trust"))
     return "\n".join(f"{name:<14} {value}" for name, value in result.items() if isinstance(value, str | int | float))
 
 
-def render_evaluation(name: str, key: str, paths: PathsConfig) -> str:
-    """Render one evaluation: its metrics, and where wrong episodes broke."""
+def render_evaluation(name: str, key: str, paths: PathsConfig, trust: Trust | None = None) -> str:
+    """Render one evaluation: its metrics, what twins and repeated episodes say where they were played, and where wrong episodes broke."""
     rows = load_rows(paths.evals / key)
-    tables = [turned(results_table({name: rows})), slices_table({name: rows}), failure_mode_table(rows)]
+    tables = [turned(results_table({name: rows})), *([trust_table({name: trust})] if trust else [])]
+    tables += [slices_table({name: rows}), failure_mode_table(rows)]
     return "\n\n".join(table.to_text() for table in tables)
 
 
@@ -60,7 +70,7 @@ def render_summary(summary: Mapping[str, Any], config: RunConfig) -> str:
 
 def render_learnt(result: Mapping[str, Any], config: RunConfig) -> str:
     """Render the result of `learn`: its summary, then what a person wants to know first."""
-    learnt, right = result["learnt"], result["learnt"]["right"]
+    learnt, right, unknown = result["learnt"], result["learnt"]["right"], result["learnt"]["unknown"]
     asked, settings = learnt["questions"], shlex.quote(short_path(Path(learnt["settings"])))
     lines = [
         render_summary(result, config),
@@ -70,6 +80,9 @@ def render_learnt(result: Mapping[str, Any], config: RunConfig) -> str:
         f"time              {learnt['question_s']:.1f} s for one question",
         f"learnt from       {asked['count']} questions, {asked['kept']} of them made before",
     ]
+    if unknown:
+        spread = f"{100 * unknown['value']:.0f} % [{100 * unknown['low']:.0f}, {100 * unknown['high']:.0f}]"
+        lines.append(f'"I don\'t know"    said for {spread} of {unknown["n"]:.0f} questions whose answer is not there')
     if asked["corrections"]:
         told = ", ".join(f"{count} {state}" for state, count in asked["corrections"].items())
         moved = f"; {asked['left_test']} questions about their pages are trained on now" if asked["left_test"] else ""

@@ -22,6 +22,7 @@ from flows.stages.preflight import preflight
 from slmsearch.config import RunConfig, TrackingConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.keys import content_key
+from slmsearch.report.tables import Trust
 from tasks.child import keeping_child
 from tasks.environment import describe_environment
 from tasks.reconcile import label_flow_run
@@ -44,6 +45,8 @@ class Pipeline:
     lineage: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall time by stage."""
+    trust: dict[str, Trust] = field(default_factory=dict)
+    """What twins and repeated episodes say of each policy for which they were played."""
 
     @contextmanager
     def stage(self, name: str, key: str | None = None) -> Iterator[str]:

@@ -17,17 +17,28 @@ Decision = dict[str, str]
 """`decision` and `reason`."""
 
 
-def promote_or_hold(run: Pipeline, data: Data, trained: Trained, after: Evaluated, comparison: Compared) -> Decision:
-    """Promote the adapter if the comparison says so and no champion on the run's base model is significantly better.
+def promote_or_hold(run: Pipeline, data: Data, trained: Trained, before: Evaluated, after: Evaluated, comparison: Compared) -> Decision:
+    """Promote the adapter if the comparison says so, its answers can be trusted as before, and no champion on the base is better.
 
     Two runs that end together are one after the other: the later one finds another champion than it decided about and decides again.
     What cannot be decided is held.
     """
     decision = {"decision": comparison["decision"], "reason": comparison["reason"]}
+    if decision["decision"] == "promote" and (lost := _find_lost(before, after)):
+        decision = {"decision": "hold", "reason": lost}
     if decision["decision"] == "promote":
         decision = _promote(run, data, trained, after, decision["reason"])
     run.tracker.set_tags(run.run_id, {f"slmsearch.{name}": value for name, value in decision.items()})
     return decision
+
+
+def _find_lost(before: Evaluated, after: Evaluated) -> str:
+    """Say which share of twins or grounded answers fell, where both evaluations know it; empty where the intervals touch."""
+    then, now = before.get("trust", {}), after.get("trust", {})
+    for name in ("twins/both_right", "answer/grounded_frac"):
+        if name in then and name in now and now[name]["all"]["high"] < then[name]["all"]["low"]:
+            return f"More right answers, but {name} fell from {then[name]['all']['value']:.3f} to {now[name]['all']['value']:.3f}."
+    return ""
 
 
 def _promote(run: Pipeline, data: Data, trained: Trained, after: Evaluated, reason: str) -> Decision:

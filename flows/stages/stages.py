@@ -12,6 +12,7 @@ from slmsearch.corpus.store import read_manifest
 from slmsearch.environments.registry import environment_of, is_remote
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.store import has_evaluation
+from slmsearch.evaluate.trust import SAMPLED
 from slmsearch.learn.job import control_key, make_job, start_key
 from slmsearch.learn.models import model_hash
 from slmsearch.retrieval.versions import current_key, is_complete, set_current
@@ -25,9 +26,10 @@ from tasks.data import (
     validate_task,
 )
 from tasks.environment import code_digest
-from tasks.evaluate import Compared, Evaluated, compare_task, evaluate_task, name_evaluation
+from tasks.evaluate import Compared, Evaluated, compare_task, evaluate_task, name_evaluation, trust_task
 from tasks.promotion import register_task
 from tasks.record import findings_table, record_evaluation_task, record_input, record_report
+from tasks.runs import TRUST_FILE
 from tasks.train import Control, Trained, lay_out_task, train_control_task, train_start_task, train_task
 
 NOT_IN_NAMES = re.compile(r"[^\w.:-]+")
@@ -89,12 +91,35 @@ def build_current_index(run: Pipeline, digest: str, key: str, current: bool = Tr
 
 
 def evaluate_policy(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> Evaluated:
-    """Evaluate a policy or look its evaluation up."""
+    """Evaluate a policy or look its evaluation up; one with a model also on twins, and sampled, as the settings say."""
+    wanted = run.config.evaluate
+    whole = _evaluate(_playing(run, "whole"), data, spec, stage)
+    twins = [view for view in wanted.views if view != "whole"] if spec.policy else []
+    keys = {str(view): _evaluate(_playing(run, view), data, spec, f"{stage}-{view}")["key"] for view in twins}
+    if spec.policy and wanted.samples > 1:
+        keys[SAMPLED] = _evaluate(_playing(run, "whole", wanted.samples), data, spec, f"{stage}-{SAMPLED}")["key"]
+    if keys:
+        whole["trust"] = trust_task(spec.name, whole["key"], keys, run.config)
+        name = NOT_IN_NAMES.sub("-", stage)
+        run.trust[name.removeprefix("evaluate-")] = whole["trust"]
+        with run.stage(f"{name}-trust", whole["key"]) as run_id:
+            run.tracker.record_json(run.run_id, run.trust, TRUST_FILE)
+            run.tracker.record_metrics(run_id, {name: slices["all"]["value"] for name, slices in whole["trust"].items()})
+            run.tracker.set_tags(run_id, {"slmsearch.policy": spec.name, "slmsearch.eval_key": whole["key"]})
+    return whole
+
+
+def _playing(run: Pipeline, view: str, samples: int = 1) -> Pipeline:
+    return replace(run, config=run.config.changed({"evaluate.views": (view,), "evaluate.samples": samples}))
+
+
+def _evaluate(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> Evaluated:
     config, stage = run.config, NOT_IN_NAMES.sub("-", stage)
     key = name_evaluation(spec, data, config)
     computes_here = spec.policy is not None and not spec.policy.base_url
     with run.stage(stage, key) as run_id, ExitStack() as held:
-        if computes_here and config.evaluate.shards > 1 and not has_evaluation(config.paths.evals, key):
+        plain = config.evaluate.views == ("whole",) and config.evaluate.samples == 1
+        if computes_here and plain and config.evaluate.shards > 1 and not has_evaluation(config.paths.evals, key):
             play_in_shards(key, spec, data, config)  # what follows finds it stored
         elif computes_here:
             held.enter_context(device(config.train))

@@ -127,6 +127,8 @@ def summarise_run(run: Pipeline, outcome: Outcome) -> dict[str, object]:
         summary["difference_reader"] = _difference(beside.comparison)
         if outcome.control and outcome.rl_adds:
             summary |= {"sft_continued": outcome.control["metrics"], "difference_sft": _difference(outcome.rl_adds)}
+    if run.trust:
+        summary["trust"] = run.trust
     summary["evaluations"] = {name: found["key"] for name, found in policies.items()}
     return summary
 

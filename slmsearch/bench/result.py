@@ -5,17 +5,16 @@ import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from statistics import median
 from string import Formatter
 from typing import Any, TypeVar
 
+from slmsearch.processor import CPUINFO
 from slmsearch.report.tables import NONE, Table
 
 T = TypeVar("T")
 Say = Callable[[str], None]
 """Told what is being done."""
-CPUINFO = Path("/proc/cpuinfo")
 
 
 @dataclass(frozen=True, slots=True)

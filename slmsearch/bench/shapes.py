@@ -15,6 +15,7 @@ import torch
 from slmsearch.config import PolicyConfig, RewardConfig, RunConfig, SearcherConfig, SftConfig, TrainConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import Question
+from slmsearch.corpus.view import View
 from slmsearch.environments.demonstrations import TitleIndex
 from slmsearch.environments.environment import Demonstration, select_questions
 from slmsearch.environments.indexed_corpus import open_indexed_corpus
@@ -92,7 +93,7 @@ class LongToolbox(Toolbox):
         self.words = words
         super().__init__(Library([]), TitleIndex(Library([])), top_k=3, max_section_chars=1500)
 
-    def serve(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+    def serve(self, calls: Sequence[ToolCall], views: Sequence[View | None] = ()) -> list[ToolResult]:
         """See `Toolbox.serve`."""
         return [ToolResult(filler(call.argument, self.words), served=True) for call in calls]
 

@@ -64,7 +64,7 @@ class MonitorConfig(Section):
 class TrainConfig(Section):
     """Reinforcement learning through TRL."""
 
-    FORMER: ClassVar = {"void_turns": "grade", "accelerate_config": None}
+    FORMER: ClassVar = {"void_turns": "grade", "accelerate_config": None, "imitation": 0.0}
     RENAMED: ClassVar = {"monitor": "sentinel"}
 
     method: Literal["lora", "full"] = "lora"
@@ -84,8 +84,9 @@ class TrainConfig(Section):
     """Different questions per update, all devices and accumulation together."""
     group_size: int = Field(default=8, ge=2)
     """Episodes per question."""
-    imitation: float = Field(default=0.0, ge=0)
-    """Weight of imitating the gold demonstration of a question in whose group no episode is right; 0: such groups teach nothing."""
+    twins_frac: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the training questions that are played as twins, where "I don't know" is right: without what states the answer, or about a
+    name that nobody bears."""
     accumulation: int = Field(default=1, ge=1)
     """Micro-batches per update."""
     learning_rate: float = Field(default=1e-3, gt=0)

@@ -1,5 +1,6 @@
 """Playing and judging an episode, of the searcher and of the planner with its worker."""
 
+from collections.abc import Collection
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, SecretStr
@@ -137,6 +138,12 @@ class RewardConfig(Section):
     """Paid when the episode ended malformed."""
     abstained: float = 0.0
     """Paid for "I don't know" where there is an answer; keep it between wrong (0) and right."""
+    abstained_gated: bool = True
+    """Pay it only in a group in which no episode is right: a question that the policy can answer is answered."""
+
+    def key_parts(self, exclude: Collection[str] = ()) -> dict[str, object]:
+        """See `Section.key_parts`; the gate counts where there is something to pay."""
+        return super().key_parts(exclude if self.abstained else {*exclude, "abstained_gated"})
 
 
 class JudgeConfig(Section):

@@ -2,7 +2,9 @@
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+
+from slmsearch.corpus.view import View
 
 UNKNOWN_ANSWER = "I don't know"
 """Gold answer of an unanswerable question; saying it is what `abstained` means."""
@@ -31,6 +33,8 @@ class Question:
     """`one_hop`, `two_hop`, `count`, `unanswerable` in generated worlds, `plain` elsewhere."""
     entities: tuple[str, ...] = ()
     """Names of all entities the question passes through, bridges included, in order; empty if unknown."""
+    view: View | None = None
+    """How the corpus is seen while it is played; None: as it is. Only questions made while playing have one (`environments/twins.py`)."""
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -38,8 +42,12 @@ class Question:
         return (self.answer, *(a for a in self.aliases if a != self.answer))
 
     def row(self) -> dict[str, object]:
-        """Return all fields by name; `dataclasses.asdict` copies deeply and would take most of the time of writing a world."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        """Return all fields by name, a view only where there is one; `dataclasses.asdict` takes most of the time of writing a world."""
+        return {name: getattr(self, name) for name in FIELDS} | ({"view": asdict(self.view)} if self.view else {})
+
+
+FIELDS = tuple(name for name in Question.__slots__ if name != "view")
+"""Those of a stored question."""
 
 
 def holds_answer(text: str, answer: str) -> bool:

@@ -17,7 +17,7 @@ from slmsearch.artifacts.files import replace_text
 from slmsearch.config import CorpusConfig
 from slmsearch.corpus.documents.skipped import Skipped
 from slmsearch.corpus.pages import Page
-from slmsearch.corpus.questions import Question
+from slmsearch.corpus.questions import FIELDS, Question
 from slmsearch.corpus.records import Row, page_row, write_rows
 from slmsearch.corpus.sources import Source, find_origin, load_source, source_parts
 from slmsearch.corpus.splits import SPLIT_SEED, SPLITS, assign_splits
@@ -150,7 +150,7 @@ def read_questions(directory: Path) -> Iterator[tuple[Question, str]]:
     Raises:
         CorpusError: a row is damaged.
     """
-    for row in _read_rows(directory / QUESTIONS, {*Question.__slots__, "split"}):
+    for row in _read_rows(directory / QUESTIONS, {*FIELDS, "split"}):
         fields: Row = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items() if name != "split"}
         yield Question(**fields), row["split"]
 

@@ -15,7 +15,7 @@ looks at the page's list. Questions it cannot play so are left out and counted.
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import count
 
@@ -23,8 +23,10 @@ from slmsearch.config import SearcherConfig, SftConfig, WorldConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Section
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question, content_words, holds_answer
+from slmsearch.corpus.view import View
 from slmsearch.corpus.world import generate_world
 from slmsearch.environments.environment import Demonstration, TinyModel
+from slmsearch.environments.twins import UNKNOWABLE
 from slmsearch.retrieval.hits import Hit
 from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.parsing import render_answer, render_call
@@ -65,8 +67,8 @@ class TitleIndex:
             for gram in grams:
                 self._pages_of.setdefault(gram, []).append(i)
 
-    def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
-        """See `Index.search`; the score is the Dice coefficient of the trigram sets."""
+    def search(self, queries: Sequence[str], top_k: int, *, hidden: Sequence[Collection[str]] = ()) -> list[list[Hit]]:
+        """See `Index.search`; the score is the Dice coefficient of the trigram sets, and nothing can be hidden."""
         return [self._rank(_trigrams(query), top_k) for query in queries]
 
     def _rank(self, grams: set[str], top_k: int) -> list[Hit]:
@@ -134,6 +136,7 @@ def _trigrams(text: str) -> set[str]:
 
 
 NO_GOLD, NOT_FOUND, NO_SECTION = "no gold section", "page not found", "no such section"
+Serve = Callable[[Sequence[ToolCall]], list[ToolResult]]
 BATCH = 64
 """Questions whose searches are served together."""
 
@@ -150,17 +153,21 @@ def demonstrate_gold(questions: Sequence[Question], toolbox: Toolbox) -> tuple[l
     """
     left_out: Counter[str] = Counter()
     found: list[Demonstration] = []
-    playable = [question for question in questions if question.section_ids and question.answer != UNKNOWN_ANSWER]
+    playable = [question for question in questions if _is_known(question) and (question.section_ids or question.kind in UNKNOWABLE)]
     left_out[NO_GOLD] = len(questions) - len(playable)
     for start in range(0, len(playable), BATCH):
         batch = playable[start : start + BATCH]
-        searched = toolbox.serve([ToolCall(SEARCH, question.question) for question in batch])
+        searched = toolbox.serve([ToolCall(SEARCH, question.question) for question in batch], [question.view for question in batch])
         for question, result in zip(batch, searched, strict=True):
             try:
                 found.append(_play(question, result, toolbox))
             except Unplayable as reason:
                 left_out[str(reason)] += 1
     return found, +left_out
+
+
+def _is_known(question: Question) -> bool:
+    return question.answer != UNKNOWN_ANSWER or question.kind in UNKNOWABLE
 
 
 def demonstrate_by_gold(
@@ -172,16 +179,25 @@ def demonstrate_by_gold(
 
 def demonstrate_reader(questions: Sequence[Question], toolbox: Toolbox, config: SearcherConfig) -> tuple[list[Demonstration], Counter[str]]:
     """Answer questions at once from what a reader is shown; see `demonstrate_gold`. Left out are those whose answer it is not shown."""
-    known = [question for question in questions if question.answer != UNKNOWN_ANSWER]
+    known = [question for question in questions if _is_known(question)]
     found: list[Demonstration] = []
     for question, prompt in zip(known, open_prompts(known, toolbox, config), strict=True):
-        if config.reads == "nothing" or holds_answer(prompt[-1]["content"], question.answer):
+        if config.reads == "nothing" or question.kind in UNKNOWABLE or holds_answer(prompt[-1]["content"], question.answer):
             found.append(Demonstration(question.question, ((render_answer(question.answer), ""),), tuple(prompt)))
     return found, +Counter({NOT_FOUND: len(known) - len(found), NO_GOLD: len(questions) - len(known)})
 
 
 def _play(question: Question, searched: ToolResult, toolbox: Toolbox) -> Demonstration:
     turns = [(render_call(ToolCall(SEARCH, question.question)), searched.text)]
+    searched = _read_gold(question, searched, turns, toolbox)
+    if question.kind in UNKNOWABLE:
+        _look_for_the_rest(question, searched, turns, toolbox)
+    return Demonstration(question.question, (*turns, (render_answer(question.answer), "")))
+
+
+def _read_gold(question: Question, searched: ToolResult, turns: list[tuple[str, str]], toolbox: Toolbox) -> ToolResult:
+    """Find and read one gold section after the other; return the last search."""
+    serve = partial(_serve, toolbox, question.view)
     for section_id in question.section_ids:
         section = toolbox.library.section(section_id)
         page = toolbox.library.page(section.page_id) if section else None
@@ -190,11 +206,30 @@ def _play(question: Question, searched: ToolResult, toolbox: Toolbox) -> Demonst
         if not _shows(searched, section, toolbox.section_hints):
             # Before anything was read only the question gives words; then the title does, where it stands in what was read.
             queries = other_queries(question.question) if len(turns) == 1 else [page.title] if page.title in turns[-1][1] else []
-            searched = _search_again(queries, searched, section, turns, toolbox)
+            searched = _search_again(queries, searched, section, turns, toolbox.section_hints, serve)
         if not _shows(searched, section, hinted=True):
-            turns += _go_through(VIEW, section.page_id, toolbox, partial(_lists, section_id))
-        turns += _go_through(READ, section_id, toolbox, lambda result: _holds_answer(question, result))
-    return Demonstration(question.question, (*turns, (render_answer(question.answer), "")))
+            turns += _go_through(VIEW, section.page_id, serve, partial(_lists, section_id))
+        turns += _go_through(READ, section_id, serve, lambda result: _holds_answer(question, result))
+    return searched
+
+
+def _look_for_the_rest(question: Question, searched: ToolResult, turns: list[tuple[str, str]], toolbox: Toolbox) -> None:
+    """Look where the answer of a twin would be, as for any other question: in what the last search shows first."""
+    serve, began = partial(_serve, toolbox, question.view), len(turns) == 1
+    page = toolbox.library.page(question.page_ids[-1]) if question.kind == "withdrawn" else None
+    if not began and page and page.title in turns[-1][1]:
+        (searched,) = serve([ToolCall(SEARCH, page.title)])
+        turns.append((render_call(ToolCall(SEARCH, page.title)), searched.text))
+    elif not began:
+        return
+    if searched.page_ids:
+        hint = searched.text.partition("\n")[0].rpartition("(")[2].removesuffix(")")
+        call = ToolCall(READ, hint) if toolbox.section_hints else ToolCall(VIEW, searched.page_ids[0])
+        turns.append((render_call(call), serve([call])[0].text))
+
+
+def _serve(toolbox: Toolbox, view: View | None, calls: Sequence[ToolCall]) -> list[ToolResult]:
+    return toolbox.serve(calls, [view] * len(calls))
 
 
 def other_queries(question: str) -> list[str]:
@@ -211,12 +246,12 @@ def _shows(result: ToolResult, section: Section, hinted: bool) -> bool:
 
 
 def _search_again(
-    queries: Sequence[str], before: ToolResult, section: Section, turns: list[tuple[str, str]], toolbox: Toolbox
+    queries: Sequence[str], before: ToolResult, section: Section, turns: list[tuple[str, str]], hints: bool, serve: Serve
 ) -> ToolResult:
     """Search with the first query that shows a section, or else its page; what showed the page before is enough where none does."""
     calls = [ToolCall(SEARCH, query) for query in queries]
-    found = list(zip(calls, toolbox.serve(calls), strict=True))
-    for hinted in (True, False) if toolbox.section_hints else (False,):
+    found = list(zip(calls, serve(calls), strict=True))
+    for hinted in (True, False) if hints else (False,):
         for call, result in found:
             if _shows(result, section, hinted):
                 turns.append((render_call(call), result.text))
@@ -226,11 +261,11 @@ def _search_again(
     raise Unplayable(NOT_FOUND)
 
 
-def _go_through(tool: str, name: str, toolbox: Toolbox, is_found: Callable[[ToolResult], bool]) -> list[tuple[str, str]]:
+def _go_through(tool: str, name: str, serve: Serve, is_found: Callable[[ToolResult], bool]) -> list[tuple[str, str]]:
     """Turn the pages of a result up to the one that holds what is looked for; the first page alone where none does."""
     turns: list[tuple[str, str]] = []
     number = 1
-    while (result := toolbox.serve([call := ToolCall(tool, name if number == 1 else f"{name}#{number}")])[0]).served:
+    while (result := serve([call := ToolCall(tool, name if number == 1 else f"{name}#{number}")])[0]).served:
         turns.append((render_call(call), result.text))
         if is_found(result):
             return turns

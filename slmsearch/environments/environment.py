@@ -20,6 +20,7 @@ from slmsearch.corpus.sources import Source
 from slmsearch.corpus.store import store_corpus
 from slmsearch.environments.grade import grade_episodes
 from slmsearch.environments.rows import EpisodeRow
+from slmsearch.environments.twins import Twin
 from slmsearch.errors import ConfigError, TrainingError
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.sampler import Message, Sampler, Sampling
@@ -165,9 +166,17 @@ class Environment(ABC):
         """Collect its parts of the key of the supervised training that a run begins with; None where it begins with none."""
         return None
 
-    def demonstrate(self, questions: Sequence[Question]) -> list[Demonstration]:
-        """Demonstrate questions by what is known of their answers, as far as that can be done; in an order of their own."""
-        return []
+    def twins(self, questions: Sequence[Question], twin: Twin) -> list[Question]:
+        """Make the twins of questions, see `twins.py`.
+
+        Raises:
+            ConfigError: the environment has none.
+        """
+        raise ConfigError(f"the {self.name} has no twins of its questions: leave evaluate.views at whole")
+
+    def to_train_on(self, questions: Sequence[Question]) -> list[Question]:
+        """Return the questions that are trained on: these, or some of them otherwise."""
+        return select_questions(questions, self.config.train.limit)
 
     @classmethod
     def searches_real_pages(cls, config: RunConfig) -> bool:

@@ -20,6 +20,7 @@ from slmsearch.environments.environment import NO_TOKEN_LIMIT, Check, Demonstrat
 from slmsearch.environments.grade import Score, judging_ahead
 from slmsearch.environments.indexed_corpus import IndexedCorpus, name_index, open_indexed_corpus
 from slmsearch.environments.rows import EpisodeRow
+from slmsearch.environments.twins import TWINS_VERSION, Twin, make_twins, mix_twins
 from slmsearch.errors import SandboxError
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.sampler import Message, Sampler, Sampling
@@ -90,7 +91,8 @@ class SearcherEnvironment(Environment):
     @classmethod
     def train_parts(cls, config: RunConfig, index_key: str) -> Mapping[str, object]:
         prompt = [dict(message) for message in cls.opening(config, "?")]
-        return {"index": index_key, "prompt": prompt, "judge": _describe_judge(config.judge), **cls.key_parts(config)}
+        twins = {"twins": [config.train.twins_frac, TWINS_VERSION]} if config.train.twins_frac else {}
+        return {"index": index_key, "prompt": prompt, "judge": _describe_judge(config.judge), **twins, **cls.key_parts(config)}
 
     @classmethod
     def prompt_parts(cls, config: RunConfig) -> Mapping[str, object]:
@@ -189,10 +191,15 @@ class SearcherEnvironment(Environment):
             return super().examples(config, source)
         indexed = open_indexed_corpus(config)
         questions = select_questions(indexed.questions[config.train.split], config.train.limit)
+        questions = mix_twins(questions, config.train.twins_frac, indexed.toolbox)
         return demonstrate_by_gold(questions, indexed.toolbox, config.searcher)
 
-    def demonstrate(self, questions: Sequence[Question]) -> list[Demonstration]:
-        return demonstrate_by_gold(questions, self.toolbox, self.config.searcher)[0]
+    def twins(self, questions: Sequence[Question], twin: Twin) -> list[Question]:
+        return make_twins(questions, twin, self.toolbox)
+
+    def to_train_on(self, questions: Sequence[Question]) -> list[Question]:
+        """See `Environment.to_train_on`: `train.twins_frac` of them as twins."""
+        return select_questions(mix_twins(super().to_train_on(questions), self.config.train.twins_frac, self.toolbox), 0)
 
     @classmethod
     def start_parts(cls, config: RunConfig, digest: str) -> Mapping[str, object] | None:

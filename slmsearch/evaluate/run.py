@@ -6,13 +6,14 @@ Storage is `evaluate/store.py`; nothing here knows a tracker.
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from slmsearch.config import EvaluateConfig, RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.environment import Environment
 from slmsearch.environments.registry import environment_of
 from slmsearch.environments.rows import EpisodeRow
+from slmsearch.environments.twins import TWINS_VERSION
 from slmsearch.errors import ConfigError, CorpusError, EvaluationError, GenerationError
 from slmsearch.evaluate.metrics import summarise, summarise_slices
 from slmsearch.evaluate.policies import PolicySpec, describe_policy
@@ -50,12 +51,14 @@ def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec
     """Collect everything that decides what an evaluation comes to, except the machine."""
     return {
         "version": EVALUATION_VERSION,
-        "questions": content_key(questions=[asdict(question) for question in questions]),
+        "questions": content_key(questions=[question.row() for question in questions]),
         "policy": describe_policy(spec, config.evaluate),
         # Batching decides padding, and with it the last bits of logits.
         "batch_size": config.evaluate.batch_size,
         **environment_of(config).eval_parts(config, index_key),
-        # Nothing where it is of no night, so that other keys stay.
+        # Nothing where it is of no night, of no twins and not sampled, so that other keys stay.
+        **({"view": [config.evaluate.views[0], TWINS_VERSION]} if config.evaluate.views[0] != "whole" else {}),
+        **({"samples": config.evaluate.samples} if config.evaluate.samples > 1 else {}),
         **({"night": spec.night} if spec.night else {}),
     }
 
@@ -65,6 +68,17 @@ def eval_key(questions: Sequence[Question], index_key: str, spec: PolicySpec, co
     return content_key(**eval_sources(questions, index_key, spec, config))
 
 
+def questions_to_play(questions: Sequence[Question], environment: Environment) -> list[Question]:
+    """Return what is played for selected questions: these or their twins, as the first of `evaluate.views` says, repeated if sampled.
+
+    Raises:
+        ConfigError: the environment has no twins.
+    """
+    view, samples = environment.config.evaluate.views[0], environment.config.evaluate.samples
+    seen = list(questions) if view == "whole" else environment.twins(questions, view)
+    return [question for question in seen for _ in range(samples)]
+
+
 def evaluate_policy(
     questions: Sequence[Question],
     environment: Environment,
@@ -72,8 +86,9 @@ def evaluate_policy(
     progress: Progress | None = None,
     total: int | None = None,
     sampler: Sampler | None = None,
+    first: int = 0,
 ) -> Evaluation:
-    """Play every question once, greedily, and grade it.
+    """Play every question once, greedily, and grade it; at temperature 1 where each is given several times (`evaluate.samples`).
 
     Args:
         questions: in the order of the rows.
@@ -82,6 +97,7 @@ def evaluate_policy(
         progress: told after each batch.
         total: questions of the whole evaluation, where these are a shard of it.
         sampler: of the policy; None loads it.
+        first: number of the first question among those of the whole evaluation.
 
     Raises:
         ModelError: the policy cannot be loaded.
@@ -94,12 +110,13 @@ def evaluate_policy(
     if spec.policy is None:
         # Policies without a model count bytes, not tokens: a limit made for tokens would cut them off in mid-read.
         environment = environment.without_token_limits()
-    sampling = Sampling(temperature=0.0, seed=config.evaluate.seed, max_new_tokens=environment.limits.max_turn_tokens)
+    temperature = float(config.evaluate.samples > 1)
+    sampling = Sampling(temperature=temperature, seed=config.evaluate.seed, max_new_tokens=environment.limits.max_turn_tokens)
     episodes: list[Episode] = []
     rows: list[EpisodeRow] = []
     for start in range(0, len(questions), config.evaluate.batch_size):
         batch = questions[start : start + config.evaluate.batch_size]
-        played = environment.complete(batch, environment.play(batch, sampler, sampling))
+        played = environment.complete(batch, environment.play(batch, sampler, replace(sampling, first_row=first + start)))
         if spec.policy is None:
             played = [without_tokens(episode) for episode in played]
         episodes += played

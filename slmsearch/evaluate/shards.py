@@ -23,7 +23,7 @@ from slmsearch.errors import EvaluationError
 from slmsearch.evaluate import run
 from slmsearch.evaluate.metrics import summarise, summarise_slices
 from slmsearch.evaluate.policies import PolicySpec
-from slmsearch.evaluate.run import Progress, check_failures, eval_sources, evaluate_policy, select_questions
+from slmsearch.evaluate.run import Progress, check_failures, eval_sources, evaluate_policy, questions_to_play, select_questions
 from slmsearch.evaluate.store import Evaluation, has_evaluation, load_evaluation, write_evaluation
 
 SHARDS = ".shards"
@@ -129,12 +129,14 @@ def play_evaluation(
     questions = select_questions(load_questions(config.paths.corpora, digest), config.evaluate)
     environment = environment_of(config).open(config, digest, index_key)
     sources = eval_sources(questions, index_key, spec, config)
+    questions = questions_to_play(questions, environment)
     if target.shard is None:
-        played = play_batches(target.key, spec, questions, environment, (sources, digest), progress)
+        nothing = Evaluation((), (), {}, {}, 0.0)  # where no question has a twin
+        played = play_batches(target.key, spec, questions, environment, (sources, digest), progress) if questions else nothing
         write_evaluation(config.paths.evals, target.key, played, sources, digest)
         remove_shards(config.paths.evals, target.key)
     else:
-        played = evaluate_policy(target.shard.take(questions), environment, spec, progress, len(questions))
+        played = evaluate_policy(target.shard.take(questions), environment, spec, progress, len(questions), first=target.shard.start)
         write_shard(config.paths.evals, target.key, target.shard, played, sources, digest)
 
 
@@ -154,7 +156,7 @@ def play_batches(
             parts.append(_load_shard(evals_dir, key, shard, questions))
         else:
             sampler = sampler or run.make_policy_sampler(spec, environment, questions)
-            part = evaluate_policy(shard.take(questions), environment, spec, None, len(questions), sampler)
+            part = evaluate_policy(shard.take(questions), environment, spec, None, len(questions), sampler, shard.start)
             if spec.policy is not None and not any(row.failed for row in part.rows):
                 write_shard(evals_dir, key, shard, part, *origin)
             parts.append(part)

@@ -89,8 +89,24 @@ def attend(
         else:
             causal = attention_mask is None and query.shape[2] > 1
             gqa = query.shape[1] != key.shape[1]
-            attended = scaled_dot_product_attention(query, key, value, attention_mask, is_causal=causal, scale=scale, enable_gqa=gqa)
+            if gqa and attention_mask is not None and dtype == torch.bfloat16:
+                attended = _attend_folded(query, key, value, attention_mask, scale)
+            else:
+                attended = scaled_dot_product_attention(query, key, value, attention_mask, is_causal=causal, scale=scale, enable_gqa=gqa)
     return attended.transpose(1, 2).contiguous().to(dtype), None
+
+
+def _attend_folded(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """Attend with the query heads of a key head as if they were tokens after each other.
+
+    torch's kernel prepares the keys for each head anew: for one token in 32 lines of 256 columns of SmolLM2, in bfloat16, it took 2.9 ms a
+    layer instead of 0.5; in float32 there is no such difference.
+    """
+    lines, heads, tokens, size = query.shape
+    shared = heads // key.shape[1]
+    together = query.reshape(lines, key.shape[1], shared * tokens, size)
+    repeated = mask.repeat(1, 1, shared, 1)
+    return scaled_dot_product_attention(together, key, value, repeated, scale=scale).reshape(query.shape)
 
 
 class _TreeAttention(torch.autograd.Function):

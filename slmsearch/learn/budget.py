@@ -20,6 +20,8 @@ PLAYED = 3.5
 """Evaluations in units of one of the start: before and after GRPO, the control, two on fewer questions."""
 PLAYED_AFTER = 1.7
 """Those that come after GRPO."""
+PLAYED_MORE = 150
+"""Questions played at the end beside them: some and their twins."""
 PLAYED_PER_EXAMPLE = 1.0
 """Times that learning from a demonstration takes to play a question greedily: 0.6 to 0.9 in bfloat16 (SmolLM2 on two busy cores, leads);
 not measured in float32."""
@@ -57,11 +59,12 @@ def plan_start(left_s: float, speed: Speed, questions: int, config: RunConfig) -
     """
     batch = max(1, config.sft.batch_size)
     played_s = PLAYED_PER_EXAMPLE * speed.update_s / batch
-    usable = left_s - FIXED_S
+    fixed_s = FIXED_S + PLAYED_MORE * played_s
+    usable = left_s - fixed_s
     limit = min(questions, max(MIN_EVALUATED, int(EVALUATED_FRAC * usable / (PLAYED * played_s))))
     steps = int(((1 - 2 * REWARDED_FRAC) * usable - PLAYED * limit * played_s) / speed.update_s)
     if steps < 1:
-        needed = FIXED_S + (PLAYED * min(questions, MIN_EVALUATED) * played_s + 10 * speed.update_s) / (1 - 2 * REWARDED_FRAC)
+        needed = fixed_s + (PLAYED * min(questions, MIN_EVALUATED) * played_s + 10 * speed.update_s) / (1 - 2 * REWARDED_FRAC)
         raise ConfigError(f"{left_s:.0f} s are left of the budget and at least {needed:.0f} s are needed; give more time with --budget")
     enough = max(1, round(MAX_EPOCHS * speed.examples / batch))
     return {"sft.steps": min(steps, enough), "evaluate.limit": limit}
@@ -79,7 +82,7 @@ def plan_training(left_s: float, played_s: float, config: RunConfig) -> dict[str
         Settings; two steps at least.
     """
     train = config.train
-    usable = (left_s - FIXED_S / 2 - PLAYED_AFTER * config.evaluate.limit * played_s) / 2
+    usable = (left_s - FIXED_S / 2 - (PLAYED_AFTER * config.evaluate.limit + PLAYED_MORE) * played_s) / 2
     step_s = SAMPLED_PER_PLAYED * played_s * train.questions_per_step * train.group_size
     steps = max(2, int((usable - SCORINGS * train.monitor.held_out * played_s) / step_s))
     return {"train.steps": steps, "train.checkpoint_steps": -(-steps // 2)}

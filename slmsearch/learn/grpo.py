@@ -30,7 +30,6 @@ from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ConfigError
 from slmsearch.learn.encoding import IGNORED
 from slmsearch.learn.fused_lora import fused_lora
-from slmsearch.learn.imitation import imitation_loss
 from slmsearch.learn.losses import causal_of
 from slmsearch.learn.memory import ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK
 from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward
@@ -263,13 +262,6 @@ class SearchTrainer(GRPOTrainer):
             self._needed = None
         if inputs.get("sampling_per_token_logps") is not None:
             self._measure_gap(model, inputs, mask)
-        if self.bridge.imitated:
-            if self.tree_check is None or not self.tree_check.passed:
-                raise ConfigError("train.imitation needs a model whose attention takes trees of tokens; set it to 0 for this one")
-            groups, imitated = len(self.bridge.rows) // self.search.group_size, self.bridge.imitated
-            self.bridge.imitated = []  # of an update once, in its first micro-batch
-            with self.accelerator.autocast():
-                loss = loss + self.search.imitation * imitation_loss(model, imitated, groups)
         return loss
 
     @torch.no_grad()

@@ -34,8 +34,8 @@ PACKAGES = ("torch", "transformers", "trl", "peft")
 UNSEALED = (CHECKPOINTS, LOCK, LOG, ERROR, STOP, ACCELERATE)
 """What may change, grow or go when training is done."""
 
-_NOT_TRAINED_ON = {"checkpoint_steps", "preflight"}
-"""Settings of a training run that do not change the adapter it ends with."""
+_NOT_TRAINED_ON = {"checkpoint_steps", "preflight", "twins_frac"}
+"""Settings of a training run that do not change the adapter it ends with, or stand among the parts of its environment."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,8 +221,7 @@ def plan_memory(config: RunConfig, shape: Shape, available: Mapping[str, float],
         PREFLIGHT: (*learning, *playing(batch, -(-batch // train.group_size), "evaluate.batch_size")),
         HELD_OUT: (*learning, *playing(batch, batch, "evaluate.batch_size")),
         SAMPLING: (*learning, *playing(episodes, -(-episodes // train.group_size), "train.questions_per_step")),
-        # The first micro-batch holds the demonstrations that are imitated, too.
-        UPDATE: (*learning, *planner.updating(episodes // train.accumulation + (train.questions_per_step if train.imitation else 0))),
+        UPDATE: (*learning, *planner.updating(episodes // train.accumulation)),
         EVALUATION: (*always, *planner.playing(batch, batch, "evaluate.batch_size"), *meanwhile),
     }
     if config.planner.sft.enabled:

@@ -11,7 +11,8 @@ import hashlib
 import random
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from math import fsum
 from statistics import stdev
 from typing import Any, TypedDict
@@ -26,8 +27,6 @@ from slmsearch.errors import TrainingError
 from slmsearch.evaluate.metrics import summarise
 from slmsearch.generate.sampler import Sampling
 from slmsearch.judge import EagerJudge, Verdict
-from slmsearch.learn.encoding import Encoded
-from slmsearch.learn.imitation import pick_imitated
 from slmsearch.learn.monitor import Scores
 from slmsearch.learn.phase_timer import HELD_OUT, JUDGING, SAMPLING, PhaseTimer
 from slmsearch.learn.trainer_samplers import OpenSampler
@@ -58,10 +57,6 @@ class RolloutBridge:
             raise ValueError("two questions have the same text")
         self.environment, self.open_sampler = environment, open_sampler
         self._end_id, self._timer = end_id, timer
-        self.gold: Mapping[str, Encoded] = {}
-        """Demonstrations of questions by their texts, see `imitation.py`."""
-        self.imitated: list[Encoded] = []
-        """Those of the last batch's groups without a right episode."""
         self.metrics: dict[str, float] = {}
         """Of the last batch, over all processes, under the project's names."""
         self.rewards: list[float | None] = []
@@ -94,16 +89,15 @@ class RolloutBridge:
         verdicts = self._judged(questions, episodes, seconds)
         chance = random.Random(f"rewards {seed} {first_row}")
         self.rows = rows = self.environment.grade(questions, episodes, verdicts, [chance.random() for _ in episodes])
+        if self.environment.config.reward.abstained_gated:
+            self.rows = rows = gate_abstentions(rows, trainer.num_generations)
         self.rewards = [None if row.failed else row.reward for row in rows]
         everywhere = gather_object(rows)
         failures = Counter(row.failure for row in everywhere if row.failed)
         if failures.total() > MAX_FAILED_FRAC * len(everywhere):
             raise TrainingError(f"{failures.total()} of {len(everywhere)} episodes of a step failed: {failures.most_common(1)[0][0]}")
-        self.imitated = pick_imitated(questions, rows, trainer.num_generations, self.gold)
-        imitated = {"group/imitated_frac": len(self.imitated) * trainer.num_generations / len(rows)} if self.gold else {}
         self.metrics = {
             **summarise(everywhere),
-            **imitated,
             **summarise_groups(gather_object(self.rewards), trainer.num_generations),
             "policy/entropy": mean_negative_logprob(episodes),
             **seconds,
@@ -150,6 +144,23 @@ class RolloutBridge:
         for process, share in enumerate(shares):
             scores[process::processes] = share
         return scores
+
+
+def gate_abstentions(rows: Sequence[EpisodeRow], group_size: int) -> list[EpisodeRow]:
+    """Take what `reward.abstained` pays from the groups in which an episode is right: what the policy can answer is not beyond it.
+
+    Source: BAPO (arXiv 2601.11037).
+    """
+    gated = []
+    for start in range(0, len(rows), group_size):
+        group = rows[start : start + group_size]
+        paid = any(row.correct for row in group)
+        gated += [_without_pay(row) if paid and row.reward_parts.get("abstained") else row for row in group]
+    return gated
+
+
+def _without_pay(row: EpisodeRow) -> EpisodeRow:
+    return replace(row, reward=row.reward - row.reward_parts["abstained"], reward_parts={**row.reward_parts, "abstained": 0.0})
 
 
 def step_seed(seed: int, step: int) -> int:

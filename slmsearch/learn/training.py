@@ -22,7 +22,7 @@ from slmsearch.artifacts.files import replace_json
 from slmsearch.config import PolicyConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import load_questions
-from slmsearch.environments.environment import Environment, select_questions
+from slmsearch.environments.environment import Environment
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ConfigError, TrainingError
 from slmsearch.generate.chat_renderer import ChatRenderer, longest_prompt, require_context
@@ -31,7 +31,6 @@ from slmsearch.judge.qualify import require_qualified
 from slmsearch.learn.callbacks import BestWeights, StepCallback
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, JUDGE, PREFLIGHT, STEPS, STOP, TREES, checkpoint_step
 from slmsearch.learn.grpo import SearchTrainer, make_arguments, make_trainer, num_steps
-from slmsearch.learn.imitation import encode_gold
 from slmsearch.learn.job import TrainJob, write_manifest
 from slmsearch.learn.phase_timer import BEFORE, PhaseTimer
 from slmsearch.learn.preflight import check_learning, check_resources, require
@@ -73,13 +72,11 @@ def train_environment(
     begun, past = job.directory / JOB, read_reports(job.directory / STEPS)
     timer = PhaseTimer(begun.stat().st_mtime if begun.exists() else None)
     pass_on = require if config.train.preflight == "require" else list
-    questions = select_questions(questions, config.train.limit)
+    questions = environment.to_train_on(questions)
     renderer = ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role)
     opening = longest_prompt((environment.prompt(question) for question in [*questions, *held_out]), renderer)
     checks = [] if checkpoint else pass_on(check_resources(config, opening))
     trainer, callback, tokenizer = _assemble(environment, questions, job, opening, timer)
-    if config.train.imitation:
-        trainer.bridge.gold = encode_gold(questions, environment, renderer)
     bridge, max_steps, is_main = trainer.bridge, trainer.args.max_steps, trainer.is_world_process_zero()
     if judge_state is not None and is_main:
         replace_json(job.directory / JUDGE, asdict(judge_state))

@@ -129,6 +129,30 @@ def results_table(evaluations: Evaluations, alpha: float = 0.05) -> Table:
     return Table(("policy", "n", right, level, *(header for header, _, _ in columns), "failed"), tuple(lines))
 
 
+Trust = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""Measure -> slice -> share, as `evaluate.trust.measure_trust` gives it."""
+TRUST = {
+    "twins/both_right": "question and twin right",
+    "twins/unknown_right": '"I don\'t know" on twins',
+    "answer/grounded_frac": "right answers that are grounded",
+    "answer/pass_at_k": "any of k samples right",
+    "answer/majority_at_k": "most of k samples right",
+}
+
+
+def trust_table(policies: Mapping[str, Trust]) -> Table:
+    """Tabulate what twins and repeated episodes say of policies, one column each, by slice, with intervals."""
+    keys = list(dict.fromkeys((name, part) for trust in policies.values() for name, slices in trust.items() for part in slices))
+    lines = []
+    for name, part in keys:
+        found = [trust.get(name, {}).get(part) for trust in policies.values()]
+        measure, _, twin = (name, "", "") if name in TRUST else name.rpartition("/")
+        label = ", ".join(filter(None, (TRUST[measure], twin, "" if part == "all" else part)))
+        cells = (share(one["value"], one["low"], one["high"]) if one else NONE for one in found)
+        lines.append((label, str(int(max(one["n"] for one in found if one))), *cells))
+    return Table(("measure", "n", *policies), tuple(lines))
+
+
 def slices_table(evaluations: Evaluations, alpha: float = 0.05) -> Table:
     """Tabulate exact match by slice, one column a policy, with Wilson intervals."""
     sliced = {name: {"all": list(rows), **slice_rows(rows)} for name, rows in evaluations.items()}

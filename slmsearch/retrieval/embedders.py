@@ -32,6 +32,7 @@ from slmsearch.config import EmbedderConfig
 from slmsearch.errors import EmbedderError
 from slmsearch.foreign import cause_of, without_credentials
 from slmsearch.models.known import split_commit
+from slmsearch.processor import CPUINFO, multiplies_bfloat16
 from slmsearch.retrieval.embed import Embedder, Precision, Progress, Vectors, valid_text
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -41,9 +42,6 @@ HUB_TIMEOUT_S = 10.0
 TIMEOUT_S = 60.0
 TEXTS_TOGETHER = 64
 """Texts of a request while an index is built; enough to keep a server busy, and few enough for its time limit."""
-CPUINFO = Path("/proc/cpuinfo")
-FAST_FLAGS = frozenset({"amx_bf16", "avx512_bf16"})
-"""What Linux calls the instructions that multiply bfloat16; torch's kernels use both."""
 CUDA_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/dxg"), Path("/dev/kfd"))
 """One of them is there where torch could find a GPU: NVIDIA's driver, WSL's, AMD's."""
 
@@ -196,7 +194,7 @@ def choose_precision(config: EmbedderConfig, cpuinfo: Path = CPUINFO) -> Precisi
         on_gpu = _gpu_multiplies_bfloat16()
         if on_gpu is not None:
             return "bfloat16" if on_gpu else "float32"
-    return "bfloat16" if _processor_flags(cpuinfo) & FAST_FLAGS else "float32"
+    return "bfloat16" if multiplies_bfloat16(cpuinfo) else "float32"
 
 
 def mark_revision(weights: str, precision: Precision) -> str:
@@ -207,14 +205,6 @@ def mark_revision(weights: str, precision: Precision) -> str:
 def same_space(revision: str, other: str) -> bool:
     """Say whether vectors of two revisions can be compared: the weights are the same, whatever the precision."""
     return revision.removesuffix(_SUFFIX) == other.removesuffix(_SUFFIX)
-
-
-def _processor_flags(cpuinfo: Path) -> set[str]:
-    try:
-        with cpuinfo.open(encoding="utf-8", errors="replace") as lines:
-            return next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())
-    except OSError:  # macOS, Windows
-        return set()
 
 
 def _gpu_multiplies_bfloat16() -> bool | None:

@@ -1,6 +1,6 @@
 """What a search returns, and the interface every index serves."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,8 +23,13 @@ class Index(Protocol):
     key: str
     """Content key of the version served."""
 
-    def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
+    def search(self, queries: Sequence[str], top_k: int, *, hidden: Sequence[Collection[str]] = ()) -> list[list[Hit]]:
         """Rank pages for each query, best first, ties by page id; at most `top_k` hits each.
+
+        Args:
+            queries: texts.
+            top_k: pages wanted.
+            hidden: for each query the sections that it must not find; none: it may find all.
 
         Raises:
             IndexUnusableError, EmbedderError: the service behind it broke.

@@ -14,7 +14,7 @@ import functools
 import json
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -56,6 +56,7 @@ MARGIN = 1e-4
 MAX_QUERY_CHARS = 1000
 """Longer queries are cut; the embedder reads no more anyway."""
 Scores: TypeAlias = NDArray[np.float32]
+Rows: TypeAlias = NDArray[np.int64]
 
 
 class _Groups:
@@ -117,7 +118,14 @@ class SearchIndex:
         self._open.close()
         self._lease.close()
 
-    def search(self, queries: Sequence[str], top_k: int, ranking: str | None = None, within: str = "") -> list[list[Hit]]:
+    def search(
+        self,
+        queries: Sequence[str],
+        top_k: int,
+        ranking: str | None = None,
+        within: str = "",
+        hidden: Sequence[Collection[str]] = (),
+    ) -> list[list[Hit]]:
         """Rank pages for each query, best first, ties by page id; at most `top_k` hits each, none for a blank query.
 
         Args:
@@ -125,12 +133,13 @@ class SearchIndex:
             top_k: pages wanted.
             ranking: `hybrid`, `dense` or `lexical`; None takes the configured one.
             within: only pages whose id begins so are found.
+            hidden: for each query the sections that it does not find, see `corpus/view.py`; a page is found while one of its sections is.
 
         Raises:
             EmbedderError: queries cannot be embedded.
             IndexUnusableError: the embedder's vectors do not fit this version.
         """
-        return self._search(queries, top_k, ranking, within, self._pages)
+        return self._search(queries, top_k, ranking, within, self._pages, hidden)
 
     def search_sections(self, queries: Sequence[str], top_k: int, ranking: str | None = None) -> list[list[Hit]]:
         """Rank sections as `search` ranks pages; a page may come more than once."""
@@ -140,24 +149,60 @@ class SearchIndex:
     def _sections(self) -> _Groups:
         return _Groups(self._section_ids)
 
-    def _search(self, queries: Sequence[str], top_k: int, ranking: str | None, within: str, groups: _Groups) -> list[list[Hit]]:
+    @functools.cached_property
+    def _place_of(self) -> dict[str, int]:
+        return {self._section_ids[row]: place for place, row in enumerate(self._sections.starts)}
+
+    def _rows_of_sections(self, hidden: Collection[str]) -> Rows:
+        """Return the rows of sections; the title of a page is one of them where no other row of the page is left."""
+        spans = [slice(self._sections.starts[i], self._sections.ends[i]) for name in hidden if (i := self._place_of.get(name)) is not None]
+        rows = {row for span in spans for row in range(span.start, span.stop)}
+        for page in {int(self._pages.of_row[row]) for row in rows}:
+            title, end = int(self._pages.starts[page]), int(self._pages.ends[page])
+            (rows.add if rows.issuperset(range(title + 1, end)) else rows.discard)(title)
+        return np.array(sorted(rows), dtype=np.int64)
+
+    def _search(
+        self,
+        queries: Sequence[str],
+        top_k: int,
+        ranking: str | None,
+        within: str,
+        groups: _Groups,
+        hidden: Sequence[Collection[str]] = (),
+    ) -> list[list[Hit]]:
         dense, lexical = WEIGHTS[ranking or self._ranking]
-        wanted = [query[:MAX_QUERY_CHARS] for query in queries]
+        without = [tuple(sorted(names)) for names in hidden] or [()] * len(queries)
+        wanted = [(query[:MAX_QUERY_CHARS], names) for query, names in zip(queries, without, strict=True)]
         # Equal queries are ranked once.
-        distinct = [query for query in dict.fromkeys(wanted) if query.strip()]
-        vectors = self._embedded(distinct) if dense else np.zeros((len(distinct), self.manifest.dimension), dtype=np.float32)
+        distinct = [asked for asked in dict.fromkeys(wanted) if asked[0].strip()]
+        texts_of = list(dict.fromkeys(query for query, _ in distinct))
+        embedded = self._embedded(texts_of) if dense else np.zeros((len(texts_of), self.manifest.dimension), dtype=np.float32)
+        place = {query: i for i, query in enumerate(texts_of)}
         taken = np.array([self._page_ids[row].startswith(within) for row in groups.starts], dtype=bool) if within else None
-        found: dict[str, list[Hit]] = {}
+        found: dict[tuple[str, tuple[str, ...]], list[Hit]] = {}
         for start in range(0, len(distinct), BLOCK):
             block = distinct[start : start + BLOCK]
-            texts = [self._lexical.scores(query) * np.float32(lexical) if lexical else None for query in block]
-            scaled = vectors[start : start + BLOCK] * np.float32(dense)
+            gone = [self._rows_of_sections(names) for _, names in block]
+            texts = [self._words(query, rows, lexical) for (query, _), rows in zip(block, gone, strict=True)]
+            scaled = embedded[[place[query] for query, _ in block]] * np.float32(dense)
             if self._exact or taken is not None:
-                ranked = self._compared_with_all(scaled, texts, top_k, groups, taken)
+                ranked = self._compared_with_all(scaled, texts, top_k, groups, taken, gone)
             else:
-                ranked = self._compared_with_candidates(scaled, texts, top_k, groups)
+                ranked = self._compared_with_candidates(scaled, texts, top_k, groups, gone)
             found.update(zip(block, ranked, strict=True))
-        return [list(found.get(query, ())) for query in wanted]
+        return [list(found.get(asked, ())) for asked in wanted]
+
+    def _words(self, query: str, gone: Rows, weight: float) -> Scores | None:
+        """Score the words of all passages but those that are gone, whose best would otherwise be the measure of the others."""
+        if not weight:
+            return None
+        scores = self._lexical.scores(query)
+        if len(gone):
+            scores = scores.copy()
+            scores[gone] = 0
+            scores /= max(scores.max(initial=0), np.float32(1e-9))
+        return scores * np.float32(weight)
 
     def _embedded(self, queries: list[str]) -> Vectors:
         vectors = self._embedder.encode_queries(queries)
@@ -167,16 +212,23 @@ class SearchIndex:
         return vectors
 
     def _compared_with_all(
-        self, vectors: Vectors, texts: Sequence[Scores | None], top_k: int, groups: _Groups, taken: NDArray[np.bool_] | None
+        self,
+        vectors: Vectors,
+        texts: Sequence[Scores | None],
+        top_k: int,
+        groups: _Groups,
+        taken: NDArray[np.bool_] | None,
+        gone: Sequence[Rows],
     ) -> list[list[Hit]]:
         """Rank all groups; a matrix product finds those that may be among the first, which are then scored row by row."""
         product = (vectors @ self._vectors.T) if len(vectors) > ALONE else [self._dot_products(vector) for vector in vectors]
         hits = []
-        for vector, near, text in zip(vectors, product, texts, strict=True):
+        for vector, near, text, away in zip(vectors, product, texts, gone, strict=True):
             scores = near if text is None else near + text
+            scores[away] = -np.inf
             close = groups.find_best(scores, top_k, taken)
             rows = np.concatenate([np.arange(groups.starts[i], groups.ends[i]) for i in close]) if len(close) else close
-            hits.append(self._ranked(vector, text, rows, top_k, groups))
+            hits.append(self._ranked(vector, text, _without(rows, away), top_k, groups))
         return hits
 
     def _dot_products(self, vector: Vectors) -> Scores:
@@ -193,13 +245,15 @@ class SearchIndex:
             pass
         return near
 
-    def _compared_with_candidates(self, vectors: Vectors, texts: Sequence[Scores | None], top_k: int, groups: _Groups) -> list[list[Hit]]:
+    def _compared_with_candidates(
+        self, vectors: Vectors, texts: Sequence[Scores | None], top_k: int, groups: _Groups, gone: Sequence[Rows]
+    ) -> list[list[Hit]]:
         """Rank the groups of the nearest passages and of those that their words could lift above them."""
         hits = []
-        for vector, keys, text in zip(vectors, self._nearest(vectors), texts, strict=True):
-            rows = self._rows_of(keys)
+        for vector, keys, text, away in zip(vectors, self._nearest(vectors), texts, gone, strict=True):
+            rows = _without(self._rows_of(keys), away)
             if text is not None:
-                rows = np.union1d(rows, self._lifted(vector, text, rows, top_k, groups))
+                rows = np.union1d(rows, _without(self._lifted(vector, text, rows, top_k, groups), away))
             hits.append(self._ranked(vector, text, np.sort(rows), top_k, groups))
         return hits
 
@@ -250,6 +304,10 @@ class SearchIndex:
             page_id = self._page_ids[row]
             hits.append(Hit(page_id, self._titles[page_id], float(best[position]) / ROUNDING, self._section_ids[row]))
         return hits
+
+
+def _without(rows: Rows, away: Rows) -> Rows:
+    return rows[~np.isin(rows, away)] if len(away) else rows
 
 
 def open_index(index_dir: Path, key: str, config: RetrievalConfig, embedder: Embedder | None = None) -> SearchIndex:

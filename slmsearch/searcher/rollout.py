@@ -11,7 +11,7 @@ from itertools import repeat
 
 from slmsearch.config import SearcherConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.errors import SandboxError, SlmSearchError
+from slmsearch.errors import ConfigError, SandboxError, SlmSearchError
 from slmsearch.generate.sampler import Message, SampledTurn, Sampler, Sampling
 from slmsearch.searcher.episode import Episode, StopReason, ToolResult, Turn
 from slmsearch.searcher.parsing import CUT_OFF, PROGRAM_STOP, TOOL_STOPS, ParsedTurn, parse_turn
@@ -59,8 +59,11 @@ def play_episodes(
     Episodes come back in the order of the questions, and the sampler's rows are closed again. Where turns stop is decided here.
 
     Raises:
+        ConfigError: the policy may write programs, and a question has a view.
         SandboxError: the policy may write programs, and there is nothing to run them in.
     """
+    if config.programs and any(question.view for question in questions):
+        raise ConfigError("programs see all of the corpus: set searcher.programs to false, or train.twins to 0 and evaluate.views to whole")
     if config.programs and toolbox.programs is None:
         raise SandboxError("searcher.programs is on and these tools have no sandbox, so no program is run; set it to false")
     started = time.perf_counter()
@@ -89,7 +92,7 @@ def play_episodes(
 def open_prompts(questions: Sequence[Question], toolbox: Toolbox, config: SearcherConfig) -> list[list[Message]]:
     """Make the messages that open episodes; a reader is shown what a search for its question finds."""
     texts = [question.question for question in questions]
-    shown = toolbox.show(texts) if config.reads == "shown" else [""] * len(texts)
+    shown = toolbox.show(texts, [question.view for question in questions]) if config.reads == "shown" else [""] * len(texts)
     return [make_prompt(text, config, found) for text, found in zip(texts, shown, strict=True)]
 
 
@@ -118,9 +121,9 @@ def _play_turn(rows: list[_Row], active: list[int], sampler: Sampler, toolbox: T
 
 
 def _serve(waiting: list[tuple[_Row, SampledTurn, ParsedTurn]], toolbox: Toolbox) -> None:
-    calls = [parsed.call for _, _, parsed in waiting if parsed.call is not None]
+    calls = [(parsed.call, row.question.view) for row, _, parsed in waiting if parsed.call is not None]
     try:
-        served: Iterator[ToolResult | SlmSearchError] = iter(toolbox.serve(calls))
+        served: Iterator[ToolResult | SlmSearchError] = iter(toolbox.serve([call for call, _ in calls], [view for _, view in calls]))
     except SlmSearchError as error:
         served = repeat(error)
     programs = [parsed.program for _, _, parsed in waiting if parsed.program is not None]

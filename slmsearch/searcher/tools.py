@@ -9,6 +9,7 @@ from typing import Protocol
 
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Section
+from slmsearch.corpus.view import View
 from slmsearch.errors import SlmSearchError
 from slmsearch.retrieval.hits import Hit, Index
 from slmsearch.searcher.episode import ToolCall, ToolResult
@@ -61,32 +62,49 @@ class Toolbox:
         self.library, self.index, self.top_k, self.max_section_chars = library, index, top_k, max_section_chars
         self.programs, self.section_hints = programs, section_hints
 
-    def serve(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+    def serve(self, calls: Sequence[ToolCall], views: Sequence[View | None] = ()) -> list[ToolResult]:
         """Serve a batch of calls, one result each, in order; all searches go to the index together.
+
+        Args:
+            calls: of any number of episodes.
+            views: how each call sees the corpus; none: as it is.
 
         Raises:
             IndexUnusableError, EmbedderError: the index or its embedder broke.
         """
-        queries = [call.argument[:MAX_QUERY_CHARS] for call in calls if call.name == SEARCH and call.argument]
-        found = iter(self.index.search(queries, self.top_k) if queries else [])
-        return [self._serve(call, found) for call in calls]
+        seen = list(zip(calls, views or [None] * len(calls), strict=True))
+        found = iter(self._search([(call.argument, view) for call, view in seen if call.name == SEARCH and call.argument]))
+        return [self._serve(call, view, found) for call, view in seen]
 
-    def show(self, queries: Sequence[str]) -> list[str]:
-        """Return, for each query, the best section of each page that a search finds, under the page's title."""
-        found = self.index.search([query[:MAX_QUERY_CHARS] for query in queries], self.top_k) if queries else []
-        return ["\n\n".join(f"{hit.title}\n{self._read(hit.section_id).text}" for hit in hits) for hits in found]
+    def show(self, queries: Sequence[str], views: Sequence[View | None] = ()) -> list[str]:
+        """Return, for each query, the best section of each page that a search finds, under the page's title, as each view shows them."""
+        seen = list(zip(queries, views or [None] * len(queries), strict=True))
+        found = zip(seen, self._search(seen), strict=True)
+        return ["\n\n".join(f"{hit.title}\n{self._read(hit.section_id, view).text}" for hit in hits) for (_, view), hits in found]
 
-    def _serve(self, call: ToolCall, found: Iterator[list[Hit]]) -> ToolResult:
+    def sections(self, page_id: str, view: View | None = None) -> list[Section]:
+        """Return a page's sections as a view shows them; empty if there is no such page."""
+        sections = self.library.sections(page_id)
+        return sections if view is None else view.show(sections)
+
+    def _search(self, asked: Sequence[tuple[str, View | None]]) -> list[list[Hit]]:
+        if not asked:
+            return []
+        queries = [query[:MAX_QUERY_CHARS] for query, _ in asked]
+        hidden = [view.hidden if view else () for _, view in asked]
+        return self.index.search(queries, self.top_k, hidden=hidden) if any(hidden) else self.index.search(queries, self.top_k)
+
+    def _serve(self, call: ToolCall, view: View | None, found: Iterator[list[Hit]]) -> ToolResult:
         if call.name == SEARCH:
             return _show_hits(next(found), self.section_hints) if call.argument else ToolResult("empty query", served=False)
         if call.name == VIEW:
-            return self._view(call.argument)
+            return self._view(call.argument, view)
         if call.name == READ:
-            return self._read(call.argument)
+            return self._read(call.argument, view)
         return ToolResult(f"no such tool; use {SEARCH}, {VIEW} or {READ}", served=False)
 
-    def _view(self, argument: str) -> ToolResult:
-        names = ((name, number, self.library.sections(name)) for name, number in _read_id(argument))
+    def _view(self, argument: str, view: View | None) -> ToolResult:
+        names = ((name, number, self.sections(name, view)) for name, number in _read_id(argument))
         page_id, number, sections = next((found for found in names if found[2]), ("", 1, []))
         if not sections:
             return ToolResult("no such page", served=False)
@@ -111,8 +129,8 @@ class Toolbox:
             listings[-1].append(section)
         return listings
 
-    def _read(self, argument: str) -> ToolResult:
-        names = ((self.library.section(name), number) for name, number in _read_id(argument))
+    def _read(self, argument: str, view: View | None) -> ToolResult:
+        names = ((self._section(name, view), number) for name, number in _read_id(argument))
         section, number = next((found for found in names if found[0] is not None), (None, 1))
         if section is None:
             return ToolResult("no such section", served=False)
@@ -124,6 +142,12 @@ class Toolbox:
         if number < count:
             text += f"\n(page {number} of {count}; go on with {section.id}#{number + 1})"
         return ToolResult(text, True, (section.page_id,), (section.id,))
+
+    def _section(self, name: str, view: View | None) -> Section | None:
+        section = self.library.section(name)
+        if section is None or view is None:
+            return section
+        return next((seen for seen in self.sections(section.page_id, view) if seen.id == section.id), None)
 
 
 def _read_id(argument: str) -> Iterator[tuple[str, int]]:

@@ -20,7 +20,7 @@ from pydantic import Field, SecretStr
 
 from slmsearch.config import JudgeConfig, RunConfig
 from slmsearch.config.secrets import MASK
-from slmsearch.corpus.questions import Question
+from slmsearch.corpus.questions import FIELDS, Question
 from slmsearch.corpus.store import build_corpus, load_questions
 from slmsearch.environments import indexed_corpus
 from slmsearch.environments.grade import grade_episodes
@@ -63,7 +63,7 @@ class SearcherData(vf.TaskData):
 
     def to_question(self) -> Question:
         """Return the question."""
-        return Question(self.question_id, **{name: getattr(self, name) for name in Question.__slots__ if name != "id"})
+        return Question(self.question_id, **{name: getattr(self, name) for name in FIELDS if name != "id"})
 
 
 class SearcherTaskConfig(vf.TaskConfig):

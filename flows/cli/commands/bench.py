@@ -126,6 +126,19 @@ def nightly(session: Session, series: int, nights: int, regressions: int) -> Non
     _finish(session, "nightly", run_nightly(session.config.nightly, series, nights, regressions))
 
 
+@command(bench, "gate")
+@click.option(
+    "--simulations", type=click.IntRange(min=1), default=2000, show_default=True, help="Evaluations without a gain, and with one."
+)
+@click.option("--falls", type=click.IntRange(min=1), default=20, show_default=True, help="Planted falls of each policy and shape.")
+def gate(session: Session, simulations: int, falls: int) -> None:
+    """Would a test that may stop at any time serve promotion and the nightly as well, with fewer questions? Writes gate.json."""
+    from slmsearch.bench.gate import run_gate
+
+    config = session.config
+    _finish(session, "gate", run_gate(config.paths.evals, config.decision, config.nightly, simulations, falls))
+
+
 @command(bench, "monitor")
 @click.option("--runs", type=click.IntRange(min=1), default=200, show_default=True, help="Healthy runs of each preset.")
 def monitor(session: Session, runs: int) -> None:

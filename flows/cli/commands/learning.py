@@ -10,6 +10,7 @@ import click
 
 from flows.cli.session import FOLDER, Session, cli, command, option
 from slmsearch.foreign import visible
+from slmsearch.processor import multiplies_bfloat16
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -63,8 +64,11 @@ def learn(session: Session, pages: str, budget: float, model: str | None) -> Non
     """
     from flows.cli.text import render_learnt
 
-    if model is None and not session.may_set("policy.model") and (model := largest_model()):
+    own = not session.may_set("policy.model")
+    if model is None and own and (model := largest_model()):
         session.override(policy__dtype="bfloat16", train__gradient_checkpointing=True)
+    elif own and not session.may_set("policy.dtype") and multiplies_bfloat16():
+        session.override(policy__dtype="bfloat16")
     session.begin_with("learn.yaml")
     session.override(corpus__pages=str(Path(pages).absolute()), learn__budget_s=budget, policy__model=model)
     result = session.run("learn", here=False)
@@ -75,13 +79,22 @@ def learn(session: Session, pages: str, budget: float, model: str | None) -> Non
 @click.option("--policy", help="champion, untrained, random, retrieve-then-answer, a path, a Hub id, or openai:MODEL@URL.")
 @option("--split", choices=["train", "validation", "test", "all"], help="Questions to take.")
 @click.option("--limit", type=click.IntRange(min=0), help="Take a seeded sample of this many questions; 0 takes all.")
-def evaluate(session: Session, policy: str | None, split: str | None, limit: int | None) -> None:
+@click.option("--twins", is_flag=True, help='Also ask what has no answer: is "I don\'t know" said there, and only there?')
+@click.option("--withdraw", is_flag=True, help="Also take what states an answer away, or change it: does the answer follow?")
+@click.option("--samples", type=click.IntRange(min=1), help="Also sample so many episodes of each question: pass@k and majority@k.")
+def evaluate(
+    session: Session, policy: str | None, split: str | None, limit: int | None, twins: bool, withdraw: bool, samples: int | None
+) -> None:
     """Evaluate one policy: the champion, unless told otherwise."""
     from flows.cli.text import render_evaluation
 
-    session.override(evaluate__policy=policy, evaluate__split=split, evaluate__limit=limit)
+    asked = {"withdrawn": twins or withdraw, "renamed": twins, "replaced": withdraw}
+    views = f"[whole, {', '.join(view for view, wanted in asked.items() if wanted)}]" if any(asked.values()) else None
+    session.override(
+        evaluate__policy=policy, evaluate__split=split, evaluate__limit=limit, evaluate__views=views, evaluate__samples=samples
+    )
     result = session.run("evaluate")
-    session.finish(result, render_evaluation(result["policy"], result["key"], session.config.paths))
+    session.finish(result, render_evaluation(result["policy"], result["key"], session.config.paths, result.get("trust")))
 
 
 @command(cli, "train")

@@ -9,6 +9,7 @@ from slmsearch.evaluate.compare import Comparison
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.learn.reports import StepReport
 from slmsearch.report.page.suspects import find_suspects
+from slmsearch.report.tables import Trust
 
 BEFORE, AFTER = "before", "after"
 """Names of the two evaluations that a training run is judged by."""
@@ -37,6 +38,8 @@ class RunResults:
     """What is decided on."""
     alpha: float = 0.05
     """Level of the intervals."""
+    trust: Mapping[str, Trust] = field(default_factory=dict)
+    """What twins and repeated episodes say of policies; empty where they were not played."""
     steps: Sequence[StepReport] = ()
     """Of the training run; empty where there was none."""
     judge: Mapping[str, Any] = field(default_factory=dict)

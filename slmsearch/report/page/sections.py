@@ -26,6 +26,7 @@ from slmsearch.report.tables import (
     qualification_table,
     results_table,
     slices_table,
+    trust_table,
 )
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.tools import TOOL_NAMES
@@ -83,6 +84,7 @@ def run_parts(run: RunResults) -> list[Part]:
         Part("stops", "How episodes ended", tuple(_stops(run, rows))),
         Part("calls", "Tool calls", tuple(_calls(run))),
         Part("slices", "By kind and hops", tuple(_slices(run, rows))),
+        Part("trust", "What the answers rest on", tuple(_trust(run)), TRUST_NOTE),
         Part("broke", "Where wrong episodes broke", tuple(_failure_modes(run, rows))),
         Part("judge", "The judge", tuple(_judge(run, rows))),
         Part("suspects", "Suspected reward hacks", tuple(_suspects(run)), SUSPECTS_NOTE),
@@ -95,6 +97,10 @@ def run_parts(run: RunResults) -> list[Part]:
 ROLLOUTS_NOTE = (
     "Episodes of some training steps, at most three a step: the best and the worst of the group whose rewards differ most, and one of a "
     "group whose rewards are all equal, which teaches nothing. Open a step to read their turns."
+)
+TRUST_NOTE = (
+    'Twins are the same questions without the sections that state the answer, or about a name that nobody bears: there "I don\'t know" is '
+    "right. An answer is grounded if it changes with the fact that was read, and goes where the fact is hidden."
 )
 SUSPECTS_NOTE = (
     "Rules over stored episodes; a suspicion is a reason to read an episode, no verdict. Look for rules that strike more often after "
@@ -229,6 +235,11 @@ def _slices(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[B
         blocks.append(Block("Exact match by kind, %, with intervals", chart=chart, file="accuracy_by_kind"))
         blocks.append(Block("Exact match by slice, % (interval)", slices_table(sides, run.alpha)))
     return blocks
+
+
+def _trust(run: RunResults) -> Iterator[Block]:
+    if run.trust:
+        yield Block("Shares in %, with intervals clustered by page", trust_table(run.trust))
 
 
 def difference_bar(name: str, found: Difference, digits: int) -> Bar:

@@ -232,7 +232,7 @@ def test_written_world_equals_generated_world(tmp_path: Path) -> None:
     out = tmp_path / "new" / "folder"
     rows = {name: [json.loads(line) for line in (out / f"{name}.jsonl").read_text().splitlines()] for name in ("pages", "questions")}
     assert rows["pages"] == [dataclasses.asdict(page) for page in world.pages]
-    assert rows["questions"] == json.loads(json.dumps([dataclasses.asdict(question) for question in world.questions]))
+    assert rows["questions"] == json.loads(json.dumps([question.row() for question in world.questions]))
     assert len(calls) > 3 and calls[-1] == (90, 90)
     assert sorted(path.name for path in out.iterdir()) == ["pages.jsonl", "questions.jsonl"]
 

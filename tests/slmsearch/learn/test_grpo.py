@@ -12,9 +12,7 @@ from slmsearch.config import RunConfig, SearcherConfig, TrainConfig, VllmConfig
 from slmsearch.errors import ConfigError, TrainingError
 from slmsearch.generate.attention import use_attention
 from slmsearch.learn.callbacks import StepCallback
-from slmsearch.learn.encoding import IGNORED, Encoded
 from slmsearch.learn.grpo import SearchTrainer, _blocks, make_arguments, num_steps, order_questions
-from slmsearch.learn.imitation import imitation_loss
 from slmsearch.learn.phase_timer import PhaseTimer
 
 
@@ -107,7 +105,6 @@ class Stub(SearchTrainer):
             "accelerator": SimpleNamespace(
                 autocast=nullcontext, is_main_process=True, num_processes=1, gather=lambda x: x, reduce=lambda x, reduction: x
             ),
-            "bridge": SimpleNamespace(imitated=[]),
             "aux_loss_enabled": False,
             "top_entropy_quantile": 1.0,
             "off_policy_mask_threshold": None,
@@ -166,30 +163,6 @@ def test_what_is_left_out_changes_neither_loss_nor_gradient(model_dir, beta, adv
         assert gradient.abs().max() > 1e-3
     assert trainer.tree_check.passed and trainer.tree_check.difference < 1e-5
     assert trainer._metrics["train"]["policy/kl_sampler"] == [pytest.approx(gap_of(trainer.model, inputs), abs=1e-5)]
-
-
-def test_a_group_without_a_right_episode_is_imitated_once_an_update(model_dir):
-    torch.manual_seed(0)
-    inputs = {
-        "prompt_ids": torch.randint(5, 250, (2, 4)),
-        "prompt_mask": torch.ones(2, 4, dtype=torch.long),
-        "completion_ids": torch.randint(5, 250, (2, 6)),
-        "completion_mask": torch.ones(2, 6, dtype=torch.long),
-        "tool_mask": torch.ones(2, 6, dtype=torch.long),
-        "advantages": torch.tensor([0.5, -0.5]),
-        "num_items_in_batch": torch.tensor(12.0),
-    }
-    gold = [Encoded([5, 6, 7, 8], [IGNORED, IGNORED, 7, 8], 2)]
-    trainer = Stub(model_dir)
-    trainer.search = SimpleNamespace(imitation=0.5, group_size=2)
-    plain, _ = trainer.gradient(trainer._compute_loss, inputs)
-    trainer.bridge = SimpleNamespace(imitated=gold, rows=[None] * 8)
-    first, _ = trainer.gradient(trainer._compute_loss, inputs)
-    second, _ = trainer.gradient(trainer._compute_loss, inputs)
-    with torch.no_grad():
-        wanted = 0.5 * imitation_loss(trainer.model, gold, groups=4)
-    torch.testing.assert_close(first - plain, wanted, rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(second, plain)
 
 
 @torch.no_grad()

@@ -114,12 +114,6 @@ def test_layers_merged_while_training_plays_count_there_and_nowhere_else():
         assert not any(part.name == "merged layers" for parts in plan_memory(other, shape, card).phases.values() for part in parts)
 
 
-def test_what_is_imitated_counts_in_the_update():
-    card = {"cpu": 64 * GIB, "cuda": 24 * GIB}
-    plain, imitating = (plan_memory(four_b(imitation=weight), FOUR_B, card).needs(UPDATE) for weight in (0.0, 1.0))
-    assert imitating > plain
-
-
 def test_the_shape_is_read_without_weights(model_dir):
     shape = measure_shape(of_model(str(model_dir)))
     assert (shape.layers, shape.hidden, shape.kv_width, shape.query_width, shape.intermediate) == (2, 64, 32, 32, 128)

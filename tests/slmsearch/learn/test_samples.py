@@ -104,10 +104,10 @@ def test_a_training_leaves_what_it_played_and_the_same_when_it_goes_on(make_job,
         pass
 
     class DyingToolbox(Toolbox):
-        def serve(self, calls):
+        def serve(self, calls, views=()):
             if len(read_reports(broken.directory / STEPS)) == 3:
                 raise Killed
-            return super().serve(calls)
+            return super().serve(calls, views)
 
     with pytest.raises(Killed):
         train_through(DyingToolbox(toolbox.library, toolbox.index, 4, 1500), questions, broken)

@@ -98,10 +98,10 @@ def test_a_resumed_run_ends_with_the_bytes_of_an_uninterrupted_one(make_job, too
         pass
 
     class DyingToolbox(Toolbox):
-        def serve(self, calls):
+        def serve(self, calls, views=()):
             if len(read_reports(broken.directory / STEPS)) == 6:
                 raise Killed
-            return super().serve(calls)
+            return super().serve(calls, views)
 
     with pytest.raises(Killed):
         train_through(DyingToolbox(toolbox.library, toolbox.index, 4, 1500), questions, broken)

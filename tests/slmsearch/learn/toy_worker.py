@@ -24,12 +24,12 @@ def main() -> None:
     job = TrainJob.from_json(Path(sys.argv[1]).read_text())
 
     class DyingToolbox(Toolbox):
-        def serve(self, calls):
+        def serve(self, calls, views=()):
             marker = job.directory / "died.json"
             if not marker.exists() and len(read_reports(job.directory / STEPS)) == DIES_AFTER:
                 marker.write_text(json.dumps(os.getpid()))
                 os.kill(os.getpid(), signal.SIGKILL)
-            return super().serve(calls)
+            return super().serve(calls, views)
 
     toolbox = DyingToolbox(Library(PAGES), EveryPageIndex(), 4, 1500)
     train_through(toolbox, QUESTIONS, job, latest_complete_checkpoint(job.directory / CHECKPOINTS))

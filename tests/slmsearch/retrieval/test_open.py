@@ -119,6 +119,41 @@ def test_above_the_limit_candidates_are_ranked_exactly(world_index: tuple[Search
         assert hits == expected
 
 
+@pytest.mark.parametrize("limit", [searching.EXACT_LIMIT, 10])
+@pytest.mark.parametrize("ranking", ["hybrid", "dense"])
+def test_what_is_hidden_is_not_found_and_the_rest_ranks_as_if_it_were_not_there(
+    world_index: tuple[SearchIndex, list[str]], embedder: Any, tmp_path: Path, config: RetrievalConfig, monkeypatch: pytest.MonkeyPatch,
+    ranking: str, limit: int
+):  # fmt: skip
+    whole, queries = world_index
+    monkeypatch.setattr(searching, "EXACT_LIMIT", limit)
+    index = open_index(tmp_path / "index", whole.key, config, embedder)
+    dense, lexical = WEIGHTS[ranking]
+    first = [hits[0] for hits in whole.search(queries, 1, ranking)]
+    # Of every second page found all sections are hidden, of the others the one that was found.
+    hidden = [sections_of(index, hit.page_id) if i % 2 else {hit.section_id} for i, hit in enumerate(first)]
+    different = 0
+    for query, names, hit, hits in zip(queries, hidden, first, index.search(queries, 5, ranking, hidden=hidden), strict=True):
+        gone = [row for row, name in enumerate(index._section_ids) if name in names and not (is_title(index, row) and len(names) == 1)]
+        words = index._lexical.scores(query).astype(np.float64)
+        words[gone] = 0
+        words = lexical * words / max(words.max(), 1e-9)
+        words[gone] = -10
+        different += ids(hits) != brute_force(index, dense * embedder.encode([query])[0], words, 5)
+        assert not names & {found.section_id for found in hits if not is_title(index, index._section_ids.index(found.section_id))}
+        assert (hit.page_id in ids(hits)) <= (len(names) == 1)
+    assert different <= 1
+    assert index.search(queries, 5, ranking) == whole.search(queries, 5, ranking), "hiding lasts for one search"
+
+
+def sections_of(index: SearchIndex, page_id: str) -> set[str]:
+    return {name for name, page in zip(index._section_ids, index._page_ids, strict=True) if page == page_id}
+
+
+def is_title(index: SearchIndex, row: int) -> bool:
+    return row == 0 or index._page_ids[row - 1] != index._page_ids[row]
+
+
 def test_another_embedder_is_refused(corpus_dir: Path, index_dir: Path, config: RetrievalConfig, embedder: Any):
     key = build_index(corpus_dir, index_dir, config, embedder=embedder)
     with pytest.raises(IndexUnusableError, match=r"made by hash@d32, queries would be embedded by hash@d16"):

@@ -1,0 +1,85 @@
+"""What twins and repeated episodes say: shares by hand, intervals, and that failed rows count nowhere."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slmsearch.bench.betting import bet_on_difference
+from slmsearch.config import DecisionConfig
+from slmsearch.evaluate.trust import SAMPLED, measure_trust
+from tests.slmsearch.evaluate.builders import fail, make
+
+CONFIG = DecisionConfig()
+
+
+def shares(whole, **others):
+    found = measure_trust(whole, others, CONFIG)
+    return {name: (round(slices["all"].value, 4), slices["all"].n) for name, slices in found.items()}
+
+
+def of(twin, rights, answers=None):
+    answers = answers or ["I don't know" if right == "1" else "x" for right in rights]
+    return [
+        make(f"q{i}/{twin}", right == "1", kind=twin, answer=answer) for i, (right, answer) in enumerate(zip(rights, answers, strict=True))
+    ]
+
+
+def test_both_right_needs_the_question_and_its_twin():
+    whole = [make(f"q{i}", right == "1", answer="1815") for i, right in enumerate("1110")]
+    found = shares(whole, withdrawn=of("withdrawn", "1011"), renamed=of("renamed", "1100"))
+    assert found["twins/both_right"] == (0.5, 8)
+    assert found["twins/unknown_right"] == (0.625, 8)
+    assert found["twins/both_right/withdrawn"] == (0.5, 4)
+    assert found["twins/both_right/renamed"] == (0.5, 4)
+    assert "answer/grounded_frac" not in found
+
+
+def test_an_answer_is_grounded_where_it_goes_with_the_fact_and_changes_with_it():
+    whole = [make(f"q{i}", right == "1", answer="1815") for i, right in enumerate("11110")]
+    withdrawn = of("withdrawn", "10010", ["I don't know", "1815", "1900", "I don't know", "x"])
+    replaced = of("replaced", "11101", list("abcde"))
+    # q0 grounded; q1 remembers; q2 guesses another without the fact, and reads the new one; q3 does not see the new one; q4 was wrong.
+    assert shares(whole, withdrawn=withdrawn, replaced=replaced)["answer/grounded_frac"] == (0.5, 4)
+
+
+def test_a_policy_that_answers_by_heart_is_not_grounded():
+    whole = [make(f"q{i}", answer="1815") for i in range(50)]
+    by_heart = ["1815"] * 50
+    found = measure_trust(whole, {"withdrawn": of("withdrawn", "0" * 50, by_heart), "replaced": of("replaced", "0" * 50, by_heart)}, CONFIG)
+    share = found["answer/grounded_frac"]["all"]
+    assert share.value == 0 and 0 <= share.low < share.high < 0.1, "the interval is no point where all are alike"
+
+
+def test_pass_and_majority_at_k():
+    said = {"q0": "abb", "q1": "aab", "q2": "abc", "q3": "ccc"}
+    rows = [make(name, answer == "a", answer=answer) for name, answers in said.items() for answer in answers]
+    found = shares([make(name) for name in said], **{SAMPLED: rows})
+    assert found["answer/pass_at_k"] == (0.75, 4)
+    assert found["answer/majority_at_k"] == (0.5, 4), "q1, and q2 where the first of equally many counts"
+
+
+def test_failed_episodes_count_nowhere_and_slices_stand_beside_all():
+    whole = [make("q0", kind="a", hops=1), make("q1", kind="b", hops=2), fail("q2")]
+    twins = [make("q0/withdrawn"), fail("q1/withdrawn"), make("q2/withdrawn")]
+    found = measure_trust(whole, {"withdrawn": twins, SAMPLED: [make("q0"), fail("q1"), make("q1")]}, CONFIG)
+    assert {name: share.n for name, share in found["twins/both_right"].items()} == {"all": 1, "kind=a": 1, "hops=1": 1}
+    assert found["answer/pass_at_k"]["all"].n == 1
+    assert measure_trust(whole, {"withdrawn": [fail("q0/withdrawn")]}, CONFIG) == {}
+
+
+@pytest.mark.parametrize(("gain", "verdict"), [(1.0, "better"), (-1.0, "worse"), (0.0, "open")])
+def test_bets_are_sure_soon_of_what_is_plain_and_never_of_nothing(gain, verdict):
+    stopped = bet_on_difference([gain] * 200, [""] * 200, 0.05)
+    assert stopped.verdict == verdict
+    assert stopped.questions == 200 if verdict == "open" else stopped.questions < 20
+
+
+@given(st.lists(st.sampled_from([-1.0, 0.0, 0.5, 1.0]), min_size=1, max_size=80), st.integers(1, 5), st.integers(0, 3))
+@settings(max_examples=100, deadline=None)
+def test_bets_take_any_differences_and_turn_with_their_sign(differences, page, seed):
+    clusters = [f"p{i // page}" for i in range(len(differences))]
+    one = bet_on_difference(differences, clusters, 0.05, seed=seed)
+    other = bet_on_difference([-value for value in differences], clusters, 0.05, seed=seed)
+    turned = {"better": "worse", "worse": "better", "open": "open"}
+    assert (other.verdict, other.questions) == (turned[one.verdict], one.questions)
+    assert 1 <= one.questions <= len(differences)
