@@ -102,8 +102,10 @@ def count_right(summary: Mapping[str, Any], config: RunConfig) -> dict[str, floa
 def ask_twins(run: Pipeline, data: Data, train_key: str) -> dict[str, float] | None:
     """Return how often the trained policy says "I don't know" where it should: on twins of some questions, with its 95 % interval.
 
-    None where no question has a twin.
+    None where no question has a twin, or the policy writes programs, which see the whole corpus.
     """
+    if run.config.searcher.programs:
+        return None
     config, views = run.config, ("whole", *UNKNOWABLE)
     few = config.changed({"evaluate.limit": min(TWINS_ASKED, config.evaluate.limit or TWINS_ASKED), "evaluate.views": views})
     trained = PolicySpec(TRAINED, trained_policy(config.policy, str(config.paths.training / train_key / ADAPTER)))

@@ -63,7 +63,7 @@ def play_episodes(
         SandboxError: the policy may write programs, and there is nothing to run them in.
     """
     if config.programs and any(question.view for question in questions):
-        raise ConfigError("programs see all of the corpus: set searcher.programs to false, or train.twins to 0 and evaluate.views to whole")
+        raise ConfigError("programs see all of the corpus: set searcher.programs to false, or twins off (train.twins_frac, evaluate.views)")
     if config.programs and toolbox.programs is None:
         raise SandboxError("searcher.programs is on and these tools have no sandbox, so no program is run; set it to false")
     started = time.perf_counter()
