@@ -269,8 +269,8 @@ class _Planner:
     def merged(self) -> tuple[Part, ...]:
         """The copy of the adapted layers while training plays, where there is one."""
         linear = sum(inputs * outputs for inputs, outputs in self.shape.linear_widths)
-        wanted = self.config.train.method == "lora" and self.width == 4 and not self.config.policy.load_in_4bit
-        return (Part("merged layers", 4 * linear, "policy.dtype"),) if wanted and self.shape.parameters <= MERGE_UP_TO else ()
+        wanted = self.config.train.method == "lora" and (self.width == 4 or self.device == "cpu") and not self.config.policy.load_in_4bit
+        return (Part("merged layers", self.width * linear, "policy.dtype"),) if wanted and self.shape.parameters <= MERGE_UP_TO else ()
 
     def playing(self, rows: int, prompts: int, setting: str) -> tuple[Part, ...]:
         """Count what a batch of `rows` episodes with so many different openings holds; `setting` makes it smaller."""

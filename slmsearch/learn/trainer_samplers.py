@@ -166,10 +166,11 @@ def _eval_mode(trainer: Any) -> Iterator[None]:
 
 @contextmanager
 def merged(model: Any) -> Iterator[Any]:
-    """Take PEFT's wrapper off; in a float32 model that is not large merge the adapter into the weights while it is sampled from, too.
+    """Take PEFT's wrapper off; in a model that is not large merge the adapter into the weights while it is sampled from, too.
 
-    A small model spends most of its time on the adapter's many little operations. PEFT's own merge and unmerge leave rounding
-    errors in the base weights at every step; here the untouched layers are restored.
+    A small model spends much of its time on the adapter's many little operations. PEFT's own merge and unmerge leave rounding
+    errors in the base weights at every step; here the untouched layers are restored. In bfloat16, which is merged on the CPU only, the
+    rounded weights are as far from the adapter's as PEFT's own rounding is (docs/benchmarks.md): `policy/kl_sampler` shows it.
     """
     if not isinstance(model, PeftModel):
         yield model
@@ -177,7 +178,7 @@ def merged(model: Any) -> Iterator[Any]:
     base = model.get_base_model()
     adapted = [(name, layer) for name, layer in base.named_modules() if isinstance(layer, LoraLinear)]
     small = sum(weight.numel() for weight in base.parameters()) <= MERGE_UP_TO
-    if not small or any(type(layer.base_layer) is not Linear or layer.base_layer.weight.dtype != torch.float32 for _, layer in adapted):
+    if not small or not all(type(layer.base_layer) is Linear and _takes_merging(layer.base_layer.weight) for _, layer in adapted):
         yield base
         return
     try:
@@ -189,8 +190,13 @@ def merged(model: Any) -> Iterator[Any]:
             _replace(base, name, layer)
 
 
+def _takes_merging(weight: torch.Tensor) -> bool:
+    return weight.dtype == torch.float32 or (weight.dtype == torch.bfloat16 and weight.device.type == "cpu")
+
+
 def _merge(layer: Any) -> Linear:
-    weight = layer.base_layer.weight + sum(layer.get_delta_weight(name) for name in layer.active_adapters)
+    base = layer.base_layer.weight
+    weight = (base.float() + sum(layer.get_delta_weight(name).float() for name in layer.active_adapters)).to(base.dtype)
     plain = Linear(layer.in_features, layer.out_features, bias=False, device="meta")
     plain.weight, plain.bias = Parameter(weight, requires_grad=False), layer.base_layer.bias
     return plain

@@ -101,7 +101,7 @@ def test_whatever_is_killed_is_started_again_and_states_become_true(up: Stand, t
         shutil.rmtree(made, ignore_errors=True)
     killed = up.submit("validate")
     engine = up.engine(killed)
-    wait_for(lambda: any(run.status == "RUNNING" for run in up.tracked(killed)), 60, "it has begun")
+    wait_for(lambda: any(run.status == "RUNNING" for run in up.tracked(killed)), 180, "it has begun")
     victim = {"flow": lambda: engine, "worker": up.worker, "server": up.server}[target]()
     victim.send_signal(number)
     state, message = up.wait_until_final(killed, 100)

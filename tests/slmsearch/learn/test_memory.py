@@ -110,7 +110,12 @@ def test_layers_merged_while_training_plays_count_there_and_nowhere_else():
     phases = plan_memory(config, small, card).phases
     merged = {name for name, parts in phases.items() if any(part.name == "merged layers" for part in parts)}
     assert merged == {PREFLIGHT, HELD_OUT, SAMPLING}
-    for other, shape in ((config.changed({"policy.dtype": "bfloat16"}), small), (config, FOUR_B), (four_b(method="full"), small)):
+    halved = plan_memory(config.changed({"policy.dtype": "bfloat16"}), small, card).phases
+    wide, narrow = (next(part.num_bytes for part in plan[SAMPLING] if part.name == "merged layers") for plan in (phases, halved))
+    assert wide == 2 * narrow
+    card = {"cpu": 64 * GIB, "cuda": 64 * GIB}
+    on_card = config.changed({"policy.dtype": "bfloat16", "policy.device": "cuda"})
+    for other, shape in ((on_card, small), (config, FOUR_B), (four_b(method="full"), small)):
         assert not any(part.name == "merged layers" for parts in plan_memory(other, shape, card).phases.values() for part in parts)
 
 
