@@ -22,6 +22,7 @@ from slmsearch.config import NightlyConfig, RunConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.nights import Night, night_from_dict, save_night
 from slmsearch.evaluate.policies import PolicySpec
+from slmsearch.report.tables import trust_table
 from tasks.data import Data
 from tasks.nights import describe_make, judge_night_task, name_night, nights_dir
 from tasks.promotion import find_champion
@@ -97,7 +98,8 @@ def judged(
 def tell(run: Pipeline, night: Night) -> Night:
     """Show the night, emit its events, and call the webhook where it regressed; what cannot be delivered is said and ends nothing."""
     config, text = run.config, describe_night(night)
-    show_night(night_table(night).to_markdown(), text, night.state == "regressed")
+    tables = [night_table(night), *([trust_table(run.trust)] if run.trust else [])]
+    show_night("\n\n".join(table.to_markdown() for table in tables), text, night.state == "regressed")
     emit(ENDED, config.tracking.registered_model, {"night": night.night, "state": night.state})
     if night.state != "regressed":
         return night

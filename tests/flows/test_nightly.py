@@ -178,6 +178,17 @@ def test_without_fresh_worlds_and_champion_a_night_is_still_a_night(
     assert len(result["night"]["notes"]) == 2
 
 
+def test_a_night_shows_what_answers_rest_on_where_it_is_measured(
+    isolated_environment: Path, empty_store: Path, training: FakeTraining, events: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "show_night", lambda *given: shown.append(given))
+    shown: list[Any] = []
+    config = small_run(isolated_environment, empty_store, nightly={"fresh_pages": 0})
+    play(config.changed({"evaluate.views": ("whole", "withdrawn")}), 0, monkeypatch)
+    ((tables, *_),) = shown
+    assert '"I don\'t know" on twins' in tables and "| fixed |" in tables
+
+
 @pytest.mark.parametrize(
     ("address", "status", "outcome", "calls"),
     [
