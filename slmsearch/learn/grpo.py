@@ -39,7 +39,8 @@ from slmsearch.learn.tree import TreeCheck, check_tree, count_recomputed, run_bl
 NO_ADVANTAGE = 1e-6
 """Advantages up to this size are rounding errors of a group whose rewards are all equal."""
 GAP_TOKENS = 1024
-"""Tokens of rows without advantage in a micro-batch from which on no further row of them is scored to measure the sampler's gap."""
+"""Tokens of rows without advantage in an update from which on no further row of them is scored to measure the sampler's gap; each of its
+micro-batches has its share, and scores one row at least."""
 PATIENCE_S = 4 * 3600
 """Longest that processes wait for each other: the first plays the pre-flight's groups while the others wait, and a judge may be slow.
 One that has died is noticed at once, by what has started them."""
@@ -278,7 +279,7 @@ class SearchTrainer(GRPOTrainer):
             policy = self._policy_logprobs
             assert policy is not None
             tokens = torch.where(left.any(1), inputs["prompt_mask"].sum(1) + inputs["completion_mask"].sum(1), 0)
-            left &= (tokens.cumsum(0) - tokens < GAP_TOKENS)[:, None]
+            left &= (tokens.cumsum(0) - tokens < GAP_TOKENS / self.args.gradient_accumulation_steps)[:, None]
             if left.any():
                 policy = torch.where(mask, policy, self._score(model, inputs, left))
             measured = sampled & (mask | left)
