@@ -23,12 +23,12 @@ def config(tmp_path, monkeypatch):
 
 
 def test_recorded_keys_of_the_searcher(config):
-    assert job.train_key(config, "digest", "index") == "be18c6caef0f19c1a19b"
+    assert job.train_key(config, "digest", "index") == "b06920cfec13601e2ad1"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config) for spec in specs]
     assert keys == ["e7774fb97a5a1217b985", "2572251f9d1d1ea144b5", "b5c8da152bbd421f5f7c"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
-    assert job.train_key(other, "digest", "index") == "cebafb9f4663604d0f97"
+    assert job.train_key(other, "digest", "index") == "51cdd893810e23c6fbbf"
     assert eval_key(QUESTIONS, "index", specs[0], other) == "6b12b751441a041132ac"
 
 
