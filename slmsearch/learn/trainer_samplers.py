@@ -169,8 +169,8 @@ def merged(model: Any) -> Iterator[Any]:
     """Take PEFT's wrapper off; in a model that is not large merge the adapter into the weights while it is sampled from, too.
 
     A small model spends much of its time on the adapter's many little operations. PEFT's own merge and unmerge leave rounding
-    errors in the base weights at every step; here the untouched layers are restored. In bfloat16, which is merged on the CPU only, the
-    rounded weights are as far from the adapter's as PEFT's own rounding is (docs/benchmarks.md): `policy/kl_sampler` shows it.
+    errors in the base weights at every step; here the untouched layers are restored. bfloat16 is merged on the CPU only: what the policy
+    says then changes about as much as by PEFT's own rounding (docs/benchmarks.md), and `policy/kl_sampler` shows it.
     """
     if not isinstance(model, PeftModel):
         yield model

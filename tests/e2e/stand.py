@@ -28,7 +28,7 @@ ROOT = find_project_root()
 START_SECONDS = 300
 """Thirty on two idle cores; most of it is the first start of two databases."""
 TAKEN_SECONDS = 180
-"""Two when nothing else runs; a worker on crowded cores has needed more than sixty."""
+"""Three with four busy processes beside; in one run of the whole suite sixty were not enough, for a reason that is not known."""
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 LOOK_SECONDS = 0.01
 
