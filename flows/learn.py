@@ -26,7 +26,7 @@ from slmsearch.learn.files import ADAPTER
 from slmsearch.learn.models import trained_policy
 from tasks.data import Data
 from tasks.evaluate import Evaluated
-from tasks.learn import BEGINNINGS, QUESTIONS, SETTINGS, Asked, ask_task, learnt_dir, plan_task
+from tasks.learn import BEGINNINGS, QUESTIONS, SETTINGS, Asked, ask_task, held, learnt_dir, plan_task
 from tasks.promotion import champion_policy, find_champion
 
 TWINS_ASKED = 50
@@ -42,7 +42,7 @@ def learn(config: RunConfig = DEFAULTS) -> dict[str, object]:
     mine = config.corpus.questions == str(learnt_dir(config) / QUESTIONS)  # as its settings say, which are for the other commands
     questions = None if mine else config.corpus.questions
     config = config.changed({"tracking.registered_model": f"slmsearch-{learnt_dir(config).name}", "corpus.questions": questions})
-    with open_pipeline("learn", config, check_models) as run:
+    with held(config), open_pipeline("learn", config, check_models) as run:
         run, data, asked = make_questions(run)
         begin = find_beginning(run, data)
         key = content_key(run=run.key, data=data.digest)

@@ -3,17 +3,19 @@
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypedDict, cast
 
+from filelock import FileLock, Timeout
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from slmsearch.artifacts.files import read_json, replace_json, replace_text
 from slmsearch.config import RunConfig
 from slmsearch.corpus.store import read_questions
-from slmsearch.errors import CorpusError
+from slmsearch.errors import CorpusError, TrainingError
 from slmsearch.keys import content_key
 from slmsearch.learn.budget import Speed, plan_start, plan_training
 from slmsearch.questions.renew import ACCEPTED, NOTHING, Correction, Earlier, print_pages, renew_questions
@@ -47,6 +49,27 @@ def learnt_dir(config: RunConfig) -> Path:
     pages = config.corpus.pages or "world"
     name = re.sub(r"[^a-z0-9]+", "-", Path(pages).stem.lower()).strip("-")[:40] or "pages"
     return config.paths.learnt / f"{name}-{content_key(pages=pages)[:6]}"
+
+
+@contextmanager
+def held(config: RunConfig) -> Iterator[None]:
+    """Hold the folder of what is learnt from the configured pages; the kernel lets go of it when the process ends, however it ends.
+
+    Raises:
+        TrainingError: another process learns from these pages.
+    """
+    folder = learnt_dir(config)
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        pages = config.corpus.pages or "these pages"
+        raise TrainingError(f"another `slmsearch learn {pages}` is running; wait for it, or end it and give the command again") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @task(name="questions", cache_policy=NO_CACHE)

@@ -1,6 +1,8 @@
 """The flow `learn` with a real store of MLflow, a real index and stand-ins for models and training."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from flows.learn import learn
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError, CorpusError, TrainingError
 from slmsearch.service.feedback import Feedback, FeedbackLog
-from tasks.learn import learnt_dir
+from tasks.learn import held, learnt_dir
 from tasks.tracking import open_tracker
 from tests.flows.fakes import ChildHere, FakeTraining, make_config, replace_heavy_parts
 
@@ -125,6 +127,23 @@ def test_documents_become_a_champion_and_changes_go_on_from_it(config: RunConfig
     assert open_tracker(config).champion(f"slmsearch-{folder.name}")["version"] == second["training"]["version"]  # type: ignore[index]
     third = learn(config)
     assert third["lineage"]["train_key"] == second["lineage"]["train_key"], "the same documents begin with the same champion"
+
+
+def test_two_do_not_learn_from_the_same_pages_at_once(config: RunConfig, taught: Taught) -> None:
+    lock = learnt_dir(config) / ".lock"
+    hold = f"from filelock import FileLock; lock = FileLock({str(lock)!r}); lock.acquire(); print(flush=True); input()"
+    learnt_dir(config).mkdir(parents=True)
+    other = subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert other.stdout is not None and other.stdout.readline()
+        with pytest.raises(TrainingError, match=f"another `slmsearch learn {config.corpus.pages}` is running; wait for it"):
+            learn(config)
+        assert not taught.starts
+    finally:
+        other.kill()
+        other.communicate()
+    with held(config):
+        pass
 
 
 def test_what_people_corrected_is_trained_on(config: RunConfig, taught: Taught) -> None:
