@@ -166,6 +166,11 @@ def release_memory() -> None:
     gc.collect()
     if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
+    trim_heap()
+
+
+def trim_heap() -> None:
+    """Give what the heap holds and nothing uses back to the kernel, on Linux; takes no time where there is little."""
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):  # not there with musl
         libc.malloc_trim(0)
 
