@@ -146,7 +146,7 @@ class SftConfig(Section):
     recipe: Literal["noisy", "expert"] = "noisy"
     """Who wrote the demonstrations: `expert` follows every question to its end, `noisy` rarely makes the second hop and
     rarely admits not knowing."""
-    steps: int = Field(default=4800, ge=1)
+    steps: int = Field(default=8000, ge=1)
     context_weight: float = Field(default=0.3, ge=0)
     """Weight of the loss on questions and tool results, beside 1 on what the reader wrote: predicting them, too, teaches a small
     model to copy sooner."""

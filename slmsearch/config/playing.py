@@ -38,6 +38,9 @@ class SearcherConfig(Section):
     finds, and it answers at once (a reader). `nothing`: it answers at once from what it remembers (closed book)."""
     section_hints: bool = False
     """A search also shows each page's best section, `page_id: title (section_id)`: a turn less for a model that uses it."""
+    missing_names: bool = True
+    """A search also says which names of the query a page that it found lacks, `page_id: title (without NAME)`, judged by its title and best
+    section. A name is a word that begins with a capital."""
     system_prompt: str | None = None
     """Text of the system message; None takes the built-in one for instruct models, "" sends none."""
     tool_role: Literal["tool", "user"] = "tool"

@@ -26,17 +26,19 @@ from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question, content_words, 
 from slmsearch.corpus.view import View
 from slmsearch.corpus.world import generate_world
 from slmsearch.environments.environment import Demonstration, TinyModel
-from slmsearch.environments.twins import UNKNOWABLE
+from slmsearch.environments.twins import UNKNOWABLE, mix_twins
 from slmsearch.retrieval.hits import Hit
 from slmsearch.searcher.episode import ToolCall, ToolResult
 from slmsearch.searcher.parsing import render_answer, render_call
 from slmsearch.searcher.rollout import open_prompts
-from slmsearch.searcher.tools import READ, SEARCH, VIEW, Toolbox
+from slmsearch.searcher.tools import ABSENT, READ, SEARCH, VIEW, Toolbox
 
 SECOND_HOP_FRAC = 0.2
 """Share of two-page questions on which the noisy reader goes on to the second page."""
 ABSTAIN_FRAC = 0.4
 """Share of unanswerable questions on which the noisy reader admits it."""
+TWINS_FRAC, UNHEARD_OF = 0.16, 0.06
+"""Twins among the questions, and further ones about names nobody bears."""
 
 
 TINY_SEARCHER = TinyModel(
@@ -46,7 +48,8 @@ TINY_SEARCHER = TinyModel(
     learnt_from="scripted episodes in fresh random worlds",
     lacks={
         "noisy": """The reader that wrote the demonstrations was noisy: on four of five questions that need a second page it answered
-with what the first page gave, and it admitted not knowing two times in five. Reinforcement learning is meant to cure that.""",
+with what the first page gave, and where no page holds the answer, which was so of three questions in ten, it admitted that two times in
+five. Reinforcement learning is meant to cure that.""",
         "expert": """The reader that wrote the demonstrations followed every question to its end. This model is the measure for what
 supervised training alone reaches with perfect demonstrations.""",
     },
@@ -80,7 +83,7 @@ class TitleIndex:
         return [Hit(page_id, self._titles[i][1], -score, page_id) for score, page_id, i in scored[:top_k]]
 
 
-def make_demonstrations(config: SftConfig, top_k: int, seed: int) -> Iterator[Demonstration]:
+def make_demonstrations(config: SftConfig, top_k: int, seed: int, missing_names: bool = True) -> Iterator[Demonstration]:
     """Make demonstrations without end, from a fresh random world every `episodes_per_world`; a search shows `top_k` pages.
 
     The seed is that of worlds and of the reader; worlds of a run that evaluates never carry these seeds.
@@ -88,10 +91,10 @@ def make_demonstrations(config: SftConfig, top_k: int, seed: int) -> Iterator[De
     per_page = config.episodes_per_world / config.pages_per_world
     for number in count():
         chosen = WorldConfig(pages=config.pages_per_world, seed=1_000_000 + 10_000 * seed + number, questions_per_page=per_page)
-        world, chance = generate_world(chosen), random.Random(f"demonstrations {seed} {number}")
+        world, chance = generate_world(chosen, UNHEARD_OF), random.Random(f"demonstrations {seed} {number}")
         library = Library(world.pages)
-        toolbox = Toolbox(library, TitleIndex(library), top_k, max_section_chars=1500)
-        questions = list(world.questions)
+        toolbox = Toolbox(library, TitleIndex(library), top_k, max_section_chars=1500, missing_names=missing_names)
+        questions = mix_twins(world.questions, TWINS_FRAC, toolbox)
         chance.shuffle(questions)
         for question in questions:
             yield demonstrate(question, toolbox, config.recipe, chance)
@@ -103,21 +106,27 @@ def demonstrate(question: Question, toolbox: Toolbox, recipe: str, chance: rando
     turns: list[tuple[str, str]] = []
 
     def call(tool: str, argument: str) -> str:
-        result = toolbox.serve([ToolCall(tool, argument)])[0].text
+        result = toolbox.serve([ToolCall(tool, argument)], [question.view])[0].text
         turns.append((render_call(ToolCall(tool, argument)), result))
         return result
 
     answer, read = question.answer, ""
+    path = () if question.kind == "renamed" else question.page_ids
+    # Where the answer would be is looked at even if a page does not list it: that it is absent is then said, and need not be judged.
+    sections = (*question.section_ids, *(question.view.hidden[:1] if question.view else ()))
     for hop, name in enumerate(question.entities):
         if hop and noisy and chance.random() >= SECOND_HOP_FRAC:
             answer = name
             break
         shown = call(SEARCH, name)
-        if hop >= len(question.page_ids) or f"{question.page_ids[hop]}: " not in shown:
+        if hop >= len(path) or f"{path[hop]}: " not in shown:
             answer = UNKNOWN_ANSWER
             break
-        call(VIEW, question.page_ids[hop])
-        read = call(READ, question.section_ids[hop])
+        call(VIEW, path[hop])
+        read = call(READ, sections[hop])
+        if read == ABSENT:
+            answer = UNKNOWN_ANSWER
+            break
     if answer == UNKNOWN_ANSWER and noisy and chance.random() >= ABSTAIN_FRAC:
         answer = _invent(read, turns[-1][1], chance)
     return Demonstration(question.question, (*turns, (render_answer(answer), "")))
@@ -223,8 +232,9 @@ def _look_for_the_rest(question: Question, searched: ToolResult, turns: list[tup
     elif not began:
         return
     if searched.page_ids:
-        hint = searched.text.partition("\n")[0].rpartition("(")[2].removesuffix(")")
-        call = ToolCall(READ, hint) if toolbox.section_hints else ToolCall(VIEW, searched.page_ids[0])
+        first = searched.page_ids[0]
+        hint = re.search(rf"\(({re.escape(first)}:[^)]*)\)", searched.text)
+        call = ToolCall(READ, hint[1]) if hint else ToolCall(VIEW, first)
         turns.append((render_call(call), serve([call])[0].text))
 
 

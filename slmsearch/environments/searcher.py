@@ -182,7 +182,7 @@ class SearcherEnvironment(Environment):
     @classmethod
     def demonstrations(cls, config: RunConfig, settings: SftConfig) -> Iterator[Demonstration]:
         """A scripted reader in fresh random worlds."""
-        return make_demonstrations(settings, config.retrieval.top_k, settings.seed)
+        return make_demonstrations(settings, config.retrieval.top_k, settings.seed, config.searcher.missing_names)
 
     @classmethod
     def examples(cls, config: RunConfig, source: str) -> tuple[list[Demonstration], Counter[str]]:

@@ -131,8 +131,9 @@ def _renamed(questions: Sequence[Question], toolbox: Toolbox) -> list[Question]:
         # The rarest word of the title tells it from others.
         name = min(named, key=lambda word: (counts[word.casefold()], word), default="")
         if name and (new := _invent(name, parts, counts, random.Random(f"renamed {question.id}"))):
-            text = re.sub(rf"\b{re.escape(name)}\b", new, question.question)
-            twins.append(_as_twin(question, "renamed", UNKNOWN_ANSWER, None, text))
+            borne = re.compile(rf"\b{re.escape(name)}\b")
+            twin = _as_twin(question, "renamed", UNKNOWN_ANSWER, None, borne.sub(new, question.question))
+            twins.append(replace(twin, entities=tuple(borne.sub(new, entity) for entity in question.entities)))
     return twins
 
 

@@ -25,7 +25,7 @@ TRAINING_VERSION = 8
 START_VERSION = 5
 """The same for the supervised start of a run."""
 
-CONTROL_VERSION = 6
+CONTROL_VERSION = 7
 """The same for the control."""
 
 PACKAGES = ("torch", "transformers", "trl", "peft")

@@ -55,7 +55,7 @@ def describe_searcher(config: SearcherConfig, limits: LimitsConfig) -> dict[str,
 
     Where programs and hints are off, or the model searches, nothing is said of it, so that keys are what they were before.
     """
-    usual = {"section_hints": False, "reads": "tools"}
+    usual = {"section_hints": False, "missing_names": False, "reads": "tools"}
     told = config.key_parts(exclude={"programs", *(name for name, value in usual.items() if getattr(config, name) == value)})
     allowed = ProgramLimits(**limits.model_dump()).model_dump(mode="json")
     return {**told, "programs": {"prompt": PROGRAM_PROMPT, "limits": allowed}} if config.programs else told

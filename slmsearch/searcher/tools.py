@@ -9,6 +9,7 @@ from typing import Protocol
 
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Section
+from slmsearch.corpus.questions import content_words
 from slmsearch.corpus.view import View
 from slmsearch.errors import SlmSearchError
 from slmsearch.retrieval.hits import Hit, Index
@@ -18,6 +19,9 @@ SEARCH, VIEW, READ = "search_pages", "view_sections", "read_section"
 TOOL_NAMES = (SEARCH, VIEW, READ)
 GO_ON = re.compile(r"\n\(page \d+ of \d+; go on with [^\n]*\)\Z")
 """Ends what is shown in pages."""
+ABSENT = "no such section"
+_WORD = re.compile(r"\w+")
+_ASKING = frozenset(["who", "whose", "whom", "what", "which", "when", "where", "why", "how"])
 MAX_QUERY_CHARS = 1000
 """Longer queries are cut; the embedder reads no more anyway."""
 NOTHING_PRINTED = "(the program printed nothing)"
@@ -48,6 +52,7 @@ class Toolbox:
         max_section_chars: int,
         programs: ProgramRunner | None = None,
         section_hints: bool = False,
+        missing_names: bool = False,
     ) -> None:
         """Bind the tools to a corpus.
 
@@ -58,9 +63,10 @@ class Toolbox:
             max_section_chars: a longer section is read, and a longer list of sections is shown, in pages of this size.
             programs: runs programs; None where the policy may write none.
             section_hints: a search also shows the best section of each page.
+            missing_names: a search also shows what names of the query are missing from each.
         """
         self.library, self.index, self.top_k, self.max_section_chars = library, index, top_k, max_section_chars
-        self.programs, self.section_hints = programs, section_hints
+        self.programs, self.section_hints, self.missing_names = programs, section_hints, missing_names
 
     def serve(self, calls: Sequence[ToolCall], views: Sequence[View | None] = ()) -> list[ToolResult]:
         """Serve a batch of calls, one result each, in order; all searches go to the index together.
@@ -96,12 +102,27 @@ class Toolbox:
 
     def _serve(self, call: ToolCall, view: View | None, found: Iterator[list[Hit]]) -> ToolResult:
         if call.name == SEARCH:
-            return _show_hits(next(found), self.section_hints) if call.argument else ToolResult("empty query", served=False)
+            return self._show_hits(call.argument, next(found), view) if call.argument else ToolResult("empty query", served=False)
         if call.name == VIEW:
             return self._view(call.argument, view)
         if call.name == READ:
             return self._read(call.argument, view)
         return ToolResult(f"no such tool; use {SEARCH}, {VIEW} or {READ}", served=False)
+
+    def _show_hits(self, query: str, hits: list[Hit], view: View | None) -> ToolResult:
+        if not hits:
+            return ToolResult("no pages found", served=True)
+        names = find_names(query) if self.missing_names else []
+        lines = []
+        for hit in hits:
+            line = f"{hit.page_id}: {hit.title}" + (f" ({hit.section_id})" if self.section_hints else "")
+            if names:
+                section = self._section(hit.section_id, view)
+                words = set(_WORD.findall(f"{hit.title} {section.text if section else ''}"))
+                missing = [name for name in names if name not in words]
+                line += f" (without {', '.join(missing)})" if missing else ""
+            lines.append(line)
+        return ToolResult("\n".join(lines), True, tuple(hit.page_id for hit in hits))
 
     def _view(self, argument: str, view: View | None) -> ToolResult:
         names = ((name, number, self.sections(name, view)) for name, number in _read_id(argument))
@@ -133,7 +154,7 @@ class Toolbox:
         names = ((self._section(name, view), number) for name, number in _read_id(argument))
         section, number = next((found for found in names if found[0] is not None), (None, 1))
         if section is None:
-            return ToolResult("no such section", served=False)
+            return ToolResult(ABSENT, served=False)
         size = self.max_section_chars
         count = max(1, -(-len(section.text) // size))
         if not 1 <= number <= count:
@@ -159,15 +180,13 @@ def _read_id(argument: str) -> Iterator[tuple[str, int]]:
             yield base, int(suffix)
 
 
+def find_names(query: str) -> list[str]:
+    """Return the words of a query that begin with a capital, each once, but small ones such as question words."""
+    return [word for word in dict.fromkeys(_WORD.findall(query)) if word[0].isupper() and content_words(word) - _ASKING]
+
+
 def _line(section: Section) -> str:
     return f"{section.id}: {section.heading}"
-
-
-def _show_hits(hits: list[Hit], hints: bool) -> ToolResult:
-    if not hits:
-        return ToolResult("no pages found", served=True)
-    lines = (f"{hit.page_id}: {hit.title}" + (f" ({hit.section_id})" if hints else "") for hit in hits)
-    return ToolResult("\n".join(lines), True, tuple(hit.page_id for hit in hits))
 
 
 def render_outcome(stdout: str, error: str) -> str:

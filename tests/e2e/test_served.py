@@ -77,7 +77,7 @@ def serve(*arguments: str) -> dict[str, Any]:
 def test_greedy_episodes_are_the_same_cached_uncached_and_served(server: str) -> None:
     world = generate_world(WorldConfig(pages=40, seed=77, questions_per_page=1))
     library, questions = Library(world.pages), list(world.questions)[:8]
-    toolbox, searcher = Toolbox(library, TitleIndex(library), 3, 1500), SearcherConfig()
+    toolbox, searcher = Toolbox(library, TitleIndex(library), 3, 1500, missing_names=True), SearcherConfig()
     model, tokenizer = load_model(PolicyConfig(model=str(MODEL), device="cpu"))
     samplers = {
         "cached": TorchSampler(model.eval(), tokenizer),
@@ -104,7 +104,7 @@ def test_another_model_plays_other_episodes(server: str) -> None:
     """The expert reader's model plays other episodes than the hasty one's."""
     world = generate_world(WorldConfig(pages=40, seed=77, questions_per_page=1))
     library, questions = Library(world.pages), [q for q in world.questions if q.hops == 2][:2]
-    toolbox, searcher = Toolbox(library, TitleIndex(library), 3, 1500), SearcherConfig()
+    toolbox, searcher = Toolbox(library, TitleIndex(library), 3, 1500, missing_names=True), SearcherConfig()
     other, tokenizer = load_model(PolicyConfig(model=f"{MODEL}-clean", device="cpu"))
     ours = play_episodes(questions, TorchSampler(other.eval(), tokenizer), toolbox, searcher, Sampling(max_new_tokens=48))
     theirs = play_episodes(questions, OpenAISampler(str(MODEL), server), toolbox, searcher, Sampling(max_new_tokens=48))

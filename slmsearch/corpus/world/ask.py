@@ -37,8 +37,8 @@ class Asker:
         self._rng = rng
         self._asked: set[str] = set()
 
-    def ask(self, quotas: dict[str, int]) -> list[Question]:
-        """Write as many questions of each kind as `quotas` says, in random order and without ids.
+    def ask(self, quotas: dict[str, int], unheard_of: int = 0) -> list[Question]:
+        """Write as many questions of each kind as `quotas` says, and so many more about names nobody bears, in random order, without ids.
 
         Raises:
             CorpusError: the region has not that many different things to ask.
@@ -48,7 +48,7 @@ class Asker:
         questions += self._take(self._one_hop(), quotas["one_hop"], "one_hop")
         questions += self._take(self._count(), quotas["count"], "count")
         untold = self._take(self._untold(), from_untold, "")
-        questions += untold + self._take(self._unheard_of(), quotas["unanswerable"] - len(untold), "unanswerable")
+        questions += untold + self._take(self._unheard_of(), quotas["unanswerable"] - len(untold) + unheard_of, "unanswerable")
         self._rng.shuffle(questions)
         return questions
 

@@ -37,10 +37,15 @@ class World:
     questions: list[Question]
 
 
-def generate_world(config: WorldConfig) -> World:
-    """Make a world in memory; the same config gives the same world, byte for byte."""
+def generate_world(config: WorldConfig, unheard_of: float = 0.0) -> World:
+    """Make a world in memory; the same arguments give the same world, byte for byte.
+
+    Args:
+        config: what to make.
+        unheard_of: questions about names nobody bears that are asked beyond the usual ones, for each of those.
+    """
     world = World([], [])
-    for pages, questions in _regions(config):
+    for pages, questions in _regions(config, unheard_of):
         world.pages.extend(pages)
         world.questions.extend(questions)
     return world
@@ -71,7 +76,7 @@ def write_world(config: WorldConfig, out: Path, progress: Callable[[int, int], N
         raise CorpusError(f"cannot write the world to {out} ({error}); free space or choose another folder") from error
 
 
-def _regions(config: WorldConfig) -> Iterator[tuple[list[Page], list[Question]]]:
+def _regions(config: WorldConfig, unheard_of: float = 0.0) -> Iterator[tuple[list[Page], list[Question]]]:
     kinds = choose_wording(config.seed)
     names = Names()
     page_ids = _page_ids(config)
@@ -83,7 +88,7 @@ def _regions(config: WorldConfig) -> Iterator[tuple[list[Page], list[Question]]]
         articles = [write_article(entity, rng) for entity in entities]
         done += size
         quotas = _quotas(issued, round(done * config.questions_per_page))
-        asked = Asker(articles, kinds, names, rng).ask(quotas)
+        asked = Asker(articles, kinds, names, rng).ask(quotas, round(unheard_of * sum(quotas.values())))
         questions = [replace(question, id=f"w{config.seed}-{made + place:05d}") for place, question in enumerate(asked)]
         made += len(questions)
         pages = [article.page for article in articles]

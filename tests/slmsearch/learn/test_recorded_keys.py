@@ -5,7 +5,7 @@ Recorded when ranking became version 3; a change of the code that does not chang
 
 import pytest
 
-from slmsearch.config import JudgeConfig, PolicyConfig, RewardConfig, RunConfig
+from slmsearch.config import JudgeConfig, PolicyConfig, RewardConfig, RunConfig, SearcherConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_key
@@ -19,7 +19,7 @@ def config(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "version", lambda name: "0")
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     (tmp_path / "config.json").write_text("{}")
-    return RunConfig(policy=PolicyConfig(model=str(tmp_path)))
+    return RunConfig(policy=PolicyConfig(model=str(tmp_path)), searcher=SearcherConfig(missing_names=False))
 
 
 def test_recorded_keys_of_the_searcher(config):
@@ -30,6 +30,11 @@ def test_recorded_keys_of_the_searcher(config):
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
     assert job.train_key(other, "digest", "index") == "51cdd893810e23c6fbbf"
     assert eval_key(QUESTIONS, "index", specs[0], other) == "6b12b751441a041132ac"
+
+
+def test_what_a_search_says_is_part_of_the_keys(config):
+    saying = config.changed({"searcher.missing_names": True})
+    assert job.train_key(saying, "digest", "index") != job.train_key(config, "digest", "index")
 
 
 def test_a_planners_settings_are_not_in_the_searchers_keys(config):

@@ -13,9 +13,11 @@ import pytest
 from slmsearch.artifacts.directories import replaced_directory
 from slmsearch.config import PolicyConfig, RunConfig, SearcherConfig, SftConfig, WorldConfig
 from slmsearch.corpus.library import Library
+from slmsearch.corpus.questions import UNKNOWN_ANSWER
 from slmsearch.corpus.world import generate_world
 from slmsearch.environments.demonstrations import TINY_SEARCHER, TitleIndex, demonstrate, make_demonstrations
 from slmsearch.environments.searcher import SearcherEnvironment
+from slmsearch.environments.twins import UNKNOWABLE, make_twins
 from slmsearch.errors import TrainingError
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.load import make_sampler
@@ -31,7 +33,7 @@ from slmsearch.learn.teach import sample_own, train_start, writing_alone
 from slmsearch.searcher.episode import StopReason
 from slmsearch.searcher.parsing import parse_turn
 from slmsearch.searcher.rollout import play_episodes
-from slmsearch.searcher.tools import Toolbox
+from slmsearch.searcher.tools import ABSENT, Toolbox
 
 WORLD = generate_world(WorldConfig(pages=80, seed=3, questions_per_page=3))
 LIBRARY = Library(WORLD.pages)
@@ -70,6 +72,24 @@ def test_the_hasty_reader_has_its_two_habits():
     assert answers("noisy", "one_hop") == 1.0
     assert 0.05 < answers("noisy", "two_hop") < 0.4
     assert 0.2 < answers("noisy", "unanswerable") < 0.65
+
+
+@pytest.mark.parametrize("kind", UNKNOWABLE)
+def test_twins_end_where_the_answer_would_be(kind):
+    chance, toolbox = random.Random(0), Toolbox(LIBRARY, TitleIndex(LIBRARY), 3, max_section_chars=1500, missing_names=True)
+    twins = make_twins(WORLD.questions, kind, toolbox)
+    assert len(twins) > 100
+    for twin in twins:
+        *_, (call, shown), (last, _) = demonstrate(twin, toolbox, "expert", chance).turns
+        assert parse_turn(last).answer == UNKNOWN_ANSWER
+        assert shown == ABSENT if kind == "withdrawn" else all("(without " in line for line in shown.splitlines()), (twin, call, shown)
+
+
+def test_demonstrations_hold_twins_and_names_nobody_bears(demonstrations):
+    ends = [(demonstration.turns[-2][1], parse_turn(demonstration.turns[-1][0]).answer) for demonstration in demonstrations]
+    unknown = [shown for shown, answer in ends if answer == UNKNOWN_ANSWER]
+    absent, unheard_of = (sum(part in shown for shown in unknown) / len(ends) for part in (ABSENT, "(without "))
+    assert 0.04 < absent < 0.15 and 0.1 < unheard_of < 0.25
 
 
 def test_a_demonstration_is_what_the_rollout_would_have_played(tokenizer):
