@@ -23,7 +23,7 @@ from slmsearch.searcher.tools import Toolbox
 Twin = Literal["withdrawn", "renamed", "replaced"]
 UNKNOWABLE = ("withdrawn", "renamed")
 """Kinds of twins whose right answer is that there is none."""
-TWINS_VERSION = 1
+TWINS_VERSION = 2
 """Part of the key of whatever twins are played for; raise it when the same question has other twins."""
 BATCH = 256
 """Questions whose searches are made together."""
@@ -95,28 +95,38 @@ def _as_twin(question: Question, twin: Twin, answer: str, view: View | None, tex
 
 
 def _replaced(questions: Sequence[Question], toolbox: Toolbox) -> list[Question]:
-    """Give each answer that stands in its gold section the place of another one of its form."""
-    pool: defaultdict[tuple[object, ...], dict[str, None]] = defaultdict(dict)
+    """Give each answer that stands in its gold section the place of another one of its kind: of its form, and asked for in like words."""
+    pool: defaultdict[tuple[object, ...], list[tuple[Question, frozenset[str]]]] = defaultdict(list)
     for question in questions:
-        pool[_form(question)][question.answer] = None
+        pool[_form(question)].append((question, _wording(question)))
     twins = []
     for question in questions:
         section = toolbox.library.section(question.section_ids[-1])
         if section is None or not holds_answer(section.text, question.answer):
             continue
-        page = " ".join(part.text for part in toolbox.library.sections(section.page_id))
-        others = [other for other in pool[_form(question)] if not holds_answer(f"{page} {question.question}", other)]
+        known = " ".join([question.question, *(part.text for part in toolbox.library.sections(section.page_id))])
+        words = _wording(question)
+        others: defaultdict[float, dict[str, None]] = defaultdict(dict)
+        for other, its in pool[_form(question)]:
+            if not holds_answer(known, other.answer):
+                others[len(words & its) / len(words | its)][other.answer] = None
         if others:
-            new = random.Random(f"replaced {question.id}").choice(others)
+            new = random.Random(f"replaced {question.id}").choice(list(others[max(others)]))
             twins.append(_as_twin(question, "replaced", new, View(old=question.answers, new=new)))
     return twins
 
 
+def _wording(question: Question) -> frozenset[str]:
+    """Return the words of a question that are not names: what is asked for."""
+    first, *rest = _WORD.findall(question.question) or [""]
+    return frozenset({first.casefold(), *(word for word in rest if word[0].islower())})
+
+
 def _form(question: Question) -> tuple[object, ...]:
-    """Describe an answer's form: kind of question, number of words, digits or capitals."""
+    """Describe an answer's form: number of words, digits or capitals."""
     words = question.answer.split()
     digits = tuple(len(word) if word.isdigit() else 0 for word in words)
-    return question.kind, len(words), digits, tuple(word[:1].isupper() for word in words)
+    return len(words), digits, tuple(word[:1].isupper() for word in words)
 
 
 def _renamed(questions: Sequence[Question], toolbox: Toolbox) -> list[Question]:

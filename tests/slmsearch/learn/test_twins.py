@@ -1,5 +1,7 @@
 """Twins of questions: what they hide, how they are played, demonstrated, trained on and paid for."""
 
+import re
+from collections import defaultdict
 from dataclasses import replace
 
 import pytest
@@ -77,6 +79,18 @@ def test_where_it_is_replaced_the_tools_show_another_fact():
         original, (read,) = of[base_id(twin.id)], TOOLBOX.serve([ToolCall(READ, twin.section_ids[-1])], [twin.view])
         assert holds_answer(read.text, twin.answer) and not holds_answer(read.text, original.answer)
         assert len(twin.answer.split()) == len(original.answer.split())
+
+
+def test_a_fact_is_replaced_by_another_of_its_kind():
+    def kind(text):
+        return re.match(r"(?:In )?(?:Which|What) (animal|town|year|prize|company|mountain|colour|instrument)", text)
+
+    of_kind = defaultdict(set)
+    for question in QUESTIONS:
+        if named := kind(question.question):
+            of_kind[named[1]].add(question.answer)
+    pairs = [(named[1], twin.answer) for twin in make_twins(QUESTIONS, "replaced", TOOLBOX) if (named := kind(twin.question))]
+    assert len(pairs) > 80 and sum(answer in of_kind[name] for name, answer in pairs) > 0.9 * len(pairs)
 
 
 def test_a_renamed_question_asks_about_a_name_that_stands_nowhere():
