@@ -187,16 +187,14 @@ class SearchTrainer(GRPOTrainer):
     def _generate(self, prompts: Any) -> Any:
         """Have episodes played; TRL is told that vLLM has this step's weights, because `trainer_samplers` sees to that.
 
-        On the CPU the update's memory is given back before, and the sampler's after: they keep tensors of other sizes, and what one has
-        freed in pieces the other could not use (8.6 GiB after twelve steps of 16 x 8 episodes of SmolLM2).
+        On the CPU what a phase or a micro-batch has freed is given back before the next: each keeps tensors of other sizes, which the
+        pieces could not hold (8.6 GiB after twelve steps of 16 x 8 episodes of SmolLM2; 5.6 and 5.2 after eight of 8 x 8, without and with what
+        `_compute_loss` gives back).
         """
         self._last_loaded_step = self.state.global_step
-        if not self.args.use_cpu:
-            return super()._generate(prompts)
-        trim_heap()
-        played = super()._generate(prompts)
-        trim_heap()
-        return played
+        if self.args.use_cpu:
+            trim_heap()
+        return super()._generate(prompts)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         """Play and score a batch as TRL does, then put the configured algorithm's advantages in the place of GRPO's."""
@@ -258,6 +256,8 @@ class SearchTrainer(GRPOTrainer):
 
     def _compute_loss(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
         """Compute TRL's loss, and from the log-probabilities it took the mean gap to the sampler's."""
+        if self.args.use_cpu:
+            trim_heap()
         mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
         if self.beta == 0.0:
             mask = mask & (inputs["advantages"].abs() > NO_ADVANTAGE)[:, None]

@@ -39,9 +39,9 @@ all of them, where `planner.sft.enabled` asks for it."""
 ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK = 16, 512, 4096
 """What goes through the model together in the update: a tree of at most so many tokens as the last says, or a longer episode. Row by row,
 episodes of similar length, padding cut off: so many where they are short (tokens), otherwise so many that they hold so many tokens."""
-KEPT_STATES = 72 << 20
+KEPT_STATES = 48 << 20
 """Hidden states (tokens x layers x size) of the last blocks of an update that keep their activations on a CPU, at least those of one block:
-4,369 tokens of SmolLM2-135M. On a GPU all do: `train.accumulation` says how many there are."""
+2,912 tokens of SmolLM2-135M. On a GPU all do: `train.accumulation` says how many there are."""
 COUNTED_TOKENS = 64
 """Tokens of the passes by which activations are counted; what grows with their square is left out."""
 HEAD_TOKENS, HEAD_COLUMNS = 4096, 32_768
