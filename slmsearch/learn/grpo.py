@@ -188,8 +188,8 @@ class SearchTrainer(GRPOTrainer):
         """Have episodes played; TRL is told that vLLM has this step's weights, because `trainer_samplers` sees to that.
 
         On the CPU what a phase or a micro-batch has freed is given back before the next: each keeps tensors of other sizes, which the
-        pieces could not hold (8.6 GiB after twelve steps of 16 x 8 episodes of SmolLM2; 5.6 and 5.2 after eight of 8 x 8, without and with what
-        `_compute_loss` gives back).
+        pieces could not hold (8.6 GiB after twelve steps of 16 x 8 episodes of SmolLM2; of 8 x 8 episodes 5.6 after eight, and 5.2 with
+        what `_compute_loss` gives back).
         """
         self._last_loaded_step = self.state.global_step
         if self.args.use_cpu:
