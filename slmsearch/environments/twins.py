@@ -14,6 +14,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Literal
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question, holds_answer
@@ -106,13 +108,15 @@ def _replaced(questions: Sequence[Question], toolbox: Toolbox) -> list[Question]
             continue
         known = " ".join([question.question, *(part.text for part in toolbox.library.sections(section.page_id))])
         words = _wording(question)
-        others: defaultdict[float, dict[str, None]] = defaultdict(dict)
-        for other, its in pool[_form(question)]:
-            if not holds_answer(known, other.answer):
-                others[len(words & its) / len(words | its)][other.answer] = None
-        if others:
-            new = random.Random(f"replaced {question.id}").choice(list(others[max(others)]))
-            twins.append(_as_twin(question, "replaced", new, View(old=question.answers, new=new)))
+        ranked = sorted(
+            ((len(words & its) / len(words | its), other.answer) for other, its in pool[_form(question)]), key=itemgetter(0), reverse=True
+        )
+        for _, alike in groupby(ranked, itemgetter(0)):
+            others = [answer for answer in dict.fromkeys(answer for _, answer in alike) if not holds_answer(known, answer)]
+            if others:
+                new = random.Random(f"replaced {question.id}").choice(others)
+                twins.append(_as_twin(question, "replaced", new, View(old=question.answers, new=new)))
+                break
     return twins
 
 
