@@ -48,3 +48,9 @@ def multiplies_bfloat16(cpuinfo: Path = CPUINFO) -> bool:
     except OSError:  # macOS, Windows
         return False
     return bool(flags & FAST_FLAGS)
+
+
+def trim_heap() -> None:
+    """Give what the heap holds and nothing uses back to the kernel, on Linux; takes no time where there is little."""
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):  # not there with musl
+        libc.malloc_trim(0)

@@ -25,6 +25,7 @@ from slmsearch.generate.engine_sampler import Completion, IdSampler
 from slmsearch.generate.guesses import Guesses
 from slmsearch.generate.line_cache import LineCache
 from slmsearch.generate.sampler import Message, Sampling
+from slmsearch.processor import trim_heap
 
 PASS_COST = 48
 """What a forward pass costs beside its tokens, in tokens."""
@@ -146,6 +147,8 @@ class TorchSampler(IdSampler):
         """Guesses fed to lines in the last pass."""
         self._rows = dict[int, _Row]()
         self._guesses = Guesses()
+        if self.model.device.type == "cpu" and not self._is_small:
+            trim_heap()  # a cache's pieces are too small for the next batch's
 
     def _feed_results(self, rows: Sequence[_Row], contexts: Sequence[tuple[int, ...]]) -> None:
         """Feed the last turn's last id and the context; rows whose histories are still equal go on sharing a line."""

@@ -5,7 +5,6 @@ Functions among the arguments stay here: the child calls them across, for progre
 whatever ends that one, and is kept between two calls, because it takes seconds to load torch.
 """
 
-import ctypes
 import gc
 import importlib
 import logging
@@ -25,7 +24,7 @@ from typing import Any, Self, TypeVar
 from slmsearch.errors import ServiceError, SlmSearchError
 from slmsearch.processes.child import ChildProcess, ProcessSettings
 from slmsearch.processes.watchdog import die_with_starter
-from slmsearch.processor import settle
+from slmsearch.processor import settle, trim_heap
 
 T = TypeVar("T")
 
@@ -167,12 +166,6 @@ def release_memory() -> None:
     if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
     trim_heap()
-
-
-def trim_heap() -> None:
-    """Give what the heap holds and nothing uses back to the kernel, on Linux; takes no time where there is little."""
-    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):  # not there with musl
-        libc.malloc_trim(0)
 
 
 def main(descriptor: int) -> None:

@@ -28,7 +28,6 @@ from slmsearch.corpus.questions import Question
 from slmsearch.environments.environment import Environment
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ConfigError
-from slmsearch.learn.child import trim_heap
 from slmsearch.learn.encoding import IGNORED
 from slmsearch.learn.fused_lora import fused_lora
 from slmsearch.learn.losses import causal_of
@@ -36,6 +35,7 @@ from slmsearch.learn.memory import ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK
 from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward
 from slmsearch.learn.trainer_samplers import engine_settings, vllm_takes
 from slmsearch.learn.tree import TreeCheck, check_tree, count_recomputed, run_block, score_tree
+from slmsearch.processor import trim_heap
 
 NO_ADVANTAGE = 1e-6
 """Advantages up to this size are rounding errors of a group whose rewards are all equal."""
