@@ -118,7 +118,7 @@ class Stub(SearchTrainer):
             "temperature": 1.0,
             "current_gradient_accumulation_steps": 1,
             "args": SimpleNamespace(
-                delta=None, gradient_accumulation_steps=1, steps_per_generation=1, use_bias_correction_kl=False, report_to=[]
+                use_cpu=True, delta=None, gradient_accumulation_steps=1, steps_per_generation=1, use_bias_correction_kl=False, report_to=[]
             ),
             "state": SimpleNamespace(global_step=0),
             "_metrics": {"train": defaultdict(list)},
