@@ -43,8 +43,8 @@ WIDTH_STEP, WIDE, WIDE_STEP = 16, 512, 64
 keeps it. With a new shape in every step the process grew to 5.6 GB instead of 1.4."""
 
 TRIM_STEPS = 16
-"""Updates after which a CPU's memory that they have freed is given back: its pieces fit others badly (a process grew by 9 MiB an update with
-SmolLM2). After every update it costs a sixth of the time."""
+"""Updates after which a CPU's memory that they have freed is given back: its pieces fit others badly (a process grew by 9 MiB an update
+with SmolLM2). After every update it costs a sixth of the time."""
 
 
 Micro = dict[str, Tensor]
