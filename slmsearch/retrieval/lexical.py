@@ -6,6 +6,7 @@ English stop words left out, and what remains is stemmed as English; words of ot
 
 import logging
 import re
+import sys
 import threading
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -49,8 +50,16 @@ class Stems:
 
 
 def _bm25s() -> Any:
-    import bm25s
-
+    if "bm25s" in sys.modules or "jax" in sys.modules:
+        import bm25s
+    else:
+        # It chooses the best with JAX where that is installed, computes with it as it is imported, and so takes three quarters of a GPU's
+        # memory (seen on an H100). Nothing here lets it choose.
+        sys.modules["jax"] = None  # type: ignore[assignment]
+        try:
+            import bm25s
+        finally:
+            del sys.modules["jax"]
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets DEBUG for itself
     return bm25s
 

@@ -1,5 +1,8 @@
 """BM25 over stems: what bm25s gives, mapped, for any query."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -63,3 +66,13 @@ def test_a_damaged_index_is_refused(tmp_path: Path):
     (tmp_path / FILES[0]).write_bytes(b"x")
     with pytest.raises(IndexUnusableError, match="cannot be read"):
         LexicalIndex(tmp_path, 7)
+
+
+def test_jax_is_left_alone(tmp_path: Path):
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text("lax = None\nprint('a GPU is taken')\n", encoding="utf-8")
+    (tmp_path / "jax" / "lax.py").write_text("top_k = max\n", encoding="utf-8")
+    code = "from slmsearch.retrieval.lexical import _bm25s; _bm25s(); print('ready'); import jax.lax"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path.cwd())])}
+    said = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True).stdout
+    assert said.split("\n")[:2] == ["ready", "a GPU is taken"], "bm25s does not compute with it; whoever wants it gets it"
