@@ -15,8 +15,12 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
+from slmsearch.processor import trim_heap
+
 COLUMNS = 64
 """Columns are allocated in multiples of this."""
+LARGE_BYTES = 100e6
+"""Size of buffers from which on a CPU's memory that was moved from is given back: an evaluation held half as much again as it used."""
 
 
 class LineCache(Cache):
@@ -129,6 +133,7 @@ class LineCache(Cache):
         if lines > has_lines:
             lines = max(lines, min(2 * has_lines, self._most))
         self._room = (max(lines, has_lines), max(has_columns, -(-columns // COLUMNS) * COLUMNS))
+        trims = self._device.type == "cpu" and sum(tensor.nbytes for tensors in self._buffers for tensor in tensors) > LARGE_BYTES
         for layer, tensors in enumerate(self._buffers):
             moved = []
             for tensor in tensors:
@@ -137,3 +142,5 @@ class LineCache(Cache):
                 larger[has_lines:, :, : self._written] = 0
                 moved.append(larger)
             self._buffers[layer] = (moved[0], moved[1])
+            if trims:
+                trim_heap()  # what was moved from is in pieces too small for what comes next

@@ -53,8 +53,8 @@ def _bm25s() -> Any:
     if "bm25s" in sys.modules or "jax" in sys.modules:
         import bm25s
     else:
-        # It chooses the best with JAX where that is installed, computes with it as it is imported, and so takes three quarters of a GPU's
-        # memory (seen on an H100). Nothing here lets it choose.
+        # It selects with JAX where that is installed, and computes with it as it is imported: JAX then takes three quarters of a GPU (an
+        # H100 lost 61 of 80 GB). Nothing here selects.
         sys.modules["jax"] = None  # type: ignore[assignment]
         try:
             import bm25s
