@@ -30,8 +30,9 @@ from tasks.data import Data
 from tasks.evaluate import Evaluated
 from tasks.train import Trained
 
-FEW = 200
-"""Questions for policies that nothing was trained of, which are far from all others."""
+FEW_FRAC, FEWEST, FEW = 0.4, 50, 200
+"""Share of the questions for policies that nothing was trained of, which are far from all others and write the longest episodes; how many
+at least and at most."""
 
 
 @flow(name="train-and-eval", persist_result=True, result_serializer="json")
@@ -123,7 +124,8 @@ def play_without_searching(run: Pipeline, config: RunConfig, data: Data, trained
     The reader is the start, taught on to answer at once from what one search finds, for as long as GRPO took and at the start's rate, so
     that both have had the same time. Seeds share it: it takes the time of the first one's GRPO.
     """
-    few = run.config.changed({"policy": config.policy, "evaluate.limit": min(FEW, run.config.evaluate.limit or FEW)})
+    limit = run.config.evaluate.limit or FEW
+    few = run.config.changed({"policy": config.policy, "evaluate.limit": min(limit, FEW, max(FEWEST, int(FEW_FRAC * limit)))})
     untrained = evaluate_policy(replace(run, config=few), data, PolicySpec("base", config.policy), "evaluate-base")
     remembering = replace(run, config=few.changed({"searcher.reads": "nothing"}))
     closed_book = evaluate_policy(remembering, data, PolicySpec("closed-book", config.policy), "evaluate-closed-book")

@@ -11,22 +11,23 @@ from slmsearch.errors import ConfigError
 
 FIXED_S = 90.0
 """Beside all that is counted: processes start, models are loaded and merged, a report is made."""
-REWARDED_FRAC = 0.12
+REWARDED_FRAC = 0.08
 """Share of the time that the start leaves for GRPO; the control beside it takes as much again."""
-EVALUATED_FRAC = 0.25
+EVALUATED_FRAC = 0.4
 """Share for evaluations at most, as long as `MIN_EVALUATED` questions are played."""
 MIN_EVALUATED = 100
-PLAYED = 3.5
-"""Evaluations in units of one of the start: before and after GRPO, the control, two on fewer questions."""
-PLAYED_AFTER = 1.7
+PLAYED = 4.0
+"""Evaluations in units of one of the start: before and after GRPO 2.1, the reader 0.35, two fifths of the questions untrained 1.3, from
+memory 0.1 (an untrained model writes to the end of every episode)."""
+PLAYED_AFTER = 3.0
 """Those that come after GRPO."""
 PLAYED_MORE = 150
 """Questions played at the end beside them: some and their twins."""
-PLAYED_PER_EXAMPLE = 1.0
-"""Times that learning from a demonstration takes to play a question greedily: 0.6 to 0.9 in bfloat16 (SmolLM2 on two busy cores, leads);
-not measured in float32."""
-SAMPLED_PER_PLAYED = 1.6
-"""Times that playing a question greedily takes to sample an episode in training and to learn from it; an estimate on the safe side."""
+PLAYED_PER_EXAMPLE = 0.7
+"""Times that learning from a demonstration takes to play a question greedily: 0.66 on Python's documentation, 0.55 on leads (SmolLM2 in
+bfloat16 on two cores); not measured in float32."""
+SAMPLED_PER_PLAYED = 1.7
+"""Times that playing a question greedily takes to sample an episode in training and to learn from it."""
 MAX_EPOCHS = 4.0
 """Passes over the demonstrations at most; more were not tried."""
 SCORINGS = 3

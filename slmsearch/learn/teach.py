@@ -22,6 +22,7 @@ from functools import partial
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -295,9 +296,8 @@ class UpdateTimes(TrainerCallback):
 
     @property
     def usual(self) -> float:
-        """Seconds of an update that nothing disturbed: the lower quartile, without the first ones, in which kernels are made."""
-        counted = sorted(self._times[len(self._times) // 4 :])
-        return counted[len(counted) // 4]
+        """Median seconds of an update, without the first ones, in which kernels are made."""
+        return median(self._times[len(self._times) // 4 :])
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """Start the clock."""

@@ -363,4 +363,4 @@ def test_trying_updates_ends_once_they_have_told_enough(monkeypatch):
         times.on_step_begin()
         times.on_step_end(None, None, control)
         stopped.append(control.should_training_stop)
-    assert (stopped, times.total, times.usual) == ([False, True, True], 51.0, 15.0)
+    assert (stopped, times.total, times.usual) == ([False, True, True], 51.0, 16.0)
