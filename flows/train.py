@@ -30,9 +30,9 @@ from tasks.data import Data
 from tasks.evaluate import Evaluated
 from tasks.train import Trained
 
-FEW_FRAC, FEWEST, FEW = 0.4, 50, 200
-"""Share of the questions for policies that nothing was trained of, which are far from all others and write the longest episodes; how many
-at least and at most."""
+FEW_FRAC, FEW = 0.4, 200
+"""Share of the questions for policies that nothing was trained of, which are far from all others and write the longest episodes, and how
+many at most; `decision.min_questions` at least, since promotion compares with them."""
 
 
 @flow(name="train-and-eval", persist_result=True, result_serializer="json")
@@ -124,8 +124,8 @@ def play_without_searching(run: Pipeline, config: RunConfig, data: Data, trained
     The reader is the start, taught on to answer at once from what one search finds, for as long as GRPO took and at the start's rate, so
     that both have had the same time. Seeds share it: it takes the time of the first one's GRPO.
     """
-    limit = run.config.evaluate.limit or FEW
-    few = run.config.changed({"policy": config.policy, "evaluate.limit": min(limit, FEW, max(FEWEST, int(FEW_FRAC * limit)))})
+    limit, least = run.config.evaluate.limit or FEW, run.config.decision.min_questions
+    few = run.config.changed({"policy": config.policy, "evaluate.limit": min(limit, FEW, max(least, int(FEW_FRAC * limit)))})
     untrained = evaluate_policy(replace(run, config=few), data, PolicySpec("base", config.policy), "evaluate-base")
     remembering = replace(run, config=few.changed({"searcher.reads": "nothing"}))
     closed_book = evaluate_policy(remembering, data, PolicySpec("closed-book", config.policy), "evaluate-closed-book")

@@ -28,7 +28,6 @@ from slmsearch.generate.scripted import ScriptedSampler, random_turn
 from slmsearch.judge import Judge, make_judge
 from slmsearch.judge.prompt import load_prompt
 from slmsearch.keys import content_key
-from slmsearch.questions.make import CORRECTION
 from slmsearch.retrieval.search import RANKING_VERSION
 from slmsearch.searcher.episode import Episode, ToolCall, ToolResult
 from slmsearch.searcher.parsing import parse_turn, render_answer, render_call
@@ -41,8 +40,6 @@ MIN_FOUND = 0.5
 """Share of pages that a search for their own title must show."""
 TITLES = 32
 """Titles searched for."""
-CORRECTED_TIMES = 16
-"""Times that a corrected question is demonstrated where another is once."""
 NO_THOUGHT = re.compile(r"<think>\s*</think>\s*")
 RANDOM, RETRIEVE_THEN_ANSWER = "random", "retrieve-then-answer"
 
@@ -194,9 +191,8 @@ class SearcherEnvironment(Environment):
             return super().examples(config, source)
         indexed = open_indexed_corpus(config)
         questions = select_questions(indexed.questions[config.train.split], config.train.limit)
-        corrected = [question for question in questions if question.kind == CORRECTION]
         questions = mix_twins(questions, config.train.twins_frac, indexed.toolbox)
-        return demonstrate_by_gold([*questions, *corrected * (CORRECTED_TIMES - 1)], indexed.toolbox, config.searcher)
+        return demonstrate_by_gold(questions, indexed.toolbox, config.searcher)
 
     def twins(self, questions: Sequence[Question], twin: Twin) -> list[Question]:
         return make_twins(questions, twin, self.toolbox)

@@ -13,12 +13,10 @@ from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
 from slmsearch.environments import indexed_corpus
 from slmsearch.environments.demonstrations import NO_GOLD, NO_SECTION, NOT_FOUND, TitleIndex, demonstrate_gold, other_queries
-from slmsearch.environments.searcher import CORRECTED_TIMES, SearcherEnvironment
 from slmsearch.errors import TrainingError
 from slmsearch.learn import teach
 from slmsearch.learn.budget import Speed
 from slmsearch.learn.teach import train_start
-from slmsearch.questions.make import CORRECTION
 from slmsearch.retrieval.hits import Hit
 from slmsearch.searcher.parsing import parse_turn
 from slmsearch.searcher.tools import Toolbox
@@ -150,16 +148,6 @@ def test_the_command_teaches_from_gold(corpus, model_dir, tmp_path):
     with pytest.raises(TrainingError, match="4 too long"):
         train_start(short, ["gold"], tmp_path / "none", said.append)
     assert not (tmp_path / "none").exists()
-
-
-def test_a_corrected_question_is_demonstrated_more_often(corpus, model_dir, tmp_path):
-    config = make_config(corpus, model_dir, tmp_path)
-    file = tmp_path / "q.jsonl"
-    first, *others = file.read_text().splitlines()
-    file.write_text("\n".join([json.dumps({**json.loads(first), "kind": CORRECTION}), *others]))
-    shown, left_out = SearcherEnvironment.examples(config, "gold")
-    assert [sum(str(i) in demonstration.question for demonstration in shown) for i in range(4)] == [CORRECTED_TIMES, 1, 1, 1]
-    assert not left_out
 
 
 def test_the_speed_is_measured_and_nothing_is_kept(corpus, model_dir, tmp_path):
