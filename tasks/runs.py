@@ -28,7 +28,7 @@ FOLDER = "report"
 """Of the run's artifacts."""
 PAGE = f"{FOLDER}/report.html"
 LATEST = "latest"
-FLOWS = ("train-and-eval", "train-planner", "evaluate", "train")
+FLOWS = ("train-and-eval", "learn", "train-planner", "evaluate", "train")
 """Whose runs leave something to look at."""
 PREFIX_LENGTH = 4
 """Fewest characters of a run id that name a run."""

@@ -1,7 +1,7 @@
 """Train: GRPO in a process of its own, and the SFT control."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import NotRequired, TypedDict
@@ -103,12 +103,12 @@ def train_control_task(key: str, seconds: float, run_id: str, config: RunConfig)
 
 
 @task(name="train-planner-sft", cache_policy=NO_CACHE)
-def train_start_task(key: str, source: str, run_id: str, config: RunConfig) -> Control:
-    """Train the supervised start of a run on examples of a source, or look it up by its content key; curves go to an MLflow run."""
+def train_start_task(key: str, sources: Sequence[str], run_id: str, config: RunConfig) -> Control:
+    """Train the supervised start of a run on examples of some sources, or look it up by its content key; curves go to an MLflow run."""
     out = config.paths.training / f"sft-{key}"
     with Progress("SFT", "steps") as progress:
         on_log = _recording(run_id, config.sft.steps, progress, config)
-        facts: Control = in_child("slmsearch.learn.teach:train_start", config, [source], out, on_log=on_log, once=True)
+        facts: Control = in_child("slmsearch.learn.teach:train_start", config, [*sources], out, on_log=on_log, once=True)
     return {**facts, "model": str(out)}
 
 

@@ -157,8 +157,8 @@ def start_from_examples(run: Pipeline, data: Data) -> Pipeline:
         return run
     config = run.config
     with run.stage("train-sft", key) as run_id, device(run.config.train):
-        source = environment_of(run.config).start_source(run.config)
-        start = train_start_task(key, source, run_id, config)
+        sources = environment_of(run.config).start_sources(run.config)
+        start = train_start_task(key, sources, run_id, config)
         run.tracker.record_params(run_id, {f"sft.{name}": value for name, value in start.items()})
     run.note_keys(sft_key=key)
     return replace(run, config=config.changed({"policy.model": start["model"], "policy.adapter": None}))

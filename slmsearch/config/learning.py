@@ -141,8 +141,10 @@ class TrainConfig(Section):
 class SftConfig(Section):
     """Supervised training: of tiny-searcher from scratch (`slmsearch bootstrap`), and of the SFT control in a pipeline run."""
 
-    start: Literal["none", "gold"] = "none"
-    """The supervised training that a run of the searcher begins with: none, or demonstrations of its training questions' gold sections."""
+    start: Literal["none", "gold", "own"] = "none"
+    """The supervised training that a run of the searcher begins with: none; demonstrations of its training questions' gold sections; or
+    the model's own right episodes of some of them, with gold in turn where none was right: for a model that plays well in a way of its
+    own, and learns corrections."""
     recipe: Literal["noisy", "expert"] = "noisy"
     """Who wrote the demonstrations: `expert` follows every question to its end, `noisy` rarely makes the second hop and
     rarely admits not knowing."""

@@ -184,9 +184,9 @@ class Environment(ABC):
         return False
 
     @classmethod
-    def start_source(cls, config: RunConfig) -> str:
+    def start_sources(cls, config: RunConfig) -> tuple[str, ...]:
         """Name where the examples of that training come from."""
-        return "demonstrations"
+        return ("demonstrations",)
 
     @classmethod
     def baselines_of(cls, config: RunConfig) -> tuple[str, ...]:

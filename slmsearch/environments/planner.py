@@ -102,9 +102,9 @@ class PlannerEnvironment(Environment):
         }
 
     @classmethod
-    def start_source(cls, config: RunConfig) -> str:
+    def start_sources(cls, config: RunConfig) -> tuple[str, ...]:
         source = config.planner.sft.source
-        return "demonstrations" if source == "generated" else source
+        return ("demonstrations" if source == "generated" else source,)
 
     @classmethod
     def servers_of(cls, config: RunConfig) -> Mapping[str, bool]:

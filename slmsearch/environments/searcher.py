@@ -208,12 +208,12 @@ class SearcherEnvironment(Environment):
         return {"corpus": digest, "limit": config.train.limit, **cls.train_parts(config, cls.index_key(config, digest))}
 
     @classmethod
-    def start_source(cls, config: RunConfig) -> str:
-        return config.sft.start
+    def start_sources(cls, config: RunConfig) -> tuple[str, ...]:
+        return ("own", "gold") if config.sft.start == "own" else (config.sft.start,)
 
     @classmethod
     def searches_real_pages(cls, config: RunConfig) -> bool:
-        return config.sft.start == "gold"
+        return config.sft.start != "none"
 
 
 def scoring(reward: RewardConfig) -> Score:

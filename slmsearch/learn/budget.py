@@ -60,7 +60,8 @@ def plan_start(left_s: float, speed: Speed, questions: int, config: RunConfig) -
     """
     batch = max(1, config.sft.batch_size)
     played_s = PLAYED_PER_EXAMPLE * speed.update_s / batch
-    fixed_s = FIXED_S + PLAYED_MORE * played_s
+    own = config.sft.own_questions * config.sft.own_tries if config.sft.start == "own" else 0
+    fixed_s = FIXED_S + (PLAYED_MORE + own) * played_s
     usable = left_s - fixed_s
     limit = min(questions, max(MIN_EVALUATED, int(EVALUATED_FRAC * usable / (PLAYED * played_s))))
     steps = int(((1 - 2 * REWARDED_FRAC) * usable - PLAYED * limit * played_s) / speed.update_s)

@@ -35,7 +35,7 @@ from slmsearch.artifacts.files import read_json, replace_json
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import load_questions
-from slmsearch.environments.environment import Environment, select_questions
+from slmsearch.environments.environment import Environment
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import TrainingError
 from slmsearch.generate.chat_renderer import ChatRenderer
@@ -186,7 +186,8 @@ def train_start(
 
     Args:
         config: `sft` says how, `train.limit` how many questions of one's own data.
-        sources: `demonstrations`, `own`, or one that the environment knows; of several, examples take turns.
+        sources: `demonstrations`, `own`, or one that the environment knows; of several, examples take turns. After `own`, another one
+            shows the questions that were played and never right alone.
         out: model directory, replaced as a whole when everything is done.
         say: told what is being done.
         on_log: progress, as in `train_sft`.
@@ -212,14 +213,19 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say) -> Lesson
     fresh = config.sft.model_copy(update={"seed": config.sft.seed + environment.start_seed})
     streams: dict[str, Callable[[], Iterator[Encoded]]] = {}
     kept, left_out = dict[str, list[Encoded]](), Counter[str]()
+    wrong: set[str] | None = None
     for source in sources:
         if source == DEMONSTRATIONS:
             streams[source] = partial(demonstrated, renderer, config, fresh)
             continue
         if source == OWN:
-            found, missed = _own_episodes(config, TorchSampler(model.eval(), tokenizer, config.searcher.tool_role), say), Counter[str]()
+            found, wrong = _own_episodes(config, TorchSampler(model.eval(), tokenizer, config.searcher.tool_role), say)
+            missed = Counter[str]()
         else:
             shown, missed = environment.examples(config, source)
+            shown = [demonstration for demonstration in shown if wrong is None or demonstration.question in wrong]
+            if wrong is not None and not shown:
+                continue  # the model knows all of it
             found = [encode_demonstration(demonstration, renderer, config) for demonstration in shown]
         kept[source] = list(within_context(model, _keep_fitting(config, found, missed, source, say)))
         left_out += missed
@@ -276,7 +282,7 @@ def measure_speed(config: RunConfig) -> dict[str, float]:
     Raises:
         TrainingError, ModelError: see `train_start`.
     """
-    lesson, times = prepare_start(config, [config.sft.start], lambda text: None), UpdateTimes()
+    lesson, times = prepare_start(config, ["gold"], lambda text: None), UpdateTimes()
     with TemporaryDirectory() as scratch:
         train_sft(with_adapter(config, lesson), Path(scratch), callbacks=[times])
     return {"update_s": times.usual, "examples": lesson.facts["episodes"] or 0}
@@ -322,20 +328,23 @@ def _keep_fitting(config: RunConfig, found: Sequence[Encoded], left_out: Counter
     return kept
 
 
-def _own_episodes(config: RunConfig, sampler: TorchSampler, say: Say) -> list[Encoded]:
+def _own_episodes(config: RunConfig, sampler: TorchSampler, say: Say) -> tuple[list[Encoded], set[str]]:
+    """Play training questions, see `sample_own`; return the right episodes, and the questions without one."""
     corpora_dir = config.paths.corpora
     digest = environment_of(config).build_data(config, corpora_dir)
-    asked = load_questions(corpora_dir, digest).get(config.train.split, [])
-    questions = select_questions(asked, config.train.limit or config.sft.own_questions)
     environment = environment_of(config).open(config, digest)
+    asked = environment.to_train_on(load_questions(corpora_dir, digest).get(config.train.split, []))
+    questions = asked[: config.train.limit or config.sft.own_questions]
     environment.sample_base_with(lambda: nullcontext(sampler))
     kept = sample_own(questions, environment, sampler)
-    say(f"{len(kept)} right episodes on {len({episode.question_id for episode in kept})} of {len(questions)} questions")
+    right = {episode.question_id for episode in kept}
+    say(f"{len(kept)} right episodes on {len(right)} of {len(questions)} questions")
     if not kept:
         raise TrainingError(
             "no episode of the model's own was right: begin with `slmsearch sft --from demonstrations` (planner.sft.source generated)"
         )
-    return [encode_episode(episode, sampler.renderer.end_id) for episode in kept]
+    wrong = {question.question for question in questions if question.id not in right}
+    return [encode_episode(episode, sampler.renderer.end_id) for episode in kept], wrong
 
 
 def sample_own(questions: Sequence[Question], environment: Environment, sampler: Sampler) -> list[Episode]:

@@ -98,7 +98,7 @@ def renew_questions(
     if two_hop:
         made = add_two_hop(made, filters, 0, max(0, two_hop - sum(row["kind"] == "two_hop" for row in kept)), changed)
     corrected = [make_row(draft) for name, draft in drafts.items() if isinstance(draft, Draft) and states[name] == ACCEPTED]
-    rows, moved = add_splits((*kept, *made.rows, *corrected), earlier.rows, filters.library)
+    rows, moved = add_splits((*corrected, *kept, *made.rows), earlier.rows, filters.library)
     return Renewed(rows, made, len(kept), states, moved)
 
 

@@ -21,6 +21,7 @@ from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError, CorpusError, TrainingError
 from slmsearch.service.feedback import Feedback, FeedbackLog
 from tasks.learn import held, learnt_dir
+from tasks.runs import LATEST, find_run
 from tasks.tracking import open_tracker
 from tests.flows.fakes import ChildHere, FakeTraining, make_config, replace_heavy_parts
 
@@ -93,6 +94,7 @@ def config(isolated_environment: Path, training: FakeTraining, empty_store: Path
 def test_documents_become_a_champion_and_changes_go_on_from_it(config: RunConfig, taught: Taught, training: FakeTraining) -> None:
     first = learn(config)
     learnt, folder = first["learnt"], learnt_dir(config)
+    assert find_run(LATEST, config).id == first["mlflow_run_id"], "a run whose report can be made"
     assert first["decision"] == "promote", first["reason"]
     assert learnt["right"]["n"] == first["n"] >= 3 and learnt["right"]["low"] < learnt["right"]["value"] <= 1
     assert learnt["questions"]["count"] > 50 and not learnt["began_with_champion"]

@@ -13,11 +13,14 @@ from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
 from slmsearch.environments import indexed_corpus
 from slmsearch.environments.demonstrations import NO_GOLD, NO_SECTION, NOT_FOUND, TitleIndex, demonstrate_gold, other_queries
+from slmsearch.environments.searcher import SearcherEnvironment
 from slmsearch.errors import TrainingError
 from slmsearch.learn import teach
 from slmsearch.learn.budget import Speed
+from slmsearch.learn.encoding import Encoded
 from slmsearch.learn.teach import train_start
 from slmsearch.retrieval.hits import Hit
+from slmsearch.searcher.episode import Episode
 from slmsearch.searcher.parsing import parse_turn
 from slmsearch.searcher.tools import Toolbox
 
@@ -173,6 +176,28 @@ def test_examples_of_several_sources_take_turns(corpus, model_dir, tmp_path):
     (gold,) = [teach.prepare_start(config, ["gold"], print)]
     known = {tuple(encoded.ids) for encoded in islice(gold.stream(), 4)}
     assert [tuple(encoded.ids) in known for encoded in islice(lesson.stream(), 8)] == [True, False] * 4
+
+
+def test_gold_after_own_shows_what_was_played_and_never_right(corpus, model_dir, tmp_path, monkeypatch):
+    played = []
+
+    def sample(questions, environment, sampler):
+        played.extend(questions)
+        return [Episode(question.id, (), "answered") for question in questions[2:]]
+
+    config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400).changed({"sft.start": "own"})
+    monkeypatch.setattr(teach, "sample_own", sample)
+    monkeypatch.setattr(teach, "encode_episode", lambda episode, end_id: Encoded([end_id], [end_id], 0))
+    sources = SearcherEnvironment.start_sources(config)
+    lesson = teach.prepare_start(config, sources, print)
+    (gold,) = [teach.prepare_start(config, ["gold"], print)]
+    known = {tuple(encoded.ids) for encoded in islice(gold.stream(), 4)}
+    assert (sources, lesson.facts["source"], lesson.facts["episodes"]) == (("own", "gold"), "own+gold", len(played))
+    shown = [tuple(encoded.ids) for encoded in islice(lesson.stream(), 8)]
+    assert [ids in known for ids in shown] == [False, True] * 4 and len(set(shown[1::2])) == 2
+
+    monkeypatch.setattr(teach, "sample_own", lambda questions, *_: [Episode(one.id, (), "answered") for one in questions])
+    assert teach.prepare_start(config, sources, print).facts["source"] == "own", "the model knows all of it"
 
 
 def indexed_questions(corpus, tmp_path):
