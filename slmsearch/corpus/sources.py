@@ -61,8 +61,10 @@ class Source(NamedTuple):
     """Split by question id, where the source itself says it; empty where it has to be assigned."""
 
 
-def load_source(config: CorpusConfig, skipped: list[Skipped] | None = None) -> Source:
+def load_source(config: CorpusConfig, skipped: list[Skipped] | None = None, memory: Path | None = None) -> Source:
     """Load pages and questions as configured, generating a world only once; add each file of a folder that is not taken to `skipped`.
+
+    What parsers made of a folder's files is kept in the folder `memory`, so that only what changed is parsed again.
 
     Raises:
         CorpusError: a source is missing, empty, broken, or uses an id twice.
@@ -70,7 +72,7 @@ def load_source(config: CorpusConfig, skipped: list[Skipped] | None = None) -> S
     if config.pages is None and config.questions is None:
         world = generate_world(config.world)
         return Source(*_limited(world.pages, world.questions, config.limit_pages))
-    pages, not_taken = _all_pages(config)
+    pages, not_taken = _all_pages(config, memory)
     if skipped is not None:
         skipped += not_taken
     questions, splits = _all_questions(config, pages)
@@ -81,14 +83,15 @@ def load_source(config: CorpusConfig, skipped: list[Skipped] | None = None) -> S
     return Source(cut, place_questions(questions, Library(pages), Library(cut)), splits)
 
 
-def _all_pages(config: CorpusConfig) -> tuple[list[Page], list[Skipped]]:
+def _all_pages(config: CorpusConfig, memory: Path | None) -> tuple[list[Page], list[Skipped]]:
     if config.pages is None:
         return generate_world(config.world).pages, []
     folder, skipped = Path(config.pages), list[Skipped]()
     if not is_elsewhere(config.pages) and folder.is_dir():
         from slmsearch.corpus.documents.folder import read_folder
 
-        pages, skipped = read_folder(folder)
+        kept = memory and memory / f"documents-{content_key(folder=str(folder.absolute()))}.json"
+        pages, skipped = read_folder(folder, kept, _parsers_key())
     else:
         pages = [parse_page(row, where) for row, where in join_pages(read_rows(config.pages))]
     if not pages:
@@ -282,3 +285,8 @@ def _folder_print(folder: Path) -> str:
     return content_key(
         folder=found, limits={"max_file_mb": MAX_FILE_MB, "timeout_s": TIMEOUT_S}, parsers=[version(name) for name in PARSERS]
     )
+
+
+def _parsers_key() -> str:
+    code = file_key(*sorted((Path(__file__).parent / "documents").glob("*.py")))
+    return content_key(code=code, parsers=[version(name) for name in PARSERS])

@@ -2,6 +2,7 @@
 
 - `<digest>/pages.jsonl` and `<digest>/questions.jsonl`: one row each, questions with their split;
 - `<digest>/manifest.json`: written last; a corpus without it does not exist;
+- `sources/documents-<key>.json`: what parsers made of a folder's files;
 - `sources/<key>.json`: which digest a configured source gave, so that it is not generated or read again, and which files of it were
   not taken.
 """
@@ -62,7 +63,7 @@ def build_corpus(config: CorpusConfig, corpora_dir: Path, skipped: list[Skipped]
         CorpusError: a source is missing or broken, or the corpus cannot be written; nothing half-written stays.
     """
     skipped = [] if skipped is None else skipped
-    return store_corpus(config, corpora_dir, lambda: load_source(config, skipped), source_parts(config), skipped)
+    return store_corpus(config, corpora_dir, lambda: load_source(config, skipped, corpora_dir / SOURCES), source_parts(config), skipped)
 
 
 def store_corpus(

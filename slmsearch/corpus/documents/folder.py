@@ -10,8 +10,10 @@ import re
 import stat
 from collections import defaultdict
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
+from slmsearch.artifacts.files import read_json, replace_json
 from slmsearch.corpus.documents.reader import (
     MARKDOWN,
     MAX_CHARS,
@@ -95,38 +97,61 @@ def _leads_inside(link: Path, root: Path) -> bool:
     return target.is_relative_to(inside) and not any(part.startswith(".") for part in target.relative_to(inside).parts)
 
 
-def read_folder(folder: Path) -> tuple[list[Page], list[Skipped]]:
+def read_folder(folder: Path, memory: Path | None = None, parsers: str = "") -> tuple[list[Page], list[Skipped]]:
     """Read the documents of a folder; hidden files and folders are left out.
+
+    Args:
+        folder: that holds them.
+        memory: file with what parsers made of them; what is in it is not parsed again, and then it holds what is there now.
+        parsers: key of the parsers; what others made is not taken.
 
     Returns:
         The pages, and everything that is not taken, both in the order of paths.
 
     Raises:
-        CorpusError: the folder itself cannot be read.
+        CorpusError: the folder itself cannot be read, or `memory` not be written.
     """
     entries = list_folder(folder)
     ids = make_ids([entry.place for entry in entries if entry.reason is None])
     pages, skipped = [], []
+    kept = read_json(memory) if memory else {}
+    known, parsed = kept["documents"] if kept.get("parsers") == parsers else {}, dict[str, Document]()
     with ReadingProcess(TIMEOUT_S) as process:
         for entry in entries:
             try:
                 if entry.reason is not None:
                     raise NotTakenError(entry.reason, entry.detail)
-                pages.append(_page(entry.path, ids[entry.place], read_file(entry.path, folder, process)))
+                if entry.path.suffix.lower() in PARSED:
+                    name = _content_name(entry.path, folder)
+                    document = parsed[name] = Document(*known[name]) if name in known else process.read(entry.path, folder)
+                else:
+                    document = read_text(entry.path, folder, process)
+                pages.append(_page(entry.path, ids[entry.place], document))
             except NotTakenError as error:
                 skipped.append(Skipped(printable(entry.place), str(error.reason), error.detail))
+    if memory and parsed.keys() != known.keys():
+        try:
+            memory.parent.mkdir(parents=True, exist_ok=True)
+            replace_json(memory, {"parsers": parsers, "documents": parsed})
+        except OSError as error:
+            raise CorpusError(f"{memory} cannot be written ({error}); free disk space or set paths.data_dir") from error
     return pages, skipped
 
 
-def read_file(path: Path, root: Path, process: ReadingProcess) -> Document:
-    """Read a document of a folder: UTF-8 text here, all that takes a parser or a guess in the process.
+def _content_name(path: Path, root: Path) -> str:
+    try:
+        return sha256(read_inside(path, root)).hexdigest() + path.suffix.lower()
+    except OSError as error:
+        raise NotTakenError(Reason.UNREADABLE, error.strerror or str(error)) from error
+
+
+def read_text(path: Path, root: Path, process: ReadingProcess) -> Document:
+    """Read plain text or Markdown of a folder: UTF-8 here, all that takes a guess in the process.
 
     Raises:
         NotTakenError: it cannot be read.
     """
     suffix = path.suffix.lower()
-    if suffix in PARSED:
-        return process.read(path, root)
     try:
         text = decode_utf8(read_inside(path, root))
     except OSError as error:

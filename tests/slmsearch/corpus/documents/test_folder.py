@@ -1,5 +1,6 @@
 """A folder as pages: ids, what is left out and why, and a thousand spoilt files."""
 
+import json
 import os
 import random
 import sys
@@ -208,6 +209,31 @@ def test_what_was_skipped_is_remembered_with_the_corpus(tmp_path: Path, monkeypa
     assert build_corpus(config, corpora, second) == digest
     assert [(item.path, item.reason) for item in first] == [("b.md", "empty")]
     assert second == first
+
+
+def test_only_what_changed_is_parsed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder, config = tmp_path / "docs", CorpusConfig(pages=str(tmp_path / "docs"))
+    folder.mkdir()
+    for name in ("a", "b", "c"):
+        (folder / f"{name}.html").write_text(f"<h1>Page {name}</h1>text")
+    parsed, read_really = list[str](), ReadingProcess.read
+    monkeypatch.setattr(ReadingProcess, "read", lambda self, path, root: parsed.append(path.name) or read_really(self, path, root))
+    first = build_corpus(config, tmp_path / "corpora")
+    (folder / "b.html").write_text("<h1>Page b</h1>other text")
+    (folder / "c.html").unlink()
+    second = build_corpus(config, tmp_path / "corpora")
+    assert parsed == ["a.html", "b.html", "c.html", "b.html"]
+    (folder / "b.html").write_text("<h1>Page b</h1>text")
+    (memory,) = (tmp_path / "corpora" / "sources").glob("documents-*.json")
+    assert len(json.loads(memory.read_text())["documents"]) == 2, "only what is there is kept"
+    memory.write_text(memory.read_text()[:-20])
+    third = build_corpus(config, tmp_path / "corpora")
+    assert parsed[4:] == ["a.html", "b.html"], "a damaged memory is none"
+    monkeypatch.setattr("slmsearch.corpus.sources.version", lambda name: "another")
+    build_corpus(config, tmp_path / "corpora")
+    assert parsed[6:] == ["a.html", "b.html"], "what another parser made is not taken"
+    texts = [[page.content for page in read_pages(tmp_path / "corpora" / digest)] for digest in (first, second, third)]
+    assert texts[0][:2] == texts[2] and texts[1] == [texts[0][0], "# Page b\n\nother text"]
 
 
 def test_a_folder_without_documents_says_what_it_holds(tmp_path: Path):
