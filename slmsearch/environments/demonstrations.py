@@ -15,9 +15,10 @@ looks at the page's list. Questions it cannot play so are left out and counted.
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
+from types import MappingProxyType
 
 from slmsearch.config import SearcherConfig, SftConfig, WorldConfig
 from slmsearch.corpus.library import Library
@@ -154,8 +155,15 @@ class Unplayable(Exception):
     """A question cannot be demonstrated; the message is the reason that is counted."""
 
 
-def demonstrate_gold(questions: Sequence[Question], toolbox: Toolbox) -> tuple[list[Demonstration], Counter[str]]:
+def demonstrate_gold(
+    questions: Sequence[Question], toolbox: Toolbox, queries: Mapping[str, str] = MappingProxyType({})
+) -> tuple[list[Demonstration], Counter[str]]:
     """Play questions by their gold sections, with the tools that the policy will have.
+
+    Args:
+        questions: to be shown.
+        toolbox: as the policy's.
+        queries: text of a question -> what is searched for first; it is the question itself where there is none.
 
     Returns:
         Demonstrations in the order of the questions, and how many were left out for which reason.
@@ -166,10 +174,11 @@ def demonstrate_gold(questions: Sequence[Question], toolbox: Toolbox) -> tuple[l
     left_out[NO_GOLD] = len(questions) - len(playable)
     for start in range(0, len(playable), BATCH):
         batch = playable[start : start + BATCH]
-        searched = toolbox.serve([ToolCall(SEARCH, question.question) for question in batch], [question.view for question in batch])
-        for question, result in zip(batch, searched, strict=True):
+        calls = [ToolCall(SEARCH, queries.get(question.question, question.question)) for question in batch]
+        searched = toolbox.serve(calls, [question.view for question in batch])
+        for question, call, result in zip(batch, calls, searched, strict=True):
             try:
-                found.append(_play(question, result, toolbox))
+                found.append(_play(question, call, result, toolbox))
             except Unplayable as reason:
                 left_out[str(reason)] += 1
     return found, +left_out
@@ -180,10 +189,10 @@ def _is_known(question: Question) -> bool:
 
 
 def demonstrate_by_gold(
-    questions: Sequence[Question], toolbox: Toolbox, config: SearcherConfig
+    questions: Sequence[Question], toolbox: Toolbox, config: SearcherConfig, queries: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[list[Demonstration], Counter[str]]:
     """Demonstrate questions as `SearcherConfig.reads` says; see `demonstrate_gold` and `demonstrate_reader`."""
-    return demonstrate_gold(questions, toolbox) if config.reads == "tools" else demonstrate_reader(questions, toolbox, config)
+    return demonstrate_gold(questions, toolbox, queries) if config.reads == "tools" else demonstrate_reader(questions, toolbox, config)
 
 
 def demonstrate_reader(questions: Sequence[Question], toolbox: Toolbox, config: SearcherConfig) -> tuple[list[Demonstration], Counter[str]]:
@@ -196,8 +205,8 @@ def demonstrate_reader(questions: Sequence[Question], toolbox: Toolbox, config: 
     return found, +Counter({NOT_FOUND: len(known) - len(found), NO_GOLD: len(questions) - len(known)})
 
 
-def _play(question: Question, searched: ToolResult, toolbox: Toolbox) -> Demonstration:
-    turns = [(render_call(ToolCall(SEARCH, question.question)), searched.text)]
+def _play(question: Question, first: ToolCall, searched: ToolResult, toolbox: Toolbox) -> Demonstration:
+    turns = [(render_call(first), searched.text)]
     searched = _read_gold(question, searched, turns, toolbox)
     if question.kind in UNKNOWABLE:
         _look_for_the_rest(question, searched, turns, toolbox)
@@ -214,7 +223,9 @@ def _read_gold(question: Question, searched: ToolResult, turns: list[tuple[str, 
             raise Unplayable(NO_SECTION)
         if not _shows(searched, section, toolbox.section_hints):
             # Before anything was read only the question gives words; then the title does, where it stands in what was read.
-            queries = other_queries(question.question) if len(turns) == 1 else [page.title] if page.title in turns[-1][1] else []
+            begins = [question.question, *other_queries(question.question)]
+            queries = begins if len(turns) == 1 else [page.title] if page.title in turns[-1][1] else []
+            queries = [query for query in queries if render_call(ToolCall(SEARCH, query)) != turns[0][0]]
             searched = _search_again(queries, searched, section, turns, toolbox.section_hints, serve)
         if not _shows(searched, section, hinted=True):
             turns += _go_through(VIEW, section.page_id, serve, partial(_lists, section_id))

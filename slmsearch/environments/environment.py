@@ -343,8 +343,15 @@ class Environment(ABC):
         raise ConfigError(f"nobody demonstrates how the {cls.name} is played; take another source of examples")
 
     @classmethod
-    def examples(cls, config: RunConfig, source: str) -> tuple[list[Demonstration], Counter[str]]:
+    def examples(
+        cls, config: RunConfig, source: str, wrong: Mapping[str, Episode] | None = None
+    ) -> tuple[list[Demonstration], Counter[str]]:
         """Collect the demonstrations of a source that ends; return them, and how many were left out for which reason.
+
+        Args:
+            config: run.
+            source: where they come from.
+            wrong: what the model itself plays at the questions, by their text, that are to be shown alone; None: all are.
 
         Raises:
             ConfigError: there is no such source.

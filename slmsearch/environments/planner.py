@@ -240,13 +240,15 @@ class PlannerEnvironment(Environment):
         return make_plan_demonstrations(settings.recipe, settings.seed)
 
     @classmethod
-    def examples(cls, config: RunConfig, source: str) -> tuple[list[Demonstration], Counter[str]]:
+    def examples(
+        cls, config: RunConfig, source: str, wrong: Mapping[str, Episode] | None = None
+    ) -> tuple[list[Demonstration], Counter[str]]:
         """Prompts and plans of a file or of the Hub.
 
         Raises:
             CorpusError: it is missing, or a row lacks a column.
         """
-        return list(_read_plans(config.planner, source)), Counter()
+        return [plan for plan in _read_plans(config.planner, source) if wrong is None or plan.question in wrong], Counter()
 
     @classmethod
     def sft_settings(cls, config: RunConfig, examples: int) -> SftConfig:

@@ -185,14 +185,20 @@ class SearcherEnvironment(Environment):
         return make_demonstrations(settings, config.retrieval.top_k, settings.seed, config.searcher.missing_names)
 
     @classmethod
-    def examples(cls, config: RunConfig, source: str) -> tuple[list[Demonstration], Counter[str]]:
+    def examples(
+        cls, config: RunConfig, source: str, wrong: Mapping[str, Episode] | None = None
+    ) -> tuple[list[Demonstration], Counter[str]]:
         """See `Environment.examples`: `gold` demonstrates the configured training questions by their gold sections."""
         if source != "gold":
-            return super().examples(config, source)
+            return super().examples(config, source, wrong)
         indexed = open_indexed_corpus(config)
         questions = select_questions(indexed.questions[config.train.split], config.train.limit)
         questions = mix_twins(questions, config.train.twins_frac, indexed.toolbox)
-        return demonstrate_by_gold(questions, indexed.toolbox, config.searcher)
+        questions = [question for question in questions if wrong is None or question.question in wrong]
+        begins = {
+            text: next((call.argument for call in episode.calls if call.name == SEARCH), text) for text, episode in (wrong or {}).items()
+        }
+        return demonstrate_by_gold(questions, indexed.toolbox, config.searcher, begins)
 
     def twins(self, questions: Sequence[Question], twin: Twin) -> list[Question]:
         return make_twins(questions, twin, self.toolbox)

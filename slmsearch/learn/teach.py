@@ -15,7 +15,7 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -213,7 +213,7 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say) -> Lesson
     fresh = config.sft.model_copy(update={"seed": config.sft.seed + environment.start_seed})
     streams: dict[str, Callable[[], Iterator[Encoded]]] = {}
     kept, left_out = dict[str, list[Encoded]](), Counter[str]()
-    wrong: set[str] | None = None
+    wrong: Mapping[str, Episode] | None = None
     for source in sources:
         if source == DEMONSTRATIONS:
             streams[source] = partial(demonstrated, renderer, config, fresh)
@@ -222,8 +222,7 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say) -> Lesson
             found, wrong = _own_episodes(config, TorchSampler(model.eval(), tokenizer, config.searcher.tool_role), say)
             missed = Counter[str]()
         else:
-            shown, missed = environment.examples(config, source)
-            shown = [demonstration for demonstration in shown if wrong is None or demonstration.question in wrong]
+            shown, missed = environment.examples(config, source, wrong)
             if wrong is not None and not shown:
                 continue  # the model knows all of it
             found = [encode_demonstration(demonstration, renderer, config) for demonstration in shown]
@@ -328,31 +327,33 @@ def _keep_fitting(config: RunConfig, found: Sequence[Encoded], left_out: Counter
     return kept
 
 
-def _own_episodes(config: RunConfig, sampler: TorchSampler, say: Say) -> tuple[list[Encoded], set[str]]:
-    """Play training questions, see `sample_own`; return the right episodes, and the questions without one."""
+def _own_episodes(config: RunConfig, sampler: TorchSampler, say: Say) -> tuple[list[Encoded], dict[str, Episode]]:
+    """Play training questions, see `sample_own`; return the right episodes, and one of each other question by its text."""
     corpora_dir = config.paths.corpora
     digest = environment_of(config).build_data(config, corpora_dir)
     environment = environment_of(config).open(config, digest)
     asked = environment.to_train_on(load_questions(corpora_dir, digest).get(config.train.split, []))
     questions = asked[: config.train.limit or config.sft.own_questions]
     environment.sample_base_with(lambda: nullcontext(sampler))
-    kept = sample_own(questions, environment, sampler)
+    kept, others = sample_own(questions, environment, sampler)
     right = {episode.question_id for episode in kept}
     say(f"{len(kept)} right episodes on {len(right)} of {len(questions)} questions")
     if not kept:
         raise TrainingError(
             "no episode of the model's own was right: begin with `slmsearch sft --from demonstrations` (planner.sft.source generated)"
         )
-    wrong = {question.question for question in questions if question.id not in right}
+    texts = {question.id: question.question for question in questions}
+    wrong = {texts[episode.question_id]: episode for episode in others}
     return [encode_episode(episode, sampler.renderer.end_id) for episode in kept], wrong
 
 
-def sample_own(questions: Sequence[Question], environment: Environment, sampler: Sampler) -> list[Episode]:
+def sample_own(questions: Sequence[Question], environment: Environment, sampler: Sampler) -> tuple[list[Episode], list[Episode]]:
     """Play questions several times and keep right episodes that no reward-hacking filter refuses, best reward first.
 
-    Of each question `SftConfig.own_tries` episodes are played, and at most `own_kept` different ones are kept.
+    Of each question `SftConfig.own_tries` episodes are played, and at most `own_kept` different ones are kept. Beside them an episode of
+    each question without a right one is returned.
     """
-    config, kept = environment.config, list[Episode]()
+    config, kept, others = environment.config, list[Episode](), list[Episode]()
     tries = config.sft.own_tries
     per_batch = max(1, config.evaluate.batch_size // tries)
     for start in range(0, len(questions), per_batch):
@@ -366,4 +367,5 @@ def sample_own(questions: Sequence[Question], environment: Environment, sampler:
             different = {tuple(episodes[k].completion_ids): k for k in reversed(right)}
             best = sorted(different.values(), key=lambda k: (-rows[k].reward, k))
             kept += [episodes[k] for k in best[: config.sft.own_kept]]
-    return kept
+            others += [] if right else [episodes[first]]
+    return kept, others

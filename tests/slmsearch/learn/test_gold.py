@@ -178,12 +178,23 @@ def test_examples_of_several_sources_take_turns(corpus, model_dir, tmp_path):
     assert [tuple(encoded.ids) in known for encoded in islice(lesson.stream(), 8)] == [True, False] * 4
 
 
+def test_what_the_model_itself_searches_for_comes_first():
+    toolbox = Toolbox(LIBRARY, HintedIndex(LIBRARY), 1, max_section_chars=1500)
+    question = ask("When was Mira born?", "1823", "mira:life")
+    for begins, searches in (({question.question: "Mira"}, ["Mira"]), ({question.question: "zzz"}, ["zzz", question.question])):
+        (shown,), left_out = demonstrate_gold([question], toolbox, begins)
+        calls = [message for message, _ in shown.turns if "search_pages" in message]
+        assert calls == [f'<tool>search_pages("{text}")</tool>' for text in searches] and not left_out
+
+
 def test_gold_after_own_shows_what_was_played_and_never_right(corpus, model_dir, tmp_path, monkeypatch):
     played = []
 
     def sample(questions, environment, sampler):
         played.extend(questions)
-        return [Episode(question.id, (), "answered") for question in questions[2:]]
+        return [Episode(question.id, (), "answered") for question in questions[2:]], [
+            Episode(one.id, (), "answered") for one in questions[:2]
+        ]
 
     config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400).changed({"sft.start": "own"})
     monkeypatch.setattr(teach, "sample_own", sample)
@@ -196,7 +207,7 @@ def test_gold_after_own_shows_what_was_played_and_never_right(corpus, model_dir,
     shown = [tuple(encoded.ids) for encoded in islice(lesson.stream(), 8)]
     assert [ids in known for ids in shown] == [False, True] * 4 and len(set(shown[1::2])) == 2
 
-    monkeypatch.setattr(teach, "sample_own", lambda questions, *_: [Episode(one.id, (), "answered") for one in questions])
+    monkeypatch.setattr(teach, "sample_own", lambda questions, *_: ([Episode(one.id, (), "answered") for one in questions], []))
     assert teach.prepare_start(config, sources, print).facts["source"] == "own", "the model knows all of it"
 
 

@@ -211,7 +211,7 @@ def test_own_right_plans_and_a_set_of_plans_teach(make_plan_job, planner_dir, tm
     job = make_plan_job()
     config = job.config.model_copy(update={"sft": job.config.sft.model_copy(update={"steps": 2, "tokens_per_batch": 256})})
     sampler, _ = load_with_base(config.policy)
-    own = sample_own(QUESTIONS, PlannerEnvironment.open(config), sampler)
+    own, _ = sample_own(QUESTIONS, PlannerEnvironment.open(config), sampler)
     assert own and all(parse_plan(episode.turns[0].text).plan.should_decompose for episode in own)
 
     rows = [{"SystemPrompt": "Plan.", "UserPrompt": q.question, "ExpectedOutput": render_plan(split(2))} for q in QUESTIONS]
