@@ -168,7 +168,7 @@ class SftConfig(Section):
     lora: bool = False
     """`slmsearch sft`: train an adapter (`train.lora`) and merge it, instead of training all weights; for large models."""
     own_questions: ClassVar[int] = 512
-    """`slmsearch sft --from own`: questions the model plays, where `train.limit` does not say how many."""
+    """`slmsearch sft --from own` and `sft.start: own`: questions the model plays, where `train.limit` does not say how many."""
     own_tries: ClassVar[int] = 8
     """Episodes it plays of each."""
     own_kept: ClassVar[int] = 2
@@ -176,7 +176,7 @@ class SftConfig(Section):
 
 
 class ControlConfig(Section):
-    """SFT continued from the same checkpoint on the same demonstrations, to show what RL adds."""
+    """SFT continued from the same checkpoint on the same demonstrations (on gold alone where `sft.start` is own), to show what RL adds."""
 
     enabled: bool = True
     steps: int = Field(default=0, ge=0)

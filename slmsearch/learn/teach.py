@@ -281,7 +281,8 @@ def measure_speed(config: RunConfig) -> dict[str, float]:
     Raises:
         TrainingError, ModelError: see `train_start`.
     """
-    lesson, times = prepare_start(config, ["gold"], lambda text: None), UpdateTimes()
+    *_, source = environment_of(config).start_sources(config)  # gold after own: nothing is played for it
+    lesson, times = prepare_start(config, [source], lambda text: None), UpdateTimes()
     with TemporaryDirectory() as scratch:
         train_sft(with_adapter(config, lesson), Path(scratch), callbacks=[times])
     return {"update_s": times.usual, "examples": lesson.facts["episodes"] or 0}

@@ -14,7 +14,7 @@ from slmsearch.corpus.questions import Question
 from slmsearch.environments import indexed_corpus
 from slmsearch.environments.demonstrations import NO_GOLD, NO_SECTION, NOT_FOUND, TitleIndex, demonstrate_gold, other_queries
 from slmsearch.environments.searcher import SearcherEnvironment
-from slmsearch.errors import TrainingError
+from slmsearch.errors import ConfigError, TrainingError
 from slmsearch.learn import teach
 from slmsearch.learn.budget import Speed
 from slmsearch.learn.encoding import Encoded
@@ -156,6 +156,8 @@ def test_the_command_teaches_from_gold(corpus, model_dir, tmp_path):
 def test_the_speed_is_measured_and_nothing_is_kept(corpus, model_dir, tmp_path):
     config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400)
     config = config.changed({"sft.start": "gold", "sft.steps": 3, "sft.lora": True})
+    with pytest.raises(ConfigError, match="no examples from 'none'"):
+        teach.measure_speed(config.changed({"sft.start": "none"}))
     found = Speed(**teach.measure_speed(config))
     assert found.update_s > 0 and found.examples == 4
     assert {path.name for path in tmp_path.iterdir()} == {"p.jsonl", "q.jsonl", "data"}
@@ -192,9 +194,8 @@ def test_gold_after_own_shows_what_was_played_and_never_right(corpus, model_dir,
 
     def sample(questions, environment, sampler):
         played.extend(questions)
-        return [Episode(question.id, (), "answered") for question in questions[2:]], [
-            Episode(one.id, (), "answered") for one in questions[:2]
-        ]
+        episodes = [Episode(question.id, (), "answered") for question in questions]
+        return episodes[2:], episodes[:2]
 
     config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400).changed({"sft.start": "own"})
     monkeypatch.setattr(teach, "sample_own", sample)
@@ -209,6 +210,16 @@ def test_gold_after_own_shows_what_was_played_and_never_right(corpus, model_dir,
 
     monkeypatch.setattr(teach, "sample_own", lambda questions, *_: ([Episode(one.id, (), "answered") for one in questions], []))
     assert teach.prepare_start(config, sources, print).facts["source"] == "own", "the model knows all of it"
+
+
+def test_a_start_of_own_episodes_is_named_by_how_they_are_sampled(corpus, model_dir, tmp_path):
+    config = make_config(corpus, model_dir, tmp_path)
+    digest = SearcherEnvironment.build_data(config, config.paths.corpora)
+    for start, differ in (("gold", False), ("own", True)):
+        chosen = config.changed({"sft.start": start})
+        others = [chosen.changed({"train.temperature": 0.5}), chosen.changed({"evaluate.batch_size": 8})]
+        parts = [SearcherEnvironment.start_parts(one, digest) for one in (chosen, *others)]
+        assert [part != parts[0] for part in parts] == [False, differ, differ]
 
 
 def indexed_questions(corpus, tmp_path):
