@@ -143,7 +143,7 @@ class SftConfig(Section):
 
     start: Literal["none", "gold", "own"] = "none"
     """The supervised training that a run of the searcher begins with: none; demonstrations of its training questions' gold sections; or
-    the model's own right episodes of some of them, with gold in turn where none was right: for a model that plays well in a way of its
+    the model's own right episodes of some of them, with gold beside them where none was right: for a model that plays well in a way of its
     own, and learns corrections."""
     recipe: Literal["noisy", "expert"] = "noisy"
     """Who wrote the demonstrations: `expert` follows every question to its end, `noisy` rarely makes the second hop and
@@ -173,6 +173,8 @@ class SftConfig(Section):
     """Episodes it plays of each."""
     own_kept: ClassVar[int] = 2
     """Right episodes kept of each, at most: more of an easy question would crowd out the hard ones."""
+    own_turns: ClassVar[int] = 3
+    """Own episodes for each gold one of the questions never got right: one for one, a model forgot more of what it could."""
 
 
 class ControlConfig(Section):

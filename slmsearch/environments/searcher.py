@@ -211,8 +211,10 @@ class SearcherEnvironment(Environment):
     def start_parts(cls, config: RunConfig, digest: str) -> Mapping[str, object] | None:
         if config.sft.start == "none":
             return None
-        own = {"sampled": [config.train.temperature, config.evaluate.batch_size]} if config.sft.start == "own" else {}
-        return {"corpus": digest, "limit": config.train.limit, **own, **cls.train_parts(config, cls.index_key(config, digest))}
+        parts = {"corpus": digest, "limit": config.train.limit, **cls.train_parts(config, cls.index_key(config, digest))}
+        if config.sft.start == "own":
+            parts |= {"sampled": [config.train.temperature, config.evaluate.batch_size], "turns": config.sft.own_turns}
+        return parts
 
     @classmethod
     def start_sources(cls, config: RunConfig) -> tuple[str, ...]:

@@ -235,7 +235,13 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say) -> Lesson
     if kept:
         facts["left_out"] = dict(+left_out)
     settings = config.sft if count is None else environment.sft_settings(config, count)
-    return Lesson(model, tokenizer, settings, lambda: in_turn([begin() for begin in streams.values()]), facts, even)
+    often = {OWN: config.sft.own_turns} if wrong is not None and len(kept) > 1 else {}
+
+    def stream() -> Iterator[Encoded]:
+        begun = {source: begin() for source, begin in streams.items()}
+        return in_turn([begun[source] for source in begun for _ in range(often.get(source, 1))])
+
+    return Lesson(model, tokenizer, settings, stream, facts, even)
 
 
 def train_control(config: RunConfig, out: Path, seconds: float, on_log: OnLog | None = None) -> Facts:
