@@ -80,11 +80,13 @@ def _compare_stored(evals: Path, config: DecisionConfig) -> Iterator[tuple[str, 
     stored: list[list[EpisodeRow]] = []
     for path in sorted(evals.glob("*/manifest.json")):
         try:
-            stored.append(load_rows(path.parent))
+            rows = load_rows(path.parent)
         except EvaluationError:  # of an earlier version
             continue
+        if len({row.question_id for row in rows}) == len(rows) and not any(row.failed for row in rows):  # else sampled several times
+            stored.append(rows)
     for one, other in combinations(stored, 2):
-        if [row.question_id for row in one] == [row.question_id for row in other] and not any(row.failed for row in (*one, *other)):
+        if [(row.question_id, row.question, row.gold) for row in one] == [(row.question_id, row.question, row.gold) for row in other]:
             for before, after in ((one, other), (other, one)):
                 gains = [new.exact_match - old.exact_match for old, new in zip(before, after, strict=True)]
                 stopped = bet_on_difference(gains, [row.cluster for row in before], config.alpha, config.min_gain)

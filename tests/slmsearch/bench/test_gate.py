@@ -19,6 +19,8 @@ def test_it_promotes_nothing_that_is_no_better_and_never_contradicts_the_rule(tm
     store(tmp_path, "before", [make(f"q{i}", i % 3 == 0) for i in range(240)])
     store(tmp_path, "after", [make(f"q{i}", i % 3 != 1) for i in range(240)])
     store(tmp_path, "others", [make(f"x{i}") for i in range(240)])
+    for sampled in ("sampled", "sampled-too"):
+        store(tmp_path, sampled, [make(f"q{i // 2}") for i in range(480)])
     found = run_gate(tmp_path, DecisionConfig(), NightlyConfig(), simulations=30, falls=1)
     assert found.values["false_promotions_frac"] <= 0.1 and 0.2 < found.values["mean_questions_frac"] < 0.8
     assert {name: found.values[name] for name in ("compared", "opposite", "decided", "decided_by_rule")} == {
