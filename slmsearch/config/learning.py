@@ -173,8 +173,6 @@ class SftConfig(Section):
     """Episodes it plays of each."""
     own_kept: ClassVar[int] = 2
     """Right episodes kept of each, at most: more of an easy question would crowd out the hard ones."""
-    own_turns: ClassVar[int] = 3
-    """Own episodes for each gold one of the questions never got right: one for one, a model forgot more of what it could."""
 
 
 class ControlConfig(Section):

@@ -69,6 +69,8 @@ class Demonstration:
     """Message and the tool result that answers it; the last result is empty."""
     prompt: tuple[Message, ...] = ()
     """The messages that open it; empty: those of the environment."""
+    new: bool = False
+    """The model never got its question right: a correction, or a question that it plays wrongly."""
 
 
 @dataclass(frozen=True, slots=True)

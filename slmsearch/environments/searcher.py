@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from statistics import mean
@@ -28,6 +28,7 @@ from slmsearch.generate.scripted import ScriptedSampler, random_turn
 from slmsearch.judge import Judge, make_judge
 from slmsearch.judge.prompt import load_prompt
 from slmsearch.keys import content_key
+from slmsearch.questions.make import CORRECTION
 from slmsearch.retrieval.search import RANKING_VERSION
 from slmsearch.searcher.episode import Episode, ToolCall, ToolResult
 from slmsearch.searcher.parsing import parse_turn, render_answer, render_call
@@ -198,7 +199,9 @@ class SearcherEnvironment(Environment):
         begins = {
             text: next((call.argument for call in episode.calls if call.name == SEARCH), text) for text, episode in (wrong or {}).items()
         }
-        return demonstrate_by_gold(questions, indexed.toolbox, config.searcher, begins)
+        shown, left_out = demonstrate_by_gold(questions, indexed.toolbox, config.searcher, begins)
+        new = {question.question for question in questions if wrong is not None or question.kind == CORRECTION}
+        return [replace(demonstration, new=demonstration.question in new) for demonstration in shown], left_out
 
     def twins(self, questions: Sequence[Question], twin: Twin) -> list[Question]:
         return make_twins(questions, twin, self.toolbox)
@@ -211,10 +214,8 @@ class SearcherEnvironment(Environment):
     def start_parts(cls, config: RunConfig, digest: str) -> Mapping[str, object] | None:
         if config.sft.start == "none":
             return None
-        parts = {"corpus": digest, "limit": config.train.limit, **cls.train_parts(config, cls.index_key(config, digest))}
-        if config.sft.start == "own":
-            parts |= {"sampled": [config.train.temperature, config.evaluate.batch_size], "turns": config.sft.own_turns}
-        return parts
+        own = {"sampled": [config.train.temperature, config.evaluate.batch_size]} if config.sft.start == "own" else {}
+        return {"corpus": digest, "limit": config.train.limit, **own, **cls.train_parts(config, cls.index_key(config, digest))}
 
     @classmethod
     def start_sources(cls, config: RunConfig) -> tuple[str, ...]:

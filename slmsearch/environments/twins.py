@@ -20,6 +20,7 @@ from typing import Literal
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question, holds_answer
 from slmsearch.corpus.view import View
+from slmsearch.questions.make import CORRECTION
 from slmsearch.searcher.tools import Toolbox
 
 Twin = Literal["withdrawn", "renamed", "replaced"]
@@ -57,13 +58,13 @@ def make_twins(questions: Sequence[Question], twin: Twin, toolbox: Toolbox) -> l
 def mix_twins(questions: Sequence[Question], frac: float, toolbox: Toolbox) -> list[Question]:
     """Put twins whose right answer is "I don't know" in the place of about `frac` of the questions, half of each kind.
 
-    They are the same in every run; a question without a twin stays as it is.
+    They are the same in every run; a question without a twin, and a correction, stays as it is.
     """
     chance = random.Random("twins")
     chosen: dict[Twin, list[Question]] = {"withdrawn": [], "renamed": []}
     for question in questions:
         draw = chance.random()
-        if draw < frac:
+        if draw < frac and question.kind != CORRECTION:
             chosen["withdrawn" if draw < frac / 2 else "renamed"].append(question)
     twins = {base_id(made.id): made for twin, some in chosen.items() for made in make_twins(some, twin, toolbox)}
     return [twins.get(question.id, question) for question in questions]

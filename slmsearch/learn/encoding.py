@@ -1,7 +1,7 @@
 """Demonstrations and episodes as token ids with labels, laid out as a rollout lays them out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slmsearch.config import RunConfig
 from slmsearch.environments.environment import Demonstration, Limits
@@ -22,6 +22,8 @@ class Encoded:
     labels: list[int]
     prompt_tokens: int
     """Of the ids, those of the opening messages."""
+    new: bool = False
+    """As `Demonstration.new`."""
 
     @property
     def completion_tokens(self) -> int:
@@ -50,7 +52,7 @@ def encode_turns(prompt: Sequence[Message], turns: Sequence[tuple[str, str]], re
 def encode_demonstration(demonstration: Demonstration, renderer: ChatRenderer, config: RunConfig) -> Encoded:
     """Encode a demonstration under the prompt that training by reward, evaluation and serving use."""
     prompt = demonstration.prompt or environment_of(config).opening(config, demonstration.question)
-    return encode_turns(prompt, demonstration.turns, renderer)
+    return replace(encode_turns(prompt, demonstration.turns, renderer), new=demonstration.new)
 
 
 def encode_episode(episode: Episode, end_id: int) -> Encoded:

@@ -22,10 +22,10 @@ from slmsearch.searcher.prompt import make_prompt
 TRAINING_VERSION = 8
 """Part of every train key; raise it when the code changes what a training run computes."""
 
-START_VERSION = 5
+START_VERSION = 6
 """The same for the supervised start of a run."""
 
-CONTROL_VERSION = 7
+CONTROL_VERSION = 8
 """The same for the control."""
 
 PACKAGES = ("torch", "transformers", "trl", "peft")

@@ -10,6 +10,10 @@ from slmsearch.errors import TrainingError
 from slmsearch.generate.chat_renderer import ChatRenderer, require_context
 from slmsearch.learn.encoding import Encoded, encode_demonstration, fits
 
+OLD_PER_NEW = 3
+"""Episodes of what a model can for each one of what it never got right: one for one it forgot more, and twenty corrections among thousands
+of others were not learnt (docs/log.md)."""
+
 
 def demonstrated(renderer: ChatRenderer, config: RunConfig, settings: SftConfig) -> Iterator[Encoded]:
     """Encode the environment's demonstrations of generated questions, without end; those that do not fit are left out.
@@ -32,7 +36,14 @@ def demonstrated(renderer: ChatRenderer, config: RunConfig, settings: SftConfig)
 
 
 def repeated(episodes: Sequence[Encoded], seed: int) -> Iterator[Encoded]:
-    """Go through the same episodes again and again, in another order each time."""
+    """Go through the same episodes again and again, in another order each time; where some are new, one after `OLD_PER_NEW` others."""
+    new, old = ([encoded for encoded in episodes if encoded.new is wanted] for wanted in (True, False))
+    if not (new and old):
+        return _shuffled(episodes, seed)
+    return in_turn([*[_shuffled(old, seed)] * OLD_PER_NEW, _shuffled(new, seed)])
+
+
+def _shuffled(episodes: Sequence[Encoded], seed: int) -> Iterator[Encoded]:
     chance = random.Random(f"episodes {seed}")
     while True:
         yield from chance.sample(episodes, len(episodes))

@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -211,12 +210,10 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say) -> Lesson
     model, tokenizer = load_student(config.policy, config.sft.lora)
     renderer = ChatRenderer(tokenizer, config.searcher.tool_role)
     fresh = config.sft.model_copy(update={"seed": config.sft.seed + environment.start_seed})
-    streams: dict[str, Callable[[], Iterator[Encoded]]] = {}
     kept, left_out = dict[str, list[Encoded]](), Counter[str]()
     wrong: Mapping[str, Episode] | None = None
     for source in sources:
         if source == DEMONSTRATIONS:
-            streams[source] = partial(demonstrated, renderer, config, fresh)
             continue
         if source == OWN:
             found, wrong = _own_episodes(config, TorchSampler(model.eval(), tokenizer, config.searcher.tool_role), say)
@@ -228,18 +225,19 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say) -> Lesson
             found = [encode_demonstration(demonstration, renderer, config) for demonstration in shown]
         kept[source] = list(within_context(model, _keep_fitting(config, found, missed, source, say)))
         left_out += missed
-        streams[source] = partial(repeated, kept[source], config.sft.seed)
-    count = sum(map(len, kept.values())) if len(kept) == len(streams) else None
+    listed = [encoded for found in kept.values() for encoded in found]
+    endless = DEMONSTRATIONS in sources
+    count = None if endless else len(listed)
     began = read_start(config.policy.model).get("start", config.policy.model)  # a start goes on from another one's adapter
-    facts: Facts = {"source": "+".join(streams), "episodes": count, "start": began}
+    taught = "+".join(source for source in sources if source == DEMONSTRATIONS or source in kept)
+    facts: Facts = {"source": taught, "episodes": count, "start": began}
     if kept:
         facts["left_out"] = dict(+left_out)
     settings = config.sft if count is None else environment.sft_settings(config, count)
-    often = {OWN: config.sft.own_turns} if wrong is not None and len(kept) > 1 else {}
 
     def stream() -> Iterator[Encoded]:
-        begun = {source: begin() for source, begin in streams.items()}
-        return in_turn([begun[source] for source in begun for _ in range(often.get(source, 1))])
+        streams = [repeated(listed, config.sft.seed)] if listed else []
+        return in_turn([*streams, demonstrated(renderer, config, fresh)] if endless else streams)
 
     return Lesson(model, tokenizer, settings, stream, facts, even)
 

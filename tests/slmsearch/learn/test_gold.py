@@ -2,6 +2,7 @@
 
 import json
 from itertools import islice
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -178,6 +179,19 @@ def test_examples_of_several_sources_take_turns(corpus, model_dir, tmp_path):
     (gold,) = [teach.prepare_start(config, ["gold"], print)]
     known = {tuple(encoded.ids) for encoded in islice(gold.stream(), 4)}
     assert [tuple(encoded.ids) in known for encoded in islice(lesson.stream(), 8)] == [True, False] * 4
+
+
+def test_one_of_four_shows_a_correction_whatever_there_is_beside_them(corpus, model_dir, tmp_path):
+    path = Path(str(corpus.questions))
+    corrected = {"id": "c", "question": "Where does Mira come from?", "answer": "Dunmar", "kind": "correction", "page_ids": ["mira"]}
+    path.write_text(path.read_text() + json.dumps({**corrected, "section_ids": ["mira:mira"]}) + "\n")
+    config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400).changed({"train.twins_frac": 0.99})
+    shown, _ = SearcherEnvironment.examples(config.changed({"train.twins_frac": 0.0}), "gold")
+    assert [demonstration.question for demonstration in shown if demonstration.new] == [corrected["question"]] and len(shown) == 5
+    lesson = teach.prepare_start(config.changed({"train.twins_frac": 0.0}), ["gold"], print)
+    assert [encoded.new for encoded in islice(lesson.stream(), 8)] == [False, False, False, True] * 2
+    mixed, _ = SearcherEnvironment.examples(config, "gold")
+    assert corrected["question"] in [demonstration.question for demonstration in mixed], "no twin takes its place"
 
 
 def test_what_the_model_itself_searches_for_comes_first():
