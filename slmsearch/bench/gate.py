@@ -83,7 +83,7 @@ def _compare_stored(evals: Path, config: DecisionConfig) -> Iterator[tuple[str, 
             rows = load_rows(path.parent)
         except EvaluationError:  # of an earlier version
             continue
-        if len({row.question_id for row in rows}) == len(rows) and not any(row.failed for row in rows):  # else sampled several times
+        if len({row.question_id for row in rows}) == len(rows) and not any(row.failed for row in rows):  # one whole episode of each
             stored.append(rows)
     for one, other in combinations(stored, 2):
         if [(row.question_id, row.question, row.gold) for row in one] == [(row.question_id, row.question, row.gold) for row in other]:

@@ -175,7 +175,7 @@ def find_rows(name: str, config: "RunConfig") -> Path:
     default=["demonstrations"],
     multiple=True,
     help="Episodes: of generated worlds, by the gold sections of the corpus' questions, or right ones of the model's own. Given several "
-    "times, they take turns.",
+    "times, they are mixed; `gold` after `own` shows what the model never got right.",
 )
 @click.option("--out", type=FOLDER, required=True, help="Model directory to write.")
 def sft(session: Session, sources: tuple[str, ...], out: Path) -> None:
