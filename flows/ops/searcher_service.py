@@ -73,7 +73,7 @@ def serve_mcp_stdio(session: Session, policy: str | None) -> None:
     _require_sdk()
     from slmsearch.service.mcp_server import keep_standard_streams, serve_stdio
 
-    with keep_standard_streams() as streams, _open_service(session, policy) as (service, stop):
+    with keep_standard_streams() as streams, _open_service(session, policy, spares=False) as (service, stop):
         serve_stdio(service, stop, streams)
 
 
@@ -89,8 +89,8 @@ def _find_place(host: str, port: int) -> Place:
 
 
 @contextmanager
-def _open_service(session: Session, policy: str | None) -> Iterator[tuple[SearcherService, threading.Event]]:
-    """Make the service, not started, and the event that Ctrl-C or SIGTERM sets."""
+def _open_service(session: Session, policy: str | None, spares: bool = True) -> Iterator[tuple[SearcherService, threading.Event]]:
+    """Make the service, not started, and the event that Ctrl-C or SIGTERM sets; for `spares` see `Player`."""
     config, stop = session.config, threading.Event()
     if not issubclass(environment_of(config), SearcherEnvironment):
         raise ConfigError(f"environment {config.environment} is no searcher; give the configuration of one")
@@ -107,6 +107,7 @@ def _open_service(session: Session, policy: str | None) -> Iterator[tuple[Search
             config.service,
             (lambda version: find_new_champion(config, version)) if follows else None,
             traces.offer if traces is not None else None,
+            spares,
         )
         yield service, stop
 

@@ -1,13 +1,13 @@
 """`slmsearch bench service`: a served searcher under load, before bad requests, and when its model process is killed.
 
 The process is the one of `slmsearch serve searcher`, on a port and with a token of its own; it records no traces. Its clients are threads
-of this process, which shares the machine with it. Five parts follow each other: questions one at a time; from `CLIENTS` clients at once;
-more of these, while memory is measured; bad requests (`bad_requests.py`); and questions in the midst of which the process that plays is
-killed with SIGKILL.
+of this process, which shares the machine with it. Five parts follow each other: questions one at a time, and from `CLIENTS` clients at
+once, `ROUNDS` times in turn; more of these, while memory is measured; bad requests (`bad_requests.py`); and questions in the midst of which
+the process that plays is killed with SIGKILL, `ROUNDS` times.
 
 A question that has another status than 200, or no reply, has failed. Memory is the RSS of all processes, so that what they share counts
-several times; `memory_growth_frac` compares the medians of the first and the last tenth of the samples. `kill_next_success_s` is the time
-from the kill to the first answer of a question that was asked after it.
+several times; `memory_growth_frac` compares the medians of the first and the last tenth of the samples. `together_ratio` is the median of
+those of the rounds. `kill_next_success_s` are the times from a kill to the first answer of a question that was asked after it.
 """
 
 import secrets
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -35,7 +35,8 @@ from slmsearch.processes.child import ChildProcess, ProcessSettings
 from slmsearch.serve.ports import free_port
 
 ALONE, TOGETHER, LONG, BAD, KILLED = 40, 200, 2000, 1000, 200
-"""Questions of each part, and bad requests."""
+"""Questions of each part or round, and bad requests."""
+ROUNDS = 5
 CLIENTS = 16
 START_SECONDS = 600.0
 """Time until it must be ready, the build of an index included."""
@@ -46,9 +47,10 @@ HANGS, NO_REPLY = "hangs", "no_reply"
 FIGURES = {"p50, s": "{p50_s:.2f}", "p95, s": "{p95_s:.2f}", "p99, s": "{p99_s:.2f}", "questions/s": "{questions_per_s:.2f}"}
 COLUMNS = {"": "{part}", "questions": "{questions}", "failed": "{failed}", **FIGURES}
 NOTES = (
-    "{together_ratio:.2f} times as many questions/s from {clients} clients as from one; memory grew by {memory_growth_frac:.1%}",
+    "{together_ratio:.2f} times as many questions/s from {clients} clients as from one (of {together_ratios}); "
+    "memory grew by {memory_growth_frac:.1%}",
     "{bad_requests} bad requests: {bad_5xx} of status 5xx, {bad_hangs} hung, {bad_no_reply} had no reply; token in the log: {token_in_log}",
-    "a kill: {kill_failed} of {kill_questions} failed, {kill_retryable} of them retryable; the next success after {kill_next_success_s} s",
+    "kills: {kill_failed} of {kill_questions} failed, {kill_retryable} of them retryable; the next success after {kill_next_success_s} s",
 )
 
 
@@ -145,25 +147,26 @@ def run_service(flags: Sequence[str], token_variable: str, deadline_s: float, te
     log.unlink(missing_ok=True)
     with closing(Target(flags, token_variable, deadline_s, log)) as target:
         start_s = target.wait()
-        say(f"ready after {start_s:.1f} s; {ALONE} questions one at a time")
-        target.ask(texts[0])  # warms up
-        alone = _play(target, texts, ALONE, 1)
-        say(f"{TOGETHER} questions from {CLIENTS} clients")
-        together = _play(target, texts, TOGETHER, CLIENTS)
+        say(f"ready after {start_s:.1f} s; {ALONE} questions one at a time and {TOGETHER} from {CLIENTS} clients, {ROUNDS} times")
+        _play(target, texts, ALONE, CLIENTS)  # warms up
+        rounds = [(_play(target, texts, ALONE, 1), _play(target, texts, TOGETHER, CLIENTS)) for _ in range(ROUNDS)]
         say(f"{LONG} questions, and memory")
         long, memory = _measure_memory(target, texts)
         say(f"{BAD} bad requests")
         bad = BadRequests(target.http.get("/openapi.json").json(), target.token, seed=0)
         with ThreadPoolExecutor(CLIENTS) as pool:
             statuses = Counter(reply.status for reply in pool.map(target.send, [bad.make() for _ in range(BAD)]))
-        say(f"{KILLED} questions, and a kill")
-        killed = _kill_in_the_midst(target, texts)
-    parts = {name: summarise(replies) for name, replies in (("alone", alone), ("together", together), ("long", long))}
+        say(f"{KILLED} questions and a kill, {ROUNDS} times")
+        kills = [_kill_in_the_midst(target, texts) for _ in range(ROUNDS)]
+    alone, together = zip(*rounds, strict=True)
+    ratios = [round(measure_speed(several) / measure_speed(one), 3) for one, several in rounds]
+    parts = {name: summarise(played) for name, played in (("alone", alone), ("together", together), ("long", (long,)))}
     values = {
         "start_s": round(start_s, 2),
         "clients": CLIENTS,
         **{f"{name}_{figure}": value for name, part in parts.items() for figure, value in part.items()},
-        "together_ratio": round(parts["together"]["questions_per_s"] / parts["alone"]["questions_per_s"], 3),
+        "together_ratio": median(ratios),
+        "together_ratios": ratios,
         **memory,
         "bad_requests": BAD,
         "bad_5xx": sum(number for status, number in statuses.items() if status.startswith("5")),
@@ -171,7 +174,7 @@ def run_service(flags: Sequence[str], token_variable: str, deadline_s: float, te
         "bad_no_reply": statuses[NO_REPLY],
         "bad_statuses": dict(sorted(statuses.items())),
         "token_in_log": target.token in log.read_text(encoding="utf-8", errors="replace"),
-        **killed,
+        **_sum_up(kills),
     }
     machine = describe_machine("torch", "uvicorn")
     table = tabulate(COLUMNS, ({"part": name, **part} for name, part in parts.items()))
@@ -206,31 +209,50 @@ def _measure_memory(target: Target, texts: Sequence[str]) -> tuple[list[Reply], 
     }
 
 
-def _kill_in_the_midst(target: Target, texts: Sequence[str]) -> dict[str, float | None]:
+def _kill_in_the_midst(target: Target, texts: Sequence[str]) -> tuple[list[Reply], float | None]:
+    """Return the replies to questions, and the seconds from the kill to the next success."""
     with ThreadPoolExecutor(CLIENTS) as pool:
         asked = [pool.submit(target.ask, text) for text in islice(cycle(texts), KILLED)]
         for _ in islice(as_completed(asked), KILLED // 4):
             pass
         killed = target.kill_player()
     replies = [one.result() for one in asked]
-    failed = [reply for reply in replies if reply.status != "200"]
     later = (reply for reply in (*replies, target.ask(texts[0])) if reply.status == "200" and reply.sent > killed)
-    success_s = min((round(reply.ended - killed, 2) for reply in later), default=None)
-    retryable = sum(reply.retryable for reply in failed)
-    return {"kill_questions": KILLED, "kill_failed": len(failed), "kill_retryable": retryable, "kill_next_success_s": success_s}
+    return replies, min((round(reply.ended - killed, 2) for reply in later), default=None)
 
 
-def summarise(replies: Sequence[Reply]) -> dict[str, Any]:
-    """Give number, failures, seconds and speed of a part.
+def _sum_up(kills: Sequence[tuple[list[Reply], float | None]]) -> dict[str, Any]:
+    replies = list(chain.from_iterable(replies for replies, _ in kills))
+    failed = [reply for reply in replies if reply.status != "200"]
+    return {
+        "kill_questions": len(replies),
+        "kill_failed": len(failed),
+        "kill_retryable": sum(reply.retryable for reply in failed),
+        "kill_next_success_s": [success_s for _, success_s in kills],
+    }
+
+
+def measure_speed(replies: Sequence[Reply]) -> float:
+    """Give the questions a second of one part or round.
 
     Raises:
         ServiceError: nothing was answered.
     """
-    seconds = [reply.ended - reply.sent for reply in replies if reply.status == "200"]
-    if not seconds:
+    answered = sum(reply.status == "200" for reply in replies)
+    if not answered:
         raise ServiceError(f"none of {len(replies)} questions was answered: {dict(Counter(reply.status for reply in replies))}")
-    took = max(reply.ended for reply in replies) - min(reply.sent for reply in replies)
+    return answered / (max(reply.ended for reply in replies) - min(reply.sent for reply in replies))
+
+
+def summarise(rounds: Sequence[Sequence[Reply]]) -> dict[str, Any]:
+    """Give number, failures and seconds of all rounds of a part, and the median of their speeds.
+
+    Raises:
+        ServiceError: nothing was answered in one of them.
+    """
+    speed = round(median(map(measure_speed, rounds)), 3)
+    replies = list(chain.from_iterable(rounds))
+    seconds = [reply.ended - reply.sent for reply in replies if reply.status == "200"]
     p50, p95, p99 = (round(float(value), 4) for value in np.percentile(seconds, (50, 95, 99)))
-    speed = round(len(seconds) / took, 3)
     counts = {"questions": len(replies), "failed": len(replies) - len(seconds)}
     return {**counts, "p50_s": p50, "p95_s": p95, "p99_s": p99, "questions_per_s": speed}

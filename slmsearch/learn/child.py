@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -64,7 +64,7 @@ class Child:
             Exception: what the function raised.
         """
         if self.pid is None:
-            self._start()
+            self.start()
         assert self._line is not None
         place = function if isinstance(function, str) else f"{function.__module__}:{function.__qualname__}"
         here = {name: value for name, value in kwargs.items() if callable(value)}
@@ -102,12 +102,13 @@ class Child:
             self._line.close()
         self._process = self._line = None
 
-    def _start(self) -> None:
+    def start(self, imports: Sequence[str] = ()) -> None:
+        """Start the child now, and let it import modules until the first call comes, which waits for that."""
         self.stop()
         self._line, theirs = Pipe()
         with theirs:
             settings = ProcessSettings(same_code=True, pass_fds=(theirs.fileno(),))
-            self._process = ChildProcess("a computation", ["-m", __name__, str(theirs.fileno())], settings=settings)
+            self._process = ChildProcess("a computation", ["-m", __name__, str(theirs.fileno()), *imports], settings=settings)
         self._process.hang_up()
 
     def _lost(self, place: str) -> ServiceError:
@@ -168,10 +169,12 @@ def release_memory() -> None:
     trim_heap()
 
 
-def main(descriptor: int) -> None:
-    """Answer calls over the shared socket with this descriptor until the starter hangs up."""
+def main(descriptor: int, imports: Sequence[str]) -> None:
+    """Import modules, then answer calls over the shared socket with this descriptor until the starter hangs up."""
     die_with_starter()
     settle()
+    for module in imports:
+        importlib.import_module(module)
     connection = Connection(descriptor)
     line = _Line(connection)
     logging.getLogger().addHandler(logging.handlers.QueueHandler(line))  # type: ignore[arg-type]
@@ -185,4 +188,4 @@ def main(descriptor: int) -> None:
 
 if __name__ == "__main__":
     # Under its own name, so that what it loads by this name is this module.
-    importlib.import_module("slmsearch.learn.child").main(int(sys.argv[1]))
+    importlib.import_module("slmsearch.learn.child").main(int(sys.argv[1]), sys.argv[2:])

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Player(threading.Thread):
-    """Loads a policy into a child, then plays batch after batch until it is retired; a child that dies is started again."""
+    """Loads a policy into a child, then plays batch after batch until it is retired; where that child dies, a spare one loads it again."""
 
     def __init__(
         self,
@@ -33,6 +33,7 @@ class Player(threading.Thread):
         metrics: ServiceMetrics,
         on_loaded: "Callable[[Player], None]",
         on_answer: OnAnswer | None = None,
+        spares: bool = True,
     ) -> None:
         """Start nothing yet.
 
@@ -42,6 +43,7 @@ class Player(threading.Thread):
             metrics: of the service.
             on_loaded: called in the new thread when the policy is loaded for the first time, before the first batch.
             on_answer: told of each answer.
+            spares: keep a second child that has imported what the first one has (some 0.5 GB), so that it takes its place within seconds.
         """
         super().__init__(name=f"player of {served.version}", daemon=True)
         self.served, self.index_key = served, served.index_key or ""
@@ -53,7 +55,7 @@ class Player(threading.Thread):
         """Set while it is loaded."""
         self._waiting, self._metrics, self._on_loaded, self._on_answer = waiting, metrics, on_loaded, on_answer
         self._retired = threading.Event()
-        self._child = Child()
+        self._child, self._spare, self._spares = Child(), Child(), spares
 
     def retire(self) -> None:
         """End after the present batch."""
@@ -67,8 +69,9 @@ class Player(threading.Thread):
 
     def run(self) -> None:
         """See `threading.Thread.run`."""
-        with self._child:
+        with self._child, self._spare:
             try:
+                self._prepare_spare()  # beside the first child: later it would take its time from questions
                 self._load()
                 self._on_loaded(self)
             except Exception as error:
@@ -78,6 +81,10 @@ class Player(threading.Thread):
                 self.settled.set()
             while not self._retired.is_set():
                 self._go_on()
+
+    def _prepare_spare(self) -> None:
+        if self._spares:
+            self._spare.start(playing.IMPORTED)
 
     def _load(self) -> None:
         self.ready.clear()
@@ -92,7 +99,9 @@ class Player(threading.Thread):
         try:
             if self._child.pid is None:
                 self._metrics.restarts.inc()
+                self._child, self._spare = self._spare, self._child
                 self._load()
+                self._prepare_spare()
             batch = self._waiting.take(self.served.config.evaluate.batch_size, LOOK_SECONDS, self._retired)
             if batch:
                 self._play(batch)

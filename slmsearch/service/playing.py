@@ -84,6 +84,8 @@ class _Loaded:
     index_key: str
 
 
+IMPORTED = ("slmsearch.service.playing", "slmsearch.generate.torch_sampler", "peft", "sentence_transformers")
+"""Modules of which `load` needs the most; to import them takes several times as long as the rest of it."""
 _loaded: list[_Loaded] = []
 """Of this process: one, or none yet."""
 

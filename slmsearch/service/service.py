@@ -32,7 +32,12 @@ class SearcherService:
     """Answers questions; its methods are called from the thread that started it, `ask` and `call` from the event loop."""
 
     def __init__(
-        self, served: ServedPolicy, settings: ServiceConfig, find_new: FindNew | None = None, on_answer: OnAnswer | None = None
+        self,
+        served: ServedPolicy,
+        settings: ServiceConfig,
+        find_new: FindNew | None = None,
+        on_answer: OnAnswer | None = None,
+        spares: bool = True,
     ) -> None:
         """Start nothing yet.
 
@@ -41,12 +46,13 @@ class SearcherService:
             settings: length of the queue, deadline.
             find_new: looks for another version to play; None leaves it at the first.
             on_answer: told of each answer, must return at once.
+            spares: see `Player`.
         """
         self.settings = settings
         self.waiting = WaitingQuestions(settings.queue)
         self.metrics = ServiceMetrics(lambda: len(self.waiting))
         self.created = int(time.time())
-        self._on_answer, self._find_new = on_answer, find_new
+        self._on_answer, self._find_new, self._spares = on_answer, find_new, spares
         self._open: set[AskedQuestion] = set()
         self._draining = threading.Event()
         self._switching = threading.Lock()
@@ -55,7 +61,7 @@ class SearcherService:
         self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
 
     def _make_player(self, served: ServedPolicy) -> Player:
-        return Player(served, self.waiting, self.metrics, self._switch, self._on_answer)
+        return Player(served, self.waiting, self.metrics, self._switch, self._on_answer, self._spares)
 
     def start(self, stop: threading.Event) -> None:
         """Load the first policy; returns when it is loaded, or `stop` is set.

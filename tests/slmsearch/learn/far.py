@@ -30,6 +30,11 @@ def load_torch() -> int:
     return int(torch.zeros(1 << 20).numel())
 
 
+def has_loaded(module: str) -> bool:
+    """Say whether a module is imported."""
+    return module in sys.modules
+
+
 def fail(how: str) -> None:
     """Fail in a way of a child."""
     if how == "told":

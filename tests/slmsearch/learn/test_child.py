@@ -36,6 +36,13 @@ def test_a_call_is_answered_from_another_process_and_tells_how_far_it_is(child):
     assert again == facts, "the same process, kept between two calls"
 
 
+def test_it_can_be_started_ahead_and_import_what_calls_will_need(child):
+    child.start(["wsgiref.headers"])
+    pid = child.pid
+    assert child.call(far.has_loaded, "wsgiref.headers") and not child.call(far.has_loaded, "wsgiref.handlers")
+    assert child.pid == pid is not None
+
+
 def test_what_a_call_loads_is_not_loaded_here(child):
     code = """
         import sys

@@ -79,6 +79,7 @@ class FakeChild:
     def __init__(self) -> None:
         self.pid: int | None = None
         self.killed = threading.Event()
+        self.imports: Sequence[str] = ()
         self._loaded: Any = None
         self.control.children.append(self)
 
@@ -87,6 +88,10 @@ class FakeChild:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def start(self, imports: Sequence[str]) -> None:
+        self.pid = 1
+        self.imports = imports
 
     def stop(self) -> None:
         self.pid = None

@@ -12,7 +12,7 @@ import pytest
 
 from slmsearch.config import ServiceConfig
 from slmsearch.errors import ConfigError, ModelError
-from slmsearch.service import player, service
+from slmsearch.service import player, playing, service
 from slmsearch.service.access import check_token, require_private_host
 from slmsearch.service.app import make_app
 from slmsearch.service.playing import Answer, ServedPolicy
@@ -204,6 +204,7 @@ def test_a_dead_child_fails_those_in_flight_alone(make: Make, control: Control) 
     failed, answered = run(talk())
     assert error(failed) == (503, "server_error", "service_unavailable") and failed.headers["retry-after"] == "5"
     assert "SIGKILL" in failed.json()["error"]["message"]
+    assert [child.imports for child in control.children] == [playing.IMPORTED] * 2, "the spare one was ready, and another is"
     assert answered.json()["slmsearch"]["answer"] == "1501"
     assert counted(asked, "model_restarts_total") == 1
 
@@ -249,7 +250,7 @@ def test_another_version_takes_over_when_it_is_loaded(make: Make, control: Contr
         return [await flying, await client.ask("Alba?")]
 
     assert [reply.json()["slmsearch"]["version"] for reply in run(talk())] == ["tiny/1", "tiny/2"]
-    first, failed, second = control.children
+    first, failed, second = control.children[::2]  # without the spare ones
     assert first.pid is None and failed.pid is None and second.pid is not None, "the one that played ended after its batch"
     assert counted(asked, "model_info", version="tiny/2", index_key="index-1") == 1
     assert asked.metrics.registry.get_sample_value("slmsearch_model_info", {"version": "tiny/1", "index_key": "index-1"}) is None
@@ -297,13 +298,13 @@ def test_a_version_that_is_loaded_too_late_does_not_take_over(make: Make, contro
 
     async def talk() -> httpx.Response:
         client = Client(asked)
-        await until(lambda: len(control.children) == 2 and control.children[1].pid)
+        await until(lambda: len(control.children) == 4 and control.children[2].pid)
         flying = asyncio.create_task(client.ask("Alba?"))
         await until(lambda: not control.batches.empty())
         draining = asyncio.create_task(asyncio.to_thread(asked.drain))
         await until(lambda: asked.state == "stopping")
         when.set()
-        await until(lambda: control.children[1].pid is None)
+        await until(lambda: control.children[2].pid is None)
         control.go.release(2)
         await draining
         return await flying
