@@ -18,6 +18,8 @@ OnAnswer = Callable[[str, Answer], None]
 """Question, answer; called in the thread that plays, must return at once."""
 LOOK_SECONDS = 0.25
 """An idle player looks so often whether its child still lives."""
+GAP_SECONDS = 0.02
+"""After a batch of several, the next one waits for questions that come so soon after each other: most clients ask again at once."""
 GRACE_SECONDS = 30.0
 """A batch that plays so long after the last deadline in it hangs; its child is killed."""
 log = logging.getLogger(__name__)
@@ -56,6 +58,8 @@ class Player(threading.Thread):
         self._waiting, self._metrics, self._on_loaded, self._on_answer = waiting, metrics, on_loaded, on_answer
         self._retired = threading.Event()
         self._child, self._spare, self._spares = Child(), Child(), spares
+        self._several = False
+        """The last batch had several questions."""
 
     def retire(self) -> None:
         """End after the present batch."""
@@ -102,8 +106,10 @@ class Player(threading.Thread):
                 self._child, self._spare = self._spare, self._child
                 self._load()
                 self._prepare_spare()
-            batch = self._waiting.take(self.served.config.evaluate.batch_size, LOOK_SECONDS, self._retired)
+            gap_s = GAP_SECONDS if self._several else 0.0
+            batch = self._waiting.take(self.served.config.evaluate.batch_size, LOOK_SECONDS, self._retired, gap_s)
             if batch:
+                self._several = len(batch) > 1
                 self._play(batch)
         except Exception as error:
             self.ready.clear()

@@ -81,10 +81,15 @@ class WaitingQuestions:
             self._changed.notify_all()
             return True
 
-    def take(self, most: int, timeout_s: float, retired: threading.Event | None = None) -> list[AskedQuestion]:
-        """Take the questions that have waited longest, once there are any; none where the time passes before, or who takes is retired."""
+    def take(self, most: int, timeout_s: float, retired: threading.Event | None = None, gap_s: float = 0.0) -> list[AskedQuestion]:
+        """Take the questions that have waited longest, once there are any; none where the time passes before, or who takes is retired.
+
+        More of them are waited for as long as one comes within `gap_s` after the other.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._questions, timeout_s)
+            while 0 < len(self._questions) < most and self._changed.wait(gap_s):
+                pass
             if retired is not None and retired.is_set():
                 return []
             self._drop_abandoned()

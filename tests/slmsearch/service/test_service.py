@@ -131,6 +131,31 @@ def test_questions_that_wait_are_played_together(make: Make, control: Control) -
     assert (counted(asked, "batch_size_count"), counted(asked, "batch_size_sum")) == (3, 4)
 
 
+def test_after_a_batch_of_several_a_moment_is_waited_for_more(make: Make, control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(player, "GAP_SECONDS", WAIT_SECONDS)
+    control.free = False
+    asked = make(policy=served(batch=2))
+
+    async def talk() -> None:
+        client, tasks = Client(asked), []
+
+        async def ask(name: str, waiting: int) -> None:
+            tasks.append(asyncio.create_task(client.ask(f"{name}?")))
+            await until(lambda: len(asked.waiting) == waiting if waiting else counted(asked, "batch_size_count") == 1)
+
+        await ask("Alba", 0)  # plays at once, as nothing was played before
+        await ask("Brixa", 1)
+        await ask("Cortona", 2)
+        control.free = True
+        control.go.release(2)
+        await asyncio.gather(*tasks)
+        await ask("Delos", 1)
+        await asyncio.gather(asyncio.create_task(client.ask("Alba?")), *tasks)
+
+    run(talk())
+    assert [control.next_batch() for _ in range(3)] == [["Alba?"], ["Brixa?", "Cortona?"], ["Delos?", "Alba?"]]
+
+
 def test_a_full_queue_refuses_at_once(make: Make, control: Control) -> None:
     control.free = False
     asked = make(settings(queue=1))
