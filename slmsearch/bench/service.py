@@ -125,8 +125,8 @@ class Target:
         return float(total / 2**20)
 
     def kill_player(self) -> float:
-        """Kill the process that plays, the largest of its children; return when."""
-        max(psutil.Process(self._child.pid).children(), key=lambda child: child.memory_info().rss).kill()
+        """Kill the process that plays, the oldest of its children; return when."""
+        min(psutil.Process(self._child.pid).children(), key=lambda child: (child.create_time(), child.pid)).kill()
         return time.monotonic()
 
 

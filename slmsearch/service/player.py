@@ -75,6 +75,7 @@ class Player(threading.Thread):
         """See `threading.Thread.run`."""
         with self._child, self._spare:
             try:
+                self._child.start()
                 self._prepare_spare()  # beside the first child: later it would take its time from questions
                 self._load()
                 self._on_loaded(self)

@@ -60,8 +60,9 @@ class Started:
         return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(beginning))
 
     def child(self) -> psutil.Process:
-        (found,) = psutil.Process(self.process.pid).children()
-        return found
+        """Return the model process; the other one is spare and younger."""
+        model, _ = sorted(psutil.Process(self.process.pid).children(), key=lambda child: (child.create_time(), child.pid))
+        return model
 
     def hold_one(self, pool: ThreadPoolExecutor) -> tuple[psutil.Process, "Future[Any]"]:
         """Stop the model process and give it a question; return both once the question is in play."""
@@ -186,7 +187,7 @@ def test_another_champion_takes_over_and_no_question_fails(started: Started) -> 
         "the second plays",
     )
     assert set(versions[:-1]) == {f"{NAME}/1"}
-    wait_for(lambda: len(psutil.Process(started.process.pid).children()) == 1, PATIENCE_SECONDS, "the first has ended")
+    wait_for(lambda: len(psutil.Process(started.process.pid).children()) == 2, PATIENCE_SECONDS, "the first has ended")
     assert started.metric(f'slmsearch_model_info{{index_key="{started.ask().model_extra["slmsearch"]["index_key"]}"') == 1
 
 

@@ -89,7 +89,7 @@ class FakeChild:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def start(self, imports: Sequence[str]) -> None:
+    def start(self, imports: Sequence[str] = ()) -> None:
         self.pid = 1
         self.imports = imports
 
