@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Player(threading.Thread):
-    """Loads a policy into a child, then plays batch after batch until it is retired; where that child dies, a spare one loads it again."""
+    """Loads a policy into a child, then plays batch after batch until it is retired; where that child dies, another one loads it again."""
 
     def __init__(
         self,
