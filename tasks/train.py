@@ -102,7 +102,7 @@ def train_control_task(key: str, seconds: float, run_id: str, config: RunConfig)
     return {**facts, "model": str(out)}
 
 
-@task(name="train-planner-sft", cache_policy=NO_CACHE)
+@task(name="train-sft", cache_policy=NO_CACHE)
 def train_start_task(key: str, sources: Sequence[str], run_id: str, config: RunConfig) -> Control:
     """Train the supervised start of a run on examples of some sources, or look it up by its content key; curves go to an MLflow run."""
     out = config.paths.training / f"sft-{key}"
