@@ -9,9 +9,9 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
 TEST_PACKAGES ?= .cache/packages
-DEMO_CONFIG ?= deployments/configs/demo.yaml
-PLANNER_CONFIG ?= deployments/configs/demo-planner.yaml
-REAL_CONFIG ?= deployments/configs/leads.yaml
+DEMO_CONFIG ?= demo
+PLANNER_CONFIG ?= demo-planner
+REAL_CONFIG ?= leads
 REAL_QUESTIONS ?= data/questions/leads.jsonl
 PYTEST_ARGS ?=
 

@@ -16,8 +16,9 @@ from slmsearch.config import RunConfig  # noqa: E402
 
 WRITTEN = "<!-- Written by `make docs`, never by hand. -->"
 COMMON = """\
-Every command that reads settings takes `--config FILE` (repeatable, later files win), any setting as a flag (`--train.steps 50`), and
-`--json`, with which standard output is one JSON object. Exit codes: 0 done, 1 a negative finding, 2 wrong usage, 3 something is missing.
+Every command that reads settings takes `--config NAME|FILE` (a preset or a YAML file; repeatable, later ones win), any setting as a flag
+(`--train.steps 50`), and `--json`, with which standard output is one JSON object. Exit codes: 0 done, 1 a negative finding, 2 wrong
+usage, 3 something is missing.
 """
 
 
@@ -25,7 +26,7 @@ def cli_page() -> str:
     """Describe every command with its options, as `--help` does."""
     parts = ["# Commands", WRITTEN, COMMON.strip()]
     for path, command in _commands(cli, ("slmsearch",)):
-        command.params = [parameter for parameter in command.params if parameter.name not in ("config", "files", "as_json")]
+        command.params = [parameter for parameter in command.params if parameter.name not in ("given", "as_json")]
         command.epilog, command.add_help_option = None, False
         with click.Context(command, info_name=" ".join(path), terminal_width=110) as context:
             parts += [f"## {' '.join(path)}", f"```text\n{command.get_help(context)}\n```"]

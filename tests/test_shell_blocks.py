@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from flows.cli.main import cli
-from flows.cli.settings import load_config
+from flows.cli.settings import find_settings, load_config
 from tests.e2e.stand import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "deployments" / "README.md"]
@@ -72,9 +72,9 @@ def test_the_console_script_reads_it(command: str) -> None:
     while isinstance(found, click.Group):
         name, found, words = found.resolve_command(context, words)  # type: ignore[assignment]
         assert found is not None, name
-    words = ["deployments/configs/learn.yaml" if word.startswith("data/learn/") else word for word in words]  # as `learn` writes them
+    words = ["learn" if word.startswith("data/learn/") else word for word in words]  # as `learn` writes them
     read = found.make_context(command, [str(ROOT / word) if word.startswith("deployments/") else word for word in words])
-    load_config(read.params.get("files") or [], read.meta["slmsearch.overrides"])
+    load_config([find_settings(given) for given in read.params.get("given") or ()], read.meta["slmsearch.overrides"])
 
 
 def test_what_can_run_here_runs(ready_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

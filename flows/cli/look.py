@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flows.cli.settings import find_project_root
 from flows.ops.api import UpRecord, find_up
 from slmsearch.config import RunConfig, TrackingConfig
 from slmsearch.foreign import without_credentials
@@ -47,6 +46,6 @@ def _served_store(tracking: TrackingConfig) -> str | None:
 
 
 def short_path(path: Path) -> str:
-    """Return a path relative to the project where it lies in it."""
-    root = find_project_root()
-    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+    """Return a path relative to the current folder where it lies in it."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -68,9 +68,9 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 class Session:
     """The settings of one command and its way to say things."""
 
-    def __init__(self, files: Sequence[Path], overrides: Sequence[str], as_json: bool) -> None:
-        """Take over stdout where one JSON object is wanted."""
-        self._files, self._overrides = files, list(overrides)
+    def __init__(self, given: Sequence[str], overrides: Sequence[str], as_json: bool) -> None:
+        """Take over stdout where one JSON object is wanted; `given` are the presets and files that `--config` named."""
+        self._given, self._overrides = list(given), list(overrides)
         self.as_json = as_json
         self._stdout: int | None = None
         if as_json:  # stdout is kept for the result, and what anybody prints goes to stderr
@@ -84,15 +84,28 @@ class Session:
         from flows.cli.settings import load_config, read_environment
         from flows.ops.process_environment import prepare_process_environment
 
-        environment = read_environment()
-        config = load_config(self._files, self._overrides, environment)
+        environment = read_environment(self.base)
+        config = load_config(self._files, self._overrides, environment, self.base)
         prepare_process_environment(config, environment)
         return config
 
     @property
+    def _files(self) -> list[Path]:
+        from flows.cli.settings import find_settings
+
+        return [find_settings(given) for given in self._given]
+
+    @property
+    def base(self) -> Path:
+        """Folder in which data and MLflow's store stand unless settings say otherwise; see `flows/cli/settings.py`."""
+        from flows.cli.settings import find_base
+
+        return find_base(self._files)
+
+    @property
     def flags(self) -> list[str]:
-        """What gives another command of this machine the same settings."""
-        return [*(f"--config={file}" for file in self._files), *self._overrides]
+        """Arguments that give another command in this folder the same settings."""
+        return [*(f"--config={given}" for given in self._given), *self._overrides]
 
     def override(self, **settings: object) -> None:
         """Set settings from a command's own options, None leaves one alone; names have `__` for the dot."""
@@ -100,20 +113,24 @@ class Session:
         self._overrides += [f"--{name.replace('__', '.')}={value}" for name, value in given.items()]
 
     def begin_with(self, preset: str) -> None:
-        """Take a file of `deployments/configs` as if it stood before all others."""
-        from flows.cli.settings import find_project_root
-
-        self._files = [find_project_root() / "deployments" / "configs" / preset, *self._files]
+        """Take a preset as if it stood before all other settings files."""
+        self._given.insert(0, preset)
 
     def may_set(self, setting: str) -> bool:
         """Say whether a flag sets a setting, or a file may."""
-        return bool(self._files) or any(flag.startswith(f"--{setting}=") for flag in self._overrides)
+        return bool(self._given) or any(flag.startswith(f"--{setting}=") for flag in self._overrides)
+
+    def say_where(self) -> None:
+        """Say in one line where data and MLflow's store are."""
+        paths = self.config.paths
+        self.say(f"Data in {paths.data_dir}, MLflow in {self.config.tracking.uri or paths.mlruns_dir}")
 
     def run(self, flow: str, here: bool = True) -> dict[str, Any]:
         """Run a flow, say where to look at what it made, and return its result."""
         from flows.cli.look import where_to_look
         from flows.ops.runner import run_flow
 
+        self.say_where()
         result = run_flow(flow, self.config, self.say, here)
         self.say(where_to_look(self.config, result))
         return result
@@ -147,11 +164,11 @@ class Session:
 
 
 class SettingsCommand(click.Command):
-    """A command that takes `--config FILE`, dotted flags and, unless told otherwise, `--json`."""
+    """A command that takes `--config NAME|FILE`, dotted flags and, unless told otherwise, `--json`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"epilog": EPILOG, **kwargs})
-        self.params.append(click.Option(["--config", "files"], type=FILE, multiple=True, help="YAML file of settings; repeatable."))
+        self.params.append(click.Option(["--config", "given"], multiple=True, metavar="NAME|FILE", help="Preset or YAML file; repeatable."))
         self.params.append(click.Option(["--json", "as_json"], is_flag=True, help="Print the result as one JSON object."))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -162,7 +179,7 @@ class SettingsCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command with a session as its first argument, and turn errors into exit codes."""
-        session = Session(ctx.params.pop("files"), ctx.meta["slmsearch.overrides"], ctx.params.pop("as_json"))
+        session = Session(ctx.params.pop("given"), ctx.meta["slmsearch.overrides"], ctx.params.pop("as_json"))
         ctx.obj = session
         previous = signal.signal(signal.SIGTERM, _raise_exit)
         try:
@@ -219,7 +236,7 @@ def command(group: click.Group, name: str, **options: Any) -> Callable[[Callable
 
 
 SECTIONS = {
-    "The pipeline and its results": ("learn", "run", "up", "report", "compare", "lineage", "nights", "promote", "rollback"),
+    "The pipeline and its results": ("init", "learn", "run", "up", "report", "compare", "lineage", "nights", "promote", "rollback"),
     "Pages and questions": ("questions", "validate", "index", "reindex", "search", "retrieval-report", "setup", "world"),
     "Models and training": ("models", "bootstrap", "sft", "preflight", "train", "planner", "evaluate", "export"),
     "Asking and serving": ("ask", "infer", "serve", "mcp", "corrections", "judge", "sandbox"),
@@ -250,7 +267,6 @@ def cli() -> None:
     \b
     slmsearch learn FOLDER          a searcher of your own documents, on two CPU cores
     slmsearch run train-and-eval    the whole pipeline on a generated encyclopedia, in minutes
-    slmsearch up                    Prefect, MLflow and a worker to look at and to schedule
     """
 
 

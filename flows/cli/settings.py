@@ -3,6 +3,9 @@
 What it returns is a plain, frozen `RunConfig`: a `BaseSettings` handed to a flow would read the worker's environment again.
 Later wins: class defaults, YAML files left to right, short names (`DATA_DIR` ...), `.env`, `SLMSEARCH_` variables, flags.
 It reads and never changes the environment; `flows/ops/process_environment.py` does that.
+
+The *base folder* is where data, MLflow's store and `.env` stand: the folder of the first settings file that was named, else the current
+one. A preset has no folder of its own. The place where the code lies plays no part.
 """
 
 import difflib
@@ -28,11 +31,12 @@ from pydantic_settings import (
     YamlConfigSettingsSource,
 )
 
-from slmsearch.config import RunConfig, Section
+from slmsearch.config import PathsConfig, RunConfig, Section
 from slmsearch.errors import ConfigError
 from slmsearch.foreign import cause_of, without_credentials
 from slmsearch.keys import content_key
 from slmsearch.models.known import path_of
+from slmsearch.package_data import package_data
 
 ENV_PREFIX = "SLMSEARCH_"
 SHORT_NAMES = {
@@ -59,16 +63,35 @@ INPUTS = ("corpus.pages", "corpus.questions", "policy.adapter", "planner.problem
 """Settings that may name files."""
 
 
-def find_project_root() -> Path:
-    """Return the checkout this file lies in, or the current directory where the package is installed elsewhere."""
-    checkout = Path(__file__).resolve().parents[2]
-    return checkout if (checkout / "deployments").is_dir() else Path.cwd()
+def preset_files() -> dict[str, Path]:
+    """Return the presets that are shipped with the code: name -> file."""
+    return {path.stem: path for path in sorted(package_data("deployments/configs").glob("*.yaml"))}
 
 
-def read_environment(root: Path | None = None) -> dict[str, str]:
-    """Merge `.env` of the project root, `.env` of the current directory and the process environment; the last wins."""
+def find_settings(given: str) -> Path:
+    """Return the file that `--config` names: a preset by its bare name (`demo`), anything else is a path.
+
+    Raises:
+        ConfigError: there is no such preset.
+    """
+    if given.endswith((".yaml", ".yml", ".json")) or os.sep in given:
+        return Path(given)
+    presets = preset_files()
+    if given not in presets:
+        raise ConfigError(f"no preset is called {given!r}; there are {', '.join(presets)}; a file is named with its ending, {given}.yaml")
+    return presets[given]
+
+
+def find_base(files: Sequence[Path] = ()) -> Path:
+    """Return the base folder of settings files: that of the first one which is no preset, else the current folder."""
+    presets = set(preset_files().values())
+    return next((path.parent for path in (file.resolve() for file in files) if path not in presets), Path.cwd())
+
+
+def read_environment(base: Path | None = None) -> dict[str, str]:
+    """Merge `.env` of the base folder, `.env` of the current folder and the process environment; the last wins."""
     merged: dict[str, str] = {}
-    for folder in dict.fromkeys((root or find_project_root(), Path.cwd())):
+    for folder in dict.fromkeys((base or Path.cwd(), Path.cwd())):
         merged.update({name: value for name, value in dotenv_values(folder / ".env").items() if value is not None})
     return {**merged, **os.environ}
 
@@ -77,21 +100,21 @@ def load_config(
     files: Sequence[Path] = (),
     overrides: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
-    root: Path | None = None,
+    base: Path | None = None,
 ) -> RunConfig:
     """Read the configuration of a run: files merged deeply from left to right, variables, and dotted flags such as `--train.steps=50`.
 
-    Without variables or project root, those of `read_environment` and `find_project_root` are taken.
+    Without variables or base folder, those of `read_environment` and `find_base` are taken.
 
     Raises:
         ConfigError: a file is missing or broken, a key is unknown or a value does not fit.
     """
-    root = root or find_project_root()
-    environment = read_environment(root) if environment is None else environment
+    base = base or find_base(files)
+    environment = read_environment(base) if environment is None else environment
     _check_files(files)
     _check_names(environment, overrides)
     try:
-        settings = _settings_class(files, overrides, environment)()
+        settings = _settings_class(files, *_from_here(overrides, environment))()
     except ValidationError as error:
         raise ConfigError(f"{_describe(error)}; `slmsearch config` prints the values in use") from error
     except SettingsError as error:
@@ -100,7 +123,24 @@ def load_config(
     for name in filter(None, (config.evaluate.policy, *config.evaluate.baselines)):
         if name != without_credentials(name):  # names of policies are recorded
             raise ConfigError(f"policy {name!r} may hold no user name or password; give the key as policy.api_key with policy.base_url")
-    return resolve_paths(config, root)
+    return resolve_paths(config, base)
+
+
+def _from_here(overrides: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Make directories absolute that flags and variables name: they are meant from where the user stands, not from the settings file."""
+    names = [f"paths.{name}" for name in PathsConfig.model_fields]
+    flags, variables = list(overrides), dict(environment)
+    for at, flag in enumerate(flags):
+        name, equals, value = flag.removeprefix("--").partition("=")
+        if name in names and equals:
+            flags[at] = f"--{name}={Path(value).expanduser().absolute()}"
+        elif name in names and at + 1 < len(flags):
+            flags[at + 1] = str(Path(flags[at + 1]).expanduser().absolute())
+    long = {f"{ENV_PREFIX}{name.replace('.', '__')}".lower() for name in names}
+    for name, value in environment.items():
+        if value and (name.lower() in long or SHORT_NAMES.get(name) in names):
+            variables[name] = str(Path(value).expanduser().absolute())
+    return flags, variables
 
 
 def _settings_class(files: Sequence[Path], overrides: Sequence[str], environment: Mapping[str, str]) -> type[RunConfig]:
@@ -164,7 +204,7 @@ def _section(field: FieldInfo) -> type[Section] | None:
 def _check_files(files: Sequence[Path]) -> None:
     for path in files:
         if not path.is_file():
-            raise ConfigError(f"config file {path} does not exist; ready-made ones are in deployments/configs/")
+            raise ConfigError(f"config file {path} does not exist; presets go by their names, `slmsearch config --presets` lists them")
         try:
             content = yaml.safe_load(path.read_text(encoding="utf-8"))
         except (yaml.YAMLError, ValueError, RecursionError) as error:  # what is no UTF-8, a number of 5,000 digits, brackets without end
@@ -234,16 +274,18 @@ def _is_secret(field: FieldInfo) -> bool:
     return SecretStr in (field.annotation, *get_args(field.annotation))
 
 
-def resolve_paths(config: RunConfig, root: Path) -> RunConfig:
-    """Make paths absolute: directories against the project root, inputs against the current directory where they exist there."""
-    new: dict[str, object] = {f"paths.{name}": str((root / value).resolve()) for name, value in config.paths.model_dump().items()}
+def resolve_paths(config: RunConfig, base: Path) -> RunConfig:
+    """Make paths absolute: directories against the base folder, inputs against the current folder or, where they exist there, the base."""
+    new: dict[str, object] = {
+        f"paths.{name}": str((base / Path(value).expanduser()).resolve()) for name, value in config.paths.model_dump().items()
+    }
     data_dir = str(new["paths.data_dir"])
     inputs = {name: attrgetter(name)(config) for name in INPUTS}
     if config.planner.sft.source not in ("generated", "own"):
         inputs["planner.sft.source"] = config.planner.sft.source
     inputs["policy.model"] = path_of(config.policy.model, data_dir)
-    new |= {name: _absolute_input(value, root) for name, value in inputs.items()}
-    new["evaluate.baselines"] = tuple(str(_absolute_input(path_of(name, data_dir), root)) for name in config.evaluate.baselines)
+    new |= {name: _absolute_input(value, base) for name, value in inputs.items()}
+    new["evaluate.baselines"] = tuple(str(_absolute_input(path_of(name, data_dir), base)) for name in config.evaluate.baselines)
     if config.evaluate.policy:
         new["evaluate.policy"] = path_of(config.evaluate.policy, data_dir)
     return config.changed(new)
@@ -261,17 +303,17 @@ def _nested(settings: Mapping[str, object]) -> dict[str, Any]:
     return nested
 
 
-def _absolute_input(text: str | None, root: Path) -> str | None:
+def _absolute_input(text: str | None, base: Path) -> str | None:
     """Return an absolute path for what names a file; Hub ids, served models and the names of baselines stay as they are."""
     if not text or text.startswith(("hub:", "pypi:", "openai:", "http://", "https://")):
         return text
     path = Path(text).expanduser()
-    for base in (Path.cwd(), root):
-        if (base / path).exists():
-            return str((base / path).resolve())
+    for folder in (Path.cwd(), base):
+        if (folder / path).exists():
+            return str((folder / path).resolve())
     # A missing file is named in full where its first folder exists here, so that the error shows where it was looked for.
-    looks_local = path.is_absolute() or path.suffix in {".jsonl", ".parquet"} or (len(path.parts) > 1 and (root / path.parts[0]).is_dir())
-    return str(root / path) if looks_local else text
+    looks_local = path.is_absolute() or path.suffix in {".jsonl", ".parquet"} or (len(path.parts) > 1 and Path(path.parts[0]).is_dir())
+    return str(path.absolute()) if looks_local else text
 
 
 def loggable(config: RunConfig) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from flows.cli.settings import find_project_root
 from flows.ops.servers import Say
 from flows.ops.worker_secrets import submitted
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
 from slmsearch.foreign import cause_of
+from slmsearch.package_data import package_data
 
 if TYPE_CHECKING:
     from prefect.deployments.runner import RunnerDeployment
@@ -75,15 +75,20 @@ def read_prefect_file(path: Path) -> PrefectFile:
     try:
         return PrefectFile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path} cannot be read ({cause_of(error)}); fix it, or take it from the repository") from error
+        raise ConfigError(f"{path} cannot be read ({cause_of(error)}); install slmsearch again") from error
     except ValidationError as error:
         first = error.errors()[0]
         remedy = f"leave it out, or deploy with: prefect --no-prompt deploy --all --prefect-file {PREFECT_FILE}"
         raise ConfigError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; {remedy}") from error
 
 
-def deploy_flows(config: RunConfig, say: Say) -> None:
+def deploy_flows(config: RunConfig, base: Path, say: Say) -> None:
     """Create the deployments or bring them up to the file, make this config their default, and create the alarms about nights.
+
+    Args:
+        config: settings that flow runs have unless they are given others.
+        base: folder in which flow runs work: relative paths and `.env` are found there.
+        say: is told of the step.
 
     Raises:
         ConfigError: the file that describes the deployments cannot be used.
@@ -94,22 +99,21 @@ def deploy_flows(config: RunConfig, say: Say) -> None:
     from flows.ops.automations import create_alarms, expect_nights
 
     say(f"deploying {PREFECT_FILE}")
-    root = find_project_root()
     with get_client(sync_client=True) as client:
         create_alarms(client, webhook(config.nightly))
     settings = submitted(config)
-    for described in read_prefect_file(root / PREFECT_FILE).deployments:
-        _as_deployment(described, root, settings).apply()
+    for described in read_prefect_file(package_data(PREFECT_FILE)).deployments:
+        _as_deployment(described, base, settings).apply()
     expect_nights(config)
 
 
-def _as_deployment(described: Described, root: Path, config: dict[str, object]) -> "RunnerDeployment":
+def _as_deployment(described: Described, base: Path, config: dict[str, object]) -> "RunnerDeployment":
     from prefect.deployments.runner import RunnerDeployment
     from prefect.runner.storage import LocalStorage
     from prefect.schedules import Cron
 
-    path, _, function = described.entrypoint.partition(":")
-    flow = getattr(importlib.import_module(path.removesuffix(".py").replace("/", ".")), function)
+    module, _, function = described.entrypoint.rpartition(".")
+    flow = getattr(importlib.import_module(module), function)
     deployment = RunnerDeployment.from_flow(
         flow,
         described.name,
@@ -123,5 +127,5 @@ def _as_deployment(described: Described, root: Path, config: dict[str, object]) 
         job_variables=dict(described.work_pool.job_variables),
     )
     deployment.entrypoint = described.entrypoint
-    deployment.storage = LocalStorage(str(root))
+    deployment.storage = LocalStorage(str(base))
     return deployment

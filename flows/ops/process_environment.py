@@ -14,12 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from flows.cli.settings import find_project_root, read_environment
+from flows.cli.settings import read_environment
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.config.secrets import split_secrets
 from slmsearch.errors import SlmSearchError
 from slmsearch.foreign import visible, without_credentials
 from slmsearch.judge.cache import FILE as VERDICTS
+from slmsearch.package_data import CHECKOUT
 
 DEFAULTS = {
     # Switches of telemetry: Chroma, the general one, Great Expectations, Hugging Face, MLflow, Prefect.
@@ -90,13 +91,13 @@ def _make_private(paths: PathsConfig) -> None:
     A directory that the user has made elsewhere keeps its mode, as others may have to get in (`slmsearch ops doctor` names it); in it, the
     databases are closed.
     """
-    home, root = Path(os.environ["PREFECT_HOME"]), find_project_root()
+    home = Path(os.environ["PREFECT_HOME"])
     for directory in (Path(paths.data_dir), Path(paths.mlruns_dir), home):
         with suppress(OSError):  # another user's, or on a disk that cannot be written to, which shows where it is used
             directory.parent.mkdir(parents=True, exist_ok=True)
             if not directory.exists():
                 directory.mkdir(mode=PRIVATE)
-            elif directory.is_relative_to(root):
+            elif CHECKOUT and directory.is_relative_to(CHECKOUT):
                 directory.chmod(directory.stat().st_mode & PRIVATE)
     for database in (home / "prefect.db", Path(paths.mlruns_dir) / "mlflow.db", Path(paths.data_dir) / VERDICTS):
         with suppress(OSError):  # not there yet

@@ -15,12 +15,12 @@ from typing import IO, TYPE_CHECKING
 
 import psutil
 
-from flows.cli.settings import find_project_root
 from flows.ops.servers import HOST, Say, wait_until_ready
 from slmsearch.config import CorpusConfig, PathsConfig, RunConfig
 from slmsearch.config.secrets import join_secrets, split_secrets
 from slmsearch.errors import SandboxError, ServiceError
 from slmsearch.http_client import answers
+from slmsearch.package_data import package_data
 from slmsearch.processes.child import ChildProcess, ProcessSettings, wait_for_end
 from slmsearch.processes.watchdog import die_with_starter
 from slmsearch.sandbox.client import sandbox_address, with_token
@@ -94,7 +94,7 @@ def configured_engine(config: RunConfig) -> Engine:
     """
     from slmsearch.sandbox.server import make_engine
 
-    return make_engine(config.sandbox, state_dir(config.paths), find_project_root() / COMPOSE_FILE)
+    return make_engine(config.sandbox, state_dir(config.paths), package_data(COMPOSE_FILE))
 
 
 def read_settings(stream: IO[str]) -> RunConfig:

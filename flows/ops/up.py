@@ -1,7 +1,7 @@
 """`slmsearch up`: Prefect, MLflow, pool, limits, deployments and a worker; kept running, and stopped cleanly together.
 
 What ends by itself is started again, and the states of flow runs it took with it are brought to the truth (`tasks/reconcile.py`).
-The stock `prefect` command finds the server, and its password, through a `prefect.toml` in the project root, which lives as long as the
+The stock `prefect` command finds the server, and its password, through a `prefect.toml` in the current folder, which lives as long as the
 server and which its user alone can read.
 """
 
@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.cli.settings import find_project_root
 from flows.ops.api import (
     UpRecord,
     find_up,
@@ -54,7 +53,7 @@ RECONCILE_SECONDS = 15.0
 """Time between two looks for what shows as running and is not."""
 
 
-def serve(config: RunConfig, port: int, mlflow_port: int, say: Say) -> None:
+def serve(config: RunConfig, base: Path, port: int, mlflow_port: int, say: Say) -> None:
     """Start everything, say where it is, and keep it until Ctrl-C or SIGTERM.
 
     Raises:
@@ -74,7 +73,7 @@ def serve(config: RunConfig, port: int, mlflow_port: int, say: Say) -> None:
         use_api(record.api, password)
         prepare_pool(config.train)
         services.append(_start_worker(config, stack, say))  # it needs as long to start as the rest to be deployed
-        deploy_flows(config, say)
+        deploy_flows(config, base, say)
         for service in services:
             service.ready()
         stack.enter_context(_announced(config.paths, record, password))
@@ -140,7 +139,7 @@ def _wait_for_worker() -> None:
 def _announced(paths: PathsConfig, record: UpRecord, password: str) -> Iterator[None]:
     """Let other commands find what is served."""
     write_record(paths, record, password)
-    pointer = find_project_root() / POINTER
+    pointer = Path.cwd() / POINTER
     ours = not pointer.exists() or is_dead_pointer(pointer)
     if ours:
         replace_text(pointer, f'{POINTER_MARK}\n[api]\nurl = "{record.api}"\nauth_string = "{password}"\n', private=True)

@@ -7,9 +7,10 @@ a run must not be able to have it sent elsewhere.
 import functools
 import operator
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from flows.cli.settings import ENV_PREFIX, find_project_root, load_config, read_environment, recordable, resolve_paths
+from flows.cli.settings import ENV_PREFIX, load_config, read_environment, recordable, resolve_paths
 from flows.ops.process_environment import prepare_process_environment
 from slmsearch.config import RunConfig
 from slmsearch.config.secrets import MASK, join_secrets, mask_secrets, put_secrets, split_secrets
@@ -69,7 +70,7 @@ def settle(config: RunConfig, unused: tuple[str, ...]) -> RunConfig:
     Raises:
         ConfigError: as for `with_own_secrets`.
     """
-    config = with_own_secrets(resolve_paths(config, find_project_root()), unused)
+    config = with_own_secrets(resolve_paths(config, Path.cwd()), unused)
     prepare_process_environment(config, read_environment())
     return config
 

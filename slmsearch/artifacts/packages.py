@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,11 +30,14 @@ def unpack_package(requirement: str, sha256: str, out: Path, environment: Mappin
     Raises:
         ServiceError: there is no installer, it cannot fetch the package, or the registry's file has another hash.
     """
+    out = out.absolute()
     wanted = out.with_name(f"{out.name}.txt")
     wanted.write_text(f"{requirement} --hash=sha256:{sha256}\n", encoding="utf-8")
     options = ["--quiet", "--no-deps", "--only-binary", ":all:", "--require-hashes", "--target", str(out), "-r", str(wanted)]
     command = find_installer(environment)
-    ended = subprocess.run([*command, *options], capture_output=True, text=True, env=with_uv_names(environment), check=False)
+    with tempfile.TemporaryDirectory(prefix="slmsearch-package-") as neutral:  # uv reads [tool.uv] of the current folder and its parents
+        variables = with_uv_names(environment)
+        ended = subprocess.run([*command, *options], capture_output=True, text=True, env=variables, cwd=neutral, check=False)
     wanted.unlink(missing_ok=True)
     if ended.returncode == 0:
         return
@@ -69,6 +73,11 @@ def find_installer(environment: Mapping[str, str]) -> list[str]:
 
 
 def with_uv_names(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return variables with pip's settings under uv's names, too; what uv's own say stays."""
+    """Return variables with pip's settings under uv's names, too; what uv's own say stays. Folders of wheels become absolute paths."""
     renamed = {new: separator.join(environment[old].split()) for old, (new, separator) in FROM_PIP.items() if environment.get(old)}
-    return {**renamed, **environment}
+    named = {**renamed, **environment}
+    for name, separator in (("PIP_FIND_LINKS", " "), ("UV_FIND_LINKS", ",")):
+        if name in named:
+            links = named[name].split(separator)
+            named[name] = separator.join(str(Path(link).absolute()) if Path(link).exists() else link for link in links)
+    return named

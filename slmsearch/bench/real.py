@@ -31,7 +31,7 @@ def real_shape(config: RunConfig, say: Say) -> Shape:
     """Make the real shape; pages, questions and start are looked up in the data directory, or made.
 
     Args:
-        config: `deployments/configs/squad.yaml`, its model fetched, with a corpus or without one.
+        config: those of the preset `squad`, its model fetched, with a corpus or without one.
         say: told what is being done.
     """
     folder = Path(config.paths.data_dir) / "bench"

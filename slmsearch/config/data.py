@@ -9,7 +9,8 @@ from slmsearch.config.sections import Address, Section
 
 
 class PathsConfig(Section):
-    """Where things lie; relative paths are resolved against the project root by `flows/cli/settings.py`."""
+    """Directories of data and results. Relative ones stand beside the settings file that was named, else in the current folder. As a flag
+    or a variable they are relative to the current folder."""
 
     data_dir: str = "data"
     """Corpora, models, index versions, evaluations and training directories."""

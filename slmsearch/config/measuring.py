@@ -28,7 +28,7 @@ class EvaluateConfig(Section):
     shards: int = Field(default=1, ge=1, le=1000)
     """Parts into which an evaluation with a model of its own is split, each a flow run on a worker of the pool; 1 plays all of it in one
     process. The result is the same; needs a Prefect server with workers that share `paths.data_dir`."""
-    baselines: tuple[str, ...] = ("random", "retrieve-then-answer", "data/models/tiny-searcher-clean")
+    baselines: tuple[str, ...] = ("random", "retrieve-then-answer", "tiny-searcher-clean")
     """`random`, `retrieve-then-answer`, a path or Hub id of a model, or `openai:<model>@<base_url>`. The last by default: what supervised
     training alone reaches with perfect demonstrations, for as long as checkpoint and GRPO take together."""
 

@@ -107,7 +107,7 @@ class ServiceConfig(Section):
 class PolicyConfig(Section):
     """The model that is trained or evaluated."""
 
-    model: str = "data/models/tiny-searcher"
+    model: str = "tiny-searcher"
     """Path or Hub id of a causal language model; `owner/name@commit` for another commit than what the cache holds, or the newest."""
     adapter: str | None = None
     """Path of a LoRA adapter to play with; None plays the bare model."""

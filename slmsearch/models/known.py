@@ -1,7 +1,9 @@
-"""Pretrained models that are known by name, and where a fetched one stands."""
+"""Models that are known by name, and where they stand: pretrained ones once they are fetched, tiny ones as they are shipped."""
 
 from dataclasses import dataclass
 from pathlib import Path
+
+from slmsearch.package_data import package_data
 
 FULL = "-full"
 """Ending of the directory that holds a model in full precision, from the Hub."""
@@ -47,6 +49,8 @@ KNOWN = {
     )
 }
 """Name -> model."""
+TINY = ("tiny-searcher", "tiny-searcher-clean", "tiny-planner")
+"""Models that are shipped with the code; `slmsearch bootstrap` writes one of the same name into the data directory."""
 
 
 def models_dir(data_dir: str | Path) -> Path:
@@ -54,9 +58,21 @@ def models_dir(data_dir: str | Path) -> Path:
     return Path(data_dir) / "models"
 
 
+def shipped_models() -> Path:
+    """Return the parent of the tiny models that are shipped with the code."""
+    return package_data("data/models")
+
+
 def path_of(name: str, data_dir: str | Path) -> str:
-    """Return where a known model stands once it is fetched; every other name, and a directory of the same name, is returned as it is."""
-    return str(models_dir(data_dir) / name) if name in KNOWN and not Path(name).exists() else name
+    """Return the directory of a model that is known by name; every other name, and a directory of the same name, is returned as it is.
+
+    A pretrained model stands in the data directory once it is fetched. A tiny one is taken from there where `slmsearch bootstrap` has made
+    it, else as it is shipped.
+    """
+    if Path(name).exists() or name not in {*KNOWN, *TINY}:
+        return name
+    own = models_dir(data_dir) / name
+    return str(own if name in KNOWN or own.is_dir() else shipped_models() / name)
 
 
 def split_commit(model: str) -> tuple[str, str | None]:

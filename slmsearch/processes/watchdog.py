@@ -71,13 +71,15 @@ def _watch(starter: int) -> None:
 def make_environment(present: dict[str, str], variables: dict[str, str], num_processes: int | None, import_from: str) -> dict[str, str]:
     """Make the environment of a tied process.
 
+    Python in it and in what it starts never imports from the current folder, where `tasks.py` or `flows/` may be the user's own.
+
     Args:
         present: the environment of who starts it.
         variables: added, over what is there.
         num_processes: training processes that share this machine; None leaves threads and devices as the starter has them.
         import_from: directory in which Python looks for packages first; empty for none.
     """
-    environment = {**present, **variables}
+    environment = {**present, "PYTHONSAFEPATH": "1", **variables}
     if import_from:
         environment["PYTHONPATH"] = os.pathsep.join([import_from, *filter(None, [present.get("PYTHONPATH")])])
     if num_processes is not None:  # without a number of threads, `accelerate launch` sets one
@@ -142,7 +144,7 @@ class Watchdog:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
-                env={**os.environ, **environment, MARK: mark},
+                env={**os.environ, "PYTHONSAFEPATH": "1", **environment, MARK: mark},
                 start_new_session=True,
                 # Against a killed watchdog: the server goes with it, the supervisor finds the rest.
                 preexec_fn=(lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)) if sys.platform == "linux" else None,

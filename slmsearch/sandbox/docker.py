@@ -43,7 +43,7 @@ class Docker:
         if docker is None:
             raise SandboxError(f"docker is missing, so no program is run; {INSTALL}")
         if compose_file is None or not compose_file.is_file():
-            raise SandboxError(f"the compose file {compose_file} is missing, so no program is run; it is part of the checkout")
+            raise SandboxError(f"the compose file {compose_file} is missing, so no program is run; install slmsearch again")
         self._docker = docker
         self._prefix = f"slmsearch-program-{os.getpid()}-"
         self._compose = [docker, "compose", "--file", str(compose_file)]
@@ -55,6 +55,8 @@ class Docker:
         self._check([docker, "info", "--format", "{{.ServerVersion}}"])
         self._check([*self._compose, "version"])
         if subprocess.run([docker, "image", "inspect", IMAGE], capture_output=True).returncode != 0:
+            if not (compose_file.parents[1] / "slmsearch").is_dir():
+                raise SandboxError(f"the image {IMAGE} is built from a checkout: build it there, or set sandbox.engine=bubblewrap")
             self._check([*self._compose, "build", SERVICE], timeout_s=1800.0)
 
     def start(self) -> "DockerInstance":

@@ -16,7 +16,7 @@ from tests.docker.daemon import Daemon
 from tests.docker.stand_ins import copy_project
 
 BUILD_SECONDS, START_SECONDS = 1700.0, 1200.0
-BUILT = {"services": "slmsearch-services:0.1.0", "worker": "slmsearch-worker:0.1.0"}
+BUILT = {"services": "slmsearch-services:0.2.0", "worker": "slmsearch-worker:0.2.0"}
 DECOYS = (".env", ".git/config", "data/corpora/private.jsonl", "deployments/secrets/extra", "mlruns/mlflow.db", "id_rsa")
 """Files of a checkout that belong in no image."""
 CA = "/etc/ssl/certs/ca-certificates.crt"

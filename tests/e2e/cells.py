@@ -16,7 +16,7 @@ from slmsearch.learn.files import STEPS as STEPS_FILE
 from tests.e2e.stand import Stand, wait_for
 
 FLOW = "train-and-eval"
-SETTINGS = ["--config", "deployments/configs/quick.yaml", "--corpus.world.pages", "60", "--evaluate.baselines", '["random"]',
+SETTINGS = ["--config", "quick", "--corpus.world.pages", "60", "--evaluate.baselines", '["random"]',
     "--decision.min_questions", "1", "--decision.min_gain", "-2", "--train.epochs", "4"]  # fmt: skip
 """Twelve steps with a checkpoint after each; whatever was trained is promoted."""
 STEPS = list(range(1, 13))

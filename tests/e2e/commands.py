@@ -16,7 +16,7 @@ import psutil
 from slmsearch.evaluate.store import has_evaluation
 from tests.e2e.stand import ROOT, still_alive
 
-QUICK = ["--config", "deployments/configs/quick.yaml", "--corpus.world.pages", "60"]
+QUICK = ["--config", "quick", "--corpus.world.pages", "60"]
 EVALUATE = ["evaluate", *QUICK, "--policy", "untrained"]
 STRUCK = Path(__file__).parent / "struck"
 LIMIT_S = 300

@@ -10,12 +10,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from flows.cli.settings import find_project_root
 from slmsearch.serve.ports import free_port
+from tests.root import ROOT
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 900
-MODEL = find_project_root() / "data" / "models" / "tiny-searcher"
+MODEL = ROOT / "data" / "models" / "tiny-searcher"
 START_SECONDS = 120
 
 

@@ -14,12 +14,13 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-from flows.cli.settings import find_project_root, load_config
+from flows.cli.settings import load_config
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.indexed_corpus import IndexedCorpus, open_indexed_corpus
 from tests.e2e.conftest import MODEL
 from tests.loopback import listening
+from tests.root import ROOT
 
 PATIENCE_SECONDS = 240
 """For a machine that has other things to do."""
@@ -64,7 +65,7 @@ class SmallWorld:
         return [sys.executable, "-m", "flows", *words, *self.flags]
 
     def start(self, *words: str, token: str = "", **streams: Any) -> "subprocess.Popen[str]":
-        return subprocess.Popen(self.command(*words), text=True, cwd=find_project_root(), env=self.environment(token), **streams)
+        return subprocess.Popen(self.command(*words), text=True, cwd=ROOT, env=self.environment(token), **streams)
 
 
 @contextmanager

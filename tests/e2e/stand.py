@@ -21,10 +21,9 @@ from uuid import uuid4
 import httpx
 import psutil
 
-from flows.cli.settings import find_project_root
 from slmsearch.serve.ports import free_port
+from tests.root import ROOT
 
-ROOT = find_project_root()
 START_SECONDS = 300
 """Thirty on two idle cores; most of it is the first start of two databases."""
 TAKEN_SECONDS = 180

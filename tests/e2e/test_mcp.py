@@ -21,11 +21,11 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from flows.cli.settings import find_project_root
 from slmsearch.searcher.episode import ToolCall
 from slmsearch.serve.ports import free_port
 from tests.e2e.small_world import PATIENCE_SECONDS, SmallWorld, small_world
 from tests.e2e.stand import wait_for
+from tests.root import ROOT
 
 T = TypeVar("T")
 TOKEN = "s3cret-of-the-tools"
@@ -55,7 +55,7 @@ def run(talk: Awaitable[T]) -> T:
 @asynccontextmanager
 async def by_stdio(world: SmallWorld, log: Path) -> AsyncIterator[ClientSession]:
     program, *arguments = world.command("mcp")
-    parameters = StdioServerParameters(command=program, args=arguments, env=world.environment(), cwd=find_project_root())
+    parameters = StdioServerParameters(command=program, args=arguments, env=world.environment(), cwd=ROOT)
     with log.open("w") as errors:
         async with stdio_client(parameters, errlog=errors) as (read, write), ClientSession(read, write) as session:
             await session.initialize()

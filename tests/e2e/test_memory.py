@@ -11,11 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.cli.settings import find_project_root
 from tests.e2e import weighed
+from tests.root import ROOT
 
-ROOT = find_project_root()
-COMMAND = [sys.executable, "-m", weighed.__name__, "run", "evaluate", "--json", "--config", "deployments/configs/quick.yaml"]
+COMMAND = [sys.executable, "-m", weighed.__name__, "run", "evaluate", "--json", "--config", "quick"]
 SETTINGS = ["--corpus.world.pages", "60", "--evaluate.policy", "untrained"]
 KEPT_MB = 150.0
 """What may stay of a stage: modules of tracking that were loaded, tables of its results."""

@@ -12,10 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.cli.settings import find_project_root
+from tests.root import ROOT
 
-ROOT = find_project_root()
-COMMAND = [sys.executable, "-m", "flows", "run", "train-and-eval", "--json", "--config", "deployments/configs/quick.yaml"]
+COMMAND = [sys.executable, "-m", "flows", "run", "train-and-eval", "--json", "--config", "quick"]
 SETTINGS = ["--corpus.world.pages", "60", "--train.epochs", "2"]
 """Six steps, a checkpoint after each."""
 WAIT_SECONDS = 400

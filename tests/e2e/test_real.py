@@ -1,6 +1,6 @@
 """The real size: SmolLM2-135M learns to search real Wikipedia pages from gold demonstrations, by product commands only.
 
-Settings are those of `deployments/configs/squad.yaml`. `make test-real` runs it; it takes about 40 minutes on two cores that have nothing
+Settings are those of the preset `squad`. `make test-real` runs it; it takes about 40 minutes on two cores that have nothing
 else to do.
 """
 
@@ -32,7 +32,7 @@ pytestmark = [
 
 def run(*arguments: str, home: Path) -> dict[str, Any]:
     """Run a command of the product and return its result, with its minutes."""
-    config = ["--config", str(ROOT / "deployments/configs/squad.yaml"), "--corpus.pages", str(PAGES), "--corpus.questions", str(QUESTIONS)]
+    config = ["--config", "squad", "--corpus.pages", str(PAGES), "--corpus.questions", str(QUESTIONS)]
     paths = ["--paths.data_dir", str(home / "data"), "--paths.mlruns_dir", str(home / "mlruns")]
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     started = time.monotonic()

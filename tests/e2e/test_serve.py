@@ -13,11 +13,11 @@ import openai
 import psutil
 import pytest
 
-from flows.cli.settings import find_project_root
 from slmsearch.serve.ports import free_port
+from tests.root import ROOT
 from tests.slmsearch.serve.tiny_gguf import write_tiny_gguf
 
-MODEL = str(find_project_root() / "data" / "models" / "tiny-searcher")
+MODEL = str(ROOT / "data" / "models" / "tiny-searcher")
 
 
 @pytest.fixture

@@ -15,16 +15,15 @@ from typing import Any
 import psutil
 import pytest
 
-from flows.cli.settings import find_project_root
 from flows.ops.api import make_password, start_prefect_server
 from flows.ops.servers import wait_until_ready
 from flows.ops.worker import flow_runs_below
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.serve.ports import free_port
+from tests.root import ROOT
 from tests.slmsearch.evaluate.test_shards import without_clocks
 
 pytestmark = pytest.mark.production
-ROOT = find_project_root()
 WAIT_SECONDS = 300
 SETTINGS = ["--corpus.world.pages", "120", "--evaluate.policy", "untrained", "--evaluate.split", "all", "--evaluate.limit", "96"]
 SETTINGS += ["--evaluate.batch_size", "8"]

@@ -21,7 +21,7 @@ WORKERS = ("first", "second")
 SERVERS = ("prefect", "mlflow")
 CLIENT = str(uuid4())
 FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
-SETTINGS = ["--config", "deployments/configs/quick.yaml", "--corpus.world.pages", "60", "--evaluate.baselines", '["random"]',
+SETTINGS = ["--config", "quick", "--corpus.world.pages", "60", "--evaluate.baselines", '["random"]',
     "--decision.min_questions", "1", "--decision.min_gain", "-2", "--nightly.fresh_pages", "40"]  # fmt: skip
 """Three steps of training, a few questions an evaluation; whatever was trained is promoted."""
 PLANNER, PROBLEMS, PLANNER_SEED = "data/models/tiny-planner", 300, 1000

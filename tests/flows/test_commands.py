@@ -10,8 +10,8 @@ import pytest
 from flows.cli.commands.bench import FORMER
 from flows.cli.main import cli
 from flows.cli.session import SECTIONS, ops
-from flows.cli.settings import find_project_root
 from tests.flows.fakes import WordEmbedder, write_corpus
+from tests.root import ROOT
 
 Invoke = Callable[..., tuple[int, str, str]]
 
@@ -239,8 +239,8 @@ def test_a_benchmark_that_is_decided_says_in_one_line_where_its_figures_are(invo
     code, out, err = invoke("bench", name, "--runs", "3", "--train.steps", "2", "--json")
     assert code == 2 and page in json.loads(out)["error"]
     assert len(err.strip().splitlines()) == 1
-    assert f"`slmsearch bench {name}" in (find_project_root() / "docs/log.md").read_text(encoding="utf-8")
-    assert (find_project_root() / page).is_file()
+    assert f"`slmsearch bench {name}" in (ROOT / "docs/log.md").read_text(encoding="utf-8")
+    assert (ROOT / page).is_file()
 
 
 def test_the_help_shows_every_command_once_and_bare_names_stay(invoke: Invoke) -> None:

@@ -3,19 +3,19 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows.cli.settings import find_project_root
 from flows.ops.deploying import PREFECT_FILE, _as_deployment, read_prefect_file
 from slmsearch.errors import ConfigError
+from tests.root import ROOT
 
 
 def test_a_deployment_is_what_the_file_says() -> None:
-    root = find_project_root()
+    root = ROOT
     file = read_prefect_file(root / PREFECT_FILE)
     made = {
         found.name: _as_deployment(found, root, {"seed": 3}) for found in file.deployments if found.name in ("nightly", "evaluate-shard")
     }
     nightly, shard = made["nightly"], made["evaluate-shard"]
-    assert (nightly.flow_name, nightly.entrypoint, nightly.work_pool_name) == ("nightly", "flows/nightly.py:nightly", "gpu")
+    assert (nightly.flow_name, nightly.entrypoint, nightly.work_pool_name) == ("nightly", "slmsearch_flows.nightly", "gpu")
     assert nightly.parameters == {"config": {"seed": 3}} and shard.parameters == {}
     assert shard.work_queue_name == "shards"
     assert nightly.storage is not None

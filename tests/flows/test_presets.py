@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from flows.cli.commands.bench import OVERLAY, load_presets
-from flows.cli.settings import find_project_root
 from slmsearch.bench.gpu import PUBLISHED, needed, shape_of, write_model
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
 from slmsearch.learn.memory import GIB, measure_shape, plan_memory
 from slmsearch.learn.preflight import MEMORY_FRAC
+from tests.root import ROOT
 
 PRESETS = load_presets()
 TRAINED = [preset for preset in PRESETS if not preset.config.planner.sft.enabled]
@@ -96,7 +96,7 @@ def test_all_of_the_flow_runs_on_a_model_of_the_architecture(
     preset: Any, isolated_environment: Path, slmsearch: Callable[..., tuple[int, str, str]]
 ) -> None:
     """As shipped, but for the overlay, the device, and what only a GPU has: vLLM in the training process and 4-bit weights."""
-    root = find_project_root()
+    root = ROOT
     model = write_model(
         shape_of(preset.real.policy.model, 2, small=True),
         root / "data" / "models" / "tiny-searcher",
@@ -116,7 +116,7 @@ def test_all_of_the_flow_runs_on_a_model_of_the_architecture(
 
 
 def test_the_overlay_is_named_in_the_documentation() -> None:
-    assert OVERLAY in (find_project_root() / "docs/gpu.md").read_text(encoding="utf-8")
+    assert OVERLAY in (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
 
 
 def test_the_gpu_check_without_a_card_says_so_in_one_line() -> None:

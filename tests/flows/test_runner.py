@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from flows.cli.look import where_to_look
-from flows.cli.settings import find_project_root
 from flows.ops import up
 from flows.ops.api import UpRecord
 from flows.ops.runner import FLOWS, PARTS, as_error
@@ -15,6 +14,7 @@ from flows.ops.worker import SHARD_QUEUE
 from slmsearch import errors
 from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
 from slmsearch.report.tables import Table
+from tests.root import ROOT
 
 HEAVY = {"torch", "transformers", "trl", "chromadb", "great_expectations"}
 RESULT = {"mlflow_experiment_id": "1", "mlflow_run_id": "m", "flow_run_id": "f", "before": {}}
@@ -37,16 +37,16 @@ def test_a_failed_flow_run_raises_what_ended_it(message: str, kind: type[Excepti
 def test_every_flow_is_where_it_is_said_to_be_and_deployed_from_there() -> None:
     import yaml
 
-    root = find_project_root()
-    deployed = yaml.safe_load((root / "deployments" / "prefect.yaml").read_text())["deployments"]
+    import slmsearch_flows
+
+    deployed = yaml.safe_load((ROOT / "deployments" / "prefect.yaml").read_text())["deployments"]
     entrypoints = {found["name"]: found["entrypoint"] for found in deployed}
     known = {**FLOWS, **PARTS}
     assert set(entrypoints) == set(known) - {"train"}
     for name, entrypoint in entrypoints.items():
-        path, _, function = entrypoint.partition(":")
-        assert known[name] == f"{path.removesuffix('.py').replace('/', '.')}:{function}"
-        assert f"def {function}(" in (root / path).read_text()
-        assert f'@flow(name="{name}"' in (root / path).read_text()
+        found = getattr(slmsearch_flows, entrypoint.removeprefix("slmsearch_flows."))
+        assert known[name] == f"{found.fn.__module__}:{found.fn.__name__}"
+        assert found.name == name
     assert {found["work_pool"]["name"] for found in deployed} == {"gpu"}
     queues = {found["name"]: found["work_pool"].get("work_queue_name") for found in deployed}
     assert {name for name, queue in queues.items() if queue} == set(PARTS)
@@ -77,7 +77,7 @@ def test_where_to_look_names_commands_that_work_without_a_server(tmp_path: Path)
 
 
 def test_only_a_pointer_of_ours_to_nowhere_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(up, "find_project_root", lambda: tmp_path)
+    monkeypatch.chdir(tmp_path)
     pointer, record = tmp_path / "prefect.toml", UpRecord(os.getpid(), "http://127.0.0.1:8/api", "ui", "mlflow")
     own = '[api]\nurl = "http://127.0.0.1:9/api"\n'
     for before, taken in (("", True), (own, False), (f"{POINTER_MARK}\n{own}", True)):

@@ -4,11 +4,23 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from flows.cli.settings import GONE, find_project_root, known_settings, load_config, loggable, masked, read_environment, recordable
+from flows.cli.settings import (
+    GONE,
+    find_settings,
+    known_settings,
+    load_config,
+    loggable,
+    masked,
+    preset_files,
+    read_environment,
+    recordable,
+)
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
+from slmsearch.models.known import shipped_models
+from tests.root import ROOT
 
-CONFIGS = sorted((find_project_root() / "deployments" / "configs").glob("*.yaml"))
+CONFIGS = sorted((ROOT / "deployments" / "configs").glob("*.yaml"))
 
 
 def write(path: Path, text: str) -> Path:
@@ -17,7 +29,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_defaults_are_those_of_the_sections_with_absolute_paths(tmp_path: Path) -> None:
-    config = load_config(environment={}, root=tmp_path)
+    config = load_config(environment={}, base=tmp_path)
     assert type(config) is RunConfig, "a BaseSettings would read the worker's environment again"
     assert config.train == RunConfig().train
     assert config.paths.data_dir == str(tmp_path / "data")
@@ -51,7 +63,7 @@ def test_dotenv_is_read_and_the_environment_wins(tmp_path: Path, monkeypatch: py
     write(tmp_path / ".env", "SLMSEARCH_TRAIN__STEPS=3\nSLMSEARCH_TRAIN__SEED=4\nDATA_DIR=/from-dotenv\n")
     monkeypatch.setenv("SLMSEARCH_TRAIN__SEED", "5")
     monkeypatch.delenv("SLMSEARCH_PATHS__DATA_DIR")
-    config = load_config(environment=read_environment(tmp_path), root=tmp_path)
+    config = load_config(environment=read_environment(tmp_path), base=tmp_path)
     assert (config.train.steps, config.train.seed) == (3, 5)
     assert config.paths.data_dir == "/from-dotenv"
 
@@ -106,19 +118,61 @@ def test_a_missing_file_is_an_error_and_an_empty_one_is_not(tmp_path: Path) -> N
     assert load_config([write(tmp_path / "empty.yaml", "# nothing\n")], environment={}).train == RunConfig().train
 
 
-def test_inputs_are_found_in_the_current_directory_then_in_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here, root = tmp_path / "here", tmp_path / "root"
-    (root / "data" / "models" / "tiny").mkdir(parents=True)
-    here.mkdir()
+def test_inputs_are_found_in_the_current_folder_then_beside_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, project = tmp_path / "here", tmp_path / "project"
+    (project / "models" / "mine").mkdir(parents=True)
+    (here / "models").mkdir(parents=True)
     write(here / "pages.jsonl", "")
+    settings = write(project / "settings.yaml", "corpus: {pages: pages.jsonl, questions: gone.jsonl}\npolicy: {model: models/mine}")
     monkeypatch.chdir(here)
-    overrides = ["--corpus.pages", "pages.jsonl", "--corpus.questions", "gone.jsonl", "--policy.model", "data/models/tiny"]
-    config = load_config(overrides=[*overrides, "--evaluate.baselines", "random,data/models/gone,Qwen/Qwen3"], environment={}, root=root)
+    config = load_config([settings], ["--evaluate.baselines", "random,models/gone,Qwen/Qwen3"], environment={})
     assert config.corpus.pages == str(here / "pages.jsonl")
-    assert config.corpus.questions == str(root / "gone.jsonl")
-    assert config.policy.model == str(root / "data" / "models" / "tiny")
-    assert config.evaluate.baselines == ("random", str(root / "data" / "models" / "gone"), "Qwen/Qwen3")
+    assert config.corpus.questions == str(here / "gone.jsonl")
+    assert config.policy.model == str(project / "models" / "mine")
+    assert config.evaluate.baselines == ("random", str(here / "models" / "gone"), "Qwen/Qwen3")
     assert config.retrieval.embedder.model == "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def test_data_stand_beside_the_settings_that_were_named_else_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, project, preset = tmp_path / "here", tmp_path / "project", find_settings("demo")
+    here.mkdir()
+    project.mkdir()
+    monkeypatch.chdir(here)
+    settings, other = write(project / "settings.yaml", "train: {steps: 1}"), write(here / "other.yaml", "paths: {mlruns_dir: runs}")
+    named: dict[tuple[Path, ...], Path] = {
+        (): here,
+        (preset,): here,
+        (settings,): project,
+        (preset, settings): project,
+        (settings, other): project,
+    }
+    for files, folder in named.items():
+        paths = load_config(files, environment={}).paths
+        assert (paths.data_dir, Path(paths.mlruns_dir).parent) == (str(folder / "data"), folder), files
+    assert load_config([settings, other], environment={}).paths.mlruns_dir == str(project / "runs")
+    for overrides, environment in ((["--paths.data_dir", "x"], {}), (["--paths.data_dir=x"], {}), ([], {"DATA_DIR": "x"})):
+        assert load_config([settings], overrides, environment).paths.data_dir == str(here / "x"), "what is typed is meant from here"
+    assert load_config([settings], environment={"slmsearch_paths__data_dir": "x"}).paths.data_dir == str(here / "x")
+
+
+def test_a_preset_goes_by_its_name_and_a_file_by_its_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").mkdir()
+    assert find_settings("demo") == preset_files()["demo"] and {"learn", "leads", "rtx3090"} <= set(preset_files())
+    for given in ("demo.yaml", "x/demo", "./demo"):
+        assert find_settings(given) == Path(given)
+    with pytest.raises(ConfigError, match=r"no preset is called 'dmo'; there are .*demo.*a file is named with its ending, dmo\.yaml"):
+        find_settings("dmo")
+
+
+def test_tiny_models_go_by_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = load_config(environment={})
+    assert config.policy.model == str(shipped_models() / "tiny-searcher") and (Path(config.policy.model) / "config.json").is_file()
+    assert config.evaluate.baselines[-1] == str(shipped_models() / "tiny-searcher-clean")
+    made = tmp_path / "data" / "models" / "tiny-searcher"
+    made.mkdir(parents=True)
+    assert load_config(environment={}).policy.model == str(made), "`slmsearch bootstrap` made it"
 
 
 def test_hub_sources_stay_as_they_are() -> None:
@@ -145,9 +199,9 @@ def test_a_wrong_secret_is_not_repeated_in_the_message() -> None:
 
 
 def test_what_was_recorded_can_be_read_back(tmp_path: Path) -> None:
-    config = load_config(overrides=["--train.steps", "3", "--evaluate.baselines", "random"], environment={}, root=tmp_path)
+    config = load_config(overrides=["--train.steps", "3", "--evaluate.baselines", "random"], environment={}, base=tmp_path)
     file = write(tmp_path / "recorded.yaml", json.dumps(recordable(config)))
-    assert load_config([file], environment={}, root=tmp_path) == config
+    assert load_config([file], environment={}, base=tmp_path) == config
 
 
 def test_what_is_no_setting_any_more_is_none_and_an_old_record_is_read_without_it() -> None:

@@ -10,12 +10,12 @@ import mlflow
 import pytest
 from mlflow import MlflowClient
 
-from flows.cli.settings import find_project_root
 from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
 from slmsearch.errors import ConfigError, ModelError, PromotionError
 from tasks.promotion import promote_by_hand, roll_back_by_hand
 from tasks.tracking import ADAPTER_HASH, CHAMPION, PromotionEvent, Tracker, move_champion, open_tracker, read_promotions, roll_back
 from tasks.tracking.champions import HISTORY
+from tests.root import ROOT
 
 RACER = """
 import sys, time
@@ -48,7 +48,7 @@ def racer(home: Path) -> Iterator["subprocess.Popen[str]"]:
     """Another process, which loads its libraries while the first tests run."""
     MlflowClient(f"sqlite:///{home}/mlflow.db").search_experiments()  # two that make the tables at once would stumble
     command = [sys.executable, "-c", RACER, str(home)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=find_project_root())
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     yield process
     process.communicate(timeout=30)
 

@@ -17,7 +17,6 @@ import mlflow
 import pytest
 
 from flows.cli.look import mlflow_run_url
-from flows.cli.settings import find_project_root
 from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
 from slmsearch.errors import ServiceError
 from tasks import owners, tracking
@@ -25,6 +24,7 @@ from tasks.owners import RUN_VARIABLE, require_reachable
 from tasks.traces import Span
 from tasks.tracking import ADAPTER_HASH, FLOW_RUN_NAME, OWNER, Tracker
 from tasks.tracking.tracker import TABLES
+from tests.root import ROOT
 
 MODEL = "searcher"
 
@@ -282,7 +282,7 @@ def test_a_store_is_made_whole_whoever_else_makes_it_and_whenever_its_maker_was_
     """A kill after the 88th statement left MLflow a table too many, and of two that made the tables one failed."""
 
     def start(*kill_after: str) -> "subprocess.Popen[bytes]":
-        environment = {**os.environ, "PYTHONPATH": str(find_project_root())}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         return subprocess.Popen([sys.executable, "-c", MAKER, *kill_after], cwd=tmp_path, env=environment)
 
     assert start(".", "88").wait() == -signal.SIGKILL

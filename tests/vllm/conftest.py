@@ -40,9 +40,9 @@ def gqa_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
     from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
-    from flows.cli.settings import find_project_root
+    from tests.root import ROOT
 
-    tokenizer: Any = AutoTokenizer.from_pretrained(find_project_root() / "data" / "models" / "tiny-searcher")
+    tokenizer: Any = AutoTokenizer.from_pretrained(ROOT / "data" / "models" / "tiny-searcher")
     # Prints the system message, as templates of instruct models do and tiny-searcher's does not.
     user = "{% if message['role'] == 'user' %}"
     environment = "{% if message['role'] == 'system' %}{{ message['content'] }}{% elif message['role'] == 'user' %}"

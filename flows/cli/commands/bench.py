@@ -28,7 +28,7 @@ FORMER = {
     "up": "docs/operations.md has its figures; `slmsearch up` says when it is up",
 }
 """Benchmarks that are decided, and where their figures are."""
-OVERLAY = "overlay-small.yaml"
+OVERLAY = "overlay-small"
 """Laid over a preset, it makes it small."""
 
 
@@ -43,7 +43,7 @@ def bench() -> None:
 def rollout(session: Session, shapes: tuple[str, ...], runs: int) -> None:
     """Time rollouts and GRPO steps beside TRL's own tool loop and beside the limit; writes rollout.json."""
     from flows.cli.fetching import require_policy
-    from flows.cli.settings import find_project_root, load_config
+    from flows.cli.settings import load_config, preset_files
     from slmsearch.bench.real import real_shape
     from slmsearch.bench.rollout import run_rollout
     from slmsearch.models.known import path_of
@@ -51,7 +51,7 @@ def rollout(session: Session, shapes: tuple[str, ...], runs: int) -> None:
     config = session.config
 
     def make_real() -> "Shape":
-        preset = load_config([find_project_root() / "deployments" / "configs" / "squad.yaml"], environment={})
+        preset = load_config([preset_files()["squad"]], environment={})
         model = path_of(preset.policy.model, config.paths.data_dir)
         own = {"corpus.pages": config.corpus.pages, "corpus.questions": config.corpus.questions, "policy.model": model}
         real = preset.model_copy(update={"paths": config.paths}).changed(own)
@@ -94,7 +94,7 @@ def scaling(session: Session, runs: int) -> None:
 
 
 @command(bench, "gpu")
-@click.option("--preset", "names", multiple=True, help="Of deployments/configs, without .yaml; default: all for a GPU.")
+@click.option("--preset", "names", multiple=True, help="By name; default: all for a GPU.")
 @click.option("--layers", type=click.IntRange(min=0), default=4, show_default=True, help="Of each model; 0: as many as the real one.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", help="cpu tries the check itself, with narrow models.")
 def gpu(session: Session, names: tuple[str, ...], layers: int, device: str) -> None:
@@ -104,12 +104,12 @@ def gpu(session: Session, names: tuple[str, ...], layers: int, device: str) -> N
     """
     import tempfile
 
-    from flows.cli.settings import find_project_root
     from slmsearch.bench.gpu import require_card, run_gpu
+    from slmsearch.models.known import shipped_models
 
     if device == "cuda":
         require_card()
-    tokenizer = find_project_root() / "data" / "models" / "tiny-searcher"
+    tokenizer = shipped_models() / "tiny-searcher"
     with tempfile.TemporaryDirectory(prefix="slmsearch-gpu-", ignore_cleanup_errors=True) as work:
         result = run_gpu(load_presets(names), tokenizer, Path(work), device, layers, session.say)
     _finish(session, "gpu", result, negative=not result.values["passed"])
@@ -143,13 +143,12 @@ def gate(session: Session, simulations: int, falls: int) -> None:
 @click.option("--runs", type=click.IntRange(min=1), default=200, show_default=True, help="Healthy runs of each preset.")
 def monitor(session: Session, runs: int) -> None:
     """Simulate healthy runs and planted collapses of every preset under the collapse monitor; writes monitor.json."""
-    from flows.cli.settings import find_project_root, load_config
+    from flows.cli.settings import load_config, preset_files
     from slmsearch.bench.monitor import run_monitor
     from slmsearch.config import RunConfig
 
     presets = {"demo": RunConfig()}  # the defaults are the demo's
-    for path in sorted((find_project_root() / "deployments" / "configs").glob("*.yaml")):
-        presets[path.stem] = load_config([path], environment={})
+    presets |= {name: load_config([path], environment={}) for name, path in preset_files().items()}
     _finish(session, "monitor", run_monitor(presets, runs, session.say))
 
 
@@ -173,19 +172,19 @@ def service(session: Session, policy: str | None) -> None:
 
 
 def load_presets(names: Sequence[str] = ()) -> "list[Preset]":
-    """Load the presets of `deployments/configs` that are for a GPU and name a model of a known shape, by name or all.
+    """Load the presets that are for a GPU and name a model of a known shape, by name or all.
 
     Raises:
         ConfigError: there is none of a name, or it is not for a GPU.
     """
-    from flows.cli.settings import find_project_root, load_config
+    from flows.cli.settings import load_config, preset_files
     from slmsearch.bench.gpu import PUBLISHED, Preset
 
-    folder, found = find_project_root() / "deployments" / "configs", {}
-    for file in sorted(folder.glob("*.yaml")):
-        real, files = load_config([file], environment={}), (file, folder / OVERLAY)
+    presets, found = preset_files(), dict[str, Preset]()
+    for name, file in presets.items():
+        real, files = load_config([file], environment={}), (file, presets[OVERLAY])
         if real.policy.device == "cuda" and real.policy.model in PUBLISHED:
-            found[file.stem] = Preset(file.stem, files, load_config(files, environment={}), real)
+            found[name] = Preset(name, files, load_config(files, environment={}), real)
     if missing := sorted(set(names) - set(found)):
         raise ConfigError(f"{missing[0]!r} is no preset for a GPU; there are {', '.join(found)}")
     return [preset for name, preset in found.items() if not names or name in names]

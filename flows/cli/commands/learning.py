@@ -69,7 +69,7 @@ def learn(session: Session, pages: str, budget: float, model: str | None) -> Non
         session.override(policy__dtype="bfloat16", train__gradient_checkpointing=True)
     elif own and not session.may_set("policy.dtype") and multiplies_bfloat16():
         session.override(policy__dtype="bfloat16")
-    session.begin_with("learn.yaml")
+    session.begin_with("learn")
     session.override(corpus__pages=str(Path(pages).absolute()), learn__budget_s=budget, policy__model=model)
     result = session.run("learn", here=False)
     session.finish(result, render_learnt(result, session.config))

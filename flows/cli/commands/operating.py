@@ -1,5 +1,6 @@
 """Commands that run flows, and that look after an installation."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.cli.session import MISSING, Session, cli, command, ops, option
+from flows.cli.session import FOLDER, MISSING, Session, cli, command, ops, option
 
 if TYPE_CHECKING:
     from tasks.housekeeping import Item
@@ -48,19 +49,52 @@ def up(session: Session, port: int, mlflow_port: int) -> None:
     """
     from flows.ops.up import serve
 
-    serve(session.config, port, mlflow_port, session.say)
+    session.say_where()
+    serve(session.config, session.base, port, mlflow_port, session.say)
     session.finish({"stopped": True}, "stopped")
 
 
+@command(cli, "init")
+@click.argument("folder", type=FOLDER, default=".")
+def init(session: Session, folder: Path) -> None:
+    """Write a small project into FOLDER: settings.yaml, .env.example, prefect.yaml, README.md.
+
+    Nothing is written where one of them is there already.
+    """
+    from slmsearch.errors import ConfigError
+    from slmsearch.package_data import package_data
+
+    templates = sorted(Path(__file__).parents[1].joinpath("project").iterdir())
+    files = {folder / source.name: source for source in [*templates, package_data("deployments/prefect.yaml")]}
+    if there := [path.name for path in files if path.exists()]:
+        raise ConfigError(f"{folder} already holds {', '.join(there)}; nothing was written, name another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, source in files.items():
+        path.write_bytes(source.read_bytes())
+    written = [str(path) for path in files]
+    session.finish({"written": written}, "\n".join([*written, f"next    slmsearch run train-and-eval --config {folder / 'settings.yaml'}"]))
+
+
 @command(cli, "config")
-def config(session: Session) -> None:
+@click.option("--presets", is_flag=True, help="List the presets that --config takes by name.")
+def config(session: Session, presets: bool) -> None:
     """Print every setting as it is resolved; secrets are masked."""
     import yaml
 
-    from flows.cli.settings import masked
+    from flows.cli.settings import masked, preset_files
 
+    if presets:
+        found = {name: first_comment(path) for name, path in preset_files().items()}
+        session.finish(found, "\n".join(f"{name:<20} {what}" for name, what in found.items()))
+        return
     values = masked(session.config)
     session.finish(values, yaml.safe_dump(values, sort_keys=False, allow_unicode=True).rstrip())
+
+
+def first_comment(path: Path) -> str:
+    """Return the first sentence of the comment that a file begins with."""
+    lines = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
+    return " ".join(line.lstrip("# ") for line in lines).partition(". ")[0].rstrip(".")
 
 
 SHOWN = 3
@@ -86,7 +120,7 @@ def deploy(session: Session, pool_type: str, base_job_template: Path | None) -> 
     template, config = read_template(base_job_template) if base_job_template else None, session.config
     require_api(config.paths)
     prepare_pool(config.train, pool_type, template)
-    deploy_flows(config, session.say)
+    deploy_flows(config, session.base, session.say)
     session.finish({"deployed": True, "pool_type": pool_type}, "deployed")
 
 

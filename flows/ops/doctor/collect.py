@@ -12,7 +12,7 @@ import httpx
 import psutil
 from packaging.utils import canonicalize_name
 
-from flows.cli.settings import find_project_root, read_environment
+from flows.cli.settings import read_environment
 from flows.ops.api import SERVER, client_of, find_up, record_files
 from flows.ops.doctor.checks import Facts, Listener, PrefectFacts, Watch
 from flows.ops.pool import POOL
@@ -43,7 +43,7 @@ def look(config: RunConfig) -> Facts:
     paths = config.paths
     staging = (paths.corpora, paths.corpora / "sources", paths.index, paths.evals, Path(paths.mlruns_dir))
     installed = [(found.metadata["Name"], found.version) for found in importlib.metadata.distributions()]
-    pointer = find_project_root() / POINTER
+    pointer = Path.cwd() / POINTER
     return Facts(
         packages={canonicalize_name(name): version for name, version in reversed(installed) if name},  # of two, the first is imported
         environment=environment,

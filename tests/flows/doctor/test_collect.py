@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from flows.ops.api import UpRecord, page_path, password_path, record_path, write_record
-from flows.ops.doctor import collect as looking
 from flows.ops.doctor.checks import examine
 from flows.ops.doctor.collect import look, remove_leftovers
 from slmsearch.artifacts.files import STAGING_PREFIX
@@ -25,7 +24,7 @@ def gone_pid() -> int:
 
 @pytest.fixture
 def config(isolated_environment: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
-    monkeypatch.setattr(looking, "find_project_root", lambda: isolated_environment)
+    monkeypatch.chdir(isolated_environment)
     monkeypatch.setenv("PREFECT_HOME", str(isolated_environment / "prefect"))
     return make_config(isolated_environment, write_corpus(isolated_environment / "corpus"), empty_store)
 

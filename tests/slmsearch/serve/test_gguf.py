@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from flows.cli.settings import find_project_root
 from slmsearch.config import WorldConfig
 from slmsearch.corpus.world import generate_world
+from tests.root import ROOT
 from tests.slmsearch.serve.tiny_gguf import write_tiny_gguf
 
-MODEL = find_project_root() / "data" / "models" / "tiny-searcher"
+MODEL = ROOT / "data" / "models" / "tiny-searcher"
 NEW_TOKENS = 40
 
 
