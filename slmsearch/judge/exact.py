@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
+from slmsearch.judge.typed import readings
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _ASCII_PUNCTUATION = frozenset(string.punctuation)
@@ -61,6 +62,21 @@ def exact_match(prediction: str | None, answers: Iterable[str]) -> bool:
     if is_abstention(prediction) and is_unanswerable(answers):
         return True
     return _comparable(prediction) in {_comparable(answer) for answer in answers}
+
+
+def typed_match(said: str | None, golds: Iterable[str]) -> bool:
+    """Say whether an answer states what one of the right answers states, as far as a reader of both can tell.
+
+    Sign, decimal point, operator and unit count, and so do the marks of code and names ("C++" is not "C#"); other ways to write the same
+    value are right (`judge/typed.py`). Where the right answer is `UNKNOWN_ANSWER`, every abstention is right.
+    """
+    if said is None or not said.strip():
+        return False
+    golds = tuple(golds)
+    if is_abstention(said) and is_unanswerable(golds):
+        return True
+    stated = readings(said)
+    return any(not stated.isdisjoint(readings(gold)) for gold in golds)
 
 
 def f1(prediction: str | None, answers: Iterable[str]) -> float:

@@ -13,18 +13,21 @@ from collections.abc import Iterator
 
 from slmsearch.judge.values import Reading, numerals, read_values
 
+MAX_VALUE_CHARS = 200
+"""A longer text states no single value."""
 _WRAPS = ('"', "'", "`", "**", "*", "_", "“”", "()")
 _MARKS = str.maketrans(
     {**dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe63\uff0d", "-"), **dict.fromkeys("‘’ʼ′", "'"), **dict.fromkeys("“”„″", '"')}
 )
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _RAISED = re.compile(r"(?<=[^\W_])([⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)(?![⁺⁻])")
 _VULGAR = re.compile(r"(\d?) ?([¼-¾⅐-⅞])")
 _LAST_MARK = re.compile(r"(?<=[^\s.])[.,;:]$")
 _CODE = re.compile(
-    r"(?:^|\s)--?[a-z]|\w_\w|^_|_$|\\|^(?:~|\.{1,2})?/\w|==|!=|&&|\|\||::|->|=>|[-+*]=|//|^[^\w\s]+$|^\W*\$\w*[a-z_]\w*$", re.IGNORECASE
+    r"(?:^|\s)--?[a-z]|^[*&!]\w|\w[@[]\w|\w_\w|^_|_$|\\|^(?:~|\.{1,2})?/\w|==|!=|&&|\|\||::|->|=>|[-+*]=|//|^[^\w\s]+$|^\W*\$\w*[a-z_]\w*$", re.IGNORECASE
 )
 _CODE_BLANKS = re.compile(r"\s*([^\w\s.$/\\-])\s*")
-_INNER_HYPHEN = re.compile(r"(?<=\w)-(?=[^\W\d])|(?<=[^\W\d])-(?=\w)")
+_INNER_MARK = re.compile(r"(?<=\w)[-/](?=[^\W\d])|(?<=[^\W\d])[-/](?=\w)")
 _KEPT = re.compile(
     r"""(?<=\d)[.,:/*-](?=\d)      # within numbers, dates, times, scores
       | (?<![\w.])\.(?=\w)         # .5, .NET
@@ -39,7 +42,7 @@ _SPELLED = (
     (re.compile(r"\bpct\b\.?|\bper ?cent\b"), "%"),
     (re.compile(r"\b([a-z]) sharp\b"), r"\1#"),
     (re.compile(r"\bc plus plus\b"), "c++"),
-    (re.compile(r"\b(?:no\. ?|nr\. ?|number |№ ?|#)(?=\d)"), "number "),
+    (re.compile(r"(?<!\w)(?:no\. ?|nr\. ?|number |№ ?|#)(?=\d)"), "number "),
     (re.compile(r"^\+(?=[\d.])"), ""),
     (re.compile(r"\s*([+<>=%^])\s*(?=\w|$)"), r"\1"),
 )
@@ -62,11 +65,13 @@ def readings(text: str) -> frozenset[Reading]:
         return frozenset((("raw", text.strip()),)) if text.strip() else frozenset()
     if _CODE.search(tidy):
         return frozenset((("code", _CODE_BLANKS.sub(r"\1", " ".join(tidy.split()))),))
-    return frozenset((*read_values(tidy), *(("text", form) for form in _text_forms(tidy))))
+    values = read_values(tidy) if len(tidy) <= MAX_VALUE_CHARS else ()
+    return frozenset((*values, *(("text", form) for form in _text_forms(tidy))))
 
 
 def _tidy(text: str) -> str:
     """Drop what surrounds an answer (quotes, a full stop), and write each mark in one way; raised digits stay raised: 10⁶ is 10^6."""
+    text = _SURROGATE.sub("\ufffd", text)  # which text2num refuses
     text = _RAISED.sub(lambda match: f"^{unicodedata.normalize('NFKC', match[1])}", text)
     text = _VULGAR.sub(lambda match: f"{match[1]} {unicodedata.normalize('NFKC', match[2])}".strip(), text)
     text = " ".join(unicodedata.normalize("NFKC", text).translate(_MARKS).replace("\u2044", "/").split())
@@ -88,9 +93,9 @@ def _text_forms(text: str) -> Iterator[str]:
     text = _plain_letters(text.casefold())
     for pattern, written in _SPELLED:
         text = pattern.sub(written, text)
-    hyphens, ands = ("", " ") if "-" in text else ("",), ("", " and ") if "&" in text else ("",)
+    hyphens, ands = ("", " ") if "-" in text or "/" in text else ("",), ("", " and ") if "&" in text else ("",)
     for hyphen, also in itertools.product(hyphens, ands):
-        spaced = numerals(_INNER_HYPHEN.sub(hyphen, text.replace("&", also)))
+        spaced = numerals(_INNER_MARK.sub(hyphen, text.replace("&", also)))
         for form in {spaced, _RANK.sub(r"\1", spaced)}:
             words = _number_romans(_join_initials(_without_marks(form).split()))
             words = [_SHORT.get(word, word) for word in words]

@@ -33,6 +33,7 @@ _GROUPED = re.compile(r"(?<![\w.,])\d{1,3}(?:,\d{2,3})*,\d{3}(?![\d,])")
 _SPACED = re.compile(r"(?<![\w.,])\d{1,3}(?:[ '_]\d{3})+(?![\d,'_])")
 _DECIMAL_COMMA = re.compile(r"(?<![\w.,])(\d{1,9}),(\d{1,2})(?![\w,]|\.\d)")
 _SECOND = re.compile(r"(?<=\d )second\b|(?<=\bone )second\b|(?<=\bper )second\b", re.IGNORECASE)
+_MANY = re.compile(r"\b((?:dozen|hundred|thousand|[mbtr]+illion)s\b)", re.IGNORECASE)
 _YEAR_WORDS = re.compile(r"\b(1[0-9]|20) (\d\d)\b")
 _WORD_HYPHEN = re.compile(r"(?<=[a-z])-(?=[a-z])", re.IGNORECASE)
 _AND_PART = re.compile(r"\b(\d+) and (?:an?|1) (half|quarter)\b", re.IGNORECASE)
@@ -83,7 +84,9 @@ _NOUN = re.compile(r"[^\W\d_]+(?:[ '-][^\W\d_]+)*")
 _UNIT = re.compile(r"(?:[a-zµμ°Ω]+|\^-?[1-4](?!\d)|[ /*])+", re.IGNORECASE)
 _DEGREES = re.compile(r"(?:°|degrees? |deg\.? )\s?(?:(?P<c>c(?:elsius)?)|(?P<f>f(?:ahrenheit)?))", re.IGNORECASE)
 _ERA_DOTS = re.compile(r"\b(?:b\.c|a\.d|c\.e|b\.c\.e)\.", re.IGNORECASE)
-_ERA = re.compile(r"(?:(?:ad|ce) )?(\d{1,4})(?: ?(bce?|ad|ce))?", re.IGNORECASE)
+_ERA = re.compile(r"(ad |ce )?(\d{1,4})( ?(?:ad|ce))?( ?bce?)?", re.IGNORECASE)
+_BARE_YEAR = range(100, 2101)
+"""Numbers that may be years without an era beside."""
 _RANGE = re.compile(
     r"(?:from |between )?(-?\d{1,12}(?:\.\d{1,9})?)(?: ?- ?| to | and | through | until )(-?\d{1,12}(?:\.\d{1,9})?) ?([^\d]*)", re.IGNORECASE
 )
@@ -107,7 +110,8 @@ def numerals(text: str) -> str:
     text = re.sub(r"\b(?:a|one) dozen\b", "12", text, flags=re.IGNORECASE)
     text = _GROUPED.sub(lambda match: match[0].replace(",", ""), text)
     text = _SCALED.sub(lambda match: format(Decimal(match[1]) * _SCALES[match[2].lower()], "f"), text)
-    text = alpha2digit(_SECOND.sub("sec", text), "en", threshold=0)
+    parts = _MANY.split(_SECOND.sub("sec", text))  # text2num reads "millions" as 1000000
+    text = "".join(part if i % 2 else alpha2digit(part, "en", threshold=0) for i, part in enumerate(parts))
     return _YEAR_WORDS.sub(r"\1\2", text) if in_words else text  # "nineteen eighty-four"
 
 
@@ -137,9 +141,11 @@ def _write_part(match: re.Match[str]) -> str:
 
 def _read_amount(text: str, operator: str) -> Iterator[Reading]:
     if era := _ERA.fullmatch(text):
-        before = (era[2] or "").lower().startswith("b")
-        yield ("year" if before else "number", operator, era[1].lstrip("0") or "0")
-        return
+        year, named = int(era[2]), bool(era[1] or era[3] or era[4])
+        if named or year in _BARE_YEAR:
+            yield ("year", operator, str(-year if era[4] else year))
+        if named:
+            return
     match = _AMOUNT.fullmatch(text)
     if match is None or (value := _value_of(match)) is None:
         return
