@@ -15,16 +15,25 @@ from slmsearch.judge.values import Reading, numerals, read_values
 
 MAX_VALUE_CHARS = 200
 """A longer text states no single value."""
-_WRAPS = ('"', "'", "`", "**", "*", "_", "“”", "()")
-_MARKS = str.maketrans(
-    {**dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe63\uff0d", "-"), **dict.fromkeys("‘’ʼ′", "'"), **dict.fromkeys("“”„″", '"')}
-)
+_WRAPS = ('"', "'", "`", "**", "*", "_", "()")
+_MARKS = {
+    **dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe63\uff0d"), "-"),
+    **dict.fromkeys(map(ord, "\u2018\u2019\u02bc\u2032"), "'"),
+    **dict.fromkeys(map(ord, "\u201c\u201d\u201e\u2033"), '"'),
+}
+"""Hyphens, dashes and minus signs; single and double quotation marks and primes."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _RAISED = re.compile(r"(?<=[^\W_])([⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)(?![⁺⁻])")
 _VULGAR = re.compile(r"(\d?) ?([¼-¾⅐-⅞])")
 _LAST_MARK = re.compile(r"(?<=[^\s.])[.,;:]$")
 _CODE = re.compile(
-    r"(?:^|\s)--?[a-z]|^[*&!]\w|\w[@[]\w|\w_\w|^_|_$|\\|^(?:~|\.{1,2})?/\w|==|!=|&&|\|\||::|->|=>|[-+*]=|//|^[^\w\s]+$|^\W*\$\w*[a-z_]\w*$", re.IGNORECASE
+    r"""(?:^|\s)--?[a-z]              # flags
+      | ^[*&!]\w | \w[@[]\w | \w_\w | ^_ | _$ | \\
+      | ^(?:~|\.{1,2})?/\w            # paths
+      | == | != | && | \|\| | :: | -> | => | [-+*]= | //
+      | ^[^\w\s]+$ | ^\W*\$\w*[a-z_]\w*$
+    """,
+    re.IGNORECASE | re.VERBOSE,
 )
 _CODE_BLANKS = re.compile(r"\s*([^\w\s.$/\\-])\s*")
 _INNER_MARK = re.compile(r"(?<=\w)[-/](?=[^\W\d])|(?<=[^\W\d])[-/](?=\w)")
@@ -44,7 +53,7 @@ _SPELLED = (
     (re.compile(r"\bc plus plus\b"), "c++"),
     (re.compile(r"(?<!\w)(?:no\. ?|nr\. ?|number |№ ?|#)(?=\d)"), "number "),
     (re.compile(r"^\+(?=[\d.])"), ""),
-    (re.compile(r"\s*([+<>=%^])\s*(?=\w|$)"), r"\1"),
+    (re.compile(r"\s*([+<>=%^]+)\s*(?=\w|$)"), r"\1"),
 )
 _SHORT = {"saint": "st", "doctor": "dr", "mister": "mr", "mount": "mt", "junior": "jr", "senior": "sr", "versus": "vs"}
 _ARTICLES = frozenset(("a", "an", "the"))
@@ -80,7 +89,7 @@ def _tidy(text: str) -> str:
         before = text
         text = _LAST_MARK.sub("", text)
         for wrap in _WRAPS:
-            first, last = (wrap[0], wrap[1]) if wrap in ("“”", "()") else (wrap, wrap)
+            first, last = (wrap[0], wrap[1]) if wrap in ("()") else (wrap, wrap)
             inner = text[len(first) : -len(last)]
             if inner.strip() and text == f"{first}{inner}{last}" and first not in inner and last not in inner:
                 text = inner.strip()
@@ -114,7 +123,7 @@ def _plain_letters(text: str) -> str:
 
 def _without_marks(text: str) -> str:
     kept = {match.start() + i for match in _KEPT.finditer(text) for i in range(len(match[0]))}
-    return "".join(c for i, c in enumerate(text) if i in kept or unicodedata.category(c)[0] != "P" and c not in "|~`")
+    return "".join(c for i, c in enumerate(text) if i in kept or (unicodedata.category(c)[0] != "P" and c not in "|~`"))
 
 
 def _join_initials(words: list[str]) -> list[str]:
@@ -148,8 +157,4 @@ def _from_roman(word: str) -> int:
 def _without_articles(words: list[str]) -> list[str]:
     """Drop articles, but no letter: the last "a" of several words, and that of "A minor"."""
     last = len(words) - 1
-    return [
-        word
-        for i, word in enumerate(words)
-        if word not in _ARTICLES or (word == "a" and (i == last or words[i + 1] in _KEYS))
-    ]
+    return [word for i, word in enumerate(words) if word not in _ARTICLES or (word == "a" and (i == last or words[i + 1] in _KEYS))]

@@ -11,8 +11,12 @@ from collections.abc import Iterator, Mapping
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
+
+if TYPE_CHECKING:
+    import pint
 
 Reading = tuple[str, ...]
 """Kind of a value, and what it comes to."""
@@ -55,7 +59,8 @@ _TRAILING = {
 }
 _OPERATOR = re.compile(rf"(?P<op>{_any_of(_OPERATORS)})(?:\s+|(?<!\w))", re.IGNORECASE)
 _LEAD = re.compile(
-    r"\A(?:[~≈]\s*|(?:approximately|approx\.?|about|around|roughly|circa|ca\.|c\.|nearly|almost|in|on|at|the(?: year)?|an?)\s+)+", re.IGNORECASE
+    r"\A(?:[~≈]\s*|(?:approximately|approx\.?|about|around|roughly|circa|ca\.|c\.|nearly|almost|in|on|at|the(?: year)?|an?)\s+)+",
+    re.IGNORECASE,
 )
 """What may stand before a value and changes nothing."""
 _MONEY = {
@@ -73,10 +78,11 @@ _SHORT_SCALES = {"k": 10**3, "m": 10**6, "mn": 10**6, "b": 10**9, "bn": 10**9}
 """Letters that scale an amount of money; after any other number they are a unit."""
 _NUMBER = (
     r"(?P<sign>[-+] ?|minus |negative |plus )?(?P<digits>\d{1,30}(?:\.\d{1,30})?|\.\d{1,30})"
-    r"(?:(?P<exp> ?[x×*·] ?10 ?\^ ?|e|\^)(?P<power>[-+]?\d{1,2})(?!\d)|(?P<whole> \d{1,9})?/(?P<divisor>\d{1,9}))?"
+    r"(?:(?P<exp> ?[x\u00d7*·] ?10 ?\^ ?|e|\^)(?P<power>[-+]?\d{1,2})(?!\d)|(?P<whole> \d{1,9})?/(?P<divisor>\d{1,9}))?"
 )
 _AMOUNT = re.compile(
-    rf"(?P<minus>-)?(?:(?P<money>{_any_of(_MONEY)}) ?)?{_NUMBER}(?:[ -]?(?P<unit>[^\W\d_].*?|[°%€£¥$₹₩₽].*?))??(?: ?(?P<trailing>{_any_of(_TRAILING)}))?",
+    rf"(?P<minus>-)?(?:(?P<money>{_any_of(_MONEY)}) ?)?{_NUMBER}"
+    rf"(?:[ -]?(?P<unit>[^\W\d_].*?|[°%€£¥$₹₩₽].*?))??(?: ?(?P<trailing>{_any_of(_TRAILING)}))?",
     re.IGNORECASE,
 )
 _PERCENT = re.compile(r"%|per ?cent|pct\.?", re.IGNORECASE)
@@ -87,9 +93,8 @@ _ERA_DOTS = re.compile(r"\b(?:b\.c|a\.d|c\.e|b\.c\.e)\.", re.IGNORECASE)
 _ERA = re.compile(r"(ad |ce )?(\d{1,4})( ?(?:ad|ce))?( ?bce?)?", re.IGNORECASE)
 _BARE_YEAR = range(100, 2101)
 """Numbers that may be years without an era beside."""
-_RANGE = re.compile(
-    r"(?:from |between )?(-?\d{1,12}(?:\.\d{1,9})?)(?: ?- ?| to | and | through | until )(-?\d{1,12}(?:\.\d{1,9})?) ?([^\d]*)", re.IGNORECASE
-)
+_RANGE_END = r"(-?\d{1,12}(?:\.\d{1,9})?)"
+_RANGE = re.compile(rf"(?:from |between )?{_RANGE_END}(?: ?- ?| to | and | through | until ){_RANGE_END} ?([^\d]*)", re.IGNORECASE)
 _TIME = re.compile(r"(\d{1,2})(?:(?P<mark>[:.])(\d\d))?(?::(\d\d))?(?: ?(?P<half>[ap])\.?m\.?| o'?clock)?", re.IGNORECASE)
 _NAMED_TIMES = {"noon": "12:00", "midday": "12:00", "midnight": "0:00"}
 _MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december")
@@ -260,7 +265,7 @@ def _date_parts(text: str) -> tuple[int, int, int] | None:
         word, number = (part["word"] or "").lower(), part["number"] or ""
         if word in ("of", "the") or (len(word) >= 3 and any(name.startswith(word) for name in _WEEKDAYS)):
             continue
-        named = next((i for i, name in enumerate(_MONTHS, 1) if len(word) >= 3 and name.startswith(word.replace("sept", "sep"))), 0)
+        named = next((i for i, name in enumerate(_MONTHS, 1) if len(word) >= 3 and name.startswith(word)), 0)
         if named and not month:
             month = named
         elif 1 <= len(number) <= 2 and not day:
