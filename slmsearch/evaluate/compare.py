@@ -49,8 +49,9 @@ class SliceComparison:
     n: int
     before: float
     after: float
-    exact: tuple[float, float]
-    """SQuAD's exact match before and after, which decides nothing."""
+    exact_before: float
+    """SQuAD's exact match, which decides nothing."""
+    exact_after: float
     difference: Difference
     p_holm: float | None
     """p-value corrected over all slices that may veto; None for a slice too small to."""
@@ -68,8 +69,9 @@ class Comparison:
     """Pairs left out because an episode failed on either side."""
     before: float
     after: float
-    exact: tuple[float, float]
-    """SQuAD's exact match before and after, which decides nothing."""
+    exact_before: float
+    """SQuAD's exact match, which decides nothing."""
+    exact_after: float
     difference: Difference
     mcnemar: McNemar | None
     """None for metrics that are not right or wrong."""
@@ -110,7 +112,8 @@ def compare(before: Sequence[EpisodeRow], after: Sequence[EpisodeRow], config: D
         failed=failed,
         before=fsum(old) / len(old),
         after=fsum(new) / len(new),
-        exact=_exact_match(pairs),
+        exact_before=_exact_match(pairs, 0),
+        exact_after=_exact_match(pairs, 1),
         difference=difference,
         mcnemar=mcnemar_exact([v > 0.5 for v in old], [v > 0.5 for v in new]) if binary else None,
         mde=smallest_detectable_effect(len(pairs), mean_square, config.alpha),
@@ -168,9 +171,8 @@ def _difference(
     return paired_bootstrap(differences, [pair[0].cluster for pair in pairs], resamples or config.resamples, config.alpha, config.seed)
 
 
-def _exact_match(pairs: Sequence[Pair]) -> tuple[float, float]:
-    before, after = (fsum(pair[side].exact_match for pair in pairs) / len(pairs) for side in (0, 1))
-    return before, after
+def _exact_match(pairs: Sequence[Pair], side: int) -> float:
+    return fsum(pair[side].exact_match for pair in pairs) / len(pairs)
 
 
 def _compare_slices(
@@ -194,7 +196,8 @@ def _compare_slices(
             n=len(a),
             before=fsum(a) / len(a),
             after=fsum(b) / len(b),
-            exact=_exact_match(members),
+            exact_before=_exact_match(members, 0),
+            exact_after=_exact_match(members, 1),
             difference=difference,
             p_holm=adjusted.get(name),
             vetoes=difference.mean < -config.worst_slice_loss and adjusted.get(name, 1.0) < config.alpha,

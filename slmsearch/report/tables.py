@@ -163,7 +163,7 @@ def slices_table(evaluations: Evaluations, alpha: float = 0.05) -> Table:
         (name, str(sizes[name]), *(cell for slices in sliced.values() for cell in _match_cells(slices.get(name, ()), alpha)))
         for name in names
     )
-    return Table(("slice", "n", *(header for name in evaluations for header in (name, "exact"))), cells)
+    return Table(("slice", "n", *(header for name in evaluations for header in (name, f"{name} (exact)"))), cells)
 
 
 def _match_cells(rows: Sequence[EpisodeRow], alpha: float) -> tuple[str, str]:
@@ -195,7 +195,7 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def _comparison_cells(name: str, part: Comparison | SliceComparison, p_holm: float | None, vetoes: bool) -> tuple[str, ...]:
-    shown, exact = change(part.before, part.after, part.difference), f"{part.exact[0]:.3f} -> {part.exact[1]:.3f}"
+    shown, exact = change(part.before, part.after, part.difference), f"{part.exact_before:.3f} -> {part.exact_after:.3f}"
     return (name, str(part.n), *shown, NONE if p_holm is None else f"{p_holm:.4f}", "yes" if vetoes else "", exact)
 
 
@@ -205,7 +205,8 @@ def describe_comparison(comparison: Comparison) -> str:
     lines = [
         f"{comparison.decision}: {comparison.reason}",
         f"{comparison.metric} {comparison.before:.3f} -> {comparison.after:.3f} on {comparison.n} paired questions{left_out}: "
-        f"{difference(found.mean, found.low, found.high, found.p)}; exact match {comparison.exact[0]:.3f} -> {comparison.exact[1]:.3f}.",
+        f"{difference(found.mean, found.low, found.high, found.p)}.",
+        f"SQuAD's exact match, which decides nothing: {comparison.exact_before:.3f} -> {comparison.exact_after:.3f}.",
         f"Smallest difference this many questions would show: {comparison.mde:.3f} (power 0.8).",
     ]
     if comparison.mcnemar is not None:

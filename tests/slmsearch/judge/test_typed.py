@@ -30,11 +30,13 @@ def load_pairs(name: str) -> list[Pair]:
 
 
 PAIRS, KEPT_BACK = load_pairs("typed_pairs.jsonl"), load_pairs("typed_pairs_kept_back.jsonl")
-PIECES = (
-    "0 1 5 12 3.5 1,000 -5 − + ½ ¾ ² ⁰ ⁻³ ^ e9 ×10^ / % $ € USD million dozen half third and a an the A AD BC b.c. am p.m. : - – to from > "
-    ">= < at least or more + July sept 4th 2020 1776-07-04 km m² °C degrees Celsius kg/s ** * ( ) \" ' ` _ \\ # C++ .NET v1.2 rc1 xiv I V & "
-    "St. İ ß ı Ｆ ３ ٣ 𝟙 \u200b \x00 \ud800 é 北 nan inf in 9999999999 second per"
-).split(" ")  # fmt: skip
+FRAGMENTS = (
+    "0 1 5 12 3.5 1,000 -5 \u2212 + \xbd \xbe \xb2 \u2070 \u207b\xb3 ^ e9 \xd710^ / % $ \u20ac USD million dozen half third and a an the A "
+    "AD BC b.c. am p.m. : - \u2013 to from > >= < at least or more + July sept 4th 2020 1776-07-04 km m\xb2 \xb0C degrees Celsius kg/s ** "
+    "* ( ) \" ' ` _ \\ # C++ .NET v1.2 rc1 xiv I V & St. \u0130 \xdf \u0131 \uff26 \uff13 \u0663 \U0001d7d9 \u200b \x00 \ud800 \xe9 \u5317 "
+    "nan inf in 9999999999 second per"
+)
+PIECES = FRAGMENTS.split(" ")
 TEXTS = st.one_of(
     st.text(), st.lists(st.sampled_from(PIECES), max_size=8).map(" ".join), st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
 )
