@@ -28,10 +28,10 @@ _VULGAR = re.compile(r"(\d?) ?([¼-¾⅐-⅞])")
 _LAST_MARK = re.compile(r"(?<=[^\s.])[.,;:]$")
 _CODE = re.compile(
     r"""(?:^|\s)--?[a-z]              # flags
-      | ^[*&!]\w | \w[@[]\w | \w_\w | ^_ | _$ | \\
+      | \w[@[]\w | \w_\w | ^_ | _$ | \\
       | ^(?:~|\.{1,2})?/\w            # paths
       | == | != | && | \|\| | :: | -> | => | [-+*]= | //
-      | ^[^\w\s]+$ | ^\W*\$\w*[a-z_]\w*$
+      | ^[^\w\s]+$ | ^\$[a-z_]\w*$
     """,
     re.IGNORECASE | re.VERBOSE,
 )
@@ -53,6 +53,7 @@ _SPELLED = (
     (re.compile(r"\bc plus plus\b"), "c++"),
     (re.compile(r"(?<!\w)(?:no\. ?|nr\. ?|number |№ ?|#)(?=\d)"), "number "),
     (re.compile(r"^\+(?=[\d.])"), ""),
+    (re.compile(r"(?<=[^\w\s])\s+(?:an?|the|\ue000)$"), ""),  # "Norwick, a": cut off in mid-sentence
     (re.compile(r"\s*([+<>=%^]+)\s*(?=\w|$)"), r"\1"),
 )
 _SHORT = {"saint": "st", "doctor": "dr", "mister": "mr", "mount": "mt", "junior": "jr", "senior": "sr", "versus": "vs"}
