@@ -201,8 +201,8 @@ class PlannerEnvironment(Environment):
             row = make_row(question, episode, verdict, reward)
             mode = "" if row.failed or row.correct else _find_failure_mode(episode, planned[i])
             measured = {} if row.failed else _measure(episode, planned[i], row.correct, worker_right, apart[i])
-            same = {name: row.correct for name in ("exact_match", "typed_match", "f1")}
-            rows.append(replace(row, **same, failure_mode=mode, measured=measured))
+            right = row.correct
+            rows.append(replace(row, exact_match=right, typed_match=right, f1=right, failure_mode=mode, measured=measured))
         return rows
 
     def solve_alone(self, questions: Sequence[Question]) -> dict[str, bool]:
