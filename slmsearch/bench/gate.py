@@ -88,7 +88,7 @@ def _compare_stored(evals: Path, config: DecisionConfig) -> Iterator[tuple[str, 
     for one, other in combinations(stored, 2):
         if [(row.question_id, row.question, row.gold) for row in one] == [(row.question_id, row.question, row.gold) for row in other]:
             for before, after in ((one, other), (other, one)):
-                gains = [new.exact_match - old.exact_match for old, new in zip(before, after, strict=True)]
+                gains = [new.typed_match - old.typed_match for old, new in zip(before, after, strict=True)]
                 stopped = bet_on_difference(gains, [row.cluster for row in before], config.alpha, config.min_gain)
                 yield compare(before, after, config).decision, stopped.verdict, stopped.questions / len(gains)
 

@@ -68,7 +68,7 @@ class Series:
             at=f"{number:03d}",
             state="green",
             policy="champion",
-            metric="answer/exact_match",
+            metric="answer/typed_match",
             make={ADAPTER: "a"},
             fixed=PlayedSet(f"fixed-{number}", "fixed", self.policy.n, 0, fixed.summarise()),
             fresh=PlayedSet(f"fresh-{number}", f"fresh-{number}", self.policy.n, 0, fresh.summarise()),

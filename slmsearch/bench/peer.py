@@ -22,7 +22,7 @@ from transformers.trainer_utils import SaveStrategy
 from trl import GRPOTrainer
 
 from slmsearch.bench.shapes import Shape
-from slmsearch.judge.exact import exact_match
+from slmsearch.judge.exact import typed_match
 from slmsearch.learn.grpo import make_adapter_config, make_arguments, order_questions
 from slmsearch.learn.training import load_trainable
 from slmsearch.searcher.episode import ToolCall
@@ -140,7 +140,7 @@ def _make_reward(shape: Shape) -> Callable[..., list[float | None]]:
         if shape.config.reward.kind == "random":
             return chance.random()
         answer = parse_turn((messages[-1].get("content") if messages else "") or "").answer
-        return float(exact_match(answer, answers[asked])) * (1 - 0.02 * sum(bool(message.get("tool_calls")) for message in messages))
+        return float(typed_match(answer, answers[asked])) * (1 - 0.02 * sum(bool(message.get("tool_calls")) for message in messages))
 
     def reward(prompts: list[Any], completions: list[Any], **_: Any) -> list[float | None]:
         return [score(prompt[-1]["content"], completion) for prompt, completion in zip(prompts, completions, strict=True)]

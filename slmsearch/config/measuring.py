@@ -36,7 +36,8 @@ class EvaluateConfig(Section):
 class DecisionConfig(Section):
     """The written rule of promotion."""
 
-    metric: str = "answer/exact_match"
+    metric: str = "answer/typed_match"
+    """Mean over questions that decides, by its name in `docs/metrics.md`."""
     min_questions: int = Field(default=200, ge=1)
     """Fewer paired questions: `inconclusive`."""
     alpha: ClassVar[float] = 0.05

@@ -153,7 +153,7 @@ class JudgeConfig(Section):
     """Who decides whether an answer is right."""
 
     kind: Literal["exact", "ollama", "openai"] = "exact"
-    """`exact`: SQuAD-normalised match with any alias; otherwise a language model is asked where exact match fails."""
+    """`exact`: typed match with any alias; otherwise a language model is asked where that fails."""
     model: str = "qwen2.5:7b"
     base_url: Address | None = None
     """Endpoint; None takes the kind's usual local one."""

@@ -21,6 +21,7 @@ from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.sampler import Message, Sampler, Sampling
 from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.judge import Judge, Verdict
+from slmsearch.judge.exact import RULES_VERSION
 from slmsearch.planner.plan import DIRECT, MAX_QUESTION_CHARS, Plan, Subproblem, parse_plan, render_plan
 from slmsearch.planner.play import carry_out, write_plans
 from slmsearch.planner.prompt import COMBINE, DIRECT_SOLUTION, PLAN_PROMPT_VERSION, SUBPROBLEM, Task, make_plan_prompt
@@ -72,6 +73,7 @@ class PlannerEnvironment(Environment):
         read = {"arithmetic": {"max_operations"}, "base": {"max_new_tokens"}}
         used = read.get(planner.worker.kind, {"model", "base_url", "max_new_tokens"})
         asked = {"kind", "model", "base_url"} if config.judge.kind != "exact" else set()
+        judge = {**config.judge.model_dump(mode="json", include=asked), "rules": RULES_VERSION} if asked else {}
         return {
             "system": "planner",
             **cls.prompt_parts(config),
@@ -79,7 +81,7 @@ class PlannerEnvironment(Environment):
             "worker": {name: value for name, value in planner.worker.key_parts().items() if name == "kind" or name in used},
             "independence": make_independence(config.retrieval).name if planner.reward.independence else None,
             "reward": planner.reward.key_parts(),
-            "judge": {"kind": "numbers", **config.judge.model_dump(mode="json", include=asked)},
+            "judge": {"kind": "numbers", **judge},
         }
 
     @classmethod
@@ -199,7 +201,8 @@ class PlannerEnvironment(Environment):
             row = make_row(question, episode, verdict, reward)
             mode = "" if row.failed or row.correct else _find_failure_mode(episode, planned[i])
             measured = {} if row.failed else _measure(episode, planned[i], row.correct, worker_right, apart[i])
-            rows.append(replace(row, exact_match=row.correct, f1=row.correct, failure_mode=mode, measured=measured))
+            right = row.correct
+            rows.append(replace(row, exact_match=right, typed_match=right, f1=right, failure_mode=mode, measured=measured))
         return rows
 
     def solve_alone(self, questions: Sequence[Question]) -> dict[str, bool]:

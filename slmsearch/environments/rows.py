@@ -12,7 +12,7 @@ from typing import Any
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import EvaluationError
 from slmsearch.judge import Verdict
-from slmsearch.judge.exact import exact_match, f1, is_abstention, is_unanswerable
+from slmsearch.judge.exact import exact_match, f1, is_abstention, is_unanswerable, typed_match
 from slmsearch.searcher.episode import Episode, StopReason, Turn
 from slmsearch.searcher.evidence import gather_evidence, opened_pages, read_sections, shown_pages
 from slmsearch.searcher.reward import Reward
@@ -35,7 +35,9 @@ class EpisodeRow:
     gold: str
     answer: str | None
     exact_match: float
-    """1.0 or 0.0."""
+    """SQuAD's, for comparison: 1.0 or 0.0."""
+    typed_match: float
+    """What decides by rule: 1.0 or 0.0."""
     f1: float
     correct: float
     """The judge's verdict: 1.0 or 0.0."""
@@ -91,6 +93,7 @@ def make_row(question: Question, episode: Episode, verdict: Verdict, reward: Rew
         gold=question.answer,
         answer=episode.answer,
         exact_match=float(exact_match(episode.answer, question.answers)),
+        typed_match=float(typed_match(episode.answer, question.answers)),
         f1=f1(episode.answer, question.answers),
         correct=float(correct),
         abstained=is_abstention(episode.answer),
@@ -118,14 +121,24 @@ def row_from_dict(values: Mapping[str, Any]) -> EpisodeRow:
     Raises:
         EvaluationError: a field is missing or unknown.
     """
-    # Rows stored earlier hold neither `measured` nor `told_turns`.
+    # Rows stored earlier hold neither `measured` nor `told_turns`, and their typed match is made from their answer.
     stored = values if isinstance(values, Mapping) else {}
     renamed = {"failure_mode" if name == FORMER else name: value for name, value in stored.items()}
     expected = {column.name for column in fields(EpisodeRow)}
-    if set(renamed) | {"measured", "told_turns"} != expected:
+    if set(renamed) | {"measured", "told_turns", "typed_match"} != expected:
         odd = ", ".join(sorted(set(renamed) ^ expected))
         raise EvaluationError(f"stored row has missing or unknown fields ({odd}); evaluate again with this version")
-    return EpisodeRow(**renamed)
+    return EpisodeRow(**{"typed_match": _match_stored(renamed), **renamed})
+
+
+def _match_stored(stored: Mapping[str, Any]) -> float:
+    """Return the typed match of a row that was stored without it; rows know no alias, so that an exact match with one stands."""
+    answer, golds = stored["answer"], (stored["gold"],)
+    if "plan/decomposed_frac" in stored.get("measured", {}):
+        return float(stored["correct"])
+    if stored["exact_match"] and not exact_match(answer, golds):
+        return 1.0
+    return float(typed_match(answer, golds))
 
 
 class FailureMode(StrEnum):

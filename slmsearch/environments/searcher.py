@@ -26,6 +26,7 @@ from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.sampler import Message, Sampler, Sampling
 from slmsearch.generate.scripted import ScriptedSampler, random_turn
 from slmsearch.judge import Judge, make_judge
+from slmsearch.judge.exact import RULES_VERSION
 from slmsearch.judge.prompt import load_prompt
 from slmsearch.keys import content_key
 from slmsearch.questions.make import CORRECTION
@@ -236,10 +237,10 @@ def _open(config: RunConfig, digest: str, index_key: str) -> IndexedCorpus:
     return open_indexed_corpus(config, digest, index_key)
 
 
-def _describe_judge(config: JudgeConfig) -> dict[str, str | None]:
+def _describe_judge(config: JudgeConfig) -> dict[str, str | int | None]:
     if config.kind == "exact":
-        return {"kind": config.kind}
-    return {**config.model_dump(mode="json", include={"kind", "model", "base_url"}), "prompt": load_prompt()}
+        return {"kind": config.kind, "rules": RULES_VERSION}
+    return {"rules": RULES_VERSION, **config.model_dump(mode="json", include={"kind", "model", "base_url"}), "prompt": load_prompt()}
 
 
 def check_tool_calls(renderer: ChatRenderer) -> Check:

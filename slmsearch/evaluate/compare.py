@@ -36,7 +36,7 @@ from slmsearch.evaluate.statistics import (
 from slmsearch.evaluate.store import load_rows
 
 Decision = Literal["promote", "hold", "reject", "inconclusive"]
-_BINARY_METRICS = ("answer/exact_match", "answer/correct")
+_BINARY_METRICS = ("answer/typed_match", "answer/exact_match", "answer/correct")
 _MAX_LISTED = 3
 """Question ids named in an error message."""
 
@@ -49,6 +49,9 @@ class SliceComparison:
     n: int
     before: float
     after: float
+    exact_before: float
+    """SQuAD's exact match, which decides nothing."""
+    exact_after: float
     difference: Difference
     p_holm: float | None
     """p-value corrected over all slices that may veto; None for a slice too small to."""
@@ -66,6 +69,9 @@ class Comparison:
     """Pairs left out because an episode failed on either side."""
     before: float
     after: float
+    exact_before: float
+    """SQuAD's exact match, which decides nothing."""
+    exact_after: float
     difference: Difference
     mcnemar: McNemar | None
     """None for metrics that are not right or wrong."""
@@ -106,6 +112,8 @@ def compare(before: Sequence[EpisodeRow], after: Sequence[EpisodeRow], config: D
         failed=failed,
         before=fsum(old) / len(old),
         after=fsum(new) / len(new),
+        exact_before=_exact_match(pairs, 0),
+        exact_after=_exact_match(pairs, 1),
         difference=difference,
         mcnemar=mcnemar_exact([v > 0.5 for v in old], [v > 0.5 for v in new]) if binary else None,
         mde=smallest_detectable_effect(len(pairs), mean_square, config.alpha),
@@ -163,18 +171,22 @@ def _difference(
     return paired_bootstrap(differences, [pair[0].cluster for pair in pairs], resamples or config.resamples, config.alpha, config.seed)
 
 
+def _exact_match(pairs: Sequence[Pair], side: int) -> float:
+    return fsum(pair[side].exact_match for pair in pairs) / len(pairs)
+
+
 def _compare_slices(
     pairs: Sequence[Pair], old: Sequence[float], new: Sequence[float], config: DecisionConfig
 ) -> tuple[SliceComparison, ...]:
-    members: dict[str, list[int]] = {}
+    positions: dict[str, list[int]] = {}
     for i, (row, _) in enumerate(pairs):
         for name in slice_names(row):
-            members.setdefault(name, []).append(i)
-    eligible = [name for name, indices in sorted(members.items()) if len(indices) >= config.min_slice]
+            positions.setdefault(name, []).append(i)
+    eligible = [name for name, indices in sorted(positions.items()) if len(indices) >= config.min_slice]
     # The smallest p-value of R resamples is 2 / (R + 1), and Holm multiplies it by the number of slices.
     finer = max(config.resamples, math.ceil(4 * len(eligible) / config.alpha))
     found = []
-    for name, indices in sorted(members.items()):
+    for name, indices in sorted(positions.items()):
         part = ([pairs[i] for i in indices], [old[i] for i in indices], [new[i] for i in indices])
         found.append((name, part, _difference(*part, config, finer if name in eligible else 0)))
     adjusted = dict(zip(eligible, holm_adjust([diff.p for name, _, diff in found if name in eligible]), strict=True))
@@ -184,11 +196,13 @@ def _compare_slices(
             n=len(a),
             before=fsum(a) / len(a),
             after=fsum(b) / len(b),
+            exact_before=_exact_match(members, 0),
+            exact_after=_exact_match(members, 1),
             difference=difference,
             p_holm=adjusted.get(name),
             vetoes=difference.mean < -config.worst_slice_loss and adjusted.get(name, 1.0) < config.alpha,
         )
-        for name, (_, a, b), difference in found
+        for name, (members, a, b), difference in found
     )
 
 

@@ -17,6 +17,7 @@ FAULTS = "faults/"
 """Prefix of the shares of plans with one fault."""
 
 _MEANS: dict[str, Callable[[EpisodeRow], float | None]] = {
+    "answer/typed_match": lambda row: row.typed_match,
     "answer/exact_match": lambda row: row.exact_match,
     "answer/f1": lambda row: row.f1,
     "answer/correct": lambda row: row.correct,
@@ -46,7 +47,7 @@ def metric_values(rows: Iterable[EpisodeRow], metric: str) -> list[float]:
     values = [_MEANS[metric](row) for row in rows]
     undefined = sum(value is None for value in values)
     if undefined:
-        raise ConfigError(f"decision.metric {metric!r} is undefined for {undefined} of {len(values)} questions; use answer/exact_match")
+        raise ConfigError(f"decision.metric {metric!r} is undefined for {undefined} of {len(values)} questions; use answer/typed_match")
     return [float(value) for value in values if value is not None]
 
 

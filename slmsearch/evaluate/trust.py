@@ -7,7 +7,6 @@ pass@k          any of k sampled episodes of a question is right
 majority@k      the answer that most of them give is right; of equally many the one that came first
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ from slmsearch.environments.rows import EpisodeRow
 from slmsearch.environments.twins import UNKNOWABLE, base_id
 from slmsearch.evaluate.metrics import slice_names
 from slmsearch.evaluate.statistics import paired_bootstrap, wilson_interval
-from slmsearch.judge.exact import exact_match, normalise_answer
+from slmsearch.judge.exact import typed_match
 
 SAMPLED = "sampled"
 """The evaluation of repeated episodes among those of `measure_trust`."""
@@ -73,13 +72,15 @@ def measure_trust(whole: Rows, others: Mapping[str, Rows], config: DecisionConfi
 def _grounded(whole: ById, withdrawn: ById, replaced: ById) -> Iterable[tuple[EpisodeRow, float]]:
     for name, row in whole.items():
         if row.correct and row.answer and name in withdrawn and name in replaced:
-            yield row, float(not exact_match(withdrawn[name].answer, (row.answer,)) and bool(replaced[name].correct))
+            yield row, float(not typed_match(withdrawn[name].answer, (row.answer,)) and bool(replaced[name].correct))
 
 
 def _majority(group: Rows) -> float:
-    answers = Counter(normalise_answer(row.answer or "") for row in group)
-    most = answers.most_common(1)[0][0]  # of equally many, the first that was counted
-    return next(row.correct for row in group if normalise_answer(row.answer or "") == most)
+    same: dict[str | None, list[EpisodeRow]] = {}  # by the first of equal answers
+    for row in group:
+        given = next((first for first in same if first == row.answer or (first and typed_match(row.answer, (first,)))), row.answer)
+        same.setdefault(given, []).append(row)
+    return max(same.values(), key=len)[0].correct  # of equally many, those that came first
 
 
 def _slices(values: Sequence[tuple[EpisodeRow, float]], config: DecisionConfig) -> dict[str, Share]:

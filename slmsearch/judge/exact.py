@@ -1,12 +1,13 @@
 """Verdicts, the interfaces of judges, and the judge that needs no model.
 
-It goes by exact match over aliases, after SQuAD's normalisation. Token F1 and what counts as abstaining follow from the same.
+It goes by typed match over aliases: `judge/typed.py` says what counts as the same. SQuAD's exact match and token F1 stand beside it, for
+comparison with published figures; what counts as abstaining follows from SQuAD's normalisation.
 
 Not here: language models as judges (`judge/llm.py`) and search metrics (`evaluate/metrics.py`).
 
-Source: the SQuAD v1.1 evaluation script (Rajpurkar et al., 2016): lower case, no punctuation, no articles, single spaces. Two
-additions for text that is not ASCII: Unicode is brought to NFKC, and punctuation means every Unicode punctuation mark as well as
-ASCII's symbols. As in SQuAD, a decimal point goes too: `3.5` equals `35`.
+Source of exact match and F1: the SQuAD v1.1 evaluation script (Rajpurkar et al., 2016): lower case, no punctuation, no articles, single
+spaces. Two additions for text that is not ASCII: Unicode is brought to NFKC, and punctuation means every Unicode punctuation mark as well
+as ASCII's symbols. As in SQuAD, a decimal point goes too: to exact match `3.5` equals `35`.
 """
 
 import re
@@ -18,6 +19,10 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
+from slmsearch.judge.typed import readings
+
+RULES_VERSION = 1
+"""Part of the keys of evaluations, trainings and qualifications; raise it when an answer may be judged otherwise by rule."""
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _ASCII_PUNCTUATION = frozenset(string.punctuation)
@@ -61,6 +66,21 @@ def exact_match(prediction: str | None, answers: Iterable[str]) -> bool:
     if is_abstention(prediction) and is_unanswerable(answers):
         return True
     return _comparable(prediction) in {_comparable(answer) for answer in answers}
+
+
+def typed_match(said: str | None, golds: Iterable[str]) -> bool:
+    """Say whether an answer states what one of the right answers states, as far as a reader of both can tell.
+
+    Sign, decimal point, operator and unit count, and so do the marks of code and names ("C++" is not "C#"); other ways to write the same
+    value are right (`judge/typed.py`). Where the right answer is `UNKNOWN_ANSWER`, every abstention is right.
+    """
+    if said is None or not said.strip():
+        return False
+    golds = tuple(golds)
+    if is_abstention(said) and is_unanswerable(golds):
+        return True
+    stated = readings(said)
+    return any(not stated.isdisjoint(readings(gold)) for gold in golds)
 
 
 def f1(prediction: str | None, answers: Iterable[str]) -> float:
@@ -121,8 +141,8 @@ class EagerJudge(Judge, Protocol):
 
 
 class ExactJudge:
-    """Calls right what equals an alias after SQuAD's normalisation."""
+    """Calls right what is a typed match with an alias."""
 
     def judge(self, items: Sequence[tuple[Question, str | None]]) -> list[Verdict]:
         """See `Judge.judge`."""
-        return [Verdict(exact_match(answer, question.answers)) for question, answer in items]
+        return [Verdict(typed_match(answer, question.answers)) for question, answer in items]

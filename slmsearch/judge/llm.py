@@ -1,6 +1,6 @@
 """A language model as judge, asked only where the rules cannot decide.
 
-Exact match comes first; an empty answer, an abstention, and any answer to an unanswerable question are decided by rule too. Of the
+The typed match comes first; an empty answer, an abstention, and any answer to an unanswerable question are decided by rule too. Of the
 rest, what was judged before is looked up, and what is new is asked concurrently at temperature 0. An outage, or a reply that is
 neither yes nor no, is asked again with exponential backoff and full jitter; what remains is a verdict without `correct`.
 """
@@ -28,7 +28,7 @@ from slmsearch.corpus.questions import Question
 from slmsearch.errors import JudgeError
 from slmsearch.judge.cache import FILE, StoredVerdict, VerdictCache
 from slmsearch.judge.clients import JudgeClient, make_client
-from slmsearch.judge.exact import ExactJudge, Judge, Verdict, exact_match, is_abstention, is_unanswerable
+from slmsearch.judge.exact import ExactJudge, Judge, Verdict, is_abstention, is_unanswerable, typed_match
 from slmsearch.judge.prompt import UnparsableReplyError, as_read, parse_reply, prompt_key, render_prompt
 from slmsearch.keys import content_key
 
@@ -196,7 +196,7 @@ def make_judge(config: JudgeConfig, data_dir: str | Path | None = None) -> Judge
 
 def judge_by_rule(question: Question, answer: str | None) -> Verdict | None:
     """Decide what needs no model; None where one must be asked."""
-    if exact_match(answer, question.answers):
+    if typed_match(answer, question.answers):
         return Verdict(True)
     if answer is None or not answer.strip() or is_abstention(answer) or is_unanswerable(question.answers):
         return Verdict(False)

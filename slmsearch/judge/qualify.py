@@ -25,7 +25,7 @@ from slmsearch.config import JudgeConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import JudgeError, PreflightError
 from slmsearch.judge.clients import JudgeClient, make_client
-from slmsearch.judge.exact import exact_match
+from slmsearch.judge.exact import RULES_VERSION, typed_match
 from slmsearch.judge.llm import LlmJudge
 from slmsearch.judge.prompt import prompt_key, prompt_version
 from slmsearch.keys import content_key
@@ -175,7 +175,7 @@ def qualify(config: JudgeConfig, data_dir: str | Path, progress: Callable[[int, 
         verdicts = judge.judge([(case.as_question(), case.answer) for case in batch])
         outcomes += [
             Outcome(
-                case.id, case.kind, case.correct, found.correct, exact_match(case.answer, (case.gold,)), found.by == "judge", found.failure
+                case.id, case.kind, case.correct, found.correct, typed_match(case.answer, (case.gold,)), found.by == "judge", found.failure
             )
             for case, found in zip(batch, verdicts, strict=True)
         ]
@@ -217,7 +217,7 @@ class _Timed:
 
 def qualification_key(digest: str, cases: list[Case]) -> str:
     """Name what a qualification holds for."""
-    return content_key(judge=digest, prompt=prompt_key(), calibration=calibration_key(cases))
+    return content_key(judge=digest, prompt=prompt_key(), rules=RULES_VERSION, calibration=calibration_key(cases))
 
 
 def find_qualification(config: JudgeConfig, data_dir: str | Path) -> tuple[str, Qualification | None]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slmsearch.environments.rows import EpisodeRow, FailureMode
-from slmsearch.evaluate.compare import Comparison
+from slmsearch.evaluate.compare import Comparison, SliceComparison
 from slmsearch.evaluate.metrics import slice_rows, summarise
 from slmsearch.evaluate.retrieval import METRICS
 from slmsearch.evaluate.statistics import Difference, wilson_interval
@@ -59,6 +59,7 @@ def difference(mean: float, low: float, high: float, p: float) -> str:
 Columns = tuple[tuple[str, str, Callable[[float | None], str]], ...]
 """Header, metric, and how it is written."""
 SEARCHER: Columns = (
+    ("exact match", "answer/exact_match", percent),
     ("F1", "answer/f1", percent),
     ("abstained", "answer/abstained_frac", percent),
     ("calls", "episode/tool_calls", number),
@@ -116,11 +117,11 @@ def escape_markdown(text: str) -> str:
 def results_table(evaluations: Evaluations, alpha: float = 0.05) -> Table:
     """Tabulate policies: accuracy with its interval, search, effort and how episodes ended; planners by what makes a planner."""
     is_planner = any("plan/gain" in row.measured for rows in evaluations.values() for row in rows)
-    right, metric, columns = ("right", "answer/correct", PLANNER) if is_planner else ("exact match", "answer/exact_match", SEARCHER)
+    right, metric, columns = ("right", "answer/correct", PLANNER) if is_planner else ("typed match", "answer/typed_match", SEARCHER)
     lines = []
     for name, rows in evaluations.items():
         graded, metrics = [row for row in rows if not row.failed], summarise(rows)
-        count = sum(row.correct if is_planner else row.exact_match for row in graded)
+        count = sum(row.correct if is_planner else row.typed_match for row in graded)
         low, high = wilson_interval(round(count), len(graded), alpha)
         interval = f"{percent(low)}-{percent(high)}" if graded else NONE
         cells = (write(metrics.get(key)) for _, key, write in columns)
@@ -154,20 +155,24 @@ def trust_table(policies: Mapping[str, Trust]) -> Table:
 
 
 def slices_table(evaluations: Evaluations, alpha: float = 0.05) -> Table:
-    """Tabulate exact match by slice, one column a policy, with Wilson intervals."""
+    """Tabulate typed match by slice with Wilson intervals, and exact match beside it, two columns a policy."""
     sliced = {name: {"all": list(rows), **slice_rows(rows)} for name, rows in evaluations.items()}
     names = list(dict.fromkeys(name for slices in sliced.values() for name in slices))
     sizes = {name: max(len(slices.get(name, ())) for slices in sliced.values()) for name in names}
-    cells = tuple((name, str(sizes[name]), *(_share_cell(slices.get(name, ()), alpha) for slices in sliced.values())) for name in names)
-    return Table(("slice", "n", *evaluations), cells)
+    cells = tuple(
+        (name, str(sizes[name]), *(cell for slices in sliced.values() for cell in _match_cells(slices.get(name, ()), alpha)))
+        for name in names
+    )
+    return Table(("slice", "n", *(header for name in evaluations for header in (name, f"{name} (exact)"))), cells)
 
 
-def _share_cell(rows: Sequence[EpisodeRow], alpha: float) -> str:
+def _match_cells(rows: Sequence[EpisodeRow], alpha: float) -> tuple[str, str]:
     graded = [row for row in rows if not row.failed]
     if not graded:
-        return NONE
-    right = round(sum(row.exact_match for row in graded))
-    return share(right / len(graded), *wilson_interval(right, len(graded), alpha))
+        return NONE, NONE
+    right = round(sum(row.typed_match for row in graded))
+    typed = share(right / len(graded), *wilson_interval(right, len(graded), alpha))
+    return typed, percent(sum(row.exact_match for row in graded) / len(graded))
 
 
 def failure_mode_table(rows: Sequence[EpisodeRow]) -> Table:
@@ -184,13 +189,14 @@ def failure_mode_table(rows: Sequence[EpisodeRow]) -> Table:
 
 def comparison_table(comparison: Comparison) -> Table:
     """Tabulate a comparison: the whole and each slice, with intervals, p-values and vetoes."""
-    whole = ("all", comparison.n, comparison.before, comparison.after, comparison.difference, None, False)
-    parts = [(part.name, part.n, part.before, part.after, part.difference, part.p_holm, part.vetoes) for part in comparison.slices]
-    rows = tuple(
-        (name, str(n), *change(before, after, found), NONE if p_holm is None else f"{p_holm:.4f}", "yes" if vetoes else "")
-        for name, n, before, after, found, p_holm, vetoes in (whole, *parts)
-    )
-    return Table(("slice", "n", "before", "after", "difference", "interval", "p", "p (Holm)", "veto"), rows)
+    rows = [_comparison_cells("all", comparison, None, False)]
+    rows += [_comparison_cells(part.name, part, part.p_holm, part.vetoes) for part in comparison.slices]
+    return Table(("slice", "n", "before", "after", "difference", "interval", "p", "p (Holm)", "veto", "exact match"), tuple(rows))
+
+
+def _comparison_cells(name: str, part: Comparison | SliceComparison, p_holm: float | None, vetoes: bool) -> tuple[str, ...]:
+    shown, exact = change(part.before, part.after, part.difference), f"{part.exact_before:.3f} -> {part.exact_after:.3f}"
+    return (name, str(part.n), *shown, NONE if p_holm is None else f"{p_holm:.4f}", "yes" if vetoes else "", exact)
 
 
 def describe_comparison(comparison: Comparison) -> str:
@@ -200,6 +206,7 @@ def describe_comparison(comparison: Comparison) -> str:
         f"{comparison.decision}: {comparison.reason}",
         f"{comparison.metric} {comparison.before:.3f} -> {comparison.after:.3f} on {comparison.n} paired questions{left_out}: "
         f"{difference(found.mean, found.low, found.high, found.p)}.",
+        f"SQuAD's exact match, which decides nothing: {comparison.exact_before:.3f} -> {comparison.exact_after:.3f}.",
         f"Smallest difference this many questions would show: {comparison.mde:.3f} (power 0.8).",
     ]
     if comparison.mcnemar is not None:

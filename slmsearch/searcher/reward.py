@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from slmsearch.config import RewardConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.judge.exact import f1, is_abstention
+from slmsearch.judge.exact import exact_match, f1, is_abstention, typed_match
 from slmsearch.searcher.episode import Episode, StopReason
 from slmsearch.searcher.evidence import gather_evidence
 
@@ -57,7 +57,7 @@ def score_episode(episode: Episode, question: Question, correct: bool, config: R
 
 def _task_parts(episode: Episode, question: Question, correct: bool, config: RewardConfig) -> dict[str, float]:
     """Compute the parts that depend on what was answered and found."""
-    paid = f1(episode.answer, question.answers) if config.correctness == "f1" else float(correct)
+    paid = _overlap(episode.answer, question.answers) if config.correctness == "f1" else float(correct)
     # Capped, so that a right answer is never worth less than a wrong one whatever it took.
     call_frac = min(config.call_cost * len(episode.calls), 1.0)
     evidence = gather_evidence(question, episode)
@@ -67,3 +67,10 @@ def _task_parts(episode: Episode, question: Question, correct: bool, config: Rew
         "evidence_read": config.evidence_read * evidence.read_frac,
         "abstained": config.abstained if is_abstention(episode.answer) and not correct else 0.0,
     }
+
+
+def _overlap(answer: str | None, golds: tuple[str, ...]) -> float:
+    """Return the token F1 that is paid: all of it for a typed match, none where only marks tell the answer from a right one."""
+    if typed_match(answer, golds):
+        return 1.0
+    return 0.0 if exact_match(answer, golds) else f1(answer, golds)

@@ -68,7 +68,8 @@ def test_both_evaluations_give_every_question_the_same_scores(server: str, world
         assert {name: reward["score"] * reward["weight"] for name, reward in trace["rewards"].items()} == row.reward_parts
         assert sum(reward["score"] * reward["weight"] for reward in trace["rewards"].values()) == row.reward
         theirs = {name.partition("/")[2]: value for name, value in trace["metrics"].items() if name.startswith("answer/")}
-        assert theirs == {"exact_match": row.exact_match, "f1": row.f1, "correct": row.correct, "abstained_frac": row.abstained}
+        names = ("typed_match", "exact_match", "f1", "correct")
+        assert theirs == {**{name: getattr(row, name) for name in names}, "abstained_frac": row.abstained}
     # Right, wrong and two-hop questions were among them, or the agreement would say little.
     assert 0 < ours.metrics["answer/exact_match"] < 1
     assert {row.hops for row in ours.rows} >= {1, 2}

@@ -154,6 +154,7 @@ def _pack_episode(one: Chosen, texts: Texts) -> dict[str, object]:
         "gold": texts.add(row.gold),
         "answer": texts.add(row.answer),
         "right": -1 if row.failed else int(row.correct > 0.5),
+        "typed": int(row.typed_match),
         "exact": int(row.exact_match),
         "f1": round(row.f1, 3),
         "reward": round(row.reward, 4),

@@ -34,7 +34,7 @@ class RunResults:
     """Name of what `after` is compared with -> that comparison."""
     decision: str = ""
     reason: str = ""
-    metric: str = "answer/exact_match"
+    metric: str = "answer/typed_match"
     """What is decided on."""
     alpha: float = 0.05
     """Level of the intervals."""

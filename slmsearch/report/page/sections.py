@@ -48,7 +48,7 @@ CURVES = (
     ("plan/decomposed_frac", "Problems split, share"),
 )
 """Curves of a training run, drawn where they were recorded; `accuracy` is the judge's verdict."""
-ACCURACY = ("answer/correct", "answer/exact_match")
+ACCURACY = ("answer/correct", "answer/typed_match")
 
 
 @dataclass(frozen=True)
@@ -231,9 +231,9 @@ def _slices(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[B
         graded = {name: [row for row in rows[name] if not row.failed] for name in _sides(rows)}
         kinds = sorted({row.kind for members in graded.values() for row in members})
         shares = {kind: {name: _right_of_kind(members, kind) for name, members in graded.items()} for kind in ("all", *kinds)}
-        chart = share_chart("Exact match by kind of question, %", shares, run.alpha)
-        blocks.append(Block("Exact match by kind, %, with intervals", chart=chart, file="accuracy_by_kind"))
-        blocks.append(Block("Exact match by slice, % (interval)", slices_table(sides, run.alpha)))
+        chart = share_chart("Typed match by kind of question, %", shares, run.alpha)
+        blocks.append(Block("Typed match by kind, %, with intervals", chart=chart, file="accuracy_by_kind"))
+        blocks.append(Block("Typed match by slice, % (interval), and exact match", slices_table(sides, run.alpha)))
     return blocks
 
 
@@ -248,7 +248,7 @@ def difference_bar(name: str, found: Difference, digits: int) -> Bar:
 
 
 def _right_of_kind(rows: Sequence[EpisodeRow], kind: str) -> tuple[float, int]:
-    found = [row.exact_match for row in rows if kind in ("all", row.kind)]
+    found = [row.typed_match for row in rows if kind in ("all", row.kind)]
     return fsum(found), len(found)
 
 
@@ -269,20 +269,22 @@ def _judge(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[Bl
     elif run.judge.get("found"):
         blocks.append(Block("What is known of the judge", Table(("judge",), ((str(run.judge["found"]),),))))
     if rows:
-        alike = all(row.correct == row.exact_match for members in rows.values() for row in members if not row.failed)
-        note = "Exact match was the judge: there is nothing to calibrate." if alike and not run.judge else ""
-        blocks.append(Block("The verdict beside exact match, episodes", _agreement_table(rows), note=note))
+        alike = all(row.correct == row.typed_match for members in rows.values() for row in members if not row.failed)
+        note = "Typed match was the judge: there is nothing to calibrate." if alike and not run.judge else ""
+        blocks.append(Block("The verdict beside the rules, episodes", _agreement_table(rows), note=note))
     return blocks
 
 
 def _agreement_table(rows: Mapping[str, Sequence[EpisodeRow]]) -> Table:
     cells = []
     for name, members in rows.items():
-        pairs = Counter((row.correct > 0.5, row.exact_match > 0.5) for row in members if not row.failed)
-        agree = _share(pairs[True, True] + pairs[False, False], pairs.total())
-        counts = (pairs[True, True], pairs[False, False], pairs[True, False], pairs[False, True])
-        cells.append((name, *map(str, counts), percent(agree)))
-    return Table(("policy", "both right", "both wrong", "verdict alone right", "exact match alone right", "agree, %"), tuple(cells))
+        graded = [row for row in members if not row.failed]
+        for rule, found in (("typed", [row.typed_match for row in graded]), ("exact", [row.exact_match for row in graded])):
+            pairs = Counter((row.correct > 0.5, match > 0.5) for row, match in zip(graded, found, strict=True))
+            agree = _share(pairs[True, True] + pairs[False, False], pairs.total())
+            counts = (pairs[True, True], pairs[False, False], pairs[True, False], pairs[False, True])
+            cells.append((name, f"{rule} match", *map(str, counts), percent(agree)))
+    return Table(("policy", "rule", "both right", "both wrong", "verdict alone right", "rule alone right", "agree, %"), tuple(cells))
 
 
 def _suspects(run: RunResults) -> list[Block]:

@@ -68,6 +68,7 @@ ROW = EpisodeRow(
     gold="1815",
     answer="1815",
     exact_match=1.0,
+    typed_match=1.0,
     f1=1.0,
     correct=1.0,
     abstained=False,
@@ -91,7 +92,7 @@ ROW = EpisodeRow(
 def make(question_id: str, right: bool = True, **values: Any) -> EpisodeRow:
     """A row that is right or wrong; its cluster is its own unless given."""
     grade = 1.0 if right else 0.0
-    graded = {"exact_match": grade, "f1": grade, "correct": grade, "failure_mode": "" if right else "misread"}
+    graded = {"exact_match": grade, "typed_match": grade, "f1": grade, "correct": grade, "failure_mode": "" if right else "misread"}
     return replace(ROW, **{"question_id": question_id, "cluster": question_id, **graded, **values})
 
 

@@ -58,6 +58,17 @@ def test_pass_and_majority_at_k():
     assert found["answer/majority_at_k"] == (0.5, 4), "q1, and q2 where the first of equally many counts"
 
 
+def test_equal_answers_are_those_that_state_the_same():
+    said = {"q0": ["3.5", "35", "35"], "q1": ["35", "5 km", "5,000 m"], "q2": ["C", "C++", "c++"]}
+    wrong = {"3.5", "C"} | {("q1", "35")}
+    rows = [make(name, not {answer, (name, answer)} & wrong, answer=answer) for name, answers in said.items() for answer in answers]
+    assert shares([make(name) for name in said], **{SAMPLED: rows})["answer/majority_at_k"] == (1.0, 3)
+    whole = [make("q0", answer="3.5"), make("q1", answer="5 %")]
+    withdrawn = of("withdrawn", "00", ["35", "5 percent"])
+    found = shares(whole, withdrawn=withdrawn, replaced=of("replaced", "11", ["a", "b"]))
+    assert found["answer/grounded_frac"] == (0.5, 2), "35 is another answer than 3.5; 5 percent is the same as 5 %"
+
+
 def test_failed_episodes_count_nowhere_and_slices_stand_beside_all():
     whole = [make("q0", kind="a", hops=1), make("q1", kind="b", hops=2), fail("q2")]
     twins = [make("q0/withdrawn"), fail("q1/withdrawn"), make("q2/withdrawn")]

@@ -42,7 +42,15 @@ def test_rules_decide_without_asking() -> None:
     assert client.asked == []
 
 
-def test_asks_where_exact_match_fails_and_equal_answers_once() -> None:
+def test_what_only_marks_tell_apart_is_no_match_by_rule() -> None:
+    client = StubClient(always("no"))
+    version, share_ = Question("q", "Which?", "3.5"), Question("q", "How much?", "5 %")
+    verdicts = make_llm(client).judge([(version, "35"), (share_, "5 percent")])
+    assert [(verdict.correct, verdict.by) for verdict in verdicts] == [(False, "judge"), (True, "exact")]
+    assert [verdict.correct for verdict in ExactJudge().judge([(version, "35"), (share_, "5 percent")])] == [False, True]
+
+
+def test_asks_where_typed_match_fails_and_equal_answers_once() -> None:
     client = StubClient(lambda prompt: "yes" if '"Lovelace, Ada"' in prompt else "No.")
     verdicts = make_llm(client).judge([(QUESTION, text) for text in ("Lovelace, Ada", "Babbage", "Ada Lovelace", "Babbage")])
     assert [(verdict.correct, verdict.by) for verdict in verdicts] == [

@@ -1,5 +1,7 @@
 """The reward table: what each kind of ending is worth."""
 
+from dataclasses import replace
+
 import pytest
 
 from slmsearch.config import RewardConfig
@@ -84,6 +86,14 @@ def test_parts_beyond_the_defaults(weights: dict[str, float], correct: bool, exp
     expected = {"call_cost": -0.04, **expected} if correct and "kind" not in weights and "call_cost" not in weights else expected
     assert paid == pytest.approx(expected)
     assert reward.total == pytest.approx(sum(expected.values()))
+
+
+def test_token_f1_pays_a_typed_match_in_full_and_nothing_where_only_marks_differ() -> None:
+    config = RewardConfig(correctness="f1", call_cost=0.0)
+    paid = {}
+    for gold, answer in (("3.5", "35"), ("C++", "C#"), ("Vitamin A", "Vitamin"), ("5 %", "5 percent"), ("Ada King", "Ada")):
+        paid[answer] = score_episode(searched(answer), replace(GOLD, answer=gold), False, config).total
+    assert paid == {"35": 0.0, "C#": 0.0, "Vitamin": 0.0, "5 percent": 1.0, "Ada": pytest.approx(2 / 3)}
 
 
 def test_controls_do_not_look_at_the_answer() -> None:

@@ -167,7 +167,7 @@ def test_every_question_has_the_scores_of_our_own_evaluation(run: RunConfig, pol
         assert (trace.ok, trace.errors, trace.reward) == (True, [], row.reward)
         assert {name: reward.value for name, reward in trace.rewards.items()} == row.reward_parts
         assert {**asdict(trace.state.row), "seconds": 0} == {**asdict(row), "seconds": 0}
-        for name in ("exact_match", "f1", "correct"):
+        for name in ("typed_match", "exact_match", "f1", "correct"):
             assert trace.metrics[f"answer/{name}"] == getattr(row, name)
         assert trace.metrics[f"stop/{row.stop_reason}"] == 1.0
     assert traces["q2"].is_truncated

@@ -232,7 +232,7 @@
       facts([["gold answer", text(e.gold)]]),
       answersTable(e),
       facts([
-        ["verdict", `${MARKS[outcome(e)]}; exact match ${e.exact ? "right" : "wrong"}, F1 ${e.f1 ?? 0}`],
+        ["verdict", `${MARKS[outcome(e)]}; typed match ${e.typed ? "right" : "wrong"}, exact match ${e.exact ? "right" : "wrong"}, F1 ${e.f1 ?? 0}`],
         ["reward", `${e.reward ?? 0}${parts.length ? ` (${parts.join(", ")})` : ""}`],
         ["ended", `${e.stop.replace("_", " ")}, ${e.calls || 0} tool calls, ${e.tokens || 0} tokens written`],
         ["broke at", e.broke && e.broke.replace("_", " ")],

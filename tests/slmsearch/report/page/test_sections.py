@@ -16,19 +16,20 @@ def part(run, name: str) -> Part:  # type: ignore[no-untyped-def]
     return next(one for one in run_parts(run) if one.id == name)
 
 
-def test_a_judge_is_shown_with_its_calibration_and_beside_exact_match() -> None:
+def test_a_judge_is_shown_with_its_calibration_and_beside_the_rules() -> None:
     outcomes = tuple(Outcome(f"c{i}", "alias", i % 2 == 0, i % 2 == 0 or i == 1, False, True) for i in range(20))
     measured = Qualification("sha", "judge-8b", "3", "k", "2026-01-01", outcomes, 0.2, 5.0, 4)
     state = JudgeState(True, "judge-8b passed", summarise_qualification(measured))
     run = make_run(20)
-    lenient = replace(run.evaluations[AFTER].rows[0], correct=1.0, exact_match=0.0)
+    lenient = replace(run.evaluations[AFTER].rows[0], correct=1.0, exact_match=0.0, typed_match=0.0)
     rows = (lenient, *run.evaluations[AFTER].rows[1:])
     run = replace(run, judge=asdict(state), evaluations={AFTER: replace(run.evaluations[AFTER], rows=rows)})
     calibration, agreement = part(run, "judge").blocks
     assert calibration.table is not None and agreement.table is not None
     assert calibration.caption == "On the calibration set: judge-8b passed"
     assert calibration.table.rows[0][:4] == ("all", "20", "95.0 (76.4-99.1)", "10.0 (1.8-40.4)")
-    assert agreement.table.rows[0][3] == "1", "right by verdict alone"
+    by_rule = [row[1:5] for row in agreement.table.rows]
+    assert by_rule == [(f"{rule} match", "11", "8", "1") for rule in ("typed", "exact")], "one right by verdict alone"
 
 
 def test_a_judge_that_was_never_measured_says_so() -> None:

@@ -1,0 +1,138 @@
+"""Typed match: pairs with a verdict given by hand, and properties that hold for any text."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slmsearch.corpus.questions import UNKNOWN_ANSWER
+from slmsearch.judge.exact import exact_match, typed_match
+from slmsearch.judge.typed import MAX_VALUE_CHARS, readings
+
+
+class Pair(NamedTuple):
+    """Right answers, what was said, and whether a careful reader of both would call it right."""
+
+    kind: str
+    golds: list[str]
+    said: str
+    right: bool
+
+
+def load_pairs(name: str) -> list[Pair]:
+    lines = (Path(__file__).with_name(name)).read_text(encoding="utf-8").splitlines()
+    return [Pair(**json.loads(line)) for line in lines]
+
+
+PAIRS, KEPT_BACK = load_pairs("typed_pairs.jsonl"), load_pairs("typed_pairs_kept_back.jsonl")
+FRAGMENTS = (
+    "0 1 5 12 3.5 1,000 -5 \u2212 + \xbd \xbe \xb2 \u2070 \u207b\xb3 ^ e9 \xd710^ / % $ \u20ac USD million dozen half third and a an the A "
+    "AD BC b.c. am p.m. : - \u2013 to from > >= < at least or more + July sept 4th 2020 1776-07-04 km m\xb2 \xb0C degrees Celsius kg/s ** "
+    "* ( ) \" ' ` _ \\ # C++ .NET v1.2 rc1 xiv I V & St. \u0130 \xdf \u0131 \uff26 \uff13 \u0663 \U0001d7d9 \u200b \x00 \ud800 \xe9 \u5317 "
+    "nan inf in 9999999999 second per"
+)
+PIECES = FRAGMENTS.split(" ")
+TEXTS = st.one_of(
+    st.text(), st.lists(st.sampled_from(PIECES), max_size=8).map(" ".join), st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
+)
+
+
+@pytest.mark.parametrize("pair", [*PAIRS, *KEPT_BACK], ids=lambda pair: f"{pair.golds[0]} | {pair.said}")
+def test_judges_pairs_as_a_careful_reader(pair: Pair) -> None:
+    assert typed_match(pair.said, pair.golds) is pair.right
+
+
+def test_exact_match_is_wrong_on_most_of_these_pairs() -> None:
+    """Otherwise the pairs above would prove nothing."""
+    wrong = [pair for pair in PAIRS if exact_match(pair.said, pair.golds) is not pair.right]
+    assert len(wrong) > len(PAIRS) // 2
+
+
+@given(TEXTS, TEXTS)
+def test_any_text_matches_itself_and_order_decides_nothing(one: str, other: str) -> None:
+    assert typed_match(one, [one]) is bool(one.strip())
+    assert typed_match(one, [other]) is typed_match(other, [one])
+    assert typed_match(one, [other, one]) is typed_match(one, iter([one, other]))
+    readings.cache_clear()
+    assert typed_match(one, [other]) is typed_match(other, [one])
+
+
+@given(st.integers(-(10**12), 10**12))
+def test_an_integer_matches_however_it_is_written_and_no_other_integer(number: int) -> None:
+    written = [str(number), f"{number:,}", f"{number}.0".replace("-", "\u2212"), f"about {number:,}", f" {number}. "]
+    assert all(typed_match(text, [str(number)]) for text in written)
+    assert not any(typed_match(text, [str(number + 1)]) or (number and typed_match(text, [str(-number)])) for text in written)
+
+
+@given(st.dates())
+def test_a_date_matches_in_every_form_and_not_the_day_after(day: object) -> None:
+    month, number, year = f"{day:%B}", int(f"{day:%d}"), int(f"{day:%Y}")
+    forms = [f"{month} {number}, {year:04}", f"{number} {month} {year:04}", f"the {number}th of {month[:3]}. {year:04}", f"{day}"]
+    assert all(typed_match(form, [f"{month} {number} {year:04}"]) for form in forms)
+    assert not any(typed_match(form, [f"{month} {number % 28 + 1} {year:04}"]) for form in forms)
+    assert not any(typed_match(form, [f"{month} {number}"]) for form in forms)
+
+
+@pytest.mark.parametrize(
+    ("said", "gold", "right"),
+    [
+        ("0 °C", "32 °F", True),
+        ("5 m/s²", "5 metres per second squared", True),
+        ("98.6 F", "98.6 °F", True),
+        ("5 cats", "5 dogs", False),
+        ("millions", "1 million", False),
+        ("$5M", "$5 million", True),
+        ("NSYNC", "*NSYNC", True),
+        ("Norwick, a", "Norwick", True),  # cut off in mid-sentence
+        ("second", "2nd", True),
+        ("60 miles per second", "60 miles/s", True),
+        ("10^99", "1e99", True),
+        ("0^-1", "1/0", False),
+        ("April 31, 2001", "30 April 2001", False),
+        ("7/4/1776", "July 4, 1776", False),  # or 7 April
+        ("12/25/1990", "December 25, 1990", True),
+        ("1066 AD", "1066", True),
+        ("2 AD", "2", False),
+        ("Symphony in A major", "Symphony in major", False),
+        ("Once upon a time", "Once Upon A Time", True),
+        ("Łódź", "Lodz", True),
+        ("Москва", "Moskva", False),  # accents only: other scripts are not transcribed
+        ("it's", "it\u2019s", True),
+        ("user@example.com", "userexample.com", False),
+        ("a[0]", "a[1]", False),
+        ("os.path.join()", "os.path.join", True),
+        ("numpy >= 1.20", "numpy>=1.20", True),
+        ("numpy >= 1.20", "numpy<=1.20", False),
+    ],
+)
+def test_values_and_marks(said: str, gold: str, right: bool) -> None:
+    assert typed_match(said, [gold]) is right
+
+
+def test_abstaining_is_right_where_there_is_no_answer_only() -> None:
+    assert typed_match("It is not known.", [UNKNOWN_ANSWER])
+    assert not typed_match("unknown", ["Paris"])
+    assert not typed_match(UNKNOWN_ANSWER, [])
+    assert not any(typed_match(said, [UNKNOWN_ANSWER, ""]) for said in (None, "", " "))
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "1/" + "3" * 5000, "9" * 30 + "^99", "((" * 3000, "twenty " * 3000, "5 " + "m" * 9000])
+def test_long_text_is_text(text: str) -> None:
+    assert len(text) > MAX_VALUE_CHARS or text.endswith("^99")
+    assert typed_match(text, [text]) and not typed_match(text, [text + "1"])
+
+
+def test_units_are_loaded_only_where_a_unit_is_read() -> None:
+    """The module is imported by everything."""
+    code = (
+        "import sys; from slmsearch.judge.exact import typed_match\n"
+        "assert not {'pint', 'text_to_num', 'text_unidecode'} & set(sys.modules)\n"
+        "assert typed_match('Ada', ['ada']) and 'pint' not in sys.modules\n"
+        "assert typed_match('5 km', ['5000 m']) and 'pint' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
