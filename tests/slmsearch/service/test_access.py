@@ -80,6 +80,30 @@ def test_every_error_has_the_form_of_openai(make: Make) -> None:
     assert not any(name.startswith("access-control") for reply in found for name in reply.headers)
 
 
+def test_a_wrong_path_or_method_names_the_one_to_use(make: Make) -> None:
+    async def talk() -> None:
+        http = Client(make()).http
+        for path in ("/v1/responses", "/v1/completions", "/v1/embeddings", "/chat/completions", "/v1/v1/chat/completions"):
+            reply = await http.post(path, json={"input": "Alba?"})
+            assert error(reply) == (404, "invalid_request_error", "not_found")
+            assert f"there is no {path} here; questions go to POST /v1/chat/completions" in reply.json()["error"]["message"]
+        reply = await http.get("/v1/chat/completions")
+        assert error(reply)[0] == 405 and "takes POST requests only" in reply.json()["error"]["message"]
+
+    run(talk())
+
+
+def test_head_is_get_without_a_body(make: Make) -> None:
+    async def talk() -> None:
+        http = Client(make()).http
+        for path in ("/health", "/ready", "/metrics", "/v1/models", "/"):
+            head, whole = await http.head(path), await http.get(path)
+            assert (head.status_code, head.headers["content-type"]) == (200, whole.headers["content-type"]), path
+        assert [(await http.head(path)).status_code for path in ("/nope", "/v1/chat/completions")] == [404, 405]
+
+    run(talk())
+
+
 def test_a_bug_is_an_error_of_openais_form_too(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = make()
     monkeypatch.setattr(SearcherService, "ask", lambda *_: 1 / 0)
