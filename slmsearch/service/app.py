@@ -176,7 +176,8 @@ async def read_body(http: HttpRequest) -> bytes:
                 if len(body) > MAX_BODY_BYTES:
                     raise ApiError(413, "request_too_large", f"a request may have {MAX_BODY_BYTES >> 20} MiB")
     except (TimeoutError, ClientDisconnect) as error:
-        raise ApiError(408, "request_timeout", f"the request did not come within {BODY_SECONDS:.0f} s") from error
+        told = f"the request did not come within {BODY_SECONDS:.0f} s, or before the service stopped"
+        raise ApiError(408, "request_timeout", told) from error
     return bytes(body)
 
 

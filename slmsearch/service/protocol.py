@@ -171,7 +171,7 @@ def parse_request(body: bytes) -> Request:
         raise ApiError(400, "unsupported_value", "n: one answer is given to a question; leave n out", "n")
     for name, choice in (("tools", "tool_choice"), ("functions", "function_call")):
         if getattr(read, name) and getattr(read, choice) != "none":
-            told = f'the searcher has its own tools and calls no others; leave them out or set {choice} to "none"'
+            told = f'the searcher has its own tools and calls no others; leave them out, set {choice} to "none", or set response_format'
             raise ApiError(400, "unsupported_parameter", f"{name}: {told}", name)
     options, formatted = read.stream_options, _read_format(read.response_format)
     return Request(find_question(read.messages), bool(read.stream), bool(options and options.include_usage), formatted)
