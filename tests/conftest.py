@@ -66,7 +66,14 @@ os.environ.update(
 )
 
 
-LONG = {"docker": "ten minutes", "kill": "half an hour", "production": "a minute", "real": "forty minutes", "week": "an hour"}
+LONG = {
+    "clients": "three minutes",
+    "docker": "ten minutes",
+    "kill": "half an hour",
+    "production": "a minute",
+    "real": "forty minutes",
+    "week": "an hour",
+}
 """Markers of tests that run only when asked for by name."""
 
 

@@ -1,5 +1,6 @@
 """Who is let in: a token where one is set, else this machine alone."""
 
+import asyncio
 import base64
 import secrets
 from collections.abc import Callable
@@ -18,6 +19,8 @@ OPEN_PATHS = ("/health", "/ready")
 PAGE, PAGE_FILES = "/", "/page/"
 """Where a browser, which is told so, asks its user for the token: as the password of any name (HTTP Basic)."""
 CHALLENGE = 'Basic realm="slmsearch: any name, the token as password", charset="UTF-8"'
+LOOK_SECONDS = 0.2
+"""Where a request is not whole yet, the service looks so often whether it stops."""
 HEADERS = {"X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin", "Referrer-Policy": "no-referrer"}
 """Of every answer: no page of another origin gets one into its process, nothing is taken for what it is not called."""
 
@@ -69,13 +72,36 @@ class Access:
 
         refusal = self._refuse(scope) if scope["type"] == "http" else None
         if refusal is None:
-            await self._app(scope, receive, send_last)
+            if scope.get("method") == "HEAD":  # the server leaves the body out
+                scope = {**scope, "method": "GET"}
+            await self._app(scope, self._while_serving(receive), send_last)
             return
         self._metrics.requests.labels(refusal.code).inc()
         response = refusal.response()
         if refusal.status == 401 and (scope["path"] == PAGE or scope["path"].startswith(PAGE_FILES)):
             response.headers["WWW-Authenticate"] = CHALLENGE
         await response(scope, receive, send_last)
+
+    def _while_serving(self, receive: Receive) -> Receive:
+        """Let a client that has not sent all of its request when the service stops count as gone: nothing ends before it."""
+        whole = False
+
+        async def receive_while_serving() -> Message:
+            nonlocal whole
+            if whole:
+                return await receive()
+            receiving = asyncio.ensure_future(receive())
+            try:
+                while not (await asyncio.wait((receiving,), timeout=LOOK_SECONDS))[0]:
+                    if self._is_stopping():
+                        return {"type": "http.disconnect"}
+                message = receiving.result()
+                whole = not message.get("more_body", False)
+                return message
+            finally:
+                receiving.cancel()
+
+        return receive_while_serving
 
     def _refuse(self, scope: Scope) -> ApiError | None:
         headers = Headers(scope=scope)

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from slmsearch.errors import ServiceError
+from slmsearch.foreign import one_line
 from slmsearch.service.access import Access
 from slmsearch.service.feedback import Feedback, FeedbackLog, LogFullError
 from slmsearch.service.page import add_page
@@ -41,7 +42,7 @@ BODY_SECONDS = 15.0
 HUNG_UP = 499
 """Status of a reply that nobody reads."""
 T = TypeVar("T")
-CODES = {404: "not_found", 405: "method_not_allowed"}
+CHAT = "/v1/chat/completions"
 
 
 def _takes(body: type[BaseModel]) -> dict[str, Any]:
@@ -52,10 +53,7 @@ def make_app(service: SearcherService, token: str | None, feedback: FeedbackLog 
     """Make the application; without a log it takes no feedback."""
     app = FastAPI(title="slmsearch", docs_url=None, redoc_url=None)  # those pages fetch scripts from elsewhere
     app.add_middleware(Access, token=token, metrics=service.metrics, is_stopping=lambda: service.state == "stopping")
-    app.add_exception_handler(ApiError, _answer_refusal)
-    app.add_exception_handler(HTTPException, _answer_http_error)
-    app.add_exception_handler(Exception, _answer_bug)
-
+    add_errors(app, f"questions go to POST {CHAT}, so the base_url of a client ends with /v1")
     add_status(app, service)
 
     @app.get("/v1/models")
@@ -70,7 +68,7 @@ def make_app(service: SearcherService, token: str | None, feedback: FeedbackLog 
             raise ApiError(404, "model_not_found", f"there is one model here, {MODEL}", "model")
         return describe_model(service.created)
 
-    @app.post("/v1/chat/completions", openapi_extra=_takes(ChatRequest))
+    @app.post(CHAT, openapi_extra=_takes(ChatRequest))
     async def chat(http: HttpRequest) -> Response:
         """Answer the last message of the user."""
         try:
@@ -79,7 +77,7 @@ def make_app(service: SearcherService, token: str | None, feedback: FeedbackLog 
             service.metrics.requests.labels(error.code).inc()
             raise
         events = service.ask(request.question)
-        reply = Reply(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()))
+        reply = Reply(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), request.json_answers)
         try:
             if not request.stream:
                 return Response(await _while_listening(http, _complete(events, reply)), media_type="application/json")
@@ -178,21 +176,32 @@ async def read_body(http: HttpRequest) -> bytes:
                 if len(body) > MAX_BODY_BYTES:
                     raise ApiError(413, "request_too_large", f"a request may have {MAX_BODY_BYTES >> 20} MiB")
     except (TimeoutError, ClientDisconnect) as error:
-        raise ApiError(408, "request_timeout", f"the request did not come within {BODY_SECONDS:.0f} s") from error
+        told = f"the request did not come within {BODY_SECONDS:.0f} s, or before the service stopped"
+        raise ApiError(408, "request_timeout", told) from error
     return bytes(body)
 
 
-async def _answer_refusal(_: HttpRequest, error: Exception) -> JSONResponse:
-    assert isinstance(error, ApiError)
-    return error.response()
+def add_errors(app: FastAPI, hint: str) -> None:
+    """Let an application write every error in OpenAI's form; the hint tells a client with a wrong path where to ask."""
 
+    async def answer_refusal(_: HttpRequest, error: Exception) -> JSONResponse:
+        assert isinstance(error, ApiError)
+        return error.response()
 
-async def _answer_http_error(_: HttpRequest, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)
-    response = ApiError(error.status_code, CODES.get(error.status_code, "invalid_request"), str(error.detail)).response()
-    response.headers.update(error.headers or {})
-    return response
+    async def answer_http_error(http: HttpRequest, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        headers, path = error.headers or {}, one_line(http.url.path)[:100]
+        told = {
+            404: ("not_found", f"there is no {path} here; {hint}"),
+            405: ("method_not_allowed", f"{path} takes {headers.get('Allow', 'no')} requests only"),
+        }
+        response = ApiError(error.status_code, *told.get(error.status_code, ("invalid_request", str(error.detail)))).response()
+        response.headers.update(headers)
+        return response
 
+    async def answer_bug(_: HttpRequest, error: Exception) -> JSONResponse:
+        return ApiError(500, "internal_error", f"unforeseen {type(error).__name__}; the log of the service has more").response()
 
-async def _answer_bug(_: HttpRequest, error: Exception) -> JSONResponse:
-    return ApiError(500, "internal_error", f"unforeseen {type(error).__name__}; the log of the service has more").response()
+    app.add_exception_handler(ApiError, answer_refusal)
+    app.add_exception_handler(HTTPException, answer_http_error)
+    app.add_exception_handler(Exception, answer_bug)

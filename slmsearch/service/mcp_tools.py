@@ -4,9 +4,9 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
 from slmsearch.foreign import one_line
 from slmsearch.searcher.episode import ToolCall
@@ -96,9 +96,10 @@ class McpTool:
 
 
 def _take(name: str, most_chars: int, description: str) -> type[BaseModel]:
-    """Make the schema of one argument, a text."""
+    """Make the schema of one argument, a text; a model may send an id or a year as a number."""
     config = ConfigDict(extra="forbid", strict=True, str_strip_whitespace=True)
-    field: Any = (str, Field(min_length=1, max_length=most_chars, description=description))
+    text = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
+    field: Any = (text, Field(min_length=1, max_length=most_chars, description=description))
     return create_model("Arguments", __config__=config, **{name: field})
 
 

@@ -5,7 +5,7 @@ Replies are the types of the `openai` SDK. What they have no place for is in the
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from fastapi.responses import JSONResponse
 from openai.types import CompletionUsage, Model
@@ -16,6 +16,7 @@ from slmsearch.foreign import encodable
 from slmsearch.searcher.episode import Episode, StopReason
 from slmsearch.service.feedback import Verdict
 from slmsearch.service.playing import Answer, Step
+from slmsearch.service.response_format import JsonAnswers
 
 MODEL = "searcher"
 """Name of the one model, whichever version plays."""
@@ -23,6 +24,7 @@ OWNER = "slmsearch"
 MAX_QUESTION_CHARS = 2000
 MAX_ANSWER_CHARS = 4000
 MAX_ID_CHARS = 2000
+MISFIT = "The searcher found an answer that does not fit the schema of response_format."
 NO_ANSWER = {
     StopReason.MAX_TURNS: "No answer was found within the turns that the searcher has.",
     StopReason.MAX_TOKENS: "No answer was found within the tokens that the searcher has.",
@@ -86,16 +88,38 @@ class StreamOptions(_Read):
     include_usage: bool | None = None
 
 
+class JsonSchema(_Read):
+    """The schema of a JSON answer; without one, any JSON fits."""
+
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+
+
+class ResponseFormat(_Read):
+    """How the answer is to be written."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.type == "json_schema" and self.json_schema is None:
+            raise ValueError("json_schema is missing")
+        return self
+
+
 class ChatRequest(_Read):
     """The body of `POST /v1/chat/completions`."""
 
     messages: list[ChatMessage] = Field(min_length=1)
-    model: str = MODEL
+    model: str | None = MODEL
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    n: int | None = None
+    n: float | None = None
+    response_format: ResponseFormat | None = None
     tools: list[Any] | None = None
+    tool_choice: Any = None
     functions: list[Any] | None = None
+    function_call: Any = None
 
 
 def _strip(text: str | None) -> str | None:
@@ -132,6 +156,8 @@ class Request:
     question: str
     stream: bool
     include_usage: bool
+    json_answers: JsonAnswers | None = None
+    """None writes them as text."""
 
 
 def parse_request(body: bytes) -> Request:
@@ -143,13 +169,22 @@ def parse_request(body: bytes) -> Request:
     read = _parse(ChatRequest, body)
     if read.n not in (None, 1):
         raise ApiError(400, "unsupported_value", "n: one answer is given to a question; leave n out", "n")
-    for name in ("tools", "functions"):
-        if getattr(read, name):
-            raise ApiError(
-                400, "unsupported_parameter", f"{name}: the searcher has its own tools and calls no others; leave them out", name
-            )
-    options = read.stream_options
-    return Request(find_question(read.messages), bool(read.stream), bool(options and options.include_usage))
+    for name, choice in (("tools", "tool_choice"), ("functions", "function_call")):
+        if getattr(read, name) and getattr(read, choice) != "none":
+            told = f'the searcher has its own tools and calls no others; leave them out, set {choice} to "none", or set response_format'
+            raise ApiError(400, "unsupported_parameter", f"{name}: {told}", name)
+    options, formatted = read.stream_options, _read_format(read.response_format)
+    return Request(find_question(read.messages), bool(read.stream), bool(options and options.include_usage), formatted)
+
+
+def _read_format(asked: ResponseFormat | None) -> JsonAnswers | None:
+    if asked is None or asked.type == "text":
+        return None
+    schema = asked.json_schema if asked.type == "json_schema" else None
+    try:
+        return JsonAnswers((schema and schema.schema_) or {})
+    except ValueError as error:
+        raise ApiError(400, "unsupported_value", f"response_format: {error}", "response_format") from error
 
 
 def parse_feedback(body: bytes) -> FeedbackRequest:
@@ -201,11 +236,13 @@ class Reply:
     id: str
     created: int
     """Seconds since the epoch."""
+    json_answers: JsonAnswers | None = None
+    """None writes the answer as text."""
 
     def complete(self, steps: Sequence[Step], answer: Answer) -> str:
         """Write a completion as JSON."""
         choice = {"index": 0, "finish_reason": _finish(answer.episode), "logprobs": None}
-        message = {"role": "assistant", "content": content_of(answer.episode), "refusal": None}
+        message = {"role": "assistant", "content": None, "refusal": None, **self._write(answer.episode)}
         extension = {"steps": [asdict(step) for step in steps], **describe_answer(answer)}
         fields = self._fields("chat.completion", [{**choice, "message": message}], extension)
         return ChatCompletion.model_validate({**fields, "usage": _count(answer.episode)}).model_dump_json(exclude_unset=True)
@@ -221,10 +258,18 @@ class Reply:
 
     def end(self, answer: Answer, include_usage: bool) -> list[str]:
         """Write the last chunks: the answer, how it came about, and the tokens where they are asked for."""
-        chunks = [self.chunk({"content": content_of(answer.episode)}), self.chunk({}, describe_answer(answer), _finish(answer.episode))]
+        chunks = [self.chunk(self._write(answer.episode)), self.chunk({}, describe_answer(answer), _finish(answer.episode))]
         if include_usage:
             chunks.append(self._chunk({**self._fields("chat.completion.chunk", [], None), "usage": _count(answer.episode)}))
         return chunks
+
+    def _write(self, episode: Episode) -> dict[str, str]:
+        """Write the answer as fields of a message: its content, or a refusal where no JSON that fits says it."""
+        text = content_of(episode)
+        if self.json_answers is None:
+            return {"content": text}
+        written = self.json_answers.write(None if episode.answer is None else text)
+        return {"refusal": text if episode.answer is None else MISFIT} if written is None else {"content": written}
 
     def _chunk(self, fields: dict[str, Any]) -> str:
         return ChatCompletionChunk.model_validate(fields).model_dump_json(exclude_unset=True)

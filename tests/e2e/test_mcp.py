@@ -6,6 +6,7 @@ The client is written for both releases of the SDK, as the server is.
 import asyncio
 import json
 import signal
+import socket
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
 import psutil
@@ -108,6 +110,10 @@ async def look_at_everything(session: ClientSession, world: SmallWorld) -> None:
     assert all(tool["description"] and tool["outputSchema"] and tool["inputSchema"]["required"] for tool in listed)
     assert all(tool["annotations"]["readOnlyHint"] for tool in listed)
 
+    assert (await session.list_resources()).resources == [] and (await session.list_prompts()).prompts == []
+    templates = (await session.list_resource_templates()).model_dump(mode="json", by_alias=True)
+    assert templates["resourceTemplates"] == []
+
     toolbox, question, answer = world.indexed.toolbox, world.questions[0].question, world.questions[0].answer
     page = next(toolbox.library.pages())
     found = await call(session, "search_pages", query=page.title)
@@ -143,7 +149,7 @@ async def look_at_everything(session: ClientSession, world: SmallWorld) -> None:
         ("search_pages", {"query": "  "}, "query: String should have at least 1 character"),
         ("search_pages", {"query": "x" * 5000}, "query: String should have at most 1000 characters"),
         ("search_pages", {}, "query: Field required"),
-        ("search_pages", {"query": 3}, "query: Input should be a valid string"),
+        ("search_pages", {"query": 3.5}, "query: Input should be a valid string"),
         ("ask", {"question": "Who?", "model": "x"}, "model: Extra inputs are not permitted"),
         ("delete_page", {"page_id": page.id}, "there is no tool 'delete_page'"),
     ]
@@ -176,13 +182,14 @@ def test_it_ends_with_its_input_or_by_sigterm_and_leaves_nothing(world: SmallWor
     with (tmp_path / "log").open("w") as log:
         process = world.start("mcp", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
     assert process.stdin is not None and process.stdout is not None
-    search = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "search_pages", "arguments": {"query": "a town"}}}
-    messages = [HELLO, {"jsonrpc": "2.0", "method": "notifications/initialized"}, search]
+    search = {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "search_pages", "arguments": {"query": "a town"}}}
+    messages = [HELLO, {"jsonrpc": "2.0", "method": "notifications/initialized"}, {**search, "id": 2.0}]
     process.stdin.write("".join(json.dumps(message) + "\n" for message in messages[: 1 if how == "loading" else 3]))
     process.stdin.flush()
     assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "slmsearch"
     if how != "loading":
-        assert "content" in json.loads(process.stdout.readline())["result"]
+        told = json.loads(process.stdout.readline())
+        assert told["id"] == 2 and "content" in told["result"]
     family = psutil.Process(process.pid).children(recursive=True)
     if how == "sigterm":
         process.send_signal(signal.SIGTERM)
@@ -241,6 +248,56 @@ def test_the_sdks_client_over_http_with_a_token(world: SmallWorld, tmp_path: Pat
     assert process.wait(PATIENCE_SECONDS) == 0 and not any(one.is_running() for one in family) and family
     log = (tmp_path / "log").read_text()
     assert TOKEN not in log and "Traceback" not in log
+
+
+def begin(url: str, token: str = "") -> socket.socket:
+    """Send the beginning of a request, and keep the connection."""
+    place = urlsplit(url)
+    connection = socket.create_connection((place.hostname, place.port))
+    headers = {"Host": place.netloc, "Authorization": f"Bearer {token}", "Content-Type": "application/json", "Content-Length": "100"}
+    lines = [f"POST {place.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", "{"]
+    connection.sendall("\r\n".join(lines).encode())
+    return connection
+
+
+def test_what_never_ends_is_refused_and_holds_nothing_up(world: SmallWorld, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    process, url = serve_http(world, tmp_path / "log", request.addfinalizer)
+    accept = {"Accept": "text/event-stream"}
+    for method in ("GET", "HEAD", "DELETE"):
+        reply = httpx.request(method, url, headers=accept, trust_env=False, timeout=60)
+        assert (reply.status_code, reply.headers["allow"]) == (405, "POST"), method
+    with begin(url) as connection:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_SECONDS) == 0
+        assert connection.recv(100).startswith(b"HTTP/1.1 408 ")
+    assert "Traceback" not in (tmp_path / "log").read_text() and "Cancel" not in (tmp_path / "log").read_text()
+
+
+def test_lists_and_numbers_as_other_clients_send_them(world: SmallWorld, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    _, url = serve_http(world, tmp_path / "log", request.addfinalizer)
+
+    def send(text: str) -> httpx.Response:
+        return httpx.post(url, content=text, headers=HEADERS, trust_env=False, timeout=60)
+
+    def ask(number: str, method: str, params: str = "{}") -> Any:
+        reply = send(f'{{"jsonrpc": "2.0", "id": {number}, "method": "{method}", "params": {params}}}')
+        assert reply.status_code == 200, reply.text
+        (line,) = (line for line in reply.text.splitlines() if line.startswith("data: "))
+        told = json.loads(line[6:])
+        assert told["id"] == json.loads(number)
+        return told["result"]
+
+    for method, name in (("resources/list", "resources"), ("resources/templates/list", "resourceTemplates"), ("prompts/list", "prompts")):
+        for number in ("0", "2.0", "1795764713000", '"2.0"'):
+            assert ask(number, method)[name] == []
+    page = next(world.indexed.toolbox.library.pages())
+    for page_id in (page.id, f"{page.id}.0", json.dumps(page.id)):
+        viewed = ask("3", "tools/call", f'{{"name": "view_sections", "arguments": {{"page_id": {page_id}}}}}')
+        assert viewed["structuredContent"]["page_id"] == page.id
+    for number in ("null", "1.5", "[1]", "true"):
+        refused = send(f'{{"jsonrpc": "2.0", "id": {number}, "method": "tools/list"}}')
+        assert refused.status_code == 400 and "give a string or an integer" in refused.text
+    assert send("{").status_code == 400 and send('{"jsonrpc": "2.0", "method": "notifications/initialized"}').status_code == 202
 
 
 def test_without_a_token_only_this_machine_is_answered(world: SmallWorld, tmp_path: Path, request: pytest.FixtureRequest) -> None:

@@ -29,6 +29,7 @@ from tasks.tracking import ADAPTER_HASH, BASE_MODEL, open_tracker
 from tests.e2e.conftest import MODEL
 from tests.e2e.small_world import PATIENCE_SECONDS, small_world
 from tests.e2e.stand import wait_for
+from tests.e2e.test_mcp import begin
 
 TOKEN = "s3cret-of-the-service"
 NAME = "slmsearch-searcher"
@@ -192,7 +193,7 @@ def test_another_champion_takes_over_and_no_question_fails(started: Started) -> 
 
 
 def test_sigterm_ends_it_when_everything_is_answered(started: Started) -> None:
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, begin(f"{started.base_url}/chat/completions", TOKEN):
         child, flying = started.hold_one(pool)
         started.process.send_signal(signal.SIGTERM)
         ready = f"{started.base_url[:-3]}/ready"
@@ -207,7 +208,8 @@ def test_sigterm_ends_it_when_everything_is_answered(started: Started) -> None:
         assert flying.result(PATIENCE_SECONDS).choices[0].message.content
     assert started.process.wait(PATIENCE_SECONDS) == 0
     assert not psutil.pid_exists(child.pid)
-    assert TOKEN not in started.log.read_text() and "Traceback" not in started.log.read_text()
+    log = started.log.read_text()
+    assert TOKEN not in log and "Traceback" not in log and "Cancel" not in log, log
 
 
 def test_the_episodes_are_traces_of_their_version(started: Started) -> None:

@@ -1,10 +1,13 @@
 """Whom the service answers, and in which form it refuses."""
 
+import asyncio
+from typing import Any
+
 import httpx
 import pytest
 
 from slmsearch.errors import ConfigError
-from slmsearch.service.access import check_token, require_private_host
+from slmsearch.service.access import Access, check_token, require_private_host
 from slmsearch.service.app import make_app
 from slmsearch.service.service import SearcherService
 from tests.slmsearch.service.test_service import Client, Make, control, error, make, run
@@ -78,6 +81,52 @@ def test_every_error_has_the_form_of_openai(make: Make) -> None:
     ]
     assert found[1].headers["allow"] == "GET"
     assert not any(name.startswith("access-control") for reply in found for name in reply.headers)
+
+
+def test_a_wrong_path_or_method_names_the_one_to_use(make: Make) -> None:
+    async def talk() -> None:
+        http = Client(make()).http
+        for path in ("/v1/responses", "/v1/completions", "/v1/embeddings", "/chat/completions", "/v1/v1/chat/completions"):
+            reply = await http.post(path, json={"input": "Alba?"})
+            assert error(reply) == (404, "invalid_request_error", "not_found")
+            assert f"there is no {path} here; questions go to POST /v1/chat/completions" in reply.json()["error"]["message"]
+        reply = await http.get("/v1/chat/completions")
+        assert error(reply)[0] == 405 and "takes POST requests only" in reply.json()["error"]["message"]
+
+    run(talk())
+
+
+def test_who_has_not_sent_a_whole_request_when_the_service_stops_is_gone(make: Make) -> None:
+    asked = make()
+
+    async def talk() -> list[Any]:
+        received, sent = [], []
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            received.extend([await receive(), await receive()])
+
+        async def receive() -> Any:
+            if received or sent:
+                return await asyncio.Event().wait()
+            sent.append("part")
+            return {"type": "http.request", "body": b"{", "more_body": True}
+
+        scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"host", b"127.0.0.1")]}
+        await Access(app, None, asked.metrics, lambda: True)(scope, receive, lambda _: asyncio.sleep(0))
+        return received
+
+    assert [message["type"] for message in run(talk())] == ["http.request", "http.disconnect"]
+
+
+def test_head_is_get_without_a_body(make: Make) -> None:
+    async def talk() -> None:
+        http = Client(make()).http
+        for path in ("/health", "/ready", "/metrics", "/v1/models", "/"):
+            head, whole = await http.head(path), await http.get(path)
+            assert (head.status_code, head.headers["content-type"]) == (200, whole.headers["content-type"]), path
+        assert [(await http.head(path)).status_code for path in ("/nope", "/v1/chat/completions")] == [404, 405]
+
+    run(talk())
 
 
 def test_a_bug_is_an_error_of_openais_form_too(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ LIBRARY = Library([Page("p0", "Alba", f"# Alba\n\nA town.\n\n## Annals\n\n{ANNAL
 SIZE = 1000
 
 
-async def use(asked: SearcherService, name: str, **arguments: str) -> dict[str, Any]:
+async def use(asked: SearcherService, name: str, **arguments: Any) -> dict[str, Any]:
     async def tell(number: int, line: str) -> None:
         pass
 
@@ -74,6 +74,29 @@ def test_a_full_queue_says_to_ask_again(make: Make, control: Control) -> None:
     for result in refused:
         assert result["isError"] and "1 questions wait already (service.queue); ask again" in result["content"][0]["text"]
     assert answered[0]["structuredContent"]["answer"] == "1500" and "Founded in 1501" in answered[1]["structuredContent"]["text"]
+
+
+def test_a_number_is_taken_for_a_text(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    toolbox = Toolbox(Library([Page("1155", "Alba", "# Alba\n\nA town.\n")]), NameIndex(), top_k=3, max_section_chars=SIZE)
+    monkeypatch.setattr(playing, "open_indexed_corpus", lambda *_: SimpleNamespace(toolbox=toolbox, index_key="index-1"))
+    asked = make()
+    assert (
+        run(use(asked, "view_sections", page_id=1155))["structuredContent"]
+        == run(use(asked, "view_sections", page_id="1155"))["structuredContent"]
+    )
+    assert "no such section" in run(use(asked, "read_section", section_id=0))["content"][0]["text"]
+    assert not run(use(asked, "search_pages", query=1984))["isError"]
+    for value in (True, 3.5, None, [1155]):
+        assert "valid string" in run(use(asked, "view_sections", page_id=value))["content"][0]["text"]
+
+
+def test_a_message_is_read_with_whole_numbers_as_integers() -> None:
+    server = pytest.importorskip("slmsearch.service.mcp_server", exc_type=ImportError)
+    read = server.read_message(b'{"id": 2.0, "params": {"a": [1e3, 2.5, 1e400], "b": "2.0"}}')
+    assert read == {"id": 2, "params": {"a": [1000, 2.5, float("inf")], "b": "2.0"}} and type(read["id"]) is int
+    for broken in (b"", b"{", b"[" * 100_000, b"1" * 5000):
+        with pytest.raises(ValueError):
+            server.read_message(broken)
 
 
 def test_over_http_it_tells_its_status_under_the_rule_for_the_token(make: Make) -> None:

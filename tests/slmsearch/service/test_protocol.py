@@ -37,6 +37,21 @@ def test_fields_that_are_not_known_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
+    "fields",
+    [
+        {"model": None},
+        {"n": 1.0},
+        {"tools": [{"type": "function"}], "tool_choice": "none"},
+        {"functions": [{"name": "f"}], "function_call": "none"},
+        {"response_format": None},
+        {"response_format": {"type": "text"}},
+    ],
+)
+def test_what_clients_send_beside_a_question_changes_nothing(fields: dict[str, Any]) -> None:
+    assert parse_request(body(**fields)) == Request("Where is Alba?", False, False)
+
+
+@pytest.mark.parametrize(
     ("sent", "param", "said"),
     [
         (b"", None, "body: "),
@@ -48,8 +63,16 @@ def test_fields_that_are_not_known_are_left_alone() -> None:
         (body(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]), "messages", "not image_url"),
         (body(messages=[{"role": "user", "content": 3}]), "messages.0.content", "valid"),
         (body(n=2), "n", "one answer"),
-        (body(n="1"), "n", "valid integer"),
+        (body(n="1"), "n", "valid number"),
+        (body(n=1.5), "n", "one answer"),
+        (body(n=True), "n", "valid number"),
+        (body(model=3), "model", "valid string"),
         (body(tools=[{"type": "function"}]), "tools", "its own tools"),
+        (body(tools=[{"type": "function"}], tool_choice="auto"), "tools", 'set tool_choice to "none"'),
+        (body(response_format="json"), "response_format", "be an object"),
+        (body(response_format={"type": "grammar"}), "response_format.type", "'json_schema'"),
+        (body(response_format={"type": "json_schema"}), "response_format", "json_schema is missing"),
+        (body(response_format={"type": "json_schema", "json_schema": {"schema": {"required": ["age"]}}}), "response_format", "'age'"),
         (body(functions=[{}]), "functions", "its own tools"),
         (body(stream="yes"), "stream", "valid boolean"),
     ],
@@ -73,6 +96,9 @@ FIELDS = {
     "n": st.integers(0, 2),
     "tools": st.lists(PLAIN, max_size=1),
     "temperature": JSON,
+    "response_format": st.fixed_dictionaries(
+        {"type": st.sampled_from(["text", "json_object", "json_schema"])}, optional={"json_schema": st.fixed_dictionaries({"schema": JSON})}
+    ),
 }
 NEAR = st.fixed_dictionaries({"messages": st.lists(MESSAGE, min_size=1, max_size=3)}, optional=FIELDS)
 FAR = st.dictionaries(st.sampled_from(["messages", *FIELDS]), JSON, max_size=4) | JSON

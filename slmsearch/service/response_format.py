@@ -1,0 +1,60 @@
+"""Answers as JSON: `{"answer": ...}` where a client's `response_format` takes it."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from jsonschema import Draft202012Validator, SchemaError, ValidationError
+from jsonschema.validators import extend
+
+from slmsearch.foreign import one_line
+
+MAX_SCHEMA_CHARS = 4000
+"""One of so many is checked within half a second."""
+TOO_DEEP = "it is nested too deeply"
+ANY_ANSWER = "Paris"
+"""Fits every schema that takes an answer in words."""
+
+
+def _refuse(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    yield ValidationError("$ref, pattern and unevaluated properties are not supported")
+
+
+# What a client writes could fetch an address, or take years, with these.
+_Validator: Any = extend(
+    Draft202012Validator,
+    dict.fromkeys(("$ref", "$dynamicRef", "pattern", "patternProperties", "unevaluatedItems", "unevaluatedProperties"), _refuse),
+)
+
+
+class JsonAnswers:
+    """Writes answers as JSON that fits a schema."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        """Take a schema.
+
+        Raises:
+            ValueError: it is none, or `{"answer": "some words"}` does not fit it.
+        """
+        if len(json.dumps(schema)) > MAX_SCHEMA_CHARS:
+            raise ValueError(f"the schema has more than {MAX_SCHEMA_CHARS} characters")
+        try:
+            Draft202012Validator.check_schema(schema)
+        except SchemaError as error:
+            raise ValueError(f"the schema is not valid: {one_line(error.message)[:200]}") from error
+        except RecursionError as error:
+            raise ValueError(f"the schema is not valid: {TOO_DEEP}") from error
+        self._validator = _Validator(schema)
+        if misfit := self._find_misfit(ANY_ANSWER):
+            raise ValueError(f'the searcher writes {{"answer": "some words"}}, which the schema does not take: {misfit}')
+
+    def write(self, answer: str | None) -> str | None:
+        """Return the JSON of an answer, or of null where there is none; None where the schema does not take it."""
+        return None if self._find_misfit(answer) else json.dumps({"answer": answer}, ensure_ascii=False)
+
+    def _find_misfit(self, answer: str | None) -> str | None:
+        try:
+            error = next(self._validator.iter_errors({"answer": answer}), None)
+        except RecursionError:
+            return TOO_DEEP
+        return None if error is None else one_line(error.message)[:200]
