@@ -9,7 +9,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -151,7 +151,7 @@ def read_questions(directory: Path) -> Iterator[tuple[Question, str]]:
     Raises:
         CorpusError: a row is damaged.
     """
-    for row in _read_rows(directory / QUESTIONS, {*FIELDS, "split"}):
+    for row in _read_rows(directory / QUESTIONS, {*FIELDS, "split"}, {"source"}):
         fields: Row = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items() if name != "split"}
         yield Question(**fields), row["split"]
 
@@ -181,12 +181,12 @@ def _write(config: CorpusConfig, corpora_dir: Path, pages: list[Page], questions
     return manifest.digest
 
 
-def _read_rows(path: Path, fields: set[str]) -> Iterator[Row]:
+def _read_rows(path: Path, fields: set[str], optional: Set[str] = frozenset()) -> Iterator[Row]:
     try:
         with path.open(encoding="utf-8", newline="\n") as file:
             for number, line in enumerate(file, start=1):
                 row = json.loads(line)
-                if not isinstance(row, dict) or set(row) != fields:
+                if not isinstance(row, dict) or set(row) - optional != fields:
                     raise CorpusError(f"{path}:{number} is damaged; delete {path.parent} and {REMEDY}")
                 yield row
     except (OSError, ValueError) as error:
