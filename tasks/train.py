@@ -97,8 +97,8 @@ def train_control_task(key: str, seconds: float, run_id: str, config: RunConfig)
     """
     out = config.paths.training / f"control-{key}"
     with Progress("SFT control", "steps") as progress:
-        on_log = _recording(run_id, config.control.steps, progress, config)
-        facts: Control = in_child("slmsearch.learn.teach:train_control", config, out, seconds, on_log=on_log)
+        on_log, on_phase = _recording(run_id, config), progress.phase
+        facts: Control = in_child("slmsearch.learn.teach:train_control", config, out, seconds, on_log=on_log, on_phase=on_phase)
     return {**facts, "model": str(out)}
 
 
@@ -107,8 +107,8 @@ def train_start_task(key: str, sources: Sequence[str], run_id: str, config: RunC
     """Train the supervised start of a run on examples of some sources, or look it up by its content key; curves go to an MLflow run."""
     out = config.paths.training / f"sft-{key}"
     with Progress("SFT", "steps") as progress:
-        on_log = _recording(run_id, config.sft.steps, progress, config)
-        facts: Control = in_child("slmsearch.learn.teach:train_start", config, [*sources], out, on_log=on_log, once=True)
+        told = {"on_log": _recording(run_id, config), "on_phase": progress.phase}
+        facts: Control = in_child("slmsearch.learn.teach:train_start", config, [*sources], out, **told, once=True)
     return {**facts, "model": str(out)}
 
 
@@ -121,13 +121,12 @@ def lay_out_task(digest: str, index_key: str, config: RunConfig) -> str:
     return str(lay_out(job, Path(config.paths.data_dir) / environment_of(config).output))
 
 
-def _recording(run_id: str, steps: int, progress: Progress, config: RunConfig) -> Callable[[int, dict[str, float]], None]:
+def _recording(run_id: str, config: RunConfig) -> Callable[[int, dict[str, float]], None]:
     """Return what writes the logs of supervised training into an MLflow run, from the first step that is not there yet."""
     tracker = open_tracker(config)
     done = tracker.last_step(run_id)
 
     def on_log(step: int, logs: dict[str, float]) -> None:
-        progress(step, max(step, steps) if steps else 0)
         metrics = {name: logs[theirs] for theirs, name in CURVES.items() if theirs in logs}
         if step > done and metrics:
             tracker.record_step(run_id, step, metrics)

@@ -11,7 +11,8 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -23,6 +24,7 @@ from slmsearch.foreign import cause_of, visible, without_credentials
 
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
+    from tasks.progress import Progress
 
 NEGATIVE = 1
 """Exit code: the work was done and its finding is negative (data are not valid, the decision is `reject`); 0 where it is not."""
@@ -72,6 +74,7 @@ class Session:
         """Take over stdout where one JSON object is wanted."""
         self._files, self._overrides = files, list(overrides)
         self.as_json = as_json
+        self._progress: Progress | None = None
         self._stdout: int | None = None
         if as_json:  # stdout is kept for the result, and what anybody prints goes to stderr
             sys.stdout.flush()
@@ -118,12 +121,24 @@ class Session:
         self.say(where_to_look(self.config, result))
         return result
 
+    @contextmanager
+    def watch(self, name: str) -> Iterator[None]:
+        """Say every quarter of a minute that a command is still at work, where nothing else says how far it is."""
+        from tasks.progress import Progress
+
+        with Progress(name) as self._progress:
+            yield
+
     def say(self, text: str) -> None:
         """Tell a person something, on stderr."""
+        if self._progress is not None:
+            self._progress.heard()
         click.echo(visible(text), err=True)
 
     def finish(self, result: Mapping[str, object], text: str, negative: bool = False) -> None:
         """Give the result: as JSON where it was asked for, else as text; a negative finding ends the command with exit code 1."""
+        if self._progress is not None:
+            self._progress.hide()
         if self._stdout is None:
             click.echo(visible(text))
         else:
@@ -149,8 +164,10 @@ class Session:
 class SettingsCommand(click.Command):
     """A command that takes `--config FILE`, dotted flags and, unless told otherwise, `--json`."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, endless: bool = False, **kwargs: Any) -> None:
+        """Make it; an endless one waits for others and says nothing of its own progress."""
         super().__init__(*args, **{"epilog": EPILOG, **kwargs})
+        self._endless = endless
         self.params.append(click.Option(["--config", "files"], type=FILE, multiple=True, help="YAML file of settings; repeatable."))
         self.params.append(click.Option(["--json", "as_json"], is_flag=True, help="Print the result as one JSON object."))
 
@@ -166,7 +183,8 @@ class SettingsCommand(click.Command):
         ctx.obj = session
         previous = signal.signal(signal.SIGTERM, _raise_exit)
         try:
-            return super().invoke(ctx)
+            with nullcontext() if self._endless else session.watch(ctx.command_path.partition(" ")[2]):
+                return super().invoke(ctx)
         except (SlmSearchError, OSError) as error:
             session.fail(error, _describe(error))
             ctx.exit(exit_code(error))

@@ -115,15 +115,14 @@ def bootstrap(session: Session, environment: str, out: Path | None) -> None:
     """Train tokenizer and tiny model of an environment (searcher, planner) from scratch on generated data, in minutes on two cores."""
     from slmsearch.environments.registry import environment_of
     from slmsearch.learn.bootstrap import bootstrap as make
-    from slmsearch.learn.bootstrap import bootstrap_settings
     from tasks.progress import Progress
 
     session.override(environment=environment)
     config = session.config
-    steps, name = bootstrap_settings(config).steps, f"tiny-{environment_of(config).name}"
+    name = f"tiny-{environment_of(config).name}"
     target = out or Path(config.paths.data_dir) / "models" / (f"{name}-clean" if config.sft.recipe == "expert" else name)
     with Progress("bootstrap", "steps") as progress:
-        facts = make(config, target, lambda step, _: progress(step, steps))
+        facts = make(config, target, on_phase=progress.phase)
     text = f"{target}: {facts['parameters']:,} parameters, {facts['seconds'] / 60:.1f} minutes"
     session.finish({"model": str(target), **facts}, text)
 
@@ -191,7 +190,7 @@ def taught(session: Session, config: "RunConfig", sources: "Sequence[str]", out:
 
     config = require_policy(config)
     with Progress("SFT", "steps") as progress:
-        facts = train_start(config, sources, out, session.say, lambda step, _: progress(step, max(step, config.sft.steps)))
+        facts = train_start(config, sources, out, session.say, on_phase=progress.phase)
     session.finish({"model": str(out), **facts}, f"{out}: {facts['steps']} steps in {facts['seconds'] / 60:.1f} min")
 
 

@@ -38,7 +38,7 @@ def reindex(session: Session, here: bool) -> None:
     session.finish(result, f"index {result['index_key']} of corpus {result['data_digest']} is current")
 
 
-@command(cli, "up")
+@command(cli, "up", endless=True)
 @option("--port", type=click.IntRange(1, 65535), default=4200, help="Port of Prefect.")
 @option("--mlflow-port", type=click.IntRange(1, 65535), default=5000, help="Port of MLflow.")
 def up(session: Session, port: int, mlflow_port: int) -> None:
@@ -90,7 +90,7 @@ def deploy(session: Session, pool_type: str, base_job_template: Path | None) -> 
     session.finish({"deployed": True, "pool_type": pool_type}, "deployed")
 
 
-@command(ops, "worker")
+@command(ops, "worker", endless=True)
 @click.option("--name", help="Name in the pool; the machine's by default.")
 @option("--limit", type=click.IntRange(0), default=0, help="Flow runs at a time; 0 takes any number.")
 @click.option("--check", is_flag=True, help="Only say whether the worker of this name reports; start nothing.")
