@@ -18,6 +18,7 @@ from slmsearch.learn.job import make_job
 from slmsearch.learn.launch import train
 from slmsearch.learn.reports import StepReport
 from tasks.child import end_child, in_child
+from tasks.live import TrainingProgress
 from tasks.progress import Progress
 from tasks.record import record_rollouts
 from tasks.tracking import open_tracker
@@ -57,14 +58,14 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> T
 
     Call it directly, never `.submit()` it: it listens for termination, which only the main thread can.
     """
-    tracker, total = open_tracker(config), config.train.steps
-    job = make_job(config, digest, index_key)
-    with Progress("train", "steps") as progress:
+    tracker, job = open_tracker(config), make_job(config, digest, index_key)
+    episodes = config.train.questions_per_step * config.train.group_size
+    with TrainingProgress(config.train.steps, episodes) as progress:
 
         def on_step(report: StepReport) -> None:
             record_rollouts(run_id, job.train_key, report, config)
             tracker.record_step(run_id, report.step, report.metrics, report.time)
-            progress(report.step, total)
+            progress.take(report)
             if (collapse := report.collapse) is not None:
                 tracker.set_tags(run_id, {f"slmsearch.collapse.{report.step}": collapse.describe()})
                 get_run_logger().warning("step %d: %s", report.step, collapse.describe())

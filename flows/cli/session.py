@@ -112,12 +112,19 @@ class Session:
         """Say whether a flag sets a setting, or a file may."""
         return bool(self._files) or any(flag.startswith(f"--{setting}=") for flag in self._overrides)
 
-    def run(self, flow: str, here: bool = True) -> dict[str, Any]:
-        """Run a flow, say where to look at what it made, and return its result."""
+    def run(self, flow: str, here: bool = True, live: bool = False) -> dict[str, Any]:
+        """Run a flow, say where to look at what it made, and return its result.
+
+        With `here` it runs in this process even if a worker is up, and with `live`, too: its trainings are then shown in a live view.
+        """
         from flows.cli.look import where_to_look
         from flows.ops.runner import run_flow
+        from tasks.live import live_view
 
-        result = run_flow(flow, self.config, self.say, here)
+        if live and not sys.stderr.isatty():
+            self.say("--live needs a terminal on standard error; a line every quarter of a minute says how far the training is")
+        with live_view(live):
+            result = run_flow(flow, self.config, self.say, here or live)
         self.say(where_to_look(self.config, result))
         return result
 
@@ -225,6 +232,10 @@ def option(*names: str, choices: Sequence[str] = (), **settings: Any) -> Callabl
     if choices:
         settings["type"] = click.Choice(choices)
     return click.option(*names, show_default="default" in settings, **settings)
+
+
+LIVE = click.option("--live", is_flag=True, help="Show training in a live view; runs in this process.")
+"""Of commands that train."""
 
 
 def command(group: click.Group, name: str, **options: Any) -> Callable[[Callable[..., None]], click.Command]:

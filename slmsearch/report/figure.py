@@ -80,8 +80,9 @@ def draw_curves(runs: Sequence[RunResults], path: Path) -> None:
         raise EvaluationError(f"{', '.join(one_line(run.name) for run in runs)}: no training step is stored; give a run that trained")
     columns = min(COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
-    style = {"font.size": 9, "font.family": "DejaVu Sans", "svg.fonttype": "none", "svg.hashsalt": "slmsearch", "text.parse_math": False}
-    with rc_context(style):
+    with rc_context(
+        {"font.size": 9, "font.family": "DejaVu Sans", "svg.fonttype": "none", "svg.hashsalt": "slmsearch", "text.parse_math": False}
+    ):
         figure = Figure(figsize=(PANEL_SIZE[0] * columns, PANEL_SIZE[1] * rows + 0.7), layout="constrained", dpi=DPI)
         axes = figure.subplots(rows, columns, squeeze=False).flatten()
         for place, panel in zip(axes, panels, strict=False):

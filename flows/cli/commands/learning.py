@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.cli.session import FOLDER, Session, cli, command, option
+from flows.cli.session import FOLDER, LIVE, Session, cli, command, option
 from slmsearch.foreign import visible
 from slmsearch.processor import multiplies_bfloat16
 
@@ -56,11 +56,13 @@ def largest_model() -> str | None:
 @click.argument("pages", type=click.Path())
 @option("--budget", type=Duration(), default="30m", help="Time in which all is to be done; 0 takes the steps that the settings say.")
 @click.option("--model", help="Model to train. [default: smollm2-135m-instruct; by memory on a GPU]")
-def learn(session: Session, pages: str, budget: float, model: str | None) -> None:
+@LIVE
+def learn(session: Session, pages: str, budget: float, model: str | None, live: bool) -> None:
     """Train a searcher on your own documents: PAGES is a folder of them, or a file of pages.
 
     Makes questions about them, measures what is there without training, trains, compares, and promotes what got better. Given again after
-    documents changed, or after answers were corrected, it goes on from the champion. Runs on the worker where `slmsearch up` is.
+    documents changed, or after answers were corrected, it goes on from the champion. Runs on the worker where `slmsearch up` is, and with
+    --live in this process.
     """
     from flows.cli.text import render_learnt
 
@@ -71,7 +73,7 @@ def learn(session: Session, pages: str, budget: float, model: str | None) -> Non
         session.override(policy__dtype="bfloat16")
     session.begin_with("learn.yaml")
     session.override(corpus__pages=str(Path(pages).absolute()), learn__budget_s=budget, policy__model=model)
-    result = session.run("learn", here=False)
+    result = session.run("learn", here=False, live=live)
     session.finish(result, render_learnt(result, session.config))
 
 
@@ -98,12 +100,10 @@ def evaluate(
 
 
 @command(cli, "train")
-@click.option("--live-plot", is_flag=True, hidden=True)
-def train(session: Session, live_plot: bool) -> None:
+@LIVE
+def train(session: Session, live: bool) -> None:
     """Train an adapter with GRPO, or go on where a killed run stopped; nothing is compared or promoted."""
-    if live_plot:
-        session.say("--live-plot draws nothing any more: MLflow shows the curves as it trains; `slmsearch up` serves it")
-    result = session.run("train")
+    result = session.run("train", live=live)
     text = f"adapter {result['adapter']}\nversion {result['version']}, {result['steps']} steps in {result['seconds']:.0f} s"
     session.finish(result, f"{text}\nnext    slmsearch evaluate --policy {result['adapter']}")
 

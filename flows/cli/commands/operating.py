@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.cli.session import MISSING, Session, cli, command, ops, option
+from flows.cli.session import LIVE, MISSING, Session, cli, command, ops, option
 
 if TYPE_CHECKING:
     from tasks.housekeeping import Item
@@ -19,13 +19,16 @@ FLOW_NAMES = ("train-and-eval", "train-planner", "evaluate", "nightly", "reindex
 @command(cli, "run")
 @click.argument("flow", type=click.Choice(FLOW_NAMES))
 @click.option("--here", is_flag=True, help="Run in this process even if `slmsearch up` has a worker.")
-def run(session: Session, flow: str, here: bool) -> None:
+@LIVE
+def run(session: Session, flow: str, here: bool, live: bool) -> None:
     """Run a flow: on the worker of `slmsearch up` where one is up, else in this process."""
     from flows.cli.text import render_result
 
+    if live and not flow.startswith("train-"):
+        raise click.UsageError(f"--live shows a training, and {flow} has none; leave it out")
     if flow == "train-planner":
         session.override(environment="planner")
-    result = session.run(flow, here)
+    result = session.run(flow, here, live)
     negative = result.get("decision") == "reject" or result.get("state") == "regressed"
     session.finish(result, render_result(result, session.config), negative)
 
