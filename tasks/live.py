@@ -81,6 +81,11 @@ class TrainingProgress(Progress):
         values = [(label, report.value(name), form) for label, name, form in NOTED]
         self(report.step, self._steps, ", ".join(f"{label} {form.format(value)}" for label, value, form in values if value is not None))
 
+    def tick(self) -> None:
+        """Say how far the training has come, where no view shows it."""
+        if self._live is None:
+            super().tick()
+
     def show(self) -> None:
         """Draw the view, which then draws itself anew every second; without one the bar."""
         from rich.live import Live

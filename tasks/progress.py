@@ -1,4 +1,4 @@
-"""How far long work has come: a bar where a person looks at a terminal, elsewhere a line every quarter of a minute.
+"""How far long work has come: a bar where a person looks at a terminal and something is counted, else a line every quarter of a minute.
 
 The lines come from a thread of their own, so that work which says nothing for minutes is seen to go on. They go to the log of the flow run,
 which whoever follows it reads, and outside of a flow to standard error. Of progress inside progress only the innermost is shown.
@@ -146,7 +146,7 @@ class Progress:
         self._last = now
         if self._inside:
             return
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and self._seen.at is not None:
             self.show()
         elif self._logger is not None:
             self._logger.info("%s", self._seen.describe(self._began, now))
@@ -160,8 +160,8 @@ class Progress:
 
         seen = self._seen
         if self._bar is None:
-            columns = [TextColumn("{task.description}", markup=False), BarColumn()]
-            columns += [MofNCompleteColumn(), TextColumn("{task.fields[unit]}", markup=False)] if seen.at is not None else []
+            columns = [TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn()]
+            columns += [TextColumn("{task.fields[unit]}", markup=False)]
             self._bar = Bar(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=terminal(), transient=True, redirect_stdout=False)
             self._bar.add_task(visible(seen.what), total=seen.total or None, unit=seen.unit)
             self._bar.start()
@@ -185,9 +185,16 @@ class Progress:
 def terminal() -> "Console":
     """Return the console on standard error: that of the log, where it has one, so that neither writes into the other."""
     from rich.console import Console
+    from rich.default_styles import DEFAULT_STYLES
+    from rich.style import Style
+    from rich.theme import Theme
 
     for handler in logging.getLogger().handlers:
         if isinstance(console := getattr(handler, "console", None), Console) and console.is_terminal:
+            unknown = Style()
+            missing = {name: style for name, style in DEFAULT_STYLES.items() if console.get_style(name, default=unknown) is unknown}
+            if missing:  # Prefect's console has its own styles alone
+                console.push_theme(Theme(missing, inherit=False))
             return console
     return Console(stderr=True)
 

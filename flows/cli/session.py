@@ -140,7 +140,7 @@ class Session:
         """Tell a person something, on stderr."""
         if self._progress is not None:
             self._progress.heard()
-        click.echo(visible(text), err=True)
+        print(visible(text), file=sys.stderr, flush=True)  # not by click, which goes past a bar or a view that is drawn there
 
     def finish(self, result: Mapping[str, object], text: str, negative: bool = False) -> None:
         """Give the result: as JSON where it was asked for, else as text; a negative finding ends the command with exit code 1."""

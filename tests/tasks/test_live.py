@@ -47,7 +47,12 @@ def test_the_view_shows_each_measure_the_speed_and_what_is_left() -> None:
     assert [cell for cell in rows["reward      "] if re.fullmatch(r"\d\.\d{3}", cell)] == ["1.200", "0.750"]
     assert "60.0%" in rows["right answer"] and "2.50" in rows["tool calls  "] and "0.0312" in rows["entropy, nat"]
     assert "held-out" not in text and "collapse" not in text
-    assert "episode of step 11: best, reward 0.95, right" in text and "? Which city? Rome" in text and "= Rome" in text and "  right is: Rome" in text
+    assert (
+        "episode of step 11: best, reward 0.95, right" in text
+        and "? Which city? Rome" in text
+        and "= Rome" in text
+        and "  right is: Rome" in text
+    )
 
 
 def test_before_the_first_step_it_says_what_is_waited_for() -> None:

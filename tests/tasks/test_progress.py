@@ -1,6 +1,7 @@
 """Lines where nobody looks at a terminal, and the bar where somebody does."""
 
 import io
+import logging
 import sys
 from threading import Event
 
@@ -9,7 +10,7 @@ from prefect import flow
 from rich.console import Console
 
 from tasks import progress
-from tasks.progress import LINE_SECONDS, Progress, duration, speed
+from tasks.progress import LINE_SECONDS, Progress, duration, speed, terminal
 
 
 class Clock:
@@ -20,6 +21,11 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 @pytest.fixture
@@ -118,16 +124,27 @@ def test_in_a_flow_the_lines_are_logged(
 
 
 def test_a_terminal_shows_a_bar_and_no_text_of_it_is_markup(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setattr(progress, "terminal", lambda: Console(file=screen, force_terminal=True, width=100))
     with Progress("evaluate [red]x\x1b[2J", "questions", clock) as shown:
         shown(2, 8)
     assert "2/8" in screen.getvalue() and "[red]x" in screen.getvalue() and "\x1b[2J" not in screen.getvalue()
+
+
+def test_bars_are_drawn_by_the_console_of_the_log_which_knows_no_style_of_theirs(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    from prefect.logging.handlers import PrefectConsoleHandler
+
+    screen = Terminal()
+    handler = PrefectConsoleHandler(stream=screen, styles={"log.info_level": "cyan"})
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    assert terminal() is handler.console
+    with Progress("index", "passages", clock) as shown:
+        shown(2, 8)
+        logging.getLogger("x").warning("a line above the bar")
+    assert "2/8" in screen.getvalue() and "a line above the bar\n" in screen.getvalue()
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0 s"), (89.4, "89 s"), (90, "2 min"), (7100, "118 min"), (7300, "2 h 2 min")])
