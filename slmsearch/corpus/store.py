@@ -54,16 +54,23 @@ class CorpusManifest:
     format_version: int = FORMAT_VERSION
 
 
-def build_corpus(config: CorpusConfig, corpora_dir: Path, skipped: list[Skipped] | None = None) -> str:
+def build_corpus(
+    config: CorpusConfig, corpora_dir: Path, skipped: list[Skipped] | None = None, progress: Callable[[int, int], None] | None = None
+) -> str:
     """Materialise the configured corpus and return its digest; one that is there already is found, not made again.
 
-    Each file of a folder that was not taken is added to `skipped`, also when the corpus was made earlier.
+    Each file of a folder that was not taken is added to `skipped`, also when the corpus was made earlier. `progress` is told of the files
+    of a folder that are read.
 
     Raises:
         CorpusError: a source is missing or broken, or the corpus cannot be written; nothing half-written stays.
     """
     skipped = [] if skipped is None else skipped
-    return store_corpus(config, corpora_dir, lambda: load_source(config, skipped, corpora_dir / SOURCES), source_parts(config), skipped)
+
+    def load() -> Source:
+        return load_source(config, skipped, corpora_dir / SOURCES, progress)
+
+    return store_corpus(config, corpora_dir, load, source_parts(config), skipped)
 
 
 def store_corpus(

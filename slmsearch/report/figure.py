@@ -37,6 +37,8 @@ class Panel:
     """The first that a run has is drawn."""
     factor: float = 1.0
     """From the metric's unit to the one that is drawn."""
+    tiny: bool = False
+    """Of any order of magnitude below 1: written with the prefixes of units."""
     sparse: bool = False
     """Measured now and then: points instead of a moving mean."""
 
@@ -46,7 +48,9 @@ PANELS = (
     Panel("Right answers", "% of a step's episodes", ("accuracy",), 100),
     Panel("Tool calls", "calls an episode", ("episode/tool_calls",)),
     Panel("Entropy of the policy", "nats a token", ("policy/entropy",)),
-    Panel("KL", "thousandths of a nat a token", ("policy/kl_reference", "policy/kl_sampler"), 1000),
+    Panel(
+        "KL", "nats a token (m \u00b5 n: 10\u207b\u00b3 \u207b\u2076 \u207b\u2079)", ("policy/kl_reference", "policy/kl_sampler"), tiny=True
+    ),
     Panel("Held-out reward", "mean of the questions", (HELD_OUT,), sparse=True),
     Panel("Problems split", "% of a step's plans", ("plan/decomposed_frac",), 100),
 )
@@ -104,7 +108,7 @@ def _points(run: RunResults, panel: Panel) -> tuple[str, list[tuple[float, float
 
 def _draw(place: "Axes", panel: Panel, runs: Sequence[RunResults]) -> None:
     """Draw a panel: single steps pale, their moving mean strong, with its last value at its end."""
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
     names = set()
     for number, run in enumerate(runs):
@@ -119,8 +123,9 @@ def _draw(place: "Axes", panel: Panel, runs: Sequence[RunResults]) -> None:
             place.plot(xs, ys, color=colour, alpha=0.25, linewidth=0.8)
         label = f"{one_line(run.name)[:MAX_NAME]} ({len(run.steps)} steps)"
         place.plot(xs, [y for _, y in shown], color=colour, linewidth=1.8, marker="o" if panel.sparse else "", markersize=4, label=label)
+        last = shown[-1][1]
         place.annotate(
-            f"{shown[-1][1]:.3g}",
+            EngFormatter(places=0, sep="")(last) if panel.tiny else f"{last:.3g}",
             shown[-1],
             xytext=(5, 0),
             textcoords="offset points",
@@ -136,6 +141,8 @@ def _draw(place: "Axes", panel: Panel, runs: Sequence[RunResults]) -> None:
     place.set_title(title, loc="left", fontsize=10, fontweight="bold")
     place.set(ylabel=panel.unit, xlabel="training step")
     place.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, min_n_ticks=1))
+    if panel.tiny:
+        place.yaxis.set_major_formatter(EngFormatter(sep=""))
     place.margins(y=0.12)
     place.set_xlim(0, 1.02 * max(run.steps[-1].step for run in runs))
     place.grid(alpha=0.25, linewidth=0.6)

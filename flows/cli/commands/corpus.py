@@ -85,9 +85,11 @@ def index_build(session: Session) -> None:
     """Build the index version of the configured corpus, or find it, and make it the current one."""
     from slmsearch.corpus.expectations import find_skipped
     from slmsearch.corpus.store import build_corpus
+    from tasks.progress import Progress
 
     skipped: list[Skipped] = []
-    digest = build_corpus(session.config.corpus, session.config.paths.corpora, skipped)
+    with Progress("corpus", "files") as progress:
+        digest = build_corpus(session.config.corpus, session.config.paths.corpora, skipped, progress)
     if skipped:
         session.say(render_findings(find_skipped(skipped)))
     built = built_index(digest, session.config)
@@ -132,9 +134,11 @@ def checked_corpus(config: "RunConfig") -> "tuple[ValidationReport, list[dict[st
     """Materialise and check the configured corpus; return the report, and all files that were not taken."""
     from slmsearch.corpus.expectations import find_skipped, validate_corpus
     from slmsearch.corpus.store import build_corpus
+    from tasks.progress import Progress
 
     skipped: list[Skipped] = []
-    digest = build_corpus(config.corpus, config.paths.corpora, skipped)
+    with Progress("corpus", "files") as progress:
+        digest = build_corpus(config.corpus, config.paths.corpora, skipped, progress)
     report = validate_corpus(config.paths.corpora / digest)
     return replace(report, findings=(*report.findings, *find_skipped(skipped))), [asdict(item) for item in skipped]
 

@@ -27,8 +27,9 @@ def test_a_picture_holds_every_curve_with_its_unit_and_last_value(tmp_path: Path
     shown = texts(path)
     for title in ("Reward", "Right answers", "Tool calls", "Entropy of the policy", "KL of sampler and trainer", "Held-out reward"):
         assert title in shown
-    assert {"nats a token", "thousandths of a nat a token", "calls an episode", "% of a step's episodes", "training step"} <= set(shown)
+    assert {"nats a token", "calls an episode", "% of a step's episodes", "training step"} <= set(shown)
     assert "clever-otter (30 steps)" in shown and "Problems split" not in shown
+    assert "1m" in shown  # 0.001 nats
     assert "85" in shown  # the mean of the last ten shares of right answers, in per cent
     assert any("dotted: collapse" in text for text in shown)
 
