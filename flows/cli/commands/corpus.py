@@ -271,9 +271,10 @@ def report(session: Session, split: str, limit: int) -> None:
     from slmsearch.keys import content_key
     from slmsearch.report.tables import render_retrieval
     from tasks.progress import Progress
+
+    config = session.config  # prepares the process environment for MLflow, before it is imported
     from tasks.record import record_retrieval
 
-    config = session.config
     opened, questions, left_out = searched_corpus(config, split, limit)
     ranks = {}
     with Progress("retrieval", "questions") as progress:

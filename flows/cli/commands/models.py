@@ -65,9 +65,10 @@ def qualify(session: Session) -> None:
     from slmsearch.judge.qualify import summarise_qualification
     from slmsearch.report.tables import render_qualification
     from tasks.progress import Progress
+
+    config = session.config  # prepares the process environment for MLflow, before it is imported
     from tasks.record import record_qualification
 
-    config = session.config
     if config.judge.kind == "exact":
         raise ConfigError("the exact judge needs no qualification; choose one with --judge.kind ollama or openai")
     with Progress("judge qualify", "cases") as progress:
