@@ -20,7 +20,7 @@ from slmsearch.corpus.store import read_manifest
 from slmsearch.environments.twins import UNKNOWABLE
 from slmsearch.errors import ModelError
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec
-from slmsearch.evaluate.statistics import wilson_interval
+from slmsearch.intervals import wilson_interval
 from slmsearch.keys import content_key
 from slmsearch.learn.files import ADAPTER
 from slmsearch.learn.models import trained_policy

@@ -54,7 +54,8 @@ class ValidationFailed(CorpusError):
 def load_corpus_task(config: RunConfig) -> Report:
     """Materialise questions and splits, and pages, or find them; return the digest, and what was not taken of a folder, as findings."""
     skipped: list[Skipped] = []
-    digest = environment_of(config).build_data(config, config.paths.corpora, skipped)
+    with Progress("corpus", "files") as progress:
+        digest = environment_of(config).build_data(config, config.paths.corpora, skipped, progress)
     return {"digest": digest, "findings": [cast("FoundRow", asdict(finding)) for finding in find_skipped(skipped)]}
 
 

@@ -190,6 +190,23 @@ def make_page(names: Sequence[str], config: RunConfig, output: Path | None = Non
     }
 
 
+def make_figure(names: Sequence[str], config: RunConfig, path: Path) -> dict[str, Any]:
+    """Draw the training curves of runs, named as `find_run` takes them, as a picture.
+
+    Raises:
+        ConfigError: the file's suffix is not of a picture.
+        EvaluationError: a run is not found or has not trained.
+        ServiceError: MLflow cannot be read.
+    """
+    from slmsearch.report.figure import check_suffix, draw_curves
+
+    check_suffix(path)
+    results = [load_results(run, config) for run in {run.id: run for run in (find_run(name, config) for name in names)}.values()]
+    draw_curves(results, path)
+    runs = [{"run_id": result.run_id, "name": result.name, "steps": len(result.steps)} for result in results]
+    return {"figure": str(path), "bytes": path.stat().st_size, "runs": runs}
+
+
 report_page_task = task(name="report-page", cache_policy=NO_CACHE)(make_page)
 
 

@@ -18,6 +18,7 @@ from slmsearch.learn.job import make_job
 from slmsearch.learn.launch import train
 from slmsearch.learn.reports import StepReport
 from tasks.child import end_child, in_child
+from tasks.live import TrainingProgress
 from tasks.progress import Progress
 from tasks.record import record_rollouts
 from tasks.tracking import open_tracker
@@ -57,14 +58,14 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> T
 
     Call it directly, never `.submit()` it: it listens for termination, which only the main thread can.
     """
-    tracker, total = open_tracker(config), config.train.steps
-    job = make_job(config, digest, index_key)
-    with Progress("train", "steps") as progress:
+    tracker, job = open_tracker(config), make_job(config, digest, index_key)
+    episodes = config.train.questions_per_step * config.train.group_size
+    with TrainingProgress(config.train.steps, episodes) as progress:
 
         def on_step(report: StepReport) -> None:
             record_rollouts(run_id, job.train_key, report, config)
             tracker.record_step(run_id, report.step, report.metrics, report.time)
-            progress(report.step, total)
+            progress.take(report)
             if (collapse := report.collapse) is not None:
                 tracker.set_tags(run_id, {f"slmsearch.collapse.{report.step}": collapse.describe()})
                 get_run_logger().warning("step %d: %s", report.step, collapse.describe())
@@ -97,8 +98,8 @@ def train_control_task(key: str, seconds: float, run_id: str, config: RunConfig)
     """
     out = config.paths.training / f"control-{key}"
     with Progress("SFT control", "steps") as progress:
-        on_log = _recording(run_id, config.control.steps, progress, config)
-        facts: Control = in_child("slmsearch.learn.teach:train_control", config, out, seconds, on_log=on_log)
+        on_log, on_phase = _recording(run_id, config), progress.phase
+        facts: Control = in_child("slmsearch.learn.teach:train_control", config, out, seconds, on_log=on_log, on_phase=on_phase)
     return {**facts, "model": str(out)}
 
 
@@ -107,8 +108,8 @@ def train_start_task(key: str, sources: Sequence[str], run_id: str, config: RunC
     """Train the supervised start of a run on examples of some sources, or look it up by its content key; curves go to an MLflow run."""
     out = config.paths.training / f"sft-{key}"
     with Progress("SFT", "steps") as progress:
-        on_log = _recording(run_id, config.sft.steps, progress, config)
-        facts: Control = in_child("slmsearch.learn.teach:train_start", config, [*sources], out, on_log=on_log, once=True)
+        told = {"on_log": _recording(run_id, config), "on_phase": progress.phase}
+        facts: Control = in_child("slmsearch.learn.teach:train_start", config, [*sources], out, **told, once=True)
     return {**facts, "model": str(out)}
 
 
@@ -121,13 +122,12 @@ def lay_out_task(digest: str, index_key: str, config: RunConfig) -> str:
     return str(lay_out(job, Path(config.paths.data_dir) / environment_of(config).output))
 
 
-def _recording(run_id: str, steps: int, progress: Progress, config: RunConfig) -> Callable[[int, dict[str, float]], None]:
+def _recording(run_id: str, config: RunConfig) -> Callable[[int, dict[str, float]], None]:
     """Return what writes the logs of supervised training into an MLflow run, from the first step that is not there yet."""
     tracker = open_tracker(config)
     done = tracker.last_step(run_id)
 
     def on_log(step: int, logs: dict[str, float]) -> None:
-        progress(step, max(step, steps) if steps else 0)
         metrics = {name: logs[theirs] for theirs, name in CURVES.items() if theirs in logs}
         if step > done and metrics:
             tracker.record_step(run_id, step, metrics)

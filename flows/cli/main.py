@@ -1,8 +1,5 @@
 """The console script `slmsearch`. What a command needs is imported when it runs."""
 
-import logging
-import warnings
-
 from flows.cli.commands import (  # noqa: F401  importing one adds its commands
     bench,
     corpus,
@@ -15,6 +12,7 @@ from flows.cli.commands import (  # noqa: F401  importing one adds its commands
     sandbox,
 )
 from flows.cli.session import cli
+from slmsearch.processes.noise import silence_noise
 from slmsearch.processor import settle
 
 __all__ = ["cli", "main"]
@@ -23,6 +21,5 @@ __all__ = ["cli", "main"]
 def main() -> None:
     """Run the command line."""
     settle()
-    warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)  # peft's matter, at every adapter loaded
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel that it would fetch from a hub, at every adapter loaded
+    silence_noise()
     cli(prog_name="slmsearch")

@@ -11,7 +11,8 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -23,6 +24,7 @@ from slmsearch.foreign import cause_of, visible, without_credentials
 
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
+    from tasks.progress import Progress
 
 NEGATIVE = 1
 """Exit code: the work was done and its finding is negative (data are not valid, the decision is `reject`); 0 where it is not."""
@@ -72,6 +74,7 @@ class Session:
         """Take over stdout where one JSON object is wanted; `given` are the presets and files that `--config` named."""
         self._given, self._overrides = list(given), list(overrides)
         self.as_json = as_json
+        self._progress: Progress | None = None
         self._stdout: int | None = None
         if as_json:  # stdout is kept for the result, and what anybody prints goes to stderr
             sys.stdout.flush()
@@ -123,24 +126,43 @@ class Session:
     def say_where(self) -> None:
         """Say in one line where data and MLflow's store are."""
         paths = self.config.paths
-        self.say(f"Data in {paths.data_dir}, MLflow in {self.config.tracking.uri or paths.mlruns_dir}")
+        self.say(f"Data in {paths.data_dir}, MLflow in {without_credentials(self.config.tracking.uri or paths.mlruns_dir)}")
 
-    def run(self, flow: str, here: bool = True) -> dict[str, Any]:
-        """Run a flow, say where to look at what it made, and return its result."""
+    def run(self, flow: str, here: bool = True, live: bool = False) -> dict[str, Any]:
+        """Run a flow, say where to look at what it made, and return its result.
+
+        With `here` it runs in this process even if a worker is up, and with `live`, too: its trainings are then shown in a live view.
+        """
         from flows.cli.look import where_to_look
         from flows.ops.runner import run_flow
+        from tasks.live import live_view
 
         self.say_where()
-        result = run_flow(flow, self.config, self.say, here)
+        if live and not sys.stderr.isatty():
+            self.say("--live needs a terminal on standard error; a line every quarter of a minute says how far the training is")
+        with live_view(live):
+            result = run_flow(flow, self.config, self.say, here or live)
         self.say(where_to_look(self.config, result))
         return result
 
+    @contextmanager
+    def watch(self, name: str) -> Iterator[None]:
+        """Say every quarter of a minute that a command is still at work, where nothing else says how far it is."""
+        from tasks.progress import Progress
+
+        with Progress(name) as self._progress:
+            yield
+
     def say(self, text: str) -> None:
         """Tell a person something, on stderr."""
-        click.echo(visible(text), err=True)
+        if self._progress is not None:
+            self._progress.heard()
+        print(visible(text), file=sys.stderr, flush=True)  # not by click, which goes past a bar or a view that is drawn there
 
     def finish(self, result: Mapping[str, object], text: str, negative: bool = False) -> None:
         """Give the result: as JSON where it was asked for, else as text; a negative finding ends the command with exit code 1."""
+        if self._progress is not None:
+            self._progress.hide()
         if self._stdout is None:
             click.echo(visible(text))
         else:
@@ -166,8 +188,10 @@ class Session:
 class SettingsCommand(click.Command):
     """A command that takes `--config NAME|FILE`, dotted flags and, unless told otherwise, `--json`."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, endless: bool = False, **kwargs: Any) -> None:
+        """Make it; an endless one waits for others and says nothing of its own progress."""
         super().__init__(*args, **{"epilog": EPILOG, **kwargs})
+        self._endless = endless
         self.params.append(click.Option(["--config", "given"], multiple=True, metavar="NAME|FILE", help="Preset or YAML file; repeatable."))
         self.params.append(click.Option(["--json", "as_json"], is_flag=True, help="Print the result as one JSON object."))
 
@@ -183,7 +207,8 @@ class SettingsCommand(click.Command):
         ctx.obj = session
         previous = signal.signal(signal.SIGTERM, _raise_exit)
         try:
-            return super().invoke(ctx)
+            with nullcontext() if self._endless else session.watch(ctx.command_path.partition(" ")[2]):
+                return super().invoke(ctx)
         except (SlmSearchError, OSError) as error:
             session.fail(error, _describe(error))
             ctx.exit(exit_code(error))
@@ -224,6 +249,10 @@ def option(*names: str, choices: Sequence[str] = (), **settings: Any) -> Callabl
     if choices:
         settings["type"] = click.Choice(choices)
     return click.option(*names, show_default="default" in settings, **settings)
+
+
+LIVE = click.option("--live", is_flag=True, help="Show training in a live view; runs in this process.")
+"""Of commands that train."""
 
 
 def command(group: click.Group, name: str, **options: Any) -> Callable[[Callable[..., None]], click.Command]:

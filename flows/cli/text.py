@@ -13,6 +13,7 @@ from slmsearch.evaluate.compare import Comparison, compare, shared_rows
 from slmsearch.evaluate.nightly import NightTest
 from slmsearch.evaluate.nights import Change, Night, night_from_dict
 from slmsearch.evaluate.store import load_rows
+from slmsearch.intervals import show_interval
 from slmsearch.report.tables import (
     Table,
     Trust,
@@ -75,13 +76,12 @@ def render_learnt(result: Mapping[str, Any], config: RunConfig) -> str:
     lines = [
         render_summary(result, config),
         "",
-        f"right answers     {100 * right['value']:.0f} % [{100 * right['low']:.0f}, {100 * right['high']:.0f}] of {right['n']} questions "
-        "about pages it never trained on",
+        f"right answers     {_percent(right)} of {right['n']} questions about pages it never trained on",
         f"time              {learnt['question_s']:.1f} s for one question",
         f"learnt from       {asked['count']} questions, {asked['kept']} of them made before",
     ]
     if unknown:
-        spread = f"{100 * unknown['value']:.0f} % [{100 * unknown['low']:.0f}, {100 * unknown['high']:.0f}]"
+        spread = _percent(unknown)
         lines.append(f'"I don\'t know"    said for {spread} of {unknown["n"]:.0f} questions whose answer is not there')
     if asked["corrections"]:
         told = ", ".join(f"{count} {state}" for state, count in asked["corrections"].items())
@@ -92,6 +92,10 @@ def render_learnt(result: Mapping[str, Any], config: RunConfig) -> str:
         f"serve             slmsearch serve searcher --config {settings}",
     ]
     return "\n".join(lines)
+
+
+def _percent(share: Mapping[str, float]) -> str:
+    return f"{100 * share['value']:.0f} % {show_interval(100 * share['low'], 100 * share['high'], '.0f')}"
 
 
 def render_comparison(comparison: Comparison) -> str:
@@ -124,7 +128,7 @@ def night_table(night: Night) -> Table:
 
 
 def _row(test: NightTest) -> tuple[str, ...]:
-    interval = f"{100 * test.low:+.1f} {100 * test.high:+.1f}"
+    interval = show_interval(100 * test.low, 100 * test.high, "+.1f")
     p = "too few" if test.p_holm is None else f"{test.p_holm:.4f}"
     shares = (f"{100 * test.before:.1f}", f"{100 * test.now:.1f}", f"{100 * (test.now - test.before):+.1f}")
     return (test.against, test.slice, str(test.n), *shares, interval, p, "fell" if test.fell else "")

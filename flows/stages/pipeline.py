@@ -25,6 +25,7 @@ from slmsearch.keys import content_key
 from slmsearch.report.tables import Trust
 from tasks.child import keeping_child
 from tasks.environment import describe_environment
+from tasks.progress import Progress
 from tasks.reconcile import label_flow_run
 from tasks.tracking import FLOW_RUN, FLOW_RUN_NAME, Tracker, describe_stop, open_tracker
 
@@ -53,7 +54,7 @@ class Pipeline:
         """Hold a child run open for a stage and measure it; its key is of what it makes, and the pipeline's where there is none."""
         started = time.monotonic()
         try:
-            with self.tracker.run(name, key or self.key, self.run_id, _flow_tags()) as run_id:
+            with self.tracker.run(name, key or self.key, self.run_id, _flow_tags()) as run_id, Progress(name):
                 yield run_id
                 self.tracker.set_tags(run_id, self._lineage_tags())
         finally:

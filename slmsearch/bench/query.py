@@ -71,7 +71,7 @@ def run_query(config: RunConfig, runs: int, say: Say) -> Result:
     if config.retrieval.embedder.base_url:
         raise ConfigError("retrieval.embedder.base_url names an endpoint, which encodes queries its own way; measure a local model")
     corpus = open_indexed_corpus(config)
-    questions = choose_questions([*chain.from_iterable(corpus.questions.values())], LIMIT, seed=0)
+    questions, _ = choose_questions([*chain.from_iterable(corpus.questions.values())], LIMIT, seed=0)
     if not questions:
         raise ConfigError("no question of the corpus names a gold page; give others with --corpus.questions")
     texts = [question.question for question in questions]

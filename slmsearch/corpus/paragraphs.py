@@ -97,6 +97,7 @@ def place_questions(questions: list[Question], before: Library, after: Library) 
 
     A named section stands for that of its paragraphs which holds the answer, or else for its first; sections of the split corpus are
     taken as they are. Where only a page is named, and one of its paragraphs alone holds the answer, that one is meant.
+    A number of hops that was given stays: several may lead through one page.
     """
     return [_place(question, before, after) for question in questions]
 
@@ -105,10 +106,10 @@ def _place(question: Question, before: Library, after: Library) -> Question:
     if question.section_ids:
         placed = tuple(_paragraph(question, section_id, before, after) for section_id in question.section_ids)
         return replace(question, section_ids=placed)
-    if len(question.page_ids) != 1:
+    if len(question.page_ids) != 1 or not question.is_answerable:
         return question
     holding = _holding(question, after.sections(question.page_ids[0]))
-    return replace(question, section_ids=(holding[0].id,), hops=1) if len(holding) == 1 else question
+    return replace(question, section_ids=(holding[0].id,), hops=question.hops or 1) if len(holding) == 1 else question
 
 
 def _paragraph(question: Question, section_id: str, before: Library, after: Library) -> str:

@@ -8,6 +8,8 @@ from slmsearch.corpus.view import View
 
 UNKNOWN_ANSWER = "I don't know"
 """Gold answer of an unanswerable question; saying it is what `abstained` means."""
+UNANSWERABLE = "unanswerable"
+"""Kind of such a question."""
 _WORD = re.compile(r"\w+")
 _SMALL_WORDS = frozenset(
     _WORD.findall("a an and are as at be by did do does for from had has have in is it its of on or that the to was were with")
@@ -30,9 +32,11 @@ class Question:
     hops: int = 0
     """Sections that must be read to answer; 0 if unknown."""
     kind: str = "plain"
-    """`one_hop`, `two_hop`, `count`, `unanswerable` in generated worlds, `plain` elsewhere."""
+    """`one_hop`, `two_hop`, `count` in generated worlds, `unanswerable` everywhere, else what the row says, or `plain`."""
     entities: tuple[str, ...] = ()
     """Names of all entities the question passes through, bridges included, in order; empty if unknown."""
+    source: str = ""
+    """Data set that it was taken from, where its row says; a name to group by."""
     view: View | None = None
     """How the corpus is seen while it is played; None: as it is. Only questions made while playing have one (`environments/twins.py`)."""
 
@@ -42,12 +46,18 @@ class Question:
         return (self.answer, *(a for a in self.aliases if a != self.answer))
 
     def row(self) -> dict[str, object]:
-        """Return all fields by name, a view only where there is one; `dataclasses.asdict` takes most of the time of writing a world."""
-        return {name: getattr(self, name) for name in FIELDS} | ({"view": asdict(self.view)} if self.view else {})
+        """Return all fields by name, source and view only where there is one; `dataclasses.asdict` takes most of a world's writing time."""
+        own = ({"source": self.source} if self.source else {}) | ({"view": asdict(self.view)} if self.view else {})
+        return {name: getattr(self, name) for name in FIELDS} | own
+
+    @property
+    def is_answerable(self) -> bool:
+        """Whether there is an answer to find."""
+        return self.answer != UNKNOWN_ANSWER
 
 
-FIELDS = tuple(name for name in Question.__slots__ if name != "view")
-"""Those of a stored question."""
+FIELDS = tuple(name for name in Question.__slots__ if name not in ("source", "view"))
+"""Those that every stored question has; one with a source has that, too."""
 
 
 def holds_answer(text: str, answer: str) -> bool:

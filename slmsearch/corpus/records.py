@@ -2,6 +2,8 @@
 
 Questions come in three spellings: the project's own (`page_ids`, `section_ids`); the SQuAD pack's (`page_id` and `section` = k,
 the k-th `##` heading counted from 1); and wiki-trivia's (`filename`, from which the page id is made). Other fields are ignored.
+
+`answerable: false` makes "I don't know" the answer, as in MuSiQue, whose unanswerable rows still name the answer that was taken out.
 """
 
 import json
@@ -10,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import IO, Any
 
 from slmsearch.corpus.pages import Page, Section
-from slmsearch.corpus.questions import Question
+from slmsearch.corpus.questions import UNANSWERABLE, UNKNOWN_ANSWER, Question
 from slmsearch.errors import CorpusError
 from slmsearch.keys import content_key
 
@@ -46,10 +48,11 @@ def parse_question(row: Row, where: str, sections_of: SectionsOf) -> Question:
     Raises:
         CorpusError: a field is missing or of a wrong type.
     """
-    question, answer = _text(row, "question", where), _label(row, "answer", where)
+    question, is_answerable = _text(row, "question", where), _flag(row, "answerable", where)
+    answer = _label(row, "answer", where) if is_answerable else UNKNOWN_ANSWER
     page_ids = _page_ids(row, where)
     section_ids = _section_ids(row, where, page_ids, sections_of)
-    hops = _get(row, "hops", where, int)
+    hops, kind = _get(row, "hops", where, int), _text(row, "kind", where) if row.get("kind") is not None else "plain"
     if row.get("id") is None:
         # The same content has the same id in every order of the file.
         question_id = f"q-{content_key(question=question, answer=answer, pages=page_ids, sections=section_ids)[:12]}"
@@ -59,12 +62,13 @@ def parse_question(row: Row, where: str, sections_of: SectionsOf) -> Question:
         id=question_id,
         question=question,
         answer=answer,
-        aliases=tuple(dict.fromkeys(alias for alias in _labels(row, "aliases", where) if alias != answer)),
+        aliases=tuple(dict.fromkeys(alias for alias in _labels(row, "aliases", where) if alias != answer)) if is_answerable else (),
         page_ids=page_ids,
         section_ids=section_ids,
         hops=len(section_ids) if hops is None else hops,
-        kind=_text(row, "kind", where) if row.get("kind") is not None else "plain",
+        kind=kind if is_answerable else UNANSWERABLE,
         entities=_labels(row, "entities", where),
+        source=_text(row, "source", where) if isinstance(row.get("source"), str) else "",  # elsewhere it may be anything
     )
 
 
@@ -106,6 +110,14 @@ def _labels(row: Row, field: str, where: str) -> tuple[str, ...]:
 
 def _text(row: Row, field: str, where: str) -> str:
     return _cleaned(_get(row, field, where, str, required=True), field, where)
+
+
+def _flag(row: Row, field: str, where: str) -> bool:
+    """Return a truth value; a row without it is true."""
+    value = row.get(field, True)
+    if value is not None and not isinstance(value, bool):
+        raise CorpusError(f"{where}: field {field!r} must be true or false, not {json.dumps(value, default=str)[:40]}")
+    return value is not False
 
 
 def _cleaned(value: str | int | float, field: str, where: str) -> str:

@@ -10,7 +10,7 @@ filename`) and `rajpurkar/squad` (see `squad`).
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -61,10 +61,16 @@ class Source(NamedTuple):
     """Split by question id, where the source itself says it; empty where it has to be assigned."""
 
 
-def load_source(config: CorpusConfig, skipped: list[Skipped] | None = None, memory: Path | None = None) -> Source:
+def load_source(
+    config: CorpusConfig,
+    skipped: list[Skipped] | None = None,
+    memory: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Source:
     """Load pages and questions as configured, generating a world only once; add each file of a folder that is not taken to `skipped`.
 
-    What parsers made of a folder's files is kept in the folder `memory`, so that only what changed is parsed again.
+    What parsers made of a folder's files is kept in the folder `memory`, so that only what changed is parsed again. `progress` is told of
+    the files of a folder.
 
     Raises:
         CorpusError: a source is missing, empty, broken, or uses an id twice.
@@ -72,7 +78,7 @@ def load_source(config: CorpusConfig, skipped: list[Skipped] | None = None, memo
     if config.pages is None and config.questions is None:
         world = generate_world(config.world)
         return Source(*_limited(world.pages, world.questions, config.limit_pages))
-    pages, not_taken = _all_pages(config, memory)
+    pages, not_taken = _all_pages(config, memory, progress)
     if skipped is not None:
         skipped += not_taken
     questions, splits = _all_questions(config, pages)
@@ -83,7 +89,7 @@ def load_source(config: CorpusConfig, skipped: list[Skipped] | None = None, memo
     return Source(cut, place_questions(questions, Library(pages), Library(cut)), splits)
 
 
-def _all_pages(config: CorpusConfig, memory: Path | None) -> tuple[list[Page], list[Skipped]]:
+def _all_pages(config: CorpusConfig, memory: Path | None, progress: Callable[[int, int], None] | None) -> tuple[list[Page], list[Skipped]]:
     if config.pages is None:
         return generate_world(config.world).pages, []
     folder, skipped = Path(config.pages), list[Skipped]()
@@ -91,7 +97,7 @@ def _all_pages(config: CorpusConfig, memory: Path | None) -> tuple[list[Page], l
         from slmsearch.corpus.documents.folder import read_folder
 
         kept = memory and memory / f"documents-{content_key(folder=str(folder.absolute()))}.json"
-        pages, skipped = read_folder(folder, kept, _parsers_key())
+        pages, skipped = read_folder(folder, kept, _parsers_key(), progress)
     else:
         pages = [parse_page(row, where) for row, where in join_pages(read_rows(config.pages))]
     if not pages:

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.paragraphs import find_paragraph, split_paragraphs
-from slmsearch.corpus.questions import UNKNOWN_ANSWER
+from slmsearch.corpus.questions import UNANSWERABLE, UNKNOWN_ANSWER
 from slmsearch.corpus.records import Row
 
 SECTION_PARAGRAPHS = 3
@@ -63,7 +63,7 @@ def place_answers(rows: Iterable[tuple[Row, str]], pages: list[Page], by_paragra
             "aliases": answers[1:],
             "page_ids": [page_id],
             "section_ids": [section_id] if section_id else [],
-            "kind": "plain" if answers else "unanswerable",
+            "kind": "plain" if answers else UNANSWERABLE,
         }
         yield {**row, **made}, where
 

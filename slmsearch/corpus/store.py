@@ -9,7 +9,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -54,16 +54,23 @@ class CorpusManifest:
     format_version: int = FORMAT_VERSION
 
 
-def build_corpus(config: CorpusConfig, corpora_dir: Path, skipped: list[Skipped] | None = None) -> str:
+def build_corpus(
+    config: CorpusConfig, corpora_dir: Path, skipped: list[Skipped] | None = None, progress: Callable[[int, int], None] | None = None
+) -> str:
     """Materialise the configured corpus and return its digest; one that is there already is found, not made again.
 
-    Each file of a folder that was not taken is added to `skipped`, also when the corpus was made earlier.
+    Each file of a folder that was not taken is added to `skipped`, also when the corpus was made earlier. `progress` is told of the files
+    of a folder that are read.
 
     Raises:
         CorpusError: a source is missing or broken, or the corpus cannot be written; nothing half-written stays.
     """
     skipped = [] if skipped is None else skipped
-    return store_corpus(config, corpora_dir, lambda: load_source(config, skipped, corpora_dir / SOURCES), source_parts(config), skipped)
+
+    def load() -> Source:
+        return load_source(config, skipped, corpora_dir / SOURCES, progress)
+
+    return store_corpus(config, corpora_dir, load, source_parts(config), skipped)
 
 
 def store_corpus(
@@ -151,7 +158,7 @@ def read_questions(directory: Path) -> Iterator[tuple[Question, str]]:
     Raises:
         CorpusError: a row is damaged.
     """
-    for row in _read_rows(directory / QUESTIONS, {*FIELDS, "split"}):
+    for row in _read_rows(directory / QUESTIONS, {*FIELDS, "split"}, {"source"}):
         fields: Row = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items() if name != "split"}
         yield Question(**fields), row["split"]
 
@@ -181,12 +188,12 @@ def _write(config: CorpusConfig, corpora_dir: Path, pages: list[Page], questions
     return manifest.digest
 
 
-def _read_rows(path: Path, fields: set[str]) -> Iterator[Row]:
+def _read_rows(path: Path, fields: set[str], optional: Set[str] = frozenset()) -> Iterator[Row]:
     try:
         with path.open(encoding="utf-8", newline="\n") as file:
             for number, line in enumerate(file, start=1):
                 row = json.loads(line)
-                if not isinstance(row, dict) or set(row) != fields:
+                if not isinstance(row, dict) or set(row) - optional != fields:
                     raise CorpusError(f"{path}:{number} is damaged; delete {path.parent} and {REMEDY}")
                 yield row
     except (OSError, ValueError) as error:

@@ -7,7 +7,7 @@ shows the few that a new one needs.
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -223,8 +223,12 @@ class Environment(ABC):
         return None
 
     @classmethod
-    def build_data(cls, config: RunConfig, corpora_dir: Path, skipped: list[Skipped] | None = None) -> str:
+    def build_data(
+        cls, config: RunConfig, corpora_dir: Path, skipped: list[Skipped] | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> str:
         """Materialise the data as a corpus and return its digest; what is there already is found.
+
+        What was not taken is added to `skipped`, and `progress` may be told how much of the sources has been read.
 
         Raises:
             CorpusError: a source is missing or broken, or the corpus cannot be written.

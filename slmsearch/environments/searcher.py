@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -119,8 +119,10 @@ class SearcherEnvironment(Environment):
         return source_parts(config.corpus)
 
     @classmethod
-    def build_data(cls, config: RunConfig, corpora_dir: Path, skipped: list[Skipped] | None = None) -> str:
-        return build_corpus(config.corpus, corpora_dir, skipped)
+    def build_data(
+        cls, config: RunConfig, corpora_dir: Path, skipped: list[Skipped] | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> str:
+        return build_corpus(config.corpus, corpora_dir, skipped, progress)
 
     @classmethod
     def check_data(cls, corpora_dir: Path, digest: str) -> dict[str, object]:

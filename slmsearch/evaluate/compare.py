@@ -34,6 +34,7 @@ from slmsearch.evaluate.statistics import (
     smallest_detectable_effect,
 )
 from slmsearch.evaluate.store import load_rows
+from slmsearch.intervals import show_interval
 
 Decision = Literal["promote", "hold", "reject", "inconclusive"]
 _BINARY_METRICS = ("answer/typed_match", "answer/exact_match", "answer/correct")
@@ -207,7 +208,7 @@ def _compare_slices(
 
 
 def _decide(n: int, failed: int, difference: Difference, slices: Sequence[SliceComparison], config: DecisionConfig) -> tuple[Decision, str]:
-    interval = f"{100 * (1 - config.alpha):g} % interval [{difference.low:+.3f}, {difference.high:+.3f}]"
+    interval = f"{100 * (1 - config.alpha):g} % interval {show_interval(difference.low, difference.high)}"
     if n < config.min_questions:
         return "inconclusive", f"Only {n} paired questions, the rule asks for {config.min_questions}."
     if failed > config.max_failed_frac * (n + failed):

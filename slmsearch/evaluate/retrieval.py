@@ -6,13 +6,15 @@ from random import Random
 from typing import Any
 
 from slmsearch.corpus.questions import Question
-from slmsearch.evaluate.statistics import paired_bootstrap, wilson_interval
+from slmsearch.evaluate.statistics import paired_bootstrap
+from slmsearch.intervals import wilson_interval
 from slmsearch.retrieval.search import SearchIndex
 
 DEPTH = 10
 """Hits that are looked at; a gold page further down counts as not found."""
 RETRIEVERS = ("lexical", "dense", "hybrid")
-METRICS = ("page_at_1", "page_at_5", "section_at_1", "section_at_5")
+METRICS = ("page_at_1", "page_at_5", "all_pages_at_5", "all_pages_at_10", "section_at_1", "section_at_5")
+"""Shares; `all_pages` is of the questions with several gold pages, `section` of those whose section is known."""
 BATCH = 256
 RESAMPLES = 2000
 
@@ -21,31 +23,41 @@ RESAMPLES = 2000
 class Ranks:
     """Where one question's gold was found, from 1; 0 if not among the first `DEPTH`."""
 
-    question_id: str
-    kind: str
-    page_id: str
-    """Its first gold page: questions about one page are no independent witnesses."""
+    question: Question
     page: int
     """Rank of the best gold page."""
+    all_pages: int | None
+    """Rank of the last gold page, 0 where one of them is not found; None where there is only one."""
     section: int | None
     """Rank of the best gold section; None where no section is known."""
 
+    @property
+    def cluster(self) -> str:
+        """Its first gold page: questions about one page are no independent witnesses."""
+        return self.question.page_ids[0]
+
     def value(self, metric: str) -> float | None:
-        """Return a metric of this question: 0 or 1, or the reciprocal rank of the page for `mrr`."""
+        """Return a metric of this question: 0 or 1, or the reciprocal rank of the page for `mrr`; None where it has none."""
         if metric == "mrr":
             return 1 / self.page if self.page else 0.0
         part, _, depth = metric.partition("_at_")
-        rank = self.page if part == "page" else self.section
+        rank: int | None = getattr(self, part)
         return None if rank is None else float(0 < rank <= int(depth))
 
 
-def choose_questions(questions: Sequence[Question], limit: int, seed: int) -> list[Question]:
-    """Return the questions that have a gold page, or a random sample of `limit` of them in their order; 0 takes all."""
-    found = [question for question in questions if question.page_ids]
+def choose_questions(questions: Sequence[Question], limit: int, seed: int) -> tuple[list[Question], dict[str, int]]:
+    """Return the questions that a search can find something for, or a random sample of `limit` of them in their order; 0 takes all.
+
+    Returns:
+        The questions, and how many were left out by reason: without an answer, or without a gold page.
+    """
+    answerable = [question for question in questions if question.is_answerable]
+    found = [question for question in answerable if question.page_ids]
+    left_out = {"unanswerable": len(questions) - len(answerable), "without a gold page": len(answerable) - len(found)}
     if limit and limit < len(found):
         chosen = sorted(Random(seed).sample(range(len(found)), limit))
-        return [found[i] for i in chosen]
-    return found
+        found = [found[i] for i in chosen]
+    return found, {reason: count for reason, count in left_out.items() if count}
 
 
 def measure_ranks(
@@ -58,44 +70,68 @@ def measure_ranks(
         texts = [question.question for question in batch]
         found = zip(batch, index.search(texts, DEPTH, ranking), index.search_sections(texts, DEPTH, ranking), strict=True)
         for question, pages, sections in found:
-            page = _rank([hit.page_id for hit in pages], question.page_ids)
-            section = _rank([hit.section_id for hit in sections], question.section_ids) if question.section_ids else None
-            ranks.append(Ranks(question.id, question.kind, question.page_ids[0], page, section))
+            places = [_rank([hit.page_id for hit in pages], page_id) for page_id in dict.fromkeys(question.page_ids)]
+            shown = [_rank([hit.section_id for hit in sections], section_id) for section_id in question.section_ids]
+            last = (max(places) if all(places) else 0) if len(places) > 1 else None
+            ranks.append(Ranks(question, _best(places), last, _best(shown) if shown else None))
         if progress:
             progress(start + len(batch))
     return ranks
 
 
 def summarise_ranks(by_retriever: dict[str, list[Ranks]], alpha: float, seed: int) -> dict[str, Any]:
-    """Sum ranks of the same questions in the same order up: metrics with intervals, all in all and by kind, and what fusing gains.
+    """Sum ranks of the same questions in the same order up: metrics with intervals, all in all and by group, and what fusing gains.
 
     Returns:
-        `n`, `alpha`, `depth`, `retrievers` (metric -> value, with `intervals` and `kinds`), and `gains`: metric -> the part that the
-        fused ranking is compared with, mean, low, high, p.
+        `n`, `alpha`, `depth`; `counts`: metric -> questions that it is of; `groups`: group -> likewise; `retrievers`: metric -> value, with
+        `intervals` and `groups`; `gains`: metric -> the part that the fused ranking is compared with, n, mean, low, high, p.
     """
+    first = next(iter(by_retriever.values()))
+    groups = _find_groups(first)
     retrievers = {}
     for name, ranks in by_retriever.items():
-        kinds = sorted({rank.kind for rank in ranks})
-        of_kinds = {kind: _metrics([rank for rank in ranks if rank.kind == kind]) for kind in kinds}
-        retrievers[name] = {**_metrics(ranks), "intervals": _intervals(ranks, alpha), "kinds": of_kinds}
-    gains = {metric: _gain(by_retriever, metric, alpha, seed) for metric in (*METRICS, "mrr")} if len(by_retriever) == 3 else {}
-    return {"n": len(next(iter(by_retriever.values()))), "alpha": alpha, "depth": DEPTH, "retrievers": retrievers, "gains": gains}
+        of_groups = {group: _metrics([ranks[i] for i in members]) for group, members in groups.items()}
+        retrievers[name] = {**_metrics(ranks), "intervals": _intervals(ranks, alpha), "groups": of_groups}
+    return {
+        "n": len(first),
+        "alpha": alpha,
+        "depth": DEPTH,
+        "counts": _counts(first),
+        "groups": {group: _counts([first[i] for i in members]) for group, members in groups.items()},
+        "retrievers": retrievers,
+        "gains": {metric: _gain(by_retriever, metric, alpha, seed) for metric in (*METRICS, "mrr")} if len(by_retriever) == 3 else {},
+    }
 
 
-def _rank(found: Sequence[str], gold: Sequence[str]) -> int:
-    return next((place for place, name in enumerate(found, start=1) if name in gold), 0)
+def _find_groups(ranks: Sequence[Ranks]) -> dict[str, list[int]]:
+    """Return the places of the questions of each number of hops, source and kind; of what all share there is no group."""
+    found: dict[str, list[int]] = {}
+    for name in ("hops", "source", "kind"):
+        values = [getattr(rank.question, name) or "unknown" for rank in ranks]
+        if len(set(values)) > 1:
+            found |= {f"{name}={value}": [i for i, other in enumerate(values) if other == value] for value in sorted(set(values), key=str)}
+    return found
+
+
+def _rank(found: Sequence[str], gold: str) -> int:
+    return found.index(gold) + 1 if gold in found else 0
+
+
+def _best(places: Sequence[int]) -> int:
+    return min(filter(None, places), default=0)
 
 
 def _values(ranks: Sequence[Ranks], metric: str) -> list[float]:
     return [value for rank in ranks if (value := rank.value(metric)) is not None]
 
 
-def _metrics(ranks: Sequence[Ranks]) -> dict[str, float | None]:
-    means = {}
-    for metric in (*METRICS, "mrr"):
-        values = _values(ranks, metric)
-        means[metric] = sum(values) / len(values) if values else None
-    return {"n": len(ranks), **means}
+def _counts(ranks: Sequence[Ranks]) -> dict[str, int]:
+    return {metric: len(_values(ranks, metric)) for metric in (*METRICS, "mrr")}
+
+
+def _metrics(ranks: Sequence[Ranks]) -> dict[str, Any]:
+    values = {metric: _values(ranks, metric) for metric in (*METRICS, "mrr")}
+    return {metric: sum(found) / len(found) if found else None for metric, found in values.items()}
 
 
 def _intervals(ranks: Sequence[Ranks], alpha: float) -> dict[str, tuple[float, float]]:
@@ -109,5 +145,5 @@ def _gain(by_retriever: dict[str, list[Ranks]], metric: str, alpha: float, seed:
     better = max(alone, key=lambda name: sum(alone[name]))
     known = [rank for rank in by_retriever["hybrid"] if rank.value(metric) is not None]
     differences = [new - old for new, old in zip(_values(known, metric), alone[better], strict=True)]
-    found = paired_bootstrap(differences, [rank.page_id for rank in known], RESAMPLES, alpha, seed)
-    return {"over": better, "mean": found.mean, "low": found.low, "high": found.high, "p": found.p}
+    found = paired_bootstrap(differences, [rank.cluster for rank in known], RESAMPLES, alpha, seed)
+    return {"over": better, "n": len(known), "mean": found.mean, "low": found.low, "high": found.high, "p": found.p}

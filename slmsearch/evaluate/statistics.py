@@ -85,20 +85,6 @@ def mcnemar_exact(before: Sequence[bool], after: Sequence[bool]) -> McNemar:
     return McNemar(gained, lost, float(mcnemar([[both, lost], [gained, neither]], exact=True).pvalue))
 
 
-def wilson_interval(successes: int, n: int, alpha: float) -> tuple[float, float]:
-    """Bound a share by Wilson's score interval, which stays inside [0, 1] and is sound near both ends.
-
-    Returns:
-        Lower and upper end; (0, 1) when n is 0, since nothing is known.
-    """
-    from statsmodels.stats.proportion import proportion_confint
-
-    if n == 0:
-        return 0.0, 1.0
-    low, high = proportion_confint(successes, n, alpha=alpha, method="wilson")
-    return float(low), float(high)
-
-
 def smallest_detectable_effect(n: int, mean_square: float, alpha: float) -> float:
     """Find the smallest mean paired difference that n questions would show with a power of 0.8.
 

@@ -14,7 +14,8 @@ from slmsearch.config import DecisionConfig
 from slmsearch.environments.rows import EpisodeRow
 from slmsearch.environments.twins import UNKNOWABLE, base_id
 from slmsearch.evaluate.metrics import slice_names
-from slmsearch.evaluate.statistics import paired_bootstrap, wilson_interval
+from slmsearch.evaluate.statistics import paired_bootstrap
+from slmsearch.intervals import wilson_interval
 from slmsearch.judge.exact import typed_match
 
 SAMPLED = "sampled"

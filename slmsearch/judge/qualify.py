@@ -24,6 +24,7 @@ from slmsearch.artifacts.files import replace_text
 from slmsearch.config import JudgeConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.errors import JudgeError, PreflightError
+from slmsearch.intervals import show_interval, wilson_interval
 from slmsearch.judge.clients import JudgeClient, make_client
 from slmsearch.judge.exact import RULES_VERSION, typed_match
 from slmsearch.judge.llm import LlmJudge
@@ -257,11 +258,8 @@ def _measure(kind: str, outcomes: Sequence[Outcome], alpha: float) -> KindFigure
 
 
 def _share(found: Sequence[bool], alpha: float) -> Share:
-    from statsmodels.stats.proportion import proportion_confint
-
     count, n = sum(found), len(found)
-    low, high = proportion_confint(count, n, alpha=alpha, method="wilson") if n else (0.0, 1.0)
-    return Share(count, n, float(low), float(high))
+    return Share(count, n, *wilson_interval(count, n, alpha))
 
 
 def measure_kappa(pairs: Sequence[tuple[bool, bool]]) -> float:
@@ -302,7 +300,7 @@ def find_shortfalls(qualification: Qualification, limits: Limits = LIMITS) -> li
 
 
 def _percent(share: Share) -> str:
-    return f"{share.value:.1%} [{share.low:.1%}, {share.high:.1%}]"
+    return f"{share.value:.1%} {show_interval(share.low, share.high, '.1%')}"
 
 
 def summarise_qualification(qualification: Qualification, limits: Limits = LIMITS) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from slmsearch.environments.environment import TinyModel
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ConfigError
 from slmsearch.generate.chat_renderer import ChatRenderer
-from slmsearch.learn.sft import Facts, Lesson, OnLog
+from slmsearch.learn.sft import Facts, Lesson, OnLog, OnPhase, tell_nobody
 from slmsearch.learn.streams import demonstrated
 from slmsearch.learn.teach import teach
 
@@ -112,7 +112,7 @@ def make_model(tokenizer: PreTrainedTokenizerBase, **sizes: Any) -> Qwen3ForCaus
     return model
 
 
-def bootstrap(config: RunConfig, out: Path, on_log: OnLog | None = None) -> Facts:
+def bootstrap(config: RunConfig, out: Path, on_log: OnLog | None = None, on_phase: OnPhase = tell_nobody) -> Facts:
     """Train tokenizer and tiny model of the configured environment from scratch and write them as a Hugging Face model directory.
 
     The directory is replaced as a whole when everything is done; what its `bootstrap.json` says is returned.
@@ -140,7 +140,7 @@ def bootstrap(config: RunConfig, out: Path, on_log: OnLog | None = None) -> Fact
         card = partial(_write_card, environment.name, tiny, settings)
         return Lesson(model, tokenizer, settings, lambda: demonstrated(renderer, config, settings), facts, tiny.even, card)
 
-    return teach(config, out, RECORD, prepare, on_log)
+    return teach(config, out, RECORD, prepare, on_log, on_phase)
 
 
 def bootstrap_settings(config: RunConfig) -> SftConfig:

@@ -21,7 +21,7 @@ from slmsearch.errors import CheckpointError, TrainingError
 from slmsearch.learn.files import prune_checkpoints, seal_checkpoint
 from slmsearch.learn.monitor import ALONE, SCORINGS, CollapseMonitor, Scores, Suspicion, find_fall, mean_score
 from slmsearch.learn.phase_timer import UPDATE, PhaseTimer
-from slmsearch.learn.reports import NOT_A_NUMBER, Collapse, StepReport, make_report
+from slmsearch.learn.reports import HELD_OUT, NOT_A_NUMBER, Collapse, StepReport, make_report
 from slmsearch.learn.rollout_bridge import RolloutBridge
 from slmsearch.learn.samples import choose_samples, is_sampled
 
@@ -69,6 +69,8 @@ class BestWeights:
         self._best = self._copy()
         self._considered = -1
         self.state = BestWeightsState()
+        self.score_of = dict[int, float]()
+        """Mean held-out reward by the step at which the weights were scored in this process."""
 
     def consider(self, step: int, sure: float = ALONE) -> Suspicion | None:
         """Score the weights in place, unless that was done at this step, and remember them if they are better than the best.
@@ -83,7 +85,7 @@ class BestWeights:
         fall = find_fall(self.state.scorings, scores, sure)
         if fall is None:
             self.state.scorings = [*self.state.scorings, scores][-SCORINGS:]
-        score = mean_score(scores)
+        score = self.score_of[step] = mean_score(scores)
         if score > self.state.best_score:
             self._best = self._copy()
             self.state.best_step, self.state.best_score = step, score
@@ -194,8 +196,11 @@ class StepCallback(TrainerCallback):
         if best is None and broken:
             what = f"loss {logs['loss']}, gradient norm {logs.get('grad_norm')}"
             raise TrainingError(f"{what} at step {state.global_step}: lower train.learning_rate")
-        if best is not None and (suspicion := self._find_collapse(best, report, broken, args.save_steps)):
-            report = make_report(report.step, report.metrics, self._restore(best, suspicion, optimizer, lr_scheduler))
+        if best is not None:
+            suspicion = self._find_collapse(best, report, broken, args.save_steps)
+            collapse = self._restore(best, suspicion, optimizer, lr_scheduler) if suspicion else None
+            scored = {HELD_OUT: best.score_of[report.step]} if report.step in best.score_of else {}
+            report = make_report(report.step, {**report.metrics, **scored}, collapse)
         if report.collapse is not None:
             logger.warning("step %d: %s", report.step, report.collapse.describe())
         if state.is_world_process_zero:

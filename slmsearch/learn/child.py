@@ -23,6 +23,7 @@ from typing import Any, Self, TypeVar
 
 from slmsearch.errors import ServiceError, SlmSearchError
 from slmsearch.processes.child import ChildProcess, ProcessSettings
+from slmsearch.processes.noise import silence_noise
 from slmsearch.processes.watchdog import die_with_starter
 from slmsearch.processor import settle, trim_heap
 
@@ -173,6 +174,7 @@ def main(descriptor: int, imports: Sequence[str]) -> None:
     """Import modules, then answer calls over the shared socket with this descriptor until the starter hangs up."""
     die_with_starter()
     settle()
+    silence_noise()
     for module in imports:
         importlib.import_module(module)
     connection = Connection(descriptor)

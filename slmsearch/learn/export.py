@@ -22,6 +22,7 @@ from slmsearch.environments.registry import find_environment
 from slmsearch.errors import ModelError, ServiceError
 from slmsearch.foreign import cause_of
 from slmsearch.generate.load import check_local, load_model, load_tokenizer, merge_adapter
+from slmsearch.intervals import show_interval
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST
 from slmsearch.learn.job import TrainJob
 
@@ -159,7 +160,7 @@ def write_card(name: str, base_model: str, run: Mapping[str, Any], merged: bool)
     metric, difference = run["metric"], run["difference"]
     lines += ["| | before | after |", "|---|---|---|"]
     lines += [f"| {m} | {run['before'][m]:.3f} | {run['after'][m]:.3f} |" for m in sorted(run["after"]) if m in run["before"]]
-    interval = f"[{difference['low']:+.3f}, {difference['high']:+.3f}]"
+    interval = show_interval(difference["low"], difference["high"])
     lines += ["", f"{metric}: {difference['mean']:+.3f} {interval}, p {difference['p']:.4f}, on {run['n']} questions, paired.", ""]
     lines += ["Made from:", "", *(f"- {key}: `{value}`" for key, value in run.get("lineage", {}).items()), ""]
     return "\n".join(lines)

@@ -45,6 +45,7 @@ from slmsearch.learn.files import (
 from slmsearch.learn.job import Manifest, TrainJob, read_manifest, train_sources
 from slmsearch.learn.reports import ReportTail, StepReport, truncate_reports
 from slmsearch.processes.child import ChildProcess, ProcessSettings
+from slmsearch.processes.noise import silence_noise
 from slmsearch.processes.watchdog import die_with_starter
 from slmsearch.processor import settle
 
@@ -268,6 +269,7 @@ def main(path: Path) -> None:
     die_with_starter()
     secrets = json.loads(os.environ.pop(ENV_SECRETS, "{}"))
     settle()
+    silence_noise()
     from slmsearch.learn.training import run_job
 
     job = TrainJob.from_json(path.read_text(encoding="utf-8"), secrets)

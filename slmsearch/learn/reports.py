@@ -15,6 +15,10 @@ from slmsearch.artifacts.files import replace_text
 from slmsearch.errors import CheckpointError, EvaluationError
 from slmsearch.learn.samples import SampledEpisode
 
+HELD_OUT = "reward/held_out"
+"""Metric of the steps at which the weights are scored on held-out questions."""
+ACCURACY = ("answer/correct", "answer/typed_match")
+"""Metrics that say the share of right answers; the first that was recorded counts."""
 NOT_A_NUMBER = "loss is not a number"
 """Rule of a collapse that needs no comparison; its value and limit are 0."""
 
@@ -50,6 +54,11 @@ class StepReport:
     collapse: Collapse | None = None
     samples: tuple[SampledEpisode, ...] = ()
     """Some of its episodes, at some steps."""
+
+    def value(self, name: str) -> float | None:
+        """Return a metric where it was measured; `accuracy` is the first of `ACCURACY`."""
+        names = ACCURACY if name == "accuracy" else (name,)
+        return next((self.metrics[one] for one in names if one in self.metrics), None)
 
     def to_line(self) -> str:
         """Write it as one line of JSON."""

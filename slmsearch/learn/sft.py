@@ -34,6 +34,13 @@ from slmsearch.processor import trim_heap
 
 OnLog = Callable[[int, dict[str, float]], None]
 """Takes the step and the logs of `Trainer`."""
+OnPhase = Callable[[str, str, int, int], None]
+"""Takes what is being done, the unit of what is counted, how much of it is done, and the total."""
+
+
+def tell_nobody(what: str, unit: str, done: int, total: int) -> None:
+    """Take progress that nobody looks at."""
+
 
 WINDOW = 64
 """Batches that are filled together, so that a batch holds episodes of similar length."""
@@ -252,13 +259,20 @@ def _is_context(part: Micro) -> Tensor:
 
 
 class _Report(TrainerCallback):
-    """Passes the trainer's logs on."""
+    """Passes every step on, and the trainer's logs."""
 
-    def __init__(self, on_log: OnLog) -> None:
-        self._on_log = on_log
+    def __init__(self, on_log: OnLog | None, on_phase: OnPhase) -> None:
+        self._on_log, self._on_phase = on_log, on_phase
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.on_step_end(args, state, control)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._on_phase("SFT", "steps", state.global_step, state.max_steps)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
-        self._on_log(state.global_step, {k: float(v) for k, v in (logs or {}).items() if isinstance(v, int | float)})
+        if self._on_log is not None:
+            self._on_log(state.global_step, {k: float(v) for k, v in (logs or {}).items() if isinstance(v, int | float)})
 
 
 @dataclass(frozen=True)
@@ -289,16 +303,18 @@ def train_sft(
     gradient_checkpointing: bool = False,
     callbacks: Sequence[TrainerCallback] = (),
     key: str = "",
+    on_phase: OnPhase = tell_nobody,
 ) -> float:
     """Train a model in place.
 
     Args:
         lesson: the model and its episodes.
         scratch_dir: where `Trainer` may write: checkpoints, if there is a key.
-        on_log: called with step and `Trainer`'s logs twenty times, at least every 50 steps; with no logs where a killed training goes on.
+        on_log: called with step and `Trainer`'s logs twenty times, at least every 50 steps.
         gradient_checkpointing: keep no activations inside a layer and compute them again on the way back.
         callbacks: of `Trainer`, beside `on_log`.
         key: names the training, see `SftCheckpoints`; one that was killed goes on from its checkpoint and ends with the same weights.
+        on_phase: told of every step, and where a killed training goes on.
 
     Returns:
         Seconds that killed processes have trained before.
@@ -316,7 +332,7 @@ def train_sft(
         model=model,
         args=_make_arguments(config, scratch_dir, gradient_checkpointing, in_bfloat16),
         train_dataset=EpisodeBatches(lambda: within_context(model, lesson.stream()), lesson.tokenizer.pad_token_id, config),
-        callbacks=[*callbacks, *([_Report(on_log)] if on_log else [])],
+        callbacks=[*callbacks, _Report(on_log, on_phase)],
     )
     trainer.context_weight = config.context_weight
     trainer.tokens_per_tree = config.tokens_per_batch if config.batch_size else 0
@@ -324,8 +340,6 @@ def train_sft(
     trainer.remove_callback(PrinterCallback)
     checkpoints = SftCheckpoints(trainer, key) if key else None
     found = checkpoints.found if checkpoints else None
-    if checkpoints and found and on_log:
-        on_log(checkpoints.step, {})
     use_attention(model)
     with fused_lora(model) if use_cpu else nullcontext():
         trainer.train(resume_from_checkpoint=str(found) if found else None)

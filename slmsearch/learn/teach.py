@@ -48,7 +48,7 @@ from slmsearch.learn.encoding import Encoded, encode_demonstration, encode_episo
 from slmsearch.learn.files import scratch_of
 from slmsearch.learn.job import CONTROL_VERSION, PACKAGES, START_VERSION, control_settings
 from slmsearch.learn.models import read_start
-from slmsearch.learn.sft import Facts, Lesson, OnLog, train_sft
+from slmsearch.learn.sft import Facts, Lesson, OnLog, OnPhase, tell_nobody, train_sft
 from slmsearch.learn.streams import demonstrated, in_turn, repeated, within_context
 from slmsearch.searcher.episode import Episode
 
@@ -93,7 +93,13 @@ def load_student(policy: PolicyConfig, lora: bool) -> tuple[Any, Any]:
 
 
 def teach(
-    config: RunConfig, out: Path, record: str, prepare: Callable[[], Lesson], on_log: OnLog | None = None, once: bool = False
+    config: RunConfig,
+    out: Path,
+    record: str,
+    prepare: Callable[[], Lesson],
+    on_log: OnLog | None = None,
+    on_phase: OnPhase = tell_nobody,
+    once: bool = False,
 ) -> Facts:
     """Train a model by supervision and publish it as a directory, replaced as a whole when everything is done.
 
@@ -108,7 +114,8 @@ def teach(
         out: model directory.
         record: file in it for the facts.
         prepare: loads the model and says what it is taught.
-        on_log: progress, as in `train_sft`.
+        on_log: as in `train_sft`.
+        on_phase: likewise.
         once: wait for another process that writes the same directory, and return the facts of a finished one as they are.
 
     Returns:
@@ -123,7 +130,7 @@ def teach(
             lesson = prepare()
             started = time.perf_counter()
             with replaced_directory(out, sealed=True) as temporary:
-                model, earlier_s = _train(config, lesson, scratch, on_log)
+                model, earlier_s = _train(config, lesson, scratch, on_log, on_phase)
                 model.save_pretrained(temporary)
                 lesson.tokenizer.save_pretrained(temporary)
                 seconds = round(earlier_s + time.perf_counter() - started, 1)
@@ -136,10 +143,10 @@ def teach(
     return found
 
 
-def _train(config: RunConfig, lesson: Lesson, scratch: Path, on_log: OnLog | None) -> tuple[Any, float]:
+def _train(config: RunConfig, lesson: Lesson, scratch: Path, on_log: OnLog | None, on_phase: OnPhase) -> tuple[Any, float]:
     """Train the model, or an adapter of it that is then merged; return what is to be saved, and the seconds of killed processes."""
     lesson = with_adapter(config, lesson)
-    earlier_s = train_sft(lesson, scratch, on_log, config.train.gradient_checkpointing, key=_key_of(config, lesson))
+    earlier_s = train_sft(lesson, scratch, on_log, config.train.gradient_checkpointing, key=_key_of(config, lesson), on_phase=on_phase)
     model = lesson.model
     if lesson.settings.lora:
         model.save_pretrained(scratch / "adapter")
@@ -179,7 +186,13 @@ def with_adapter(config: RunConfig, lesson: Lesson) -> Lesson:
 
 
 def train_start(
-    config: RunConfig, sources: Sequence[str], out: Path, say: Say = lambda text: None, on_log: OnLog | None = None, once: bool = False
+    config: RunConfig,
+    sources: Sequence[str],
+    out: Path,
+    say: Say = lambda text: None,
+    on_log: OnLog | None = None,
+    on_phase: OnPhase = tell_nobody,
+    once: bool = False,
 ) -> Facts:
     """Train `config.policy.model` by supervision and write the model that results.
 
@@ -189,7 +202,8 @@ def train_start(
             shows the questions that were played and never right alone.
         out: model directory, replaced as a whole when everything is done.
         say: told what is being done.
-        on_log: progress, as in `train_sft`.
+        on_log: as in `train_sft`.
+        on_phase: likewise; also told of the questions played for `own`.
         once: return what a finished directory says.
 
     Raises:
@@ -198,10 +212,10 @@ def train_start(
         ModelError: an example is longer than the model's context.
         PreflightError: the judge that would say which are right has not passed its qualification.
     """
-    return teach(config, out, FACTS, lambda: prepare_start(config, sources, say), on_log, once)
+    return teach(config, out, FACTS, lambda: prepare_start(config, sources, say, on_phase), on_log, on_phase, once)
 
 
-def prepare_start(config: RunConfig, sources: Sequence[str], say: Say) -> Lesson:
+def prepare_start(config: RunConfig, sources: Sequence[str], say: Say, on_phase: OnPhase = tell_nobody) -> Lesson:
     """Load the model and say what it is taught; see `train_start`."""
     environment = environment_of(config)
     even = environment.tiny is not None and environment.tiny.even and not config.sft.batch_size
@@ -216,7 +230,8 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say) -> Lesson
         if source == DEMONSTRATIONS:
             continue
         if source == OWN:
-            found, wrong = _own_episodes(config, TorchSampler(model.eval(), tokenizer, config.searcher.tool_role), say)
+            sampler = TorchSampler(model.eval(), tokenizer, config.searcher.tool_role)
+            found, wrong = _own_episodes(config, sampler, say, on_phase)
             missed = Counter[str]()
         else:
             shown, missed = environment.examples(config, source, wrong)
@@ -242,14 +257,15 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say) -> Lesson
     return Lesson(model, tokenizer, settings, stream, facts, even)
 
 
-def train_control(config: RunConfig, out: Path, seconds: float, on_log: OnLog | None = None) -> Facts:
+def train_control(config: RunConfig, out: Path, seconds: float, on_log: OnLog | None = None, on_phase: OnPhase = tell_nobody) -> Facts:
     """Continue supervised training from `config.policy.model` on what it began with; what a finished directory says is returned as it is.
 
     Args:
         config: run; `control` says how long, `sft` how demonstrations are made.
         out: model directory to write, complete or absent.
         seconds: of the training that it stands beside.
-        on_log: progress, as in `train_sft`.
+        on_log: as in `train_sft`.
+        on_phase: likewise.
     """
     settings = control_settings(config)
 
@@ -276,7 +292,7 @@ def train_control(config: RunConfig, out: Path, seconds: float, on_log: OnLog | 
             replace_json(measured, {"steps": steps})  # one that was killed goes on with as many
         return prepare(steps)
 
-    return teach(config, out, CONTROL_FACTS, prepare_measured, on_log, once=True)
+    return teach(config, out, CONTROL_FACTS, prepare_measured, on_log, on_phase, once=True)
 
 
 def measure_speed(config: RunConfig) -> dict[str, float]:
@@ -332,7 +348,7 @@ def _keep_fitting(config: RunConfig, found: Sequence[Encoded], left_out: Counter
     return kept
 
 
-def _own_episodes(config: RunConfig, sampler: TorchSampler, say: Say) -> tuple[list[Encoded], dict[str, Episode]]:
+def _own_episodes(config: RunConfig, sampler: TorchSampler, say: Say, on_phase: OnPhase) -> tuple[list[Encoded], dict[str, Episode]]:
     """Play training questions, see `sample_own`; return the right episodes, and one of each other question by its text."""
     corpora_dir = config.paths.corpora
     digest = environment_of(config).build_data(config, corpora_dir)
@@ -340,7 +356,7 @@ def _own_episodes(config: RunConfig, sampler: TorchSampler, say: Say) -> tuple[l
     asked = environment.to_train_on(load_questions(corpora_dir, digest).get(config.train.split, []))
     questions = asked[: config.train.limit or config.sft.own_questions]
     environment.sample_base_with(lambda: nullcontext(sampler))
-    kept, others = sample_own(questions, environment, sampler)
+    kept, others = sample_own(questions, environment, sampler, on_phase)
     right = {episode.question_id for episode in kept}
     say(f"{len(kept)} right episodes on {len(right)} of {len(questions)} questions")
     if not kept:
@@ -352,11 +368,13 @@ def _own_episodes(config: RunConfig, sampler: TorchSampler, say: Say) -> tuple[l
     return [encode_episode(episode, sampler.renderer.end_id) for episode in kept], wrong
 
 
-def sample_own(questions: Sequence[Question], environment: Environment, sampler: Sampler) -> tuple[list[Episode], list[Episode]]:
+def sample_own(
+    questions: Sequence[Question], environment: Environment, sampler: Sampler, on_phase: OnPhase = tell_nobody
+) -> tuple[list[Episode], list[Episode]]:
     """Play questions several times and keep right episodes that no reward-hacking filter refuses, best reward first.
 
     Of each question `SftConfig.own_tries` episodes are played, and at most `own_kept` different ones are kept. Beside them an episode of
-    each question without a right one is returned.
+    each question without a right one is returned. `on_phase` is told of the questions played.
     """
     config, kept, others = environment.config, list[Episode](), list[Episode]()
     tries = config.sft.own_tries
@@ -373,4 +391,5 @@ def sample_own(questions: Sequence[Question], environment: Environment, sampler:
             best = sorted(different.values(), key=lambda k: (-rows[k].reward, k))
             kept += [episodes[k] for k in best[: config.sft.own_kept]]
             others += [] if right else [episodes[first]]
+        on_phase("own episodes", "questions", min(start + per_batch, len(questions)), len(questions))
     return kept, others

@@ -13,7 +13,8 @@ from slmsearch.environments.rows import EpisodeRow, FailureMode
 from slmsearch.evaluate.compare import Comparison, SliceComparison
 from slmsearch.evaluate.metrics import slice_rows, summarise
 from slmsearch.evaluate.retrieval import METRICS
-from slmsearch.evaluate.statistics import Difference, wilson_interval
+from slmsearch.evaluate.statistics import Difference
+from slmsearch.intervals import show_interval, wilson_interval
 
 NONE = "-"
 """What stands where there is no value."""
@@ -48,12 +49,12 @@ def whole(value: float | None) -> str:
 
 def change(before: float, after: float, found: Difference) -> tuple[str, ...]:
     """Write two means, their difference, its interval and its p-value as five cells."""
-    return (f"{before:.3f}", f"{after:.3f}", f"{found.mean:+.3f}", f"[{found.low:+.3f}, {found.high:+.3f}]", f"{found.p:.4f}")
+    return (f"{before:.3f}", f"{after:.3f}", f"{found.mean:+.3f}", show_interval(found.low, found.high), f"{found.p:.4f}")
 
 
 def difference(mean: float, low: float, high: float, p: float) -> str:
     """Write a mean difference with its interval and p-value."""
-    return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}], p {p:.4f}"
+    return f"{mean:+.3f} {show_interval(low, high)}, p {p:.4f}"
 
 
 Columns = tuple[tuple[str, str, Callable[[float | None], str]], ...]
@@ -251,31 +252,51 @@ def _qualified(found: Mapping[str, Any]) -> str:
     return share(found["count"] / found["n"], found["low"], found["high"]) if found["n"] else NONE
 
 
-TITLES = {"page_at_1": "page first", "page_at_5": "page in 5", "section_at_1": "section first", "section_at_5": "section in 5"}
+TITLES = {
+    "page_at_1": "gold page first",
+    "page_at_5": "gold page in 5",
+    "all_pages_at_5": "all gold pages in 5",
+    "all_pages_at_10": "all gold pages in 10",
+    "section_at_1": "gold section first",
+    "section_at_5": "gold section in 5",
+    "mrr": "MRR of the page",
+}
 
 
 def render_retrieval(result: Mapping[str, Any]) -> str:
-    """Render what `summarise_ranks` gives for a terminal."""
+    """Render what `summarise_ranks` gives for a terminal, with the number of questions beside every figure."""
     level = f"{100 * (1 - result['alpha']):g} %"
-    headers = ("ranking", *TITLES.values(), "MRR")
-    rows = tuple(
-        (name, *(NONE if of[metric] is None else share(of[metric], *of["intervals"][metric]) for metric in METRICS), number(of["mrr"], 3))
-        for name, of in result["retrievers"].items()
-    )
-    lines = [f"{result['n']} questions, percentages with {level} intervals; MRR of the page among {result['depth']}", ""]
-    lines += [Table(headers, rows).to_text(), "", _retrieval_kinds(result).to_text()]
-    for metric, gain in result["gains"].items():
-        if gain is not None:
-            shown = difference(gain["mean"], gain["low"], gain["high"], gain["p"])
-            lines.append(f"{TITLES.get(metric, 'MRR'):<14} hybrid - {gain['over']:<8} {shown}")
+    found, rows = result["retrievers"], []
+    for metric, title in TITLES.items():
+        cells = [_found(of, metric) for of in found.values()]
+        rows.append((title, str(result["counts"][metric]), *cells))
+    left_out = "".join(f", {count} {reason} left out" for reason, count in result.get("left_out", {}).items())
+    lines = [f"{result['n']} questions{left_out}; percentages with {level} intervals, among the first {result['depth']} hits", ""]
+    lines += [Table(("measure", "n", *found), tuple(rows)).to_text()]
+    for first, second in zip(METRICS[::2], METRICS[1::2], strict=True):
+        if table := _retrieval_groups(result, first, second):
+            lines += ["", table.to_text()]
+    gains = {metric: gain for metric, gain in result["gains"].items() if gain is not None}
+    lines += [""] if gains else []
+    for metric, gain in gains.items():
+        shown = difference(gain["mean"], gain["low"], gain["high"], gain["p"])
+        lines.append(f"{TITLES[metric]:<20} hybrid - {gain['over']:<8} {shown}, n {gain['n']}")
     return "\n".join(lines)
 
 
-def _retrieval_kinds(result: Mapping[str, Any]) -> Table:
-    headers = ("kind", "n", *(f"{name}: page first" for name in result["retrievers"]), *(f"{name}: in 5" for name in result["retrievers"]))
-    first = next(iter(result["retrievers"].values()))
+def _found(of: Mapping[str, Any], metric: str) -> str:
+    if metric == "mrr":
+        return number(of[metric], 3)
+    return NONE if of[metric] is None else share(of[metric], *of["intervals"][metric])
+
+
+def _retrieval_groups(result: Mapping[str, Any], *metrics: str) -> Table | None:
+    """Tabulate measures of the same questions by group, groups without one left out; None where none is left."""
     rows = []
-    for kind, whole in first["kinds"].items():
-        cells = [percent(of["kinds"][kind][metric]) for metric in ("page_at_1", "page_at_5") for of in result["retrievers"].values()]
-        rows.append((kind, str(whole["n"]), *cells))
-    return Table(headers, tuple(rows))
+    for group, counts in result["groups"].items():
+        if count := counts[metrics[0]]:
+            cells = [percent(of["groups"][group][metric]) for metric in metrics for of in result["retrievers"].values()]
+            rows.append((group, str(count), *cells))
+    what = TITLES[metrics[0]].removesuffix(" first").removesuffix(" in 5")
+    headers = [f"{name}: {TITLES[metric].removeprefix(f'{what} ')}" for metric in metrics for name in result["retrievers"]]
+    return Table((f"{what}, %", "n", *headers), tuple(rows)) if rows else None

@@ -116,14 +116,19 @@ class FakeTraining:
         return manifest
 
     def train_control(
-        self, config: RunConfig, out: Path, seconds: float, on_log: Callable[[int, dict[str, float]], None] | None = None
+        self,
+        config: RunConfig,
+        out: Path,
+        seconds: float,
+        on_log: Callable[[int, dict[str, float]], None],
+        on_phase: Callable[[str, str, int, int], None],
     ) -> dict[str, Any]:
         out.mkdir(parents=True, exist_ok=True)
         (out / "config.json").write_text("{}")
         (out / "control.json").write_text("{}")
         (out / "model.safetensors").write_bytes(b"control")
-        if on_log:
-            on_log(1, {"loss": 1.0, "grad_norm": 2.0, "train_runtime": 3.0})
+        on_phase("SFT", "steps", 1, config.control.steps)
+        on_log(1, {"loss": 1.0, "grad_norm": 2.0, "train_runtime": 3.0})
         return {"steps": config.control.steps, "seconds": seconds}
 
 

@@ -153,6 +153,8 @@ def test_a_full_disk_is_said_before_anything_is_embedded(
         (["config", "--nonsense"], 2, "No such option"),
         (["nonsense"], 2, "No such command"),
         (["run", "nonsense"], 2, "train-and-eval"),
+        (["run", "evaluate", "--live"], 2, "--live shows a training, and evaluate has none; leave it out"),
+        (["train", "--live-plot"], 2, "No such option"),
         (["search", "anything"], 3, "slmsearch setup"),
         (["search", "anything", "--index", "../.."], 3, "no index key"),
         (["index", "build", "--corpus.pages", "gone.jsonl"], 1, "gone.jsonl"),
@@ -160,6 +162,9 @@ def test_a_full_disk_is_said_before_anything_is_embedded(
         (["compare", "one", "two"], 3, "no evaluation 'one'"),
         (["report"], 2, "Missing argument 'RUN...'"),
         (["report", "latest", "--episodes", "-1"], 2, "-1 is not in the range"),
+        (["report", "latest", "--figure", "x.pdf"], 2, "x.pdf has no suffix of a picture that can be written; name it .png or .svg"),
+        (["report", "latest", "--figure", "x.png", "--output", "y.html"], 2, "leave them out with --figure"),
+        (["report", "latest", "--figure", "x.png"], 3, "MLflow holds no run of a flow yet"),
         (["run", "validate", "--corpus.pages", "gone.jsonl"], 2, "gone.jsonl does not exist"),
         (["run", "train-and-eval", "--policy.model", "data/no/model"], 3, "no model at"),
         (["train", "--policy.model", "data/no/model"], 3, "no model at"),
@@ -218,7 +223,7 @@ def test_two_stored_evaluations_are_compared_and_a_loss_is_exit_1(invoke: Invoke
     assert json.loads(out)["decision"] == "reject"
 
 
-def test_report_takes_a_run_and_says_where_it_went_and_plot_names_it(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_takes_a_run_and_says_where_it_went(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     made = {"page": "/r/x.html", "bytes": 1_500_000, "artifact": "report/report.html", "warnings": ["x: evaluation of random is gone"]}
     asked: list[Any] = []
     runs = [{"run_id": "abcdef0123", "name": "clever-otter", "decision": "promote"}]
@@ -229,9 +234,6 @@ def test_report_takes_a_run_and_says_where_it_went_and_plot_names_it(invoke: Inv
     assert (code, asked) == (0, [(("latest", "abcd"), 20)])
     assert out == "/r/x.html (1.5 MB), in MLflow as report/report.html\n  clever-otter  abcdef01  promote\n"
     assert "warning: x: evaluation of random is gone" in err
-
-    code, out, err = invoke("plot", "latest", "--no-show", "--json")
-    assert code == 2 and "figures/" in json.loads(out)["error"] and len(err.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(("name", "page"), [(name, where.split()[0]) for name, where in FORMER.items()])

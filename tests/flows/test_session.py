@@ -97,3 +97,55 @@ def test_a_failure_with_json_is_one_object_too() -> None:
     failure = json.loads(done.stdout)
     assert failure["boundary"] == "config"
     assert "train.steps" in failure["error"]
+
+
+SLOW = """
+import sys
+import click
+from flows.cli.main import cli
+from flows.cli.session import Session, command
+from tasks import progress
+
+progress.LINE_SECONDS = 0.05
+
+@command(cli, "slow")
+@click.option("--counted", is_flag=True)
+def slow(session: Session, counted: bool) -> None:
+    if counted:
+        with progress.Progress("index", "passages") as shown:
+            shown(0, 3000)
+            sys.stdin.readline()
+    else:
+        sys.stdin.readline()
+    session.finish({"done": True}, "done")
+
+@command(cli, "forever", endless=True)
+def forever(session: Session) -> None:
+    session.say("ready")
+    sys.stdin.readline()
+    session.finish({"done": True}, "done")
+
+cli(sys.argv[1:], prog_name="slmsearch")
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "first"), [(["slow"], "slow: 0 s so far"), (["slow", "--counted"], "index: 0 of 3,000 passages, 0 s so far")]
+)
+def test_long_work_says_how_far_it_is_and_stdout_stays_one_object(arguments: list[str], first: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW, *arguments, "--json"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stderr is not None
+        assert child.stderr.readline().rstrip("\n") == first  # it comes while the command still works
+        out, _ = child.communicate("go on\n", timeout=60)
+    assert json.loads(out) == {"done": True} and child.returncode == 0
+
+
+def test_a_command_that_waits_for_others_says_nothing_of_its_own_progress() -> None:
+    done = subprocess.run([sys.executable, "-c", SLOW, "forever"], input="\n", capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "ready\n")

@@ -85,9 +85,11 @@ def index_build(session: Session) -> None:
     """Build the index version of the configured corpus, or find it, and make it the current one."""
     from slmsearch.corpus.expectations import find_skipped
     from slmsearch.corpus.store import build_corpus
+    from tasks.progress import Progress
 
     skipped: list[Skipped] = []
-    digest = build_corpus(session.config.corpus, session.config.paths.corpora, skipped)
+    with Progress("corpus", "files") as progress:
+        digest = build_corpus(session.config.corpus, session.config.paths.corpora, skipped, progress)
     if skipped:
         session.say(render_findings(find_skipped(skipped)))
     built = built_index(digest, session.config)
@@ -132,9 +134,11 @@ def checked_corpus(config: "RunConfig") -> "tuple[ValidationReport, list[dict[st
     """Materialise and check the configured corpus; return the report, and all files that were not taken."""
     from slmsearch.corpus.expectations import find_skipped, validate_corpus
     from slmsearch.corpus.store import build_corpus
+    from tasks.progress import Progress
 
     skipped: list[Skipped] = []
-    digest = build_corpus(config.corpus, config.paths.corpora, skipped)
+    with Progress("corpus", "files") as progress:
+        digest = build_corpus(config.corpus, config.paths.corpora, skipped, progress)
     report = validate_corpus(config.paths.corpora / digest)
     return replace(report, findings=(*report.findings, *find_skipped(skipped))), [asdict(item) for item in skipped]
 
@@ -258,21 +262,31 @@ def pull(session: Session, url: str, key: str) -> None:
 @option("--split", choices=["all", "train", "validation", "test"], default="all", help="Questions to search for.")
 @click.option("--limit", type=click.IntRange(min=0), default=0, help="Size of a random sample of them; 0 takes all.")
 def report(session: Session, split: str, limit: int) -> None:
-    """Measure where gold pages and sections are found: BM25, embeddings, and both fused; logged to MLflow."""
+    """Measure where gold pages and sections are found: BM25, embeddings, and both fused; logged to MLflow.
+
+    Of questions with several gold pages it also says how often all of them are found. Figures come by number of hops, source and kind of
+    question, each with the number of questions that it is of. Questions without an answer are left out and counted.
+    """
     from slmsearch.evaluate.retrieval import RETRIEVERS, measure_ranks, summarise_ranks
     from slmsearch.keys import content_key
     from slmsearch.report.tables import render_retrieval
     from tasks.progress import Progress
+
+    config = session.config  # prepares the process environment for MLflow, before it is imported
     from tasks.record import record_retrieval
 
-    config = session.config
-    opened, questions = searched_corpus(config, split, limit)
+    opened, questions, left_out = searched_corpus(config, split, limit)
     ranks = {}
     with Progress("retrieval", "questions") as progress:
         for i, name in enumerate(RETRIEVERS):
             ranks[name] = measure_ranks(opened, questions, name, partial(_shown, progress, i, len(questions)))
     result = summarise_ranks(ranks, config.decision.alpha, config.decision.seed)
-    result |= {"index_key": opened.key, "split": split, "questions_key": content_key(ids=[question.id for question in questions])}
+    result |= {
+        "left_out": left_out,
+        "index_key": opened.key,
+        "split": split,
+        "questions_key": content_key(ids=[question.id for question in questions]),
+    }
     text = render_retrieval(result)
     run_id = record_retrieval(result, text, config)
     session.finish({**result, "mlflow_run_id": run_id}, text)
@@ -282,8 +296,8 @@ def _shown(progress: Callable[[int, int], None], i: int, count: int, done: int) 
     progress(i * count + done, 3 * count)
 
 
-def searched_corpus(config: "RunConfig", split: str, limit: int) -> "tuple[SearchIndex, list[Question]]":
-    """Build or find the index of the configured corpus, open it, and choose questions."""
+def searched_corpus(config: "RunConfig", split: str, limit: int) -> "tuple[SearchIndex, list[Question], dict[str, int]]":
+    """Build or find the index of the configured corpus, open it, and choose questions; also say which were left out."""
     from slmsearch.corpus.store import build_corpus, load_questions
     from slmsearch.errors import CorpusError
     from slmsearch.evaluate.retrieval import choose_questions
@@ -292,7 +306,7 @@ def searched_corpus(config: "RunConfig", split: str, limit: int) -> "tuple[Searc
     digest = build_corpus(config.corpus, config.paths.corpora)
     by_split = load_questions(config.paths.corpora, digest)
     questions = [question for name, found in by_split.items() if split in ("all", name) for question in found]
-    chosen = choose_questions(questions, limit, config.evaluate.seed)
+    chosen, left_out = choose_questions(questions, limit, config.evaluate.seed)
     if not chosen:
-        raise CorpusError("no question of this corpus names its page; give corpus.questions with page_ids")
-    return open_index(config.paths.index, built_index(digest, config).key, config.retrieval), chosen
+        raise CorpusError("no question of this corpus has an answer and names its page; give corpus.questions with page_ids")
+    return open_index(config.paths.index, built_index(digest, config).key, config.retrieval), chosen, left_out

@@ -87,4 +87,7 @@ def _make_questions(config: "RunConfig", limit: int, two_hop: int, seed: int) ->
     filters = Filters(toolbox.library, toolbox.index, config.retrieval.top_k, limit)
     with Progress("questions", "pages") as progress:
         made = make_questions(filters, seed, generator, progress)
-    return add_two_hop(made, filters, seed, two_hop) if two_hop else made
+    if two_hop:
+        with Progress("questions over two pages"):
+            made = add_two_hop(made, filters, seed, two_hop)
+    return made

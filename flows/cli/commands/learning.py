@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.cli.session import FOLDER, Session, cli, command, option
+from flows.cli.session import FOLDER, LIVE, Session, cli, command, option
 from slmsearch.foreign import visible
 from slmsearch.processor import multiplies_bfloat16
 
@@ -56,11 +56,13 @@ def largest_model() -> str | None:
 @click.argument("pages", type=click.Path())
 @option("--budget", type=Duration(), default="30m", help="Time in which all is to be done; 0 takes the steps that the settings say.")
 @click.option("--model", help="Model to train. [default: smollm2-135m-instruct; by memory on a GPU]")
-def learn(session: Session, pages: str, budget: float, model: str | None) -> None:
+@LIVE
+def learn(session: Session, pages: str, budget: float, model: str | None, live: bool) -> None:
     """Train a searcher on your own documents: PAGES is a folder of them, or a file of pages.
 
     Makes questions about them, measures what is there without training, trains, compares, and promotes what got better. Given again after
-    documents changed, or after answers were corrected, it goes on from the champion. Runs on the worker where `slmsearch up` is.
+    documents changed, or after answers were corrected, it goes on from the champion. Runs on the worker where `slmsearch up` is, and with
+    --live in this process.
     """
     from flows.cli.text import render_learnt
 
@@ -71,7 +73,7 @@ def learn(session: Session, pages: str, budget: float, model: str | None) -> Non
         session.override(policy__dtype="bfloat16")
     session.begin_with("learn")
     session.override(corpus__pages=str(Path(pages).absolute()), learn__budget_s=budget, policy__model=model)
-    result = session.run("learn", here=False)
+    result = session.run("learn", here=False, live=live)
     session.finish(result, render_learnt(result, session.config))
 
 
@@ -98,12 +100,10 @@ def evaluate(
 
 
 @command(cli, "train")
-@click.option("--live-plot", is_flag=True, hidden=True)
-def train(session: Session, live_plot: bool) -> None:
+@LIVE
+def train(session: Session, live: bool) -> None:
     """Train an adapter with GRPO, or go on where a killed run stopped; nothing is compared or promoted."""
-    if live_plot:
-        session.say("--live-plot draws nothing any more: MLflow shows the curves as it trains; `slmsearch up` serves it")
-    result = session.run("train")
+    result = session.run("train", live=live)
     text = f"adapter {result['adapter']}\nversion {result['version']}, {result['steps']} steps in {result['seconds']:.0f} s"
     session.finish(result, f"{text}\nnext    slmsearch evaluate --policy {result['adapter']}")
 
@@ -115,15 +115,14 @@ def bootstrap(session: Session, environment: str, out: Path | None) -> None:
     """Train tokenizer and tiny model of an environment (searcher, planner) from scratch on generated data, in minutes on two cores."""
     from slmsearch.environments.registry import environment_of
     from slmsearch.learn.bootstrap import bootstrap as make
-    from slmsearch.learn.bootstrap import bootstrap_settings
     from tasks.progress import Progress
 
     session.override(environment=environment)
     config = session.config
-    steps, name = bootstrap_settings(config).steps, f"tiny-{environment_of(config).name}"
+    name = f"tiny-{environment_of(config).name}"
     target = out or Path(config.paths.data_dir) / "models" / (f"{name}-clean" if config.sft.recipe == "expert" else name)
     with Progress("bootstrap", "steps") as progress:
-        facts = make(config, target, lambda step, _: progress(step, steps))
+        facts = make(config, target, on_phase=progress.phase)
     text = f"{target}: {facts['parameters']:,} parameters, {facts['seconds'] / 60:.1f} minutes"
     session.finish({"model": str(target), **facts}, text)
 
@@ -191,7 +190,7 @@ def taught(session: Session, config: "RunConfig", sources: "Sequence[str]", out:
 
     config = require_policy(config)
     with Progress("SFT", "steps") as progress:
-        facts = train_start(config, sources, out, session.say, lambda step, _: progress(step, max(step, config.sft.steps)))
+        facts = train_start(config, sources, out, session.say, on_phase=progress.phase)
     session.finish({"model": str(out), **facts}, f"{out}: {facts['steps']} steps in {facts['seconds'] / 60:.1f} min")
 
 

@@ -63,9 +63,10 @@ def qualify(session: Session) -> None:
     from slmsearch.judge.qualify import summarise_qualification
     from slmsearch.report.tables import render_qualification
     from tasks.progress import Progress
+
+    config = session.config  # prepares the process environment for MLflow, before it is imported
     from tasks.record import record_qualification
 
-    config = session.config
     if config.judge.kind == "exact":
         raise ConfigError("the exact judge needs no qualification; choose one with --judge.kind ollama or openai")
     with Progress("judge qualify", "cases") as progress:
@@ -107,7 +108,7 @@ def _server(name: "Role", engine: str) -> None:
     run.__doc__ = f"Serve {name}.model, wait until it answers, and say which settings use it. Ctrl-C stops it."
     for add_option in reversed(options):
         run = add_option(run)
-    command(serve, name)(run)
+    command(serve, name, endless=True)(run)
 
 
 _server("judge", "ollama")
@@ -117,7 +118,7 @@ _server("policy", "transformers")
 POLICY_HELP = "champion, untrained, retrieve-then-answer, a path, a Hub id, or openai:MODEL@URL; default: champion."
 
 
-@command(serve, "searcher")
+@command(serve, "searcher", endless=True)
 @click.option("--policy", help=POLICY_HELP)
 @option("--host", default="127.0.0.1", help="Address to listen on; another needs SLMSEARCH_API_TOKEN.")
 @option("--port", type=click.IntRange(1, 65535), default=8002)
@@ -134,7 +135,7 @@ def searcher(session: Session, policy: str | None, host: str, port: int) -> None
     session.say("stopped")
 
 
-@command(cli, "mcp")
+@command(cli, "mcp", endless=True)
 @click.option(
     "--http", "port", type=click.IntRange(1, 65535), metavar="PORT", help="Serve streamable HTTP here instead of stdin and stdout."
 )

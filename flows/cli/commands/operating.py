@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.cli.session import FOLDER, MISSING, Session, cli, command, ops, option
+from flows.cli.session import FOLDER, LIVE, MISSING, Session, cli, command, ops, option
 
 if TYPE_CHECKING:
     from tasks.housekeeping import Item
@@ -20,13 +20,16 @@ FLOW_NAMES = ("train-and-eval", "train-planner", "evaluate", "nightly", "reindex
 @command(cli, "run")
 @click.argument("flow", type=click.Choice(FLOW_NAMES))
 @click.option("--here", is_flag=True, help="Run in this process even if `slmsearch up` has a worker.")
-def run(session: Session, flow: str, here: bool) -> None:
+@LIVE
+def run(session: Session, flow: str, here: bool, live: bool) -> None:
     """Run a flow: on the worker of `slmsearch up` where one is up, else in this process."""
     from flows.cli.text import render_result
 
+    if live and not flow.startswith("train-"):
+        raise click.UsageError(f"--live shows a training, and {flow} has none; leave it out")
     if flow == "train-planner":
         session.override(environment="planner")
-    result = session.run(flow, here)
+    result = session.run(flow, here, live)
     negative = result.get("decision") == "reject" or result.get("state") == "regressed"
     session.finish(result, render_result(result, session.config), negative)
 
@@ -39,7 +42,7 @@ def reindex(session: Session, here: bool) -> None:
     session.finish(result, f"index {result['index_key']} of corpus {result['data_digest']} is current")
 
 
-@command(cli, "up")
+@command(cli, "up", endless=True)
 @option("--port", type=click.IntRange(1, 65535), default=4200, help="Port of Prefect.")
 @option("--mlflow-port", type=click.IntRange(1, 65535), default=5000, help="Port of MLflow.")
 def up(session: Session, port: int, mlflow_port: int) -> None:
@@ -124,7 +127,7 @@ def deploy(session: Session, pool_type: str, base_job_template: Path | None) -> 
     session.finish({"deployed": True, "pool_type": pool_type}, "deployed")
 
 
-@command(ops, "worker")
+@command(ops, "worker", endless=True)
 @click.option("--name", help="Name in the pool; the machine's by default.")
 @option("--limit", type=click.IntRange(0), default=0, help="Flow runs at a time; 0 takes any number.")
 @click.option("--check", is_flag=True, help="Only say whether the worker of this name reports; start nothing.")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from flows.cli.session import FILE, FOLDER, Session, cli, command, ops
-from slmsearch.errors import ConfigError
 from slmsearch.foreign import one_line
 
 if TYPE_CHECKING:
@@ -37,27 +36,28 @@ MAX_CHARS = 70
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--output", type=FILE, help="Default: reports/<run>.html in the MLflow directory.")
 @click.option("--episodes", type=click.IntRange(min=0), help="Episodes that can be browsed at most; default 1000.")
-def report(session: Session, runs: tuple[str, ...], output: Path | None, episodes: int | None) -> None:
+@click.option("--figure", type=FILE, metavar="FILE.png", help="Draw the training curves instead, as .png or .svg.")
+def report(session: Session, runs: tuple[str, ...], output: Path | None, episodes: int | None, figure: Path | None) -> None:
     """Make one page of a run, or of several side by side; it opens without a network.
 
     RUN is an MLflow run id (or its beginning), the name of a flow run, or `latest`. The page is also stored in the runs' artifacts in
-    MLflow.
+    MLflow. --figure draws reward, right answers, tool calls, entropy, KL and held-out reward over the training as a picture, those of
+    several runs in the same axes, and makes no page.
     """
     from flows.cli.look import short_path
-    from tasks.runs import make_page
+    from tasks.runs import make_figure, make_page
 
+    if figure is not None:
+        if output is not None or episodes is not None:
+            raise click.UsageError("--output and --episodes are for the page; leave them out with --figure")
+        drawn = make_figure(runs, session.config, figure)
+        session.finish(drawn, f"{short_path(figure)} ({drawn['bytes'] / 1e3:.0f} kB)")
+        return
     made = make_page(runs, session.config, output, episodes)
     for warning in made["warnings"]:
         session.say(f"warning: {warning}")
     shown = "\n".join(f"  {run['name']}  {run['run_id'][:8]}  {run['decision']}".rstrip() for run in made["runs"])
     session.finish(made, f"{short_path(Path(made['page']))} ({made['bytes'] / 1e6:.1f} MB), in MLflow as {made['artifact']}\n{shown}")
-
-
-@command(cli, "plot", hidden=True, context_settings={"ignore_unknown_options": True})
-@click.argument("rest", nargs=-1, type=click.UNPROCESSED)
-def plot(session: Session, rest: tuple[str, ...]) -> None:
-    """Name what shows a run's charts."""
-    raise ConfigError("`slmsearch plot` is no command any more: MLflow keeps a run's charts in figures/, `slmsearch report` shows them")
 
 
 @command(cli, "lineage")

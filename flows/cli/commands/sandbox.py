@@ -20,7 +20,7 @@ def sandbox() -> None:
     """Run programs that the searcher wrote, behind isolation layers (`searcher.programs`)."""
 
 
-@command(sandbox, "up")
+@command(sandbox, "up", endless=True)
 @click.option("--foreground", is_flag=True, help="Serve in this process until Ctrl-C.")
 @click.option("--from-stdin", is_flag=True, hidden=True, help="Take the settings from standard input.")
 def up(session: Session, foreground: bool, from_stdin: bool) -> None:

@@ -9,6 +9,7 @@ import os
 import re
 import stat
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -97,13 +98,16 @@ def _leads_inside(link: Path, root: Path) -> bool:
     return target.is_relative_to(inside) and not any(part.startswith(".") for part in target.relative_to(inside).parts)
 
 
-def read_folder(folder: Path, memory: Path | None = None, parsers: str = "") -> tuple[list[Page], list[Skipped]]:
+def read_folder(
+    folder: Path, memory: Path | None = None, parsers: str = "", progress: Callable[[int, int], None] | None = None
+) -> tuple[list[Page], list[Skipped]]:
     """Read the documents of a folder; hidden files and folders are left out.
 
     Args:
         folder: that holds them.
         memory: file with what parsers made of them; what is in it is not parsed again, and then it holds what is there now.
         parsers: key of the parsers; what others made is not taken.
+        progress: told the files that were looked at, and their number.
 
     Returns:
         The pages, and everything that is not taken, both in the order of paths.
@@ -117,7 +121,9 @@ def read_folder(folder: Path, memory: Path | None = None, parsers: str = "") -> 
     kept = read_json(memory) if memory else {}
     known, parsed = kept["documents"] if kept.get("parsers") == parsers else {}, dict[str, Document]()
     with ReadingProcess(TIMEOUT_S) as process:
-        for entry in entries:
+        for number, entry in enumerate(entries):
+            if progress is not None:
+                progress(number, len(entries))
             try:
                 if entry.reason is not None:
                     raise NotTakenError(entry.reason, entry.detail)

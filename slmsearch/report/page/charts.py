@@ -11,7 +11,7 @@ from html import escape
 from importlib.resources import files
 from itertools import pairwise
 
-from slmsearch.evaluate.statistics import wilson_interval
+from slmsearch.intervals import wilson_interval
 
 WIDTH, HEIGHT = 360, 190
 """Of a line chart, in the units of its drawing: pixels on a narrow phone."""

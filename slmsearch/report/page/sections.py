@@ -10,6 +10,7 @@ from slmsearch.environments.rows import EpisodeRow
 from slmsearch.evaluate.statistics import Difference
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.foreign import visible
+from slmsearch.learn.reports import HELD_OUT
 from slmsearch.learn.samples import SampledEpisode
 from slmsearch.planner.prompt import COMBINE, DIRECT_SOLUTION, SUBPROBLEM
 from slmsearch.report.page.charts import Bar, Line, interval_chart, line_chart, share_bar, share_chart, smooth
@@ -38,6 +39,7 @@ MAX_SLICES = 16
 CURVES = (
     ("reward/mean", "Mean reward"),
     ("accuracy", "Right answers, share of the step's episodes"),
+    (HELD_OUT, "Mean reward on held-out questions"),
     ("loss", "Loss"),
     ("reward/std", "Spread of rewards within a group; 0: nothing to learn from"),
     ("group/zero_advantage_frac", "Groups without a signal, share"),
@@ -48,7 +50,6 @@ CURVES = (
     ("plan/decomposed_frac", "Problems split, share"),
 )
 """Curves of a training run, drawn where they were recorded; `accuracy` is the judge's verdict."""
-ACCURACY = ("answer/correct", "answer/typed_match")
 
 
 @dataclass(frozen=True)
@@ -142,10 +143,8 @@ def _rollouts(run: RunResults) -> Iterator[Block]:
 
 
 def curve(run: RunResults, name: str) -> list[tuple[float, float]]:
-    """Return a metric's points over training; `accuracy` is the first of `ACCURACY` that was recorded."""
-    names = ACCURACY if name == "accuracy" else (name,)
-    found = [[(float(report.step), report.metrics[one]) for report in run.steps if one in report.metrics] for one in names]
-    return next((points for points in found if points), [])
+    """Return a metric's points over training; `accuracy` is what `StepReport.value` says."""
+    return [(float(report.step), value) for report in run.steps if (value := report.value(name)) is not None]
 
 
 def _stops(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[Block]:

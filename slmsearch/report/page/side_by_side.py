@@ -12,6 +12,7 @@ from slmsearch.evaluate.metrics import metric_values
 from slmsearch.evaluate.statistics import Difference, paired_bootstrap
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.foreign import visible
+from slmsearch.intervals import show_interval
 from slmsearch.report.page.browse import shorten
 from slmsearch.report.page.charts import Line, Points, interval_chart, line_chart, smooth
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
@@ -131,7 +132,7 @@ def _default(name: str) -> str:
 
 
 def _told(found: Difference | None) -> str:
-    return NONE if found is None else f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+    return NONE if found is None else f"{found.mean:+.3f} {show_interval(found.low, found.high)}"
 
 
 def _pair(metric: str, old: Sequence[Evaluation], new: Sequence[Evaluation]) -> Difference | None:
@@ -178,7 +179,7 @@ def _run_cells(line: Seeds) -> tuple[str, ...]:
         _spread(one.before for one in compared),
         _spread(one.after for one in compared),
         _spread((one.difference.mean for one in compared), "{:+.3f}".format),
-        NONE if change is None else f"[{change.low:+.3f}, {change.high:+.3f}]",
+        NONE if change is None else show_interval(change.low, change.high),
         NONE if change is None else f"{change.p:.4f}",
         ", ".join(decided if len(line) == 1 else (f"{count} {decision}" for decision, count in decided.items())),
         ", ".join(dict.fromkeys(str(len(run.steps)) for run in line if run.steps)) or NONE,

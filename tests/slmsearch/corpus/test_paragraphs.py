@@ -97,6 +97,18 @@ def test_questions_mean_the_paragraph_that_holds_their_answer(tmp_path):
     ]
 
 
+def test_a_number_of_hops_that_was_given_stays(tmp_path):
+    rows = [{"answer": "1823", "page_ids": ["p"], "hops": 2}, {"answer": "1823", "page_ids": ["p"]}, {"answer": "eight", "page_ids": ["p"]}]
+    _, found = questions_of(tmp_path, rows, CONTENT, sections="paragraphs")
+    assert [(question.hops, bool(question.section_ids)) for question in found] == [(2, True), (1, True), (0, False)]
+
+
+def test_a_question_without_an_answer_is_placed_nowhere(tmp_path):
+    rows = [{"answer": "x", "answerable": False, "page_ids": ["p"]}]
+    _, found = questions_of(tmp_path, rows, 'CONTENT.\n\nShe said "I don\'t know" and left.', sections="paragraphs")
+    assert found[0].section_ids == () and found[0].hops == 0
+
+
 def test_the_two_ways_are_two_corpora(tmp_path):
     rows = [{"answer": "1823", "page_id": "p", "section": 1}]
     digests = []

@@ -11,8 +11,9 @@ import pytest
 from slmsearch.config import CorpusConfig, WorldConfig
 from slmsearch.corpus import sources
 from slmsearch.corpus.pages import Page
-from slmsearch.corpus.questions import Question
+from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
 from slmsearch.corpus.sources import load_source
+from slmsearch.corpus.store import build_corpus, load_questions
 from slmsearch.errors import CorpusError
 
 PAGE = {"id": "rome", "title": "Rome", "content": "# Rome\n\nA city.\n\n## Rivers\n\nThe Tiber.\n\n## Hills\n\nSeven."}
@@ -188,6 +189,7 @@ def test_other_unreadable_sources(tmp_path: Path):
         ({**QUESTION, "aliases": "one"}, "field 'aliases' must be list or tuple, not str"),
         ({**QUESTION, "page_ids": [{}]}, "'page_ids' must be a list of strings; it holds dict"),
         ({**QUESTION, "page_id": "rome", "section": "1"}, "field 'section' must be int, not str"),
+        ({**QUESTION, "answerable": "no"}, """field 'answerable' must be true or false, not "no\""""),
         ({**QUESTION, "hops": True}, "field 'hops' must be int, not bool"),
         ({**QUESTION, "answer": math.inf}, "'answer' is inf, which stands for a missing number"),
         ({**QUESTION, "page_ids": [1.0, math.nan]}, "'page_ids' is nan, which stands for a missing number"),
@@ -204,3 +206,24 @@ def test_empty_and_double_questions_are_refused(tmp_path: Path):
         questions_from(tmp_path)
     with pytest.raises(CorpusError, match=r"question ids occur more than once \('q1'\)"):
         questions_from(tmp_path, QUESTION, QUESTION)
+
+
+@pytest.mark.parametrize("given", [{"answer": "the Tiber", "aliases": ["Tiber"], "kind": "2hop"}, {"answer": None}, {}])
+def test_a_row_that_is_not_answerable_has_no_answer(tmp_path: Path, given: dict[str, object]):
+    asked = {"id": "q1", "question": "Which river?", "page_ids": ["rome"], "hops": 2, **given}
+    (question,) = questions_from(tmp_path, {**asked, "answerable": False})
+    assert (question.answer, question.aliases, question.kind, question.hops) == (UNKNOWN_ANSWER, (), "unanswerable", 2)
+    assert question.page_ids == ("rome",) and not question.is_answerable
+
+
+@pytest.mark.parametrize("value", [True, None])
+def test_a_row_that_is_answerable_keeps_its_answer(tmp_path: Path, value: bool | None):
+    (question,) = questions_from(tmp_path, {**QUESTION, "answerable": value, "kind": "2hop"})
+    assert (question.answer, question.kind, question.is_answerable) == ("the Tiber", "2hop", True)
+
+
+def test_a_source_is_kept_with_its_question(tmp_path: Path):
+    rows = write_jsonl(tmp_path / "q.jsonl", {**QUESTION, "source": "nq"}, {**QUESTION, "id": "q2", "question": "Which hill?", "source": 7})
+    digest = build_corpus(CorpusConfig(pages=write_jsonl(tmp_path / "page.jsonl", PAGE), questions=rows), tmp_path / "corpora")
+    found = [question for questions in load_questions(tmp_path / "corpora", digest).values() for question in questions]
+    assert {question.id: question.source for question in found} == {"q1": "nq", "q2": ""}

@@ -9,8 +9,8 @@ from slmsearch.evaluate.statistics import (
     mcnemar_exact,
     paired_bootstrap,
     smallest_detectable_effect,
-    wilson_interval,
 )
+from slmsearch.intervals import show_interval, wilson_interval
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,18 @@ from slmsearch.evaluate.statistics import (
 )
 def test_wilson(successes: int, n: int, low: float, high: float) -> None:
     assert wilson_interval(successes, n, 0.05) == pytest.approx((low, high), abs=1e-4)
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.05, 0.1])
+def test_the_ends_of_an_interval_are_exact_where_all_are_alike(alpha: float) -> None:
+    for n in range(1, 400):  # for one in three of these statsmodels' upper end is 0.9999999999999999
+        assert wilson_interval(n, n, alpha)[1] == 1.0
+        assert wilson_interval(0, n, alpha)[0] == 0.0
+
+
+def test_intervals_are_written_as_people_read_them() -> None:
+    assert show_interval(-0.0001, 0.25) == "[+0.000, +0.250]"
+    assert show_interval(*(100 * end for end in wilson_interval(7, 7, 0.05)), ".0f") == "[65, 100]"
 
 
 def test_mcnemar_is_the_binomial_test_on_discordant_pairs() -> None:

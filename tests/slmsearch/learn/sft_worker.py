@@ -36,17 +36,17 @@ def write_llama(folder):
     return str(folder)
 
 
-def teach_small(kind, out, model, on_log=None):
+def teach_small(kind, out, model, **told):
     """Make the tiny searcher, all of whose weights learn, or teach a model through an adapter, whose updates go over trees."""
     if kind == "tiny":
         from slmsearch.learn.bootstrap import bootstrap
 
-        return bootstrap(RunConfig(sft=SmallWorlds(steps=12, tokens_per_batch=512)), out, on_log)
+        return bootstrap(RunConfig(sft=SmallWorlds(steps=12, tokens_per_batch=512)), out, **told)
     from slmsearch.learn.teach import train_start
 
     settings = SmallWorlds(steps=10, batch_size=2, tokens_per_batch=1024, context_weight=0, lora=True)
     config = RunConfig(policy=PolicyConfig(model=model, device="cpu"), sft=settings)
-    return train_start(config, ["demonstrations"], out, on_log=on_log)
+    return train_start(config, ["demonstrations"], out, **told)
 
 
 def main() -> None:
@@ -54,7 +54,7 @@ def main() -> None:
 
     kind, out, model = sys.argv[1:]
     sft_checkpoints.SAVE_S = sft_checkpoints.SAVES_APART = 0
-    teach_small(kind, Path(out), model, lambda step, _: print(f"update {step}", flush=True))
+    teach_small(kind, Path(out), model, on_phase=lambda what, unit, step, total: print(f"update {step}", flush=True))
 
 
 if __name__ == "__main__":

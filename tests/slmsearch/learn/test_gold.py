@@ -206,7 +206,7 @@ def test_what_the_model_itself_searches_for_comes_first():
 def test_gold_after_own_shows_what_was_played_and_never_right(corpus, model_dir, tmp_path, monkeypatch):
     played = []
 
-    def sample(questions, environment, sampler):
+    def sample(questions, environment, sampler, on_phase):
         played.extend(questions)
         episodes = [Episode(question.id, (), "answered") for question in questions]
         return episodes[2:], episodes[:2]

@@ -207,6 +207,16 @@ def test_a_fall_of_the_reward_counts_only_if_held_out_questions_fell_too():
     assert fallen.scored == [0, step] and collapse.rule == "reward" and collapse.learning_rate == pytest.approx(0.3)
 
 
+def test_the_steps_at_which_weights_are_scored_report_the_held_out_reward():
+    run = Watched(steady, save_steps=10)
+    run.callback.watch(run.best_weights, [], None)
+    run.play(range(1, 25))
+    assert {report.step: report.metrics["reward/held_out"] for report in run.reports if "reward/held_out" in report.metrics} == {
+        10: 0.5,
+        20: 0.5,
+    }
+
+
 def test_held_out_questions_that_fall_by_themselves_are_a_collapse():
     run = Watched(fell_after(12), save_steps=10)
     run.callback.watch(run.best_weights, [], None)

@@ -162,7 +162,9 @@ def test_own_right_episodes_are_kept_and_learnt_from(model_dir, toolbox, questio
         searcher=SearcherConfig(max_turn_tokens=16, max_episode_tokens=80, max_turns=3),
     )
     sampler = make_sampler(config.policy)
-    kept, others = sample_own(questions, SearcherEnvironment(toolbox, ExactJudge(), config), sampler)
+    phases = list[tuple[str, str, int, int]]()
+    kept, others = sample_own(questions, SearcherEnvironment(toolbox, ExactJudge(), config), sampler, lambda *told: phases.append(told))
+    assert phases[-1] == ("own episodes", "questions", len(questions), len(questions))
     assert kept and all(episode.answer == "1823" for episode in kept)
     assert {episode.question_id for episode in (*kept, *others)} == {question.id for question in questions}
     counts = Counter(episode.question_id for episode in kept)

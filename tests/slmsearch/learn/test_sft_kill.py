@@ -51,7 +51,7 @@ def test_killed_and_begun_again_it_leaves_the_bytes_of_a_training_that_was_not(k
     seal_checkpoint(before, checkpoint_step(before))
     (newest / "optimizer.pt").write_bytes(b"half of it")
     updates = list[int]()
-    facts = teach_small(kind, out, model, lambda step, _: updates.append(step))
+    facts = teach_small(kind, out, model, on_phase=lambda what, unit, step, total: updates.append(step))
     step = checkpoint_step(before)
     assert updates[:2] == [step, step + 1], "told where it goes on, then its updates"
     assert [record.message for record in caplog.records if record.name == sft_checkpoints.__name__] == [
@@ -180,7 +180,7 @@ def test_a_control_that_is_killed_goes_on_with_the_steps_that_were_measured(tmp_
     base, out = write_llama(tmp_path / "base"), tmp_path / "control"
     trained = list[tuple[int, bool]]()
 
-    def train_a_little(lesson, scratch_dir, *args, callbacks=(), key=""):
+    def train_a_little(lesson, scratch_dir, *args, callbacks=(), key="", **told):
         trained.append((lesson.settings.steps, bool(key)))
         for times in callbacks:
             monkeypatch.setattr(times, "_times", [0.5, 0.5, 0.5, 0.5])

@@ -21,6 +21,14 @@ from slmsearch.errors import CorpusError
 from tests.slmsearch.corpus.documents.builders import make_docx, make_epub, make_pdf, make_pptx, make_xlsx, read
 
 
+def test_the_files_that_were_read_are_counted(tmp_path: Path):
+    for name in ("a.md", "b.md", "c.pic"):
+        (tmp_path / name).write_text("text")
+    told: list[tuple[int, int]] = []
+    build_corpus(CorpusConfig(pages=str(tmp_path)), tmp_path / "corpora", progress=lambda done, total: told.append((done, total)))
+    assert told == [(0, 3), (1, 3), (2, 3)]
+
+
 def test_all_formats_together(tmp_path: Path):
     (tmp_path / "Sub Dir").mkdir()
     (tmp_path / "Sub Dir" / "A File.md").write_text("# Heading\r\n\ntext", newline="")
