@@ -88,8 +88,8 @@ def test_train_and_eval_leaves_everything_where_people_and_machines_look(config:
     latest = json.loads((Path(config.paths.mlruns_dir) / "latest.json").read_text())
     assert latest == summary
     assert summary["n"] == 30
-    assert summary["before"]["answer/exact_match"] == 0.0
-    assert summary["after"]["answer/exact_match"] > 0.8
+    assert summary["before"]["answer/typed_match"] == 0.0
+    assert summary["after"]["answer/typed_match"] > 0.8
     assert summary["difference"]["low"] > 0
     assert summary["decision"] == "promote"
     assert summary["control"]["seconds"] == 1.5
@@ -101,7 +101,7 @@ def test_train_and_eval_leaves_everything_where_people_and_machines_look(config:
     parent = runs["train-and-eval"][0]
     assert parent.info.run_id == summary["mlflow_run_id"]
     assert parent.info.run_name == f"train-and-eval {parent.data.tags['prefect.flow_run_name']}"
-    compared = {name: summary[name]["answer/exact_match"] for name in ("before", "after")}
+    compared = {name: summary[name]["answer/typed_match"] for name in ("before", "after")}
     compared |= {"difference": summary["difference"]["mean"], "low": summary["difference"]["low"], "high": summary["difference"]["high"]}
     metrics = parent.data.metrics
     assert {name: value for name, value in metrics.items() if name.startswith("compare/")} == {
@@ -156,7 +156,7 @@ def test_a_run_on_real_pages_is_shown_beside_reading_and_remembering(config: Run
     assert "after - closed_book" in render_result(summary, config), "policies on fewer questions are compared on these"
     assert json.loads((Path(config.paths.mlruns_dir) / "latest-real.json").read_text()) == summary
     for name in ("untrained", "closed_book", "reader", "start", "sft_continued", "after"):
-        assert {"answer/exact_match", "answer/f1", "episode/tool_calls"} <= set(summary[name]), name
+        assert {"answer/typed_match", "answer/exact_match", "answer/f1", "episode/tool_calls"} <= set(summary[name]), name
     for name in ("difference", "difference_sft", "difference_reader"):
         assert set(summary[name]) == {"mean", "low", "high", "p"}
     start = config.paths.training / f"sft-{summary['lineage']['sft_key']}"
@@ -282,7 +282,7 @@ def test_evaluate_takes_the_champion_once_there_is_one(small: RunConfig) -> None
     train_and_eval(small)
     found = evaluate(small)
     assert found["policy"] == "champion"
-    assert found["metrics"]["answer/exact_match"] > 0.8
+    assert found["metrics"]["answer/typed_match"] > 0.8
 
 
 def test_a_night_is_played_anew_and_ends_as_a_flow_run_with_its_record(small: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
