@@ -42,11 +42,13 @@ BODY_SECONDS = 15.0
 HUNG_UP = 499
 """Status of a reply that nobody reads."""
 T = TypeVar("T")
-CHAT = "/v1/chat/completions"
+CHAT, FEEDBACK = "/v1/chat/completions", "/v1/feedback"
 
 
-def _takes(body: type[BaseModel]) -> dict[str, Any]:
-    return {"requestBody": {"content": {"application/json": {"schema": body.model_json_schema()}}, "required": True}}
+def _takes(path: str, body: type[BaseModel]) -> dict[str, Any]:
+    place = f"#/paths/{path.replace('/', '~1')}/post/requestBody/content/application~1json/schema/$defs/{{model}}"
+    schema = body.model_json_schema(ref_template=place)
+    return {"requestBody": {"content": {"application/json": {"schema": schema}}, "required": True}}
 
 
 def make_app(service: SearcherService, token: str | None, feedback: FeedbackLog | None = None) -> FastAPI:
@@ -68,7 +70,7 @@ def make_app(service: SearcherService, token: str | None, feedback: FeedbackLog 
             raise ApiError(404, "model_not_found", f"there is one model here, {MODEL}", "model")
         return describe_model(service.created)
 
-    @app.post(CHAT, openapi_extra=_takes(ChatRequest))
+    @app.post(CHAT, openapi_extra=_takes(CHAT, ChatRequest))
     async def chat(http: HttpRequest) -> Response:
         """Answer the last message of the user."""
         try:
@@ -93,7 +95,7 @@ def make_app(service: SearcherService, token: str | None, feedback: FeedbackLog 
 
 
 def _add_feedback(app: FastAPI, service: SearcherService, log: FeedbackLog) -> None:
-    @app.post("/v1/feedback", openapi_extra=_takes(FeedbackRequest))
+    @app.post(FEEDBACK, openapi_extra=_takes(FEEDBACK, FeedbackRequest))
     async def feedback(http: HttpRequest) -> dict[str, Any]:
         """Keep what is said of an answer; when this answers, it is kept for good."""
         request = parse_feedback(await read_body(http))

@@ -1,6 +1,7 @@
 """Whom the service answers, and in which form it refuses."""
 
 import asyncio
+import re
 from typing import Any
 
 import httpx
@@ -81,6 +82,19 @@ def test_every_error_has_the_form_of_openai(make: Make) -> None:
     ]
     assert found[1].headers["allow"] == "GET"
     assert not any(name.startswith("access-control") for reply in found for name in reply.headers)
+
+
+def test_every_reference_in_the_schema_leads_somewhere(make: Make) -> None:
+    async def talk() -> httpx.Response:
+        return await Client(make()).http.get("/openapi.json")
+
+    reply = run(talk())
+    references = set(re.findall(r'"\$ref":"#/([^"]+)"', reply.text))
+    assert any(name.endswith("/ResponseFormat") for name in references)
+    for reference in references:
+        found = reply.json()
+        for key in reference.split("/"):
+            found = found[key.replace("~1", "/")]
 
 
 def test_a_wrong_path_or_method_names_the_one_to_use(make: Make) -> None:
