@@ -81,7 +81,7 @@ class _Client:
 
     def _outage(self, cause: object, status: int = 0, retry_after_s: float = 0.0) -> ServerError:
         """Describe an outage; `status` is that of HTTP, 0 where no whole reply came."""
-        passing = not 300 <= status < 500 or status in PASSING_STATUS
+        passing = not 0 < status < 500 or status in PASSING_STATUS
         text = without_credentials(" ".join((str(cause) or type(cause).__name__).split()), self._key)[:200]
         remedy = "start it" if passing else "check judge.model, judge.base_url and judge.api_key"
         told = f"{self.server} at {self._url} gave no verdict with model {self._config.model!r} ({text})"
@@ -192,7 +192,8 @@ class OpenAIClient(_Client):
         try:
             return read_completion(sent.http_response).text
         except ServiceError as error:
-            raise self._outage(f"it {error}") from error
+            is_page = "json" not in sent.http_response.headers.get("content-type", "")  # comes again, as half a reply may not
+            raise self._outage(f"it {error}", sent.http_response.status_code if is_page else 0) from error
 
     def identify(self) -> str:
         """See `JudgeClient.identify`: model id and address are all there is; other weights under the same name go unnoticed."""

@@ -259,3 +259,13 @@ def test_a_server_that_hangs_is_asked_as_often_as_the_settings_say(servers, monk
     with pytest.raises(SlmSearchError, match=r"(?i)time"):
         call(server.url)
     assert server.asked == times
+
+
+@pytest.mark.parametrize(("manner", "times"), [("web page", 1), ("plain text", 1), ("cut off", TRIES), ("object", TRIES)])
+def test_a_judge_is_not_asked_again_where_a_page_answers(servers, manner: str, times: int) -> None:
+    """The page comes again; half a reply, or one while a server starts, may not."""
+    server, _ = servers
+    server.manner = manner
+    with pytest.raises(SlmSearchError, match=r"check judge\.model, judge\.base_url" if times == 1 else "start it"):
+        judged("openai")(server.url)
+    assert server.asked == times
