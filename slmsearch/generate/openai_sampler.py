@@ -17,6 +17,8 @@ TIMEOUT_S = 120.0
 """Time a turn may take."""
 CONCURRENCY = 8
 """Requests under way at once."""
+WHOLE = {"top_p": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0}
+"""The model's own distribution, as far as OpenAI's protocol has words for it; Ollama would take others from the model's file."""
 VLLM_SAMPLING = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 """What vLLM would otherwise take from the model's generation config (Qwen2.5 has a repetition penalty of 1.05)."""
 
@@ -91,8 +93,7 @@ class OpenAISampler:
             model=self._model,
             messages=self._messages[row],
             temperature=self._sampling.temperature,
-            top_p=1.0,
-            frequency_penalty=0.0,
+            **WHOLE,
             seed=self._sampling.seed,
             max_tokens=limit,
             extra_body={**self._extra, **(self._known or {})},
