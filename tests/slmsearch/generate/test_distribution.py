@@ -1,4 +1,4 @@
-"""What turns are drawn from: the model's own distribution, with nothing cut off and no token made less likely (docs/serving.md has the table)."""
+"""What turns are drawn from: the model's own distribution, nothing cut off and no token made less likely; docs/serving.md has the table."""
 
 import math
 from dataclasses import fields
