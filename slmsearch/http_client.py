@@ -11,15 +11,20 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import httpx
+from pydantic import BaseModel, Field, ValidationError
 
-from slmsearch.foreign import without_credentials
+from slmsearch.errors import ServiceError
+from slmsearch.foreign import one_line, without_credentials
 
 if TYPE_CHECKING:
     from openai import OpenAI
-    from openai.types.chat import ChatCompletion
 
 MAX_BYTES = 64 << 20
 """Of an answer; 1,000 embeddings of 1,024 numbers, written as text, take 20 MB."""
+BROKEN_OFF = frozenset({"abort", "error", "content_filter"})
+"""Reasons to finish that are not the model's: what stands before them is no whole turn."""
+BEGINNING = 80
+"""Characters shown of a body that is not what was asked for."""
 ANSWER_SECONDS = 3.0
 """Time a server of this machine has to answer; a busy one may miss one check, so that one miss alone proves nothing."""
 
@@ -36,23 +41,103 @@ def _trusted() -> ssl.SSLContext:
 
 
 def make_openai(base_url: str, api_key: str, timeout_s: float, max_retries: int) -> "OpenAI":
-    """Make OpenAI's client on top of it."""
+    """Make OpenAI's client on top of it; a request that has timed out is not repeated, others are up to `max_retries` times."""
     from openai import OpenAI
 
-    http_client: Any = make_client(timeout_s)  # its types ask for httpx2's, it takes httpx's as well
+    http_client: Any = _AsksOnce(timeout=timeout_s, verify=_trusted(), **bounded())  # its types ask for httpx2's, it takes httpx's as well
     return OpenAI(base_url=base_url, api_key=api_key, timeout=timeout_s, max_retries=max_retries, http_client=http_client)
 
 
-def complete(client: "OpenAI", **request: Any) -> "ChatCompletion | str":
+class _AsksOnce(httpx.Client):
+    """A client that keeps OpenAI's from asking again for what a server had the whole time for: it may still be at work on it."""
+
+    def send(self, request: httpx.Request, **settings: Any) -> httpx.Response:
+        from openai import APITimeoutError
+
+        try:
+            return super().send(request, **settings)
+        except httpx.ReadTimeout as error:
+            raise APITimeoutError(request) from error  # type: ignore[arg-type]  # as above
+
+
+class ChatReply(BaseModel):
+    """What is read of a chat completion."""
+
+    choices: list["_Choice"] = Field(min_length=1)
+    usage: "_Usage | None" = None
+
+    @property
+    def text(self) -> str:
+        """What the model wrote."""
+        return self.choices[0].message.content or ""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a token limit ended it."""
+        return self.choices[0].finish_reason == "length"
+
+    @property
+    def tokens(self) -> int:
+        """Tokens written, 0 where the server does not say."""
+        return (self.usage and self.usage.completion_tokens) or 0
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens read and written."""
+        return (self.usage and self.usage.total_tokens) or 0
+
+
+class _Message(BaseModel):
+    content: str | None = None
+
+
+class _Choice(BaseModel):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _Usage(BaseModel):
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+
+
+def complete(client: "OpenAI", **request: Any) -> ChatReply | str:
     """Ask for a chat completion; where there is none, return why, without the key."""
     from openai import OpenAIError
 
     place = without_credentials(str(client.base_url))
     try:
-        reply = client.chat.completions.create(**request)
+        return read_completion(client.chat.completions.with_raw_response.create(**request).http_response)
     except OpenAIError as error:
         return without_credentials(f"{type(error).__name__} from {place}: {error}", client.api_key)[:300]
-    return reply if reply.choices else f"{place} sent a reply without choices"
+    except ServiceError as error:
+        return without_credentials(f"{place} {error}; does the address end in /v1?", client.api_key)
+
+
+def read_completion(response: Any) -> ChatReply:
+    """Read a chat completion.
+
+    OpenAI's client gives whatever came with status 200: a page of HTML as a string, other JSON as an object without choices.
+
+    Raises:
+        ServiceError: it is none, or one that the server broke off; says what came.
+    """
+    try:
+        reply = ChatReply.model_validate_json(response.content)
+    except ValidationError as error:
+        kind = response.headers.get("Content-Type", "text").partition(";")[0]
+        raise ServiceError(f"sent no chat completion but {kind} {one_line(response.text)[:BEGINNING]!r} ({misfit(error)})") from error
+    if (reason := reply.choices[0].finish_reason) in BROKEN_OFF:
+        raise ServiceError(f"broke the turn off ({reason})")
+    return reply
+
+
+def misfit(error: Exception) -> str:
+    """Say in one line what of a reply is not as its protocol has it."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
+    return str(error) if isinstance(error, ValueError) else "it is no JSON object"
 
 
 def answers(address: str, timeout_s: float = ANSWER_SECONDS, auth: str = "", elsewhere: bool = False) -> bool:
@@ -71,14 +156,31 @@ def answers(address: str, timeout_s: float = ANSWER_SECONDS, auth: str = "", els
         return False
 
 
+class ServedModel(BaseModel):
+    """A model as a server lists it."""
+
+    id: str
+    owned_by: str | None = None
+
+
+class _Models(BaseModel):
+    data: list[ServedModel]
+
+
 def list_models(base_url: str, api_key: str | None = None, timeout_s: float = ANSWER_SECONDS, elsewhere: bool = False) -> list[str] | None:
     """Return the names an OpenAI-compatible server gives its models, or None where no such server answers."""
+    models = ask_models(base_url, api_key, timeout_s, elsewhere)
+    return None if models is None else [model.id for model in models]
+
+
+def ask_models(base_url: str, api_key: str | None, timeout_s: float, elsewhere: bool) -> list[ServedModel] | None:
+    """Ask an OpenAI-compatible server for its models; None where no such server answers."""
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    with suppress(httpx.HTTPError, httpx.InvalidURL, ValueError, TypeError, KeyError, AttributeError):
+    with suppress(httpx.HTTPError, httpx.InvalidURL, ValueError):
         with make_client(timeout_s, trust_env=elsewhere) as client:
             reply = client.get(f"{base_url.rstrip('/')}/models", headers=headers)
         if reply.is_success:
-            return [str(model["id"]) for model in reply.json()["data"]]
+            return _Models.model_validate_json(reply.content).data
     return None
 
 

@@ -113,6 +113,7 @@ class RetrievalConfig(Section):
     max_passage_chars: int = Field(default=1000, ge=50)
     """A longer section is embedded in several passages."""
     chroma_url: Address | None = Field(default=None, pattern=r"^https?://")
-    """Chroma server that holds the vectors; None keeps them in the version's directory. No part of the index key."""
+    """Chroma server that holds the vectors; None keeps them in the version's directory. Its disk grows: it keeps the files of versions that
+    are removed. No part of the index key."""
     chroma_token: SecretStr | None = None
     """Sent to the server as `x-chroma-token`; never recorded."""

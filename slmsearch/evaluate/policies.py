@@ -20,6 +20,7 @@ from slmsearch.environments.planner import PlannerEnvironment
 from slmsearch.environments.searcher import RANDOM, RETRIEVE_THEN_ANSWER, SearcherEnvironment
 from slmsearch.errors import ConfigError
 from slmsearch.foreign import without_credentials
+from slmsearch.generate.openai_sampler import WHOLE
 from slmsearch.learn.models import model_hash, trained_policy
 
 TRAINED, UNTRAINED = "trained", "untrained"
@@ -71,7 +72,7 @@ def describe_policy(spec: PolicySpec, evaluate: EvaluateConfig) -> dict[str, obj
         return {"baseline": spec.name, "seed": evaluate.seed if spec.name == RANDOM else None}
     template = {"chat_template_kwargs": policy.chat_template_kwargs} if policy.chat_template_kwargs else {}
     if policy.base_url:
-        return {"served": policy.model, "base_url": without_credentials(policy.base_url), **template}
+        return {"served": policy.model, "base_url": without_credentials(policy.base_url), "sampling": WHOLE, **template}
     adapter = model_hash(policy.adapter) if policy.adapter else None
     precision = "nf4" if policy.load_in_4bit else policy.dtype
     return {"model": model_hash(policy.model), "adapter": adapter, "dtype": precision, **template}

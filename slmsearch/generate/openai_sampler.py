@@ -13,8 +13,12 @@ from slmsearch.searcher.parsing import THINK, THOUGHT
 _MARKUP = re.compile(r"<(?=[^<>\s]{1,60}>)|\[(?=/?[A-Z_]{2,40}\])")
 """Beginnings of what some model's template may use as markup: `<|im_end|>`, `</tool_response>`, `[/INST]`."""
 _OPEN = re.compile(r"<(tool|answer|code|tool_call)>(?!.*</\1>)", re.DOTALL)
+TIMEOUT_S = 120.0
+"""Time a turn may take."""
 CONCURRENCY = 8
 """Requests under way at once."""
+WHOLE = {"top_p": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0}
+"""The model's own distribution, as far as OpenAI's protocol has words for it; Ollama would take others from the model's file."""
 VLLM_SAMPLING = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 """What vLLM would otherwise take from the model's generation config (Qwen2.5 has a repetition penalty of 1.05)."""
 
@@ -41,7 +45,7 @@ class OpenAISampler:
         """
         from slmsearch.http_client import make_openai
 
-        self._client = make_openai(base_url, api_key, 120.0, 3)
+        self._client = make_openai(base_url, api_key, TIMEOUT_S, 3)
         self._model, self._tool_role = model, tool_role
         self._extra: dict[str, object] = {"chat_template_kwargs": dict(template_kwargs)} if template_kwargs else {}
         self._known: Mapping[str, object] | None = None
@@ -69,13 +73,10 @@ class OpenAISampler:
 
     def _is_vllm(self) -> bool:
         """Ask who serves; a server that does not say is none of vLLM's."""
-        from openai import OpenAIError
+        from slmsearch.http_client import ask_models
 
-        try:
-            models = self._client.with_options(max_retries=0, timeout=10.0).models.list()
-        except OpenAIError:
-            return False
-        return any(model.owned_by == "vllm" for model in models)
+        models = ask_models(str(self._client.base_url), self._client.api_key, 10.0, elsewhere=True)
+        return any(model.owned_by == "vllm" for model in models or ())
 
     def close(self) -> None:
         """See `Sampler.close`."""
@@ -92,8 +93,7 @@ class OpenAISampler:
             model=self._model,
             messages=self._messages[row],
             temperature=self._sampling.temperature,
-            top_p=1.0,
-            frequency_penalty=0.0,
+            **WHOLE,
             seed=self._sampling.seed,
             max_tokens=limit,
             extra_body={**self._extra, **(self._known or {})},
@@ -101,12 +101,9 @@ class OpenAISampler:
         )
         if isinstance(reply, str):
             return SampledTurn("", ended=False, failure=f"generation: {reply}")
-        choice = reply.choices[0]
-        ended = choice.finish_reason != "length"
-        text = close_stopped(choice.message.content or "", self._sampling.stop) if ended else choice.message.content or ""
+        text = reply.text if reply.is_cut else close_stopped(reply.text, self._sampling.stop)
         self._messages[row].append({"role": "assistant", "content": text})
-        tokens = reply.usage.completion_tokens if reply.usage else 0
-        return SampledTurn(text, ended, num_tokens=tokens)
+        return SampledTurn(text, not reply.is_cut, num_tokens=reply.tokens)
 
 
 def disarm(text: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from slmsearch.config import JudgeConfig
-from slmsearch.errors import JudgeError
+from slmsearch.errors import JudgeError, ServiceError
 from slmsearch.foreign import without_credentials
 from slmsearch.judge.prompt import MAX_REPLY_TOKENS, REPLY_SCHEMA
 
@@ -81,7 +81,7 @@ class _Client:
 
     def _outage(self, cause: object, status: int = 0, retry_after_s: float = 0.0) -> ServerError:
         """Describe an outage; `status` is that of HTTP, 0 where no whole reply came."""
-        passing = not 300 <= status < 500 or status in PASSING_STATUS
+        passing = not 0 < status < 500 or status in PASSING_STATUS
         text = without_credentials(" ".join((str(cause) or type(cause).__name__).split()), self._key)[:200]
         remedy = "start it" if passing else "check judge.model, judge.base_url and judge.api_key"
         told = f"{self.server} at {self._url} gave no verdict with model {self._config.model!r} ({text})"
@@ -134,12 +134,14 @@ class OllamaClient(_Client):
             self._call(self._client.generate, model=self._config.model, keep_alive=0)
 
     def _call(self, method: Any, **arguments: Any) -> Any:
+        from slmsearch.http_client import misfit
+
         try:
             return method(**arguments)
         except self._outages as error:
             raise self._outage(error, getattr(error, "status_code", 0)) from error
         except (ValueError, TypeError, AttributeError) as error:  # what its client lets through when a body is not what it expects
-            raise self._outage(error) from error
+            raise self._outage(f"it sent no reply of {self.server}'s: {misfit(error)}") from error
 
 
 class OpenAIClient(_Client):
@@ -177,19 +179,21 @@ class OpenAIClient(_Client):
         raise AssertionError("the last form refuses nothing")
 
     def _ask(self, prompt: str, form: Any) -> str:
+        from slmsearch.http_client import read_completion
+
+        sent = self._client.chat.completions.with_raw_response.create(
+            model=self._config.model,
+            messages=[{"role": "user", "content": prompt}],
+            temperature=0.0,
+            seed=0,
+            max_tokens=self._form.max_tokens,
+            **({"response_format": form} if form else {}),
+        )
         try:
-            completion = self._client.chat.completions.create(
-                model=self._config.model,
-                messages=[{"role": "user", "content": prompt}],
-                temperature=0.0,
-                seed=0,
-                max_tokens=self._form.max_tokens,
-                **({"response_format": form} if form else {}),
-            )
-            content = completion.choices[0].message.content
-        except (ValueError, TypeError, AttributeError, IndexError) as error:  # a body that is not a chat completion
-            raise self._outage(error) from error
-        return str(content or "")
+            return read_completion(sent.http_response).text
+        except ServiceError as error:
+            is_page = "json" not in sent.http_response.headers.get("content-type", "")  # comes again, as half a reply may not
+            raise self._outage(f"it {error}", sent.http_response.status_code if is_page else 0) from error
 
     def identify(self) -> str:
         """See `JudgeClient.identify`: model id and address are all there is; other weights under the same name go unnoticed."""

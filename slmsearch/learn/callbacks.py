@@ -166,6 +166,14 @@ class StepCallback(TrainerCallback):
         self._started = time.perf_counter()
         self._timer.begin(UPDATE)
 
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        """Keep AdamW from moving the weights by its momentum in a step that has no gradient: no group told two episodes apart.
+
+        A weight without a gradient is left out, and so are its moments. Gradients are summed over all processes, so that all do alike.
+        """
+        if not any(weight.grad.any() for weight in model.parameters() if weight.grad is not None):
+            model.zero_grad(set_to_none=True)
+
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Stop the clock; save and stop if asked to."""
         self._timer.end()

@@ -260,7 +260,9 @@ class SearchTrainer(GRPOTrainer):
             trim_heap()
         mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
         if self.beta == 0.0:
-            mask = mask & (inputs["advantages"].abs() > NO_ADVANTAGE)[:, None]
+            teaching = inputs["advantages"].abs() > NO_ADVANTAGE
+            inputs = {**inputs, "advantages": inputs["advantages"] * teaching}
+            mask = mask & teaching[:, None]
             if not mask.any():  # the loss must still hang on the weights
                 mask[0, 0] = True
         # What is left out is 0 in the log-probabilities below; against the others' real values a ratio would overflow, and inf x 0 is NaN.

@@ -20,7 +20,7 @@ from slmsearch.models.known import split_commit
 
 GIB = 1 << 30
 JUDGE_BYTES = {"qwen2.5:7b": 4.7e9, "qwen2.5:3b": 1.9e9, "phi3:mini": 2.2e9}
-"""Weights of judges that Ollama serves, as its library lists them (4-bit)."""
+"""Weights of judges that Ollama serves, as its library lists them, quantised."""
 RUNTIME_BYTES = {"cpu": 0.9e9, "cuda": 0.8e9}
 """Python with its libraries, embedder and corpus; on a GPU the context and its workspaces."""
 NF4_BYTES = 0.52

@@ -1,10 +1,14 @@
 """A GGUF as a model directory: weights dequantised to bfloat16, tokenizer and chat template as files of their own."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from slmsearch.errors import ModelError
 from slmsearch.foreign import cause_of
+
+NAMED_FRAC = 0.01
+"""Share of the weights from which on their kind is named."""
 
 
 def convert_gguf(source: Path, out: Path) -> int:
@@ -28,6 +32,27 @@ def convert_gguf(source: Path, out: Path) -> int:
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
     return int(model.num_parameters())
+
+
+def describe_weights(source: Path) -> str:
+    """Say how the weights of a GGUF are kept, and in how many bits each, scales included.
+
+    The name of a file says the least: beside `Q4_1` (5 bits with its scales) embeddings often have 8.
+
+    Raises:
+        ModelError: the file is damaged.
+    """
+    from gguf import GGUFReader
+
+    try:
+        tensors = GGUFReader(source).tensors
+    except Exception as error:  # as above
+        raise _unreadable(source, error) from error
+    bits, weights = 8 * sum(int(tensor.n_bytes) for tensor in tensors), Counter[str]()
+    for tensor in tensors:
+        weights[tensor.tensor_type.name] += int(tensor.n_elements)
+    kinds = [kind for kind, number in weights.most_common() if number >= NAMED_FRAC * weights.total()]
+    return f"{' and '.join(kinds)}, {bits / weights.total():.2f} bits a weight"
 
 
 def load_tokenizer(source: Path) -> Any:

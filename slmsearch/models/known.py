@@ -42,7 +42,7 @@ KNOWN = {
             file_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
             hub_id="HuggingFaceTB/SmolLM2-135M-Instruct",
             licence="Apache-2.0",
-            what="SmolLM2-135M, 4-bit, dequantised",
+            what="SmolLM2-135M, dequantised",
             fetched_mb=93,
             space_mb=700,
         ),

@@ -133,6 +133,6 @@ def make_served_worker(config: WorkerConfig) -> ConcurrentWorker:
         reply = complete(client, model=config.model, messages=messages, temperature=0.0, seed=0, max_tokens=config.max_new_tokens)
         if isinstance(reply, str):
             return Solution(None, 0, f"worker: {reply}")
-        return _read(reply.choices[0].message.content or "", reply.usage.total_tokens if reply.usage else 0, "")
+        return _read(reply.text, reply.total_tokens, "")
 
     return ConcurrentWorker(f"{config.kind}:{config.model}@{place}", solve_one, config.concurrency)

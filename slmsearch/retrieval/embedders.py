@@ -247,7 +247,7 @@ class ServedEmbedder(Embedder):
     def _request(self, texts: list[str]) -> Vectors:
         import httpx
 
-        from slmsearch.http_client import make_client
+        from slmsearch.http_client import make_client, misfit
 
         key = self._config.api_key.get_secret_value() if self._config.api_key else None
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -264,7 +264,8 @@ class ServedEmbedder(Embedder):
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise EmbedderError(f"embedder at {self._url} cannot be reached ({error}); start the server or correct base_url") from error
         except (ValueError, KeyError, TypeError) as error:
-            raise EmbedderError(f"embedder at {self._url} gave no embeddings ({error!r}); is it an OpenAI-compatible endpoint?") from error
+            cause = "no `data` of vectors" if isinstance(error, KeyError) else misfit(error)
+            raise EmbedderError(f"embedder at {self._url} gave no embeddings ({cause}); is it an OpenAI-compatible endpoint?") from error
         known = vars(self).get("dimension")  # None until the first answer
         if len(vectors) != len(texts) or known not in (None, vectors.shape[1]):
             shape = f"{vectors.shape[0]} vectors of {vectors.shape[1]} for {len(texts)} texts"

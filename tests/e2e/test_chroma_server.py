@@ -1,6 +1,7 @@
 """Vectors on a real Chroma server: built, verified, searched, removed through the same interface; without a server one clear line."""
 
 import json
+import sqlite3
 import subprocess
 import sys
 import time
@@ -25,11 +26,17 @@ START_SECONDS = 60
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The server's folder."""
+    return tmp_path_factory.mktemp("chroma")
+
+
+@pytest.fixture(scope="module")
+def url(disk: Path) -> Iterator[str]:
     """Address of `chroma run` on a free port."""
     import httpx
 
-    port, home = free_port(), tmp_path_factory.mktemp("chroma")
+    port, home = free_port(), disk
     command = [str(Path(sys.executable).with_name("chroma")), "run", "--path", str(home), "--host", "127.0.0.1", "--port", str(port)]
     with (home / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log, cwd=home) as process:
         deadline = time.monotonic() + START_SECONDS
@@ -70,6 +77,25 @@ def test_a_server_serves_like_a_directory(url: str, tmp_path: Path, monkeypatch:
     served.close()
     remove_version(tmp_path / "served" / keys[0], config(url))
     assert f"slmsearch-{keys[0]}" not in collections(url) and f"slmsearch-{keys[1]}" in collections(url)
+
+
+def test_a_removed_version_leaves_its_graph_on_the_servers_disk(url: str, disk: Path, tmp_path: Path):
+    """As docs/retrieval.md and `ops housekeeping` say; a version in its own directory goes whole."""
+    corpora = [make_corpus(tmp_path, number) for number in (1, 2)]
+    before = folders(disk)
+    key, _ = [build_index(corpus, tmp_path / "index", config(url), embedder=HashEmbedder()) for corpus in corpora]
+    filled = folders(disk)
+    assert len(filled - before) == 2
+    remove_version(tmp_path / "index" / key, config(url))
+    assert f"slmsearch-{key}" not in collections(url)
+    assert folders(disk) == filled, "Chroma deletes them now: say so in docs/retrieval.md and in `ops housekeeping`"
+    with sqlite3.connect(f"file:{disk / 'chroma.sqlite3'}?mode=ro", uri=True) as database:
+        named = {row[0] for row in database.execute("select id from segments")}
+    assert len(filled - before - named) == 1, "what may be deleted by hand"
+
+
+def folders(disk: Path) -> set[str]:
+    return {path.name for path in disk.iterdir() if path.is_dir()}
 
 
 def test_a_collection_that_is_gone_is_named(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -2,6 +2,7 @@
 
 import json
 import random
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from slmsearch.errors import ModelError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.generate.scripted import ScriptedSampler
 from tests.flows.test_commands import Invoke, invoke
+from tests.loopback import listening
 
 __all__ = ["invoke"]
 NAMES = ("Alba", "Brixa", "Cortona", "Delos", "Elea", "Faro")
@@ -87,6 +89,32 @@ def test_ask_without_an_answer_is_exit_1_and_escapes_what_was_written(
     assert "3 sections: Brixa, History, People" in err
     assert "\x1b" not in err + out
     assert "neither a call nor an answer" in out and "none was read" in out
+
+
+class SignIn(BaseHTTPRequestHandler):
+    """Answers everything with a page and status 200, as a proxy does, or a server of another kind."""
+
+    def do_GET(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<!doctype html><title>Sign in</title>")
+
+    do_POST = do_GET
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+
+def test_ask_says_in_one_line_that_a_page_came_instead_of_a_turn(invoke: Invoke, folder: Path) -> None:
+    with listening(SignIn) as address:
+        code, out, err = invoke("ask", "Who?", "--policy", f"openai:m@{address}/v1", "--corpus.pages", str(folder))
+    assert (code, out) == (3, "")
+    assert "Traceback" not in err
+    told = err.strip().splitlines()[-1]
+    assert f"the question was not answered: generation: {address}/v1/ sent no chat completion but text/html '<!doctype html>" in told
+    assert "does the address end in /v1?" in told
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,10 @@ def test_the_command_says_first_and_does_when_told(
         assert not ended.value.code
         return capfd.readouterr().out
 
-    assert "nothing was changed: --apply takes them away" in run()
+    said = run()
+    assert "nothing was changed: --apply takes them away" in said and "Chroma server" not in said
+    served = run("--retrieval.chroma_url", "http://user:PASSWORD@host:8000").splitlines()[-1]
+    assert served.startswith("the disk of the Chroma server at http://host:8000 stays as full") and "PASSWORD" not in served
     told = json.loads(run("--json"))
     assert other["lineage"]["train_key"] in {item["key"] for item in told["items"]}
     assert champion["lineage"]["train_key"] in told["in_use"]["trainings"]

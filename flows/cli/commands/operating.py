@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flows.cli.session import FOLDER, LIVE, MISSING, Session, cli, command, ops, option
+from slmsearch.foreign import without_credentials
 
 if TYPE_CHECKING:
     from tasks.housekeeping import Item
@@ -202,12 +203,14 @@ def housekeeping(session: Session, deed: bool, older_than: float, keep_versions:
         planned = plan(session.config, rules)
         items, failed, kept = list(planned.items), [], planned.used
     result = {"applied": deed, "items": [asdict(item) for item in items], "failed": failed, "in_use": kept}
-    session.finish(result, "\n".join([*_rows(items, deed), *(f"could not go: {line}" for line in failed)]))
+    session.finish(
+        result, "\n".join([*_rows(items, deed, session.config.retrieval.chroma_url), *(f"could not go: {line}" for line in failed)])
+    )
     if failed:
         raise SystemExit(MISSING)
 
 
-def _rows(items: "Sequence[Item]", deed: bool) -> list[str]:
+def _rows(items: "Sequence[Item]", deed: bool, chroma_url: str | None = None) -> list[str]:
     rows = []
     for kind in dict.fromkeys(item.kind for item in items):
         mine = [item for item in items if item.kind == kind]
@@ -220,4 +223,9 @@ def _rows(items: "Sequence[Item]", deed: bool) -> list[str]:
         verdict = f"{len(items)} things deleted, {size:.1f} MB freed; `mlflow gc` frees what deleted runs held"
     else:
         verdict = f"{len(items)} things may go, {size:.1f} MB; nothing was changed: --apply takes them away"
+    if chroma_url and any(item.kind == "indexes" for item in items):
+        place = without_credentials(chroma_url)
+        verdict += (
+            f"\nthe disk of the Chroma server at {place} stays as full: it keeps the files of deleted collections; see docs/retrieval.md"
+        )
     return [*rows, verdict]

@@ -11,6 +11,7 @@ from slmsearch.environments.searcher import SearcherEnvironment
 from slmsearch.errors import ConfigError
 from slmsearch.evaluate.policies import PolicySpec, describe_policy, parse_policy
 from slmsearch.evaluate.run import make_policy_sampler
+from slmsearch.generate.openai_sampler import WHOLE
 from slmsearch.generate.scripted import ScriptedSampler, random_turn
 from slmsearch.judge import ExactJudge
 from tests.slmsearch.evaluate.corpus import make_toolbox
@@ -82,6 +83,7 @@ def test_descriptions_follow_content_not_names(tmp_path: Path) -> None:
     assert one == copy != other
     served = describe_policy(parse_policy("openai:m@http://x/v1", CONFIG), RunConfig().evaluate)
     assert "secret" not in str(served)
+    assert served["sampling"] == {"top_p": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0}, "other draws, another key"
 
 
 def test_writers_of_baselines() -> None:
@@ -96,4 +98,4 @@ def test_writers_of_baselines() -> None:
 
 def test_a_served_policy_is_described_without_the_password_in_its_address() -> None:
     spec = PolicySpec("m", PolicyConfig(model="m", base_url="http://user:secret@x/v1"))
-    assert describe_policy(spec, RunConfig().evaluate) == {"served": "m", "base_url": "http://x/v1"}
+    assert describe_policy(spec, RunConfig().evaluate) == {"served": "m", "base_url": "http://x/v1", "sampling": WHOLE}

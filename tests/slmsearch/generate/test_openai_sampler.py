@@ -161,7 +161,7 @@ def test_sampling_is_said_in_full_and_vllms_own_parameters_only_to_vllm(serving,
     serving.owner = owner
     play_one(serving)
     (body,) = serving.bodies
-    assert (body["top_p"], body["frequency_penalty"], body["stop"]) == (1.0, 0.0, list(STOP))
+    assert (body["top_p"], body["frequency_penalty"], body["presence_penalty"], body["stop"]) == (1.0, 0.0, 0.0, list(STOP))
     assert (body.get("repetition_penalty"), body.get("top_k")) == ((1.0, 0) if owner == "vllm" else (None, None))
     assert "chat_template_kwargs" not in body
 

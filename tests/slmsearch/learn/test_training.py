@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,12 @@ from slmsearch.generate.load import load_model, make_sampler
 from slmsearch.generate.sampler import Sampling
 from slmsearch.judge import ExactJudge
 from slmsearch.learn import training
+from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST, STEPS, STOP, checkpoint_step, latest_complete_checkpoint
 from slmsearch.learn.job import read_manifest
 from slmsearch.learn.models import trained_policy, weights_file
 from slmsearch.learn.reports import read_reports, truncate_reports
+from slmsearch.learn.rollout_bridge import RolloutBridge
 from slmsearch.searcher.tools import Toolbox
 from tests.slmsearch.evaluate.builders import is_documented
 from tests.slmsearch.learn.through import train_through
@@ -87,6 +90,33 @@ def test_same_seed_same_bytes_and_another_seed_others(make_job, toolbox, questio
     # File by file, because what is hashed into keys is more than the weights.
     names = sorted(path.name for path in (first.directory / ADAPTER).iterdir())
     assert all((first.directory / ADAPTER / name).read_bytes() == (second.directory / ADAPTER / name).read_bytes() for name in names)
+
+
+@pytest.mark.parametrize("settings", [{}, {"accumulation": 2}, {"algorithm": "rloo"}, {"method": "full", "learning_rate": 1e-4}], ids=str)
+def test_a_step_in_which_no_group_tells_episodes_apart_moves_no_weight(make_job, toolbox, questions, monkeypatch, settings):
+    """AdamW's momentum would; the step before and the one after move them. Means of 0.7 are not 0.7 in float32."""
+    sample, end, seen = RolloutBridge._sample, StepCallback.on_step_end, []
+
+    def sampling(bridge, asked, trainer):
+        output = sample(bridge, asked, trainer)
+        if trainer.state.global_step == 2:
+            bridge.rewards = [0.7] * len(asked)
+        return {**output, "episode_reward": bridge.rewards}
+
+    def ending(callback, args, state, control, **known):
+        seen.append({name: weight.detach().clone() for name, weight in known["model"].named_parameters() if weight.requires_grad})
+        end(callback, args, state, control, **known)
+
+    monkeypatch.setattr(RolloutBridge, "_sample", sampling)
+    monkeypatch.setattr(StepCallback, "on_step_end", ending)
+    job = make_job(steps=4, group_size=8, **settings)
+    train_through(toolbox, questions, job)
+    moved = [any(not torch.equal(old[name], new[name]) for name in old) for old, new in pairwise(seen)]
+    assert moved == [True, False, True]
+    reports = read_reports(job.directory / STEPS)
+    rates = [report.metrics["optim/learning_rate"] for report in reports]
+    assert reports[2].metrics["optim/grad_norm"] == 0.0
+    assert rates == sorted(rates, reverse=True) and len(set(rates)) == 4, "the schedule goes on"
 
 
 def test_a_resumed_run_ends_with_the_bytes_of_an_uninterrupted_one(make_job, toolbox, questions):
