@@ -11,7 +11,8 @@ from pydantic import SecretStr
 
 from slmsearch.config import JudgeConfig
 from slmsearch.judge.clients import JudgeClient, OllamaClient, ServerError, make_client
-from slmsearch.judge.prompt import REPLY_SCHEMA, UnparsableReplyError, parse_reply
+from slmsearch.judge.prompt import REPLY_SCHEMA
+from slmsearch.judge.reply import Reply, UnparsableReplyError, parse_reply
 from tests.judge_server import DIGEST, Behaviour, JudgeServer, always_no
 
 KINDS = ("ollama", "openai")
@@ -103,7 +104,7 @@ def test_the_exact_judge_has_no_client() -> None:
 # Errors
 
 
-def ask_broken(kind: str, fault: str) -> str:
+def ask_broken(kind: str, fault: str) -> Reply:
     with JudgeServer(Behaviour(fault_frac=1.0, faults=(fault,), late_s=0.4)) as server:
         return make_client(configure(kind, server.url, timeout_s=0.2)).ask("Is it?")
 
