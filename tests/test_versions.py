@@ -22,7 +22,7 @@ DESCRIBED = {
         "searcher/rollout",
         "searcher/parsing",
     ),
-    "slmsearch.judge.llm:CACHE_VERSION": ("judge/prompt", "judge/exact"),
+    "slmsearch.judge.llm:CACHE_VERSION": ("judge/prompt", "judge/reply", "judge/exact"),
     "slmsearch.learn.job:CONTROL_VERSION": ("environments/demonstrations", "learn/teach"),
     "slmsearch.learn.job:TRAINING_VERSION": ("learn/grpo", "learn/rollout_bridge", "learn/training"),
     "slmsearch.learn.job:START_VERSION": ("learn/teach",),

@@ -255,6 +255,6 @@ class OpenAIClient(_Client):
 
 
 def _refuses_form(error: Any) -> bool:
-    """Tell whether a server does not take `response_format`; llama-cpp-python's says so with status 500."""
+    """Tell whether a server does not take the form or the switch; llama-cpp-python's says so with status 500."""
     response = getattr(error, "response", None)
     return response is not None and (response.status_code in (400, 422) or "response_format" in response.text)

@@ -101,7 +101,7 @@ def _read(said: str, cut_off: bool) -> bool | str:
         whole = len(blocks) == 1 and blocks[0][0] == 0 and not said[blocks[0][1] :].strip()
         return _agree([blocks[0][2]]) if whole else NEITHER
     if alone := _ALONE.fullmatch(said) or _ALMOST_JSON.fullmatch(said):
-        return _word(alone["word"])
+        return _agree([_word(alone["word"])])
     blocks += [(*line.span(), _word(alone["word"])) for line in re.finditer(r"[^\n]+", said) if (alone := _ALONE.fullmatch(line[0]))]
     first = _FIRST.match(said)
     verdict = _agree([given for _, _, given in blocks] + ([_word(first["word"])] if first else []))
