@@ -24,7 +24,7 @@ from slmsearch.http_client import list_models
 from slmsearch.keys import content_key
 from slmsearch.searcher.episode import Episode
 
-EVALUATION_VERSION = 3
+EVALUATION_VERSION = 4
 """Part of every evaluation key; raise it when playing, grading or the rows' fields change."""
 
 Progress = Callable[[int, int], None]

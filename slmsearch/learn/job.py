@@ -19,7 +19,7 @@ from slmsearch.learn.files import ACCELERATE, ADAPTER, CHECKPOINTS, ERROR, LOCK,
 from slmsearch.learn.models import model_hash, weights_file
 from slmsearch.searcher.prompt import make_prompt
 
-TRAINING_VERSION = 8
+TRAINING_VERSION = 9
 """Part of every train key; raise it when the code changes what a training run computes."""
 
 START_VERSION = 6
