@@ -72,6 +72,11 @@ class ChatReply(BaseModel):
         return self.choices[0].message.content or ""
 
     @property
+    def thoughts(self) -> str:
+        """What the server set apart as thoughts."""
+        return self.choices[0].message.reasoning_content or self.choices[0].message.reasoning or ""
+
+    @property
     def is_cut(self) -> bool:
         """Whether a token limit ended it."""
         return self.choices[0].finish_reason == "length"
@@ -89,6 +94,10 @@ class ChatReply(BaseModel):
 
 class _Message(BaseModel):
     content: str | None = None
+    reasoning_content: str | None = None
+    """Thoughts, as vLLM, SGLang and llama.cpp name them."""
+    reasoning: str | None = None
+    """Thoughts, as newer vLLM and Ollama name them."""
 
 
 class _Choice(BaseModel):

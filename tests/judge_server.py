@@ -51,6 +51,14 @@ class Behaviour:
     """Types of OpenAI's `response_format` that it takes."""
     refusal: int = 400
     """Status of its answer to others; llama-cpp-python's is 500."""
+    thinks: int = 0
+    """Words that the model behind OpenAI's API thinks, each a token, before it answers."""
+    obeys: bool = True
+    """It does not think where `chat_template_kwargs` say so."""
+    aside: str = "reasoning_content"
+    """Where its thoughts stand; empty: in its text, between <think> and </think>."""
+    unknown: str = ""
+    """Words with which `chat_template_kwargs` are refused; empty: they are not."""
 
 
 class JudgeServer:
@@ -129,12 +137,14 @@ class _Handler(BaseHTTPRequestHandler):
         if "response_format" in request and request["response_format"]["type"] not in behaviour.forms:
             message = "[{'type': 'literal_error', 'loc': ('body', 'response_format', 'type')}]"
             return self._send(behaviour.refusal, json.dumps({"error": {"message": message}}))
+        if behaviour.unknown and "chat_template_kwargs" in request:
+            return self._send(400, json.dumps({"error": {"message": behaviour.unknown}}))
         prompt = request["messages"][-1]["content"]
         truth = behaviour.truth(prompt)
         fault, chance = self.judge.draw_fault(prompt)
         self.judge.stopped.wait(behaviour.delay_s)
         said = {right: json.dumps({"correct": "yes" if right else "no"}) for right in (True, False)}
-        self._answer(fault, chance, lambda content, right: renders[self.path](request, content), said[truth], said[not truth])
+        self._answer(fault, chance, lambda content, right: renders[self.path](request, content, behaviour), said[truth], said[not truth])
 
     def _answer(self, fault: str, chance: random.Random, render: Callable[[str, bool], str], right: str, wrong: str) -> None:
         """Send the right reply, or break on the way."""
@@ -170,11 +180,21 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
-def _ollama_chat(request: dict[str, Any], content: str) -> str:
+def _ollama_chat(request: dict[str, Any], content: str, behaviour: Behaviour) -> str:
     message = {"role": "assistant", "content": content}
     return json.dumps({"model": request["model"], "message": message, "done": True, "done_reason": "stop"})
 
 
-def _openai_chat(request: dict[str, Any], content: str) -> str:
-    choices = [{"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}]
-    return json.dumps({"id": "1", "object": "chat.completion", "created": 0, "model": request["model"], "choices": choices})
+def _openai_chat(request: dict[str, Any], content: str, behaviour: Behaviour) -> str:
+    told = request.get("chat_template_kwargs", {}).get("enable_thinking", True)
+    thoughts = ["hm"] * (behaviour.thinks if told or not behaviour.obeys else 0)
+    cut_off, thoughts = len(thoughts) > request["max_tokens"], thoughts[: request["max_tokens"]]
+    message: dict[str, Any] = {"role": "assistant", "content": "" if cut_off else content}
+    if thoughts and behaviour.aside:
+        message |= {behaviour.aside: " ".join(thoughts), "content": message["content"] or None}
+    elif thoughts:
+        message["content"] = f"<think>{' '.join(thoughts)}{'' if cut_off else '</think>'}{message['content']}"
+    choices = [{"index": 0, "message": message, "finish_reason": "length" if cut_off else "stop"}]
+    usage = {"prompt_tokens": 1, "completion_tokens": len(thoughts) + 1 - cut_off, "total_tokens": len(thoughts) + 2 - cut_off}
+    head = {"id": "1", "object": "chat.completion", "created": 0, "model": request["model"]}
+    return json.dumps({**head, "choices": choices, "usage": usage})

@@ -23,7 +23,7 @@ DESCRIBED = {
         "searcher/parsing",
     ),
     "slmsearch.judge.exact:RULES_VERSION": ("judge/exact", "judge/typed", "judge/values"),
-    "slmsearch.judge.llm:CACHE_VERSION": ("judge/prompt",),
+    "slmsearch.judge.llm:CACHE_VERSION": ("judge/prompt", "judge/reply"),
     "slmsearch.learn.job:CONTROL_VERSION": ("environments/demonstrations", "learn/teach"),
     "slmsearch.learn.job:TRAINING_VERSION": ("learn/grpo", "learn/rollout_bridge", "learn/training"),
     "slmsearch.learn.job:START_VERSION": ("learn/teach",),

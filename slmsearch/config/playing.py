@@ -159,12 +159,12 @@ class JudgeConfig(Section):
     """Endpoint; None takes the kind's usual local one."""
     api_key: SecretStr | None = None
     timeout_s: float = Field(default=60.0, gt=0)
-    """Longest wait for one reply, the loading of the model included."""
+    """Longest wait for one reply, the loading of the model included; five times as long for a model that cannot but think."""
     concurrency: int = Field(default=8, ge=1)
     """Questions put at a time."""
     retries: ClassVar[int] = 5
-    """Times a question is put again after an outage or a reply that is no verdict; after that its episode has failed. With the waits below
-    that outlasts a restart of the server."""
+    """Times a question is put again after an outage; after that its episode has failed. With the waits below that outlasts a restart of the
+    server."""
     backoff_s: ClassVar[float] = 1.0
     """Longest wait before the first repetition; doubled for each further one. How much of it is waited is drawn at random."""
     max_backoff_s: ClassVar[float] = 30.0

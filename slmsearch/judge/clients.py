@@ -1,6 +1,7 @@
 """The servers that judges run on: Ollama by its own API, everything else by OpenAI's.
 
-A client asks once. Whether asking again may help is said by the error (`ServerError.passing`); doing so is `judge/llm.py`'s business.
+A client asks for a short reply without thoughts. Where that does not come whole, it asks once more, in another way: with thoughts and with
+room for them. Whether the same request may help is said by the error (`ServerError.passing`); repeating it is `judge/llm.py`'s business.
 """
 
 from dataclasses import dataclass
@@ -9,13 +10,16 @@ from typing import Any, ClassVar, Protocol
 from slmsearch.config import JudgeConfig
 from slmsearch.errors import JudgeError, ServiceError
 from slmsearch.foreign import without_credentials
-from slmsearch.judge.prompt import MAX_REPLY_TOKENS, REPLY_SCHEMA
+from slmsearch.judge.prompt import MAX_REPLY_TOKENS, REPLY_SCHEMA, THOUGHT_TOKENS
+from slmsearch.judge.reply import Reply
 
 DEFAULT_URLS = {"ollama": "http://127.0.0.1:11434", "openai": "http://127.0.0.1:8000/v1"}
 PASSING_STATUS = frozenset({408, 425, 429})
 """HTTP statuses below 500 after which the same request may succeed."""
 KEEP_ALIVE = {True: "30m", False: "1m"}
 """How long Ollama keeps the model after its last reply where `judge.loaded` is `always`, and where not: the sampling of one turn."""
+THOUGHT_TIMES = 5
+"""A reply with thoughts may take so many times `judge.timeout_s`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,7 @@ class ReplyForm:
     schema: dict[str, Any]
     """JSON schema, for servers that can enforce one."""
     max_tokens: int
+    """Without thoughts."""
 
 
 VERDICT = ReplyForm("verdict", REPLY_SCHEMA, MAX_REPLY_TOKENS)
@@ -45,7 +50,7 @@ class JudgeClient(Protocol):
     Every method raises a `ServerError` where the server does not answer, does not have the model, or does not say.
     """
 
-    def ask(self, prompt: str) -> str:
+    def ask(self, prompt: str) -> Reply:
         """Return the model's reply."""
 
     def identify(self) -> str:
@@ -78,6 +83,25 @@ class _Client:
         self._address = config.base_url or DEFAULT_URLS[self.kind]
         self._config, self._url, self._form = config, without_credentials(self._address), form
         self._key = config.api_key.get_secret_value() if config.api_key else None
+        self._thinks = False
+        """The model thinks although it was told not to."""
+
+    def ask(self, prompt: str) -> Reply:
+        """See `JudgeClient.ask`; a model that cannot but think is asked for thoughts from its second question on."""
+        if not self._thinks:
+            reply = self._ask(prompt, thoughts=False)
+            if not reply.cut_off and (reply.said or not reply.thinks):
+                return reply
+        reply = self._ask(prompt, thoughts=True)
+        self._thinks = self._thinks or reply.thinks
+        return reply
+
+    def _ask(self, prompt: str, thoughts: bool) -> Reply:
+        """Ask once."""
+        raise NotImplementedError
+
+    def _room(self, thoughts: bool) -> int:
+        return self._form.max_tokens + (THOUGHT_TOKENS if thoughts else 0)
 
     def _outage(self, cause: object, status: int = 0, retry_after_s: float = 0.0) -> ServerError:
         """Describe an outage; `status` is that of HTTP, 0 where no whole reply came."""
@@ -102,27 +126,41 @@ class OllamaClient(_Client):
 
         super().__init__(config, form)
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else None
-        self._client = ollama.Client(host=self._address, timeout=config.timeout_s, headers=headers, **bounded())
+        waits = (config.timeout_s, config.timeout_s * THOUGHT_TIMES)
+        clients = [ollama.Client(host=self._address, timeout=wait, headers=headers, **bounded()) for wait in waits]
+        self._clients = dict(zip((False, True), clients, strict=True))
+        """By whether it is asked for thoughts."""
+        self._think: bool | None = False
+        """What it is told of thoughts; None where it cannot be told."""
         self._outages = (ollama.ResponseError, ollama.RequestError, ConnectionError, httpx.HTTPError)
 
-    def ask(self, prompt: str) -> str:
-        """See `JudgeClient.ask`; the reply's form is enforced by Ollama."""
-        reply = self._call(
-            self._client.chat,
-            model=self._config.model,
-            messages=[{"role": "user", "content": prompt}],
-            format=self._form.schema,
-            options={"temperature": 0.0, "seed": 0, "num_predict": self._form.max_tokens},
-            keep_alive=KEEP_ALIVE[self._config.loaded == "always"],
-        )
-        if reply.message.content is None or not reply.done:
+    def _ask(self, prompt: str, thoughts: bool) -> Reply:
+        think = None if thoughts else self._think
+        try:
+            reply = self._call(
+                self._clients[thoughts].chat,
+                model=self._config.model,
+                messages=[{"role": "user", "content": prompt}],
+                format=self._form.schema,
+                options={"temperature": 0.0, "seed": 0, "num_predict": self._room(thoughts)},
+                keep_alive=KEEP_ALIVE[self._config.loaded == "always"],
+                think=think,
+            )
+        except ServerError as error:  # Ollama before 0.12.5 refuses even `false` for a model that does not think
+            if think is None or "not support thinking" not in str(error.__cause__):
+                raise
+            self._think = None
+            return self._ask(prompt, thoughts)
+        message = reply.message
+        if (message.content is None and message.thinking is None) or not reply.done:
             raise self._outage("the reply is incomplete")
-        return str(reply.message.content)
+        cut_off = reply.done_reason == "length"
+        return Reply(message.content or "", message.thinking or "", cut_off, reply.eval_count or self._room(thoughts))
 
     def identify(self) -> str:
         """See `JudgeClient.identify`: `ollama:<digest>`, the same wherever the same model is served."""
         wanted = self._config.model if ":" in self._config.model.rpartition("/")[2] else f"{self._config.model}:latest"
-        for model in self._call(self._client.list).models:
+        for model in self._call(self._clients[False].list).models:
             if model.model == wanted and model.digest:
                 return f"ollama:{model.digest}"
         remedy = f"ollama pull {self._config.model}"
@@ -131,7 +169,7 @@ class OllamaClient(_Client):
     def release(self) -> None:
         """See `JudgeClient.release`; an empty request that is kept alive for no time unloads the model."""
         if self._config.loaded != "always":
-            self._call(self._client.generate, model=self._config.model, keep_alive=0)
+            self._call(self._clients[False].generate, model=self._config.model, keep_alive=0)
 
     def _call(self, method: Any, **arguments: Any) -> Any:
         from slmsearch.http_client import misfit
@@ -157,28 +195,34 @@ class OpenAIClient(_Client):
         # Local servers want no key, the client wants one; without it the client would look into the environment.
         self._client = make_openai(self._address, self._key or "none", config.timeout_s, 0)
         schema = {"name": form.name, "schema": form.schema, "strict": True}
-        self._forms: tuple[Any, ...] = (
-            {"type": "json_schema", "json_schema": schema},
-            {"type": "json_object", "schema": form.schema},  # the only one that llama-cpp-python's server takes
-            None,
+        self._forms: tuple[dict[str, Any], ...] = (
+            {"response_format": {"type": "json_schema", "json_schema": schema}},
+            {"response_format": {"type": "json_object", "schema": form.schema}},  # the only one that llama-cpp-python's server takes
+            {},
         )
+        self._switches: tuple[dict[str, Any], ...] = ({"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}, {})
 
-    def ask(self, prompt: str) -> str:
-        """See `JudgeClient.ask`; the reply's form is enforced unless the server refuses to."""
+    def _ask(self, prompt: str, thoughts: bool) -> Reply:
+        """Ask; the reply's form is enforced and thoughts are switched off, unless the server refuses to."""
         import openai
 
-        for form in self._forms:
-            try:
-                reply = self._ask(prompt, form)
-            except openai.OpenAIError as error:
-                if form is None or not _refuses_form(error):
-                    raise self._describe(error) from error
-            else:
-                self._forms = self._forms[self._forms.index(form) :]  # it was the form that the server refused, and it will again
-                return reply
+        for switch in self._switches[-1:] if thoughts else self._switches:
+            for form in self._forms:
+                try:
+                    reply = self._complete(prompt, thoughts, {**form, **switch})
+                except openai.OpenAIError as error:
+                    if not (form or switch) or not _refuses_form(error):
+                        raise self._describe(error) from error
+                    if switch and "chat_template_kwargs" in error.response.text:  # type: ignore[attr-defined]
+                        break
+                else:  # it was the form or the switch that the server refused, and it will again
+                    self._forms = self._forms[self._forms.index(form) :]
+                    if not thoughts:
+                        self._switches = self._switches[self._switches.index(switch) :]
+                    return reply
         raise AssertionError("the last form refuses nothing")
 
-    def _ask(self, prompt: str, form: Any) -> str:
+    def _complete(self, prompt: str, thoughts: bool, more: dict[str, Any]) -> Reply:
         from slmsearch.http_client import read_completion
 
         sent = self._client.chat.completions.with_raw_response.create(
@@ -186,14 +230,16 @@ class OpenAIClient(_Client):
             messages=[{"role": "user", "content": prompt}],
             temperature=0.0,
             seed=0,
-            max_tokens=self._form.max_tokens,
-            **({"response_format": form} if form else {}),
+            max_tokens=self._room(thoughts),
+            timeout=self._config.timeout_s * (THOUGHT_TIMES if thoughts else 1),
+            **more,
         )
         try:
-            return read_completion(sent.http_response).text
+            read = read_completion(sent.http_response)
         except ServiceError as error:
             is_page = "json" not in sent.http_response.headers.get("content-type", "")  # comes again, as half a reply may not
             raise self._outage(f"it {error}", sent.http_response.status_code if is_page else 0) from error
+        return Reply(read.text, read.thoughts, read.is_cut, read.tokens or self._room(thoughts))
 
     def identify(self) -> str:
         """See `JudgeClient.identify`: model id and address are all there is; other weights under the same name go unnoticed."""
@@ -211,6 +257,6 @@ class OpenAIClient(_Client):
 
 
 def _refuses_form(error: Any) -> bool:
-    """Tell whether a server does not take `response_format`; llama-cpp-python's says so with status 500."""
+    """Tell whether a server does not take the form or the switch; llama-cpp-python's says so with status 500."""
     response = getattr(error, "response", None)
     return response is not None and (response.status_code in (400, 422) or "response_format" in response.text)

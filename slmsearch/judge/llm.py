@@ -1,8 +1,8 @@
 """A language model as judge, asked only where the rules cannot decide.
 
 The typed match comes first; an empty answer, an abstention, and any answer to an unanswerable question are decided by rule too. Of the
-rest, what was judged before is looked up, and what is new is asked concurrently at temperature 0. An outage, or a reply that is
-neither yes nor no, is asked again with exponential backoff and full jitter; what remains is a verdict without `correct`.
+rest, what was judged before is looked up, and what is new is asked concurrently at temperature 0. After an outage it is asked again with
+exponential backoff and full jitter; a reply that is no verdict would be the same again. What remains is a verdict without `correct`.
 """
 
 import json
@@ -29,7 +29,8 @@ from slmsearch.errors import JudgeError
 from slmsearch.judge.cache import FILE, StoredVerdict, VerdictCache
 from slmsearch.judge.clients import JudgeClient, make_client
 from slmsearch.judge.exact import ExactJudge, Judge, Verdict, is_abstention, is_unanswerable, typed_match
-from slmsearch.judge.prompt import UnparsableReplyError, as_read, parse_reply, prompt_key, render_prompt
+from slmsearch.judge.prompt import as_read, prompt_key, render_prompt
+from slmsearch.judge.reply import parse_reply
 from slmsearch.keys import content_key
 
 R = TypeVar("R")
@@ -38,7 +39,7 @@ CACHE_VERSION = 1
 """Part of every verdict's key; raise it when the same question may be judged otherwise by the same model and prompt."""
 OUTAGES_IN_A_ROW = 4
 """Questions per slot of `judge.concurrency` that may fail one after the other, each after all its retries; then the server is taken
-for down, and what is left of the batch fails without being asked."""
+for down or its model for unable, and what is left of the batch fails without being asked."""
 
 logger = logging.getLogger(__name__)
 
@@ -157,9 +158,9 @@ class LlmJudge:
         return content_key(version=CACHE_VERSION, judge=self.identify(), prompt=prompt_key(), **asked._asdict())
 
     def _persist(self, ask: Callable[[], bool], dropped: threading.Event) -> bool:
-        """Ask until there is a verdict, unless the server seems to be down."""
+        """Ask until there is a reply, unless the server seems to be down, or its model never to give a verdict."""
         if self._in_a_row >= OUTAGES_IN_A_ROW * self._config.concurrency:
-            raise JudgeError(f"not asked: the judge gave no verdict on {self._in_a_row} questions in a row; start it again")
+            raise JudgeError(f"not asked: the judge gave no verdict on {self._in_a_row} questions in a row")
         try:
             correct = self._retry(ask, dropped)
         except JudgeError:
@@ -172,16 +173,14 @@ class LlmJudge:
         return Retrying(
             stop=stop_after_attempt(self._config.retries + 1) | stop_when_event_set(dropped),
             wait=self._wait,
-            retry=retry_if_exception(lambda error: isinstance(error, UnparsableReplyError) or getattr(error, "passing", False)),
+            retry=retry_if_exception(lambda error: getattr(error, "passing", False)),
             sleep=self._sleep or sleep_using_event(dropped),
             reraise=True,
         )(work)
 
     def _wait(self, state: RetryCallState) -> float:
-        """Draw the wait before the next try: the server's wish counts, and a server that answers nonsense needs no rest."""
+        """Draw the wait before the next try; the server's wish counts."""
         error = state.outcome.exception() if state.outcome else None
-        if isinstance(error, UnparsableReplyError):
-            return 0.0
         longest = self._config.max_backoff_s
         drawn = wait_random_exponential(multiplier=self._config.backoff_s, max=longest)(state)
         return max(drawn, min(longest, getattr(error, "retry_after_s", 0.0)))

@@ -1,20 +1,17 @@
-"""What a language model judge is asked, and what of its reply counts as a verdict.
-
-The text is `prompt.txt`, whose first line is its version. An answer that cannot be read as yes or no is no verdict, never a no.
-"""
+"""What a language model judge is asked; the text is `prompt.txt`, whose first line is its version."""
 
 import json
-import re
 from functools import cache
 from importlib.resources import files
 
 from slmsearch.corpus.questions import Question
-from slmsearch.errors import JudgeError
 from slmsearch.keys import content_key
 
 MAX_ANSWER_CHARS = 500
 """Longer answers are cut before a judge reads them: no right answer is that long, and length is a way to talk a judge round."""
-MAX_REPLY_TOKENS = 32
+MAX_REPLY_TOKENS = 128
+THOUGHT_TOKENS = 2048
+"""Further ones of a model that thinks although it is told not to: with the prompt, half of what Ollama holds by default."""
 REPLY_SCHEMA = {
     "type": "object",
     "properties": {"correct": {"type": "string", "enum": ["yes", "no"]}},
@@ -22,27 +19,6 @@ REPLY_SCHEMA = {
     "additionalProperties": False,
 }
 """What servers with structured output are told to write."""
-_WORD = r"(?P<word>yes|no)"
-# ASCII: without it, ignoring case takes a long s for an s, and "ye\u017f" would be neither yes nor refused.
-_FLAGS = re.IGNORECASE | re.ASCII
-_OBJECT = re.compile(rf'(?P<fence>```(?:json)?\s*)?\{{\s*"correct"\s*:\s*"{_WORD}"\s*\}}(?(fence)\s*```)', _FLAGS)
-_BARE = re.compile(rf'(?P<quote>")?{_WORD}(?(quote)")\.?', _FLAGS)
-
-
-class UnparsableReplyError(JudgeError):
-    """The judge answered, but not with a verdict."""
-
-
-def parse_reply(text: str) -> bool:
-    """Read a yes or a no, bare or as the JSON object asked for.
-
-    Raises:
-        UnparsableReplyError: the reply is anything else; "yes, but ..." is no verdict, nor is the beginning of one.
-    """
-    match = _OBJECT.fullmatch(text.strip()) or _BARE.fullmatch(text.strip())
-    if match is None:
-        raise UnparsableReplyError(f"reply {text.strip()[:80]!r} is neither yes nor no; use a model that follows the judge prompt")
-    return match["word"].lower() == "yes"
 
 
 @cache
@@ -59,7 +35,8 @@ def prompt_version() -> str:
 @cache
 def prompt_key() -> str:
     """Name the prompt by its text, and by what else the same answer's verdict depends on."""
-    return content_key(text=load_prompt(), max_answer_chars=MAX_ANSWER_CHARS, max_reply_tokens=MAX_REPLY_TOKENS, schema=REPLY_SCHEMA)
+    asked = {"max_reply_tokens": MAX_REPLY_TOKENS, "thought_tokens": THOUGHT_TOKENS, "schema": REPLY_SCHEMA}
+    return content_key(text=load_prompt(), max_answer_chars=MAX_ANSWER_CHARS, **asked)
 
 
 def as_read(question: Question, answer: str | None) -> tuple[str, tuple[str, ...], str]:

@@ -10,6 +10,7 @@ Whether it passes is decided anew from the stored outcomes by `find_shortfalls` 
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -29,6 +30,7 @@ from slmsearch.judge.clients import JudgeClient, make_client
 from slmsearch.judge.exact import RULES_VERSION, typed_match
 from slmsearch.judge.llm import LlmJudge
 from slmsearch.judge.prompt import prompt_key, prompt_version
+from slmsearch.judge.reply import Reply, cause_of
 from slmsearch.keys import content_key
 
 REMEDY = (
@@ -209,7 +211,7 @@ class _Timed:
         self.seconds: list[float] = []
         self.identify, self.release = client.identify, client.release
 
-    def ask(self, prompt: str) -> str:
+    def ask(self, prompt: str) -> Reply:
         started = time.perf_counter()
         reply = self._client.ask(prompt)
         self.seconds.append(time.perf_counter() - started)
@@ -284,8 +286,9 @@ def find_shortfalls(qualification: Qualification, limits: Limits = LIMITS) -> li
     whole, *kinds = measure_kinds(qualification.outcomes, limits.alpha)
     found = []
     if whole.failed:
-        cause = next(outcome.failure for outcome in qualification.outcomes if outcome.verdict is None)
-        found.append(f"{whole.failed} cases without a verdict ({cause})")
+        failures = [outcome.failure for outcome in qualification.outcomes if outcome.verdict is None]
+        causes = ", ".join(f"{count} {cause}" for cause, count in Counter(map(cause_of, failures)).most_common())
+        found.append(f"{whole.failed} cases without a verdict ({causes}; the first: {failures[0]})")
     if whole.accuracy.low < limits.min_accuracy:
         found.append(f"accuracy {_percent(whole.accuracy)} is not surely above {limits.min_accuracy:.0%}")
     if whole.false_accepts.high > limits.max_false_accepts:

@@ -27,6 +27,7 @@ from slmsearch.errors import TrainingError
 from slmsearch.evaluate.metrics import summarise
 from slmsearch.generate.sampler import Sampling
 from slmsearch.judge import EagerJudge, Verdict
+from slmsearch.judge.reply import cause_of
 from slmsearch.learn.monitor import Scores
 from slmsearch.learn.phase_timer import HELD_OUT, JUDGING, SAMPLING, PhaseTimer
 from slmsearch.learn.trainer_samplers import OpenSampler
@@ -93,7 +94,7 @@ class RolloutBridge:
             self.rows = rows = gate_abstentions(rows, trainer.num_generations)
         self.rewards = [None if row.failed else row.reward for row in rows]
         everywhere = gather_object(rows)
-        failures = Counter(row.failure for row in everywhere if row.failed)
+        failures = Counter(cause_of(row.failure) for row in everywhere if row.failed)
         if failures.total() > MAX_FAILED_FRAC * len(everywhere):
             raise TrainingError(f"{failures.total()} of {len(everywhere)} episodes of a step failed: {failures.most_common(1)[0][0]}")
         self.metrics = {

@@ -109,7 +109,7 @@ class QuestionGenerator:
         )
         prompt = PROMPT.format(count=PER_SECTION, section=shown.encode("utf-8", "replace").decode())
         try:
-            pairs = parse_generated(self._retry(lambda: self._client.ask(prompt)))
+            pairs = parse_generated(self._retry(lambda: self._client.ask(prompt)).said)
         except BadReplyError as error:
             self.faults[f"reply: {error}"] += 1
             return []

@@ -2,7 +2,8 @@
 
 Arguments are string literals that are parsed, never evaluated; a program is only found here, and looked at nowhere but in the sandbox.
 No text makes this raise: what holds none of the three is malformed, and `problem` says in one line what is wrong with it. Calls whose
-meaning is certain are taken although they are not written as asked: other quotes or none, and the JSON of models' own tool-call formats.
+meaning is certain are taken although they are not written as asked: other quotes or none, and the formats that chat templates teach
+models: JSON (Qwen, Llama, in a fence, too), XML (Qwen3-Coder, Qwen3.5), a list of Python's (LFM2, Llama) and `<|python_tag|>` (Llama).
 What stands in `<think>` is never read.
 """
 
@@ -14,12 +15,25 @@ from dataclasses import dataclass
 from slmsearch.searcher.episode import ToolCall
 
 _STRING = r"\"(?P<double>(?:[^\"\\]|\\.)*)\"|'(?P<single>(?:[^'\\]|\\.)*)'"
-_CALL = re.compile(rf"\s*(?P<name>[A-Za-z_]\w*)\s*\(\s*(?:[A-Za-z_]\w*\s*=\s*)?(?:{_STRING})\s*\)\s*</tool>", re.DOTALL)
-_LOOSE = re.compile(r"(?:\w+\.)?(?P<name>[A-Za-z_]\w*)\s*\((?P<argument>.*)\)", re.DOTALL)
+_STRICT = rf"\s*(?P<name>[A-Za-z_]\w*)(?:\.call)?\s*\(\s*(?:[A-Za-z_]\w*\s*=\s*)?(?:{_STRING})\s*\)\s*"
+_CALL, _WHOLE_CALL = re.compile(rf"{_STRICT}</tool>", re.DOTALL), re.compile(_STRICT, re.DOTALL)
+_LOOSE = re.compile(r"(?:\w+\.)?(?P<name>(?!call\s*\()[A-Za-z_]\w*)(?:\.call)?\s*\((?P<argument>.*)\)", re.DOTALL)
 _QUOTES = "\"'`“”„‟«»\u2018\u2019\u201a\u201b"
 _KEYWORD = re.compile(rf"\A[A-Za-z_]\w*\s*[=:]\s*(?=[{_QUOTES}])")
-_SEVERAL = re.compile(rf"[{_QUOTES}]\s*,|,\s*[A-Za-z_]\w*\s*=")
-_OPENING = re.compile(r"<(?P<tag>tool|answer|code|tool_call)>")
+_SEVERAL = re.compile(rf"[{_QUOTES}]\s*,|,\s*[A-Za-z_]\w*\s*=|[{_QUOTES}]\s*\)\s*[,;]")
+_OPENING = re.compile(
+    r"<(?P<tag>tool|answer|code|tool_call)>|(?P<fence>```(?:json|tool_call)?[ \t]*\r?\n)|(?P<xml>(?=<function=))"
+    r"|<\|(?P<special>python_tag|tool_call_start)\|>"
+)
+_XML = re.compile(
+    r"\s*<function=(?P<name>[A-Za-z_]\w*)>\s*<parameter=[A-Za-z_]\w*>(?P<value>(?:(?!</?(?:parameter|function|tool_call)\b).)*)"
+    r"</parameter>\s*</function>\s*",
+    re.DOTALL,
+)
+_UNMARKED = re.compile(
+    rf"\[\s*(?P<listed>[A-Za-z_]\w*\s*\(\s*(?:[A-Za-z_]\w*\s*=\s*)?[{_QUOTES}].*\))\s*\]|(?P<called>[A-Za-z_]\w*\.call\s*\(.*\))", re.DOTALL
+)
+"""Calls that tokens mark which are left out of the text: their brackets, or `.call`, are all that is left."""
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _BARE = re.compile(r"\b(?:search_pages|view_sections|read_section)\s*\(")
 _BLANK_LINES = re.compile(r"\A(?:[ \t]*\r?\n)+|\s+\Z")
@@ -41,6 +55,7 @@ NO_ARGUMENT = 'the call has no argument: give it one string in double quotes, as
 SEVERAL = "a call takes one argument: a single string in double quotes"
 BAD_QUOTES = "the argument is not one string in double quotes"
 BAD_JSON = 'this is no call: between <tool_call> and </tool_call> stands {"name": "search_pages", "arguments": {"query": "text"}}'
+BAD_XML = "this is no call: <function=search_pages> holds one <parameter=query>text</parameter>, and ends in </function>"
 NO_PROGRAM = "the program is empty"
 THINKING = "<think> is not closed, and nothing in it counts: end it with </think>, then " + NOTHING
 
@@ -72,10 +87,10 @@ def parse_turn(text: str, programs: bool = False) -> ParsedTurn:
         if not parsed.malformed:
             return parsed
         first = first if first.problem else parsed
-    call = _native_call(said)
-    if call:
-        return ParsedTurn(call=call)
-    return first if first.problem else ParsedTurn(problem=_missing(text, said))
+    whole = _read_unmarked(said)
+    if not whole.malformed:
+        return whole
+    return first if first.problem else whole if whole.problem else ParsedTurn(problem=_missing(text, said))
 
 
 def after_thinking(text: str) -> str:
@@ -87,18 +102,20 @@ def _elements(text: str, programs: bool) -> Iterator[ParsedTurn]:
     """Read what follows each opening tag, in order; what lies inside of a well-formed element is not looked at again."""
     for opening in _OPENING.finditer(text):
         tag, start = opening["tag"], opening.end()
+        if not tag:
+            yield from _native_elements(text, opening)
+            continue
         if tag == "tool":
             strict = _CALL.match(text, start)
             if strict:
-                literal = strict["double"] if strict["double"] is not None else strict["single"]
-                yield ParsedTurn(call=ToolCall(strict["name"], _unescape(literal).strip()))
+                yield ParsedTurn(call=_strict_call(strict))
                 continue
         elif tag == "code" and not programs:
             continue
         body, closed, _ = text[start:].partition(f"</{tag}>")
         if tag == "tool_call":  # complete JSON needs no closing tag
-            call = _native_call(body)
-            yield ParsedTurn(call=call, problem="" if call else BAD_JSON)
+            call = _native_call(body) or _xml_call(_XML.fullmatch(body))
+            yield ParsedTurn(call=call, problem="" if call else BAD_XML if "<function=" in body else BAD_JSON)
         elif not closed:
             yield ParsedTurn(problem=UNCLOSED.format(tag=tag))
         elif tag == "answer":
@@ -110,9 +127,42 @@ def _elements(text: str, programs: bool) -> Iterator[ParsedTurn]:
             yield _read_loose(body)
 
 
+def _native_elements(text: str, opening: re.Match[str]) -> Iterator[ParsedTurn]:
+    """Read what follows a mark that is no tag of ours; a fence that holds no call is text like any other."""
+    if opening["xml"] is not None:
+        call = _xml_call(_XML.match(text, opening.start()))
+        yield ParsedTurn(call=call, problem="" if call else BAD_XML)
+    elif opening["fence"]:
+        call = _native_call(text[opening.end() :].partition("```")[0])
+        if call:
+            yield ParsedTurn(call=call)
+    else:
+        body = text[opening.end() :].partition("<|")[0].strip()
+        yield _read_loose(body[1:-1] if body[:1] == "[" and body[-1:] == "]" and body[1:2] != "{" else body)
+
+
+def _read_unmarked(said: str) -> ParsedTurn:
+    """Read a message that is nothing but a call in a native format; other messages hold none, and no problem."""
+    call = _native_call(said)
+    if call:
+        return ParsedTurn(call=call)
+    found = _UNMARKED.fullmatch(said.strip())
+    return _read_loose(found["listed"] or found["called"]) if found else ParsedTurn()
+
+
+def _strict_call(found: re.Match[str]) -> ToolCall:
+    literal = found["double"] if found["double"] is not None else found["single"]
+    return ToolCall(found["name"], _unescape(literal).strip())
+
+
+def _xml_call(found: re.Match[str] | None) -> ToolCall | None:
+    return ToolCall(found["name"], found["value"].strip()) if found else None
+
+
 def _read_loose(body: str) -> ParsedTurn:
-    """Read what stands between `<tool>` and `</tool>` and is not written as asked."""
-    call = _native_call(body)
+    """Read one call that is not written as asked."""
+    strict = _WHOLE_CALL.fullmatch(body)
+    call = _strict_call(strict) if strict else _native_call(body)
     if call:
         return ParsedTurn(call=call)
     loose = _LOOSE.fullmatch(body.strip().strip("`").strip())
@@ -133,21 +183,23 @@ def _read_loose(body: str) -> ParsedTurn:
 
 
 def _native_call(text: str) -> ToolCall | None:
-    """Read `{"name": ..., "arguments": {...}}`, as Qwen, Llama and others write calls; arguments may be called parameters."""
+    """Read `{"name": ..., "arguments": {...}}`, alone or in a list; arguments may be called parameters."""
     stripped = text.strip()
-    if not stripped.startswith("{"):
+    if stripped[:1] not in ("{", "["):
         return None
     try:
-        found, end = json.JSONDecoder().raw_decode(stripped)
-        arguments = found.get("arguments", found.get("parameters"))
+        found = json.loads(stripped)
+        found = found[0] if isinstance(found, list) and len(found) == 1 else found
+        arguments = found.get("arguments", found.get("parameters")) if isinstance(found, dict) else None
         arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
     except (ValueError, RecursionError):
         return None
-    name = found.get("name")
-    if stripped[end:].strip() or not isinstance(name, str) or not _NAME.fullmatch(name) or not isinstance(arguments, dict):
+    if not isinstance(arguments, dict) or not isinstance(found.get("name"), str):
         return None
     values = list(arguments.values())
-    return ToolCall(name, values[0].strip()) if len(values) == 1 and isinstance(values[0], str) else None
+    if not _NAME.fullmatch(found["name"]) or len(values) != 1 or not isinstance(values[0], str):
+        return None
+    return ToolCall(found["name"], values[0].strip())
 
 
 def _missing(text: str, said: str) -> str:

@@ -14,10 +14,11 @@ from typing import ClassVar
 from slmsearch.errors import ConfigError, ServiceError
 from slmsearch.serve.engine import Engine, Say
 from slmsearch.serve.hub import KNOWN
-from slmsearch.serve.request import Role, ServeRequest
+from slmsearch.serve.request import ServeRequest
 
-DEFAULT_CTX_SIZE: dict[Role, int] = {"judge": 2048, "policy": 4096}
-"""Tokens of a request where none are given; the model's own maximum, 32 thousand and more, would take gigabytes."""
+DEFAULT_CTX_SIZE = 4096
+"""Tokens of a request where none are given, enough for a judge's thoughts; the model's own maximum, 32 thousand and more, would take
+gigabytes."""
 DEFAULT_PARALLEL = 4
 _REPOSITORY = re.compile(r"\w[\w.-]*/[\w.-]+(:[\w.-]+)?(?<!\.gguf)")
 """Of the Hub, as `llama-server -hf` takes it: a quantisation may follow."""
@@ -95,7 +96,7 @@ def _gguf_name(model: str) -> str:
 
 def _native_arguments(request: ServeRequest, name: str) -> list[str]:
     parallel = request.parallel or DEFAULT_PARALLEL
-    size = (request.ctx_size or DEFAULT_CTX_SIZE[request.role]) * parallel  # it divides the whole among its slots
+    size = (request.ctx_size or DEFAULT_CTX_SIZE) * parallel  # it divides the whole among its slots
     arguments = ["--alias", name, "--parallel", str(parallel), "--ctx-size", str(size)]
     if request.gpu_memory == 0.0:
         arguments += ["--n-gpu-layers", "0"]
@@ -103,7 +104,7 @@ def _native_arguments(request: ServeRequest, name: str) -> list[str]:
 
 
 def _python_arguments(request: ServeRequest, name: str) -> list[str]:
-    arguments = ["--model_alias", name, "--n_ctx", str(request.ctx_size or DEFAULT_CTX_SIZE[request.role])]
+    arguments = ["--model_alias", name, "--n_ctx", str(request.ctx_size or DEFAULT_CTX_SIZE)]
     arguments += ["--n_gpu_layers", "0" if request.gpu_memory == 0.0 else "-1"]
     # Left as they are, a new request would break off the one before, and every token of a prompt would get its logits.
     arguments += ["--interrupt_requests", "false", "--logits_all", "false"]

@@ -7,6 +7,7 @@ from slmsearch.config import JudgeConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.judge.cache import VerdictCache
 from slmsearch.judge.llm import LlmJudge
+from slmsearch.judge.reply import Reply
 
 QUESTION = Question("q1", "Who wrote it?", "Ada Lovelace", ("A. Lovelace",))
 
@@ -25,9 +26,9 @@ class StubClient:
         self.asked: list[str] = []
         self.released = 0
 
-    def ask(self, prompt: str) -> str:
+    def ask(self, prompt: str) -> Reply:
         self.asked.append(prompt)
-        return self.reply(prompt)
+        return Reply(self.reply(prompt))
 
     def identify(self) -> str:
         return self.digest

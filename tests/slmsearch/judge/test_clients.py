@@ -11,7 +11,8 @@ from pydantic import SecretStr
 
 from slmsearch.config import JudgeConfig
 from slmsearch.judge.clients import JudgeClient, OllamaClient, ServerError, make_client
-from slmsearch.judge.prompt import REPLY_SCHEMA, UnparsableReplyError, parse_reply
+from slmsearch.judge.prompt import MAX_REPLY_TOKENS, REPLY_SCHEMA, THOUGHT_TOKENS
+from slmsearch.judge.reply import Reply, UnparsableReplyError, parse_reply
 from tests.judge_server import DIGEST, Behaviour, JudgeServer, always_no
 
 KINDS = ("ollama", "openai")
@@ -100,10 +101,60 @@ def test_the_exact_judge_has_no_client() -> None:
         make_client(JudgeConfig())
 
 
+# Models that think
+
+
+@pytest.mark.parametrize("aside", ["reasoning_content", "reasoning", ""])
+@pytest.mark.parametrize("obeys", [True, False], ids=["obeys", "thinks all the same"])
+def test_a_model_that_thinks_is_told_not_to_and_else_given_room(aside: str, obeys: bool) -> None:
+    with JudgeServer(Behaviour(truth=always_no, thinks=1000, obeys=obeys, aside=aside)) as server:
+        client = make_client(configure("openai", server.url))
+        replies = [client.ask(text) for text in ("a", "b")]
+    assert [parse_reply(reply) for reply in replies] == [False, False]
+    assert [reply.tokens for reply in replies] == ([1, 1] if obeys else [1001, 1001])
+    room, told = MAX_REPLY_TOKENS + THOUGHT_TOKENS, {"enable_thinking": False}
+    asked = [(request["max_tokens"], request.get("chat_template_kwargs")) for request in server.requests]
+    assert asked == ([(MAX_REPLY_TOKENS, told)] * 2 if obeys else [(MAX_REPLY_TOKENS, told), (room, None), (room, None)])
+    assert all(request["response_format"]["json_schema"]["schema"] == REPLY_SCHEMA for request in server.requests)
+
+
+@pytest.mark.parametrize("words", ["Unrecognized request argument supplied: chat_template_kwargs", "Extra inputs are not permitted"])
+@pytest.mark.parametrize("forms", [("json_schema", "json_object"), ()])
+def test_a_server_that_knows_no_template_variables_is_asked_without_them(words: str, forms: tuple[str, ...]) -> None:
+    with JudgeServer(Behaviour(truth=always_no, unknown=words, forms=forms)) as server:
+        client = make_client(configure("openai", server.url))
+        assert [parse_reply(client.ask(text)) for text in ("a", "b", "c")] == [False] * 3
+        named = 1 if "chat_template_kwargs" in words else 3
+        first = {("json_schema", "json_object"): named, (): 5}[forms]
+        assert len(server.requests) == first + 3, "what is refused is found out once"
+        last = server.requests[-1]
+        assert ("chat_template_kwargs" in last, "response_format" in last) == (False, bool(forms))
+
+
+def test_a_model_that_never_stops_thinking_is_asked_twice_and_its_reply_says_so() -> None:
+    with JudgeServer(Behaviour(thinks=9000, obeys=False)) as server:
+        reply = make_client(configure("openai", server.url)).ask("Is it?")
+        assert len(server.requests) == 2
+    assert (reply.text, reply.cut_off, reply.tokens) == ("", True, MAX_REPLY_TOKENS + THOUGHT_TOKENS)
+    with pytest.raises(UnparsableReplyError, match=r"cut off after 2176 tokens inside its thoughts; seen: 'hm hm"):
+        parse_reply(reply)
+
+
+@pytest.mark.parametrize("text", ["", "<think>hm"])
+def test_a_reply_that_a_server_files_wholly_under_thoughts_is_asked_for_without_the_switch(answering: Any, text: str) -> None:
+    answer, url = answering
+    message = {"role": "assistant", "content": text or None, "reasoning_content": '{"correct": "yes"}'}
+    answer["body"] = json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
+    client = make_client(configure("openai", url))
+    with pytest.raises(UnparsableReplyError, match=r"nothing after its thoughts; seen: "):
+        parse_reply(client.ask("Is it?"))
+    assert answer["asked"] == 2
+
+
 # Errors
 
 
-def ask_broken(kind: str, fault: str) -> str:
+def ask_broken(kind: str, fault: str) -> Reply:
     with JudgeServer(Behaviour(fault_frac=1.0, faults=(fault,), late_s=0.4)) as server:
         return make_client(configure(kind, server.url, timeout_s=0.2)).ask("Is it?")
 
@@ -133,11 +184,12 @@ def test_nobody_listening_may_pass(kind: str) -> None:
 @pytest.fixture
 def answering() -> Iterator[Any]:
     """A server that answers everything with one status and body."""
-    answer: dict[str, Any] = {"status": 200, "body": "{}", "headers": {}}
+    answer: dict[str, Any] = {"status": 200, "body": "{}", "headers": {}, "asked": 0}
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
+            answer["asked"] += 1
             self.send_response(answer["status"])
             for name, value in {**answer["headers"], "Content-Type": "application/json", "Content-Length": len(answer["body"])}.items():
                 self.send_header(name, str(value))

@@ -116,17 +116,11 @@ def test_what_will_not_pass_is_not_retried() -> None:
     assert len(client.asked) == 1
 
 
-def test_a_reply_that_is_no_verdict_is_asked_again_at_once_and_then_fails() -> None:
-    waits: list[float] = []
-    replies = iter(["yes, but partly", "no"])
-    (verdict,) = make_llm(StubClient(lambda prompt: next(replies)), sleep=waits.append).judge(items(1))
-    assert verdict.correct is False
-    client = StubClient(always("I cannot say"))
-    (verdict,) = make_llm(client, sleep=waits.append, retries=2).judge(items(1))
-    assert verdict.correct is None
-    assert "I cannot say" in verdict.failure
-    assert len(client.asked) == 3
-    assert set(waits) == {0.0}
+def test_a_reply_that_is_no_verdict_is_not_asked_for_again_and_is_reported() -> None:
+    client = StubClient(always("I cannot\nsay"))
+    (verdict,) = make_llm(client, sleep=lambda seconds: pytest.fail("it waits for another try")).judge(items(1))
+    assert (verdict.correct, verdict.failure) == (None, "judge: no verdict: neither yes nor no; seen: 'I cannot say'")
+    assert len(client.asked) == 1
 
 
 def test_one_success_is_enough() -> None:

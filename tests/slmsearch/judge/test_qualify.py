@@ -1,6 +1,7 @@
 """Qualification: good judges pass, each kind of bad one fails where it is bad, and what was measured is found again."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,11 +109,16 @@ def test_a_judge_that_refuses_everything_or_guesses_fails(tmp_path: Path) -> Non
 
 def test_missing_verdicts_fail_and_count_as_nothing_else(tmp_path: Path) -> None:
     with JudgeServer(Behaviour(truth=oracle, fault_frac=0.1, faults=("nonsense",))) as server:
-        found = qualify(settings(server.url, retries=0), tmp_path)
+        found = qualify(settings(server.url), tmp_path)
+        asked = server.counts["/api/chat"]
     whole = measure_kinds(found.outcomes, 0.05)[0]
     assert whole.failed > 0
+    assert asked == sum(outcome.asked for outcome in found.outcomes), "what is no verdict is not asked for again"
     assert whole.accuracy.count == whole.accuracy.n == len(CASES) - whole.failed
-    assert "without a verdict (judge: reply" in find_shortfalls(found)[0]
+    (told,) = [text for text in find_shortfalls(found) if "without a verdict" in text]
+    counts = dict(re.findall(r"(\d+) judge: no verdict: ([a-z ]+)", told)[::-1])
+    assert sum(map(int, counts)) == whole.failed and "neither yes nor no" in counts.values(), told
+    assert "; the first: judge: no verdict: " in told and "; seen: " in told
 
 
 def test_limits_decide_and_may_be_changed_afterwards(tmp_path: Path) -> None:

@@ -23,13 +23,13 @@ def config(tmp_path, monkeypatch):
 
 
 def test_recorded_keys_of_the_searcher(config):
-    assert job.train_key(config, "digest", "index") == "b06920cfec13601e2ad1"
+    assert job.train_key(config, "digest", "index") == "77feb996836b426040c0"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config) for spec in specs]
-    assert keys == ["e7774fb97a5a1217b985", "2572251f9d1d1ea144b5", "b5c8da152bbd421f5f7c"]
+    assert keys == ["f74e89da0e4a6f7ed73c", "4293643b801d26444df8", "88d3782c0dbb4fe98ffb"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
-    assert job.train_key(other, "digest", "index") == "51cdd893810e23c6fbbf"
-    assert eval_key(QUESTIONS, "index", specs[0], other) == "6b12b751441a041132ac"
+    assert job.train_key(other, "digest", "index") == "09a51cda18d5a86156c7"
+    assert eval_key(QUESTIONS, "index", specs[0], other) == "2ce7134084525f588fed"
 
 
 def test_what_a_search_says_is_part_of_the_keys(config):

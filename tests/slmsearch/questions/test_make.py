@@ -144,7 +144,8 @@ def test_a_model_writes_about_sections_and_its_faults_are_counted():
         title = json.loads(prompt.strip().rpartition("\n")[2])["title"]
         if title == "Brixa":
             return "Sure! Here are some questions."
-        return reply((f"To whom did {title} sell amber?", f"Queen {title}issa"), (f"What did {title} sell?", "copper"))
+        thoughts = '<think>{"questions": []}?</think>\n' if title == "Alba" else ""
+        return thoughts + reply((f"To whom did {title} sell amber?", f"Queen {title}issa"), (f"What did {title} sell?", "copper"))
 
     generator, client = generator_of(answer)
     made = make(generator=generator, pages=long_pages())

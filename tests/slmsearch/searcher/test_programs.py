@@ -149,8 +149,8 @@ def test_keys_and_prompts_are_what_they_were_before_there_were_programs(monkeypa
     monkeypatch.setattr(job, "version", lambda name: "1.0")
     monkeypatch.setattr(job, "model_hash", lambda *_: "m" * 20)
     config, question = RunConfig(searcher=SearcherConfig(missing_names=False)), Question("q1", "When was Mira Talvoren born?", "1823")
-    assert eval_key([question], "1" * 20, PolicySpec("random", None), config) == "b51eec34ef60988399c5"
-    assert job.train_key(config, "2" * 20, "1" * 20) == "b7620c267cb971283ba9"
+    assert eval_key([question], "1" * 20, PolicySpec("random", None), config) == "d69f53dc758f9db5af0d"
+    assert job.train_key(config, "2" * 20, "1" * 20) == "c4abe681ac6a3f80ebe1"
     assert content_key(p=make_prompt("?", config.searcher)) == "9057a20a250d9c5e4617"
     assert "programs" not in describe_searcher(config.searcher, config.sandbox.limits)
 

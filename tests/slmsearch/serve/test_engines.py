@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from slmsearch.errors import ConfigError, ServiceError
+from slmsearch.judge.prompt import MAX_ANSWER_CHARS, MAX_REPLY_TOKENS, THOUGHT_TOKENS, render_prompt
+from slmsearch.judge.qualify import load_cases
 from slmsearch.serve.background import ORDERS, Order
 from slmsearch.serve.engines import ENGINES, Transformers, Vllm, make_engine
 from slmsearch.serve.hub import KNOWN
-from slmsearch.serve.llamacpp import _PYTHON_SERVER, LlamaCpp
+from slmsearch.serve.llamacpp import _PYTHON_SERVER, DEFAULT_CTX_SIZE, LlamaCpp
 from slmsearch.serve.request import ServeRequest
 from tests.slmsearch.serve.programs.vllm import parser
 
@@ -157,3 +159,8 @@ def test_a_request_survives_its_way_to_another_process() -> None:
 )
 def test_clients_get_an_address_they_can_reach(host: str, origin: str) -> None:
     assert replace(HUB, host=host).origin == origin
+
+
+def test_a_judges_thoughts_fit_where_no_size_is_given() -> None:
+    longest = max(len(render_prompt(case.as_question(), "x" * MAX_ANSWER_CHARS)) for case in load_cases())
+    assert longest + MAX_REPLY_TOKENS + THOUGHT_TOKENS < DEFAULT_CTX_SIZE, "though every character were a token"

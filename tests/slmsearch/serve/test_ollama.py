@@ -17,6 +17,7 @@ from slmsearch.corpus.questions import Question
 from slmsearch.errors import ConfigError, ServiceError
 from slmsearch.judge.clients import make_client
 from slmsearch.judge.llm import LlmJudge
+from slmsearch.judge.reply import Reply
 from slmsearch.processes.child import ServerProcess
 from slmsearch.serve.ollama import Ollama
 from slmsearch.serve.ports import free_port
@@ -173,8 +174,8 @@ def test_a_missing_ollama_gives_the_install_command(monkeypatch: pytest.MonkeyPa
 def test_the_real_ollama_serves_a_judge(tmp_path: Path) -> None:
     """Pulls qwen2.5:0.5b (400 MB) where it is missing; the models stay in the user's own library."""
     request = ServeRequest("judge", "qwen2.5:0.5b", "qwen2.5:0.5b", free_port(), ctx_size=2048, parallel=2)
-    replies: list[str] = []
+    replies: list[Reply] = []
     config = JudgeConfig(kind="ollama", model=request.model, base_url=request.origin)
     serve(request, tmp_path / "serve", lambda: replies.append(make_client(config).ask("Is Paris the capital of France? Answer yes or no.")))
-    assert "yes" in replies[0].lower() or "no" in replies[0].lower()
+    assert "yes" in replies[0].said.lower() or "no" in replies[0].said.lower()
     assert os.environ.get("OLLAMA_HOST") is None, "the settings were for the server alone"

@@ -3,7 +3,12 @@
 Covered: /api/version, tags, ps, show, pull (streamed and not), generate and chat (streamed and not, `format`, `keep_alive`), errors as
 {"error": ...}, and /v1/models. Settings come from the environment, as Ollama's do: OLLAMA_HOST, OLLAMA_MODELS. What may be pulled stands
 in FAKE_LIBRARY, `name=bytes` separated by commas; with FAKE_MEMORY fewer bytes than a model has, it does not load; FAKE_PULL=offline
-has no network, and `broken` closes the connection halfway.
+has no network, and `broken` closes the connection halfway. FAKE_VERDICTS names a JSON file of prompts and the replies to them.
+
+Models that think stand in FAKE_THINKING, `name=words` separated by commas; with `!` behind the words they cannot be told not to. As in
+Ollama's server/routes.go: such a model thinks unless `think` is false, a format holds only after its thoughts, `num_predict` limits
+thoughts and content each (a word is a token), and what is cut off in its thoughts has no content. Before 0.12.5, which FAKE_VERSION may
+say, `think` is refused for models that do not think, be it false.
 """
 
 import hashlib
@@ -20,6 +25,9 @@ from typing import Any
 LIBRARY = {name: int(size) for name, _, size in (item.partition("=") for item in os.environ.get("FAKE_LIBRARY", "").split(",") if item)}
 MODELS = Path(os.environ.get("OLLAMA_MODELS", "models"))
 MEMORY = int(os.environ.get("FAKE_MEMORY", "0"))
+VERSION = os.environ.get("FAKE_VERSION", "0.12.6")
+THINKING = dict(item.split("=") for item in os.environ.get("FAKE_THINKING", "").split(",") if item)
+VERDICTS = json.loads(Path(os.environ["FAKE_VERDICTS"]).read_text(encoding="utf-8")) if "FAKE_VERDICTS" in os.environ else {}
 DETAILS = {
     "parent_model": "",
     "format": "gguf",
@@ -92,6 +100,17 @@ def fill(schema: Any) -> str:
     return json.dumps(found)
 
 
+def think(name: str, asked: dict[str, Any]) -> list[str]:
+    """Return the words that a model thinks before it answers."""
+    told = asked.get("think")
+    if name not in THINKING:
+        if told or (told is not None and [int(part) for part in VERSION.split(".")] < [0, 12, 5]):
+            raise Refused(400, f'"{asked["model"]}" does not support thinking')
+        return []
+    words, always = THINKING[name].removesuffix("!"), THINKING[name].endswith("!")
+    return ["hm"] * (int(words) if told is not False or always else 0)
+
+
 def times(text: str) -> dict[str, Any]:
     counts = {"prompt_eval_count": 12, "prompt_eval_duration": 1_000_000, "eval_count": len(text.split()), "eval_duration": 1_000_000}
     return {"done": True, "done_reason": "stop", "total_duration": 3_000_000, "load_duration": 1_000_000, **counts}
@@ -102,7 +121,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         pages: dict[str, Any] = {
-            "/api/version": lambda: {"version": "0.12.6"},
+            "/api/version": lambda: {"version": VERSION},
             "/api/tags": lambda: {"models": [describe(name) for name in installed()]},
             "/api/ps": lambda: {
                 "models": [
@@ -145,7 +164,8 @@ class Handler(BaseHTTPRequestHandler):
     def show(self, asked: dict[str, Any]) -> None:
         name = require(asked)
         info = {"general.architecture": "qwen2", "qwen2.context_length": 32768}
-        facts = {"modelfile": f"FROM {name}", "parameters": "", "template": "{{ .Prompt }}", "capabilities": ["completion"]}
+        able = ["completion", "thinking"] if name in THINKING else ["completion"]
+        facts = {"modelfile": f"FROM {name}", "parameters": "", "template": "{{ .Prompt }}", "capabilities": able}
         self.send_json(200, {**facts, "details": DETAILS, "model_info": info, "modified_at": now()})
 
     def pull(self, asked: dict[str, Any]) -> None:
@@ -202,11 +222,18 @@ class Handler(BaseHTTPRequestHandler):
             self.send_json(200, {**head, "message": {"role": "assistant", "content": ""}, "done_reason": reason, "done": True})
             return
         text = fill(asked["format"]) if asked.get("format") else messages[-1]["content"].upper()
-        self.send_text(asked, head, text, lambda part: {"message": {"role": "assistant", "content": part}})
+        text, thoughts = VERDICTS.get(messages[-1]["content"], text), think(name, asked)
+        most = asked.get("options", {}).get("num_predict", -1)
+        if 0 <= most < len(thoughts):
+            text, thoughts, ending = "", thoughts[:most], {"done_reason": "length", "eval_count": most}
+        else:
+            ending = {}
+        more = {"thinking": " ".join(thoughts)} if thoughts else {}
+        self.send_text(asked, head, text, lambda part: {"message": {"role": "assistant", "content": part, **more}}, ending)
 
-    def send_text(self, asked: dict[str, Any], head: dict[str, Any], text: str, wrap: Any) -> None:
+    def send_text(self, asked: dict[str, Any], head: dict[str, Any], text: str, wrap: Any, ending: dict[str, Any] | None = None) -> None:
         if asked.get("stream", True) is False:
-            self.send_json(200, {**head, **wrap(text), **times(text)})
+            self.send_json(200, {**head, **wrap(text), **times(text), **(ending or {})})
             return
         self.begin_stream()
         for part in [text[i : i + 4] for i in range(0, len(text), 4)]:
@@ -250,7 +277,7 @@ def main() -> None:
     except OSError:
         print(f"Error: listen tcp {host}:{port}: bind: address already in use", file=sys.stderr)
         sys.exit(1)
-    print(f'time={time.strftime("%Y-%m-%dT%H:%M:%S")} level=INFO msg="Listening on {host}:{port} (version 0.12.6)"', flush=True)
+    print(f'time={time.strftime("%Y-%m-%dT%H:%M:%S")} level=INFO msg="Listening on {host}:{port} (version {VERSION})"', flush=True)
     server.serve_forever()
 
 
