@@ -116,8 +116,8 @@ def test_missing_verdicts_fail_and_count_as_nothing_else(tmp_path: Path) -> None
     assert asked == sum(outcome.asked for outcome in found.outcomes), "what is no verdict is not asked for again"
     assert whole.accuracy.count == whole.accuracy.n == len(CASES) - whole.failed
     (told,) = [text for text in find_shortfalls(found) if "without a verdict" in text]
-    counts = dict(re.findall(r"(\d+) judge: no verdict: ([a-z ]+)", told)[::-1])
-    assert sum(map(int, counts)) == whole.failed and "neither yes nor no" in counts.values(), told
+    counts = {cause: int(count) for count, cause in re.findall(r"(\d+) judge: no verdict: ([a-z ]+)", told)}
+    assert sum(counts.values()) == whole.failed and "neither yes nor no" in counts, told
     assert "; the first: judge: no verdict: " in told and "; seen: " in told
 
 
