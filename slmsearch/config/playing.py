@@ -108,7 +108,8 @@ class PolicyConfig(Section):
     """The model that is trained or evaluated."""
 
     model: str = "tiny-searcher"
-    """Path or Hub id of a causal language model; `owner/name@commit` for another commit than what the cache holds, or the newest."""
+    """A name that `slmsearch models list` shows, or the path or Hub id of a causal language model; `owner/name@commit` takes another commit
+    than what the cache holds, or the newest."""
     adapter: str | None = None
     """Path of a LoRA adapter to play with; None plays the bare model."""
     dtype: Literal["float32", "bfloat16", "auto"] = "float32"
