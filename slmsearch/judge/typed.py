@@ -9,7 +9,7 @@ import functools
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from slmsearch.judge.values import Reading, numerals, read_values
 
@@ -35,6 +35,7 @@ _CODE = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
+_LIST_JOINTS = re.compile(r"(?:\s*[,;]\s*(?:and\s+|&\s*)?|\s+and\s+|\s+&\s+)", re.IGNORECASE)
 _CODE_BLANKS = re.compile(r"\s*([^\w\s.$/\\-])\s*")
 _INNER_MARK = re.compile(r"(?<=\w)[-/](?=[^\W\d])|(?<=[^\W\d])[-/](?=\w)")
 _KEPT = re.compile(
@@ -47,7 +48,17 @@ _KEPT = re.compile(
       | [+<>=^%_]""",
     re.VERBOSE,
 )
-_SPELLED = (
+_DECADES = ("twent", "thirt", "fort", "fift", "sixt", "sevent", "eight", "ninet")
+_SPELLED: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(r"\bcannot\b|\bcan't\b"), "can not"),
+    (re.compile(r"\bwon't\b"), "will not"),
+    (re.compile(r"n't\b"), " not"),
+    (
+        re.compile(rf"\b(eighteen|nineteen)[ -]({'|'.join(_DECADES)})ies\b"),
+        lambda match: f"{18 + (match[1] == 'nineteen')}{2 + _DECADES.index(match[2])}0s",
+    ),
+    (re.compile(r"^((?:blood )?(?:type )?(?:ab|a|b|o))[ -](neg|pos)(?:ative|itive)?$"), lambda match: match[1] + "+-"[match[2] == "neg"]),
+    (re.compile(r"(?<=\d)(?:\+| (?:or|and) (?:newer|higher|above|upwards?|up))$"), " or later"),
     (re.compile(r"\bpct\b\.?|\bper ?cent\b"), "%"),
     (re.compile(r"\b([a-z]) sharp\b"), r"\1#"),
     (re.compile(r"\bc plus plus\b"), "c++"),
@@ -76,7 +87,14 @@ def readings(text: str) -> frozenset[Reading]:
     if _CODE.search(tidy):
         return frozenset((("code", _CODE_BLANKS.sub(r"\1", " ".join(tidy.split()))),))
     values = read_values(tidy) if len(tidy) <= MAX_VALUE_CHARS else ()
-    return frozenset((*values, *(("text", form) for form in _text_forms(tidy))))
+    return frozenset((*values, *_read_list(tidy), *(("text", form) for form in _text_forms(tidy))))
+
+
+def _read_list(text: str) -> Iterator[Reading]:
+    """Read a list of names or words, of which order and joints say nothing; with figures it may be a date or a number."""
+    items = [item for item in _LIST_JOINTS.split(text.rstrip(".")) if item]
+    if len(items) > 1 and not any(c.isdigit() for c in text):
+        yield ("list", *sorted(min(_text_forms(item)) for item in items))
 
 
 def _tidy(text: str) -> str:

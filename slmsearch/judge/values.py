@@ -97,12 +97,17 @@ _RANGE_END = r"(-?\d{1,12}(?:\.\d{1,9})?)"
 _RANGE = re.compile(rf"(?:from |between )?{_RANGE_END}(?: ?- ?| to | and | through | until ){_RANGE_END} ?([^\d]*)", re.IGNORECASE)
 _TIME = re.compile(r"(\d{1,2})(?:(?P<mark>[:.])(\d\d))?(?::(\d\d))?(?: ?(?P<half>[ap])\.?m\.?| o'?clock)?", re.IGNORECASE)
 _NAMED_TIMES = {"noon": "12:00", "midday": "12:00", "midnight": "0:00"}
+_TIME_RANGE = re.compile(r"(?:from |between )?(.{1,20}?)(?: ?- ?| to | and | until | till )(.{1,20})", re.IGNORECASE)
 _MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december")
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _DATE_PART = re.compile(r"(?P<word>[a-z]+)|(?P<number>\d+)(?:st|nd|rd|th)?", re.IGNORECASE)
 _ISO = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})")
 _NUMERIC_DATE = re.compile(r"(\d{1,2})[-/.](\d{1,2})[-/.](\d{4})")
-_VERSION = re.compile(r"(?P<name>v\.? ?|version |ver\. ?|release )?(?P<number>\d+(?:\.\d+)*(?:[-._]?[a-z]+[-._]?\d*)?)", re.IGNORECASE)
+_VERSION = re.compile(
+    r"(?P<name>v\.? ?|version |ver\. ?|release )?(?P<number>\d+(?:\.\d+)*(?:[-._]?[a-z]+[-._]?\d*)?)"
+    rf"(?: ?(?P<trailing>{_any_of(_TRAILING)}))?",
+    re.IGNORECASE,
+)
 _MINOR = re.compile(r"\d{1,2}\.[1-3]0")
 """What is taken for a version and not for a decimal: 3.10 is not 3.1."""
 
@@ -135,6 +140,7 @@ def read_values(text: str) -> Iterator[Reading]:
     if not operator:
         yield from _read_range(text)
         yield from _read_time(text)
+        yield from _read_time_range(text)
 
 
 def _write_part(match: re.Match[str]) -> str:
@@ -231,7 +237,7 @@ def _read_range(text: str) -> Iterator[Reading]:
 
 
 def _read_time(text: str) -> Iterator[Reading]:
-    match = _TIME.fullmatch(_NAMED_TIMES.get(text.lower(), text))
+    match = _TIME.fullmatch(_NAMED_TIMES.get(text.lower().removeprefix("12 "), text))
     if match is None or match[0].isdigit() or (match["mark"] == "." and not match["half"]):
         return
     hour, minute, second = (int(match[i] or 0) for i in (1, 3, 4))
@@ -240,6 +246,13 @@ def _read_time(text: str) -> Iterator[Reading]:
             return
         hour = hour % 12 + (12 if match["half"].lower() == "p" else 0)
     yield ("time", str(hour), str(minute), str(second))
+
+
+def _read_time_range(text: str) -> Iterator[Reading]:
+    match = _TIME_RANGE.fullmatch(text)
+    ends = [next(_read_time(end), None) for end in match.groups()] if match else []
+    if len(ends) == 2 and ends[0] and ends[1]:
+        yield ("times", *ends[0][1:], *ends[1][1:])
 
 
 def _read_date(text: str, operator: str) -> Iterator[Reading]:
@@ -289,7 +302,8 @@ def _read_version(text: str, operator: str) -> Iterator[Reading]:
     match = _VERSION.fullmatch(text)
     if match is None:
         return
-    number = match["number"]
+    number, trailing = match["number"], match["trailing"]
+    operator = (_named(_TRAILING, trailing) if trailing else operator) or ""
     if match["name"] or number.count(".") > 1 or _MINOR.fullmatch(number) or operator in ("~=", "^"):
         try:
             yield ("version", operator, str(Version(number)))
