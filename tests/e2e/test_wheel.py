@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -60,7 +61,16 @@ class Installed:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+def environment() -> Iterator[Path]:
+    """A folder for the environment, on the disk of the checkout: in memory it would take gigabytes."""
+    cache = ROOT / ".cache"
+    cache.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="wheel-", dir=cache) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory, environment: Path) -> Installed:
     uv = os.environ.get("UV") or shutil.which("uv") or shutil.which("uv", path=str(ROOT / ".uv" / "bin"))
     if uv is None:
         pytest.skip("uv is not here: make install brings it")
@@ -73,8 +83,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     made = subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", home], cwd=ROOT, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     (wheel,) = home.glob("*.whl")
-    python = home / "environment" / "bin" / "python"
-    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, python.parents[1]], check=True)
+    python = environment / "bin" / "python"
+    subprocess.run([uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, environment], check=True)
     install = [uv, "pip", "install", "--quiet", "--python", python, "--constraint", ROOT / "constraints.txt", wheel]
     done = subprocess.run(install, cwd=home, capture_output=True, text=True)
     if "Failed to fetch" in done.stderr:
