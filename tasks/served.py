@@ -5,6 +5,7 @@ import queue
 import random
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from slmsearch.config import RunConfig
@@ -42,11 +43,11 @@ class ServedTraces:
 
     def close(self) -> None:
         """Write what waits, as far as it takes no longer than `CLOSE_SECONDS`."""
-        try:
+        with suppress(queue.Full):
             self._waiting.put(None, timeout=CLOSE_SECONDS)
-        except queue.Full:
-            log.warning("%d traces were not recorded: the store is too slow", MAX_WAITING)
         self._thread.join(CLOSE_SECONDS)
+        if self._thread.is_alive():
+            log.warning("%d traces were not recorded: the store is too slow", self._waiting.qsize())
 
     def _write(self) -> None:
         self._try(lambda: open_tracker(self._config))  # takes seconds the first time, while the policy is loaded

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from flows.cli.settings import find_project_root
 from slmsearch.serve.ports import free_port
 from tests.e2e.small_world import PATIENCE_SECONDS, SmallWorld, small_world
+from tests.root import ROOT
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 900
-CLIENTS = find_project_root() / ".cache" / "clients"
+CLIENTS = ROOT / ".cache" / "clients"
 TOKEN = "s3cret-of-the-clients"
 
 
@@ -73,5 +73,5 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         question = world.questions[0]
         page = next(page for page in world.indexed.toolbox.library.pages() if page.id == question.page_ids[0])
         asked = {"question": question.question, "answer": question.answer, "page_id": page.id, "title": page.title}
-        command = {"command": world.command("mcp"), "folder": str(find_project_root()), "token": TOKEN}
+        command = {"command": world.command("mcp"), "folder": str(ROOT), "token": TOKEN}
         yield Served({"base_url": addresses[0]["base_url"], "mcp_url": addresses[1]["url"], **asked, **command})

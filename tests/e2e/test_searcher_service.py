@@ -60,6 +60,11 @@ class Started:
         text = httpx.get(f"{self.base_url[:-3]}/metrics", headers=headers, trust_env=False, timeout=PATIENCE_SECONDS).text
         return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(beginning))
 
+    def traces(self) -> list[dict[str, str]]:
+        """Return the tags of the episodes that are traced so far."""
+        tracker = open_tracker(self.config)
+        return [info.tags for info in tracker.find_traces(tracker.experiment_id, "tags.source = 'service'")]
+
     def child(self) -> psutil.Process:
         """Return the model process; the other one is spare and younger."""
         model, _ = sorted(psutil.Process(self.process.pid).children(), key=lambda child: (child.create_time(), child.pid))
@@ -190,6 +195,7 @@ def test_another_champion_takes_over_and_no_question_fails(started: Started) -> 
     assert set(versions[:-1]) == {f"{NAME}/1"}
     wait_for(lambda: len(psutil.Process(started.process.pid).children()) == 2, PATIENCE_SECONDS, "the first has ended")
     assert started.metric(f'slmsearch_model_info{{index_key="{started.ask().model_extra["slmsearch"]["index_key"]}"') == 1
+    wait_for(lambda: f"{NAME}/2" in {tags["model_version"] for tags in started.traces()}, PATIENCE_SECONDS, "its episodes are traced")
 
 
 def test_sigterm_ends_it_when_everything_is_answered(started: Started) -> None:
@@ -213,7 +219,6 @@ def test_sigterm_ends_it_when_everything_is_answered(started: Started) -> None:
 
 
 def test_the_episodes_are_traces_of_their_version(started: Started) -> None:
-    tracker = open_tracker(started.config)
-    found = [info.tags for info in tracker.find_traces(tracker.experiment_id, "tags.source = 'service'")]
+    found = started.traces()
     assert {tags["model_version"] for tags in found} == {f"{NAME}/1", f"{NAME}/2"}
     assert len(found) >= 60 and {tags["stop_reason"] for tags in found} >= {"answered"}

@@ -68,7 +68,7 @@ def test_the_report_measures_all_three(invoke: Invoke, tmp_path: Path) -> None:
     code, out, _ = invoke("retrieval-report", "--split", "test", *corpus)
     assert code == 0 and "hybrid" in out
     code, _, err = invoke("retrieval-report", *corpus[:2])
-    assert code != 0 and "no question of this corpus names its page" in err
+    assert code != 0 and "no question of this corpus has an answer and names its page" in err
 
 
 def test_only_pages_of_a_folder_are_searched(invoke: Invoke, two: list[str]) -> None:

@@ -94,7 +94,7 @@ def test_the_first_use_of_the_name_fetches_it(
 ) -> None:
     taught: list[str] = []
 
-    def train_start(config: RunConfig, *_: Any) -> dict[str, Any]:
+    def train_start(config: RunConfig, *_: Any, **__: Any) -> dict[str, Any]:
         taught.append(config.policy.model)
         return {"steps": 0, "seconds": 0.0}
 

@@ -228,7 +228,8 @@ def test_an_adapter_learns_on_weights_of_four_bits(make_job, toolbox, questions,
     job = make_job(steps=2, preflight="record")
     # The toy's layers are narrower than a block of bitsandbytes.
     four_bit = job.config.policy.model_copy(update={"model": str(TINY), "load_in_4bit": True})
-    job = replace(job, config=job.config.model_copy(update={"policy": four_bit}))
+    rewarded = job.config.reward.model_copy(update={"kind": "random"})  # a step without a signal leaves the optimiser without moments
+    job = replace(job, config=job.config.model_copy(update={"policy": four_bit, "reward": rewarded}))
     trainers = kept(monkeypatch, "make_trainer")
     train_through(toolbox, questions, job)
     trained = [weight for weight in trainers[0].model.parameters() if weight.requires_grad]

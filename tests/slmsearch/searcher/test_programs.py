@@ -145,12 +145,12 @@ def test_episodes_with_programs_survive_storage_and_others_are_stored_as_before(
 
 
 def test_keys_and_prompts_are_what_they_were_before_there_were_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recorded before programs came, and once more when ranking became version 2: a stored evaluation or adapter keeps its name."""
+    """Recorded when the typed match became the verdict; programs leave them: a stored evaluation or adapter keeps its name."""
     monkeypatch.setattr(job, "version", lambda name: "1.0")
     monkeypatch.setattr(job, "model_hash", lambda *_: "m" * 20)
     config, question = RunConfig(searcher=SearcherConfig(missing_names=False)), Question("q1", "When was Mira Talvoren born?", "1823")
-    assert eval_key([question], "1" * 20, PolicySpec("random", None), config) == "d69f53dc758f9db5af0d"
-    assert job.train_key(config, "2" * 20, "1" * 20) == "c4abe681ac6a3f80ebe1"
+    assert eval_key([question], "1" * 20, PolicySpec("random", None), config) == "20db81fa1b772b010c7d"
+    assert job.train_key(config, "2" * 20, "1" * 20) == "a7f294e8d15117da6c74"
     assert content_key(p=make_prompt("?", config.searcher)) == "9057a20a250d9c5e4617"
     assert "programs" not in describe_searcher(config.searcher, config.sandbox.limits)
 
