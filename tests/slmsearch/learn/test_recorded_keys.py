@@ -26,10 +26,10 @@ def test_recorded_keys_of_the_searcher(config):
     assert job.train_key(config, "digest", "index") == "0b5ca37b6631e713cb07"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config) for spec in specs]
-    assert keys == ["f74e89da0e4a6f7ed73c", "4293643b801d26444df8", "88d3782c0dbb4fe98ffb"]
+    assert keys == ["91497ae9a02aa4974404", "3353c388bb78e7fd71f7", "683bad671df99588e398"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
-    assert job.train_key(other, "digest", "index") == "09a51cda18d5a86156c7"
-    assert eval_key(QUESTIONS, "index", specs[0], other) == "2ce7134084525f588fed"
+    assert job.train_key(other, "digest", "index") == "af6365b902b67b24a51f"
+    assert eval_key(QUESTIONS, "index", specs[0], other) == "b05547b0f8480647dd75"
 
 
 def test_what_a_search_says_is_part_of_the_keys(config):
