@@ -78,7 +78,7 @@ def read_prefect_file(path: Path) -> PrefectFile:
         raise ConfigError(f"{path} cannot be read ({cause_of(error)}); install slmsearch again") from error
     except ValidationError as error:
         first = error.errors()[0]
-        remedy = f"leave it out, or deploy with: prefect --no-prompt deploy --all --prefect-file {PREFECT_FILE}"
+        remedy = f"leave it out, or deploy with: prefect --no-prompt deploy --all --prefect-file {path}"
         raise ConfigError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; {remedy}") from error
 
 

@@ -193,4 +193,4 @@ def check_local(name: str, setting: str, file: str) -> None:
     path = Path(name)
     looks_local = path.is_absolute() or name.startswith((".", "data/")) or path.exists() or name.count("/") > 1
     if looks_local and not (path / file).is_file():
-        raise ModelError(f"no model at {name!r} ({file} is missing): correct {setting}, or make tiny-searcher with `slmsearch bootstrap`")
+        raise ModelError(f"no model at {name!r} ({file} is missing): correct {setting}; `slmsearch models list` shows what is here")

@@ -58,7 +58,7 @@ def check_model(model: str) -> None:
     if path.is_absolute() or model.startswith(".") or path.is_dir():
         if not (path / "config.json").is_file():
             raise ConfigError(
-                f"no model at {model!r} (config.json is missing): correct --model, or make tiny-searcher with `slmsearch bootstrap`"
+                f"no model at {model!r} (config.json is missing): correct --model; `slmsearch models list` shows what is here"
             )
         return
     try:
