@@ -4,12 +4,14 @@ It stands alone: Python's standard library only. Run it again and it goes on whe
 """
 
 import argparse
+import fcntl
 import hashlib
 import json
 import os
 import platform
 import re
 import shutil
+import signal
 import site
 import socket
 import sqlite3
@@ -22,7 +24,7 @@ from contextlib import closing, suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 HERE = Path(__file__).resolve().parent
 MANIFEST, FILES, WHEELS, RUN = "bundle.json", "files", "wheels", "run"
@@ -60,17 +62,36 @@ def main(arguments: list[str] | None = None) -> int:
         if given.check:
             say("everything was copied whole")
             return 0
+        signal.signal(signal.SIGTERM, stop)
+        given.into.mkdir(parents=True, exist_ok=True)
+        lock = hold(given.into / ".lock")
         files = unpack(manifest, given.into)
         python = install(manifest, files, given.into)
         if given.install:
             return 0
-        return work(manifest, files, given.into, python, deadline, not given.no_gpu_check)
+        return work(manifest, files, given.into, python, deadline, not given.no_gpu_check, lock)
     except Unusable as error:
         print(f"run.sh: {error}", file=sys.stderr)
         return 3
     except OSError as error:
         print(f"run.sh: {error.strerror or error}: {error.filename or 'no file named'}; check disk space and permissions", file=sys.stderr)
         return 3
+
+
+def stop(number: int, _frame: object) -> NoReturn:
+    """End with what SIGTERM is for; what was started is told to end, too."""
+    raise SystemExit(128 + number)
+
+
+def hold(path: Path) -> int:
+    """Hold a lock as long as this process or one that it starts lives."""
+    lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise Unusable(f"another run works in {path.parent}; wait for it, or stop it") from error
+    os.set_inheritable(lock, True)
+    return lock
 
 
 def say(text: str) -> None:
@@ -197,7 +218,7 @@ def folders_of_packages() -> list[str]:
     return [path for path in found if str(Path(path).resolve()) not in own and Path(path).name != "lib-dynload"]
 
 
-def work(manifest: dict[str, Any], files: Path, into: Path, python: Path, deadline: float | None, checks: bool) -> int:
+def work(manifest: dict[str, Any], files: Path, into: Path, python: Path, deadline: float | None, checks: bool, lock: int) -> int:
     """Check the card, train, pack the results; return the exit code."""
     home, logs = into / RUN, into / "logs"
     home.mkdir(exist_ok=True)
@@ -212,13 +233,13 @@ def work(manifest: dict[str, Any], files: Path, into: Path, python: Path, deadli
         facts["gpu_check"] = "no CUDA device here"
     elif checks and not (logs / "gpu-check.json").is_file():
         say("gpu-check: every preset for a GPU, two updates each")
-        code, said = run([program, "bench", "gpu", "--json"], home, environment, logs / "gpu-check.log", deadline)
+        code, said = run([program, "bench", "gpu", "--json"], home, environment, logs / "gpu-check.log", deadline, lock)
         if code in (0, 1):
             (logs / "gpu-check.json").write_text(said)
             facts["gpu_check"] = "passed" if code == 0 else "failed"
             say(f"gpu-check {facts['gpu_check']}")
     say(f"slmsearch {' '.join(manifest['command'])}")
-    code, said = run([program, *manifest["command"], "--json"], home, environment, logs / "run.log", deadline)
+    code, said = run([program, *manifest["command"], "--json"], home, environment, logs / "run.log", deadline, lock)
     facts |= {"exit_code": code, "finished": code in (0, 1), "ended": time.time()}
     with suppress(ValueError):
         facts["outcome"] = json.loads(said)
@@ -257,31 +278,35 @@ def describe_machine(python: Path) -> dict[str, Any]:
     return {**facts, "machine": name, "python": platform.python_version(), "cores": os.cpu_count(), "system": platform.platform()}
 
 
-def run(command: list[str], home: Path, environment: dict[str, str], log: Path, deadline: float | None) -> tuple[int | None, str]:
+def run(
+    command: list[str], home: Path, environment: dict[str, str], log: Path, deadline: float | None, lock: int
+) -> tuple[int | None, str]:
     """Run a command with its stderr shown and logged; return exit code, None where the time was up, and the last line of its stdout."""
     with log.with_suffix(".out").open("w+b") as out:
         tee = subprocess.Popen(["tee", "-a", str(log)], stdin=subprocess.PIPE, stdout=sys.stderr.fileno())
-        process = subprocess.Popen(command, cwd=home, env=environment, stdout=out, stderr=tee.stdin)
+        process = subprocess.Popen(command, cwd=home, env=environment, stdout=out, stderr=tee.stdin, pass_fds=[lock])
         code: int | None = None
         try:
-            code = process.wait(None if deadline is None else max(1.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.terminate()
-            try:
-                process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            with suppress(subprocess.TimeoutExpired):
+                code = process.wait(None if deadline is None else max(1.0, deadline - time.monotonic()))
         finally:
-            if process.poll() is None:
-                process.terminate()
-                process.wait(STOP_S)
+            end(process)
             assert tee.stdin is not None
             tee.stdin.close()
             tee.wait()
         out.seek(0)
         lines = out.read().decode(errors="replace").strip().splitlines()
     return code, lines[-1] if lines else ""
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """Tell a process to end, and give it time to save what it has."""
+    process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def pack_results(into: Path, home: Path, path: Path) -> Path:

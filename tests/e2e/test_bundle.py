@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -29,9 +30,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3 * TIMEOUT_S)]
 SMALL = {
     "policy.device": "cpu",
     "policy.dtype": "float32",
-    "searcher.max_turn_tokens": 8,
+    "searcher.max_turn_tokens": 48,
     "searcher.max_turns": 2,
-    "searcher.max_episode_tokens": 64,
+    "searcher.max_episode_tokens": 320,
     "train.steps": 2,
     "train.preflight": "record",
     "train.questions_per_step": 2,
@@ -124,13 +125,16 @@ def bundle(place: Path, machine: tuple[Path, Path]) -> Path:
 
 
 def run_sh(bundle: Path, python: Path, *words: str) -> tuple[int, str]:
+    process = start_run_sh(bundle, python, *words)
+    _, said = process.communicate(timeout=TIMEOUT_S)
+    return process.returncode, said
+
+
+def start_run_sh(bundle: Path, python: Path, *words: str) -> "subprocess.Popen[str]":
     """Start `run.sh` as on a machine whose every way to a network is closed."""
     closed = {name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")}
     closed |= {"no_proxy": "127.0.0.1,localhost", "PYTHON": str(python), "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(
-        [str(bundle / "run.sh"), *words], cwd="/", env=variables(**closed), capture_output=True, text=True, timeout=TIMEOUT_S
-    )
-    return ended.returncode, ended.stderr
+    return subprocess.Popen([str(bundle / "run.sh"), *words], cwd="/", env=variables(**closed), stderr=subprocess.PIPE, text=True)
 
 
 def test_from_archives_to_a_trained_adapter_and_its_results_back(place: Path, machine: tuple[Path, Path], bundle: Path) -> None:
@@ -138,7 +142,14 @@ def test_from_archives_to_a_trained_adapter_and_its_results_back(place: Path, ma
     assert len(list(bundle.glob("slmsearch-*.tar"))) > 1
     code, said = run_sh(bundle, machine[0], "--seconds", "1")
     assert (code, said.splitlines()[-1].split(" ", 1)[1]) == (75, "the time was up; run it again to go on"), said
-    code, said = run_sh(bundle, machine[0])
+    stopped = start_run_sh(bundle, machine[0])
+    assert stopped.stderr is not None
+    assert any("build-index" in line for line in stopped.stderr)
+    assert run_sh(bundle, machine[0]) == (3, f"run.sh: another run works in {bundle / 'home'}; wait for it, or stop it\n")
+    stopped.terminate()
+    stopped.stderr.read()
+    assert stopped.wait(TIMEOUT_S) == 128 + signal.SIGTERM
+    code, said = run_sh(bundle, machine[0])  # and nothing of that one is left, which would hold the folder
     assert code == 0, said
     assert "installing" not in said  # that was done
     (archive,) = bundle.glob("results-*.tar.gz")
