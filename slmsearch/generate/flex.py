@@ -41,7 +41,8 @@ def filled_up(nodes: int) -> int:
 def to_device(array: NDArray[Any], device: torch.device | str) -> Tensor:
     """Copy an array to a device; on a CUDA device nothing waits for it."""
     tensor = torch.from_numpy(array)
-    return tensor.pin_memory().to(device, non_blocking=True) if torch.device(device).type == "cuda" else tensor.to(device)
+    waits = torch.device(device).type != "cuda"
+    return tensor.to(device) if waits else tensor.pin_memory().to(device, non_blocking=True)
 
 
 def tree_mask(ends: NDArray[np.int64], device: torch.device | str) -> BlockMask:
@@ -60,7 +61,8 @@ def tree_mask(ends: NDArray[np.int64], device: torch.device | str) -> BlockMask:
     (parts, fulls), (part_at, full_at) = counted.view(2, 1, 1, blocks), ordered.view(2, 1, 1, blocks, blocks)
 
     def is_above(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (key <= query) & (query < last[key])
+        below: Tensor = (key <= query) & (query < last[key])
+        return below
 
     return BlockMask.from_kv_blocks(parts, part_at, fulls, full_at, BLOCK_SIZE=BLOCK, mask_mod=is_above, seq_lengths=(nodes, nodes))
 

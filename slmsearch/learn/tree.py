@@ -214,28 +214,28 @@ def score_tree(trainer: Any, model: Any, input_ids: Tensor, attention_mask: Tens
     Returns:
         (R, C); 0 for tokens that are not needed.
     """
-    causal = causal_of(model)
-    rows, wanted, picked = [], [], needed.any(1).nonzero()[:, 0].tolist()
-    ids, real, needs = (tensor.cpu().numpy() for tensor in (input_ids, attention_mask.bool(), needed))
+    causal, device = causal_of(model), input_ids.device
+    ids, real, needs = (tensor.cpu().numpy() for tensor in (input_ids, attention_mask.bool(), needed))  # the one wait for a card
+    rows, wanted, picked = [], [], np.flatnonzero(needs.any(1)).tolist()
     for row in picked:
         own, asked = ids[row][real[row]], np.flatnonzero(needs[row][real[row]])
         rows.append(own[: asked[-1]])  # what stands behind the last needed token is not computed, nor that token itself
         wanted.append((asked, own[asked], np.flatnonzero(needs[row])))
-    trees = build_trees(rows, TOKENS_PER_BLOCK, attention_width(causal), input_ids.device)
+    trees = build_trees(rows, TOKENS_PER_BLOCK, attention_width(causal), device)
     values, row_at, column_at = [], [], []
     recomputed = count_recomputed(causal, [len(tree.ids) for _, tree in trees])
     for number, (members, tree) in enumerate(trees):
         parents = np.concatenate([tree.nodes[n][wanted[i][0] - 1] for n, i in enumerate(members)])
         targets = np.concatenate([wanted[i][1] for i in members])
         pairs, place = np.unique(np.stack([parents, targets]), axis=1, return_inverse=True)
-        chosen = torch.as_tensor(pairs, device=input_ids.device)
+        chosen = to_device(pairs, device)
         with trainer.accelerator.autocast():
             hidden = run_block(partial(tree_hidden, causal=causal, tree=tree), model, keep=number >= recomputed)
             losses = token_losses(causal, hidden[chosen[0]], chosen[1], trainer.temperature)
-        values.append(-losses[torch.as_tensor(place, device=losses.device)])
+        values.append(-losses[to_device(place, device)])
         row_at += [np.full(len(wanted[i][2]), picked[i]) for i in members]
         column_at += [wanted[i][2] for i in members]
-    places = (torch.as_tensor(np.concatenate(row_at)), torch.as_tensor(np.concatenate(column_at)))
+    places = (to_device(np.concatenate(row_at), device), to_device(np.concatenate(column_at), device))
     logprobs = torch.cat(values)
     empty = logprobs.new_zeros(input_ids.shape)
     return empty.index_put(places, logprobs)[:, -completion_tokens:]
