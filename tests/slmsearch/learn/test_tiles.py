@@ -33,7 +33,9 @@ class Watch(TorchDispatchMode):
         is_chosen = any(isinstance(leaf, torch.Tensor) and leaf.dtype == torch.bool for leaf in tree_leaves(args[1:2]))
         if name in WAITING or (name in ("index", "index_put", "index_put_") and is_chosen):
             self.waits.append(name)
-        floats = [leaf.numel() for leaf in tree_leaves(made) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
+        given = {leaf.untyped_storage()._cdata for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
+        new = [leaf for leaf in tree_leaves(made) if isinstance(leaf, torch.Tensor) and leaf.untyped_storage()._cdata not in given]
+        floats = [leaf.numel() for leaf in new if leaf.is_floating_point()]
         self.largest = max([self.largest, *floats])
         return made
 
