@@ -25,9 +25,13 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArgu
 from slmsearch.config import SftConfig
 from slmsearch.generate.attention import use_attention
 from slmsearch.generate.flex import to_device
+from slmsearch.generate.load import has_bf16
+from slmsearch.learn.card import watching_card
 from slmsearch.learn.encoding import IGNORED, Encoded
 from slmsearch.learn.fused_lora import fused_lora
 from slmsearch.learn.losses import causal_of, token_losses
+from slmsearch.learn.memory import SFT
+from slmsearch.learn.phase_timer import CardUse, PhaseTimer
 from slmsearch.learn.sft_checkpoints import SftCheckpoints
 from slmsearch.learn.streams import within_context
 from slmsearch.learn.tree import Tree, attention_width, build_trees, compare, tree_inputs
@@ -76,6 +80,8 @@ class Facts(TypedDict, total=False):
     threads: int
     steps: int
     seconds: float
+    card: dict[str, CardUse]
+    """What it took of a CUDA card, where there was one."""
 
 
 class EpisodeBatches(IterableDataset[dict[str, list[Micro]]]):
@@ -350,8 +356,10 @@ def train_sft(
     checkpoints = SftCheckpoints(trainer, key) if key else None
     found = checkpoints.found if checkpoints else None
     use_attention(model)
-    with fused_lora(model) if use_cpu else nullcontext():
+    with fused_lora(model) if use_cpu else nullcontext(), watching_card(use_cpu) as card, PhaseTimer(card=card).on(SFT):
         trainer.train(resume_from_checkpoint=str(found) if found else None)
+        if card is not None:
+            lesson.facts["card"] = {SFT: card.read()[SFT]}
     return checkpoints.earlier_s if checkpoints else 0.0
 
 
@@ -378,12 +386,6 @@ def _make_arguments(config: SftConfig, scratch_dir: Path, gradient_checkpointing
         dataloader_pin_memory=False,
         remove_unused_columns=False,
     )
-
-
-def has_bf16() -> bool:
-    """Say whether this processor multiplies bfloat16 itself; where it does not, bfloat16 is slower than float32."""
-    known = torch.cpu.get_capabilities()
-    return any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 def _lower_frozen(model: Any) -> None:
