@@ -68,7 +68,7 @@ def write_bundle(
     Raises:
         ServiceError: wheels cannot be resolved, built or fetched.
     """
-    with TemporaryDirectory(prefix="slmsearch-bundle-", dir=out.parent) as name:
+    with TemporaryDirectory(prefix="slmsearch-bundle-", dir=out.absolute().parent) as name:
         folder = Path(name)
         wheels = folder / "wheels"
         say(f"resolving packages for Python {target.python} on {target.platforms[0]}")

@@ -116,7 +116,7 @@ def bundle(place: Path, machine: tuple[Path, Path]) -> Path:
     model, corpus = make_model(DEFAULT, place / "model"), write_corpus(place / "corpus")
     files = {"policy.model": model, "corpus.pages": corpus["pages"], "corpus.questions": corpus["questions"]}
     flags = [f"--{name}={value}" for name, value in {**SMALL, **files}.items()]
-    made = slmsearch(place, "bundle", "--target", machine[1], "--out", place / "bundle", "--max-mb", MAX_MB, *flags)
+    made = slmsearch(place, "bundle", "--target", machine[1].name, "--out", "bundle", "--max-mb", MAX_MB, *flags)
     assert made["used"]["torch" if "torch" in made["used"] else "jinja2"]
     assert "torch" not in made["carried"] and not [name for name in made["carried"] if name.startswith("nvidia")]
     shutil.rmtree(place / "model")
