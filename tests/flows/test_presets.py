@@ -33,7 +33,7 @@ def flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def test_every_model_of_a_preset_has_its_published_shape() -> None:
-    assert {preset.real.policy.model for preset in PRESETS} == set(PUBLISHED)
+    assert {preset.real.policy.model for preset in PRESETS} <= set(PUBLISHED)
     assert {"rtx3090", "rtx3090-qwen2.5-3b", "planner-8b", "planner-sft-1.5b"} == {preset.name for preset in PRESETS}
 
 
@@ -44,6 +44,7 @@ def test_every_model_of_a_preset_has_its_published_shape() -> None:
         ("Qwen/Qwen2.5-3B-Instruct", 3.09),
         ("meta-llama/Llama-3.1-8B-Instruct", 8.03),
         ("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", 1.78),
+        ("smollm2-135m-instruct", 0.1345),
     ],
 )
 def test_the_shapes_have_the_published_number_of_weights(model: str, billions: float, tmp_path: Path) -> None:
