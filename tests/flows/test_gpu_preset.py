@@ -1,33 +1,20 @@
-"""The preset `gpu`: what its comments say, the memory it plans for a card of 24 GB, and the questions that it is for."""
+"""The preset `gpu`: what its comments say, and the questions that it is for; test_presets.py has its memory and its flow."""
 
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from transformers import AutoConfig
 
 from flows.cli.settings import load_config, preset_files
 from slmsearch.config import CorpusConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sources import load_source
 from slmsearch.corpus.splits import assign_splits
-from slmsearch.learn.memory import GIB, measure_shape, plan_memory
-from slmsearch.learn.preflight import MEMORY_FRAC
 from tests.root import ROOT
 
 DATA = ROOT.parent / "shared" / "data"
 PAGES, QUESTIONS = DATA / "human_pages.jsonl", DATA / "human_questions.jsonl"
 GPU = load_config([preset_files()["gpu"]], environment={})
-SMOLLM2 = {
-    "hidden_size": 576,
-    "intermediate_size": 1536,
-    "num_hidden_layers": 30,
-    "num_attention_heads": 9,
-    "num_key_value_heads": 3,
-    "vocab_size": 49152,
-    "max_position_embeddings": 8192,
-    "tie_word_embeddings": True,
-}
 
 
 def test_it_is_as_long_as_its_comments_say() -> None:
@@ -45,14 +32,6 @@ def test_it_plays_as_the_preset_for_two_cores_but_for_room_and_the_second_hop() 
     ours, theirs = GPU.searcher.model_dump(), squad.searcher.model_dump()
     assert {name for name in ours if ours[name] != theirs[name]} == {"system_prompt", "max_turn_tokens", "max_episode_tokens"}
     assert GPU.corpus == squad.corpus and GPU.reward == squad.reward
-
-
-def test_the_plan_fits_a_card_of_24_gb(tmp_path: Path) -> None:
-    AutoConfig.for_model("llama", **SMOLLM2).save_pretrained(tmp_path)
-    shape = measure_shape(GPU, str(tmp_path))
-    assert shape.parameters == pytest.approx(134.5e6, rel=0.001)
-    plan = plan_memory(GPU, shape, {"cpu": 64 * GIB, "cuda": 23.6 * GIB})
-    assert plan.device == "cuda" and plan.peak <= MEMORY_FRAC * plan.available, plan.render()
 
 
 @pytest.mark.skipif(not QUESTIONS.is_file(), reason=f"{QUESTIONS} is not here: the pack of human questions is no part of the repository")
