@@ -18,6 +18,7 @@ from slmsearch.environments.baselines import RetrieveThenAnswer
 from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.learn.files import ADAPTER, JOB, SOURCES, STEPS
 from slmsearch.learn.job import Manifest, TrainJob, read_manifest, train_sources, write_manifest
+from slmsearch.learn.phase_timer import CardUse
 from slmsearch.learn.reports import Collapse, append_report, make_report
 from slmsearch.retrieval.embed import Embedder, Progress, Vectors
 
@@ -89,6 +90,8 @@ class FakeTraining:
         self.content = b"adapter"
         self.collapse: Collapse | None = None
         """Of the last step."""
+        self.card: dict[str, CardUse] | None = None
+        """What its phases took of one."""
 
     def train(self, job: TrainJob, on_step: Callable[[Any], None], after_step: int = 0) -> Manifest:
         self.calls += 1
@@ -110,7 +113,7 @@ class FakeTraining:
         spent = {"sampling": 0.9, "update": 0.4, "other": 0.2}
         (job.directory / JOB).write_text(job.to_json(), encoding="utf-8")
         replace_json(job.directory / SOURCES, train_sources(job.config, job.corpus_digest, job.index_key))
-        write_manifest(job, STEPS_TRAINED, 1.5, 0, spent)
+        write_manifest(job, STEPS_TRAINED, 1.5, 0, spent, self.card)
         manifest = read_manifest(job.directory)
         assert manifest is not None
         return manifest

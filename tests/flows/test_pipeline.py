@@ -12,7 +12,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 
-from flows.cli.text import render_result
+from flows.cli.text import render_result, render_summary
 from flows.data import reindex, validate
 from flows.evaluate import evaluate
 from flows.nightly import nightly
@@ -262,6 +262,20 @@ def test_a_collapse_is_a_tag_in_mlflow_and_an_event_in_prefect(
     run = mlflow_runs(small)["train"][0]
     assert run.data.tags[f"slmsearch.collapse.{STEPS_TRAINED}"] == training.collapse.describe()
     assert events == [("slmsearch.train.collapsed", {"step": STEPS_TRAINED, **asdict(training.collapse)})]
+
+
+def test_what_a_training_took_of_a_card_is_recorded_and_shown(small: RunConfig, training: FakeTraining) -> None:
+    assert "card" not in train(small), "without a card there is no such figure"
+    training.content, training.card = b"another", {"update": {"allocated_gib": 2.5, "reserved_gib": 3.0, "busy_frac": 0.75}}
+    summary = train_and_eval(small.changed({"train.seed": 5}))
+    params = mlflow_runs(small)["train"][0].data.params
+    assert summary["training"]["card"] == training.card
+    assert {name: value for name, value in params.items() if name.startswith("train.card.")} == {
+        "train.card.update.allocated_gib": "2.5",
+        "train.card.update.reserved_gib": "3.0",
+        "train.card.update.busy_frac": "0.75",
+    }
+    assert "update 75 % busy, 2.5 GiB" in render_summary(summary, small)
 
 
 def test_a_worse_adapter_does_not_replace_the_champion(small: RunConfig, training: FakeTraining, monkeypatch: pytest.MonkeyPatch) -> None:
