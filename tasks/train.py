@@ -16,6 +16,7 @@ from slmsearch.environments.registry import environment_of
 from slmsearch.learn.files import ADAPTER, JUDGE, PREFLIGHT, TREES
 from slmsearch.learn.job import make_job
 from slmsearch.learn.launch import train
+from slmsearch.learn.phase_timer import CardUse
 from slmsearch.learn.reports import StepReport
 from tasks.child import end_child, in_child
 from tasks.live import TrainingProgress
@@ -37,6 +38,8 @@ class Trained(TypedDict):
     seconds: float
     spent: dict[str, float]
     """Seconds by phase."""
+    card: NotRequired[dict[str, CardUse]]
+    """What phases took of a CUDA card, where there was one."""
     version: NotRequired[str]
     """Once it is registered."""
     output: NotRequired[str]
@@ -81,13 +84,16 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> T
     if state := read_json(job.directory / JUDGE):
         tracker.record_json(run_id, state, "judge.json")
         tracker.set_tags(run_id, {"slmsearch.judge": state["found"]})
-    return {
+    trained: Trained = {
         "adapter": str(job.directory / ADAPTER),
         "hash": manifest["adapter_hash"],
         "steps": manifest["steps"],
         "seconds": manifest["seconds"],
         "spent": manifest["spent"],
     }
+    if "card" in manifest:
+        trained["card"] = manifest["card"]
+    return trained
 
 
 @task(name="train-sft-control", cache_policy=NO_CACHE)

@@ -65,6 +65,8 @@ def render_summary(summary: Mapping[str, Any], config: RunConfig) -> str:
     for name, found in differences.items():
         lines.append(f"{f'after - {name}':<{width}}  {written(found['mean'], found['low'], found['high'], found['p'])}")
     lines += [f"{'training':<{width}}  {times}", f"{'GRPO, seconds':<{width}}  " + _render_seconds(training["spent"], width)]
+    if card := training.get("card"):
+        lines.append(f"{'card':<{width}}  " + _render_card(card, width))
     lines += [f"{'stages, seconds':<{width}}  " + _render_seconds(summary["seconds"], width)]
     return "\n".join([*lines, "", f"{summary['decision']}: {summary['reason']}"])
 
@@ -113,6 +115,17 @@ def turned(table: Table) -> Table:
 def _render_seconds(seconds: Mapping[str, float], indent: int) -> str:
     """Render stages and their seconds in lines that begin at a column."""
     text = ", ".join(f"{name}\0{value:.0f}" for name, value in seconds.items())
+    return textwrap.fill(text, 110, subsequent_indent=" " * (indent + 2), break_on_hyphens=False).replace("\0", " ")
+
+
+def _render_card(card: Mapping[str, Mapping[str, float]], indent: int) -> str:
+    """Render what phases took of a CUDA card, in lines that begin at a column."""
+
+    def render(phase: str, use: Mapping[str, float]) -> str:
+        busy = f"{100 * use['busy_frac']:.0f} % busy, " if "busy_frac" in use else ""
+        return f"{phase} {busy}{use['allocated_gib']:.1f} GiB".replace(" ", "\0")
+
+    text = "; ".join(render(phase, use) for phase, use in card.items())
     return textwrap.fill(text, 110, subsequent_indent=" " * (indent + 2), break_on_hyphens=False).replace("\0", " ")
 
 

@@ -144,9 +144,9 @@ def train_adapter(run: Pipeline, data: Data) -> Trained:
         run.note_keys(train_key=job.train_key, base_hash=model_hash(config.policy.model), adapter_hash=result["hash"])
         result["version"] = register_task(run_id, result["adapter"], result["hash"], run.lineage, config)
         run.note_keys(model_version=result["version"])
-        run.tracker.record_params(
-            run_id, {"train.seconds": result["seconds"], **{f"train.seconds.{name}": value for name, value in result["spent"].items()}}
-        )
+        card = {f"train.card.{phase}.{name}": value for phase, use in result.get("card", {}).items() for name, value in use.items()}
+        seconds = {f"train.seconds.{name}": value for name, value in result["spent"].items()}
+        run.tracker.record_params(run_id, {"train.seconds": result["seconds"], **seconds, **card})
     return result
 
 

@@ -26,7 +26,7 @@ from tasks.evaluate import Compared, Evaluated
 from tasks.runs import report_page_task, report_task
 from tasks.train import Trained
 
-TRAINED = ("steps", "seconds", "spent", "hash", "version", "output")
+TRAINED = ("steps", "seconds", "spent", "card", "hash", "version", "output")
 """What is told of the training."""
 DIFFERENCE = ("mean", "low", "high", "p")
 

@@ -148,7 +148,7 @@ def _train_side(side: str, config: RunConfig, episodes: Episodes, updates: int, 
         settle()
     import torch
 
-    from slmsearch.learn.sft import has_bf16
+    from slmsearch.generate.load import has_bf16
 
     torch.manual_seed(0)
     start = _start_ours if side == "slmsearch" else _start_peer
@@ -242,9 +242,8 @@ def _start_peer(config: RunConfig, episodes: Episodes, updates: int, folder: str
     from trl import SFTConfig as PeerConfig
     from trl import SFTTrainer
 
-    from slmsearch.generate.load import load_model
+    from slmsearch.generate.load import has_bf16, load_model
     from slmsearch.learn.grpo import make_adapter_config
-    from slmsearch.learn.sft import has_bf16
 
     model, tokenizer = load_model(config.policy)
     arguments = PeerConfig(

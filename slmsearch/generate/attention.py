@@ -8,14 +8,17 @@ Shapes: B lines, N tokens, H query heads, K key heads, D head size.
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+from slmsearch.generate.flex import attend_flex, takes_flex
 
 ATTENTION = "slmsearch"
 """Name of the attention, as transformers knows it."""
@@ -38,6 +41,18 @@ class Call(NamedTuple):
     """True where a node (rows) attends to one of history and own (columns). None: a single run of nodes, causal."""
 
 
+class Ancestry(Protocol):
+    """What each node of a tree attends to, its ancestors and itself, as either way of attending wants it; made when first asked for."""
+
+    @property
+    def calls(self) -> Sequence[Call]:
+        """As calls of attention."""
+
+    @property
+    def mask(self) -> BlockMask:
+        """As a mask of flex attention."""
+
+
 def use_attention(model: Any) -> None:
     """Let a model attend with what stands here, unless it has chosen another implementation than transformers' usual one."""
     if getattr(model.config, "_attn_implementation", None) == MADE_FOR:
@@ -51,7 +66,7 @@ def attend(
     value: Tensor,
     attention_mask: Tensor | None,
     scaling: float | None = None,
-    calls: Sequence[Call] | None = None,
+    ancestry: Ancestry | None = None,
     upcast: bool = False,
     recomputed: bool = False,
     **kwargs: Any,
@@ -65,7 +80,7 @@ def attend(
         value: likewise.
         attention_mask: as for `scaled_dot_product_attention`; None: causal.
         scaling: of the scores.
-        calls: what a forward pass over a tree (B = 1) hands on; the mask is not read.
+        ancestry: what a forward pass over a tree (B = 1) hands on; the mask is not read.
         upcast: attend in float32 under autocast. With bfloat16 attention on the CPU, a model trained for the same steps copied worse (80 %
             of one-hop questions right instead of 96 %, one run each).
         recomputed: the layer is computed again on the way back (gradient checkpointing); a tree's attention then keeps nothing else.
@@ -80,10 +95,10 @@ def attend(
     with torch.autocast(query.device.type, enabled=False) if upcast else nullcontext():
         if upcast:
             query, key, value = query.float(), key.float(), value.float()
-        if calls is not None:
+        if ancestry is not None:
             if asked:
                 raise NotImplementedError(f"attention over a tree knows no {asked[0]}")
-            attended: Tensor = _TreeAttention.apply(query[0], key[0], value[0], calls, scale, recomputed)[None]
+            attended = _attend_tree(query[0], key[0], value[0], ancestry, scale, recomputed)[None]
         elif asked or kwargs.get("dropout") or (query.device.type != "cpu" and not _is_decoding(query, key, attention_mask)):
             return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
         else:
@@ -99,6 +114,14 @@ def attend(
 def _is_decoding(query: Tensor, key: Tensor, mask: Tensor | None) -> bool:
     """Say whether a token a line attends to a cache with fewer key heads, which transformers would copy for every query head."""
     return query.shape[2] == 1 and query.shape[1] != key.shape[1] and mask is not None
+
+
+def _attend_tree(query: Tensor, key: Tensor, value: Tensor, ancestry: Ancestry, scale: float, recomputed: bool) -> Tensor:
+    """Attend over a tree with query (H, N, D), key and value (K, N, D): in one kernel where the device has it, call by call elsewhere."""
+    if takes_flex(query, key, value):
+        return attend_flex(query, key, value, ancestry.mask, scale)
+    attended: Tensor = _TreeAttention.apply(query, key, value, ancestry.calls, scale, recomputed)
+    return attended
 
 
 def _attend_folded(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:

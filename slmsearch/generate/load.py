@@ -194,3 +194,9 @@ def check_local(name: str, setting: str, file: str) -> None:
     looks_local = path.is_absolute() or name.startswith((".", "data/")) or path.exists() or name.count("/") > 1
     if looks_local and not (path / file).is_file():
         raise ModelError(f"no model at {name!r} ({file} is missing): correct {setting}; `slmsearch models list` shows what is here")
+
+
+def has_bf16() -> bool:
+    """Say whether this processor multiplies bfloat16 itself; where it does not, bfloat16 is slower than float32."""
+    known = torch.cpu.get_capabilities()
+    return any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))

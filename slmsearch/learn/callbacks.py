@@ -198,7 +198,8 @@ class StepCallback(TrainerCallback):
         if not logs or "loss" not in logs:
             return
         measured = {ours: logs[theirs] for theirs, ours in _TRL_NAMES.items() if logs.get(theirs) is not None}
-        metrics = {**self._bridge.metrics, **measured, "time/step_s": time.perf_counter() - self._started}
+        card = self._timer.card.metrics() if self._timer.card is not None else {}
+        metrics = {**self._bridge.metrics, **measured, **card, "time/step_s": time.perf_counter() - self._started}
         broken = not math.isfinite(logs["loss"]) or not math.isfinite(logs.get("grad_norm", 0.0))
         report, best = make_report(state.global_step, metrics), self.best_weights
         if best is None and broken:

@@ -28,6 +28,7 @@ from slmsearch.corpus.questions import Question
 from slmsearch.environments.environment import Environment
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ConfigError
+from slmsearch.generate.flex import to_device
 from slmsearch.learn.encoding import IGNORED
 from slmsearch.learn.fused_lora import fused_lora
 from slmsearch.learn.losses import causal_of
@@ -238,10 +239,11 @@ class SearchTrainer(GRPOTrainer):
         """Score the needed tokens as TRL's method does, each row once, in blocks of rows of similar length."""
         prompt_width = input_ids.shape[1] - logits_to_keep
         picked, place = _distinct(input_ids, attention_mask, needed)
-        blocks, spans = [], _blocks(picked, attention_mask)
-        recomputed = count_recomputed(causal_of(model), [int(attention_mask[rows].sum()) for rows in spans])
-        for number, rows in enumerate(spans):
-            used = attention_mask[rows].any(0).nonzero()
+        real = attention_mask.cpu()  # extents are read here: on a CUDA device each would wait for the block before
+        blocks, spans = [], _blocks(picked, real)
+        recomputed = count_recomputed(causal_of(model), [int(real[rows].sum()) for rows in spans])
+        for number, span in enumerate(spans):
+            used, rows = real[span].any(0).nonzero(), to_device(span.numpy(), input_ids.device)
             first, last = min(int(used[0]), prompt_width - 1), max(int(used[-1]), prompt_width)
             kept, window = last + 1 - prompt_width, slice(first, last + 1)
             block = (needed[rows, window], input_ids[rows, window], attention_mask[rows, window], kept)
@@ -313,14 +315,14 @@ class SearchTrainer(GRPOTrainer):
         """Write none: TRL would write one at every checkpoint."""
 
 
-def _blocks(picked: Tensor, attention_mask: Tensor) -> list[Tensor]:
-    """Split rows, sorted by length, into blocks."""
+def _blocks(picked: list[int], attention_mask: Tensor) -> list[Tensor]:
+    """Split rows, sorted by length, into blocks; all on the CPU."""
     blocks: list[list[int]] = [[]]
-    for row, length in zip(picked.tolist(), attention_mask[picked].sum(1).tolist(), strict=True):
+    for row, length in zip(picked, attention_mask[picked].sum(1).tolist(), strict=True):
         if len(blocks[-1]) >= (ROWS_PER_BLOCK if length <= SHORT else max(1, TOKENS_PER_BLOCK // length)):
             blocks.append([])
         blocks[-1].append(row)
-    return [torch.tensor(block, device=picked.device) for block in blocks]
+    return [torch.tensor(block) for block in blocks]
 
 
 def _only(model: Any, needed: Tensor) -> Callable[..., Any]:
@@ -328,7 +330,7 @@ def _only(model: Any, needed: Tensor) -> Callable[..., Any]:
     return lambda *, labels, **inputs: model(labels=labels.masked_fill(~needed, IGNORED), **inputs)
 
 
-def _distinct(input_ids: Tensor, attention_mask: Tensor, needed: Tensor) -> tuple[Tensor, Tensor]:
+def _distinct(input_ids: Tensor, attention_mask: Tensor, needed: Tensor) -> tuple[list[int], Tensor]:
     """Pick the rows to compute: those with needed tokens, one of each kind, in order of length.
 
     Returns:
@@ -343,7 +345,7 @@ def _distinct(input_ids: Tensor, attention_mask: Tensor, needed: Tensor) -> tupl
     picked = list(first.values())
     position = {row: n for n, row in enumerate(first)}
     place = [position.get(tuple(row), len(picked)) for row in rows]
-    return torch.tensor(picked, device=input_ids.device), torch.tensor(place, device=input_ids.device)
+    return picked, torch.tensor(place, device=input_ids.device)
 
 
 def _spread(blocks: Sequence[Tensor | None], place: Tensor) -> Tensor | None:

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import NotRequired, TypedDict, cast
 
 from slmsearch.artifacts.directories import find_damage, hash_files, seal
 from slmsearch.artifacts.files import file_hash, read_json, replace_json
@@ -17,6 +17,7 @@ from slmsearch.environments.registry import environment_of
 from slmsearch.keys import content_key
 from slmsearch.learn.files import ACCELERATE, ADAPTER, CHECKPOINTS, ERROR, LOCK, LOG, MANIFEST, STOP
 from slmsearch.learn.models import model_hash, weights_file
+from slmsearch.learn.phase_timer import CardUse
 from slmsearch.searcher.prompt import make_prompt
 
 TRAINING_VERSION = 9
@@ -153,6 +154,8 @@ class Manifest(TypedDict):
     """Time spent in steps over all attempts, loading included for the last one."""
     spent: dict[str, float]
     """Seconds of the last attempt by purpose, as `phase_timer.py` names them."""
+    card: NotRequired[dict[str, CardUse]]
+    """What its phases took of a CUDA card, where there was one."""
     resumed_from: int
     """Step the last attempt went on from; 0 if it started from the beginning."""
     train_key: str
@@ -161,7 +164,9 @@ class Manifest(TypedDict):
     base_model: str
 
 
-def write_manifest(job: TrainJob, steps: int, seconds: float, resumed_from: int, phase_seconds: dict[str, float]) -> None:
+def write_manifest(
+    job: TrainJob, steps: int, seconds: float, resumed_from: int, phase_seconds: dict[str, float], card: dict[str, CardUse] | None = None
+) -> None:
     """Write what says that training is done, and of what."""
     adapter = job.directory / ADAPTER
     facts: Manifest = {
@@ -176,6 +181,8 @@ def write_manifest(job: TrainJob, steps: int, seconds: float, resumed_from: int,
         "index_key": job.index_key,
         "base_model": job.config.policy.model,
     }
+    if card:
+        facts["card"] = card
     replace_json(job.directory / MANIFEST, facts)
     seal(job.directory, UNSEALED)
 

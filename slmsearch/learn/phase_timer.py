@@ -1,32 +1,51 @@
-"""Where the time of a training run goes: every moment counts for exactly one purpose."""
+"""Where the time of a training run goes, and what it takes of a card: every moment counts for exactly one purpose."""
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, NotRequired, TypedDict
+
+if TYPE_CHECKING:
+    from slmsearch.learn.card import CardWatch
 
 SAMPLING, UPDATE, HELD_OUT, BEFORE, OTHER, JUDGING = "sampling", "update", "held_out", "preflight", "other", "judging"
 """Playing episodes to learn from; learning from them; scoring weights; the pre-flight; all else: starting, loading, checkpoints,
 reports; waiting for a judge when all episodes of a step have ended, which the exact judge never makes anybody do."""
 
 
+class CardUse(TypedDict):
+    """What one phase took of a card."""
+
+    allocated_gib: float
+    """The most that tensors took at once; the context of CUDA, and what other libraries take themselves, is not in it."""
+    reserved_gib: float
+    """The most that torch kept of the card, with what earlier phases left in its cache."""
+    busy_frac: NotRequired[float]
+    """Mean of what was sampled; absent where it could not be, or the phase was over too soon."""
+
+
 class PhaseTimer:
     """Counts seconds by phase. A phase begun inside another pauses the outer one."""
 
-    def __init__(self, begun: float | None = None) -> None:
-        """Start with `OTHER`; `begun` is when the run began (seconds since the epoch), if that was before now."""
+    def __init__(self, begun: float | None = None, card: "CardWatch | None" = None) -> None:
+        """Start with `OTHER`; `begun` is when the run began (seconds since the epoch), if that was before now; `card` is told of phases."""
         self.seconds: dict[str, float] = {OTHER: max(0.0, time.time() - begun) if begun else 0.0}
         self._purposes = [OTHER]
         self._since = time.perf_counter()
+        self.card = card
+        self._tell()
 
     def begin(self, purpose: str) -> None:
         """Count for a purpose from now on, until `end`."""
         self._count()
         self._purposes.append(purpose)
+        self._tell()
 
     def end(self) -> None:
         """Go back to the purpose before."""
         self._count()
         self._purposes.pop()
+        self._tell()
 
     @contextmanager
     def on(self, purpose: str) -> Iterator[None]:
@@ -41,6 +60,10 @@ class PhaseTimer:
         """Return the seconds by purpose up to now, to tenths."""
         self._count()
         return {purpose: round(seconds, 1) for purpose, seconds in self.seconds.items()}
+
+    def _tell(self) -> None:
+        if self.card is not None:
+            self.card.turn(self._purposes[-1])
 
     def _count(self) -> None:
         now = time.perf_counter()

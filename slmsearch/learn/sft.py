@@ -24,9 +24,14 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArgu
 
 from slmsearch.config import SftConfig
 from slmsearch.generate.attention import use_attention
+from slmsearch.generate.flex import to_device
+from slmsearch.generate.load import has_bf16
+from slmsearch.learn.card import watching_card
 from slmsearch.learn.encoding import IGNORED, Encoded
 from slmsearch.learn.fused_lora import fused_lora
 from slmsearch.learn.losses import causal_of, token_losses
+from slmsearch.learn.memory import SFT
+from slmsearch.learn.phase_timer import CardUse, PhaseTimer
 from slmsearch.learn.sft_checkpoints import SftCheckpoints
 from slmsearch.learn.streams import within_context
 from slmsearch.learn.tree import Tree, attention_width, build_trees, compare, tree_inputs
@@ -75,6 +80,8 @@ class Facts(TypedDict, total=False):
     threads: int
     steps: int
     seconds: float
+    card: dict[str, CardUse]
+    """What it took of a CUDA card, where there was one."""
 
 
 class EpisodeBatches(IterableDataset[dict[str, list[Micro]]]):
@@ -140,7 +147,7 @@ def padded_width(tokens: int) -> int:
 
 @dataclass(frozen=True)
 class TreePart:
-    """Episodes as a tree, with the different pairs of a token and the node before it (P)."""
+    """Episodes as a tree, with the different pairs of a token and the node before it that count (P)."""
 
     tree: Tree
     pairs: Tensor
@@ -152,17 +159,21 @@ class TreePart:
 
 
 def tree_parts(
-    rows: Sequence[Sequence[int]], labels: Sequence[Sequence[int]], most: int, width: int, device: torch.device | str
+    rows: Sequence[Sequence[int]], labels: Sequence[Sequence[int]], context: bool, most: int, width: int, device: torch.device | str
 ) -> list[TreePart]:
-    """Put rows of ids and their labels together as trees of at most so many nodes; see `build_trees`."""
+    """Put rows of ids and their labels together as trees of at most so many nodes; see `build_trees`.
+
+    Pairs that no demonstrator wrote are left out unless `context` counts, too.
+    """
     found = []
     for members, tree in build_trees(rows, most, width, device, WIDE_STEP):
         before = np.concatenate([tree.nodes[n][:-1] for n in range(len(members))])
         behind = np.concatenate([np.asarray(rows[i][1:]) for i in members])
         is_written = np.concatenate([np.asarray(labels[i][1:]) != IGNORED for i in members])
         pairs, place = np.unique(np.stack([before, behind]), axis=1, return_inverse=True)
-        counts = (np.bincount(place, weights, pairs.shape[1]).astype(np.float32) for weights in (is_written, ~is_written))
-        found.append(TreePart(tree, *(torch.as_tensor(values, device=tree.ids.device) for values in (pairs, *counts))))
+        counts = [np.bincount(place, weights, pairs.shape[1]).astype(np.float32) for weights in (is_written, ~is_written)]
+        needed = np.flatnonzero(counts[0] + context * counts[1])
+        found.append(TreePart(tree, *(to_device(np.ascontiguousarray(values[..., needed]), device) for values in (pairs, *counts))))
     return found
 
 
@@ -187,8 +198,7 @@ class DemonstrationTrainer(Trainer):
         """Run an update's micro-batches forward and backward; return the loss of the update."""
         if self.args.use_cpu and self.state.global_step % TRIM_STEPS == 0:
             trim_heap()
-        prepared: Any = self._prepare_inputs(inputs)
-        parts: list[Micro] = prepared["parts"]
+        parts: list[Micro] = inputs["parts"]  # on the CPU: what is where is found there, and nobody waits for a card
         if self.tokens_per_tree and not self.state.global_step and not self._check_trees(model.eval(), parts[0]):
             self.tokens_per_tree = 0
         model.train()
@@ -207,7 +217,8 @@ class DemonstrationTrainer(Trainer):
             for ids, label, real in zip(part["input_ids"], part["labels"], part["attention_mask"].bool(), strict=True):
                 rows.append(ids[real].tolist())
                 labels.append(label[real].tolist())
-        return tree_parts(rows, labels, self.tokens_per_tree, attention_width(causal_of(model)), self.args.device)
+        width, counts = attention_width(causal_of(model)), bool(self.context_weight)
+        return tree_parts(rows, labels, counts, self.tokens_per_tree, width, self.args.device)
 
     def _compute_loss(self, model: Any, part: Micro | TreePart, written: int, context: int) -> Tensor:
         """Compute a part's share of the loss of an update with so many tokens of both kinds."""
@@ -230,23 +241,27 @@ class DemonstrationTrainer(Trainer):
         """Compute a tree's share of the update's loss."""
         causal = causal_of(model)
         weights = part.written / written + self.context_weight * part.context / context
-        needed = weights > 0
         hidden = causal.base_model(**tree_inputs(causal, part.tree), upcast=self.args.use_cpu).last_hidden_state[0]
-        before, behind = part.pairs[:, needed]
-        return (token_losses(causal, hidden[before], behind) * weights[needed]).sum()
+        before, behind = part.pairs
+        return (token_losses(causal, hidden[before], behind) * weights).sum()
 
     def _compute_part(self, model: Any, part: Micro, written: int, context: int) -> Tensor:
         """Compute a micro-batch's share of the update's loss.
 
         Rows are padded on the right and attention is causal: no real token sees a padded one, so that no mask is needed.
         """
-        causal = causal_of(model)
-        hidden = causal.base_model(input_ids=part["input_ids"], use_cache=False, upcast=self.args.use_cpu).last_hidden_state[:, :-1]
-        targets, is_written = part["input_ids"][:, 1:], _is_written(part)
-        loss = token_losses(causal, hidden[is_written], targets[is_written]).sum() / written
+        causal, device = causal_of(model), self.args.device
+        ids = to_device(part["input_ids"].numpy(), device)
+        hidden = causal.base_model(input_ids=ids, use_cache=False, upcast=self.args.use_cpu).last_hidden_state[:, :-1]
+
+        def losses(chosen: Tensor) -> Tensor:
+            targets, places = part["input_ids"][:, 1:][chosen], chosen.nonzero(as_tuple=True)
+            states = hidden[tuple(to_device(place.numpy(), device) for place in places)]
+            return token_losses(causal, states, to_device(targets.numpy(), device))
+
+        loss = losses(_is_written(part)).sum() / written
         if self.context_weight:
-            is_context = _is_context(part)
-            loss = loss + self.context_weight * token_losses(causal, hidden[is_context], targets[is_context]).sum() / context
+            loss = loss + self.context_weight * losses(_is_context(part)).sum() / context
         return loss
 
 
@@ -341,8 +356,10 @@ def train_sft(
     checkpoints = SftCheckpoints(trainer, key) if key else None
     found = checkpoints.found if checkpoints else None
     use_attention(model)
-    with fused_lora(model) if use_cpu else nullcontext():
+    with fused_lora(model) if use_cpu else nullcontext(), watching_card(use_cpu) as card, PhaseTimer(card=card).on(SFT):
         trainer.train(resume_from_checkpoint=str(found) if found else None)
+        if card is not None:
+            lesson.facts["card"] = {SFT: card.read()[SFT]}
     return checkpoints.earlier_s if checkpoints else 0.0
 
 
@@ -369,12 +386,6 @@ def _make_arguments(config: SftConfig, scratch_dir: Path, gradient_checkpointing
         dataloader_pin_memory=False,
         remove_unused_columns=False,
     )
-
-
-def has_bf16() -> bool:
-    """Say whether this processor multiplies bfloat16 itself; where it does not, bfloat16 is slower than float32."""
-    known = torch.cpu.get_capabilities()
-    return any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 def _lower_frozen(model: Any) -> None:

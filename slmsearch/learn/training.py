@@ -29,6 +29,7 @@ from slmsearch.generate.chat_renderer import ChatRenderer, longest_prompt, requi
 from slmsearch.generate.load import load_adapter, load_model, load_tokenizer
 from slmsearch.judge.qualify import require_qualified
 from slmsearch.learn.callbacks import BestWeights, StepCallback
+from slmsearch.learn.card import watching_card
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, JUDGE, PREFLIGHT, STEPS, STOP, TREES, checkpoint_step
 from slmsearch.learn.grpo import SearchTrainer, make_arguments, make_trainer, num_steps
 from slmsearch.learn.job import TrainJob, write_manifest
@@ -67,10 +68,23 @@ def train_environment(
 
     Weights are scored by the questions `held_out`; without any, the last step's weights are kept.
     """
+    begun = job.directory / JOB
+    with watching_card(use_cpu=job.config.policy.device == "cpu") as card:
+        timer = PhaseTimer(begun.stat().st_mtime if begun.exists() else None, card)
+        _train(environment, questions, job, checkpoint, held_out, timer)
+
+
+def _train(
+    environment: Environment,
+    questions: Sequence[Question],
+    job: TrainJob,
+    checkpoint: Path | None,
+    held_out: Sequence[Question],
+    timer: PhaseTimer,
+) -> None:
     started, config = time.monotonic(), job.config
     judge_state = require_qualified(config.judge, config.paths.data_dir)
-    begun, past = job.directory / JOB, read_reports(job.directory / STEPS)
-    timer = PhaseTimer(begun.stat().st_mtime if begun.exists() else None)
+    past = read_reports(job.directory / STEPS)
     pass_on = require if config.train.preflight == "require" else list
     questions = environment.to_train_on(questions)
     renderer = ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role)
@@ -98,7 +112,8 @@ def train_environment(
         replace_json(job.directory / TREES, trainer.tree_check.as_json() if trainer.tree_check else {})
         save_trained(model, tokenizer, split_commit(config.policy.model)[0], job.directory / ADAPTER)
         seconds = sum(report.metrics.get("time/step_s", 0.0) for report in past) + time.monotonic() - started
-        write_manifest(job, max_steps, seconds, checkpoint_step(checkpoint) if checkpoint else 0, timer.read())
+        card = timer.card.read() if timer.card is not None else None
+        write_manifest(job, max_steps, seconds, checkpoint_step(checkpoint) if checkpoint else 0, timer.read(), card)
 
 
 def _assemble(

@@ -1,8 +1,9 @@
 """Rows of tokens as trees: what rows begin with alike goes through the model once, forward and backward.
 
 A node is a token after one history, a run the nodes that a row adds to those before it. Rows are sorted, so that nodes lie in preorder:
-every run is contiguous, and so is what a run and those below it hold. Linear layers go over all nodes at once; attention goes run by
-run over its own history, with runs put together where one masked call is cheaper than several (`plan_attention`).
+every run is contiguous, and so is what a run and those below it hold. Linear layers go over all nodes at once. Attention does, too, on a
+CUDA device (`generate/flex.py`); elsewhere it goes run by run over its own history, with runs put together where one masked call is cheaper
+than several (`plan_attention`).
 
 Shapes: R rows, T tokens of a row, C tokens of its completion, N nodes, D hidden size.
 """
@@ -11,7 +12,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -19,9 +20,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
 from torch.utils.checkpoint import checkpoint
 
 from slmsearch.generate.attention import ATTENTION, Call, Span
+from slmsearch.generate.flex import to_device, tree_mask
 from slmsearch.learn.losses import causal_of, token_losses
 from slmsearch.learn.memory import KEPT_STATES, TOKENS_PER_BLOCK
 
@@ -46,7 +49,7 @@ class Tree:
     """(N,) its position in its rows."""
     nodes: tuple[NDArray[np.int64], ...]
     """(T,) of each row: the node of each of its tokens."""
-    calls: tuple[Call, ...]
+    ancestry: "TreeAncestry"
 
 
 class _Run(NamedTuple):
@@ -57,6 +60,28 @@ class _Run(NamedTuple):
     depth: int
     """Of its first node."""
     history: tuple[Span, ...]
+
+
+@dataclass(frozen=True)
+class TreeAncestry:
+    """What each node of a tree attends to; see `Ancestry`."""
+
+    runs: tuple[_Run, ...]
+    ends: NDArray[np.int64]
+    """(N,) one past the last node below each; of nodes that a tree is filled up with, below the first of them."""
+    width: int
+    device: torch.device | str
+
+    @cached_property
+    def calls(self) -> tuple[Call, ...]:
+        """Runs put into calls, and one of what the tree is filled up with."""
+        count, nodes = self.runs[-1].end, len(self.ends)
+        return (*plan_attention(self.runs, self.width, self.device), *([Call(count, nodes, (), None)] if nodes > count else []))
+
+    @cached_property
+    def mask(self) -> BlockMask:
+        """The same for one kernel."""
+        return tree_mask(self.ends, self.device)
 
 
 def build_trees(
@@ -103,21 +128,22 @@ def _build(rows: Sequence[NDArray[np.int64]], shared: Sequence[int], width: int,
     nodes: list[NDArray[np.int64]] = []
     runs: list[_Run] = []
     count, path = 0, tuple[Span, ...]()
+    total = sum(len(row) - same for row, same in zip(rows, [0, *shared[1:]], strict=True))
+    filled = total + -total % multiple
+    ids, depths, ends = np.zeros(filled, dtype=np.int64), np.zeros(filled, dtype=np.int64), np.full(filled, filled, dtype=np.int64)
     for row, same in zip(rows, [0, *shared[1:]], strict=True):
         new = len(row) - same
         own = np.arange(count, count + new)
         nodes.append(np.concatenate([nodes[-1][:same], own]) if nodes else own)
+        ends[nodes[-1]] = count + new
         path = _cut(path, same)
         if new:
             runs.append(_Run(count, count + new, same, path))
             path = (*path, (count, count + new))
         count += new
-    filled = -count % multiple
-    ids, depths = np.zeros(count + filled, dtype=np.int64), np.zeros(count + filled, dtype=np.int64)
     for row, places in zip(rows, nodes, strict=True):
         ids[places], depths[places] = row, np.arange(len(row))
-    calls = (*plan_attention(runs, width, device), *([Call(count, count + filled, (), None)] if filled else []))
-    return Tree(torch.as_tensor(ids, device=device), torch.as_tensor(depths, device=device), tuple(nodes), calls)
+    return Tree(to_device(ids, device), to_device(depths, device), tuple(nodes), TreeAncestry(tuple(runs), ends, width, device))
 
 
 def _cut(path: tuple[Span, ...], length: int) -> tuple[Span, ...]:
@@ -188,28 +214,28 @@ def score_tree(trainer: Any, model: Any, input_ids: Tensor, attention_mask: Tens
     Returns:
         (R, C); 0 for tokens that are not needed.
     """
-    causal = causal_of(model)
-    rows, wanted, picked = [], [], needed.any(1).nonzero()[:, 0].tolist()
-    ids, real, needs = (tensor.cpu().numpy() for tensor in (input_ids, attention_mask.bool(), needed))
+    causal, device = causal_of(model), input_ids.device
+    ids, real, needs = (tensor.cpu().numpy() for tensor in (input_ids, attention_mask.bool(), needed))  # the one wait for a card
+    rows, wanted, picked = [], [], np.flatnonzero(needs.any(1)).tolist()
     for row in picked:
         own, asked = ids[row][real[row]], np.flatnonzero(needs[row][real[row]])
         rows.append(own[: asked[-1]])  # what stands behind the last needed token is not computed, nor that token itself
         wanted.append((asked, own[asked], np.flatnonzero(needs[row])))
-    trees = build_trees(rows, TOKENS_PER_BLOCK, attention_width(causal), input_ids.device)
+    trees = build_trees(rows, TOKENS_PER_BLOCK, attention_width(causal), device)
     values, row_at, column_at = [], [], []
     recomputed = count_recomputed(causal, [len(tree.ids) for _, tree in trees])
     for number, (members, tree) in enumerate(trees):
         parents = np.concatenate([tree.nodes[n][wanted[i][0] - 1] for n, i in enumerate(members)])
         targets = np.concatenate([wanted[i][1] for i in members])
         pairs, place = np.unique(np.stack([parents, targets]), axis=1, return_inverse=True)
-        chosen = torch.as_tensor(pairs, device=input_ids.device)
+        chosen = to_device(pairs, device)
         with trainer.accelerator.autocast():
             hidden = run_block(partial(tree_hidden, causal=causal, tree=tree), model, keep=number >= recomputed)
             losses = token_losses(causal, hidden[chosen[0]], chosen[1], trainer.temperature)
-        values.append(-losses[torch.as_tensor(place, device=losses.device)])
+        values.append(-losses[to_device(place, device)])
         row_at += [np.full(len(wanted[i][2]), picked[i]) for i in members]
         column_at += [wanted[i][2] for i in members]
-    places = (torch.as_tensor(np.concatenate(row_at)), torch.as_tensor(np.concatenate(column_at)))
+    places = (to_device(np.concatenate(row_at), device), to_device(np.concatenate(column_at), device))
     logprobs = torch.cat(values)
     empty = logprobs.new_zeros(input_ids.shape)
     return empty.index_put(places, logprobs)[:, -completion_tokens:]
@@ -228,7 +254,7 @@ def tree_inputs(causal: Any, tree: Tree) -> dict[str, Any]:
         "position_ids": tree.depths[None],
         "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=tree.ids.device),  # of four dimensions: none is made
         "use_cache": False,
-        "calls": tree.calls,
+        "ancestry": tree.ancestry,
         "recomputed": bool(causal.is_activation_checkpointing),
     }
 

@@ -220,6 +220,6 @@ def test_long_episodes_go_through_the_model_in_smaller_blocks():
     mask = torch.zeros(len(lengths), max(lengths), dtype=torch.long)
     for row, length in enumerate(lengths):
         mask[row, :length] = 1
-    blocks = _blocks(torch.arange(len(lengths)), mask)
+    blocks = _blocks(list(range(len(lengths))), mask)
     assert torch.cat(blocks).tolist() == list(range(len(lengths)))
     assert [len(block) for block in blocks] == [16, 4, 4, 1, 1, 1]

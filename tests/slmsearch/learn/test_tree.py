@@ -16,7 +16,8 @@ from slmsearch.learn import tree as trees_module
 from slmsearch.learn.fused_lora import fused_lora
 from slmsearch.learn.grpo import SearchTrainer
 from slmsearch.learn.losses import causal_of
-from slmsearch.learn.tree import CALL_COST, build_trees, check_tree, score_tree
+from slmsearch.learn.tree import CALL_COST, TreeAncestry, build_trees, check_tree, score_tree
+from tests.slmsearch.generate.kernels import take_cpu
 
 ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=1, max_size=10)
 VOCABULARY = 97
@@ -54,7 +55,7 @@ def test_every_history_is_a_node_once_and_sees_itself_alone(rows, most, width):
 def attended(tree):
     """What each node attends to, by the calls of attention."""
     seen = {}
-    for call in tree.calls:
+    for call in tree.ancestry.calls:
         columns = [node for first, end in (*call.history, (call.first, call.end)) for node in range(first, end)]
         for row in range(call.end - call.first):
             node = call.first + row
@@ -120,9 +121,12 @@ def gradients(model, logprobs, weights):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("method", ["lora", "full", "checkpointed", "in blocks"])
+@pytest.mark.parametrize("method", ["lora", "full", "checkpointed", "in blocks", "one kernel"])
 def test_log_probabilities_and_gradients_are_those_of_rows(kind, method, monkeypatch):
     model = make_model(kind)
+    if method == "one kernel":
+        take_cpu(monkeypatch)
+        monkeypatch.setattr(TreeAncestry, "calls", property(lambda ancestry: pytest.fail("a call was made")))
     if method == "in blocks":
         monkeypatch.setattr(trees_module, "TOKENS_PER_BLOCK", 40)
         monkeypatch.setattr(trees_module, "KEPT_STATES", 0)
@@ -186,7 +190,8 @@ def test_a_model_that_trees_do_not_suit_is_scored_row_by_row(kind, changes, capl
     assert trainer.tree_check == check and entropies.abs().sum() > 0
 
 
-def test_the_check_sees_a_tree_that_is_wrong(monkeypatch):
+@pytest.mark.parametrize("kernel", [False, True])
+def test_the_check_sees_a_tree_that_is_wrong(kernel, monkeypatch):
     from slmsearch.learn import tree
 
     model = make_model("llama")
@@ -194,6 +199,9 @@ def test_the_check_sees_a_tree_that_is_wrong(monkeypatch):
     arguments = (trainer, model, *make_batch())
     assert model.config._attn_implementation == ATTENTION
     assert check_tree(*arguments).passed
+    if kernel:
+        take_cpu(monkeypatch)
+        assert check_tree(*arguments).passed
 
     def shifted(*given):
         built = build(*given)
