@@ -77,14 +77,14 @@ class Trial:
     passed: bool
 
 
-def require_card() -> None:
-    """Refuse a machine without a CUDA device.
+def require_card(remedy: str) -> None:
+    """Refuse a machine without a CUDA device; `remedy` says what to do.
 
     Raises:
         ServiceError: there is none.
     """
     if not torch.cuda.is_available():
-        raise ServiceError(f"no CUDA device here (torch {torch.__version__}): nothing to check; on a GPU machine run make gpu-check")
+        raise ServiceError(f"no CUDA device here (torch {torch.__version__}): {remedy}")
 
 
 def run_gpu(presets: Sequence[Preset], tokenizer_dir: Path, work: Path, device: str, layers: int, say: Say) -> Result:

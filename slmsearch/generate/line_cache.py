@@ -80,9 +80,9 @@ class LineCache(Cache):
         self._columns, self._at = torch.as_tensor(columns, device=self.device), {}
         for line, count in zip(lines, counts, strict=True):
             self.lengths[line] += count
-        seen = np.arange(self._width) <= columns[:, None, :, None]
+        seen = torch.arange(self._width, device=self.device) <= self._columns[:, None, :, None]  # made where it is read: it is large
         positions = np.minimum(columns, np.maximum(before + given - 1, 0))
-        return torch.as_tensor(positions, device=self.device), torch.as_tensor(seen, device=self.device)
+        return torch.as_tensor(positions, device=self.device), seen
 
     def begin_step(self, lengths: Tensor, width: int) -> tuple[Tensor, Tensor]:
         """Prepare a pass that feeds a token to each of the first S lines, whose lengths (S) are on the device: the host waits for nothing.
