@@ -1,7 +1,9 @@
 """`slmsearch bench gpu`: every preset for a GPU on this machine's card, with random weights in the shape of the model it names.
 
-Two updates each, by the command that a user gives. Rows are as long as the preset allows, so that memory is that of the worst step. What
-was planned is compared with what the device lost meanwhile, which counts everything: weights, caches, contexts, fragmentation.
+Two updates each, by the command that a user gives. A step holds as many tokens as the longest that the preset allows, so that memory is
+that of the worst step; where torch samples, which takes a pass through the model for every token of a row, they lie in more and shorter
+rows. What was planned is compared with what the device lost meanwhile, which counts everything: weights, caches, contexts, fragmentation;
+and by phase with what torch held, which counts neither contexts nor what other libraries take.
 """
 
 import json
@@ -23,19 +25,29 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Pretra
 from slmsearch.bench.result import Result, Say, tabulate
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
-from slmsearch.learn.memory import GIB, SFT, MemoryPlan, measure_available, measure_shape, plan_memory
+from slmsearch.learn.memory import GIB, PROMPT_TOKENS, SFT, MemoryPlan, measure_available, measure_shape, plan_memory
 from slmsearch.processes.child import ChildProcess, ProcessSettings
 
 LIMIT_S = 900.0
 """Longest that one preset may take."""
 POLL_S = 0.1
 """Time between two looks at the device's memory."""
+MOST_SAMPLED = 512
+"""Tokens of a row where torch samples: two updates with their pre-flight and held-out rewards are some 4,000 passes then, not 28,000."""
+SHORT_PROMPT = 64
+"""Tokens of an opening without instructions, at most."""
 SPARE = 2 * GIB
 """Bytes that a plan need not explain: on a device the context and libraries' workspaces, on a CPU Python with its libraries."""
 NEEDS = {"train.vllm.mode": ("vllm", "off"), "policy.load_in_4bit": ("bitsandbytes", "false")}
 """Settings that need a package of the extra `gpu`, and what is tried without it."""
 PUBLISHED: dict[str, dict[str, Any]] = tomllib.loads(files("slmsearch.bench").joinpath("published.toml").read_text(encoding="utf-8"))
 """Hub id -> what its `config.json` says of its shape."""
+CHANCE = {"reward.kind": "random", "planner.reward.kind": "random"}
+"""Equal rewards would leave the update nothing to do."""
+TRAINED_ON = 16
+"""Questions at least."""
+UNSEEN = ("runtime", "vLLM", "judge")
+"""Parts of a plan that torch's own figures do not hold."""
 _SMALL = {"intermediate_size": 128, "vocab_size": 1536, "max_position_embeddings": 4096}
 _SMALL_HEAD = 16
 COLUMNS = {
@@ -72,13 +84,15 @@ class Trial:
     whole_gib: float
     """Planned for the preset as it is, with the whole model."""
     available_gib: float
+    phases: dict[str, dict[str, float]]
+    """What torch held in each phase, beside what was planned for it; empty where there is no card."""
     seconds: float
     notes: list[str]
     passed: bool
 
 
 def require_card(remedy: str) -> None:
-    """Refuse a machine without a CUDA device; `remedy` says what to do.
+    """Refuse a machine without a CUDA device; `remedy` is what to do elsewhere.
 
     Raises:
         ServiceError: there is none.
@@ -106,7 +120,7 @@ def run_gpu(presets: Sequence[Preset], tokenizer_dir: Path, work: Path, device: 
         made = write_model(shape_of(model, layers, small), tokenizer_dir, home / "model", "float32" if small else "bfloat16", device)
         trials[preset.name] = _try(preset, made, home, device)
     values = {
-        "device": _name(device),
+        "device": name_of(device),
         "layers": layers,
         "seconds": round(time.perf_counter() - started, 1),
         "passed": all(trial.passed for trial in trials.values()),
@@ -153,15 +167,18 @@ def _try(preset: Preset, made: Path, work: Path, device: str) -> Trial:
     """Run two updates of a preset with a model of random weights."""
     small, notes = device == "cpu", list[str]()
     flags = {"policy.model": str(made), "policy.device": device, "policy.dtype": "float32" if small else "bfloat16"}
-    flags |= {"paths.data_dir": str(work / "data"), "paths.mlruns_dir": str(work / "mlruns"), **_longest(preset, small)}
+    flags |= {"paths.data_dir": str(work / "data"), "paths.mlruns_dir": str(work / "mlruns")}
     for setting, (package, without) in NEEDS.items():
         if attrgetter(setting)(preset.config) not in ("off", False) and (small or find_spec(package) is None):
             flags[setting] = without
             reason = "a CPU has none" if small else f"{package} is not installed, uv pip install -e '.[gpu]'"
             notes.append(f"{setting} {without}: {reason}")
+    flags |= CHANCE if small else CHANCE | longest(preset.real, flags.get("train.vllm.mode", preset.real.train.vllm.mode) == "off")
     available = measure_available()
     flagged = RunConfig.model_validate(preset.config.changed(flags).model_dump(warnings=False))  # flags are texts
-    planned = needed(plan_memory(flagged, measure_shape(preset.config, str(made)), available))
+    prompt = PROMPT_TOKENS if flagged.searcher.system_prompt else SHORT_PROMPT
+    plan = plan_memory(flagged, measure_shape(preset.config, str(made)), available, prompt)
+    planned = needed(plan)
     command = ["planner", "sft", "--out", str(work / "out")] if preset.config.planner.sft.enabled else ["train"]
     laid = [part for file in preset.files for part in ("--config", str(file))]
     arguments = [*command, *laid, *(f"--{name}={value}" for name, value in flags.items()), "--json"]
@@ -179,24 +196,41 @@ def _try(preset: Preset, made: Path, work: Path, device: str) -> Trial:
     sizes = {"planned": planned, "measured": measured, "whole": whole, "available": free}
     gib = {f"{name}_gib": round(size / GIB, 2) for name, size in sizes.items()}
     passed = updates == 2 and fits
-    return Trial(preset.config.policy.model, updates, **gib, seconds=round(seconds, 1), notes=notes, passed=passed)
+    phases = compare_phases(plan, outcome.get("card"))
+    return Trial(preset.config.policy.model, updates, **gib, phases=phases, seconds=round(seconds, 1), notes=notes, passed=passed)
 
 
-def _longest(preset: Preset, small: bool) -> dict[str, str]:
-    """Return settings with which random weights, that never end a turn, fill a row as far as the preset lets a real model."""
-    chance = {"reward.kind": "random", "planner.reward.kind": "random"}  # equal rewards would leave the update nothing to do
-    if small:
-        return chance
-    searcher, train = preset.real.searcher.max_episode_tokens, preset.real.train
+def longest(real: RunConfig, sampled_by_torch: bool) -> dict[str, str]:
+    """Return settings with which random weights, that never end a turn, fill a step as far as the preset lets a real model.
+
+    Where torch samples and rows would be longer than `MOST_SAMPLED`, there are several times more rows, as many times shorter: the cache
+    and the update hold as many tokens. Their openings are short then, since rows of a group share theirs.
+    """
+    searcher, train = real.searcher.max_episode_tokens, real.train
+    times = max(1, round(searcher / MOST_SAMPLED)) if sampled_by_torch and real.environment == "searcher" else 1
+    tokens, questions = str(-(-searcher // times)), train.questions_per_step * times
     return {
-        **chance,
-        "train.questions_per_step": str(train.questions_per_step),
+        "train.questions_per_step": str(questions),
+        "train.limit": str(max(questions, TRAINED_ON)),
         "train.group_size": str(train.group_size),
         "train.accumulation": str(train.accumulation),
-        "searcher.max_turn_tokens": str(searcher),
-        "searcher.max_episode_tokens": str(searcher),
-        "planner.max_plan_tokens": str(preset.real.planner.max_plan_tokens),
+        "evaluate.batch_size": str(real.evaluate.batch_size * times),
+        "searcher.max_turn_tokens": tokens,
+        "searcher.max_episode_tokens": tokens,
+        "planner.max_plan_tokens": str(real.planner.max_plan_tokens),
+        **({"searcher.system_prompt": ""} if times > 1 else {}),
     }
+
+
+def compare_phases(plan: MemoryPlan, card: object) -> dict[str, dict[str, float]]:
+    """Put beside what was planned for each phase, without what torch does not see, what a training says that its phases took."""
+    found: dict[str, dict[str, float]] = {}
+    for phase, use in card.items() if isinstance(card, Mapping) else ():
+        if phase in plan.phases:
+            planned = sum(part.num_bytes for part in plan.phases[phase] if part.name not in UNSEEN) / GIB
+            ratio = {"ratio": round(planned / use["allocated_gib"], 2)} if use["allocated_gib"] else {}
+            found[phase] = {"planned_gib": round(planned, 3), "measured_gib": use["allocated_gib"], **ratio, **use}
+    return found
 
 
 def _plan_whole(preset: Preset, work: Path, available: Mapping[str, float], device: str) -> float:
@@ -242,7 +276,8 @@ def _taken(device: str, pid: int | None = None) -> float:
     return float(heaviest)
 
 
-def _name(device: str) -> str:
+def name_of(device: str) -> str:
+    """Name a device, a card with its memory."""
     if device == "cpu":
         return "cpu"
     properties = torch.cuda.get_device_properties(0)

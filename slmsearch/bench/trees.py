@@ -1,21 +1,35 @@
-"""How far updates over trees are from row-wise ones, on the batch of a measured step: gradients in float32, and tokens computed."""
+"""Updates over trees beside row-wise ones: how far they are apart on the batch of a measured step, and how long each takes on a device."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from slmsearch.bench.gpu import name_of, shape_of
+from slmsearch.bench.result import Result, Say, Spread, describe_machine, median_ratio, tabulate, take_turns
 from slmsearch.bench.shapes import Shape
+from slmsearch.config import LoraSection
+from slmsearch.generate.attention import use_attention
+from slmsearch.generate.flex import takes_flex
 from slmsearch.learn.fused_lora import fused_lora
 from slmsearch.learn.grpo import NO_ADVANTAGE, SearchTrainer, make_adapter_config
-from slmsearch.learn.memory import TOKENS_PER_BLOCK
+from slmsearch.learn.memory import GIB, TOKENS_PER_BLOCK
 from slmsearch.learn.training import load_trainable
-from slmsearch.learn.tree import build_trees, score_tree
+from slmsearch.learn.tree import build_trees, check_tree, score_tree
 
 COMPARED_TOKENS, COMPARED_OF_A_LARGE_MODEL, LARGE = 24_000, 4_000, 50_000_000
 """Tokens of the rows whose gradients are compared, and of models with so many weights: row by row all activations lie in memory at once."""
+
+MODEL = "smollm2-135m-instruct"
+GROUPS, GROUP, GROUP_ON_CPU, OPENING, TURNS, TURN = 2, 8, 3, 160, 5, 96
+"""Of the timed batch: groups, episodes of each, fewer on a CPU, tokens of an opening, turns of an episode with results, tokens of one."""
+COLUMNS = {"": "{side}", "update, s": "{seconds:.2f}", "tokens a second": "{rate:.0f}", "peak, GiB": "{peak_gib}"}
 
 
 class _Scorer(SearchTrainer):
@@ -99,3 +113,78 @@ def catch_inputs(trainer: Any) -> dict[str, Tensor]:
 
     trainer._compute_loss = catching
     return caught
+
+
+def run_trees(layers: int, device: str, runs: int, say: Say) -> Result:
+    """Time so many updates of each side on a device, with an adapter on random weights; 0 layers take all of the model's."""
+    model, shape = _adapted(layers, device)
+    trainer, peaks = _Scorer(1.0), dict[str, float]()
+    ids, mask, needed = make_episodes(shape.vocab_size, GROUP_ON_CPU if device == "cpu" else GROUP)
+    batch = (ids.to(device), mask.to(device), needed.to(device), ids.shape[1] - OPENING)
+    sides: dict[str, Callable[..., Tensor]] = {
+        "rows": lambda *given: trainer.score_rows(*given)[0],
+        "trees": lambda *given: score_tree(trainer, *given),
+    }
+
+    def update(side: str) -> float:
+        if on_card := device == "cuda":
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+        started = time.perf_counter()
+        sides[side](model, *batch).sum().backward()
+        if on_card:
+            torch.cuda.synchronize()
+            peaks[side] = max(peaks.get(side, 0.0), torch.cuda.max_memory_allocated() / GIB)
+        seconds = time.perf_counter() - started
+        model.zero_grad()
+        say(f"  {side} {seconds:.2f} s")
+        return seconds
+
+    with fused_lora(model) if device == "cpu" else nullcontext():
+        check = check_tree(trainer, model, *batch)
+        times = take_turns({side: partial(update, side) for side in sides}, runs)
+    tokens, nodes = int(mask.sum()), sum(len(tree.ids) for _, tree in build_trees(ids.tolist(), 1 << 30, 64))
+    found = {
+        side: {"seconds": (spread := Spread(taken)), "rate": tokens / spread["median"], "peak_gib": peaks.get(side)}
+        for side, taken in times.items()
+    }
+    machine, ratio = describe_machine("torch", "transformers", "trl", "peft"), median_ratio(times["rows"], times["trees"])
+    facts = {"device": name_of(device), "layers": shape.num_hidden_layers, "tokens": tokens, "nodes": nodes}
+    kernel = takes_flex(*_heads(shape, model.dtype, device))
+    checked = {"one_kernel": kernel, "trees_used": check.passed, "difference": check.as_json()["difference"]}
+    notes = (f"{facts['device']}; {machine}", f"rows over trees {ratio:.2f}; {tokens} tokens, of {nodes} different histories")
+    values = {"machine": asdict(machine), **facts, **checked, **found, "ratio": ratio}
+    return Result(values, (tabulate(COLUMNS, ({"side": side, **one} for side, one in found.items())),), notes)
+
+
+def _adapted(layers: int, device: str) -> tuple[Any, Any]:
+    """Make random weights with an adapter on a device; return them and their shape."""
+    from peft import get_peft_model
+    from transformers import AutoModelForCausalLM
+    from trl.trainer.utils import add_fused_lm_head
+
+    torch.manual_seed(0)
+    with torch.device(device):
+        model: Any = AutoModelForCausalLM.from_config(shape_of(MODEL, layers), dtype=torch.float32 if device == "cpu" else torch.bfloat16)
+    use_attention(model)
+    add_fused_lm_head(model, outputs=("log_probs", "entropy"))
+    return get_peft_model(model, make_adapter_config(LoraSection())), model.config
+
+
+def _heads(shape: Any, dtype: torch.dtype, device: str) -> list[Tensor]:
+    """Make a node's query, key and value."""
+    size, counts = shape.hidden_size // shape.num_attention_heads, (shape.num_attention_heads, *[shape.num_key_value_heads] * 2)
+    return [torch.zeros(count, 1, size, dtype=dtype, device=device) for count in counts]
+
+
+def make_episodes(vocabulary: int, group: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Make the timed batch: episodes leave their group one after the other, turn by turn; ids, mask and what is needed, (R, T)."""
+    chance = torch.Generator().manual_seed(0)
+    rows = torch.randint(1, vocabulary, (GROUPS * group, OPENING + TURNS * TURN), generator=chance)
+    turn = (torch.arange(rows.shape[1]) - OPENING).div(TURN, rounding_mode="floor")
+    for row in range(len(rows)):
+        first, place = row - row % group, row % group
+        alike = OPENING + (place * TURNS // group) * TURN if place else 0
+        rows[row, : max(alike, OPENING)] = rows[first, : max(alike, OPENING)]
+    written = (turn >= 0) & ((torch.arange(rows.shape[1]) - OPENING) % TURN < TURN // 3)  # the rest is what tools answered
+    return rows, torch.ones_like(rows), written.repeat(len(rows), 1)

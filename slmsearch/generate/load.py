@@ -198,5 +198,7 @@ def check_local(name: str, setting: str, file: str) -> None:
 
 def has_bf16() -> bool:
     """Say whether this processor multiplies bfloat16 itself; where it does not, bfloat16 is slower than float32."""
+    import torch
+
     known = torch.cpu.get_capabilities()
     return any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))

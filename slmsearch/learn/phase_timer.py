@@ -3,10 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NotRequired, TypedDict
-
-if TYPE_CHECKING:
-    from slmsearch.learn.card import CardWatch
+from typing import NotRequired, Protocol, TypedDict
 
 SAMPLING, UPDATE, HELD_OUT, BEFORE, OTHER, JUDGING = "sampling", "update", "held_out", "preflight", "other", "judging"
 """Playing episodes to learn from; learning from them; scoring weights; the pre-flight; all else: starting, loading, checkpoints,
@@ -24,10 +21,23 @@ class CardUse(TypedDict):
     """Mean of what was sampled; absent where it could not be, or the phase was over too soon."""
 
 
+class Card(Protocol):
+    """Watches a card by phase, see `card.py`."""
+
+    def turn(self, phase: str) -> None:
+        """Note that another phase begins, or one goes on."""
+
+    def read(self) -> dict[str, CardUse]:
+        """Return what each phase took up to now."""
+
+    def metrics(self) -> dict[str, float]:
+        """Return the same as metrics of a step."""
+
+
 class PhaseTimer:
     """Counts seconds by phase. A phase begun inside another pauses the outer one."""
 
-    def __init__(self, begun: float | None = None, card: "CardWatch | None" = None) -> None:
+    def __init__(self, begun: float | None = None, card: Card | None = None) -> None:
         """Start with `OTHER`; `begun` is when the run began (seconds since the epoch), if that was before now; `card` is told of phases."""
         self.seconds: dict[str, float] = {OTHER: max(0.0, time.time() - begun) if begun else 0.0}
         self._purposes = [OTHER]

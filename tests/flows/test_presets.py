@@ -33,7 +33,7 @@ def flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def test_every_model_of_a_preset_has_its_published_shape() -> None:
-    assert {preset.real.policy.model for preset in PRESETS} == set(PUBLISHED)
+    assert {preset.real.policy.model for preset in PRESETS} <= set(PUBLISHED)
     assert {"rtx3090", "rtx3090-qwen2.5-3b", "planner-8b", "planner-sft-1.5b"} == {preset.name for preset in PRESETS}
 
 
@@ -44,6 +44,7 @@ def test_every_model_of_a_preset_has_its_published_shape() -> None:
         ("Qwen/Qwen2.5-3B-Instruct", 3.09),
         ("meta-llama/Llama-3.1-8B-Instruct", 8.03),
         ("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", 1.78),
+        ("smollm2-135m-instruct", 0.1345),
     ],
 )
 def test_the_shapes_have_the_published_number_of_weights(model: str, billions: float, tmp_path: Path) -> None:
@@ -119,11 +120,12 @@ def test_the_overlay_is_named_in_the_documentation() -> None:
     assert OVERLAY in (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
 
 
-def test_the_gpu_check_without_a_card_says_so_in_one_line() -> None:
+@pytest.mark.parametrize("arguments", [("gpu",), ("rollout", "--device", "cuda")])
+def test_a_measurement_on_a_card_without_one_says_so_in_one_line(arguments: tuple[str, ...]) -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("there is a card here")
-    done = subprocess.run([sys.executable, "-m", "flows", "bench", "gpu", "--json"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "flows", "bench", *arguments, "--json"], capture_output=True, text=True)
     assert done.returncode == 3
     assert json.loads(done.stdout)["error"].startswith("no CUDA device here")
     assert len(done.stderr.strip().splitlines()) == 1

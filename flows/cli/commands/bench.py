@@ -122,6 +122,24 @@ def gpu(session: Session, names: tuple[str, ...], layers: int, device: str) -> N
     _finish(session, "gpu", result, negative=not result.values["passed"])
 
 
+@command(bench, "trees")
+@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Counted updates of each side.")
+@click.option("--layers", type=click.IntRange(min=0), default=4, show_default=True, help="Of SmolLM2's shape; 0: all 30.")
+@click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cpu", show_default=True, help="Where to compute.")
+def trees(session: Session, runs: int, layers: int, device: str) -> None:
+    """Time updates over trees beside row by row, with random weights of SmolLM2's shape; writes trees.json.
+
+    Exit code 1 where their log-probabilities differ, so that training would not use trees; 3 where there is no card.
+    """
+    from slmsearch.bench.gpu import require_card
+    from slmsearch.bench.trees import run_trees
+
+    if device == "cuda":
+        require_card("nothing to measure; --device cpu measures on the processor")
+    result = run_trees(layers, device, runs, session.say)
+    _finish(session, "trees", result, negative=not result.values["trees_used"])
+
+
 @command(bench, "nightly")
 @click.option("--series", type=click.IntRange(min=1), default=5, show_default=True, help="Quiet series of each policy.")
 @click.option("--nights", type=click.IntRange(min=5), default=50, show_default=True, help="Nights of a series.")
