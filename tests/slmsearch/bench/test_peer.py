@@ -6,9 +6,8 @@ import pytest
 import torch
 from trl.chat_template_utils import is_chat_template_prefix_preserving, parse_response, supports_tool_calling
 
-from slmsearch.bench.peer import CHAT_TEMPLATE, CHATML_RESPONSE, CHATML_TEMPLATE, RESPONSE_TEMPLATE, make_environment
+from slmsearch.bench.peer import CHAT_TEMPLATE, CHATML_RESPONSE, CHATML_TEMPLATE, RESPONSE_TEMPLATE, make_environment, make_peer
 from slmsearch.bench.result import tabulate, take_turns
-from slmsearch.bench.peer import make_peer
 from slmsearch.bench.rollout import (
     CARD,
     OURS,
@@ -181,7 +180,7 @@ def test_a_shape_is_measured_on_the_device_that_is_asked_for(shape, tmp_path):
     assert {f"{side} {phase}" for side in (OURS, PEER) for phase in (WARM_UP, "rollout", "update")} <= set(used)
     rows = by_side(used)
     assert [(row["side"], row["phase"]) for row in rows] == [(side, phase) for side in (OURS, PEER) for phase in ("rollout", "update")]
-    assert tabulate(CARD, [{"shape": "long", **rows[0]}]).rows == (("long", "ours", "rollout", "\N{EN DASH}", "1.0", "2.0"),)
+    assert tabulate(CARD, [{"shape": "long", **rows[0]}]).rows == (("long", "ours", "rollout", "-", "1.0", "2.0"),)
 
 
 def test_the_real_shape_is_larger_on_a_card(shape):
