@@ -54,13 +54,15 @@ class Decoder:
         self._wanted, self._graphs = graphs, dict[tuple[int, int, float], Any]()
         self._addresses: tuple[object, ...] = ()
         """What the graphs read."""
-        self._size = 0
+        self._size, self._ends = 0, torch.empty(0, dtype=torch.long)
         self.cache = LineCache(torch.device("cpu"), 0, fixed=True)
 
     def open(self, model: Any, end_ids: Collection[int], most: int) -> LineCache:
         """Begin with a model and at most so many lines; return the empty cache."""
         device = model.device
-        self._model, self._ends = model, torch.tensor(sorted(end_ids), device=device)
+        self._model = model
+        if device != self._ends.device or sorted(end_ids) != self._ends.tolist():
+            self._ends = torch.tensor(sorted(end_ids), device=device)
         self._uses_graphs = device.type == "cuda" if self._wanted is None else self._wanted
         if device != self.cache.device:
             self.cache, self._size = LineCache(device, most, fixed=True), 0
@@ -139,7 +141,13 @@ class Decoder:
             return None
         kind = self.cache.device.type
         casts = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        addresses = (casts, self._size, self.cache.moves, *(weight.data_ptr() for weight in self._model.parameters()))
+        addresses = (
+            casts,
+            self._size,
+            self.cache.moves,
+            self._ends.data_ptr(),
+            *(weight.data_ptr() for weight in self._model.parameters()),
+        )
         if addresses != self._addresses:
             self._graphs.clear()
             self._addresses = addresses
