@@ -29,6 +29,7 @@ NOT_HERE = {
     "slmsearch judge qualify": "a model server",
     "slmsearch evaluate --policy openai:": "a model server",
     "slmsearch models get": "the network",
+    "slmsearch bundle": "the network, and results of another machine",
     "slmsearch promote": "a registered version; tests/flows/test_pipeline.py",
     "slmsearch rollback": "a champion; tests/flows/test_pipeline.py",
     "slmsearch run nightly": "a champion; tests/flows/test_nightly.py",

@@ -2,6 +2,7 @@
 
 from flows.cli.commands import (  # noqa: F401  importing one adds its commands
     bench,
+    bundle,
     corpus,
     documents,
     learning,

@@ -267,7 +267,7 @@ def command(group: click.Group, name: str, **options: Any) -> Callable[[Callable
 SECTIONS = {
     "The pipeline and its results": ("init", "learn", "run", "up", "report", "compare", "lineage", "nights", "promote", "rollback"),
     "Pages and questions": ("questions", "validate", "index", "reindex", "search", "retrieval-report", "setup", "world"),
-    "Models and training": ("models", "bootstrap", "sft", "preflight", "train", "planner", "evaluate", "export"),
+    "Models and training": ("models", "bootstrap", "sft", "preflight", "train", "planner", "evaluate", "export", "bundle"),
     "Asking and serving": ("ask", "infer", "serve", "mcp", "corrections", "judge", "sandbox"),
     "Settings, upkeep, measurements": ("config", "ops", "bench"),
 }

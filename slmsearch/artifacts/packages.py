@@ -63,13 +63,20 @@ def find_installer(environment: Mapping[str, str]) -> list[str]:
     """
     if find_spec("pip") is not None:
         return [sys.executable, "-m", "pip", "install", "--no-compile", "--disable-pip-version-check"]
+    return [find_uv(environment), "pip", "install", "--python", sys.executable]
+
+
+def find_uv(environment: Mapping[str, str]) -> str:
+    """Return the program uv: the one that `UV` names, of the PATH, or of a checkout, which `make` brings.
+
+    Raises:
+        ServiceError: it is not there.
+    """
     beside = Path(sys.prefix).resolve().parent / ".uv" / "bin"
     uv = environment.get("UV") or shutil.which("uv", path=environment.get("PATH")) or shutil.which("uv", path=str(beside))
     if uv is None:
-        raise ServiceError(
-            "packages cannot be fetched: this environment has no pip, and uv is not on the PATH; python -m ensurepip adds pip"
-        )
-    return [uv, "pip", "install", "--python", sys.executable]
+        raise ServiceError("packages cannot be fetched: uv is not on the PATH; pip install uv")
+    return uv
 
 
 def with_uv_names(environment: Mapping[str, str]) -> dict[str, str]:

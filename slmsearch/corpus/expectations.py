@@ -260,6 +260,8 @@ def question_rows(questions: Sequence[tuple[Question, str]], library: Library) -
 def _answer_is_missing(question: Question, library: Library) -> bool:
     if question.kind not in ANSWER_IN_SECTION_KINDS or not question.section_ids or question.answer == UNKNOWN_ANSWER:
         return False
+    if question.is_closed and len(question.section_ids) > 1:  # what several sections say decides between yes and no
+        return False
     # In generated worlds the last hop holds the answer, as whole words. Elsewhere the order of sections may mean nothing, and
     # people mark parts of words: in SQuAD "manual" stands in "manually".
     is_plain = question.kind == "plain"

@@ -14,15 +14,17 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page, Section
-from slmsearch.corpus.questions import Question
+from slmsearch.corpus.questions import Question, content_words, holds_answer
 from slmsearch.corpus.sections import is_fence_end, outline, read_fence
 
 MAX_CHARS = 1500
 """Characters of a paragraph; as many are shown at once (`SearcherConfig.max_section_chars`)."""
+_BRACKETS = re.compile(r"\s*\([^()]*\)$")
+"""End of a title that tells it from others: "Ran (film)"; texts leave it out."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"\u201d\u2019')\]]*\s+(?=[\"\u201c\u2018'(\[]*[A-Z\u00c0-\u00de0-9])|\n")
 
 
@@ -95,8 +97,13 @@ def _pieces(lines: list[str]) -> Iterator[str]:
 def place_questions(questions: list[Question], before: Library, after: Library) -> list[Question]:
     """Find the paragraphs that questions mean which name sections, or only pages, of a corpus before it was split.
 
-    A named section stands for that of its paragraphs which holds the answer, or else for its first; sections of the split corpus are
-    taken as they are. Where only a page is named, and one of its paragraphs alone holds the answer, that one is meant.
+    - A named section stands for that of its paragraphs which holds the answer, or else for its first; sections of the split corpus are
+      taken as they are.
+    - Where one page is named, and one of its paragraphs alone holds the answer, that one is meant.
+    - Where several pages are named, one paragraph of each is meant. The page that holds the answer is read last, of several the one named
+      last; the others keep their order. Of a page that leads on, the paragraph is meant that names the next page's title, of several or
+      none the one that shares most words with the question, of equals the first. Yes and no stand nowhere: the pages keep their order.
+
     A number of hops that was given stays: several may lead through one page.
     """
     return [_place(question, before, after) for question in questions]
@@ -106,10 +113,36 @@ def _place(question: Question, before: Library, after: Library) -> Question:
     if question.section_ids:
         placed = tuple(_paragraph(question, section_id, before, after) for section_id in question.section_ids)
         return replace(question, section_ids=placed)
-    if len(question.page_ids) != 1 or not question.is_answerable:
+    pages = list(dict.fromkeys(question.page_ids))
+    if not pages or not question.is_answerable:
         return question
-    holding = _holding(question, after.sections(question.page_ids[0]))
-    return replace(question, section_ids=(holding[0].id,), hops=question.hops or 1) if len(holding) == 1 else question
+    if len(pages) == 1:
+        holding = _holding(question, after.sections(pages[0]))
+        path = holding if len(holding) == 1 else []
+    else:
+        path = _path(question, {page_id: after.sections(page_id) for page_id in pages}, after)
+    return replace(question, section_ids=tuple(section.id for section in path), hops=question.hops or len(path)) if path else question
+
+
+def _path(question: Question, sections: dict[str, list[Section]], after: Library) -> list[Section]:
+    """Return a paragraph of each gold page, the one with the answer last; none where no page states it, or one is not there."""
+    holding = [] if question.is_closed else _holding(question, [section for found in sections.values() for section in found])
+    if not all(sections.values()) or not (holding or question.is_closed):
+        return []
+    order = list(sections)
+    if holding:
+        last = max((section.page_id for section in holding), key=order.index)
+        sections[last] = [section for section in holding if section.page_id == last]
+        order = [*(page_id for page_id in order if page_id != last), last]
+    pages = [after.page(page_id) for page_id in order[1:]]
+    titles = [_BRACKETS.sub("", page.title) if page else "" for page in pages]
+    asked = content_words(question.question)
+
+    def leads(section: Section, title: str) -> tuple[bool, int]:
+        body = _body(section)
+        return bool(title) and holds_answer(body, title), len(asked & content_words(body))
+
+    return [max(sections[page_id], key=partial(leads, title=title)) for page_id, title in zip(order, [*titles, ""], strict=True)]
 
 
 def _paragraph(question: Question, section_id: str, before: Library, after: Library) -> str:

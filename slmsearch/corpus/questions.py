@@ -55,6 +55,11 @@ class Question:
         """Whether there is an answer to find."""
         return self.answer != UNKNOWN_ANSWER
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the answer is yes or no, which no text states."""
+        return self.answer.casefold() in ("yes", "no")
+
 
 FIELDS = tuple(name for name in Question.__slots__ if name not in ("source", "view"))
 """Those that every stored question has; one with a source has that, too."""

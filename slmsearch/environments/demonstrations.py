@@ -15,10 +15,11 @@ looks at the page's list. Questions it cannot play so are left out and counted.
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from types import MappingProxyType
+from typing import TypeAlias, TypeVar
 
 from slmsearch.config import SearcherConfig, SftConfig, WorldConfig
 from slmsearch.corpus.library import Library
@@ -146,9 +147,15 @@ def _trigrams(text: str) -> set[str]:
 
 
 NO_GOLD, NOT_FOUND, NO_SECTION = "no gold section", "page not found", "no such section"
-Serve = Callable[[Sequence[ToolCall]], list[ToolResult]]
-BATCH = 64
-"""Questions whose searches are served together."""
+NOT_STATED, SEVERAL = "no gold page states the answer", "several sections of the gold page state the answer"
+Value = TypeVar("Value")
+Asking: TypeAlias = Generator[Sequence[ToolCall], list[ToolResult], Value]
+"""A part of a question being played: it yields calls that are served together, and is sent their results."""
+Play: TypeAlias = Asking[Demonstration]
+Turns: TypeAlias = list[tuple[str, str]]
+"""Messages and their results so far."""
+BATCH = 256
+"""Questions that are played side by side."""
 
 
 class Unplayable(Exception):
@@ -170,18 +177,50 @@ def demonstrate_gold(
     """
     left_out: Counter[str] = Counter()
     found: list[Demonstration] = []
-    playable = [question for question in questions if _is_known(question) and (question.section_ids or question.kind in UNKNOWABLE)]
-    left_out[NO_GOLD] = len(questions) - len(playable)
+    playable = []
+    for question in questions:
+        if _is_known(question) and (question.section_ids or question.kind in UNKNOWABLE):
+            playable.append(question)
+        else:
+            left_out[_why_unplaced(question, toolbox.library)] += 1
     for start in range(0, len(playable), BATCH):
         batch = playable[start : start + BATCH]
-        calls = [ToolCall(SEARCH, queries.get(question.question, question.question)) for question in batch]
-        searched = toolbox.serve(calls, [question.view for question in batch])
-        for question, call, result in zip(batch, calls, searched, strict=True):
+        plays = [_play(question, queries.get(question.question, question.question), toolbox) for question in batch]
+        for outcome in _play_together(plays, [question.view for question in batch], toolbox):
+            if isinstance(outcome, Demonstration):
+                found.append(outcome)
+            else:
+                left_out[str(outcome)] += 1
+    return found, left_out
+
+
+def _play_together(plays: Sequence[Play], views: Sequence[View | None], toolbox: Toolbox) -> list[Demonstration | Unplayable]:
+    """Play questions side by side: what all of them ask for next is served together."""
+    ended: dict[int, Demonstration | Unplayable] = {}
+    results: dict[int, list[ToolResult]] = {}
+    going = list(range(len(plays)))
+    while going:
+        asked: dict[int, Sequence[ToolCall]] = {}
+        for i in going:
             try:
-                found.append(_play(question, call, result, toolbox))
+                asked[i] = plays[i].send(results[i]) if i in results else next(plays[i])
+            except StopIteration as end:
+                ended[i] = end.value
             except Unplayable as reason:
-                left_out[str(reason)] += 1
-    return found, +left_out
+                ended[i] = reason
+        served = iter(toolbox.serve([call for calls in asked.values() for call in calls], [views[i] for i in asked for _ in asked[i]]))
+        results = {i: list(islice(served, len(calls))) for i, calls in asked.items()}
+        going = list(asked)
+    return [ended[i] for i in range(len(plays))]
+
+
+def _why_unplaced(question: Question, library: Library) -> str:
+    """Say why a question that names no gold section has none, from the pages that it names."""
+    sections = [section for page_id in question.page_ids for section in library.sections(page_id)]
+    if question.section_ids or not sections or not question.is_answerable:
+        return NO_GOLD
+    stating = sum(any(holds_answer(section.text, answer) for answer in question.answers) for section in sections)
+    return NO_GOLD if stating == 1 else SEVERAL if stating else NOT_STATED
 
 
 def _is_known(question: Question) -> bool:
@@ -205,17 +244,18 @@ def demonstrate_reader(questions: Sequence[Question], toolbox: Toolbox, config: 
     return found, +Counter({NOT_FOUND: len(known) - len(found), NO_GOLD: len(questions) - len(known)})
 
 
-def _play(question: Question, first: ToolCall, searched: ToolResult, toolbox: Toolbox) -> Demonstration:
+def _play(question: Question, query: str, toolbox: Toolbox) -> Play:
+    first = ToolCall(SEARCH, query)
+    (searched,) = yield [first]
     turns = [(render_call(first), searched.text)]
-    searched = _read_gold(question, searched, turns, toolbox)
+    searched = yield from _read_gold(question, searched, turns, toolbox)
     if question.kind in UNKNOWABLE:
-        _look_for_the_rest(question, searched, turns, toolbox)
+        yield from _look_for_the_rest(question, searched, turns, toolbox)
     return Demonstration(question.question, (*turns, (render_answer(question.answer), "")))
 
 
-def _read_gold(question: Question, searched: ToolResult, turns: list[tuple[str, str]], toolbox: Toolbox) -> ToolResult:
+def _read_gold(question: Question, searched: ToolResult, turns: Turns, toolbox: Toolbox) -> Asking[ToolResult]:
     """Find and read one gold section after the other; return the last search."""
-    serve = partial(_serve, toolbox, question.view)
     for section_id in question.section_ids:
         section = toolbox.library.section(section_id)
         page = toolbox.library.page(section.page_id) if section else None
@@ -226,19 +266,19 @@ def _read_gold(question: Question, searched: ToolResult, turns: list[tuple[str, 
             begins = [question.question, *other_queries(question.question)]
             queries = begins if len(turns) == 1 else [page.title] if page.title in turns[-1][1] else []
             queries = [query for query in queries if render_call(ToolCall(SEARCH, query)) != turns[0][0]]
-            searched = _search_again(queries, searched, section, turns, toolbox.section_hints, serve)
+            searched = yield from _search_again(queries, searched, section, turns, toolbox.section_hints)
         if not _shows(searched, section, hinted=True):
-            turns += _go_through(VIEW, section.page_id, serve, partial(_lists, section_id))
-        turns += _go_through(READ, section_id, serve, lambda result: _holds_answer(question, result))
+            yield from _go_through(VIEW, section.page_id, turns, partial(_lists, section_id))
+        yield from _go_through(READ, section_id, turns, partial(_holds_answer, question))
     return searched
 
 
-def _look_for_the_rest(question: Question, searched: ToolResult, turns: list[tuple[str, str]], toolbox: Toolbox) -> None:
+def _look_for_the_rest(question: Question, searched: ToolResult, turns: Turns, toolbox: Toolbox) -> Asking[None]:
     """Look where the answer of a twin would be, as for any other question: in what the last search shows first."""
-    serve, began = partial(_serve, toolbox, question.view), len(turns) == 1
+    began = len(turns) == 1
     page = toolbox.library.page(question.page_ids[-1]) if question.kind == "withdrawn" else None
     if not began and page and page.title in turns[-1][1]:
-        (searched,) = serve([ToolCall(SEARCH, page.title)])
+        (searched,) = yield [ToolCall(SEARCH, page.title)]
         turns.append((render_call(ToolCall(SEARCH, page.title)), searched.text))
     elif not began:
         return
@@ -246,11 +286,8 @@ def _look_for_the_rest(question: Question, searched: ToolResult, turns: list[tup
         first = searched.page_ids[0]
         hint = re.search(rf"\(({re.escape(first)}:[^)]*)\)", searched.text)
         call = ToolCall(READ, hint[1]) if hint else ToolCall(VIEW, first)
-        turns.append((render_call(call), serve([call])[0].text))
-
-
-def _serve(toolbox: Toolbox, view: View | None, calls: Sequence[ToolCall]) -> list[ToolResult]:
-    return toolbox.serve(calls, [view] * len(calls))
+        (result,) = yield [call]
+        turns.append((render_call(call), result.text))
 
 
 def other_queries(question: str) -> list[str]:
@@ -266,12 +303,10 @@ def _shows(result: ToolResult, section: Section, hinted: bool) -> bool:
     return section.page_id in result.page_ids and (not hinted or f"({section.id})" in result.text)
 
 
-def _search_again(
-    queries: Sequence[str], before: ToolResult, section: Section, turns: list[tuple[str, str]], hints: bool, serve: Serve
-) -> ToolResult:
+def _search_again(queries: Sequence[str], before: ToolResult, section: Section, turns: Turns, hints: bool) -> Asking[ToolResult]:
     """Search with the first query that shows a section, or else its page; what showed the page before is enough where none does."""
     calls = [ToolCall(SEARCH, query) for query in queries]
-    found = list(zip(calls, serve(calls), strict=True))
+    found = list(zip(calls, (yield calls), strict=True))
     for hinted in (True, False) if hints else (False,):
         for call, result in found:
             if _shows(result, section, hinted):
@@ -282,16 +317,19 @@ def _search_again(
     raise Unplayable(NOT_FOUND)
 
 
-def _go_through(tool: str, name: str, serve: Serve, is_found: Callable[[ToolResult], bool]) -> list[tuple[str, str]]:
+def _go_through(tool: str, name: str, turns: Turns, is_found: Callable[[ToolResult], bool]) -> Asking[None]:
     """Turn the pages of a result up to the one that holds what is looked for; the first page alone where none does."""
-    turns: list[tuple[str, str]] = []
-    number = 1
-    while (result := serve([call := ToolCall(tool, name if number == 1 else f"{name}#{number}")])[0]).served:
-        turns.append((render_call(call), result.text))
+    shown: Turns = []
+    while True:
+        call = ToolCall(tool, f"{name}#{len(shown) + 1}" if shown else name)
+        (result,) = yield [call]
+        if not result.served:
+            turns += shown[:1]
+            return
+        shown.append((render_call(call), result.text))
         if is_found(result):
-            return turns
-        number += 1
-    return turns[:1]
+            turns += shown
+            return
 
 
 def _lists(section_id: str, result: ToolResult) -> bool:

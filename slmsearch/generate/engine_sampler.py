@@ -49,6 +49,9 @@ class Engine(Protocol):
 class IdSampler(ABC):
     """Samples turns as ids: encodes what is fed before each, and leaves rows without room alone."""
 
+    samples_beside = False
+    """Whether calls are better served while other rows are sampled: on a device that has nothing else to do."""
+
     def __init__(self, tokenizer: Any, tool_role: str = "tool", renderer: ChatRenderer | None = None) -> None:
         """Check the tokenizer's chat template, unless a renderer of it is given."""
         self.renderer = renderer or ChatRenderer(tokenizer, tool_role)

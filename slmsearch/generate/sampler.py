@@ -26,6 +26,8 @@ class Sampling:
     """Number of the first row among those of all processes that sample with this seed."""
     stop: tuple[str, ...] = ()
     """A turn ends with the token that completes one of these texts, outside of `<think>`; what was sampled is kept as it is."""
+    part_rows: int = 0
+    """Rows are asked for in parts of so many, in turn: the calls of one are served while another is sampled. 0: all together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Sampler(Protocol):
         """Sample the next turn of rows.
 
         Args:
-            rows: indices into `open`'s prompts; rows left out are never asked for again.
+            rows: indices into `open`'s prompts, all of one part (`Sampling.part_rows`); those of it left out are never asked for again.
             results: tool result to feed first, None on the first turn.
             room: tokens each episode may still hold, tool result included. A tool result that leaves too little room for a turn is
                 shortened; a row without room for one token is returned with `ended=False` and no ids.

@@ -80,8 +80,11 @@ class TorchSampler(IdSampler):
         self._decoder = (decoder or Decoder()) if decodes_together(model) else None
         self._fed = (FED_TOGETHER, PASS_COST) if self._decoder is None else (FED_TO_A_CARD, PASS_COST_ON_A_CARD)
         self._is_small = sum(weight.numel() for weight in model.parameters()) <= ONE_THREAD_UP_TO
+        self.samples_beside = self.model.device.type == "cuda"
         self._completing: frozenset[int] = frozenset()
         """Ids that can complete a stop text."""
+        self._opened: Tensor
+        """Logits that follow the prompts: a part's first turn begins when another has sampled its own."""
         self.close()
 
     def open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
@@ -106,6 +109,7 @@ class TorchSampler(IdSampler):
             for row, prompt in enumerate(ids)
         }
         self._feed({line: prompt for prompt, line in line_of.items()})
+        self._opened = self._logits
         self._completing = self.renderer.completing_ids(sampling.stop)
         self._ending = np.array(sorted(self._completing | self.renderer.end_ids))
         for prompt in line_of:
@@ -138,11 +142,16 @@ class TorchSampler(IdSampler):
 
     @torch.inference_mode()
     def _write(self, rows: list[int], contexts: list[tuple[int, ...]], limits: list[int]) -> list[tuple[Completion, bool]]:
-        self._rows = {row: self._rows[row] for row in rows}  # the others are never asked for again
+        asked, size = set(rows), self._sampling.part_rows
+        # The others of the part are never asked for again.
+        self._rows = {n: row for n, row in self._rows.items() if n in asked or (size and n // size != rows[0] // size)}
         going = [self._rows[row] for row in rows]
         with self._threads():
             if any(contexts):
                 self._feed_results(going, contexts)
+            else:
+                self._logits = self._opened
+                self._guessed.clear()
             for row, limit in zip(going, limits, strict=True):
                 row.ended, row.left, row.sampled, row.logprobs = False, limit, [], []
             while drawing := [row for row in going if row.going]:
@@ -162,6 +171,7 @@ class TorchSampler(IdSampler):
         if self._decoder is not None:
             self._decoder.close()
         self._cache = LineCache(self.model.device, 0)
+        self._opened = torch.empty(0)
         self._logits = torch.empty(0)
         """What follows tokens of the last passes (places x V): of each line the last, after a pass with guesses those before it, too."""
         self._guessed: dict[int, list[int]] = {}
@@ -177,7 +187,8 @@ class TorchSampler(IdSampler):
         different = {(row.line, block): (row, context) for row, block, context in zip(rows, blocks, contexts, strict=True)}
         for row, context in different.values():
             self._learn(context, row.ids)
-        self._branch(rows, blocks, set())
+        fed = set(map(id, rows))
+        self._branch(rows, blocks, {row.line for row in self._rows.values() if id(row) not in fed})
         for row, context in zip(rows, contexts, strict=True):
             row.ids += context
         self._feed({row.line: block for row, block in zip(rows, blocks, strict=True)})
@@ -205,7 +216,7 @@ class TorchSampler(IdSampler):
         self._logits, self._guessed = torch.cat(logits), {}
         places = {line: place for place, line in enumerate(chain(*spans))}
         for row in self._rows.values():
-            row.place = places[row.line]
+            row.place = places.get(row.line, row.place)
 
     @torch.inference_mode()
     def _forward(self, lines: Sequence[int], blocks: Sequence[Sequence[int]], kept: int) -> Tensor:

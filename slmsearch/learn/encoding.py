@@ -30,6 +30,15 @@ class Encoded:
         """Count the tokens after the prompt, which is what `searcher.max_episode_tokens` limits."""
         return len(self.ids) - self.prompt_tokens
 
+    @property
+    def longest_turn(self) -> int:
+        """Count the tokens of the longest turn, which is what `searcher.max_turn_tokens` limits."""
+        longest = run = 0
+        for label in self.labels:
+            run = run + 1 if label != IGNORED else 0
+            longest = max(longest, run)
+        return longest
+
 
 def encode_turns(prompt: Sequence[Message], turns: Sequence[tuple[str, str]], renderer: ChatRenderer) -> Encoded:
     """Encode an episode exactly as the rollout would have laid it out.
@@ -77,8 +86,4 @@ def fits(encoded: Encoded, limits: Limits) -> bool:
     """Tell whether an example may be learnt: whether a policy could have written it, where examples have no limit of their own."""
     if limits.max_example_tokens is not None:
         return len(encoded.ids) <= limits.max_example_tokens
-    longest = run = 0
-    for label in encoded.labels:
-        run = run + 1 if label != IGNORED else 0
-        longest = max(longest, run)
-    return longest <= limits.max_turn_tokens and encoded.completion_tokens <= limits.max_episode_tokens
+    return encoded.longest_turn <= limits.max_turn_tokens and encoded.completion_tokens <= limits.max_episode_tokens

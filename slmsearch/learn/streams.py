@@ -30,8 +30,9 @@ def demonstrated(renderer: ChatRenderer, config: RunConfig, settings: SftConfig)
             yield encoded
         elif not fitting and number + 1 >= settings.episodes_per_world:
             raise TrainingError(
-                f"all of the first {number + 1} demonstrations are longer than {limits.settings[0]} ({limits.max_episode_tokens}): "
-                f"raise it; the last has {encoded.completion_tokens} tokens"
+                f"all of the first {number + 1} demonstrations are too long, or a turn of each is: raise {' or '.join(limits.settings)}; "
+                f"the last has {encoded.completion_tokens} tokens (limit {limits.max_episode_tokens}), "
+                f"its longest turn {encoded.longest_turn} (limit {limits.max_turn_tokens})"
             )
 
 

@@ -75,6 +75,12 @@ def path_of(name: str, data_dir: str | Path) -> str:
     return str(own if name in KNOWN or own.is_dir() else shipped_models() / name)
 
 
+def name_of(model: str) -> str:
+    """Return the name of a known pretrained model from its directory, as `path_of` gives it; every other name is returned as it is."""
+    path = Path(model)
+    return path.name if path.name in KNOWN and path.parent.name == models_dir("").name else model
+
+
 def split_commit(model: str) -> tuple[str, str | None]:
     """Return a model's name on the Hub and the commit behind its `@`, if there is one; a directory is returned as it is."""
     if Path(model).is_dir():

@@ -15,6 +15,7 @@ seen in turns); these figures are of that state.
 
 import copy
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
@@ -33,10 +34,13 @@ LEAST_TOKENS = 512
 """Tokens of the smallest batch."""
 WORKERS = 4
 """Batches encoded at a time on a CPU, at most; with more, Python's own part of the work would hold them up."""
-QUERY_ROWS, QUERY_ROWS_GPU = 1, 4
-"""Rows of a batch of queries, whatever is asked. Each batch has no padding, and on a CPU one thread: kernels pick another order of
-summation for another shape or another number of threads. A second row would save 64 queries at once two fifths of their time, and cost
-one by itself a sixth (`slmsearch bench query`)."""
+QUERY_ROWS, QUERY_ROWS_GPU = 1, 64
+"""Rows of a batch of queries, whatever is asked: kernels pick another order of summation for another shape or another number of threads. On
+a CPU a batch has no padding and one thread; a second row would save 64 queries at once two fifths of their time, and cost one by itself a
+sixth (`slmsearch bench query`). A GPU waits for launches, not for products: there a batch is filled up, and padded to a power of two, so
+that 256 queries of 6 to 40 tokens are some six batches."""
+QUERY_TOKENS_GPU = 16
+"""Tokens of the shortest batch of queries there."""
 GPU_FACTOR = 32
 """A GPU takes so many times more tokens together."""
 TOKENIZED_TOGETHER = 2_048
@@ -56,13 +60,15 @@ RowBatch: TypeAlias = tuple[list[int], int, int]
 class PassageEncoder:
     """Encodes passages with a loaded model, in a precision."""
 
-    def __init__(self, model: Any, precision: Precision) -> None:
-        """Take a `SentenceTransformer`, or a copy of it in another precision of weights and activations; vectors are float32."""
+    def __init__(self, model: Any, precision: Precision, on_cpu: bool | None = None) -> None:
+        """Take a `SentenceTransformer`, or a copy of it in another precision of weights and activations; vectors are float32.
+
+        Batches have the shapes for the model's device, or those that `on_cpu` says.
+        """
         self._model = copy.deepcopy(model).to(torch.bfloat16) if precision == "bfloat16" else model
-        on_cpu = model.device.type == "cpu"
-        self._workers = min(WORKERS, os.cpu_count() or 1) if on_cpu else 1
-        self._query_rows = QUERY_ROWS if on_cpu else QUERY_ROWS_GPU
-        self._tokens_together = TOKENS_TOGETHER * (1 if on_cpu else GPU_FACTOR)
+        self._on_cpu = model.device.type == "cpu" if on_cpu is None else on_cpu
+        self._workers = min(WORKERS, os.cpu_count() or 1) if self._on_cpu else 1
+        self._tokens_together = TOKENS_TOGETHER * (1 if self._on_cpu else GPU_FACTOR)
         # Prompts, chat templates, images and tokenisers of their own are left to the library.
         self._plain = not any(model.prompts.values()) and getattr(model.tokenizer, "is_fast", False)
 
@@ -84,12 +90,9 @@ class PassageEncoder:
                     progress(done, len(texts))
 
     def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        """Encode short texts, those of equally many tokens together: a text's own length alone decides the shape."""
-        token_ids, by_length = self._tokenize(texts), dict[int, list[int]]()
-        for row, ids in enumerate(token_ids):
-            by_length.setdefault(max(1, len(ids)), []).append(row)
-        height = self._query_rows
-        parts = [(same[i : i + height], height, length) for length, same in by_length.items() for i in range(0, len(same), height)]
+        """Encode short texts, those of like length together: a text's own length alone decides the shape."""
+        token_ids = self._tokenize(texts)
+        parts = group_queries([len(ids) for ids in token_ids], self._on_cpu, self._model.max_seq_length)
         vectors = np.empty((len(texts), self._model.get_embedding_dimension()), dtype=np.float32)
         for rows, found in self._encoded(token_ids, parts, threads=1):
             vectors[rows] = found
@@ -182,6 +185,22 @@ def group_rows(lengths: Sequence[int], tokens_together: int) -> list[RowBatch]:
             rows = same[start : start + full]
             batches.append((rows, max(least, len(rows)), length))
     return batches
+
+
+def group_queries(lengths: Sequence[int], on_cpu: bool, limit: int | None) -> list[RowBatch]:
+    """Group queries by the length of their batch, which their own tokens decide, and cut each group into batches of the same height.
+
+    Args:
+        lengths: tokens of each query, at most `limit`.
+        on_cpu: whether they are encoded on a CPU; see `QUERY_ROWS`.
+        limit: tokens that the model takes.
+    """
+    height = QUERY_ROWS if on_cpu else QUERY_ROWS_GPU
+    by_length: dict[int, list[int]] = {}
+    for row, tokens in enumerate(lengths):
+        length = max(1, tokens) if on_cpu else min(max(QUERY_TOKENS_GPU, 1 << (tokens - 1).bit_length()), limit or sys.maxsize)
+        by_length.setdefault(length, []).append(row)
+    return [(same[i : i + height], height, length) for length, same in by_length.items() for i in range(0, len(same), height)]
 
 
 def fill_batch(token_ids: Sequence[TokenIds], rows: int, length: int, pad_id: int, left: bool) -> tuple[Batch, Batch]:

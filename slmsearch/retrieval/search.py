@@ -47,8 +47,8 @@ BLOCK = 64
 """Queries compared with all passages at once."""
 ALONE = 4
 """Up to so many queries, a dot product per row is faster than a matrix product, above all where other processes want the cores too."""
-THREADED_ROWS = 50_000
-"""From so many passages on, one query is compared with them on several threads."""
+THREADED_ROWS = 20_000
+"""From so many passages on, queries are compared with them on several threads: the parts of one, or each its own."""
 THREADS = min(4, os.cpu_count() or 1)
 ROUNDING = 100_000
 MARGIN = 1e-4
@@ -222,28 +222,35 @@ class SearchIndex:
     ) -> list[list[Hit]]:
         """Rank all groups; a matrix product finds those that may be among the first, which are then scored row by row."""
         product = (vectors @ self._vectors.T) if len(vectors) > ALONE else [self._dot_products(vector) for vector in vectors]
-        hits = []
-        for vector, near, text, away in zip(vectors, product, texts, gone, strict=True):
+
+        def rank(asked: tuple[Vectors, Scores, Scores | None, Rows]) -> list[Hit]:
+            vector, near, text, away = asked
             scores = near if text is None else near + text
             scores[away] = -np.inf
             close = groups.find_best(scores, top_k, taken)
             rows = np.concatenate([np.arange(groups.starts[i], groups.ends[i]) for i in close]) if len(close) else close
-            hits.append(self._ranked(vector, text, _without(rows, away), top_k, groups))
-        return hits
+            return self._ranked(vector, text, _without(rows, away), top_k, groups)
+
+        rank_all = map if len(self._vectors) < THREADED_ROWS else self._pool().map
+        return list(rank_all(rank, zip(vectors, product, texts, gone, strict=True)))
 
     def _dot_products(self, vector: Vectors) -> Scores:
         """Compare one query with all passages: a dot product per row, of many rows on several threads."""
         near: Scores = np.empty(len(self._vectors), dtype=np.float32)
         if len(near) < THREADED_ROWS:
             return np.vecdot(self._vectors, vector, out=near)
+        threads = self._pool()
+        step = -(-len(near) // THREADS)
+        parts = [slice(start, start + step) for start in range(0, len(near), step)]
+        for _ in threads.map(lambda part: np.vecdot(self._vectors[part], vector, out=near[part]), parts):
+            pass
+        return near
+
+    def _pool(self) -> ThreadPoolExecutor:
         with self._lock:
             if self._threads is None:
                 self._threads = self._open.enter_context(ThreadPoolExecutor(THREADS, "compare"))
-        step = -(-len(near) // THREADS)
-        parts = [slice(start, start + step) for start in range(0, len(near), step)]
-        for _ in self._threads.map(lambda part: np.vecdot(self._vectors[part], vector, out=near[part]), parts):
-            pass
-        return near
+            return self._threads
 
     def _compared_with_candidates(
         self, vectors: Vectors, texts: Sequence[Scores | None], top_k: int, groups: _Groups, gone: Sequence[Rows]

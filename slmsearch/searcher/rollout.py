@@ -5,9 +5,13 @@ It knows neither torch nor rewards: a `Sampler` writes turns, a `Toolbox` answer
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from itertools import repeat
+from functools import partial
+from itertools import islice, repeat
+from typing import TypeAlias
 
 from slmsearch.config import SearcherConfig
 from slmsearch.corpus.questions import Question
@@ -18,6 +22,8 @@ from slmsearch.searcher.parsing import CUT_OFF, PROGRAM_STOP, TOOL_STOPS, Parsed
 from slmsearch.searcher.prompt import make_prompt
 from slmsearch.searcher.tools import Toolbox
 
+HALVED_FROM = 128
+"""Episodes from which on a sampler on a card samples one half while the calls of the other are served; of fewer, a half takes as long."""
 OnEnd = Callable[[Question, Episode], None]
 
 
@@ -46,6 +52,9 @@ class _Row:
     seconds: float = 0.0
 
 
+_Waiting: TypeAlias = tuple[_Row, SampledTurn, ParsedTurn]
+
+
 def play_episodes(
     questions: Sequence[Question],
     sampler: Sampler,
@@ -68,25 +77,48 @@ def play_episodes(
         raise SandboxError("searcher.programs is on and these tools have no sandbox, so no program is run; set it to false")
     started = time.perf_counter()
     prompts = open_prompts(questions, toolbox, config)
-    most = config.max_turns if config.reads == "tools" else 1
-    sampling = replace(sampling, stop=(*TOOL_STOPS, PROGRAM_STOP) if config.programs else TOOL_STOPS)
+    size = -(-len(prompts) // 2) if getattr(sampler, "samples_beside", False) and len(prompts) >= HALVED_FROM else 0
+    sampling = replace(sampling, stop=(*TOOL_STOPS, PROGRAM_STOP) if config.programs else TOOL_STOPS, part_rows=size)
     try:
         rows = [_Row(question, ids) for question, ids in zip(questions, sampler.open(prompts, sampling), strict=True)]
-        for number in range(1, most + 1):
-            active = [i for i, row in enumerate(rows) if row.stop_reason is None]
-            if not active:
-                break
-            _play_turn(rows, active, sampler, toolbox, config, last=number == most)
-            elapsed = time.perf_counter() - started
-            for i in active:
-                rows[i].seconds = elapsed
-                if watch.on_turn is not None and len(rows[i].turns) == number:
-                    watch.on_turn(rows[i].question, rows[i].turns[-1])
-                if watch.on_end is not None and rows[i].stop_reason is not None:
-                    watch.on_end(rows[i].question, _finish(rows[i]))
+        parts = [range(start, min(start + size, len(rows))) for start in range(0, len(rows), size)] if size else [range(len(rows))]
+        _take_turns([_play_part(rows, part, sampler, toolbox, config, watch, started) for part in parts])
     finally:
         sampler.close()
     return [_finish(row) for row in rows]
+
+
+def _play_part(
+    rows: list[_Row], part: Sequence[int], sampler: Sampler, toolbox: Toolbox, config: SearcherConfig, watch: Watch, started: float
+) -> Iterator[Callable[[], None]]:
+    """Play a part of the rows; yield, after each turn was sampled, what serves its calls and must be done before the next."""
+    most = config.max_turns if config.reads == "tools" else 1
+    for number in range(1, most + 1):
+        active = [i for i in part if rows[i].stop_reason is None]
+        if not active:
+            return
+        yield partial(_serve, _sample_turn(rows, active, sampler, config, last=number == most), toolbox)
+        elapsed = time.perf_counter() - started
+        for i in active:
+            rows[i].seconds = elapsed
+            if watch.on_turn is not None and len(rows[i].turns) == number:
+                watch.on_turn(rows[i].question, rows[i].turns[-1])
+            if watch.on_end is not None and rows[i].stop_reason is not None:
+                watch.on_end(rows[i].question, _finish(rows[i]))
+
+
+def _take_turns(parts: Sequence[Iterator[Callable[[], None]]]) -> None:
+    """Play one part, or several in turn: the calls of each are served in a thread while the next is sampled in this one."""
+    if len(parts) == 1:
+        for serve in parts[0]:
+            serve()
+        return
+    with ThreadPoolExecutor(1, "serve") as thread:
+        waiting = deque((part, thread.submit(lambda: None)) for part in parts)
+        while waiting:
+            part, served = waiting.popleft()
+            served.result()
+            waiting.extend((part, thread.submit(serve)) for serve in islice(part, 1))
 
 
 def open_prompts(questions: Sequence[Question], toolbox: Toolbox, config: SearcherConfig) -> list[list[Message]]:
@@ -96,12 +128,12 @@ def open_prompts(questions: Sequence[Question], toolbox: Toolbox, config: Search
     return [make_prompt(text, config, found) for text, found in zip(texts, shown, strict=True)]
 
 
-def _play_turn(rows: list[_Row], active: list[int], sampler: Sampler, toolbox: Toolbox, config: SearcherConfig, last: bool) -> None:
-    """Let the policy write one turn in every open row, then serve all calls together, and all programs."""
+def _sample_turn(rows: list[_Row], active: list[int], sampler: Sampler, config: SearcherConfig, last: bool) -> list[_Waiting]:
+    """Let the policy write one turn in every active row; return those that wait for a result."""
     results = [rows[i].turns[-1].result if rows[i].turns else None for i in active]
     room = [config.max_episode_tokens - rows[i].tokens for i in active]
     turns = sampler.sample(active, [result.text if result else None for result in results], room)
-    waiting: list[tuple[_Row, SampledTurn, ParsedTurn]] = []
+    waiting: list[_Waiting] = []
     for i, turn in zip(active, turns, strict=True):
         row = rows[i]
         if turn.shown is not None and row.turns:  # what the policy was shown takes the place of the whole result
@@ -117,10 +149,11 @@ def _play_turn(rows: list[_Row], active: list[int], sampler: Sampler, toolbox: T
             waiting.append((row, turn, parsed))
         elif turn.sampled_ids or turn.text:
             row.turns.append(_make_turn(turn, parsed, None))
-    _serve(waiting, toolbox)
+    return waiting
 
 
-def _serve(waiting: list[tuple[_Row, SampledTurn, ParsedTurn]], toolbox: Toolbox) -> None:
+def _serve(waiting: list[_Waiting], toolbox: Toolbox) -> None:
+    """Serve all calls together, and all programs."""
     calls = [(parsed.call, row.question.view) for row, _, parsed in waiting if parsed.call is not None]
     try:
         served: Iterator[ToolResult | SlmSearchError] = iter(toolbox.serve([call for call, _ in calls], [view for _, view in calls]))

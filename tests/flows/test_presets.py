@@ -33,8 +33,8 @@ def flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def test_every_model_of_a_preset_has_its_published_shape() -> None:
-    assert {preset.real.policy.model for preset in PRESETS} <= set(PUBLISHED)
-    assert {"rtx3090", "rtx3090-qwen2.5-3b", "planner-8b", "planner-sft-1.5b"} == {preset.name for preset in PRESETS}
+    assert {preset.real.policy.model for preset in PRESETS} == set(PUBLISHED)
+    assert {"gpu", "rtx3090", "rtx3090-qwen2.5-3b", "planner-8b", "planner-sft-1.5b"} == {preset.name for preset in PRESETS}
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_every_model_of_a_preset_has_its_published_shape() -> None:
 )
 def test_the_shapes_have_the_published_number_of_weights(model: str, billions: float, tmp_path: Path) -> None:
     shape_of(model).save_pretrained(tmp_path)
-    assert measure_shape(RunConfig(), str(tmp_path)).parameters / 1e9 == pytest.approx(billions, abs=0.01)
+    assert measure_shape(RunConfig(), str(tmp_path)).parameters / 1e9 == pytest.approx(billions, abs=min(0.01, billions / 100))
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
@@ -67,7 +67,7 @@ def test_an_update_is_split_evenly_and_learns_at_a_rate_for_adapters(preset: Any
     episodes = train.questions_per_step * train.group_size
     assert episodes % train.accumulation == 0 and episodes >= 32
     assert 3e-5 <= train.learning_rate <= 2e-4
-    assert preset.real.decision.min_questions <= 150
+    assert preset.real.decision.min_questions <= max(150, preset.real.evaluate.limit)
 
 
 @pytest.mark.parametrize("name", ["rtx3090", "rtx3090-qwen2.5-3b"])
@@ -86,7 +86,7 @@ def test_the_overlay_changes_numbers_and_where_data_come_from_alone(preset: Any)
 
 
 def test_an_unknown_preset_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"'demo' is no preset for a GPU; there are planner-8b, .*rtx3090"):
+    with pytest.raises(ConfigError, match=r"'demo' is no preset for a GPU; there are gpu, planner-8b, .*rtx3090"):
         load_presets(["demo"])
 
 

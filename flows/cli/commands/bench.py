@@ -204,12 +204,14 @@ def load_presets(names: Sequence[str] = ()) -> "list[Preset]":
     """
     from flows.cli.settings import load_config, preset_files
     from slmsearch.bench.gpu import PUBLISHED, Preset
+    from slmsearch.models.known import name_of
 
     presets, found = preset_files(), dict[str, Preset]()
     for name, file in presets.items():
         real, files = load_config([file], environment={}), (file, presets[OVERLAY])
-        if real.policy.device == "cuda" and real.policy.model in PUBLISHED:
-            found[name] = Preset(name, files, load_config(files, environment={}), real)
+        if real.policy.device == "cuda" and (model := name_of(real.policy.model)) in PUBLISHED:
+            small = load_config(files, environment={})
+            found[name] = Preset(name, files, *(config.changed({"policy.model": model}) for config in (small, real)))
     if missing := sorted(set(names) - set(found)):
         raise ConfigError(f"{missing[0]!r} is no preset for a GPU; there are {', '.join(found)}")
     return [preset for name, preset in found.items() if not names or name in names]

@@ -46,6 +46,11 @@ def grouped(tokenizer):
     return make_grouped(tokenizer)
 
 
+@pytest.fixture(scope="module")
+def exact(tokenizer):
+    return make_grouped(tokenizer).double()
+
+
 def play(sampler, sampling, room=400, rows=ROWS, turns=3):
     """Turns of rows in groups that leave one after the other, with results of different length; return all that was sampled."""
     going = list(range(rows))
@@ -97,12 +102,13 @@ def test_tokens_and_log_probabilities_are_those_of_one_by_one(grouped, tokenizer
     rows=st.integers(1, 20),
     stop=st.sampled_from([(), ("town",), ("a", "Mira"), ("</tool>",)]),
 )
-def test_no_limit_room_or_batch_changes_what_is_sampled(grouped, tokenizer, monkeypatch, seed, limit, room, looks, rows, stop):
+def test_no_limit_room_or_batch_changes_what_is_sampled(exact, tokenizer, monkeypatch, seed, limit, room, looks, rows, stop):
+    """In float64: in float32, of some ten thousand draws one falls where passes of other shapes round to the neighbouring token."""
     sampling = Sampling(0.8, seed, limit, stop=stop)
-    expected = play(TorchSampler(grouped, tokenizer), sampling, room, rows)
+    expected = play(TorchSampler(exact, tokenizer), sampling, room, rows)
     with monkeypatch.context() as patch:
         patch.setattr(decoders, "TOGETHER", looks)
-        found = play(together(grouped, tokenizer, monkeypatch), sampling, room, rows)
+        found = play(together(exact, tokenizer, monkeypatch), sampling, room, rows)
     assert_equal(expected, found)
 
 
@@ -113,6 +119,20 @@ def test_a_row_samples_the_same_alone_and_beside_others(grouped, tokenizer, monk
     beside = sampler.sample([7], [None], [99])[0]
     sampler.open([prompt], Sampling(1.0, 2, 30, first_row=7))
     assert sampler.sample([0], [None], [99])[0].sampled_ids == beside.sampled_ids
+
+
+def test_parts_that_take_turns_sample_what_all_rows_sample_together(grouped, tokenizer, monkeypatch):
+    prompts = [[{"role": "user", "content": "Who is Mira?" if row % 3 else "Where is Norwick?"}] for row in range(ROWS)]
+    found = []
+    for size in (0, 7):
+        sampler, turns = together(grouped, tokenizer, monkeypatch), {}
+        sampler.open(prompts, Sampling(0.9, 4, 30, part_rows=size))
+        for turn in range(3):
+            for part in [range(7), range(7, ROWS)] if size else [range(ROWS)]:
+                results = [None if turn == 0 else "Mira was born in Norwick. " * (1 + row % 4) for row in part]
+                turns |= {(turn, row): each for row, each in zip(part, sampler.sample(part, results, [400] * len(part)), strict=True)}
+        found.append([(each.context_ids, each.sampled_ids, each.ended) for _, each in sorted(turns.items())])
+    assert found[0] == found[1]
 
 
 def test_the_host_looks_once_in_many_tokens_and_a_prompt_is_fed_once(grouped, tokenizer, monkeypatch):

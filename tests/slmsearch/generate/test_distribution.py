@@ -46,7 +46,7 @@ def sample(model, tokenizer, sampling, rows=1, prompt=ASKED):
 
 def test_no_sampler_can_be_told_to_cut_a_distribution_off():
     """TRL's loss takes the whole distribution: with top_k, top_p or a penalty, what is sampled would not be what is trained."""
-    assert {field.name for field in fields(Sampling)} == {"temperature", "seed", "max_new_tokens", "first_row", "stop"}
+    assert {field.name for field in fields(Sampling)} == {"temperature", "seed", "max_new_tokens", "first_row", "stop", "part_rows"}
 
 
 def test_of_equal_logits_greedy_takes_the_lowest_id_and_sampling_all(tokenizer):

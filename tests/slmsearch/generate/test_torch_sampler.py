@@ -162,3 +162,31 @@ def test_a_template_without_tool_messages_is_refused(tokenizer):
 @pytest.mark.parametrize("text", ["Mira Talvoren", "Norwick 1823", "naïve Ω\n\t🙂", "", " x  y "])
 def test_tokenizer_is_lossless(tokenizer, text):
     assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_rows_that_are_asked_for_in_halves_sample_what_they_sample_together(model, tokenizer, temperature):
+    """Groups that share a prompt's line, also over the border between the halves; rows end at different turns."""
+    asked = prompts(*["Who is Mira?"] * 6, *["Where is Norwick?"] * 6)
+    turns = [range(12), range(12), [1, 2, 5, 6, 7, 11], [2, 7, 11], [7]]
+
+    def play(size):
+        sampler, found = TorchSampler(model, tokenizer), {}
+        ids = sampler.open(asked, Sampling(temperature, 5, 8, part_rows=size))
+        for turn, rows in enumerate(turns):
+            for part in ([row for row in rows if row < 6], [row for row in rows if row >= 6]) if size else (list(rows),):
+                results = [None if turn == 0 else f"{row % 3}: Norwick \u00e9" for row in part]
+                for row, sampled in zip(part, sampler.sample(part, results, [300] * len(part)), strict=True):
+                    found[turn, row] = sampled
+        return ids, found
+
+    (ids, together), (again, halved) = play(0), play(6)
+    assert ids == again and together.keys() == halved.keys()
+    for key, turn in together.items():
+        assert halved[key].sampled_ids == turn.sampled_ids, key
+        assert halved[key].context_ids == turn.context_ids and halved[key].ended == turn.ended
+        assert halved[key].sampled_logprobs == pytest.approx(turn.sampled_logprobs, abs=1e-4)
+
+
+def test_a_sampler_on_the_cpu_is_asked_for_all_rows_together(model, tokenizer):
+    assert not TorchSampler(model, tokenizer).samples_beside

@@ -11,9 +11,19 @@ from hypothesis import strategies as st
 from slmsearch.config import CorpusConfig, PathsConfig, PolicyConfig, RunConfig, SearcherConfig, SftConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
+from slmsearch.corpus.paragraphs import place_questions, split_paragraphs
 from slmsearch.corpus.questions import Question
 from slmsearch.environments import indexed_corpus
-from slmsearch.environments.demonstrations import NO_GOLD, NO_SECTION, NOT_FOUND, TitleIndex, demonstrate_gold, other_queries
+from slmsearch.environments.demonstrations import (
+    NO_GOLD,
+    NO_SECTION,
+    NOT_FOUND,
+    NOT_STATED,
+    SEVERAL,
+    TitleIndex,
+    demonstrate_gold,
+    other_queries,
+)
 from slmsearch.environments.searcher import SearcherEnvironment
 from slmsearch.errors import ConfigError, TrainingError
 from slmsearch.learn import teach
@@ -117,6 +127,52 @@ def test_what_no_policy_could_have_played_is_left_out_and_counted():
         ask("When was Mira born?", "nothing", "mira:life", "zzz:zzz"),
     ]
     assert play(questions) == ([], {NO_GOLD: 2, NOT_FOUND: 2, NO_SECTION: 1})
+
+
+def test_why_a_question_that_names_pages_alone_was_not_placed_is_said():
+    def about(answer, *page_ids):
+        return Question("q", "What is it?", answer, page_ids=page_ids)
+
+    assert play([about("1900", "mira")]) == ([], {NOT_STATED: 1})
+    assert play([about("in", "mira", "dunmar"), about("a", "mira", "dunmar")]) == ([], {NO_GOLD: 1, SEVERAL: 1})
+    assert play([about("1823", "mira"), about("1823"), about("I don't know", "mira"), about("x", "gone")]) == ([], {NO_GOLD: 4})
+
+
+class CountingIndex(HintedIndex):
+    """Counts how often it is asked."""
+
+    calls = 0
+
+    def search(self, queries, top_k):
+        self.calls += 1
+        return super().search(queries, top_k)
+
+
+def test_questions_are_played_side_by_side_and_their_searches_are_served_together():
+    one = [ask(f"{n}: when was Mira born?", "1823", "mira:life") for n in range(20)]
+    two = [ask(f"{n}: how long is the river of Mira's town?", "18 km", "mira:mira", "dunmar:river") for n in range(20)]
+    alone = [play([question])[0][0] for question in (*one, *two)]
+    index = CountingIndex(LIBRARY)
+    found, left_out = demonstrate_gold([*one, *two], Toolbox(LIBRARY, index, 1, max_section_chars=1500))
+    assert [[message for message, _ in demonstration.turns] for demonstration in found] == alone
+    assert not left_out and index.calls == 2, "one for all first searches, one for all second ones"
+
+
+def test_a_question_that_names_two_pages_is_placed_and_demonstrated_with_two_searches_and_two_reads():
+    question = Question("q", "How long is the river of Mira's town?", "18 km", page_ids=("dunmar", "mira"))
+    cut = Library([split_paragraphs(page) for page in PAGES])
+    (placed,) = place_questions([question], LIBRARY, cut)
+    assert placed.section_ids[0] == "mira:mira" and placed.section_ids[1].startswith("dunmar:river")
+    toolbox = Toolbox(cut, TitleIndex(cut), 1, max_section_chars=1500)
+    (shown,), left_out = demonstrate_gold([placed], toolbox)
+    calls = [parse_turn(message).call for message, _ in shown.turns[:-1]]
+    assert [(call.name, call.argument) for call in calls if call.name != "view_sections"] == [
+        ("search_pages", question.question),
+        ("read_section", "mira:mira"),
+        ("search_pages", "Dunmar"),
+        ("read_section", placed.section_ids[1]),
+    ]
+    assert shown.turns[-1][0] == "<answer>18 km</answer>" and not left_out
 
 
 @pytest.fixture

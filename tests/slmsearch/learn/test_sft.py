@@ -137,8 +137,10 @@ def test_batches_repeat_with_the_seed_and_keep_their_size(tokenizer):
 @pytest.mark.slow
 def test_demonstrations_that_are_all_too_long_are_an_error_not_a_search_without_end(tokenizer):
     settings = SmallWorlds()
-    with pytest.raises(TrainingError, match=r"searcher\.max_episode_tokens \(20\): raise it"):
+    with pytest.raises(TrainingError, match=r"raise searcher\.max_episode_tokens .* \(limit 20\)"):
         next(demonstrated(ChatRenderer(tokenizer), RunConfig(searcher=SearcherConfig(max_episode_tokens=20)), settings))
+    with pytest.raises(TrainingError, match=r"searcher\.max_turn_tokens; .* longest turn \d+ \(limit 2\)"):
+        next(demonstrated(ChatRenderer(tokenizer), RunConfig(searcher=SearcherConfig(max_turn_tokens=2)), settings))
 
 
 def test_bootstrap_leaves_a_model_that_plays(tmp_path):

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from slmsearch.config import EmbedderConfig
 from slmsearch.retrieval import embed_passages
 from slmsearch.retrieval.embed import valid_text
-from slmsearch.retrieval.embed_passages import LEAST_TOKENS, PassageEncoder, fill_batch, group_rows, padded_length
+from slmsearch.retrieval.embed_passages import (
+    LEAST_TOKENS,
+    QUERY_ROWS_GPU,
+    PassageEncoder,
+    fill_batch,
+    group_queries,
+    group_rows,
+    padded_length,
+)
 from slmsearch.retrieval.embedders import LocalEmbedder
 
 TEXTS = [
@@ -106,3 +114,32 @@ def test_a_batch_is_padded_and_filled_up(texts: list[list[int]], extra: int, lef
         assert ids[row][mask[row] == 1].tolist() == text
         padding = [0] * (6 - len(text))
         assert ids[row].tolist() == (padding + text if left else text + padding)
+
+
+@given(st.lists(st.integers(0, 256), max_size=300), st.booleans())
+def test_a_querys_own_length_decides_the_shape_in_which_it_is_encoded(lengths: list[int], on_cpu: bool):
+    batches = group_queries(lengths, on_cpu, 256)
+    assert sorted(row for rows, _, _ in batches for row in rows) == list(range(len(lengths)))
+    for rows, height, length in batches:
+        assert 0 < len(rows) <= height and max(lengths[row] for row in rows) <= length <= 256
+        for row in rows:
+            assert group_queries([lengths[row]], on_cpu, 256) == [([0], height, length)], "as alone"
+
+
+def test_a_card_encodes_a_batch_of_queries_in_few_passes():
+    lengths = [6 + n % 35 for n in range(256)]
+    assert len(group_queries(lengths, False, 256)) <= 6 and len(group_queries(lengths, True, 256)) == 256
+    assert {height for _, height, _ in group_queries(lengths, False, 256)} == {QUERY_ROWS_GPU}
+    assert group_queries([300], False, 384) == [([0], QUERY_ROWS_GPU, 384)], "no longer than the model takes"
+
+
+def test_the_batches_of_a_card_give_a_query_the_same_bits_in_any_company(minilm: LocalEmbedder, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(embed_passages, "QUERY_ROWS_GPU", 8)
+    encoder = PassageEncoder(minilm._loaded(), minilm.precision, on_cpu=False)
+    texts = [valid_text(text) for text in TEXTS]
+    together = encoder.encode_queries(texts)
+    assert np.array_equal(encoder.encode_queries(texts[::-1])[::-1], together)
+    for row, text in enumerate(texts):
+        assert np.array_equal(encoder.encode_queries([text])[0], together[row]), text
+    alone = minilm.encode_queries(texts)
+    assert (together * alone).sum(axis=1).min() > (0.9999 if minilm.precision == "float32" else 0.998)

@@ -85,12 +85,13 @@ def test_ranking_is_that_of_brute_force(world_index: tuple[SearchIndex, list[str
     assert len(differing) <= 1
 
 
-def test_a_query_is_compared_alike_on_several_threads(world_index: tuple[SearchIndex, list[str]], monkeypatch: pytest.MonkeyPatch):
+def test_queries_are_compared_alike_on_several_threads(world_index: tuple[SearchIndex, list[str]], monkeypatch: pytest.MonkeyPatch):
     index, queries = world_index
-    alone = [index.search([query], 3) for query in queries]
+    alone, together = [index.search([query], 3) for query in queries], index.search(queries, 3)
     monkeypatch.setattr(searching, "THREADED_ROWS", 1)
     monkeypatch.setattr(searching, "THREADS", 3)
     assert [index.search([query], 3) for query in queries] == alone
+    assert index.search(queries, 3) == together
 
 
 def test_a_query_ranks_the_same_alone_repeated_and_in_any_company(world_index: tuple[SearchIndex, list[str]]):

@@ -1,6 +1,8 @@
 """The rollout loop with scripted policies over a small corpus."""
 
+import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -13,6 +15,7 @@ from slmsearch.errors import IndexUnusableError
 from slmsearch.generate.sampler import Sampling
 from slmsearch.generate.scripted import ScriptedSampler, random_turn
 from slmsearch.retrieval.hits import Hit
+from slmsearch.searcher import rollout
 from slmsearch.searcher.episode import StopReason, Turn
 from slmsearch.searcher.rollout import Watch, play_episodes
 from slmsearch.searcher.tools import Toolbox
@@ -181,3 +184,76 @@ def test_each_turn_is_told_once_when_its_result_is_there():
     (episode,) = play_episodes([QUESTION], sampler, toolbox, SearcherConfig(), Sampling(), Watch(on_turn=note))
     assert told == [(turn.text, turn.result.text if turn.result else None) for turn in episode.turns]
     assert len(told) == 4
+
+
+class Halved(ScriptedSampler):
+    """Samples halves in turn, as on a card, and notes which rows it is asked for in which thread."""
+
+    samples_beside = True
+
+    def open(self, prompts, sampling):
+        self.size, self.asked, self.both_sampled = sampling.part_rows, [], threading.Event()
+        return super().open(prompts, sampling)
+
+    def sample(self, rows, results, room):
+        self.asked.append((list(rows), threading.current_thread()))
+        if len(self.asked) == 2:
+            self.both_sampled.set()
+        return super().sample(rows, results, room)
+
+
+class WaitingIndex(DictIndex):
+    """Serves the first half's search only once the second half has been sampled."""
+
+    def __init__(self, sampler):
+        self.sampler, self.threads = sampler, []
+
+    def search(self, queries, top_k):
+        assert self.sampler.both_sampled.wait(60), "the second half is sampled meanwhile"
+        self.threads.append(threading.current_thread())
+        return super().search(queries, top_k)
+
+
+def many(count):
+    return [replace(QUESTION, id=f"q{n}", question=f"{n}: when was Mira born?") for n in range(count)]
+
+
+def write(question, results):
+    """Answer after as many messages as the question's number says."""
+    return FULL[-1] if len(results) > int(question.partition(":")[0]) % 4 else FULL[min(len(results), 2)]
+
+
+@pytest.mark.parametrize("count", [rollout.HALVED_FROM, rollout.HALVED_FROM + 3])
+def test_while_a_half_is_sampled_the_calls_of_the_other_are_served_and_nothing_else_changes(count):
+    questions, ended, config = many(count), [], SearcherConfig()
+    sampler = Halved(write)
+    index = WaitingIndex(sampler)
+    toolboxes = [Toolbox(LIBRARY, index, 3, 200) for index in (index, DictIndex())]
+    halved = play_episodes(questions, sampler, toolboxes[0], config, Sampling(), Watch(lambda question, _: ended.append(question.id)))
+    whole = play_episodes(questions, ScriptedSampler(write), toolboxes[1], config, Sampling())
+    assert [replace(episode, seconds=0) for episode in halved] == [replace(episode, seconds=0) for episode in whole]
+    assert sorted(ended) == sorted(question.id for question in questions)
+    middle = -(-count // 2)
+    assert sampler.size == middle and [rows for rows, _ in sampler.asked[:2]] == [list(range(middle)), list(range(middle, count))]
+    assert {thread for _, thread in sampler.asked} == {threading.current_thread()}
+    assert threading.current_thread() not in index.threads
+
+
+def test_few_episodes_and_a_sampler_on_the_cpu_are_played_together():
+    few, on_cpu = Halved(write), Halved(write)
+    on_cpu.samples_beside = False
+    for sampler, count in ((few, rollout.HALVED_FROM - 1), (on_cpu, rollout.HALVED_FROM)):
+        play_episodes(many(count), sampler, Toolbox(LIBRARY, DictIndex(), 3, 200), SearcherConfig(), Sampling())
+        assert sampler.size == 0 and sampler.asked[0][0] == list(range(count))
+
+
+def test_what_breaks_beside_sampling_ends_the_rollout():
+    class Bug(DictIndex):
+        def search(self, queries, top_k):
+            raise ZeroDivisionError
+
+    sampler, closed = Halved(write), []
+    sampler.close = lambda: closed.append(True)
+    with pytest.raises(ZeroDivisionError):
+        play_episodes(many(rollout.HALVED_FROM), sampler, Toolbox(LIBRARY, Bug(), 3, 200), SearcherConfig(), Sampling())
+    assert closed == [True]

