@@ -103,13 +103,17 @@ def make_environment(toolbox: Toolbox) -> type:
     return Corpus
 
 
-def make_peer(shape: Shape, micro_batch: int, directory: Path, callback: TrainerCallback) -> GRPOTrainer:
-    """Make TRL's trainer for a shape, with the arguments of ours and so many episodes per forward pass; it takes one step."""
+def make_peer(shape: Shape, micro_batch: int, directory: Path, callback: TrainerCallback, with_vllm: bool = False) -> GRPOTrainer:
+    """Make TRL's trainer for a shape, with the arguments of ours and so many episodes per forward pass; it takes one step.
+
+    It samples with transformers' generation, or with a vLLM of its own on the same card.
+    """
     config, train = shape.config, shape.config.train
-    accumulating = config.changed({"train.accumulation": shape.episodes // micro_batch})
-    arguments = make_arguments(accumulating, directory, 1, use_cpu=True)
+    backend = {"train.vllm.mode": "colocate" if with_vllm else "off"}
+    accumulating = config.changed({"train.accumulation": shape.episodes // micro_batch, **backend})
+    arguments = make_arguments(accumulating, directory, 1, use_cpu=config.policy.device == "cpu")
     arguments.save_strategy = SaveStrategy.NO
-    arguments.generation_kwargs = {"max_new_tokens": config.searcher.max_turn_tokens}
+    arguments.generation_kwargs = {"max_tokens" if with_vllm else "max_new_tokens": config.searcher.max_turn_tokens}
     arguments.max_tool_calling_iterations = config.searcher.max_turns - 1
     model, tokenizer = load_trainable(config.policy)
     if shape.name == "real":

@@ -67,6 +67,7 @@ def _difference(shape: Shape, method: str, batch: tuple[Tensor, Tensor, Tensor],
 
     ids, real, taught = batch
     model, _ = load_trainable(shape.config.policy.model_copy(update={"dtype": "float32"}))
+    model = model.to(ids.device)
     trainer, width = _Scorer(shape.config.train.temperature), taught.shape[1]
     add_fused_lm_head(model, temperature=trainer.temperature, outputs=("log_probs", "entropy"))
     model.requires_grad_(method == "full")

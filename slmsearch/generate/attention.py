@@ -99,16 +99,21 @@ def attend(
             if asked:
                 raise NotImplementedError(f"attention over a tree knows no {asked[0]}")
             attended = _attend_tree(query[0], key[0], value[0], ancestry, scale, recomputed)[None]
-        elif asked or query.device.type != "cpu" or kwargs.get("dropout"):
+        elif asked or kwargs.get("dropout") or (query.device.type != "cpu" and not _is_decoding(query, key, attention_mask)):
             return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
         else:
             causal = attention_mask is None and query.shape[2] > 1
             gqa = query.shape[1] != key.shape[1]
-            if gqa and attention_mask is not None and dtype == torch.bfloat16:
+            if gqa and attention_mask is not None and (dtype == torch.bfloat16 or query.device.type != "cpu"):
                 attended = _attend_folded(query, key, value, attention_mask, scale)
             else:
                 attended = scaled_dot_product_attention(query, key, value, attention_mask, is_causal=causal, scale=scale, enable_gqa=gqa)
     return attended.transpose(1, 2).contiguous().to(dtype), None
+
+
+def _is_decoding(query: Tensor, key: Tensor, mask: Tensor | None) -> bool:
+    """Say whether a token a line attends to a cache with fewer key heads, which transformers would copy for every query head."""
+    return query.shape[2] == 1 and query.shape[1] != key.shape[1] and mask is not None
 
 
 def _attend_tree(query: Tensor, key: Tensor, value: Tensor, ancestry: Ancestry, scale: float, recomputed: bool) -> Tensor:

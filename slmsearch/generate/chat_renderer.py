@@ -8,7 +8,7 @@ unchanged; `ChatRenderer` checks that when it is made.
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from jinja2 import TemplateError
@@ -59,8 +59,8 @@ class ChatRenderer:
         """Tokens with which the policy ends a turn."""
         before, after = self._between
         self._between_ids = self._encode(before), self._encode(after)
-        self.untrusted_ids = lru_cache(REMEMBERED)(self._untrusted_ids)
-        """See `_untrusted_ids`; the same results are fed again and again."""
+        self._known: dict[str, tuple[int, ...]] = {}
+        """Ids of texts, the oldest first; the same results are fed again and again."""
         own = set(_TAG.findall("".join(self._between)))
         added = {token.content for token in tokenizer.added_tokens_decoder.values()}
         self._markers = [marker for marker in sorted(own | added) if len(marker) > 1 and marker.strip()]
@@ -87,6 +87,7 @@ class ChatRenderer:
 
     def encode_prompts(self, prompts: Sequence[Sequence[Message]]) -> list[tuple[int, ...]]:
         """Encode openings as `encode_prompt` does, equal ones once."""
+        self.prepare(message["content"] for prompt in prompts for message in prompt)
         keys = [tuple((message["role"], message["content"]) for message in prompt) for prompt in prompts]
         ids = {key: self.encode_prompt(prompt) for key, prompt in dict(zip(keys, prompts, strict=True)).items()}
         return [ids[key] for key in keys]
@@ -123,15 +124,34 @@ class ChatRenderer:
         shown: str = self.tokenizer.decode(kept, clean_up_tokenization_spaces=False) + CUT
         return (*closing, *before, *kept, *note, *after), shown
 
-    def _untrusted_ids(self, text: str) -> tuple[int, ...]:
+    def untrusted_ids(self, text: str) -> tuple[int, ...]:
         """Encode text of a question or a tool result: nothing in it becomes a special or added token, or the template's own markup."""
+        if text not in self._known:
+            self.prepare([text])
+        return self._known[text]
+
+    def prepare(self, texts: Iterable[str]) -> None:
+        """Encode untrusted texts together, which takes all cores, so that each is known when it is asked for."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        pieces = [self._pieces(text) for text in new]
+        flat = list(chain(*pieces))
+        encoded = iter(self.tokenizer(flat, add_special_tokens=False, split_special_tokens=True)["input_ids"] if flat else [])
+        made = {
+            text: tuple(i for piece in each for i in self._plain_ids(piece, next(encoded))) for text, each in zip(new, pieces, strict=True)
+        }
+        for text in list(self._known)[: max(0, len(self._known) + len(made) - REMEMBERED)]:
+            del self._known[text]
+        self._known |= made
+
+    def _pieces(self, text: str) -> list[str]:
+        """Cut a text behind the first character of every marker, so that no piece holds a whole one."""
         cuts = {0, len(text)}
-        for marker in self._markers:  # cut behind its first character, so that no piece holds a whole one
+        for marker in self._markers:
             start = text.find(marker)
             while start >= 0:
                 cuts.add(start + 1)
                 start = text.find(marker, start + 1)
-        return tuple(i for start, end in pairwise(sorted(cuts)) for i in self._plain_ids(text[start:end]))
+        return [text[start:end] for start, end in pairwise(sorted(cuts))]
 
     def content_ids(self, text: str) -> list[int]:
         """Encode an assistant message as the policy would write it: added tokens are used, special ones are not."""
@@ -158,8 +178,7 @@ class ChatRenderer:
         text = after_thinking(self.decode(ids))
         return any(mark in text for mark in stop)
 
-    def _plain_ids(self, piece: str) -> list[int]:
-        ids = self._encode(piece, split_special_tokens=True)
+    def _plain_ids(self, piece: str, ids: list[int]) -> list[int]:
         if self._added.isdisjoint(ids) or not piece.strip():
             return ids
         # A normaliser can make a marker of what is none (`<|END|>` of `<|end|>` in lower case): then every character goes by itself.

@@ -59,6 +59,7 @@ class IdSampler(ABC):
 
     def sample(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[SampledTurn]:
         """See `Sampler.sample`."""
+        self.renderer.prepare(result for result in results if result is not None)
         fed = [
             self.renderer.encode_context(self._last_id(row), result, left) for row, result, left in zip(rows, results, room, strict=True)
         ]

@@ -18,18 +18,18 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from slmsearch.generate.chat_renderer import ChatRenderer, require_context
+from slmsearch.generate.decoder import Decoder, Going, choose, decodes_together, run, skip_draws
 from slmsearch.generate.engine_sampler import Completion, IdSampler
 from slmsearch.generate.guesses import Guesses
 from slmsearch.generate.line_cache import LineCache
-from slmsearch.generate.sampler import Message, Sampling
+from slmsearch.generate.sampler import Message, SampledTurn, Sampling
 from slmsearch.processor import trim_heap
 
-PASS_COST = 48
+PASS_COST, PASS_COST_ON_A_CARD = 48, 2048
 """What a forward pass costs beside its tokens, in tokens."""
-FED_TOGETHER = 4096
+FED_TOGETHER, FED_TO_A_CARD = 4096, 16_384
 """Tokens of a forward pass, padding included, above which lines are fed in several."""
 GUESSED, TOKENS_OF_A_PASS = 4, 32
 """Guesses for a line at most, and tokens of a pass, guesses included, up to which there are any."""
@@ -37,8 +37,6 @@ IDLE_FRAC = 0.25
 """Share of idle lines from which on the others move together: to move one takes as long as to pass over it a few times."""
 ONE_THREAD_UP_TO = 5_000_000
 """Weights of a model whose passes are so short that several threads wait for each other longer than they compute."""
-VALUES_OF_A_SUM = 256
-"""Probabilities are added up in blocks of so many: a running sum of a whole vocabulary in float32 would lose the small ones."""
 
 
 @dataclass(slots=True)
@@ -70,15 +68,17 @@ class _Row:
 class TorchSampler(IdSampler):
     """Samples turns with a causal language model of transformers."""
 
-    def __init__(self, model: Any, tokenizer: Any, tool_role: str = "tool", renderer: ChatRenderer | None = None) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, tool_role: str = "tool", renderer: ChatRenderer | None = None, decoder: Decoder | None = None
+    ) -> None:
         """Wrap a loaded model; it is used as it is (dropout, dtype, device and adapters are the caller's).
 
-        A renderer of the same tokenizer and role saves making one.
+        A renderer of the same tokenizer and role saves making one; a decoder that has served the same model has kept its graphs.
         """
         super().__init__(tokenizer, tool_role, renderer)
         self.model = model
-        # transformers' eager attention adds what it is given to the scores.
-        self._adds_mask = getattr(getattr(model, "config", None), "_attn_implementation", None) == "eager"
+        self._decoder = (decoder or Decoder()) if decodes_together(model) else None
+        self._fed = (FED_TOGETHER, PASS_COST) if self._decoder is None else (FED_TO_A_CARD, PASS_COST_ON_A_CARD)
         self._is_small = sum(weight.numel() for weight in model.parameters()) <= ONE_THREAD_UP_TO
         self.samples_beside = self.model.device.type == "cuda"
         self._completing: frozenset[int] = frozenset()
@@ -99,7 +99,10 @@ class TorchSampler(IdSampler):
         if not ids:
             return ids
         line_of = {prompt: line for line, prompt in enumerate(dict.fromkeys(ids))}
-        self._cache = LineCache(self.model.device, len(ids))
+        if self._decoder is not None:
+            self._cache = self._decoder.open(self.model, self.renderer.end_ids, len(ids))
+        else:
+            self._cache = LineCache(self.model.device, len(ids))
         self._cache.add(len(line_of))
         self._rows = {
             row: _Row(list(prompt), line_of[prompt], np.random.default_rng([sampling.seed, sampling.first_row + row]))
@@ -108,9 +111,21 @@ class TorchSampler(IdSampler):
         self._feed({line: prompt for prompt, line in line_of.items()})
         self._opened = self._logits
         self._completing = self.renderer.completing_ids(sampling.stop)
+        self._ending = np.array(sorted(self._completing | self.renderer.end_ids))
         for prompt in line_of:
-            self._guesses.learn(prompt)
+            self._learn(prompt)
         return ids
+
+    @torch.inference_mode()
+    def sample(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[SampledTurn]:
+        """See `Sampler.sample`."""
+        if self._decoder is not None:  # as long as episodes may become: buffers that move take their graphs with them
+            self._cache.reserve(0, max((len(self._rows[row].ids) + left for row, left in zip(rows, room, strict=True)), default=0))
+        return super().sample(rows, results, room)
+
+    def _learn(self, ids: Sequence[int], before: Sequence[int] = ()) -> None:
+        if self._decoder is None:
+            self._guesses.learn(ids, before)
 
     @contextmanager
     def _threads(self) -> Iterator[None]:
@@ -140,15 +155,21 @@ class TorchSampler(IdSampler):
             for row, limit in zip(going, limits, strict=True):
                 row.ended, row.left, row.sampled, row.logprobs = False, limit, [], []
             while drawing := [row for row in going if row.going]:
-                if drawing[0].sampled:
+                if not drawing[0].sampled:
+                    self._draw(drawing)
+                elif self._decoder is not None:
+                    self._decode_together(drawing, self._decoder)
+                else:
                     self._decode(drawing)
-                self._draw(drawing)
+                    self._draw(drawing)
         for ids, before in {tuple(row.sampled): row.ids[-len(row.sampled) - 3 : -len(row.sampled)] for row in going}.items():
-            self._guesses.learn(ids, before)
+            self._learn(ids, before)
         return [(Completion(tuple(row.sampled), tuple(row.logprobs)), row.ended) for row in going]
 
     def close(self) -> None:
         """See `Sampler.close`."""
+        if self._decoder is not None:
+            self._decoder.close()
         self._cache = LineCache(self.model.device, 0)
         self._opened = torch.empty(0)
         self._logits = torch.empty(0)
@@ -165,7 +186,7 @@ class TorchSampler(IdSampler):
         blocks = [(*row.sampled[-1:], *context) for row, context in zip(rows, contexts, strict=True)]
         different = {(row.line, block): (row, context) for row, block, context in zip(rows, blocks, contexts, strict=True)}
         for row, context in different.values():
-            self._guesses.learn(context, row.ids)
+            self._learn(context, row.ids)
         fed = set(map(id, rows))
         self._branch(rows, blocks, {row.line for row in self._rows.values() if id(row) not in fed})
         for row, context in zip(rows, contexts, strict=True):
@@ -190,7 +211,7 @@ class TorchSampler(IdSampler):
     def _feed(self, blocks: dict[int, tuple[int, ...]]) -> None:
         """Append a block of ids to lines, those of similar length together."""
         by_length = sorted(blocks, key=lambda line: len(blocks[line]))
-        spans = [sorted(by_length[start:end]) for start, end in split_by_length([len(blocks[line]) for line in by_length])]
+        spans = [sorted(by_length[start:end]) for start, end in split_by_length([len(blocks[line]) for line in by_length], *self._fed)]
         logits = [self._forward(lines, [blocks[line] for line in lines], 1) for lines in spans]
         self._logits, self._guessed = torch.cat(logits), {}
         places = {line: place for place, line in enumerate(chain(*spans))}
@@ -203,15 +224,8 @@ class TorchSampler(IdSampler):
         width = max(map(len, blocks))
         ids = torch.tensor([[0] * (width - len(block)) + list(block) for block in blocks], device=self.model.device)
         positions, seen = self._cache.begin(lines, [len(block) for block in blocks], width)
-        if self._adds_mask:
-            seen = torch.zeros(seen.shape, dtype=self.model.dtype, device=seen.device).masked_fill(~seen, torch.finfo(self.model.dtype).min)
         # By index: of a slice the head, in bfloat16, would copy its weights for every line.
-        last = torch.arange(width - kept, width, device=ids.device)
-        output = self.model(
-            input_ids=ids, attention_mask=seen, position_ids=positions, past_key_values=self._cache, use_cache=True, logits_to_keep=last
-        )
-        logits: Tensor = output.logits[:, -kept:].flatten(0, 1).float()
-        return logits
+        return run(self.model, self._cache, ids, positions, seen, torch.arange(width - kept, width, device=ids.device))
 
     def _draw(self, rows: Sequence[_Row]) -> None:
         """Draw each row's next token, and those after it as long as they were guessed; afterwards its line holds all but the last."""
@@ -271,10 +285,35 @@ class TorchSampler(IdSampler):
         for row in rows:
             row.place = (row.line + 1) * kept - len(blocks[row.line])
 
+    def _decode_together(self, rows: Sequence[_Row], decoder: Decoder) -> None:
+        """Decode the next tokens of rows on the device, each in a line of its own, and keep those up to its end."""
+        held = {row.line for row in self._rows.values() if not row.going}
+        self._branch(rows, [(number,) for number in range(len(rows))], held)
+        self._gather(rows)
+        found = decoder.decode({row.line: Going(row.sampled[-1], row.left, row.chance) for row in rows}, self._sampling.temperature)
+        may_end = np.isin(found[0], self._ending).tolist()
+        for row, ids, logprobs, ending in zip(rows, found[0].tolist(), found[1].tolist(), may_end, strict=True):
+            kept = min(len(ids), row.left)
+            for number, token in enumerate(ids[:kept], 1):
+                row.sampled.append(token)
+                if ending[number - 1] and self._ends(row.sampled):
+                    kept, row.ended = number, True
+                    break
+            row.ids += ids[:kept]
+            row.logprobs += logprobs[:kept]
+            row.left -= kept
+            self._cache.lengths[row.line] += kept
+            if self._sampling.temperature > 0:
+                skip_draws(row.chance, kept)
+
     def _gather(self, rows: Sequence[_Row]) -> None:
         """Move the lines of these rows together at the front, where too many others stand between them."""
         going = {row.line for row in rows}
-        if len(going) > (1 - IDLE_FRAC) * (max(going) + 1):
+        if self._decoder is not None:
+            scattered = self._decoder.lines_of(len(going)) < self._decoder.lines_of(max(going) + 1)
+        else:
+            scattered = len(going) <= (1 - IDLE_FRAC) * (max(going) + 1)
+        if not scattered:
             return
         idle = [line for line in range(len(going)) if line not in going]
         pairs = list(zip(idle, sorted(line for line in going if line >= len(going)), strict=True))
@@ -292,48 +331,26 @@ class TorchSampler(IdSampler):
         temperature = self._sampling.temperature
         places = list(dict.fromkeys(row.place for row in rows))
         logits = self._logits[torch.tensor(places, device=self._logits.device)]
-        distribution = torch.log_softmax(logits / temperature if temperature > 0 else logits, dim=-1)
+        at = {place: n for n, place in enumerate(places)}
+        which = torch.tensor([at[row.place] for row in rows], device=logits.device)
         if temperature > 0:
-            at = {place: n for n, place in enumerate(places)}
-            which = torch.tensor([at[row.place] for row in rows], device=distribution.device)
-            draws = torch.tensor([row.chance.random() for row in rows], dtype=torch.float64, device=distribution.device)
-            chosen = draw_tokens(distribution.exp(), which, draws)
-            return chosen.tolist(), distribution[which, chosen].tolist()
-        best = distribution.argmax(dim=-1)
-        found = dict(zip(places, zip(best.tolist(), distribution.gather(1, best[:, None])[:, 0].tolist(), strict=True), strict=True))
-        return [found[row.place][0] for row in rows], [found[row.place][1] for row in rows]
+            draws = torch.tensor([row.chance.random() for row in rows], dtype=torch.float64, device=logits.device)
+            chosen, logprobs = choose(logits, draws, temperature, which)
+        else:
+            chosen, logprobs = (found[which] for found in choose(logits, None, temperature))
+        return chosen.tolist(), logprobs.tolist()
 
 
-def draw_tokens(probabilities: Tensor, which: Tensor, draws: Tensor) -> Tensor:
-    """Draw tokens by inverting the cumulated distribution, first block by block and then inside of one.
-
-    Args:
-        probabilities: (distributions x V) float32.
-        which: (n,) distribution of each draw.
-        draws: (n,) in [0, 1), float64.
-
-    Returns:
-        (n,) tokens.
-    """
-    vocabulary = probabilities.shape[1]
-    blocks = pad(probabilities, (0, -vocabulary % VALUES_OF_A_SUM)).unflatten(1, (-1, VALUES_OF_A_SUM))
-    sums = blocks.sum(-1, dtype=torch.float64).cumsum(-1)[which]
-    targets = draws * sums[:, -1]
-    block = torch.searchsorted(sums, targets[:, None], right=True).clamp(max=sums.shape[1] - 1)
-    before = torch.where(block > 0, sums.gather(1, (block - 1).clamp(min=0)), 0.0)
-    inside = blocks[which, block[:, 0]].double().cumsum(-1)
-    token = torch.searchsorted(inside, targets[:, None] - before, right=True).clamp(max=VALUES_OF_A_SUM - 1)
-    return (block * VALUES_OF_A_SUM + token)[:, 0].clamp(max=vocabulary - 1)
-
-
-def split_by_length(lengths: Sequence[int]) -> list[tuple[int, int]]:
+def split_by_length(lengths: Sequence[int], together: int = FED_TOGETHER, pass_cost: int = PASS_COST) -> list[tuple[int, int]]:
     """Split ascending lengths into spans fed together, so that padding and passes cost least."""
-    best, since = [0], [0]
+    best, since = np.zeros(len(lengths) + 1, dtype=np.int64), [0]
     for end in range(1, len(lengths) + 1):
-        firsts = (first for first in range(end) if first == end - 1 or (end - first) * lengths[end - 1] <= FED_TOGETHER)
-        cost, first = min((best[first] + PASS_COST + (end - first) * lengths[end - 1], first) for first in firsts)
-        best.append(cost)
-        since.append(first)
+        least = end - max(1, together // max(1, lengths[end - 1]))  # from there on the span is small enough
+        firsts = np.arange(max(0, least), end)
+        costs = best[firsts] + pass_cost + (end - firsts) * lengths[end - 1]
+        place = int(costs.argmin())
+        best[end] = costs[place]
+        since.append(int(firsts[place]))
     spans, end = list[tuple[int, int]](), len(lengths)
     while end:
         spans.append((since[end], end))

@@ -269,7 +269,7 @@ class _Planner:
     def merged(self) -> tuple[Part, ...]:
         """The copy of the adapted layers while training plays, where there is one."""
         linear = sum(inputs * outputs for inputs, outputs in self.shape.linear_widths)
-        wanted = self.config.train.method == "lora" and (self.width == 4 or self.device == "cpu") and not self.config.policy.load_in_4bit
+        wanted = self.config.train.method == "lora" and self.device == "cpu" and not self.config.policy.load_in_4bit
         return (Part("merged layers", self.width * linear, "policy.dtype"),) if wanted and self.shape.parameters <= MERGE_UP_TO else ()
 
     def playing(self, rows: int, prompts: int, setting: str) -> tuple[Part, ...]:

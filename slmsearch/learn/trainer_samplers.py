@@ -19,6 +19,7 @@ from trl.models import unwrap_model_for_generation
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
 from slmsearch.generate.chat_renderer import ChatRenderer
+from slmsearch.generate.decoder import Decoder
 from slmsearch.generate.engine_sampler import Engine, EngineSampler
 from slmsearch.generate.sampler import Sampler
 from slmsearch.generate.torch_sampler import TorchSampler
@@ -33,13 +34,13 @@ OpenSampler = Callable[[Any], AbstractContextManager[Sampler]]
 
 
 def open_torch_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
-    """Open a torch sampler over the very weights that are trained."""
-    renderer = ChatRenderer(tokenizer, tool_role)
+    """Open a torch sampler over the very weights that are trained; what it has captured of a model on a card serves in later steps."""
+    renderer, decoder = ChatRenderer(tokenizer, tool_role), Decoder()
 
     @contextmanager
     def open_sampler(trainer: Any) -> Iterator[Sampler]:
         with sampling_mode(trainer) as model:
-            yield TorchSampler(model, tokenizer, tool_role, renderer)
+            yield TorchSampler(model, tokenizer, tool_role, renderer, decoder)
 
     return open_sampler
 
@@ -50,6 +51,7 @@ def open_base_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
     Raises:
         ConfigError: all weights are trained, so that nothing is frozen.
     """
+    renderer, decoder = ChatRenderer(tokenizer, tool_role), Decoder()
 
     @contextmanager
     def open_sampler(trainer: Any) -> Iterator[Sampler]:
@@ -57,7 +59,7 @@ def open_base_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
         if not isinstance(model, PeftModel):
             raise ConfigError("planner.worker.kind base needs an adapter to switch off: set train.method to lora, or choose another worker")
         with torch.no_grad(), _eval_mode(trainer), model.disable_adapter():
-            yield TorchSampler(model.get_base_model(), tokenizer, tool_role)
+            yield TorchSampler(model.get_base_model(), tokenizer, tool_role, renderer, decoder)
 
     return open_sampler
 
@@ -166,11 +168,12 @@ def _eval_mode(trainer: Any) -> Iterator[None]:
 
 @contextmanager
 def merged(model: Any) -> Iterator[Any]:
-    """Take PEFT's wrapper off; in a model that is not large merge the adapter into the weights while it is sampled from, too.
+    """Take PEFT's wrapper off; on a CPU merge the adapter into the weights of a model that is not large while it is sampled from, too.
 
     A small model spends much of its time on the adapter's many little operations. PEFT's own merge and unmerge leave rounding
-    errors in the base weights at every step; here the untouched layers are restored. bfloat16 is merged on the CPU only: what the policy
-    says then changes about as much as by PEFT's own rounding (docs/benchmarks.md), and `policy/kl_sampler` shows it.
+    errors in the base weights at every step; here the untouched layers are restored. In bfloat16 what the policy says changes about as
+    much as by PEFT's own rounding (docs/benchmarks.md), and `policy/kl_sampler` shows it. On a CUDA device nothing is merged: in a graph
+    the little operations cost little, and merged weights lie elsewhere in every step, so that no graph could be kept.
     """
     if not isinstance(model, PeftModel):
         yield model
@@ -191,7 +194,7 @@ def merged(model: Any) -> Iterator[Any]:
 
 
 def _takes_merging(weight: torch.Tensor) -> bool:
-    return weight.dtype == torch.float32 or (weight.dtype == torch.bfloat16 and weight.device.type == "cpu")
+    return weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.bfloat16)
 
 
 def _merge(layer: Any) -> Linear:

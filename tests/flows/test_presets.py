@@ -120,11 +120,12 @@ def test_the_overlay_is_named_in_the_documentation() -> None:
     assert OVERLAY in (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
 
 
-def test_the_gpu_check_without_a_card_says_so_in_one_line() -> None:
+@pytest.mark.parametrize("arguments", [("gpu",), ("rollout", "--device", "cuda")])
+def test_a_measurement_on_a_card_without_one_says_so_in_one_line(arguments: tuple[str, ...]) -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("there is a card here")
-    done = subprocess.run([sys.executable, "-m", "flows", "bench", "gpu", "--json"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "flows", "bench", *arguments, "--json"], capture_output=True, text=True)
     assert done.returncode == 3
     assert json.loads(done.stdout)["error"].startswith("no CUDA device here")
     assert len(done.stderr.strip().splitlines()) == 1

@@ -40,14 +40,21 @@ def bench() -> None:
 @command(bench, "rollout")
 @click.option("--shape", "shapes", type=click.Choice(["demo", "long", "real"]), multiple=True, help="Default: all three.")
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Measured steps of each side.")
-def rollout(session: Session, shapes: tuple[str, ...], runs: int) -> None:
-    """Time rollouts and GRPO steps beside TRL's own tool loop and beside the limit; writes rollout.json."""
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where both sides train.")
+def rollout(session: Session, shapes: tuple[str, ...], runs: int, device: str) -> None:
+    """Time rollouts and GRPO steps beside TRL's own tool loop and beside the limit; writes rollout.json.
+
+    On a card also beside TRL with vLLM where that is installed, with how busy each side kept it. Exit code 3 where there is no card.
+    """
     from flows.cli.fetching import require_policy
     from flows.cli.settings import load_config, preset_files
+    from slmsearch.bench.gpu import require_card
     from slmsearch.bench.real import real_shape
     from slmsearch.bench.rollout import run_rollout
     from slmsearch.models.known import path_of
 
+    if device == "cuda":
+        require_card("nothing to measure; leave --device away to measure on the CPU")
     config = session.config
 
     def make_real() -> "Shape":
@@ -57,7 +64,7 @@ def rollout(session: Session, shapes: tuple[str, ...], runs: int) -> None:
         real = preset.model_copy(update={"paths": config.paths}).changed(own)
         return real_shape(require_policy(real), session.say)
 
-    _finish(session, "rollout", run_rollout(config, make_real, shapes or ("demo", "long", "real"), runs, session.say))
+    _finish(session, "rollout", run_rollout(config, make_real, shapes or ("demo", "long", "real"), runs, session.say, device))
 
 
 @command(bench, "sft")

@@ -6,14 +6,32 @@ import pytest
 import torch
 from trl.chat_template_utils import is_chat_template_prefix_preserving, parse_response, supports_tool_calling
 
-from slmsearch.bench.peer import CHAT_TEMPLATE, CHATML_RESPONSE, CHATML_TEMPLATE, RESPONSE_TEMPLATE, make_environment
+from slmsearch.bench.peer import CHAT_TEMPLATE, CHATML_RESPONSE, CHATML_TEMPLATE, RESPONSE_TEMPLATE, make_environment, make_peer
 from slmsearch.bench.result import tabulate, take_turns
-from slmsearch.bench.rollout import RATIOS, SIDES, Times, compare_continuous, summarise_speed, time_static_batch
+from slmsearch.bench.rollout import (
+    CARD,
+    OURS,
+    PEER,
+    PEER_VLLM,
+    RATIOS,
+    SIDES,
+    WARM_UP,
+    Stopwatch,
+    Times,
+    by_side,
+    compare_continuous,
+    make_ours,
+    measure_speed,
+    on_device,
+    summarise_speed,
+    time_static_batch,
+)
 from slmsearch.bench.shapes import LongToolbox, Shape
 from slmsearch.bench.trees import compare_trees
-from slmsearch.config import PolicyConfig, RunConfig, TrainConfig
+from slmsearch.config import PolicyConfig, RewardConfig, RunConfig, SearcherConfig, TrainConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.learn.bootstrap import build_tokenizer, make_model
+from slmsearch.learn.card import CardWatch
 from slmsearch.searcher.episode import Episode, StopReason, ToolCall, Turn
 from slmsearch.searcher.parsing import render_answer, render_call
 
@@ -76,8 +94,8 @@ def test_ratios_are_taken_run_by_run():
     episodes = [Episode("q", (), StopReason.ANSWERED)]
     times, figures = summarise_speed({"ours": ours, "peer": peer}, [0.5, 1.6, 0.7], episodes)
     assert (figures["episodes_ratio"], figures["step_ratio"], figures["decode_limit_frac"]) == (3.0, 2.5, 0.7)
-    rows = tabulate(SIDES, [{"shape": "demo", "side": side, "rate": 2.0, **found} for side, found in times.items()]).rows
-    assert rows[0] == ("demo", "ours", "1.00 (1.00-2.00)", "2.00 (2.00-2.00)", "2.0")
+    rows = tabulate(SIDES, [{"shape": "demo", "side": side, "rate": 1234.5, **found} for side, found in times.items()]).rows
+    assert rows[0] == ("demo", "ours", "1.00 (1.00-2.00)", "2.00 (2.00-2.00)", "1,234")
     rows = tabulate(RATIOS, [{"shape": "demo", **figures, "gradient_difference": 2.6e-6, "tokens_ratio": 1.0}]).rows
     assert rows[0][-5:] == ("3.00", "2.50", "0.70", "2.6e-06", "1.000")
     assert json.loads(json.dumps(times))["peer"]["rollout_s"] == {"median": 4.0, "low": 3.0, "high": 4.0}
@@ -134,3 +152,69 @@ def test_gradients_over_trees_are_those_of_rows(tokenizer, tmp_path):
     found = compare_trees(shape, inputs)
     assert 0 < found["gradient_difference"] <= 1e-5 and found["tokens_ratio"] == 1.0
     assert found["gradient_difference"] == max(found["gradient_difference_lora"], found["gradient_difference_full"])
+
+
+@pytest.fixture
+def shape(tokenizer, tmp_path):
+    torch.manual_seed(0)
+    make_model(tokenizer).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    config = RunConfig(
+        policy=PolicyConfig(model=str(tmp_path / "model"), device="cuda"),
+        searcher=SearcherConfig(max_turns=2, max_turn_tokens=8, max_episode_tokens=64, system_prompt=""),
+        reward=RewardConfig(kind="random"),
+        train=TrainConfig(questions_per_step=2, group_size=4),
+    )
+    questions = [Question(f"q{i}", f"Who built the {word}?", "nobody") for i, word in enumerate(("mill", "tower of Norwick"))]
+    return Shape("long", config, questions, LongToolbox(8), 1)
+
+
+def test_a_shape_is_measured_on_the_device_that_is_asked_for(shape, tmp_path):
+    """By a watch as of a card, whose figures are made up."""
+    card, said = CardWatch(lambda: (2.0**30, 2.0**31)), []
+    here = on_device(shape, "cpu")
+    assert here.config.policy.device == "cpu"
+    times, figures, inputs = measure_speed(here, 1, tmp_path, said.append, card)
+    assert set(times) == {OURS, PEER} and "vllm_step_ratio" not in figures and inputs["prompt_ids"].device.type == "cpu"
+    used = card.read()
+    assert {f"{side} {phase}" for side in (OURS, PEER) for phase in (WARM_UP, "rollout", "update")} <= set(used)
+    rows = by_side(used)
+    assert [(row["side"], row["phase"]) for row in rows] == [(side, phase) for side in (OURS, PEER) for phase in ("rollout", "update")]
+    assert tabulate(CARD, [{"shape": "long", **rows[0]}]).rows == (("long", "ours", "rollout", "-", "1.0", "2.0"),)
+
+
+def test_the_real_shape_is_larger_on_a_card(shape):
+    real = on_device(Shape("real", shape.config, [], LongToolbox(), 1), "cuda")
+    assert (real.config.train.questions_per_step, real.config.policy.dtype, real.config.policy.device) == (32, "bfloat16", "cuda")
+    assert on_device(shape, "cuda").config.train.questions_per_step == 2
+    unchanged = on_device(Shape("real", shape.config, [], LongToolbox(), 1), "cpu").config
+    assert unchanged.train == shape.config.train and unchanged.policy.dtype == shape.config.policy.dtype
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_both_sides_train_where_the_policy_is_to_be(shape, tmp_path, monkeypatch, device):
+    from slmsearch.bench import peer, rollout
+
+    asked = []
+
+    class AskedError(Exception):
+        pass
+
+    def make(config, directory, steps, use_cpu):
+        asked.append((use_cpu, config.train.vllm.mode))
+        raise AskedError
+
+    monkeypatch.setattr(peer, "make_arguments", make)
+    monkeypatch.setattr(rollout, "make_arguments", make)
+    there = on_device(shape, device)
+    for side in (lambda: make_ours(there, tmp_path, Stopwatch()), lambda: make_peer(there, 8, tmp_path, Stopwatch(), device == "cuda")):
+        with pytest.raises(AskedError):
+            side()
+    assert asked == [(device == "cpu", "off"), (device == "cpu", "colocate" if device == "cuda" else "off")]
+
+
+def test_trl_with_vllm_has_ratios_of_its_own():
+    sides = {OURS: [Times(1.0, 2.0)], PEER: [Times(4.0, 8.0)], PEER_VLLM: [Times(2.0, 5.0)]}
+    times, figures = summarise_speed(sides, [0.5], [Episode("q", (), StopReason.ANSWERED)])
+    assert (figures["vllm_episodes_ratio"], figures["vllm_step_ratio"], figures["step_ratio"]) == (2.0, 2.5, 4.0)
+    assert set(times) == set(sides)

@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from slmsearch.config import PolicyConfig, SearcherConfig
 from slmsearch.environments.searcher import check_template
 from slmsearch.errors import ModelError
+from slmsearch.generate import chat_renderer
 from slmsearch.generate.chat_renderer import ChatRenderer
 from slmsearch.generate.load import set_template_kwargs
 from slmsearch.searcher.prompt import make_prompt
@@ -167,3 +168,21 @@ def test_variables_have_the_values_that_were_set(real_tokenizers, values):
         made.apply_chat_template([{"role": "user", "content": ""}], tokenize=False)
         == "".join(f"{value}|" for value in values.values()) + "x"
     )
+
+
+def test_texts_that_are_encoded_together_have_the_ids_they_have_alone(real_tokenizers):
+    texts = ["Mira </tool> <|im_end|> 1823", "", "  ", "<|end|>\n<tool>x", "Norwick é", "Norwick é"]
+    for tokenizer in real_tokenizers.values():
+        alone, together = ChatRenderer(tokenizer, "user"), ChatRenderer(tokenizer, "user")
+        together.prepare(texts)
+        assert [together.untrusted_ids(text) for text in texts] == [alone.untrusted_ids(text) for text in texts]
+
+
+def test_texts_that_were_encoded_long_ago_are_forgotten(monkeypatch, real_tokenizers):
+    monkeypatch.setattr(chat_renderer, "REMEMBERED", 3)
+    renderer = ChatRenderer(real_tokenizers["smollm2"], "user")
+    for text in "abcde":
+        renderer.untrusted_ids(text)
+    assert list(renderer._known) == ["c", "d", "e"]
+    renderer.prepare("vwxyz")
+    assert renderer.untrusted_ids("a") == tuple(renderer.tokenizer("a", add_special_tokens=False)["input_ids"])

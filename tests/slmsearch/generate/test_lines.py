@@ -9,10 +9,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from slmsearch.generate import torch_sampler
 from slmsearch.generate.attention import ATTENTION, use_attention
+from slmsearch.generate.decoder import VALUES_OF_A_SUM, draw_tokens
 from slmsearch.generate.guesses import CONTEXT, TRIAL, Guesses
 from slmsearch.generate.line_cache import LineCache
 from slmsearch.generate.sampler import Sampling
-from slmsearch.generate.torch_sampler import FED_TOGETHER, PASS_COST, VALUES_OF_A_SUM, TorchSampler, draw_tokens, split_by_length
+from slmsearch.generate.torch_sampler import FED_TOGETHER, PASS_COST, TorchSampler, split_by_length
 from slmsearch.learn.bootstrap import build_tokenizer
 
 TEXTS = ["Mira Talvoren was born in 1823 in Norwick. How many towns does the Dunmar River flow through?"] * 20
