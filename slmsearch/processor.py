@@ -29,11 +29,13 @@ _KEEP_FREED = 2**31 - 1
 def settle(environment: MutableMapping[str, str] = os.environ) -> None:
     """Tell OpenMP, the garbage collector, and on Linux the allocator, to go easy; call it before torch is imported.
 
-    OpenMP's setting goes into `environment`, which child processes inherit, unless it names a waiting policy already.
+    Settings of OpenMP and JAX go into `environment`, which child processes inherit, unless it names a waiting policy already.
     """
     gc.set_threshold(GC_THRESHOLD)
     if "OMP_WAIT_POLICY" not in environment:
         environment.setdefault("GOMP_SPINCOUNT", str(SPIN_COUNT))
+    # Where JAX is installed, libraries import it, and it takes three quarters of a GPU as soon as one of them computes with it.
+    environment.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):  # not there with musl
         libc.mallopt(_M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)
         libc.mallopt(_M_TRIM_THRESHOLD, _KEEP_FREED)

@@ -50,16 +50,20 @@ class Stems:
 
 
 def _bm25s() -> Any:
-    if "bm25s" in sys.modules or "jax" in sys.modules:
+    if "bm25s" in sys.modules:
         import bm25s
     else:
         # It selects with JAX where that is installed, and computes with it as it is imported: JAX then takes three quarters of a GPU (an
-        # H100 lost 61 of 80 GB). Nothing here selects.
+        # H100 lost 61 of 80 GB). Nothing here selects. Others may have imported JAX before, as `datasets` does, and computed nothing.
+        before = sys.modules.get("jax")
         sys.modules["jax"] = None  # type: ignore[assignment]
         try:
             import bm25s
         finally:
-            del sys.modules["jax"]
+            if before is None:
+                del sys.modules["jax"]
+            else:
+                sys.modules["jax"] = before
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets DEBUG for itself
     return bm25s
 

@@ -7,14 +7,15 @@ import sys
 from slmsearch.processor import settle
 
 
-def test_openmp_is_told_unless_someone_chose():
+def test_openmp_and_jax_are_told_unless_someone_chose():
     environment: dict[str, str] = {}
     settle(environment)
     assert int(environment["GOMP_SPINCOUNT"]) < 100_000
+    assert environment["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
     for chosen in ({"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "7"}):
-        environment = dict(chosen)
+        environment = {**chosen, "XLA_PYTHON_CLIENT_PREALLOCATE": "true"}
         settle(environment)
-        assert environment == chosen
+        assert environment == {**chosen, "XLA_PYTHON_CLIENT_PREALLOCATE": "true"}
 
 
 def test_freed_memory_stays():

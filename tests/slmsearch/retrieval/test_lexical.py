@@ -68,11 +68,12 @@ def test_a_damaged_index_is_refused(tmp_path: Path):
         LexicalIndex(tmp_path, 7)
 
 
-def test_jax_is_left_alone(tmp_path: Path):
+@pytest.mark.parametrize("before", ["", "import jax; "], ids=["not imported", "imported by another library"])
+def test_jax_is_left_alone(tmp_path: Path, before: str):
     (tmp_path / "jax").mkdir()
-    (tmp_path / "jax" / "__init__.py").write_text("lax = None\nprint('a GPU is taken')\n", encoding="utf-8")
-    (tmp_path / "jax" / "lax.py").write_text("top_k = max\n", encoding="utf-8")
-    code = "from slmsearch.retrieval.lexical import _bm25s; _bm25s(); print('ready'); import jax.lax"
+    (tmp_path / "jax" / "__init__.py").write_text("lax = None\n", encoding="utf-8")
+    (tmp_path / "jax" / "lax.py").write_text("print('a GPU is taken')\ntop_k = max\n", encoding="utf-8")
+    code = f"{before}from slmsearch.retrieval.lexical import _bm25s; _bm25s(); print('ready'); import jax.lax"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path.cwd())])}
     said = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True).stdout
     assert said.split("\n")[:2] == ["ready", "a GPU is taken"], "bm25s does not compute with it; whoever wants it gets it"
