@@ -33,6 +33,9 @@ METHODS = {
 }
 PROCESSES = {
     "flows/cli/commands/learning.py": "nvidia-smi",
+    "slmsearch/bundle/remote.py": "on the other machine: Python, pip of the bundle, tee, and slmsearch itself",
+    "slmsearch/bundle/wheels.py": "uv, with names and hashes that it wrote",
+    "slmsearch/learn/card.py": "nvidia-smi",
     "slmsearch/corpus/documents/reader.py": "the reader of documents, with its own module's name; paths go in hexadecimal",
     "slmsearch/artifacts/packages.py": "pip or uv, with names and hashes that stand in the code",
     "slmsearch/processes/child.py": "modules by name: servers, training, computations; settings and secrets go in as JSON",

@@ -44,7 +44,7 @@ def test_commands_exist(line):
     assert all(has_setting(override.removeprefix("--").partition("=")[0]) for override in overrides)
     command: click.Command = cli
     while own and isinstance(command, click.Group):
-        name = own.pop(0)
+        name = getattr(command, "usual", own[0]) if own[0].startswith("--") else own.pop(0)
         assert name in command.commands, f"no command {name!r} in {line!r}"
         command = command.commands[name]
     known = {option for parameter in command.params for option in parameter.opts}

@@ -79,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def stop(number: int, _frame: object) -> NoReturn:
-    """End with what SIGTERM is for; what was started is told to end, too."""
+    """Exit on SIGTERM; what was started is terminated on the way out."""
     raise SystemExit(128 + number)
 
 
@@ -239,13 +239,19 @@ def work(manifest: dict[str, Any], files: Path, into: Path, python: Path, deadli
             facts["gpu_check"] = "passed" if code == 0 else "failed"
             say(f"gpu-check {facts['gpu_check']}")
     say(f"slmsearch {' '.join(manifest['command'])}")
-    code, said = run([program, *manifest["command"], "--json"], home, environment, logs / "run.log", deadline, lock)
+    stopped: SystemExit | None = None
+    try:
+        code, said = run([program, *manifest["command"], "--json"], home, environment, logs / "run.log", deadline, lock)
+    except SystemExit as told:  # what there is by now is packed first
+        code, said, stopped = None, "", told
     facts |= {"exit_code": code, "finished": code in (0, 1), "ended": time.time()}
     with suppress(ValueError):
         facts["outcome"] = json.loads(said)
     (into / "results.json").write_text(json.dumps(facts, indent=1) + "\n")
     path = pack_results(into, home, HERE / f"results-{facts['machine']}.tar.gz")
     say(f"results in {path}; where slmsearch is at home: slmsearch bundle import {path.name}")
+    if stopped is not None:
+        raise stopped
     if code is None:
         say("the time was up; run it again to go on")
         return UNFINISHED

@@ -149,6 +149,8 @@ def test_from_archives_to_a_trained_adapter_and_its_results_back(place: Path, ma
     stopped.terminate()
     stopped.stderr.read()
     assert stopped.wait(TIMEOUT_S) == 128 + signal.SIGTERM
+    with tarfile.open(next(bundle.glob("results-*.tar.gz"))) as tar:
+        assert "mlruns/mlflow.db" in tar.getnames()  # what there was by then
     code, said = run_sh(bundle, machine[0])  # and nothing of that one is left, which would hold the folder
     assert code == 0, said
     assert "installing" not in said  # that was done

@@ -11,9 +11,12 @@ from flows.cli.session import FILE, FOLDER, Session, SettingsCommand, cli
 class BundleCommands(click.Group):
     """`bundle import ARCHIVE`; without a command it writes a bundle."""
 
+    usual = "write"
+    """The command that is meant where none is named."""
+
     def resolve_command(self, ctx: click.Context, args: list[str]) -> "tuple[str | None, click.Command | None, list[str]]":
         """See `click.Group.resolve_command`: what begins with an option is for `bundle write`."""
-        return super().resolve_command(ctx, args if args[0] in self.commands else ["write", *args])
+        return super().resolve_command(ctx, args if args[0] in self.commands else [self.usual, *args])
 
 
 # Options that the group does not know are those of `bundle write`.
