@@ -65,7 +65,7 @@ def variables(**more: str) -> dict[str, str]:
 def slmsearch(folder: Path, *words: object) -> dict[str, Any]:
     command = [str(Path(sys.executable).with_name("slmsearch")), *map(str, words), "--json"]
     ended = subprocess.run(command, cwd=folder, env=variables(), capture_output=True, text=True, timeout=TIMEOUT_S)
-    if "cannot download" in ended.stderr or "cannot resolve" in ended.stderr or "cannot build" in ended.stderr:
+    if "Failed to fetch" in ended.stderr:  # what else goes wrong with packages is a fault
         pytest.skip(f"the bundle's packages cannot be fetched: {ended.stderr.strip().splitlines()[-1]}")
     assert ended.returncode == 0, ended.stderr
     result = json.loads(ended.stdout)
@@ -117,7 +117,7 @@ def bundle(place: Path, machine: tuple[Path, Path]) -> Path:
     files = {"policy.model": model, "corpus.pages": corpus["pages"], "corpus.questions": corpus["questions"]}
     flags = [f"--{name}={value}" for name, value in {**SMALL, **files}.items()]
     made = slmsearch(place, "bundle", "--target", machine[1].name, "--out", "bundle", "--max-mb", MAX_MB, *flags)
-    assert made["used"]["torch" if "torch" in made["used"] else "jinja2"]
+    assert "jinja2" in made["used"]  # torch needs it, and it is there
     assert "torch" not in made["carried"] and not [name for name in made["carried"] if name.startswith("nvidia")]
     shutil.rmtree(place / "model")
     shutil.rmtree(place / "corpus")
