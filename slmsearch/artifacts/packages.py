@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from slmsearch.errors import ServiceError
@@ -61,7 +61,8 @@ def find_installer(environment: Mapping[str, str]) -> list[str]:
     Raises:
         ServiceError: neither is there.
     """
-    if find_spec("pip") is not None:
+    # `importlib.util.find_spec` would ask setuptools' hook as well, which then breaks every later import of setuptools (Python 3.11).
+    if PathFinder.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip", "install", "--no-compile", "--disable-pip-version-check"]
     return [find_uv(environment), "pip", "install", "--python", sys.executable]
 

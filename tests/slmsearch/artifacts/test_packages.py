@@ -1,8 +1,10 @@
 """What the installer is run with; a stand-in takes its place and writes down what it saw."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,7 +25,7 @@ def test_it_runs_outside_the_folder_in_which_the_user_stands(tmp_path: Path, mon
     (project / "wheels").mkdir(parents=True)
     (project / "pyproject.toml").write_text('[tool.uv]\nconstraint-dependencies = ["x>=99"]\n')
     monkeypatch.chdir(project)
-    monkeypatch.setattr(packages, "find_spec", lambda name: None)  # no pip in this environment
+    monkeypatch.setattr(packages, "PathFinder", SimpleNamespace(find_spec=lambda name: None))  # no pip in this environment
     uv, seen = tmp_path / "uv", tmp_path / "seen.json"
     uv.write_text(INSTALLER.format(python=sys.executable, seen=str(seen)))
     uv.chmod(0o755)
@@ -42,3 +44,8 @@ def test_folders_of_wheels_become_absolute_and_addresses_stay(tmp_path: Path, mo
     assert named["PIP_FIND_LINKS"] == f"{tmp_path}/wheels https://host/links"
     assert named["UV_FIND_LINKS"] == f"{tmp_path}/wheels,https://host/links"
     assert with_uv_names({"UV_FIND_LINKS": "gone"})["UV_FIND_LINKS"] == "gone"
+
+
+def test_looking_for_an_installer_leaves_setuptools_usable() -> None:
+    looked = "import os; from slmsearch.artifacts.packages import find_installer; find_installer(os.environ)"
+    subprocess.run([sys.executable, "-c", f"{looked}; import setuptools"], check=True)
