@@ -22,12 +22,14 @@ SectionsOf = Callable[[str], list[Section]]
 
 
 def parse_page(row: Row, where: str) -> Page:
-    """Read a page from a row of `id`, `title` and `content`; messages name `where` it stands.
+    """Read a page from a row of `id`, `title`, `content` and, where it has that, `metadata`; messages name `where` it stands.
 
     Raises:
         CorpusError: a field is missing or of a wrong type.
     """
-    return Page(_label(row, "id", where), _text(row, "title", where), _text(row, "content", where))
+    return Page(
+        _label(row, "id", where), _text(row, "title", where), _text(row, "content", where), _get(row, "metadata", where, dict) or {}
+    )
 
 
 def write_rows(file: IO[bytes], rows: Iterable[Mapping[str, object]]) -> None:
@@ -37,7 +39,8 @@ def write_rows(file: IO[bytes], rows: Iterable[Mapping[str, object]]) -> None:
 
 def page_row(page: Page) -> dict[str, object]:
     """Return what `parse_page` reads."""
-    return {"id": page.id, "title": page.title, "content": page.content}
+    row: dict[str, object] = {"id": page.id, "title": page.title, "content": page.content}
+    return row | {"metadata": dict(page.metadata)} if page.metadata else row
 
 
 def parse_question(row: Row, where: str, sections_of: SectionsOf) -> Question:

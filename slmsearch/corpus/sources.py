@@ -15,7 +15,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from slmsearch.config import CorpusConfig
 from slmsearch.corpus.documents.skipped import ORDINARY, Skipped
@@ -32,6 +32,9 @@ from slmsearch.corpus.world import generate_world
 from slmsearch.errors import CorpusError
 from slmsearch.foreign import cause_of
 from slmsearch.keys import content_key, file_key
+
+if TYPE_CHECKING:
+    from slmsearch.corpus.documents.folder import Reading
 
 PARQUET_ROWS = 64
 """Read at a time: a few bytes of a Parquet file may stand for many long texts."""
@@ -94,16 +97,26 @@ def _all_pages(config: CorpusConfig, memory: Path | None, progress: Callable[[in
         return generate_world(config.world).pages, []
     folder, skipped = Path(config.pages), list[Skipped]()
     if not is_elsewhere(config.pages) and folder.is_dir():
-        from slmsearch.corpus.documents.folder import read_folder
-
-        kept = memory and memory / f"documents-{content_key(folder=str(folder.absolute()))}.json"
-        pages, skipped = read_folder(folder, kept, _parsers_key(), progress)
+        pages, skipped, _ = read_documents(folder, memory, progress)
     else:
         pages = [parse_page(row, where) for row, where in join_pages(read_rows(config.pages))]
     if not pages:
         raise CorpusError(_say_empty(config.pages, skipped))
     _require_unique([page.id for page in pages], "page", config.pages)
     return pages, skipped
+
+
+def read_documents(folder: Path, memory: Path | None, progress: Callable[[int, int], None] | None = None) -> "Reading":
+    """Read the documents of a folder; what parsers made of them is kept in the folder `memory`.
+
+    Raises:
+        CorpusError: the folder cannot be read, or `memory` not be written.
+    """
+    from slmsearch.corpus.documents.folder import read_folder
+
+    kept = memory and memory / f"documents-{content_key(folder=str(folder.absolute()))}.lines"
+    code = file_key(*sorted((Path(__file__).parent / "documents").glob("*.py")))
+    return read_folder(folder, kept, content_key(code=code, parsers=[version(name) for name in PARSERS]), progress)
 
 
 def _say_empty(source: str, skipped: list[Skipped]) -> str:
@@ -291,8 +304,3 @@ def _folder_print(folder: Path) -> str:
     return content_key(
         folder=found, limits={"max_file_mb": MAX_FILE_MB, "timeout_s": TIMEOUT_S}, parsers=[version(name) for name in PARSERS]
     )
-
-
-def _parsers_key() -> str:
-    code = file_key(*sorted((Path(__file__).parent / "documents").glob("*.py")))
-    return content_key(code=code, parsers=[version(name) for name in PARSERS])

@@ -15,10 +15,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from types import MappingProxyType, TracebackType
+from typing import Any, NamedTuple, Self
 
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.text import check_not_binary, checked_text, decode_text, one_line, text_to_markdown
@@ -47,9 +48,13 @@ class Document(NamedTuple):
     """What a file says."""
 
     title: str
-    """As the format gives it; empty where it gives none, and for Markdown, whose first heading is the title."""
+    """The document's own, as its format gives it; empty where it gives none."""
     content: str
-    """Markdown."""
+    """Markdown; what starts with `#` is a heading."""
+    metadata: Mapping[str, Any] = MappingProxyType({})
+    """What else it says of itself, as JSON has it: `date`, `tags` ..."""
+    dropped: Sequence[Sequence[str]] = ()
+    """What was left out of it on purpose: kind (`navigation`, `hidden sheet` ...) and text."""
 
 
 class ReadingProcess:
@@ -224,7 +229,8 @@ def serve() -> None:
     for line in sys.stdin.buffer:
         try:
             path, root = (Path(os.fsdecode(bytes.fromhex(place))) for place in line.decode().split())
-            answer: dict[str, str] = read_document(path, root)._asdict()
+            document = read_document(path, root)
+            answer: dict[str, Any] = document._asdict() | {"metadata": dict(document.metadata)}
         except NotTakenError as error:
             answer = {"reason": error.reason, "detail": error.detail}
         answers.write(json.dumps(answer).encode() + b"\n")

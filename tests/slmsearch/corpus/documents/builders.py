@@ -112,6 +112,6 @@ def make_epub() -> bytes:
 
 def read(folder: Path) -> tuple[dict[str, Page], list[Skipped]]:
     """Read a folder; pages by id, and what was skipped."""
-    pages, skipped = read_folder(folder)
+    pages, skipped, _ = read_folder(folder)
     assert len({page.id for page in pages}) == len(pages)
     return {page.id: page for page in pages}, skipped
