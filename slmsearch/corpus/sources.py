@@ -81,7 +81,7 @@ def load_source(
     if config.pages is None and config.questions is None:
         world = generate_world(config.world)
         return Source(*_limited(world.pages, world.questions, config.limit_pages))
-    pages, not_taken = _all_pages(config, memory, progress)
+    pages, not_taken, _ = load_pages(config, memory, progress)
     if skipped is not None:
         skipped += not_taken
     questions, splits = _all_questions(config, pages)
@@ -92,31 +92,27 @@ def load_source(
     return Source(cut, place_questions(questions, Library(pages), Library(cut)), splits)
 
 
-def _all_pages(config: CorpusConfig, memory: Path | None, progress: Callable[[int, int], None] | None) -> tuple[list[Page], list[Skipped]]:
-    if config.pages is None:
-        return generate_world(config.world).pages, []
-    folder, skipped = Path(config.pages), list[Skipped]()
-    if not is_elsewhere(config.pages) and folder.is_dir():
-        pages, skipped, _ = read_documents(folder, memory, progress)
-    else:
-        pages = [parse_page(row, where) for row, where in join_pages(read_rows(config.pages))]
-    if not pages:
-        raise CorpusError(_say_empty(config.pages, skipped))
-    _require_unique([page.id for page in pages], "page", config.pages)
-    return pages, skipped
-
-
-def read_documents(folder: Path, memory: Path | None, progress: Callable[[int, int], None] | None = None) -> "Reading":
-    """Read the documents of a folder; what parsers made of them is kept in the folder `memory`.
+def load_pages(config: CorpusConfig, memory: Path | None = None, progress: Callable[[int, int], None] | None = None) -> "Reading":
+    """Load the configured pages, and what of a folder was not taken.
 
     Raises:
-        CorpusError: the folder cannot be read, or `memory` not be written.
+        CorpusError: the source is missing, empty, broken, or uses an id twice.
     """
-    from slmsearch.corpus.documents.folder import read_folder
+    from slmsearch.corpus.documents.folder import Reading, read_folder
 
-    kept = memory and memory / f"documents-{content_key(folder=str(folder.absolute()))}.lines"
-    code = file_key(*sorted((Path(__file__).parent / "documents").glob("*.py")))
-    return read_folder(folder, kept, content_key(code=code, parsers=[version(name) for name in PARSERS]), progress)
+    if config.pages is None:
+        return Reading(generate_world(config.world).pages, [], [])
+    folder = Path(config.pages)
+    if not is_elsewhere(config.pages) and folder.is_dir():
+        kept = memory and memory / f"documents-{content_key(folder=str(folder.absolute()))}.lines"
+        code = file_key(*sorted((Path(__file__).parent / "documents").glob("*.py")))
+        found = read_folder(folder, kept, content_key(code=code, parsers=[version(name) for name in PARSERS]), progress)
+    else:
+        found = Reading([parse_page(row, where) for row, where in join_pages(read_rows(config.pages))], [], [])
+    if not found.pages:
+        raise CorpusError(_say_empty(config.pages, found.skipped))
+    _require_unique([page.id for page in found.pages], "page", config.pages)
+    return found
 
 
 def _say_empty(source: str, skipped: list[Skipped]) -> str:
