@@ -41,17 +41,28 @@ class SeenPage:
     """`id`, `heading` and `text` of each; no line stands in two of them."""
     words: int
     suspicions: tuple[str, ...]
+    dropped: tuple[dict[str, str], ...] = ()
+    """`kind` and `text` of what was left out of it alone."""
 
     def row(self) -> dict[str, object]:
         """Return it as JSON has it."""
         metadata = dict(self.page.metadata)
         path = metadata.pop("path", None)
         named = {"id": self.page.id, "title": self.page.title, "path": path, "metadata": metadata}
-        return {**named, "sections": list(self.sections), "words": self.words, "suspicions": list(self.suspicions)}
+        return {
+            **named,
+            "sections": list(self.sections),
+            "words": self.words,
+            "suspicions": list(self.suspicions),
+            "dropped": list(self.dropped),
+        }
 
 
-def look_at_pages(pages: Sequence[Page]) -> list[SeenPage]:
+def look_at_pages(pages: Sequence[Page], dropped: Sequence[Dropped] = ()) -> list[SeenPage]:
     """Look at pages, and return the suspicious ones first, those with most suspicions ahead."""
+    left_out: dict[str, list[dict[str, str]]] = defaultdict(list)
+    for item in dropped:
+        left_out[item.path].append({"kind": item.kind, "text": item.text})
     titles = Counter(_MARK.sub("", page.title).casefold() for page in pages)
     on_pages: dict[bytes, set[int]] = defaultdict(set)
     blocks = [_blocks(page.content) for page in pages]
@@ -73,7 +84,8 @@ def look_at_pages(pages: Sequence[Page]) -> list[SeenPage]:
             f"{empty} empty section{'s'[: empty > 1]}": empty,
         }
         rows = [{"id": section.id, "heading": section.heading, "text": text} for section, text in zip(sections, texts, strict=True)]
-        seen.append(SeenPage(page, tuple(rows), words, tuple(what for what, holds in told.items() if holds)))
+        looks = tuple(what for what, holds in told.items() if holds)
+        seen.append(SeenPage(page, tuple(rows), words, looks, tuple(left_out[page.metadata["path"]]) if "path" in page.metadata else ()))
     return sorted(seen, key=lambda page: -len(page.suspicions))
 
 

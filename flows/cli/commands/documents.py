@@ -64,7 +64,7 @@ def look_at_documents(session: Session, most: int | None = None) -> "tuple[list[
         reading = load_pages(session.config.corpus, session.config.paths.corpora / SOURCES, progress)
     if reading.skipped:
         session.say(render_findings(find_skipped(reading.skipped)))
-    seen = look_at_pages(reading.pages)
+    seen = look_at_pages(reading.pages, reading.dropped)
     return seen, render_pages(reading, seen, SHOWN if most is None else most)
 
 

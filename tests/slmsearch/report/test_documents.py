@@ -28,9 +28,10 @@ def test_suspicious_pages_come_first_with_what_looks_wrong():
 
 def test_a_page_is_a_row_whose_sections_share_no_line(tmp_path: Path):
     (tmp_path / "mill.md").write_text("# The mill\n\nLead.\n\n## Wheel\n\nOak.\n\n### Axle\n\nIron.\n")
-    (row,) = [page.row() for page in look_at_pages(read_folder(tmp_path).pages)]
+    (row,) = [page.row() for page in look_at_pages(read_folder(tmp_path).pages, [Dropped("mill.md", "navigation", "Home")])]
     assert row == {
         "id": "mill", "title": "The mill", "path": "mill.md", "metadata": {}, "words": 7, "suspicions": [],
+        "dropped": [{"kind": "navigation", "text": "Home"}],
         "sections": [
             {"id": "mill:the_mill", "heading": "The mill", "text": "Lead."},
             {"id": "mill:wheel", "heading": "Wheel", "text": "Oak."},
