@@ -96,7 +96,7 @@ def test_running_heads_and_page_numbers_go_and_are_reported():
     read = pdf_to_markdown(place_pdf(pages))
     assert headings(read) == [f"## Page {n}" for n in range(1, 6)]
     assert under(read, "## Page 3") == "Of stones we know that they stones are of 4 kinds."
-    assert {kind for kind, _ in read.dropped} == {"running head"} and ("running head", "Mills of Halden 11") in read.dropped
+    assert {kind for kind, _ in read.dropped} == {"running head"} and len(read.dropped) == 2
 
 
 def test_heads_that_differ_from_page_to_page_go_by_their_place():
