@@ -16,8 +16,9 @@ from random import Random
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import holds_answer
 from slmsearch.keys import content_key
-from slmsearch.questions.cloze import ASKED, GAP, Excerpt, find_spans, is_usable, plain_paragraphs, split_sentences
+from slmsearch.questions.cloze import ASKED, GAP, Excerpt, find_spans
 from slmsearch.questions.make import BATCH, Filters, Made, excerpts_of
+from slmsearch.questions.sentences import is_usable, plain_paragraphs, split_sentences
 
 KIND = "two_hop"
 PER_PAGE = 2
