@@ -11,7 +11,7 @@ UNKNOWN_ANSWER = "I don't know"
 """Gold answer of an unanswerable question; saying it is what `abstained` means."""
 UNANSWERABLE = "unanswerable"
 """Kind of such a question."""
-_WORD = re.compile(rf"[{GLUED}][{MARKS}]*|[^\W{GLUED}](?:[^\W{GLUED}]|[{MARKS}])*")
+WORD = re.compile(rf"[{GLUED}][{MARKS}]*|[^\W{GLUED}](?:[^\W{GLUED}]|[{MARKS}])*")
 """Where no space parts words, each character is one."""
 _ASCII_WORD = re.compile(r"\w+")
 _SMALL_WORDS = frozenset(
@@ -87,4 +87,4 @@ def content_words(text: str) -> frozenset[str]:
 def _words(text: str) -> list[str]:
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
-    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    return WORD.findall(unicodedata.normalize("NFKC", text).casefold())

@@ -88,7 +88,9 @@ _SEE = (
     r"\b(?i:see|refer to|described in|documented in|siehe|vgl\.|voir|v\u00e9ase|vedi|viz|\u0441\u043c\.|\u0441\u043c\u043e\u0442\u0440\u0438\u0442\u0435)"
     r"(?: also)?(?: the)? |(?:\u53c2\u89c1|\u53c2\u9605|\u53c3\u898b|\u53c3\u95b1)\s?"
 )
-_REFERENCE = re.compile(rf"(?:{_SEE})[{re.escape(OPENING)}]?$|\d(?:\.\d+\.?| ?[\u7ae0\u8282\u7bc0\uc7a5\uc808]),?\s?[{re.escape(OPENING)}]$")
+_REFERENCE = re.compile(
+    rf"(?:{_SEE})[{re.escape(OPENING)}]?$|\d(?:\.\d+\.?| ?[\u7ae0\u8282\u7bc0\uc7a5\uc808]),?\s?[{re.escape(OPENING)}]$"
+)
 """Comes before what a sentence only points to: a verb, or the number of a section whose title follows."""
 _GOES_ON = re.compile(rf"[^\W{GLUED}]|[/\\_@=(\[-]|[.:]\w")
 """Follows what is only a part of something: of a path, a file name, a call."""

@@ -10,8 +10,9 @@ from slmsearch.corpus.questions import holds_answer
 from slmsearch.corpus.records import parse_question
 from slmsearch.environments.demonstrations import demonstrate_gold
 from slmsearch.questions.cloze import Excerpt
-from slmsearch.questions.links import find_facts, make_two_hop, names_page
+from slmsearch.questions.links import find_facts, make_two_hop
 from slmsearch.questions.make import Filters
+from slmsearch.questions.names import names_page
 from slmsearch.searcher.tools import Toolbox
 from tests.slmsearch.questions.test_make import WordIndex
 
