@@ -3,12 +3,13 @@
 import unicodedata
 
 _BY_CATEGORY: dict[str, list[str]] = {}
-for _char in map(chr, range(0x10000)):
+for _char in map(chr, (*range(0x3100), *range(0xA000, 0xAC00))):  # between and above are Chinese characters, Korean syllables, forms
     _BY_CATEGORY.setdefault(unicodedata.category(_char), []).append(_char)
 
 CAPITALS = "".join(_BY_CATEGORY["Lu"] + _BY_CATEGORY["Lt"])
 """Of Latin, Greek, Cyrillic, Armenian and the other scripts that have them."""
-SMALL = "".join(_BY_CATEGORY["Ll"])
+SMALL = "".join(char for char in _BY_CATEGORY["Ll"] if not "\u10d0" <= char <= "\u10ff")
+"""Without those of Georgian, whose capitals nobody writes a name with."""
 MARKS = "".join(_BY_CATEGORY["Mn"] + _BY_CATEGORY["Mc"])
 """Vowels, tones and accents that stand with a letter; regular expressions take them for no part of a word."""
 THAI = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece"

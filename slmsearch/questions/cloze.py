@@ -10,7 +10,7 @@ from typing import Literal
 
 from slmsearch.corpus.questions import holds_answer
 from slmsearch.corpus.scripts import CAPITALS, GLUED
-from slmsearch.questions.sentences import CLOSING, CODE, OPENING, count_words, is_english
+from slmsearch.questions.sentences import CLOSING, CODE, OPENING, count_words, is_english, is_german
 
 SpanKind = Literal["date", "year", "number", "name", "term", "code"]
 
@@ -33,6 +33,7 @@ _BEFORE_YEAR = (
     r"[Ii]n|since|en|em|nel|dal|depuis|desde|Jahre?|seit|ann\u00e9e|a\u00f1o|ano|anno|roku|roce|w|\u0432|\u0443|\u0441|\u0442\u03bf"
     r"|\u0430\u043f\u043e|\u0639\u0627\u0645|\u0633\u0646\u0629|\u0633\u0627\u0644|\u05e9\u05e0\u05ea|\u05d1\u05e9\u05e0\u05ea|n\u0103m|vuonna"
 )
+_AFTER_YEAR = r"[\u5e74\ub144]| (?:\u0433\.|\u0433\u043e\u0434|\u0440\.|\u0440\u043e\u043a)"
 _SCALE = r"(?: (?:hundred|thousand|million|billion|trillion))?"
 NUMBER = rf"\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?{_SCALE}|\d{{1,3}}(?:[.\u066c'\u2019]\d{{3}}){{2,}}|\d+(?:[.,\u066b]\d+)?{_SCALE}"
 _CAPITALISED = rf"[{CAPITALS}](?:[^\W{GLUED}]|[\u2019'&-])*[^\W{GLUED}]|[{CAPITALS}]\.(?=\s[{CAPITALS}])|(?<=\w )[IVX]{{1,4}}{_BEHIND}"
@@ -44,15 +45,14 @@ _PATTERNS: tuple[tuple[SpanKind, re.Pattern[str]], ...] = (
     (
         "year",
         re.compile(
-            rf"(?:\b(?:{_BEFORE_YEAR}) |{_APART}(?<![.,])(?={YEAR}(?:[\u5e74\ub144]| (?:\u0433\.|\u0433\u043e\u0434|\u0440\.|\u0440\u043e\u043a))))"
-            rf"(?P<asked>{YEAR}){_BEHIND}(?!\s?[\u2013-]|s\b|,\d)"
+            rf"(?:\b(?:{_BEFORE_YEAR}) |{_APART}(?<![.,])(?={YEAR}(?:{_AFTER_YEAR})))(?P<asked>{YEAR}){_BEHIND}(?!\s?[\u2013-]|s\b|,\d)"
         ),
     ),
     ("term", re.compile(rf"{_APART}[{re.escape(OPENING)}]\s?(?P<asked>{_NO_QUOTE}{{3,60}}|[{GLUED}]{{2}})[{re.escape(CLOSING)}]{_BEHIND}")),
     (
         "number",
         re.compile(
-            rf"{_APART}(?<![.,$\u20ac\u00a3/:\u2013\u7b2c\uc81c-])(?P<asked>{NUMBER})(?=\s?[%\u066a]| (?:per cent|percent)\b| [^\W\d_{CAPITALS}]|[{GLUED}])"
+            rf"{_APART}(?<![.,$\u20ac\u00a3/:\u2013\u7b2c\uc81c-])(?P<asked>{NUMBER})(?=\s?[%\u066a]| [^\W\d_{CAPITALS}]|[{GLUED}])"
         ),
     ),
     ("name", re.compile(rf"{_APART}(?<![\u2019'.-])(?P<asked>{NAME}){_BEHIND}(?!\u2013)")),
@@ -72,6 +72,7 @@ NO_NAMES = frozenset(_NO_NAMES_TEXT.split())
 _PLACES = frozenset(("Section", "Chapter", "Figure", "Table", "Page", "Note", "Part"))
 
 _AND = ("and", "und", "et", "y", "e", "i", "och", "og", "en", "a", "\u0438", "\u0442\u0430", "\u03ba\u03b1\u03b9")
+_TRAILING = ".,;:! \u3002\uff0c\u3001\uff1b\uff1a\uff01\u060c"
 _IN_LIST = re.compile(rf",? (?:(?:{'|'.join(_AND)}) )?[{CAPITALS}]|,|\.$")
 _LISTED = (", ", *(f" {word} " for word in _AND))
 _AFTER_NAMES_TEXT = """\
@@ -80,12 +81,11 @@ before until since into onto over under against between through became began mad
 first later now then
 """
 _AFTER_NAMES = frozenset(_AFTER_NAMES_TEXT.split())
-_GERMAN = frozenset(("das", "und", "ist", "ein", "eine", "einen", "nicht", "dem", "zu", "zur", "wird", "auf", "f\u00fcr", "im", "sich"))
 _BEFORE_NAMES = tuple(f" {word} " for word in ("von", "mit", "durch", "bei", "f\u00fcr", "als", "gegen", "ohne"))
 GAP = "____"
 ASKED = {kind: f"Which {kind} fills the gap" for kind in ("date", "year", "number", "name", "code")} | {"term": "Which words fill the gap"}
 _SEE = (
-    r"\b(?i:see|refer to|described in|documented in|siehe|vgl\.|voir|v\u00e9ase|vedi|viz|\u0441\u043c\.|\u0441\u043c\u043e\u0442\u0440\u0438\u0442\u0435)"
+    r"\b(?i:see|refer to|described in|documented in|siehe|vgl\.|voir|v\u00e9ase|vedi|viz|\u0441\u043c\.)"
     r"(?: also)?(?: the)? |(?:\u53c2\u89c1|\u53c2\u9605|\u53c3\u898b|\u53c3\u95b1)\s?"
 )
 _REFERENCE = re.compile(
@@ -96,7 +96,7 @@ _GOES_ON = re.compile(rf"[^\W{GLUED}]|[/\\_@=(\[-]|[.:]\w")
 """Follows what is only a part of something: of a path, a file name, a call."""
 _COMES_FROM = re.compile(rf"(?:[^\W{GLUED}]|[/\\=@])$")
 """Comes before it."""
-_NUMBERED = re.compile(rf"\b([{CAPITALS}]\w*)\.? $|[\u8868\u56fe\u5716\u7ae0\u8282\u7bc0\u9875\u9801]\s?$")
+_NUMBERED = re.compile(rf"\b([{CAPITALS}]\w*)\.? $|[\u8868\u56f3\u56fe\u5716\u7ae0\u8282\u7bc0\u9875\u9801]\s?$")
 _NEEDS_PAGE = re.compile(
     r"(?i)^(?:(?:it|its|he|his|she|her|they|their|this|these|that|those|there|here|such|both|another|other|also|the)\b)"
 )
@@ -161,30 +161,15 @@ def _is_part(sentence: str, span: Span) -> bool:
 
 
 def _span(sentence: str, kind: SpanKind, start: int, end: int, common: Container[str]) -> Span | None:
-    text = sentence[start:end].rstrip(".,;:! \u3002\uff0c\u3001\uff1b\uff1a\uff01\u060c")
+    text = sentence[start:end].rstrip(_TRAILING)
     if kind == "name":
-        words = text.split()
-        is_first = start == 0 or sentence[:start].endswith(": ")
-        # At the start of a sentence a capital says nothing: a name there has two at least.
-        while words and (words[0] in NO_NAMES or not words[0][0].isupper()):
-            start += len(words.pop(0)) + 1
-        while words and not words[-1][0].isupper():
-            words.pop()
-        text = " ".join(words).removesuffix("'s").removesuffix("\u2019s")
-        if not words or (start == 0 and len(words) < 2) or sentence[start : start + len(text)] != text or len(text) < 3:
+        start, text = _trim_name(sentence, start, text, common)
+        if not text or _is_loose(sentence, start, text):
             return None
-        if is_first and (words[0].lower() in common or not is_english(sentence)):
-            return None
-        # Where nouns have capitals, two in a row need not belong together.
-        if len(words) > 1 and not _GERMAN.isdisjoint(sentence.split()) and not sentence[:start].endswith(_BEFORE_NAMES):
-            return None
-    if kind == "name" and _IN_LIST.match(sentence[start + len(text) :]) and sentence[:start].endswith(_LISTED):
-        return None
-    # A lone capitalised word may describe the next one: "Tibetan activists".
-    following = re.match(r" ([a-z]+)", sentence[start + len(text) :])
-    is_adjective = following is not None and following[1] not in _AFTER_NAMES and is_english(sentence)
-    if kind == "name" and len(text.split()) == 1 and (len(text) < 4 or is_adjective):
-        return None
+        if is_german(sentence) and not sentence[:start].endswith(_BEFORE_NAMES):
+            if " " in text:  # two nouns in a row need not belong together
+                return None
+            kind = "term"
     if not text.strip() or count_words(text) > MAX_SPAN_WORDS or not any(c.isalnum() for c in text):
         return None
     if kind == "number":
@@ -192,6 +177,33 @@ def _span(sentence: str, kind: SpanKind, start: int, end: int, common: Container
         if len(text) < 2 or (numbered and numbered[1] not in NO_NAMES - _PLACES):
             return None
     return Span(start, start + len(text), kind, text)
+
+
+def _trim_name(sentence: str, start: int, text: str, common: Container[str]) -> tuple[int, str]:
+    """Return where a name begins and the name, without words that are part of none; empty if none is left."""
+    words = text.split()
+    is_first = start == 0 or sentence[:start].endswith(": ")
+    # At the start of a sentence a capital says nothing: a name there has two at least.
+    while words and (words[0] in NO_NAMES or not words[0][0].isupper()):
+        start += len(words.pop(0)) + 1
+    while words and not words[-1][0].isupper():
+        words.pop()
+    text = " ".join(words).removesuffix("'s").removesuffix("\u2019s")
+    if not words or (start == 0 and len(words) < 2) or sentence[start : start + len(text)] != text or len(text) < 3:
+        return start, ""
+    if is_first and (words[0].lower() in common or not is_english(sentence)):
+        return start, ""
+    return start, text
+
+
+def _is_loose(sentence: str, start: int, name: str) -> bool:
+    """Say whether a name is one of a list, or a lone word that may describe the next one: "Tibetan activists"."""
+    after = sentence[start + len(name) :]
+    if _IN_LIST.match(after) and sentence[:start].endswith(_LISTED):
+        return True
+    following = re.match(r" ([a-z]+)", after)
+    is_adjective = following is not None and following[1] not in _AFTER_NAMES and is_english(sentence)
+    return " " not in name and (len(name) < 4 or is_adjective)
 
 
 def read_code(text: str) -> tuple[str, list[tuple[int, int]]]:

@@ -37,6 +37,11 @@ CORRECTION = "correction"
 FREE = ("written", CORRECTION)
 """Kinds that are not worded as their section is."""
 
+NONE_MADE = (
+    "no question could be made of {pages} ({why}); a gap needs sentences that state facts: names with capitals, dates, numbers, quoted "
+    "terms or code. A language model asks about any text (judge.kind: ollama or openai), and corpus.questions takes your own questions"
+)
+"""Message; the ways out are the same in every language."""
 _SMALL = re.compile(rf"(?<![\w.'\u2019-])[{SMALL}]+(?![\w'\u2019-])")
 
 Progress = Callable[[int, int], None]

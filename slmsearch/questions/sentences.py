@@ -38,12 +38,13 @@ _ABBREVIATION = re.compile(
 )
 _ORDINAL = re.compile(r"\s\d{1,2}\.$")
 _ENGLISH = frozenset(("the", "of", "and", "with", "from", "that", "which", "this"))
-_ELSEWHERE = frozenset(
-    "der die das und den dem ist het een van le la les des du et el los las que il che di del och att det na nie je se ve bir".split()
-)
+_GERMAN_TEXT = "das und ist ein eine einen einem einer nicht dem zu zur zum wird wurde werden auf f\u00fcr im vom sich"
+_GERMAN = frozenset(_GERMAN_TEXT.split())
+_OTHERS_TEXT = "der die den het een van le la les des du et el los las que il che di del och att det na nie je se ve bir"
+_ELSEWHERE = _GERMAN.union(_OTHERS_TEXT.split())
 _NOT_ASCII = re.compile(rf"(?<!\w)(?![{CAPITALS}])[^\W\d_]*[^\W\d_\x00-\x7f]")
 _BEGINS = re.compile(rf"`|[^\W\d_{SMALL}]|[\d{re.escape(OPENING)}](?=.*[{SPACELESS}])")
-_CLOSED = re.compile(rf"[{_STOPS}{_WIDE_STOPS}][{re.escape(CLOSING)}]?$|[{THAI}]$")
+_CLOSED = re.compile(rf"[{_STOPS}{_WIDE_STOPS}][{re.escape(CLOSING)}]?$|[{THAI}][\s\d{re.escape(CLOSING)}]*$")
 _NO_STATEMENT = ("?", "\uff1f", "\u061f", "...", "\u2026", "http")
 _SPACELESS = re.compile(f"[{SPACELESS}]")
 _LETTER = re.compile(rf"[^\W\d_]|[{MARKS}]")
@@ -110,6 +111,12 @@ def is_english(text: str) -> bool:
     """Say whether a text may be English: it has the commonest words of it, or none of another language."""
     words = frozenset(text.split())
     return bool(words & _ENGLISH) or not (words & _ELSEWHERE or _NOT_ASCII.search(text))
+
+
+def is_german(text: str) -> bool:
+    """Say whether a text is German, which writes every noun with a capital."""
+    words = frozenset(text.split())
+    return bool(words & _GERMAN) and not words & _ENGLISH
 
 
 def count_words(text: str) -> int:
