@@ -71,7 +71,7 @@ Once Several Part English Mr Mrs Ms Dr Prof
 NO_NAMES = frozenset(_NO_NAMES_TEXT.split())
 _PLACES = frozenset(("Section", "Chapter", "Figure", "Table", "Page", "Note", "Part"))
 
-_AND = ("and", "und", "et", "y", "e", "i", "och", "og", "en", "a", "\u0438", "\u0442\u0430", "\u03ba\u03b1\u03b9")
+_AND = ("and", "und", "et", "y", "e", "och", "og", "\u0438", "\u0442\u0430", "\u03ba\u03b1\u03b9")
 _TRAILING = ".,;:! \u3002\uff0c\u3001\uff1b\uff1a\uff01\u060c"
 _IN_LIST = re.compile(rf",? (?:(?:{'|'.join(_AND)}) )?[{CAPITALS}]|,|\.$")
 _LISTED = (", ", *(f" {word} " for word in _AND))

@@ -18,7 +18,7 @@ _PARTS = re.compile(r"\s+[\u2013\u2014|-]\s+|:\s+")
 _NUMBERING = re.compile(r"^(?:[^\W\d_]+\s)?\s*(?:\d+|[A-Z])(?:\.\d+)*[.:]?(?:\s[\u7ae0\u8282\u7bc0])?\s+")
 _FILE = re.compile(r"(?<![^\s`'\"(])(?:\.{0,2}/)*((?:[\w-]+/)*[\w-]+)\.(?:md|markdown|rst|txt|html?|pdf|docx|ipynb)(?!\w)")
 _LONGER_BEFORE = re.compile(rf"[{CAPITALS}][\w'-]* $")
-_LONGER_AFTER = re.compile(rf"-\w|(?: (?:d[aeo]|del|of|the))? [{CAPITALS}]")
+_LONGER_AFTER = re.compile(rf"-\w|[.:]\d|(?: (?:d[aeo]|del|of|the))? [{CAPITALS}]")
 
 
 class Names:
@@ -65,7 +65,8 @@ class Names:
         """Return the texts of an excerpt's links that lead to other pages, and the ids of these."""
         found = dict[str, str]()
         for match in LINK.finditer(excerpt.text):
-            page_id = self._resolve(excerpt.page_id, match[2] or "")
+            is_image = excerpt.text[match.start() - 1 : match.start()] == "!"
+            page_id = None if is_image else self._resolve(excerpt.page_id, match[2] or "")
             text = " ".join(plain_paragraphs(match[1]))
             if page_id and page_id != excerpt.page_id and any(char.isalpha() for char in text):
                 found[text] = page_id
