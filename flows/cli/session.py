@@ -75,6 +75,7 @@ class Session:
         self._given, self._overrides = list(given), list(overrides)
         self.as_json = as_json
         self._progress: Progress | None = None
+        self._said_where = False
         self._stdout: int | None = None
         if as_json:  # stdout is kept for the result, and what anybody prints goes to stderr
             sys.stdout.flush()
@@ -124,7 +125,10 @@ class Session:
         return bool(self._given) or any(flag.startswith(f"--{setting}=") for flag in self._overrides)
 
     def say_where(self) -> None:
-        """Say in one line where data and MLflow's store are."""
+        """Say in one line, once, where data and MLflow's store are."""
+        if self._said_where:
+            return
+        self._said_where = True
         paths = self.config.paths
         self.say(f"Data in {paths.data_dir}, MLflow in {without_credentials(self.config.tracking.uri or paths.mlruns_dir)}")
 

@@ -49,7 +49,7 @@ PARSERS = (
     "markitdown",
     "openpyxl",
     "pandas",
-    "pypdf",
+    "pypdfium2",
     "python-pptx",
 )
 """Packages whose version may change what a folder of documents says."""

@@ -76,6 +76,7 @@ def learn(session: Session, pages: str, budget: float, model: str | None, live: 
         session.override(policy__dtype="bfloat16")
     session.begin_with("learn")
     session.override(corpus__pages=str(Path(pages).absolute()), learn__budget_s=budget, policy__model=model)
+    session.say_where()
     session.say(look_at_documents(session, SHOWN_PAGES)[1])
     result = session.run("learn", here=False, live=live)
     session.finish(result, render_learnt(result, session.config))

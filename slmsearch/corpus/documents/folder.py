@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from slmsearch.corpus.documents.memory import ParsedDocuments
 from slmsearch.corpus.documents.reader import (
-    MAX_CHARS,
     PARSED,
     SUFFIXES,
     Document,
@@ -36,6 +35,8 @@ MAX_FILE_MB = 50.0
 """Larger files are not opened; in millions of bytes: they are dumps and archives, not documents."""
 TIMEOUT_S = 120.0
 """Time one document may take; a PDF of a thousand pages takes about a minute."""
+SHORT_CHARS = 200_000
+"""Longer texts are read in the process, where they may take their time."""
 SHOWN_CHARS = 200
 """Of what was dropped."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
@@ -172,19 +173,18 @@ def _content_name(path: Path, root: Path) -> str:
 
 
 def read_text(path: Path, root: Path, process: ReadingProcess) -> Document:
-    """Read plain text or Markdown of a folder: UTF-8 here, all that takes a guess in the process.
+    """Read plain text or what is marked up: short ones in UTF-8 here, all that takes a guess or long in the process.
 
     Raises:
         NotTakenError: it cannot be read.
     """
-    suffix = path.suffix.lower()
     try:
         text = decode_utf8(read_inside(path, root))
     except OSError as error:
         raise NotTakenError(Reason.UNREADABLE, error.strerror or str(error)) from error
-    if text is None or not text.strip() or len(text) > MAX_CHARS:
+    if text is None or not any(c.isalnum() for c in text) or len(text) > SHORT_CHARS:
         return process.read(path, root)
-    return convert_text(text, suffix)
+    return convert_text(text, path, root)
 
 
 def make_ids(places: list[str]) -> dict[str, str]:

@@ -76,10 +76,10 @@ def test_a_document_keeps_its_text_and_code_and_loses_what_leads_elsewhere():
     ("text", "wanted"),
     [
         (".. admonition:: Beware\n\n   Of it.", "Beware\n\nOf it."),
-        ("Title\n=====\n``code`` *x*", "# Title\n`code` *x*"),
+        ("Title\n=====\n``code`` *x*", "# Title\n\n`code` *x*"),
         ("::\n\n  x", "```\nx\n```"),
         ("Text ::\n\n  x", "Text\n\n```\nx\n```"),
-        (":ref:`A Title <label>`", "`A Title`"),
+        (":ref:`A Title <label>`", "A Title"),
         (".. |x| image:: y.png\n\nText", "Text"),
     ],
 )
