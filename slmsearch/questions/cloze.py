@@ -86,12 +86,14 @@ GAP = "____"
 ASKED = {kind: f"Which {kind} fills the gap" for kind in ("date", "year", "number", "name", "code")} | {"term": "Which words fill the gap"}
 _SEE = (
     r"\b(?i:see|refer to|described in|documented in|siehe|vgl\.|voir|v\u00e9ase|vedi|viz|\u0441\u043c\.)"
-    r"(?: also)?(?: the)? |(?:\u53c2\u89c1|\u53c2\u9605|\u53c3\u898b|\u53c3\u95b1)\s?"
+    r"(?: also)?(?: the)? |(?:\u53c2\u89c1|\u53c2\u9605|\u53c3\u898b|\u53c3\u95b1)\s?|\u0627\u0646\u0638\u0631 (?:\w+ )?"
 )
 _REFERENCE = re.compile(
     rf"(?:{_SEE})[{re.escape(OPENING)}]?$|\d(?:\.\d+\.?| ?[\u7ae0\u8282\u7bc0\uc7a5\uc808]),?\s?[{re.escape(OPENING)}]$"
 )
 """Comes before what a sentence only points to: a verb, or the number of a section whose title follows."""
+_POINTED_AT = re.compile(r"[^.\u3002]{0,60}?(?:\u53c2\u7167|\u3054\u89a7|\ucc38\uc870|\ucc38\uace0)")
+"""Follows it in Japanese and Korean, where the verb comes last."""
 _GOES_ON = re.compile(rf"[^\W{GLUED}]|[/\\_@=(\[-]|[.:]\w")
 """Follows what is only a part of something: of a path, a file name, a call."""
 _COMES_FROM = re.compile(rf"(?:[^\W{GLUED}]|[/\\=@])$")
@@ -155,6 +157,8 @@ def find_spans(sentence: str, codes: Sequence[tuple[int, int]] = (), common: Con
 def _is_part(sentence: str, span: Span) -> bool:
     """Say whether a span is only a part of something, or what the sentence points to; of code, whether it is too short or long."""
     before, after = sentence[: span.start], sentence[span.end :]
+    if span.kind in ("name", "term") and _POINTED_AT.match(after):
+        return True
     if _REFERENCE.search(before) or _COMES_FROM.search(before) or _GOES_ON.match(after):
         return True
     return span.kind == "code" and (len(span.text) > MAX_CODE or sum(map(str.isalnum, span.text)) < MIN_CODE)

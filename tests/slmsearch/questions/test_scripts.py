@@ -90,6 +90,9 @@ def test_what_states_nothing_is_not_asked_about(sentence: str):
         "桥的历史请参阅“石桥的历史”这一部分的说明文字。",
         "О том, как его чинят, сказано в разделе 6.3, «Ремонт моста».",
         "Jetzt will sie eine Arbeit John geben, weil er danach fragt.",
+        "詳しくは「橋の手入れ」と「橋の歴史」を参照してください。",
+        "다리를 고치는 법은 「다리의 역사」를 참고하면 된다.",
+        "لمعرفة كيف بني هذا الجسر القديم انظر فقرة «جسر الريح» في الكتاب.",
     ],
 )
 def test_a_first_word_a_reference_and_nouns_in_a_row_are_no_gap(sentence: str):
