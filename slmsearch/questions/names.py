@@ -1,4 +1,4 @@
-"""How pages name each other: by a title or a part of it, a label with a number ("PEP 8"), a file name, a link."""
+"""How pages name each other: by a title or a part of it, a label with a number ("PEP 8"), a file name, a link, a module's name in code."""
 
 import posixpath
 import re
@@ -9,7 +9,7 @@ from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import WORD
 from slmsearch.corpus.scripts import CAPITALS
 from slmsearch.questions.cloze import Excerpt
-from slmsearch.questions.sentences import LINK, count_words, plain_paragraphs
+from slmsearch.questions.sentences import CODE, LINK, count_words, plain_paragraphs
 
 Key = tuple[str, ...]
 _LABEL = re.compile(r"([^\W\d_]{2,})[ _-]?0*([1-9]\d*)")
@@ -17,6 +17,7 @@ _LABELLED = re.compile(rf"(?<![\w-]){_LABEL.pattern}(?!\w|[.-]\d)")
 _PARTS = re.compile(r"\s+[\u2013\u2014|-]\s+|:\s+")
 _NUMBERING = re.compile(r"^(?:[^\W\d_]+\s)?\s*(?:\d+|[A-Z])(?:\.\d+)*[.:]?(?:\s[\u7ae0\u8282\u7bc0])?\s+")
 _FILE = re.compile(r"(?<![^\s`'\"(])(?:\.{0,2}/)*((?:[\w-]+/)*[\w-]+)\.(?:md|markdown|rst|txt|html?|pdf|docx|ipynb)(?!\w)")
+_GOES_ON_BEFORE, _GOES_ON_AFTER = re.compile(r"[\w./-]$"), re.compile(r"[\w/-]|\.\w")
 _LONGER_BEFORE = re.compile(rf"[{CAPITALS}][\w'-]* $")
 _LONGER_AFTER = re.compile(rf"-\w|[.:]\d|(?: (?:d[aeo]|del|of|the))? [{CAPITALS}]")
 
@@ -29,6 +30,7 @@ class Names:
         self._library = library
         self._titles = _unique((tuple(WORD.findall(name)), page.id) for page in library.pages() for name in _titles(page, library))
         self._labels = _unique((key, page.id) for page in library.pages() for key in _labels(page))
+        self._modules = _unique(((_stem(page.id),), page.id) for page in library.pages() if _is_module(page))
         self._files = _unique(((_stem(page.id),), page.id) for page in library.pages())
         self._lengths: dict[str, set[int]] = {}
         for key in self._titles:
@@ -39,11 +41,11 @@ class Names:
 
         Args:
             sentence: plain text.
-            links: texts of the links of its section, and the ids of the pages that they lead to.
+            links: what `links_of` finds in its section.
         """
         for text, page_id in links.items():
             before, _, after = sentence.partition(text)
-            if sentence.count(text) == 1 and not (before[-1:].isalnum() or after[:1].isalnum()):
+            if sentence.count(text) == 1 and not (_GOES_ON_BEFORE.search(before) or _GOES_ON_AFTER.match(after)):
                 yield text, page_id
         for match in _FILE.finditer(sentence):
             if page_id := self._files.get((_stem(match[1].lower()),), ""):
@@ -62,8 +64,9 @@ class Names:
                         yield name, page_id
 
     def links_of(self, excerpt: Excerpt) -> dict[str, str]:
-        """Return the texts of an excerpt's links that lead to other pages, and the ids of these."""
-        found = dict[str, str]()
+        """Return the texts of an excerpt's links that lead to other pages, the code in it that is a page's name, and the pages' ids."""
+        codes = {match["code"].strip() for match in CODE.finditer(excerpt.text)}
+        found = {code: page_id for code in sorted(codes) if (page_id := self._modules.get((code.lower(),), ""))}
         for match in LINK.finditer(excerpt.text):
             is_image = excerpt.text[match.start() - 1 : match.start()] == "!"
             page_id = None if is_image else self._resolve(excerpt.page_id, match[2] or "")
@@ -97,6 +100,11 @@ def _titles(page: Page, library: Library) -> set[str]:
 def _labels(page: Page) -> set[Key]:
     found = (_LABEL.fullmatch(name) for name in (_stem(page.id), *_PARTS.split(page.title)))
     return {(match[1].casefold(), match[2]) for match in found if match}
+
+
+def _is_module(page: Page) -> bool:
+    """Say whether a page is about what its file is called: "shutil \u2014 High-level file operations" in `shutil.html`."""
+    return _stem(page.id) in (part.lower() for part in _PARTS.split(page.title))
 
 
 def _stem(page_id: str) -> str:

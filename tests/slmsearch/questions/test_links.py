@@ -131,6 +131,15 @@ Then [Notes](../notes/a.html), [nothing](gone.md), [here](#top) and ![an image](
     assert list(Names(Library(RULES)).find(sentence, links)) == [("tie a bowline", knots)]
 
 
+def test_code_names_the_page_that_is_called_so():
+    pages = [*RULES, Page("lib/hawser", "hawser \u2014 Thick ropes", "# hawser \u2014 Thick ropes\n\nIt is thick.\n")]
+    names = Names(Library(pages))
+    found = names.links_of(Excerpt("The module `hawser` needs `hemp` and `hawser.tar()`.", "notes/a", "Notes", "notes/a:a", "A"))
+    assert found == {"hawser": "lib/hawser"}
+    assert list(names.find("The module hawser needs hemp.", found)) == [("hawser", "lib/hawser")]
+    assert list(names.find("What hawser.tar does with my-hawser is not known.", found)) == []
+
+
 def test_a_page_that_is_named_by_its_label_can_be_played():
     rule = Page("rule-0012", "RULE 12 \u2013 Flags", "# RULE 12 \u2013 Flags\n\nThe flag was sewn by Ida Brom in the loft.\n")
     other = Page("yard", "Yard", "# Yard\n\nWhat hangs at the stern of the sloop is told in RULE 12 alone.\n")
