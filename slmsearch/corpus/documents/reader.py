@@ -197,12 +197,15 @@ def convert_text(text: str, path: Path, root: Path) -> Document:
     from slmsearch.corpus.documents.markup import read_markup
 
     def include(name: str) -> str | None:
-        place = root / name.lstrip("/") if name.startswith("/") else path.parent / name
-        is_hidden = any(part.startswith(".") for part in Path(os.path.normpath(name)).parts if part != "..")
-        try:
-            return None if is_hidden else decode_utf8(read_inside(place, root))
-        except (NotTakenError, OSError, ValueError):
+        if any(part.startswith(".") for part in Path(os.path.normpath(name)).parts if part != ".."):
             return None
+        inside = [folder for folder in path.parents if folder == root or root in folder.parents]
+        for folder in inside:  # beside it, or in its site's folder, which may be any above
+            try:
+                return decode_utf8(read_inside(folder / name.lstrip("/"), root))
+            except (NotTakenError, OSError, ValueError):
+                continue
+        return None
 
     suffix = path.suffix.lower()
     kind = "rst" if suffix in RST else "text" if suffix in TEXT else "mdx" if suffix == ".mdx" else "markdown"
