@@ -128,7 +128,9 @@ def make_two_hop(
     def facts_of(page_id: str) -> list[Fact]:
         page = filters.library.page(page_id)
         excerpts = excerpts_of(page, filters.library) if page else ()
-        return [fact for excerpt in excerpts for fact in find_facts(excerpt, filters.common)]
+        facts = [fact for excerpt in excerpts for fact in find_facts(excerpt, filters.common)]
+        times = Counter(fact.asked for fact in facts)
+        return [fact for fact in facts if times[fact.asked] == 1]  # few words may stand on a page twice, with other answers
 
     mentions = find_mentions(filters.library, seed)
     if about is not None:

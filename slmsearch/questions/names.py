@@ -69,10 +69,10 @@ class Names:
         found = {code: page_id for code in sorted(codes) if (page_id := self._modules.get((code.lower(),), ""))}
         for match in LINK.finditer(excerpt.text):
             is_image = excerpt.text[match.start() - 1 : match.start()] == "!"
-            page_id = None if is_image else self._resolve(excerpt.page_id, match[2] or "")
+            target = None if is_image else self._resolve(excerpt.page_id, match[2] or "")
             text = " ".join(plain_paragraphs(match[1]))
-            if page_id and page_id != excerpt.page_id and any(char.isalpha() for char in text):
-                found[text] = page_id
+            if target and target != excerpt.page_id and any(char.isalpha() for char in text):
+                found[text] = target
         return found
 
     def _resolve(self, page_id: str, target: str) -> str | None:

@@ -64,6 +64,13 @@ def test_what_one_page_answers_or_cannot_be_reached_is_dropped():
     assert make([*PAGES, louder]) == ([], {"the question does not find the first page's section": 1})
 
 
+def test_few_words_that_stand_on_the_second_page_twice_are_not_asked_about():
+    twice = Page(
+        "8", "Moritz Hollin", "He moved to the northern coast in 1882 and wrote.\n\nShe moved to the northern coast in 1883 and wrote.\n"
+    )
+    assert make([CIRCLE, twice, TOWN]) == ([], {"nothing to ask on the second page": 1})
+
+
 def test_a_policy_could_play_them():
     library = Library(PAGES)
     toolbox = Toolbox(library, TitledIndex(library), 1, max_section_chars=1500, section_hints=True)
