@@ -240,9 +240,9 @@ def plan_scoring(
         parents = np.concatenate([tree.nodes[n][wanted[i][0] - 1] for n, i in enumerate(members)])
         targets = np.concatenate([wanted[i][1] for i in members])
         pairs, place = np.unique(np.stack([parents, targets]), axis=1, return_inverse=True)
-        asked = [wanted[i][2] for i in members]
-        whose = np.repeat(np.arange(len(members)), [len(columns) for columns in asked])
-        found.append(ScoredTree(picked[members], tree, pairs, place, whose, np.concatenate(asked)))
+        columns = [wanted[i][2] for i in members]
+        whose = np.repeat(np.arange(len(members)), [len(own) for own in columns])
+        found.append(ScoredTree(picked[members], tree, pairs, place, whose, np.concatenate(columns)))
     return found
 
 
