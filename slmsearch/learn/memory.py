@@ -9,7 +9,7 @@ all episodes as long as the limits allow, alike in nothing but a group's opening
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from slmsearch.config import RunConfig, TrainConfig
 from slmsearch.environments.registry import environment_of
@@ -43,9 +43,9 @@ KEPT_STATES = 48 << 20
 """Hidden states (tokens x layers x size) of the last blocks of an update that keep their activations on a CPU, at least those of one block:
 2,912 tokens of SmolLM2-135M. On a GPU all do: `train.accumulation` says how many there are."""
 PART_NODES, PART_VALUES = (16_384, 8192, 4096, 2048, 1024), 8 << 20
-"""Nodes of a part of an update on one CUDA device (powers of two, as flex attention has them): the fewest that have so many hidden values in
-a layer, or what memory allows. With fewer the host cannot feed the card: a part of SmolLM2 is some 5,000 kernels, whatever it holds, and with
-4,096 nodes an H100 was 20 % busy."""
+"""Nodes of a part of an update on one CUDA device (powers of two, as flex attention has them): the fewest that have so many hidden
+values in a layer, or what memory allows. With fewer the host cannot feed the card: a part of SmolLM2 is some 5,000 kernels, whatever it
+holds, and with 4,096 nodes an H100 was 20 % busy."""
 MEMORY_FRAC = 0.95
 """Share of the free memory that a plan may use."""
 MERGE_UP_TO = 500_000_000
@@ -297,7 +297,14 @@ class _Planner:
         kept = block if nodes else distinct
         if self.device == "cpu":
             kept = min(kept, max(block, KEPT_STATES // (self.shape.layers * self.shape.hidden)))
-        return self._learning_from(kept, block, self.shape.saved, "policy.model" if nodes else "train.accumulation")
+        held = Held(kept, block, self._again(kept, block), self.shape.saved, self.width)
+        return count_held(self.config, self.shape, self.device, held, "policy.model" if nodes else "train.accumulation")
+
+    def _again(self, kept: int, block: int) -> int:
+        """Count what a tree's attention holds beside its nodes: what fills them up on a card, elsewhere histories that a call takes."""
+        from slmsearch.generate.flex import filled_up
+
+        return kept // block * (filled_up(block) - block) if self.device == "cuda" else kept
 
     def imitating(self) -> tuple[Part, ...]:
         """Count what supervised training holds: the model as it learns, and a micro-batch of examples or its longest one."""
@@ -311,29 +318,44 @@ class _Planner:
             if whole
             else (self.weights, self.learning)
         )
-        return (*held, *self._learning_from(tokens, tokens, shape.saved_in_sft, setting))
+        again = self._again(tokens, tokens) if config.sft.batch_size else 0
+        taught = Held(tokens, tokens, again, shape.saved_in_sft, self.width)
+        return (*held, *count_held(config, shape, self.device, taught, setting))
 
-    def _learning_from(self, tokens: int, block: int, saved: float, setting: str) -> tuple[Part, ...]:
-        """Count what an update holds: `tokens` until the backward pass, `block` of them together in a layer."""
-        from slmsearch.generate.flex import filled_up
 
-        shape, cut, width = self.shape, setting, self.width
-        attended = 2 * (shape.query_width + shape.kv_width) * width
-        # On a card attention holds blocks filled up, elsewhere histories again that a call has put together.
-        beside = (tokens // block * (filled_up(block) - block) if self.device == "cuda" else tokens) * attended
-        kept = shape.layers * (tokens * saved + beside)
-        setting = "train.gradient_checkpointing"
-        if self.config.train.gradient_checkpointing:
-            kept, setting = tokens * shape.layers * shape.hidden * width + block * saved + beside, cut
-        # Logits, what they came from and their gradient.
-        head = 3 * 4 * min(TILE_VALUES, tokens * shape.vocabulary) + 4 * tokens * shape.hidden * width
-        return (
-            Part("activations", kept, setting),
-            *((Part("freed, kept by the allocator", HEAP_FRAC * kept, setting),) if self.device == "cpu" else ()),
-            Part("one layer of the backward pass", block * (4 * shape.intermediate + 4 * shape.hidden) * width, cut),
-            Part("log-probabilities", head, cut),
-            Part("step of the optimiser", 8.0 * count_trained(self.config.train, shape), "train.lora.r"),
-        )
+class Held(NamedTuple):
+    """What an update holds of tokens."""
+
+    kept: int
+    """Tokens until the backward pass."""
+    block: int
+    """Of these together in a layer."""
+    again: int
+    """Tokens whose queries, keys and values attention holds once more."""
+    saved: float
+    """Bytes that autograd keeps of a token in a layer."""
+    width: int
+    """Bytes of an activation."""
+
+
+def count_held(config: RunConfig, shape: Shape, device: str, held: Held, setting: str) -> tuple[Part, ...]:
+    """Count what an update holds beside what always stays; `setting` makes it smaller."""
+    kept, block, again, saved, width = held
+    cut, beside = setting, again * 2 * (shape.query_width + shape.kv_width) * width
+    activations = shape.layers * (kept * saved + beside)
+    layer: float = block * (4 * shape.intermediate + 4 * shape.hidden) * width
+    setting = "train.gradient_checkpointing"
+    if config.train.gradient_checkpointing:
+        activations, layer, setting = float(kept * shape.layers * shape.hidden * width), block * saved + beside, cut
+    # Logits, what they came from and their gradient.
+    head = 3 * 4 * min(TILE_VALUES, kept * shape.vocabulary) + 4 * kept * shape.hidden * width
+    return (
+        Part("activations", activations, setting),
+        *((Part("freed, kept by the allocator", HEAP_FRAC * activations, setting),) if device == "cpu" else ()),
+        Part("one layer of the backward pass", layer, cut),
+        Part("log-probabilities", head, cut),
+        Part("step of the optimiser", 8.0 * count_trained(config.train, shape), "train.lora.r"),
+    )
 
 
 def measure_available() -> dict[str, float]:
