@@ -297,8 +297,13 @@ def tree_inputs(causal: Any, tree: Tree) -> dict[str, Any]:
         "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=tree.ids.device),  # of four dimensions: none is made
         "use_cache": False,
         "ancestry": tree.ancestry,
-        "recomputed": bool(causal.is_activation_checkpointing),
+        "recomputed": _is_recomputed(causal),
     }
+
+
+def _is_recomputed(causal: Any) -> bool:
+    """Say whether layers are computed again on the way back; transformers sets it for all alike, and asks a thousand modules each time."""
+    return next((bool(module.gradient_checkpointing) for module in causal.modules() if hasattr(module, "gradient_checkpointing")), False)
 
 
 def tree_hidden(model: Any, causal: Any, tree: Tree) -> Tensor:

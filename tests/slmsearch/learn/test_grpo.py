@@ -6,14 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from trl import GRPOTrainer
+from trl.trainer import grpo_trainer
 
 from slmsearch.config import RunConfig, SearcherConfig, TrainConfig, VllmConfig
 from slmsearch.errors import ConfigError, TrainingError
 from slmsearch.generate.attention import use_attention
 from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.grpo import GAP, SearchTrainer, make_arguments, num_steps, order_questions
-from slmsearch.learn.parts import cut_batch
+from slmsearch.learn.parts import Unheard, cut_batch
 from slmsearch.learn.phase_timer import PhaseTimer
 from slmsearch.learn.rows import split_blocks
 from slmsearch.learn.tree import TreeCheck
@@ -203,6 +205,58 @@ def rows_of_groups():
     needed = real.bool() & (torch.arange(25) >= 10)
     needed[5] = False
     return ids, real, needed
+
+
+class Reads(TorchDispatchMode):
+    """Counts how often the host reads a value that is computed, for which it would wait for a card."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func is torch.ops.aten._local_scalar_dense.default or func is torch.ops.aten.nonzero.default
+        return func(*args, **(kwargs or {}))
+
+
+def test_between_the_parts_of_an_update_nothing_waits_for_a_card(model_dir, monkeypatch):
+    ids, real, needed = rows_of_groups()
+    inputs = {
+        "prompt_ids": ids[:, :10],
+        "prompt_mask": real[:, :10],
+        "completion_ids": ids[:, 10:],
+        "completion_mask": real[:, 10:],
+        "tool_mask": needed[:, 10:].long(),
+        "sampled_mask": needed[:, 10:].long(),
+        "advantages": torch.linspace(-1, 1, 12),
+        "num_items_in_batch": needed.sum().float(),
+        "sampling_per_token_logps": torch.full((12, 15), -5.0),
+    }
+    trainer, counts = Stub(model_dir), []
+    trainer.tree_check = TreeCheck(0.0, True)
+    for nodes in (0, 1, 1000):
+        trainer.nodes_per_part = nodes
+        with Reads() as reads:
+            trainer._compute_loss(trainer.model, inputs)
+        counts.append(reads.count)
+        for name in ("nanmin", "nanmax"):  # of numbers that lie on the host: see `Unheard`
+            monkeypatch.setattr(grpo_trainer, name, lambda tensor: tensor)
+        monkeypatch.setattr(Unheard, "gather", lambda accelerator, tensor: HOST)
+        monkeypatch.setattr(Unheard, "reduce", lambda accelerator, tensor, reduction: [HOST, SimpleNamespace(clamp=lambda min: 1.0)])
+    assert counts[0] > counts[1] == counts[2] == 2, "whether anything is taught, and whether anything is left, before the first part"
+
+
+class _Host:
+    """A number that no card has to be waited for."""
+
+    def __truediv__(self, other):
+        return self
+
+    def item(self):
+        return 0.0
+
+
+HOST = _Host()
 
 
 @torch.no_grad()
