@@ -1,7 +1,7 @@
 """What all commands share: `--config`, `--json`, dotted flags, one place for output and one for errors.
 
-With `--json` exactly one JSON object goes to stdout, also when a command fails; whatever else this process or its children print
-goes to stderr. Nothing heavy is imported here: `slmsearch --help` must answer at once.
+With `--json` exactly one JSON object goes to stdout, also when a command fails (of `pages` one a page, a line each); whatever else this
+process or its children print goes to stderr. Nothing heavy is imported here: `slmsearch --help` must answer at once.
 """
 
 import functools
@@ -11,7 +11,7 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
@@ -75,6 +75,7 @@ class Session:
         self._given, self._overrides = list(given), list(overrides)
         self.as_json = as_json
         self._progress: Progress | None = None
+        self._said_where = False
         self._stdout: int | None = None
         if as_json:  # stdout is kept for the result, and what anybody prints goes to stderr
             sys.stdout.flush()
@@ -124,7 +125,10 @@ class Session:
         return bool(self._given) or any(flag.startswith(f"--{setting}=") for flag in self._overrides)
 
     def say_where(self) -> None:
-        """Say in one line where data and MLflow's store are."""
+        """Say in one line, once, where data and MLflow's store are."""
+        if self._said_where:
+            return
+        self._said_where = True
         paths = self.config.paths
         self.say(f"Data in {paths.data_dir}, MLflow in {without_credentials(self.config.tracking.uri or paths.mlruns_dir)}")
 
@@ -170,6 +174,17 @@ class Session:
             self.close()
         if negative:
             raise SystemExit(NEGATIVE)
+
+    def finish_rows(self, rows: Iterable[Mapping[str, object]], text: str) -> None:
+        """Give a result of many rows: as JSON where it was asked for, one object a line, else as text."""
+        if self._stdout is None:
+            self.finish({}, text)
+            return
+        if self._progress is not None:
+            self._progress.hide()
+        with os.fdopen(os.dup(self._stdout), "wb") as out:
+            out.writelines(json.dumps(dict(row), ensure_ascii=False, default=str).encode() + b"\n" for row in rows)
+        self.close()
 
     def close(self) -> None:
         """Give stdout back."""
@@ -266,7 +281,7 @@ def command(group: click.Group, name: str, **options: Any) -> Callable[[Callable
 
 SECTIONS = {
     "The pipeline and its results": ("init", "learn", "run", "up", "report", "compare", "lineage", "nights", "promote", "rollback"),
-    "Pages and questions": ("questions", "validate", "index", "reindex", "search", "retrieval-report", "setup", "world"),
+    "Pages and questions": ("pages", "questions", "validate", "index", "reindex", "search", "retrieval-report", "setup", "world"),
     "Models and training": ("models", "bootstrap", "sft", "preflight", "train", "planner", "evaluate", "export", "bundle"),
     "Asking and serving": ("ask", "infer", "serve", "mcp", "corrections", "judge", "sandbox"),
     "Settings, upkeep, measurements": ("config", "ops", "bench"),

@@ -6,7 +6,9 @@ environment with its traps fixed: a heading that repeats gets `_2`, `_3` ... , `
 parent section keeps the text of its children.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,8 @@ class Page:
     title: str
     content: str
     """Markdown; headings start with `#`."""
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """What else is known, as JSON has it: `path` in its folder, `date`, `tags` ... ; no text of it is searched or read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 Questions come in three spellings: the project's own (`page_ids`, `section_ids`); the SQuAD pack's (`page_id` and `section` = k,
 the k-th `##` heading counted from 1); and wiki-trivia's (`filename`, from which the page id is made). Other fields are ignored.
 
+`answer` may be a list, as in NQ-open: its first is the answer, the others are aliases.
 `answerable: false` makes "I don't know" the answer, as in MuSiQue, whose unanswerable rows still name the answer that was taken out.
 """
 
@@ -22,12 +23,14 @@ SectionsOf = Callable[[str], list[Section]]
 
 
 def parse_page(row: Row, where: str) -> Page:
-    """Read a page from a row of `id`, `title` and `content`; messages name `where` it stands.
+    """Read a page from a row of `id`, `title`, `content` and, where it has that, `metadata`; messages name `where` it stands.
 
     Raises:
         CorpusError: a field is missing or of a wrong type.
     """
-    return Page(_label(row, "id", where), _text(row, "title", where), _text(row, "content", where))
+    return Page(
+        _label(row, "id", where), _text(row, "title", where), _text(row, "content", where), _get(row, "metadata", where, dict) or {}
+    )
 
 
 def write_rows(file: IO[bytes], rows: Iterable[Mapping[str, object]]) -> None:
@@ -37,7 +40,8 @@ def write_rows(file: IO[bytes], rows: Iterable[Mapping[str, object]]) -> None:
 
 def page_row(page: Page) -> dict[str, object]:
     """Return what `parse_page` reads."""
-    return {"id": page.id, "title": page.title, "content": page.content}
+    row: dict[str, object] = {"id": page.id, "title": page.title, "content": page.content}
+    return row | {"metadata": dict(page.metadata)} if page.metadata else row
 
 
 def parse_question(row: Row, where: str, sections_of: SectionsOf) -> Question:
@@ -49,7 +53,7 @@ def parse_question(row: Row, where: str, sections_of: SectionsOf) -> Question:
         CorpusError: a field is missing or of a wrong type.
     """
     question, is_answerable = _text(row, "question", where), _flag(row, "answerable", where)
-    answer = _label(row, "answer", where) if is_answerable else UNKNOWN_ANSWER
+    answer, *others = _answers(row, where) if is_answerable else [UNKNOWN_ANSWER]
     page_ids = _page_ids(row, where)
     section_ids = _section_ids(row, where, page_ids, sections_of)
     hops, kind = _get(row, "hops", where, int), _text(row, "kind", where) if row.get("kind") is not None else "plain"
@@ -62,7 +66,9 @@ def parse_question(row: Row, where: str, sections_of: SectionsOf) -> Question:
         id=question_id,
         question=question,
         answer=answer,
-        aliases=tuple(dict.fromkeys(alias for alias in _labels(row, "aliases", where) if alias != answer)) if is_answerable else (),
+        aliases=tuple(dict.fromkeys(alias for alias in (*others, *_labels(row, "aliases", where)) if alias != answer))
+        if is_answerable
+        else (),
         page_ids=page_ids,
         section_ids=section_ids,
         hops=len(section_ids) if hops is None else hops,
@@ -70,6 +76,16 @@ def parse_question(row: Row, where: str, sections_of: SectionsOf) -> Question:
         entities=_labels(row, "entities", where),
         source=_text(row, "source", where) if isinstance(row.get("source"), str) else "",  # elsewhere it may be anything
     )
+
+
+def _answers(row: Row, where: str) -> tuple[str, ...]:
+    """Return the right answers; a list, as in NQ-open, holds several that are equally right."""
+    if not isinstance(row.get("answer"), list):
+        return (_label(row, "answer", where),)
+    answers = _labels(row, "answer", where)
+    if not answers:
+        raise CorpusError(f"{where}: 'answer' is an empty list; write an answer, or answerable: false")
+    return answers
 
 
 def _page_ids(row: Row, where: str) -> tuple[str, ...]:

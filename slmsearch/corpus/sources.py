@@ -15,7 +15,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from slmsearch.config import CorpusConfig
 from slmsearch.corpus.documents.skipped import ORDINARY, Skipped
@@ -33,6 +33,9 @@ from slmsearch.errors import CorpusError
 from slmsearch.foreign import cause_of
 from slmsearch.keys import content_key, file_key
 
+if TYPE_CHECKING:
+    from slmsearch.corpus.documents.folder import Reading
+
 PARQUET_ROWS = 64
 """Read at a time: a few bytes of a Parquet file may stand for many long texts."""
 EXPANSION, LEAST_EXPANDED = 1000, 1 << 30
@@ -42,11 +45,12 @@ PARSERS = (
     "charset-normalizer",
     "lxml",
     "mammoth",
+    "markdown-it-py",
     "markdownify",
     "markitdown",
     "openpyxl",
     "pandas",
-    "pypdf",
+    "pypdfium2",
     "python-pptx",
 )
 """Packages whose version may change what a folder of documents says."""
@@ -78,7 +82,7 @@ def load_source(
     if config.pages is None and config.questions is None:
         world = generate_world(config.world)
         return Source(*_limited(world.pages, world.questions, config.limit_pages))
-    pages, not_taken = _all_pages(config, memory, progress)
+    pages, not_taken, _ = load_pages(config, memory, progress)
     if skipped is not None:
         skipped += not_taken
     questions, splits = _all_questions(config, pages)
@@ -89,21 +93,27 @@ def load_source(
     return Source(cut, place_questions(questions, Library(pages), Library(cut)), splits)
 
 
-def _all_pages(config: CorpusConfig, memory: Path | None, progress: Callable[[int, int], None] | None) -> tuple[list[Page], list[Skipped]]:
-    if config.pages is None:
-        return generate_world(config.world).pages, []
-    folder, skipped = Path(config.pages), list[Skipped]()
-    if not is_elsewhere(config.pages) and folder.is_dir():
-        from slmsearch.corpus.documents.folder import read_folder
+def load_pages(config: CorpusConfig, memory: Path | None = None, progress: Callable[[int, int], None] | None = None) -> "Reading":
+    """Load the configured pages, and what of a folder was not taken.
 
-        kept = memory and memory / f"documents-{content_key(folder=str(folder.absolute()))}.json"
-        pages, skipped = read_folder(folder, kept, _parsers_key(), progress)
+    Raises:
+        CorpusError: the source is missing, empty, broken, or uses an id twice.
+    """
+    from slmsearch.corpus.documents.folder import Reading, read_folder
+
+    if config.pages is None:
+        return Reading(generate_world(config.world).pages, [], [])
+    folder = Path(config.pages)
+    if not is_elsewhere(config.pages) and folder.is_dir():
+        kept = memory and memory / f"documents-{content_key(folder=str(folder.absolute()))}.lines"
+        code = file_key(*sorted((Path(__file__).parent / "documents").glob("*.py")))
+        found = read_folder(folder, kept, content_key(code=code, parsers=[version(name) for name in PARSERS]), progress)
     else:
-        pages = [parse_page(row, where) for row, where in join_pages(read_rows(config.pages))]
-    if not pages:
-        raise CorpusError(_say_empty(config.pages, skipped))
-    _require_unique([page.id for page in pages], "page", config.pages)
-    return pages, skipped
+        found = Reading([parse_page(row, where) for row, where in join_pages(read_rows(config.pages))], [], [])
+    if not found.pages:
+        raise CorpusError(_say_empty(config.pages, found.skipped))
+    _require_unique([page.id for page in found.pages], "page", config.pages)
+    return found
 
 
 def _say_empty(source: str, skipped: list[Skipped]) -> str:
@@ -291,8 +301,3 @@ def _folder_print(folder: Path) -> str:
     return content_key(
         folder=found, limits={"max_file_mb": MAX_FILE_MB, "timeout_s": TIMEOUT_S}, parsers=[version(name) for name in PARSERS]
     )
-
-
-def _parsers_key() -> str:
-    code = file_key(*sorted((Path(__file__).parent / "documents").glob("*.py")))
-    return content_key(code=code, parsers=[version(name) for name in PARSERS])

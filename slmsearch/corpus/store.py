@@ -2,7 +2,7 @@
 
 - `<digest>/pages.jsonl` and `<digest>/questions.jsonl`: one row each, questions with their split;
 - `<digest>/manifest.json`: written last; a corpus without it does not exist;
-- `sources/documents-<key>.json`: what parsers made of a folder's files;
+- `sources/documents-<key>.lines`: what parsers made of a folder's files;
 - `sources/<key>.json`: which digest a configured source gave, so that it is not generated or read again, and which files of it were
   not taken.
 """
@@ -149,7 +149,8 @@ def read_pages(directory: Path) -> Iterator[Page]:
     Raises:
         CorpusError: a row is damaged.
     """
-    return (Page(row["id"], row["title"], row["content"]) for row in _read_rows(directory / PAGES, {"id", "title", "content"}))
+    rows = _read_rows(directory / PAGES, {"id", "title", "content"}, {"metadata"})
+    return (Page(row["id"], row["title"], row["content"], row.get("metadata", {})) for row in rows)
 
 
 def read_questions(directory: Path) -> Iterator[tuple[Question, str]]:

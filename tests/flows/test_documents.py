@@ -48,8 +48,25 @@ def test_what_was_skipped_is_shown_and_listed(invoke: Invoke, folder: Path, comm
     skipped = json.loads(out)["skipped"]
     assert [(item["path"], item["reason"]) for item in skipped] == [
         ("empty.md", "empty"),
-        ("image.png", "of a kind that is not read (.md, .txt, .rst, .html, .pdf, .docx, .pptx, .xlsx, .epub and .ipynb are)"),
+        ("image.png", "of a kind that is not read (.md, .txt, .rst, .html, .pdf, .docx, .pptx, .xlsx, .csv, .tsv, .epub and .ipynb are)"),
     ], "remembered, too"
+
+
+def test_pages_shows_what_is_read_without_an_index(invoke: Invoke, folder: Path) -> None:
+    code, out, err = invoke("pages", str(folder))
+    assert code == 0 and "warning   pages: 1 file not taken: empty  [empty.md]" in err
+    assert out.endswith("6 pages, 18 sections, 120 words; 0 pages look wrong\n") and "Cortona" in out
+    code, out, err = invoke("pages", str(folder), "--json")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0 and [(row["id"], row["title"], row["path"]) for row in rows[:2]] == [
+        ("alba", "Alba", "Alba.html"),
+        ("brixa", "Brixa", "Brixa.md"),
+    ]
+    assert rows[1]["sections"][1] == {
+        "id": "brixa:history", "heading": "History", "text": "The town of Brixa was founded in 1501 by Admiral Brixason.",
+    }  # fmt: skip
+    code, out, err = invoke("pages", str(folder / "nowhere"), "--json")
+    assert code == 1 and "nowhere does not exist" in json.loads(out)["error"]
 
 
 def test_search_finds_the_version_of_the_folder(invoke: Invoke, folder: Path) -> None:

@@ -208,8 +208,10 @@ def test_the_command_puts_the_preset_before_what_is_given(config: RunConfig, mon
     monkeypatch.setattr("flows.ops.runner.run_flow", run_flow)
     pages, flags = str(config.corpus.pages), ["--paths.data_dir", config.paths.data_dir, "--sft.steps", "7"]
     found = CliRunner().invoke(cli, ["learn", pages, "--budget", "90s", "--model", config.policy.model, *flags])
-    assert (found.exit_code, found.stderr.splitlines()[1:]) == (3, ["slmsearch: enough was seen"])
-    assert found.stderr.startswith(f"Data in {config.paths.data_dir}, MLflow in {config.paths.mlruns_dir}\n")
+    where, _, *shown, error = found.stderr.splitlines()
+    assert (found.exit_code, error) == (3, "slmsearch: enough was seen")
+    assert where == f"Data in {config.paths.data_dir}, MLflow in {config.paths.mlruns_dir}"
+    assert shown[0].startswith("----") and " pages, " in shown[-1], "what was read is shown before anything is made of it"
     ((name, settings, here),) = asked
     assert (name, here, settings.learn.budget_s, settings.corpus.pages) == ("learn", False, 90.0, pages)
     assert (settings.policy.model, settings.sft.steps, settings.sft.start) == (config.policy.model, 7, "gold")

@@ -1,4 +1,4 @@
-"""Commands for somebody's own documents: ask a question, write questions to train on."""
+"""Commands for somebody's own documents: see what is read of them, ask a question, write questions to train on."""
 
 import json
 import shlex
@@ -14,6 +14,7 @@ from slmsearch.foreign import one_line
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
     from slmsearch.questions.make import Made
+    from slmsearch.report.documents import SeenPage
 
 
 @command(cli, "ask")
@@ -36,6 +37,35 @@ def ask(session: Session, question: str, policy: str | None) -> None:
     result = {"question": text, "policy": spec.name, **asking.describe_episode(episode, indexed.toolbox.library)}
     result |= {"data_digest": indexed.corpus_digest, "index_key": indexed.index_key}
     session.finish(result, "\n" + asking.render_end(episode, indexed.toolbox.library), negative=episode.answer is None)
+
+
+@command(cli, "pages")
+@click.argument("folder", type=click.Path())
+def pages(session: Session, folder: str) -> None:
+    """Show what is read of your documents: pages, what was skipped or dropped and why, suspicious pages first.
+
+    FOLDER is a folder of documents, or a file of pages. With --json one object a page, a line each: id, title, path, metadata, sections.
+    """
+    session.override(corpus__pages=str(Path(folder).absolute()))
+    seen, text = look_at_documents(session)
+    session.finish_rows((page.row() for page in seen), text)
+
+
+def look_at_documents(session: Session, most: int | None = None) -> "tuple[list[SeenPage], str]":
+    """Read the configured pages; say what was not taken, and return the pages and what is to be said of them."""
+    from flows.cli.commands.corpus import render_findings
+    from slmsearch.corpus.expectations import find_skipped
+    from slmsearch.corpus.sources import load_pages
+    from slmsearch.corpus.store import SOURCES
+    from slmsearch.report.documents import SHOWN, look_at_pages, render_pages
+    from tasks.progress import Progress
+
+    with Progress("pages", "files") as progress:
+        reading = load_pages(session.config.corpus, session.config.paths.corpora / SOURCES, progress)
+    if reading.skipped:
+        session.say(render_findings(find_skipped(reading.skipped)))
+    seen = look_at_pages(reading.pages, reading.dropped)
+    return seen, render_pages(reading, seen, SHOWN if most is None else most)
 
 
 @command(cli, "questions")

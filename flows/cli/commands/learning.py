@@ -34,6 +34,8 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only to ty
 
 LARGER = ((22_000, "Qwen/Qwen2.5-3B-Instruct"), (11_000, "Qwen/Qwen2.5-1.5B-Instruct"))
 """MiB of a GPU's memory, and the model that `learn` takes there by default; nothing of it is measured."""
+SHOWN_PAGES = 8
+"""Pages that `learn` shows first of what it read."""
 
 
 def largest_model() -> str | None:
@@ -64,6 +66,7 @@ def learn(session: Session, pages: str, budget: float, model: str | None, live: 
     documents changed, or after answers were corrected, it goes on from the champion. Runs on the worker where `slmsearch up` is, and with
     --live in this process.
     """
+    from flows.cli.commands.documents import look_at_documents
     from flows.cli.text import render_learnt
 
     own = not session.may_set("policy.model")
@@ -73,6 +76,8 @@ def learn(session: Session, pages: str, budget: float, model: str | None, live: 
         session.override(policy__dtype="bfloat16")
     session.begin_with("learn")
     session.override(corpus__pages=str(Path(pages).absolute()), learn__budget_s=budget, policy__model=model)
+    session.say_where()
+    session.say(look_at_documents(session, SHOWN_PAGES)[1])
     result = session.run("learn", here=False, live=live)
     session.finish(result, render_learnt(result, session.config))
 

@@ -9,32 +9,37 @@ import os
 import re
 import stat
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
-from slmsearch.artifacts.files import read_json, replace_json
+from slmsearch.corpus.documents.markup import needs_no_parsing
+from slmsearch.corpus.documents.memory import ParsedDocuments
 from slmsearch.corpus.documents.reader import (
     MARKDOWN,
     MAX_CHARS,
     PARSED,
     SUFFIXES,
+    TEXT,
     Document,
     ReadingProcess,
-    convert_text,
     read_inside,
 )
-from slmsearch.corpus.documents.skipped import NotTakenError, Reason, Skipped, printable
+from slmsearch.corpus.documents.repeats import drop_repeated
+from slmsearch.corpus.documents.skipped import Dropped, NotTakenError, Reason, Skipped, printable
 from slmsearch.corpus.documents.text import decode_utf8
+from slmsearch.corpus.documents.titles import demote_headings, name_page, tell_apart, without_site
 from slmsearch.corpus.pages import Page
-from slmsearch.corpus.sections import split_sections
 from slmsearch.errors import CorpusError
 
 MAX_FILE_MB = 50.0
 """Larger files are not opened; in millions of bytes: they are dumps and archives, not documents."""
 TIMEOUT_S = 120.0
 """Time one document may take; a PDF of a thousand pages takes about a minute."""
+SHOWN_CHARS = 200
+"""Of what was dropped."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 
 
@@ -98,10 +103,18 @@ def _leads_inside(link: Path, root: Path) -> bool:
     return target.is_relative_to(inside) and not any(part.startswith(".") for part in target.relative_to(inside).parts)
 
 
-def read_folder(
-    folder: Path, memory: Path | None = None, parsers: str = "", progress: Callable[[int, int], None] | None = None
-) -> tuple[list[Page], list[Skipped]]:
-    """Read the documents of a folder; hidden files and folders are left out.
+class Reading(NamedTuple):
+    """What a folder says."""
+
+    pages: list[Page]
+    skipped: list[Skipped]
+    """Files and folders that were not taken."""
+    dropped: list[Dropped]
+    """What was left out of the pages' texts."""
+
+
+def read_folder(folder: Path, memory: Path | None = None, parsers: str = "", progress: Callable[[int, int], None] | None = None) -> Reading:
+    """Read the documents of a folder, all in the order of paths; hidden files and folders are left out.
 
     Args:
         folder: that holds them.
@@ -109,18 +122,13 @@ def read_folder(
         parsers: key of the parsers; what others made is not taken.
         progress: told the files that were looked at, and their number.
 
-    Returns:
-        The pages, and everything that is not taken, both in the order of paths.
-
     Raises:
         CorpusError: the folder itself cannot be read, or `memory` not be written.
     """
     entries = list_folder(folder)
-    ids = make_ids([entry.place for entry in entries if entry.reason is None])
-    pages, skipped = [], []
-    kept = read_json(memory) if memory else {}
-    known, parsed = kept["documents"] if kept.get("parsers") == parsers else {}, dict[str, Document]()
-    with ReadingProcess(TIMEOUT_S) as process:
+    found: list[tuple[Entry, Document]] = []
+    skipped, names = [], []
+    with ReadingProcess(TIMEOUT_S) as process, ParsedDocuments(memory, parsers) as known:
         for number, entry in enumerate(entries):
             if progress is not None:
                 progress(number, len(entries))
@@ -128,20 +136,34 @@ def read_folder(
                 if entry.reason is not None:
                     raise NotTakenError(entry.reason, entry.detail)
                 if entry.path.suffix.lower() in PARSED:
-                    name = _content_name(entry.path, folder)
-                    document = parsed[name] = Document(*known[name]) if name in known else process.read(entry.path, folder)
+                    names.append(_content_name(entry.path, folder))
+                    document = known.get(names[-1])
+                    if document is None:
+                        document = process.read(entry.path, folder)
+                        known.add(names[-1], document)
                 else:
                     document = read_text(entry.path, folder, process)
-                pages.append(_page(entry.path, ids[entry.place], document))
+                found.append((entry, document))
             except NotTakenError as error:
                 skipped.append(Skipped(printable(entry.place), str(error.reason), error.detail))
-    if memory and parsed.keys() != known.keys():
-        try:
-            memory.parent.mkdir(parents=True, exist_ok=True)
-            replace_json(memory, {"parsers": parsers, "documents": parsed})
-        except OSError as error:
-            raise CorpusError(f"{memory} cannot be written ({error}); free disk space or set paths.data_dir") from error
-    return pages, skipped
+        known.keep_only(names)
+    ids = make_ids([entry.place for entry in entries if entry.reason is None])
+    pages, repeated = _make_pages(found, ids)
+    dropped = [Dropped(printable(entry.place), kind, text) for entry, document in found for kind, text in document.dropped]
+    return Reading(pages, skipped, dropped + repeated)
+
+
+def _make_pages(found: list[tuple[Entry, Document]], ids: Mapping[str, str]) -> tuple[list[Page], list[Dropped]]:
+    """Make the pages of documents: what they repeat goes, and no two have the same title."""
+    places = [printable(entry.place) for entry, _ in found]
+    contents, repeated = drop_repeated([document.content for _, document in found], places)
+    names = [name_page(place, document.title, content) for (_, document), place, content in zip(found, places, contents, strict=True)]
+    titles = without_site(names)
+    pages = []
+    for (entry, document), place, title, told, content in zip(found, places, titles, tell_apart(titles, places), contents, strict=True):
+        metadata = {"path": place, **document.metadata}
+        pages.append(Page(ids[entry.place], told, demote_headings(title, content), metadata))
+    return pages, [Dropped("", "repeated", text[:SHOWN_CHARS], count) for text, count in repeated.most_common()]
 
 
 def _content_name(path: Path, root: Path) -> str:
@@ -152,19 +174,20 @@ def _content_name(path: Path, root: Path) -> str:
 
 
 def read_text(path: Path, root: Path, process: ReadingProcess) -> Document:
-    """Read plain text or Markdown of a folder: UTF-8 here, all that takes a guess in the process.
+    """Read plain text or what is marked up; whatever takes a guess or a parser is read in the process.
 
     Raises:
         NotTakenError: it cannot be read.
     """
-    suffix = path.suffix.lower()
     try:
         text = decode_utf8(read_inside(path, root))
     except OSError as error:
         raise NotTakenError(Reason.UNREADABLE, error.strerror or str(error)) from error
-    if text is None or not text.strip() or len(text) > MAX_CHARS:
-        return process.read(path, root)
-    return convert_text(text, suffix)
+    suffix = path.suffix.lower()
+    is_simple = text is not None and len(text) <= MAX_CHARS and suffix in (*MARKDOWN, *TEXT) and any(c.isalnum() for c in text)
+    if text is not None and is_simple and needs_no_parsing(text, suffix in MARKDOWN):
+        return Document("", text.strip("\n"))
+    return process.read(path, root)
 
 
 def make_ids(places: list[str]) -> dict[str, str]:
@@ -188,13 +211,3 @@ def make_ids(places: list[str]) -> dict[str, str]:
 def _plain_id(place: str) -> str:
     whole = place.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return _CONTROL.sub("_", "_".join(whole.lower().split())) or "_"
-
-
-def _page(path: Path, page_id: str, document: Document) -> Page:
-    stem = printable(path.stem) if path.suffix.lower() not in MARKDOWN else path.stem.encode("utf-8", "replace").decode()
-    title = document.title.strip()
-    if not title:
-        first = split_sections(Page(page_id, stem, document.content))[0]
-        is_title = first.level > 0 if path.suffix.lower() in MARKDOWN else first.level == 1
-        title = first.heading if is_title else stem
-    return Page(page_id, title, document.content)

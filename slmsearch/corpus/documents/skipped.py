@@ -1,4 +1,4 @@
-"""What of a folder was not taken, and why."""
+"""What of a folder was not taken, or not whole, and why."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +8,7 @@ class Reason(StrEnum):
     """Why a file was not taken."""
 
     HIDDEN = "hidden"
-    KIND = "of a kind that is not read (.md, .txt, .rst, .html, .pdf, .docx, .pptx, .xlsx, .epub and .ipynb are)"
+    KIND = "of a kind that is not read (.md, .txt, .rst, .html, .pdf, .docx, .pptx, .xlsx, .csv, .tsv, .epub and .ipynb are)"
     LINK = "a link to a folder, which is not followed"
     OUTSIDE = "a link to a file outside the folder or to a hidden one, which is not followed"
     BROKEN_LINK = "a broken link"
@@ -42,6 +42,18 @@ class Skipped:
     """One of `Reason`."""
     detail: str = ""
     """What a library said, in one line; may be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What was left out of a file's text on purpose: a menu, a hidden sheet, a notice on every page."""
+
+    path: str
+    """From the folder; empty for what many pages repeat."""
+    kind: str
+    text: str
+    """Its beginning."""
+    pages: int = 1
 
 
 class NotTakenError(Exception):

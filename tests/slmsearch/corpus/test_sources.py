@@ -208,6 +208,13 @@ def test_empty_and_double_questions_are_refused(tmp_path: Path):
         questions_from(tmp_path, QUESTION, QUESTION)
 
 
+def test_several_right_answers_are_the_answer_and_its_aliases(tmp_path: Path) -> None:
+    (question,) = questions_from(tmp_path, {**QUESTION, "answer": ["Tiber", 7, "the Tiber"], "aliases": ["Tevere", "7"]})
+    assert (question.answer, question.aliases) == ("Tiber", ("7", "the Tiber", "Tevere"))
+    with pytest.raises(CorpusError, match=r"'answer' is an empty list; write an answer, or answerable: false"):
+        questions_from(tmp_path, {**QUESTION, "answer": []})
+
+
 @pytest.mark.parametrize("given", [{"answer": "the Tiber", "aliases": ["Tiber"], "kind": "2hop"}, {"answer": None}, {}])
 def test_a_row_that_is_not_answerable_has_no_answer(tmp_path: Path, given: dict[str, object]):
     asked = {"id": "q1", "question": "Which river?", "page_ids": ["rome"], "hops": 2, **given}

@@ -1,6 +1,5 @@
 """Generated worlds: the same bytes for a seed, gold that is right, questions that need what they claim to need."""
 
-import dataclasses
 import gc
 import hashlib
 import json
@@ -16,6 +15,7 @@ import pytest
 
 from slmsearch.config import WorldConfig
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
+from slmsearch.corpus.records import page_row
 from slmsearch.corpus.sections import split_sections
 from slmsearch.corpus.world import World, generate_world, write_world
 from slmsearch.corpus.world.build import REGION_PAGES
@@ -231,7 +231,7 @@ def test_written_world_equals_generated_world(tmp_path: Path) -> None:
     write_world(config, tmp_path / "new" / "folder", lambda done, total: calls.append((done, total)))
     out = tmp_path / "new" / "folder"
     rows = {name: [json.loads(line) for line in (out / f"{name}.jsonl").read_text().splitlines()] for name in ("pages", "questions")}
-    assert rows["pages"] == [dataclasses.asdict(page) for page in world.pages]
+    assert rows["pages"] == [page_row(page) for page in world.pages]
     assert rows["questions"] == json.loads(json.dumps([question.row() for question in world.questions]))
     assert len(calls) > 3 and calls[-1] == (90, 90)
     assert sorted(path.name for path in out.iterdir()) == ["pages.jsonl", "questions.jsonl"]

@@ -12,23 +12,39 @@ from slmsearch.corpus.documents.folder import read_folder
 from slmsearch.corpus.documents.skipped import Skipped
 from slmsearch.corpus.pages import Page
 
+Placed = tuple[float, float, float, str, str]
+"""A line of a PDF: distance from the left and from below, size of its font, name of its font, text."""
+
 
 def make_pdf(pages: Sequence[str], outline: Sequence[tuple[str, int]] = (), title: str = "", password: str = "") -> bytes:
     """Make a PDF: one text a page, a line each; outline entries with the number of their page."""
+    placed = [[(72.0, 720.0 - 14 * n, 12.0, "Helvetica", line) for n, line in enumerate(text.split("\n"))] for text in pages]
+    return place_pdf(placed, outline, title, password)
+
+
+def place_pdf(
+    pages: Sequence[Sequence[Placed]], outline: Sequence[tuple[str, int]] = (), title: str = "", password: str = "", **facts: str
+) -> bytes:
+    """Make a PDF of lines that stand where they are told, in the order in which they are given."""
     writer = PdfWriter()
-    font = {"/Type": "/Font", "/Subtype": "/Type1", "/BaseFont": "/Helvetica"}
-    fonts = DictionaryObject({NameObject("/F1"): DictionaryObject({NameObject(k): NameObject(v) for k, v in font.items()})})
-    for text in pages:
+    names = sorted({name for lines in pages for _, _, _, name, _ in lines})
+    kinds = [{"/Type": "/Font", "/Subtype": "/Type1", "/BaseFont": f"/{name}"} for name in names]
+    fonts = {
+        NameObject(f"/F{n}"): DictionaryObject({NameObject(k): NameObject(v) for k, v in kind.items()}) for n, kind in enumerate(kinds)
+    }
+    for lines in pages:
         page = writer.add_blank_page(612, 792)
-        page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
-        lines = "".join(f"({line.replace('(', '[').replace(')', ']')}) Tj 0 -14 Td\n" for line in text.split("\n"))
+        page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): DictionaryObject(fonts)})
+        drawn = []
+        for left, bottom, size, name, text in lines:
+            safe = text.replace("\\", "\\\\").replace("(", "\\(").replace(")", "\\)")
+            drawn.append(f"BT /F{names.index(name)} {size} Tf {left} {bottom} Td ({safe}) Tj ET")
         stream = DecodedStreamObject()
-        stream.set_data(f"BT /F1 12 Tf 72 720 Td\n{lines}ET".encode("latin-1", "replace"))
+        stream.set_data("\n".join(drawn).encode("latin-1", "replace"))
         page[NameObject("/Contents")] = writer._add_object(stream)
     for name, number in outline:
         writer.add_outline_item(title=name, page_number=number)
-    if title:
-        writer.add_metadata({"/Title": title})
+    writer.add_metadata({**({"/Title": title} if title else {}), **{f"/{name}": value for name, value in facts.items()}})
     if password:
         writer.encrypt(password)
     out = io.BytesIO()
@@ -112,6 +128,6 @@ def make_epub() -> bytes:
 
 def read(folder: Path) -> tuple[dict[str, Page], list[Skipped]]:
     """Read a folder; pages by id, and what was skipped."""
-    pages, skipped = read_folder(folder)
+    pages, skipped, _ = read_folder(folder)
     assert len({page.id for page in pages}) == len(pages)
     return {page.id: page for page in pages}, skipped

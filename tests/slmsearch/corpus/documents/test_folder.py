@@ -1,8 +1,9 @@
 """A folder as pages: ids, what is left out and why, and a thousand spoilt files."""
 
-import json
 import os
 import random
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,8 @@ def test_all_formats_together(tmp_path: Path):
     (tmp_path / "cut.docx").write_bytes(make_docx()[:200])
     pages, (cut, index) = read(tmp_path)
     assert {name: page.title for name, page in pages.items()} == {
-        "a": "a", "a.html": "Web", "a.txt": "a", "b": "Rest", "paper": "paper", "sub_dir/a_file": "Heading",
-        "study": "The Study", "show": "Trams", "prices": "prices", "book": "Of Boats", "trial": "A Trial",
+        "a": "a (a.md)", "a.html": "Web", "a.txt": "a (a.txt)", "b": "Rest", "paper": "paper", "sub_dir/a_file": "Heading",
+        "study": "The Study", "show": "show", "prices": "Prices", "book": "Of Boats", "trial": "A Trial",
     }  # fmt: skip
     assert pages["sub_dir/a_file"].content == "# Heading\n\ntext", "as reading a text file gives it"
     assert (cut.path, cut.reason) == ("cut.docx", Reason.BROKEN)
@@ -232,16 +233,33 @@ def test_only_what_changed_is_parsed_again(tmp_path: Path, monkeypatch: pytest.M
     second = build_corpus(config, tmp_path / "corpora")
     assert parsed == ["a.html", "b.html", "c.html", "b.html"]
     (folder / "b.html").write_text("<h1>Page b</h1>text")
-    (memory,) = (tmp_path / "corpora" / "sources").glob("documents-*.json")
-    assert len(json.loads(memory.read_text())["documents"]) == 2, "only what is there is kept"
+    (memory,) = (tmp_path / "corpora" / "sources").glob("documents-*.lines")
+    assert len(memory.read_text().splitlines()) == 3, "only what is there is kept, under the key of the parsers"
     memory.write_text(memory.read_text()[:-20])
     third = build_corpus(config, tmp_path / "corpora")
-    assert parsed[4:] == ["a.html", "b.html"], "a damaged memory is none"
+    assert parsed[4:] == ["b.html"], "a line that was cut off is none; the others stay"
     monkeypatch.setattr("slmsearch.corpus.sources.version", lambda name: "another")
     build_corpus(config, tmp_path / "corpora")
-    assert parsed[6:] == ["a.html", "b.html"], "what another parser made is not taken"
+    assert parsed[5:] == ["a.html", "b.html"], "what another parser made is not taken"
     texts = [[page.content for page in read_pages(tmp_path / "corpora" / digest)] for digest in (first, second, third)]
     assert texts[0][:2] == texts[2] and texts[1] == [texts[0][0], "# Page b\n\nother text"]
+
+
+def test_a_reading_that_was_killed_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder, memory = tmp_path / "docs", tmp_path / "memory" / "kept.lines"
+    folder.mkdir()
+    for name in "abcd":
+        (folder / f"{name}.html").write_text(f"<h1>Page {name}</h1>text")
+    killed = (
+        "import os, signal, sys; from pathlib import Path; from slmsearch.corpus.documents.folder import read_folder\n"
+        "read_folder(Path(sys.argv[1]), Path(sys.argv[2]), 'p', lambda at, _: at == 2 and os.kill(os.getpid(), signal.SIGKILL))"
+    )
+    assert subprocess.run([sys.executable, "-c", killed, folder, memory], check=False).returncode == -signal.SIGKILL
+    parsed, read_really = list[str](), ReadingProcess.read
+    monkeypatch.setattr(ReadingProcess, "read", lambda self, path, root: parsed.append(path.name) or read_really(self, path, root))
+    pages, skipped, _ = module.read_folder(folder, memory, "p")
+    assert parsed == ["c.html", "d.html"] and not skipped
+    assert pages == module.read_folder(folder).pages
 
 
 def test_a_folder_without_documents_says_what_it_holds(tmp_path: Path):

@@ -7,14 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slmsearch.corpus.documents.html import MAX_DEPTH, html_to_markdown
-from slmsearch.corpus.documents.pdf import pdf_to_markdown
 from slmsearch.corpus.documents.reader import CONVERTERS, office_to_markdown
 from slmsearch.corpus.documents.rst import rst_to_markdown
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason, printable
 from slmsearch.corpus.documents.text import decode_text, text_to_markdown
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.sections import split_sections
-from tests.slmsearch.corpus.documents.builders import make_docx, make_epub, make_pdf, make_pptx, make_xlsx
+from tests.slmsearch.corpus.documents.builders import make_docx, make_epub, make_pptx
 
 
 def headings(markdown: str) -> list[tuple[int, str]]:
@@ -88,9 +87,6 @@ def test_office_documents_keep_headings_and_tables_and_lose_links():
     title, text = office_to_markdown(make_pptx(), ".pptx")
     assert headings(text)[:2] == [(1, "Trams"), (1, "Boats")]
     assert "red\nblue" in text and "<!--" not in text
-    title, text = office_to_markdown(make_xlsx(), ".xlsx")
-    assert headings(text) == [(2, "Prices")]
-    assert "| bread | 2 |" in text and "NaN" not in text
     title, text = office_to_markdown(make_epub(), ".epub")
     assert (title, headings(text)) == ("Of Boats", [(1, "One"), (2, "Sails")])
 
@@ -100,37 +96,6 @@ def test_office_documents_that_are_refused(suffix: str):
     assert refusal(b"text", lambda data: office_to_markdown(data, suffix)).reason is Reason.BINARY
     assert refusal(b"\xd0\xcf\x11\xe0 old", lambda data: office_to_markdown(data, suffix)).reason is Reason.BINARY
     assert refusal(b"", lambda data: office_to_markdown(data, suffix)).reason is Reason.EMPTY
-
-
-def test_pdf_with_an_outline_has_its_headings_in_place():
-    first = "Intro\nThis is an inter-\nnational line that is long enough.\nIt goes on.\nMethods\nWe did (things)."
-    data = make_pdf([first, "Second page.\nResults\nGood."], [("Intro", 0), ("Methods", 0), ("Results", 1)], "A Study")
-    title, text = pdf_to_markdown(data)
-    assert title == "A Study"
-    assert headings(text) == [(1, "A Study"), (2, "Intro"), (2, "Methods"), (2, "Results")]
-    assert "an international line that is long enough. It goes on." in text
-    assert text.index("Second page.") < text.index("## Results") < text.index("Good.")
-
-
-def test_pdf_without_an_outline_has_a_section_a_page_and_no_running_lines():
-    words = ("one", "two", "three", "four", "five")
-    title, text = pdf_to_markdown(make_pdf([f"The Journal, page {i}\nText number {word}.\n{i}" for i, word in enumerate(words)]))
-    assert title == ""
-    assert headings(text) == [(2, f"Page {i}") for i in range(1, 6)]
-    assert "Text number three." in text and "Journal" not in text
-
-
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (make_pdf(["secret"], password="x"), Reason.ENCRYPTED),
-        (make_pdf(["", ""]), Reason.NO_TEXT),
-        (b"no pdf", Reason.BINARY),
-        (b" \n", Reason.EMPTY),
-    ],
-)
-def test_pdfs_that_are_refused(data: bytes, reason: Reason):
-    assert refusal(data, pdf_to_markdown).reason is reason
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16", "utf-16-be", "utf-32"])

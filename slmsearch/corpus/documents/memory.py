@@ -1,0 +1,120 @@
+"""What parsers made of the files of a folder, kept from one reading to the next; a reading that was killed goes on where it was.
+
+A file of lines, the first the key of the parsers, the others the name of a content, a tab and the document as JSON. Each is added as it is
+parsed; one that a kill cut off is parsed again.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from slmsearch.artifacts.files import replace_file
+from slmsearch.corpus.documents.reader import Document
+from slmsearch.errors import CorpusError
+
+
+class ParsedDocuments:
+    """Documents by the name of their content: read from the file one by one, so that they take no memory."""
+
+    def __init__(self, path: Path | None, parsers: str) -> None:
+        """Open the file, or begin it anew where other parsers made it; without a path nothing is kept.
+
+        Raises:
+            CorpusError: it cannot be written.
+        """
+        self._path, self._first = path, parsers.encode() + b"\n"
+        self._at: dict[str, tuple[int, int]] = {}
+        self._file = None
+        if path is None:
+            return
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not self._find_rows(path):
+                with replace_file(path) as file:
+                    file.write(self._first)
+            self._file = path.open("a+b", buffering=0)
+            if self._file.tell() and self._byte_before_end() != b"\n":
+                self._file.write(b"\n")
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def get(self, name: str) -> Document | None:
+        """Return the document of a content; None where it is not known, or its line is damaged."""
+        if self._file is None or name not in self._at:
+            return None
+        start, length = self._at[name]
+        self._file.seek(start)
+        try:
+            return Document(*json.loads(self._file.read(length)))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def add(self, name: str, document: Document) -> None:
+        """Keep a document.
+
+        Raises:
+            CorpusError: it cannot be written.
+        """
+        if self._file is None:
+            return
+        row = json.dumps([document.title, document.content, dict(document.metadata), [list(item) for item in document.dropped]])
+        line = name.encode() + b"\t" + row.encode() + b"\n"
+        try:
+            self._file.write(line)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        self._at[name] = (self._file.tell() - len(row) - 1, len(row))
+
+    def keep_only(self, names: Iterable[str]) -> None:
+        """Remove what is of none of these contents.
+
+        Raises:
+            CorpusError: it cannot be written.
+        """
+        wanted = self._at.keys() & set(names)
+        if self._file is None or self._path is None or wanted == self._at.keys():
+            return
+        try:
+            with replace_file(self._path) as file:
+                file.write(self._first)
+                for name, (start, length) in self._at.items():
+                    if name not in wanted:
+                        continue
+                    self._file.seek(start)
+                    file.write(name.encode() + b"\t" + self._file.read(length) + b"\n")
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _find_rows(self, path: Path) -> bool:
+        """Note where each document stands; False where there is no file of these parsers."""
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            return False
+        with file:
+            if file.readline() != self._first:
+                return False
+            at = len(self._first)
+            for line in file:
+                name, tab, row = line.rstrip(b"\n").partition(b"\t")
+                if tab and line.endswith(b"\n"):
+                    self._at[name.decode("ascii", "replace")] = (at + len(name) + 1, len(row))
+                at += len(line)
+        return True
+
+    def _byte_before_end(self) -> bytes:
+        assert self._file is not None
+        self._file.seek(-1, 2)
+        return self._file.read(1)
+
+    def _unwritable(self, error: OSError) -> CorpusError:
+        return CorpusError(f"{self._path} cannot be written ({error}); free disk space or set paths.data_dir")

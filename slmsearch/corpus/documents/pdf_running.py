@@ -1,0 +1,140 @@
+"""What a PDF prints on its pages beside its text: running heads, page numbers, tables of contents."""
+
+import itertools
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from slmsearch.corpus.documents.pdf_lines import Line, key_of
+
+EDGE_LINES = 2
+"""Lines at the top and at the foot of a page among which running heads are looked for."""
+FEWEST_PAGES = 3
+"""Pages whose edge has a line before it is a running head."""
+HEAD_GAP = 1.5
+"""Distance to the next line, in usual ones, that a line has which is no part of the text."""
+MOST = 0.5
+"""Share of pages that have a line apart at the same height, from which it is a running head whatever it says."""
+CONTENTS_LINES = 4
+"""Lines that name a heading and a page, from which a page is one of a table of contents."""
+ENTRY_LINES, HEADING_CHARS = 3, 30
+"""Lines that an entry of it takes at most, and characters of its heading."""
+SAME_SIZE, SAME_HEIGHT = 0.5, 3.0
+SHOWN_CHARS = 200
+_DIGITS = re.compile(r"\d+")
+_NUMBER = re.compile(r"\W*(?:\d{1,4}|[ivxlcdm]{1,8})\W*", re.IGNORECASE)
+_LEADERS = re.compile(r"(?:[.\u2026\u00b7_]\s?){4,}\s*(?:[A-Z]?[-\d]+|[ivxlcdm]+)\s*$", re.IGNORECASE)
+_PAGE_AT_END = re.compile(r"\s+(?:\d{1,4}|[ivxlcdm]+)\s*$")
+_NUMBER_BEFORE = re.compile(r"^\W*(?:[A-Z]?\d+(?:\.\d+)*|[A-Z]|[IVXLC]+)[.:)]?\s+")
+
+
+class Kept(NamedTuple):
+    """What is left of the lines, and what is not."""
+
+    lines: list[Line]
+    dropped: list[tuple[str, str]]
+    """Kind and text: each running head once, a table of contents by page."""
+    contents: set[tuple[int, str]]
+    """Headings of tables of contents: page, from 0, and key."""
+
+
+def drop_running(pages: Sequence[Sequence[Line]], titles: Iterable[str] = ()) -> Kept:
+    """Drop running heads, page numbers and tables of contents.
+
+    Args:
+        pages: lines of each page in reading order.
+        titles: of the outline, by which tables of contents without leading dots are known.
+    """
+    running = {id(line): line for line in _running(pages)}
+    names = {key_of(_NUMBER_BEFORE.sub("", title)) for title in titles} - {""}
+    dropped = {_DIGITS.sub("0", line.text): ("running head", line.text) for line in running.values()}
+    kept, contents = list[Line](), set[tuple[int, str]]()
+    for number, lines in enumerate(pages):
+        listed = _contents([line for line in lines if id(line) not in running], names)
+        if listed:
+            contents.add((number, listed[0].key))
+            dropped[f"contents of page {number}"] = ("contents", "; ".join(_LEADERS.sub("", line.text) for line in listed))
+        gone = running.keys() | set(map(id, listed))
+        kept += [line for line in lines if id(line) not in gone]
+    if not kept:  # pages that say nothing else
+        return Kept([line for lines in pages for line in lines], [], set())
+    return Kept(kept, [(kind, text[:SHOWN_CHARS]) for kind, text in dropped.values()], contents)
+
+
+def _edges(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
+    """Return the highest and the lowest lines of a page."""
+    ordered = sorted(lines, key=lambda line: -line.top)
+    return ordered[:EDGE_LINES], ordered[EDGE_LINES:][-EDGE_LINES:][::-1]
+
+
+def _running(pages: Sequence[Sequence[Line]]) -> list[Line]:
+    edges = [
+        (number, side, place, line)
+        for number, lines in enumerate(pages)
+        for side in (0, 1)
+        for place, line in enumerate(_edges(lines)[side])
+    ]
+    numbers = [line for *_, line in edges if _NUMBER.fullmatch(line.text.strip())]
+    found = numbers if len({line.page for line in numbers}) >= max(2, len(pages) / 3) else []
+    same: dict[str, list[Line]] = defaultdict(list)
+    for *_, line in edges:
+        same[_DIGITS.sub("", line.key)].append(line)
+    for key, lines in same.items():
+        size = Counter(round(line.size, 1) for line in lines).most_common(1)[0][0]
+        alike = [line for line in lines if abs(line.size - size) <= SAME_SIZE]
+        if key and len({line.page for line in alike}) >= FEWEST_PAGES:
+            found += alike
+    return found + _apart(pages) + _stamped(pages)
+
+
+def _stamped(pages: Sequence[Sequence[Line]]) -> list[Line]:
+    """Return the lines that stand at the same place of most pages, wherever that is: watermarks, notes at the margin."""
+    at: dict[tuple[str, int, int], list[Line]] = defaultdict(list)
+    for lines in pages:
+        for line in lines:
+            at[line.key, round(line.left / SAME_HEIGHT), round(line.bottom / SAME_HEIGHT)].append(line)
+    return [line for found in at.values() if len(found) >= max(FEWEST_PAGES, MOST * len(pages)) for line in found]
+
+
+def _apart(pages: Sequence[Sequence[Line]]) -> list[Line]:
+    """Return the highest and lowest lines that stand apart from the text, at a height where most pages have one."""
+    found = []
+    for side in (0, 1):
+        apart = []
+        for lines in pages:
+            ordered = sorted(lines, key=lambda line: line.top, reverse=not side)
+            if len(ordered) < 5:
+                continue
+            first = ordered[0]
+            following = next((line for line in ordered[1:] if abs(line.bottom - first.bottom) > SAME_HEIGHT), first)
+            if abs(first.bottom - following.bottom) > HEAD_GAP * 1.2 * max(following.size, first.size):
+                apart += [line for line in ordered if abs(line.bottom - first.bottom) <= SAME_HEIGHT]
+        heights = Counter(round(line.bottom) for line in apart)
+        height, _ = heights.most_common(1)[0] if heights else (0, 0)
+        there = [line for line in apart if abs(line.bottom - height) <= SAME_HEIGHT]
+        if len({line.page for line in there}) >= max(2 * FEWEST_PAGES, MOST * len(pages)):
+            size = Counter(round(line.size, 1) for line in there).most_common(1)[0][0]
+            found += [line for line in there if line.size <= size + SAME_SIZE]
+    return found
+
+
+def _contents(lines: Sequence[Line], titles: set[str]) -> list[Line]:
+    """Return the lines of a table of contents: with leading dots, or a title of the outline and a page."""
+    dotted = [line for line in lines if _LEADERS.search(line.text)]
+    named = [line for line in lines if _PAGE_AT_END.search(line.text) and _named(line.text) in titles]
+    found = dotted + named
+    if len(found) < CONTENTS_LINES:
+        return []
+    marked = {id(line) for line in found}
+    numbers = [number for number, line in enumerate(lines) if id(line) in marked]
+    for one, other in itertools.pairwise(numbers):  # entries of two or three lines
+        marked |= {id(line) for line in lines[one:other]} if other - one <= ENTRY_LINES else set()
+    first = numbers[0]
+    if first and (lines[first - 1].bold or lines[first - 1].size > lines[first].size) and len(lines[first - 1].text) <= HEADING_CHARS:
+        marked.add(id(lines[first - 1]))
+    return [line for line in lines if id(line) in marked or _NUMBER.fullmatch(line.text.strip())]
+
+
+def _named(text: str) -> str:
+    return key_of(_NUMBER_BEFORE.sub("", _PAGE_AT_END.sub("", text)))

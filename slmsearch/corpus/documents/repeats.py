@@ -1,0 +1,98 @@
+"""Blocks of text that most pages of a folder repeat: banners, notices, menus. They say nothing of any page, and are dropped.
+
+A block is what blank lines separate; code between fences and headings are none. A heading over nothing but such a block goes with it.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from pathlib import PurePosixPath
+
+from slmsearch.corpus.sections import is_fence_end, read_fence
+
+MOST = 0.5
+"""Share of pages that repeat a block, above which it is dropped."""
+FEWEST = 8
+"""Pages in which a block has to stand at least: a few pages may say the same and mean it."""
+
+
+def drop_repeated(contents: Sequence[str], places: Sequence[str]) -> tuple[list[str], Counter[str]]:
+    """Drop the blocks that more than half of the pages repeat, of a folder or of all of one format; a page keeps its last block.
+
+    Returns:
+        The contents that are left, and each dropped block with the number of its pages.
+    """
+    if len(contents) < FEWEST:
+        return list(contents), Counter()
+    groups = [_groups(place) for place in places]
+    sizes = Counter(name for names in groups for name in names)
+    counts: dict[str, Counter[bytes]] = defaultdict(Counter)
+    for content, names in zip(contents, groups, strict=True):
+        found = {_print(block) for block, may_go in split_blocks(content) if may_go}
+        for name in names:
+            counts[name].update(found)
+    repeated = {
+        name: {block for block, count in counted.items() if count >= max(FEWEST, MOST * sizes[name])} for name, counted in counts.items()
+    }
+    left, dropped = [], Counter[str]()
+    for content, names in zip(contents, groups, strict=True):
+        gone = set[bytes]().union(*(repeated[name] for name in names))
+        kept, lost = _without(content, gone) if gone else (content, [])
+        left.append(kept)
+        dropped.update(set(lost))
+    return left, dropped
+
+
+def split_blocks(content: str) -> Iterator[tuple[str, bool]]:
+    """Yield the blocks of a page in order, and whether each is text that may go: headings and code are not."""
+    block: list[str] = []
+    fence = ""
+    has_code = False
+    for line in [*content.split("\n"), ""]:
+        mark = read_fence(line)
+        is_heading = not fence and line.startswith("#")
+        if block and not fence and (is_heading or not line.strip()):
+            yield "\n".join(block), not has_code
+            block, has_code = [], False
+        if is_heading:
+            yield line, False
+        elif fence or line.strip():
+            block.append(line)
+        if mark and not fence:
+            fence, has_code = mark["fence"], True
+        elif fence and mark and is_fence_end(mark, fence):
+            fence = ""
+    if block:
+        yield "\n".join(block), not has_code
+
+
+def _groups(place: str) -> tuple[str, str]:
+    path = PurePosixPath(place)
+    return f"{path.parent}/", path.suffix.lower()
+
+
+def _print(block: str) -> bytes:
+    return blake2b(" ".join(block.split()).encode("utf-8", "surrogatepass"), digest_size=12).digest()
+
+
+def _without(content: str, gone: set[bytes]) -> tuple[str, list[str]]:
+    """Return a page without the blocks, and without headings that stood over nothing else; unchanged where no text would be left."""
+    kept: list[tuple[str, bool]] = []
+    lost: list[str] = []
+    for block, may_go in split_blocks(content):
+        if may_go and _print(block) in gone:
+            lost.append(block)
+            if kept and kept[-1][0].startswith("#"):
+                kept[-1] = (kept[-1][0], True)  # goes, should nothing follow
+            continue
+        kept.append((block, False))
+    following = [block for block, _ in kept[1:]] + ["# "]
+    blocks = [block for (block, over_lost), after in zip(kept, following, strict=False) if not (over_lost and _ends(block, after))]
+    if not lost or all(block.startswith("#") for block in blocks):
+        return content, []
+    return "\n\n".join(blocks), lost
+
+
+def _ends(heading: str, after: str) -> bool:
+    """Say whether the block after a heading begins another section, so that it has nothing under it."""
+    return after.startswith("#") and len(after) - len(after.lstrip("#")) <= len(heading) - len(heading.lstrip("#"))

@@ -1,0 +1,83 @@
+"""Titles of the pages of a folder: what a file calls itself, without its site's name, and told apart where several say the same."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from slmsearch.corpus.documents.text import one_line
+from slmsearch.corpus.pages import Page
+from slmsearch.corpus.sections import outline
+
+MOST = 0.5
+"""Share of a folder's titled pages that have the name of their site in their titles, at least."""
+FEWEST = 4
+"""So many have it at least: in a handful of pages a word may be shared by chance."""
+STANDING_FOR_FOLDER = frozenset({"index", "_index", "readme"})
+"""Names of files that speak for their folder, lower case."""
+_SEPARATOR = re.compile(r"\s+(?:[-\u2013\u2014|\u00b7\u2022\u00bb\u203a]|::)\s+")
+"""Between a page's title and its site's name."""
+_DEEPEST = 6
+
+
+def name_page(place: str, given: str, content: str) -> str:
+    """Return a page's title: the given one, else its first heading where no other is of its level or above, else a name from its path."""
+    headings = [(level, heading) for number, level, heading in outline(Page("", "", content))[1] if number >= 0]
+    first = headings[0] if headings and all(level > headings[0][0] for level, _ in headings[1:]) else (0, "")
+    return one_line(given) or first[1] or _name_of(PurePosixPath(place))
+
+
+def _name_of(place: PurePosixPath) -> str:
+    stands_for_folder = place.stem.lower() in STANDING_FOR_FOLDER and place.parent.name
+    return place.parent.name if stands_for_folder else place.stem
+
+
+def without_site(titles: Sequence[str]) -> list[str]:
+    """Remove what most titles of a folder begin or end with, next to a separator: the name of their site."""
+    shorter = list(titles)
+    for at in (-1, 0):
+        parts = [_SEPARATOR.split(title) for title in shorter]
+        counts = Counter(pieces[at] for pieces in parts if len(pieces) > 1)
+        site, count = counts.most_common(1)[0] if counts else ("", 0)
+        if count < max(FEWEST, MOST * len(titles)):
+            continue
+        for number, pieces in enumerate(parts):
+            if len(pieces) > 1 and pieces[at] == site:
+                ends = [found.span() for found in _SEPARATOR.finditer(shorter[number])]
+                shorter[number] = shorter[number][: ends[-1][0]] if at else shorter[number][ends[0][1] :]
+    return shorter if shorter == list(titles) else without_site(shorter)
+
+
+def tell_apart(titles: Sequence[str], places: Sequence[str]) -> list[str]:
+    """Add to titles that several pages share what tells them apart: their folder, or the file's name, or both."""
+    sharing = defaultdict(list)
+    for number, title in enumerate(titles):
+        sharing[title.casefold()].append(number)
+    told, taken = list(titles), {title for title, numbers in sharing.items() if len(numbers) == 1}
+    for numbers in sharing.values():
+        if len(numbers) == 1:
+            continue
+        ways = list(zip(*(_ways(PurePosixPath(places[number])) for number in numbers), strict=True))
+        way = next((way for way in ways if len({name.casefold() for name in way}) == len(way) and all(way)), ways[-1])
+        for number, name in zip(numbers, way, strict=True):
+            marked = f"{titles[number]} ({name})"
+            told[number] = marked if marked.casefold() not in taken else f"{titles[number]} ({places[number]})"
+            taken.add(told[number].casefold())
+    return told
+
+
+def _ways(place: PurePosixPath) -> tuple[str, ...]:
+    """Return what may tell a page from others with its title, the shortest first."""
+    return place.parent.name, _name_of(place), place.parent.as_posix(), place.with_suffix("").as_posix(), place.as_posix()
+
+
+def demote_headings(title: str, content: str) -> str:
+    """Move all headings down by one where the first level is not the title's alone."""
+    lines, headings = outline(Page("", "", content))
+    firsts = [heading for number, level, heading in headings if level == 1 and number >= 0]
+    if not firsts or (len(firsts) == 1 and one_line(firsts[0]).casefold() == title.casefold()):
+        return content
+    for number, level, _ in headings:
+        if 0 < level < _DEEPEST and number >= 0:
+            lines[number] = f"#{lines[number]}"
+    return "\n".join(lines)

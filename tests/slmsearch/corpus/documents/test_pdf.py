@@ -1,0 +1,214 @@
+"""PDFs: headings under which their text stands, columns, running heads, divided words, pages for citing."""
+
+import random
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from slmsearch.corpus.documents.pdf import ReadPdf, pdf_to_markdown
+from slmsearch.corpus.documents.skipped import NotTakenError, Reason
+from tests.slmsearch.corpus.documents.builders import Placed, make_pdf, place_pdf
+
+TEXT, BOLD, CODE = "Helvetica", "Helvetica-Bold", "Courier"
+FILLING = "Grain is weighed at the gate and written down by the miller in a thick book."
+
+
+def down(texts: list[tuple[str, float, str]], left: float = 72.0, top: float = 700.0) -> list[Placed]:
+    """Set lines one below the other: text, size and font of each; an empty one leaves room."""
+    placed, height = list[Placed](), top
+    for text, size, font in texts:
+        placed += [(left, height, size, font, text)] if text else []
+        height -= 1.2 * size
+    return placed
+
+
+def plain(*texts: str) -> list[tuple[str, float, str]]:
+    return [(text, 10.0, TEXT) for text in texts]
+
+
+def headings(read: ReadPdf) -> list[str]:
+    return [line for line in read.content.split("\n") if line.startswith("#")]
+
+
+def under(read: ReadPdf, heading: str) -> str:
+    """Return the text between a heading and the next one."""
+    return re.split(r"^#+ .*$", read.content.split(f"{heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0].strip()
+
+
+def test_an_outline_gives_headings_where_they_are_printed():
+    first = "Intro\nThis is an inter-\nnational line that is long enough.\nIt is international.\nMethods\nWe did (things)."
+    read = pdf_to_markdown(make_pdf([first, "Second page.\nResults\nGood."], [("Intro", 0), ("Methods", 0), ("Results", 1)], "A Study"))
+    assert (read.title, headings(read)) == ("A Study", ["# A Study", "## Intro", "## Methods", "## Results"])
+    assert under(read, "## Intro") == "This is an international line that is long enough. It is international."
+    assert (under(read, "## Methods"), under(read, "## Results")) == ("We did (things).\n\nSecond page.", "Good.")
+    assert read.metadata["section_pages"] == [["Intro", 1], ["Methods", 1], ["Results", 2]]
+
+
+def test_text_stands_under_its_own_heading_where_the_outline_lacks_the_numbers():
+    page = down(
+        [
+            *plain("Text before."),
+            ("2.1 The", 14.0, BOLD),
+            ("water wheel", 14.0, BOLD),
+            *plain("It is of oak."),
+            ("2.2 Roof", 14.0, BOLD),
+            *plain("It is of slate,", "the wheel is not."),
+            ("Chapter 3", 10.0, TEXT),
+            ("Stones", 18.0, BOLD),
+            *plain("Two."),
+        ]
+    )
+    read = pdf_to_markdown(place_pdf([page], [("The water wheel", 0), ("Roof", 0), ("Stones", 0)]))
+    assert headings(read) == ["## 2.1 The water wheel", "## 2.2 Roof", "## Chapter 3 Stones"]
+    assert under(read, "## 2.1 The water wheel") == "It is of oak."
+    assert under(read, "## 2.2 Roof") == "It is of slate, the wheel is not."
+    numbered = pdf_to_markdown(place_pdf([down([("Roof", 14.0, BOLD), *plain("Slate.")])], [("2.2 Roof", 0)]))
+    assert under(numbered, "## 2.2 Roof") == "Slate.", "nor where the text lacks them"
+
+
+def test_a_heading_that_is_printed_nowhere_stands_at_the_top_of_its_page():
+    read = pdf_to_markdown(make_pdf(["One.", "Two.", "Three."], [("Second", 1)]))
+    assert read.content.split("\n\n") == ["One.", "## Second", "Two.", "Three."]
+
+
+def test_two_columns_are_read_one_after_the_other_however_they_are_drawn():
+    left = [f"Line {n} of the left column tells of the wheel and" for n in range(9)]
+    right = [f"line {n} of the right column tells of the stones and" for n in range(9)]
+    one, other = down(plain(*left), 60.0), down(plain(*right), 320.0)
+    down_first = pdf_to_markdown(place_pdf([[*one, *other]]))
+    across = pdf_to_markdown(place_pdf([[line for pair in zip(one, other, strict=True) for line in pair]]))
+    assert across.content == down_first.content == " ".join([*left, *right])
+
+
+def test_rows_of_a_table_stay_rows():
+    cells = [("Part", "Wood", "Price"), ("Wheel", "oak", "700"), ("Door", "pine", "40")]
+    page = [(72.0 + 150 * x, 700.0 - 12 * y, 10.0, TEXT, cell) for y, row in enumerate(cells) for x, cell in enumerate(row)]
+    assert pdf_to_markdown(place_pdf([page])).content == "Part | Wood | Price\nWheel | oak | 700\nDoor | pine | 40"
+
+
+def test_running_heads_and_page_numbers_go_and_are_reported():
+    pages = []
+    for n, name in enumerate(("wheels", "roofs", "stones", "doors", "yards"), 11):
+        head, foot = (72.0, 760.0, 8.0, TEXT, f"Mills of Halden {n}"), (300.0, 30.0, 8.0, TEXT, f"{n}")
+        pages.append([head, *down(plain(f"Of {name} we know that they", f"{name} are of 4 kinds.")), foot])
+    read = pdf_to_markdown(place_pdf(pages))
+    assert headings(read) == [f"## Page {n}" for n in range(1, 6)]
+    assert under(read, "## Page 3") == "Of stones we know that they stones are of 4 kinds."
+    assert {kind for kind, _ in read.dropped} == {"running head"} and len(read.dropped) == 2
+
+
+def test_heads_that_differ_from_page_to_page_go_by_their_place():
+    names = ["Wheels", "Roofs", "Stones", "Doors", "Yards", "Gates", "Locks"]
+    pages = [
+        [(72.0, 770.0, 9.0, TEXT, f"{name} and their makers"), *down(plain(*(f"{name} last {n} years." for n in range(5))))]
+        for name in names
+    ]
+    read = pdf_to_markdown(place_pdf(pages))
+    assert "makers" not in read.content and all(f"{name} last 3 years." in read.content for name in names)
+
+
+def test_a_chapters_heading_stays_where_pages_repeat_it_as_their_head():
+    chapter = [down([("Wheels", 18.0, BOLD), *plain(FILLING)])]
+    pages = chapter + [[(72.0, 760.0, 8.0, TEXT, "Wheels"), *down(plain(f"{FILLING} {word}"))] for word in ("One", "Two", "Three")]
+    read = pdf_to_markdown(place_pdf(pages, [("Wheels", 0)]))
+    assert read.content.count("Wheels") == 1 and headings(read) == ["## Wheels"]
+
+
+def test_a_table_of_contents_goes_with_its_heading():
+    listed = [f"{n} {name} . . . . . . . . . . {n}" for n, name in enumerate(("Wheels", "Roofs", "Stones", "Doors"), 1)]
+    contents = down([("Contents", 16.0, BOLD), *plain(*listed)])
+    pages = [contents, *(down([(name, 16.0, BOLD), *plain(f"{name} last.")]) for name in ("Wheels", "Roofs", "Stones", "Doors"))]
+    outline = [(name, n) for n, name in enumerate(("Contents", "Wheels", "Roofs", "Stones", "Doors"))]
+    read = pdf_to_markdown(place_pdf(pages, outline))
+    assert headings(read) == ["## Wheels", "## Roofs", "## Stones", "## Doors"]
+    assert [kind for kind, _ in read.dropped] == ["contents"] and ". . ." not in read.content
+
+
+@pytest.mark.parametrize(
+    ("lines", "text"),
+    [
+        (["They grind inter-", "nationally known grain,", "internationally."], "They grind internationally known grain, internationally."),
+        (["They grind inter-", "nationally known grain."], "They grind inter-nationally known grain."),
+        (["A well-", "known mill, well-known."], "A well-known mill, well-known."),
+        (["The Halden-", "Ostrevik line."], "The Halden- Ostrevik line."),
+        (["From 1900-", "1910 it stood."], "From 1900- 1910 it stood."),
+    ],
+)  # fmt: skip
+def test_a_divided_word_is_joined_where_the_document_has_it_whole(lines: list[str], text: str):
+    assert pdf_to_markdown(make_pdf(["\n".join(lines)])).content == text
+
+
+def test_without_an_outline_fonts_give_title_and_headings():
+    page = down([("The Mill of Halden", 22.0, BOLD), *plain("", FILLING, FILLING), ("Wheel", 14.0, BOLD), *plain("Of oak.", FILLING),
+                 ("2 The yard and all that stands", 10.0, BOLD), ("in it", 10.0, BOLD), *plain("A cart.", FILLING)])  # fmt: skip
+    read = pdf_to_markdown(place_pdf([page, down(plain(*[FILLING] * 20))]))
+    assert read.title == "The Mill of Halden"
+    assert headings(read) == ["# The Mill of Halden", "## Wheel", "### 2 The yard and all that stands in it"]
+    assert under(read, "## Wheel") == f"Of oak.\n\n{FILLING}"
+    assert read.metadata["section_pages"] == [["Wheel", 1], ["2 The yard and all that stands in it", 1]]
+
+
+def test_paragraphs_lists_and_code():
+    lines = [*plain("First paragraph ends here.", "", "Second one.", "", "Steps:", "* open the gate", "* lift the stone")]
+    page = down([*lines, ("def grind(sacks):", 10.0, CODE)])
+    page.append((84.0, page[-1][1] - 12, 10.0, CODE, "return sacks"))
+    blocks = ["First paragraph ends here.", "Second one.", "Steps:", "- open the gate", "- lift the stone"]
+    assert pdf_to_markdown(place_pdf([page])).content.split("\n\n") == [*blocks, "```\ndef grind(sacks):\n  return sacks\n```"]
+
+
+@pytest.mark.parametrize("title", ["Microsoft Word - mill.doc", "untitled", "mill.pdf", "x", "   "])
+def test_titles_of_programs_are_none(title: str):
+    assert pdf_to_markdown(make_pdf([FILLING], title=title)).title == ""
+
+
+def test_author_and_date_are_metadata():
+    read = pdf_to_markdown(place_pdf([down(plain(FILLING))], Author="Ingrid  Salander", CreationDate="D:20240229120000Z"))
+    assert read.metadata == {"author": "Ingrid Salander", "date": "2024-02-29"}
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (make_pdf(["secret"], password="x"), Reason.ENCRYPTED),
+        (make_pdf(["", ""]), Reason.NO_TEXT),
+        (b"no pdf", Reason.BINARY),
+        (b" \n", Reason.EMPTY),
+        (b"%PDF-1.4\nnothing", Reason.BROKEN),
+    ],
+)
+def test_pdfs_that_are_refused(data: bytes, reason: Reason):
+    with pytest.raises(NotTakenError) as raised:
+        pdf_to_markdown(data)
+    assert raised.value.reason is reason
+
+
+WORDS = st.lists(st.text("abcdefg", min_size=1, max_size=6), min_size=1, max_size=8).map(" ".join)
+
+
+@given(st.lists(st.lists(WORDS, min_size=1, max_size=12), min_size=1, max_size=3))
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+def test_every_word_is_kept_or_reported(pages: list[list[str]]):
+    read = pdf_to_markdown(make_pdf(["\n".join(lines) for lines in pages]))
+    kept = read.content.split() + [word for _, text in read.dropped for word in text.split()]
+    assert {word for lines in pages for line in lines for word in line.split()} <= set(kept)
+
+
+@given(st.integers(0, 1 << 30))
+@settings(deadline=None, max_examples=60)
+def test_spoilt_pdfs_are_read_or_named(seed: int):
+    rng = random.Random(seed)
+    data = bytearray(make_pdf([FILLING, "Wheels\nOf oak."], [("Wheels", 1)], "Mills"))
+    for _ in range(rng.randint(1, 20)):
+        at = rng.randrange(len(data))
+        if rng.random() < 0.7:
+            data[at] = rng.randrange(256)
+        else:
+            del data[at : at + rng.randrange(200)]
+        if not data:
+            break
+    try:
+        pdf_to_markdown(bytes(data))
+    except NotTakenError as error:
+        assert error.reason

@@ -1,0 +1,89 @@
+"""What the pages of a folder are called, and which blocks they only repeat."""
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slmsearch.corpus.documents.folder import read_folder
+from slmsearch.corpus.documents.repeats import drop_repeated, split_blocks
+from slmsearch.corpus.documents.titles import demote_headings, name_page, tell_apart, without_site
+
+
+def test_a_first_level_heading_is_the_title_only_where_it_stands_alone():
+    assert name_page("guide/mill.md", "", "# The mill\n\ntext\n\n## Wheel") == "The mill"
+    assert name_page("guide/mill.md", "", "# Wheel\n\ntext\n\n# Roof\n\ntext") == "mill"
+    assert name_page("guide/mill.md", "", "## Wheel\n\ntext\n\n### Oak") == "Wheel", "where it is the highest"
+    assert name_page("guide/mill.md", "", "## Wheel\n\n## Roof") == name_page("mill.md", "", "## Wheel\n\n# Roof") == "mill"
+    assert name_page("guide/mill.md", "Halden mill", "# Wheel\n\ntext") == "Halden mill"
+    assert name_page("guide/mill.md", "", "```\n# one\n```\n\n# The mill") == "The mill", "code has no headings"
+
+
+def test_files_that_stand_for_their_folder_are_called_as_it_is():
+    named = [name_page(place, "", "text") for place in ("guide/_index.md", "guide/README.md", "guide/index.html", "README.md", "a/b.txt")]
+    assert named == ["guide", "guide", "guide", "README", "b"]
+
+
+def test_the_name_of_the_site_goes_from_either_end():
+    pages = ["Wheel", "Roof", "Stones — grinding", "Door"]
+    assert without_site([f"{page} — Halden 4.2 manual" for page in pages]) == pages
+    assert without_site([f"Halden | {page}" for page in pages]) == pages
+    assert without_site([f"Halden :: {page} - Manual" for page in pages]) == pages
+    assert without_site(["Wheel - oak", "Roof - oak", "Stones", "Door", "Yard"]) == ["Wheel - oak", "Roof - oak", "Stones", "Door", "Yard"]
+    assert without_site([*(f"{page} \u2013 Halden" for page in pages), "Halden"]) == [*pages, "Halden"]
+    assert without_site(["Self-made - Halden"] * 4) == ["Self-made"] * 4
+
+
+def test_titles_that_several_pages_share_say_their_folder_or_file():
+    assert tell_apart(["Setup", "Setup", "Use"], ["linux/setup.md", "mac/setup.md", "use.md"]) == ["Setup (linux)", "Setup (mac)", "Use"]
+    assert tell_apart(["Abstract", "abstract"], ["pep-0001.rst", "pep-0002.rst"]) == ["Abstract (pep-0001)", "abstract (pep-0002)"]
+    assert tell_apart(["Setup"] * 3, ["a/x/s.md", "b/x/s.md", "b/y/s.md"]) == ["Setup (a/x)", "Setup (b/x)", "Setup (b/y)"]
+    assert tell_apart(["Notes", "Notes"], ["notes.md", "notes.txt"]) == ["Notes (notes.md)", "Notes (notes.txt)"]
+    assert tell_apart(["a", "a", "a (b)"], ["b/1.md", "c/1.md", "d.md"]) == ["a (b/1.md)", "a (c)", "a (b)"]
+
+
+NAMES = st.text("ab ", min_size=1, max_size=3)
+
+
+@given(st.lists(st.tuples(NAMES, NAMES), max_size=8, unique_by=lambda item: item[1]))
+def test_no_two_pages_are_called_the_same(items):
+    titles, places = [title for title, _ in items], [f"{place}.md" for _, place in items]
+    told = tell_apart(titles, places)
+    assert len({name.casefold() for name in told}) == len(told)
+    assert all(name.startswith(title) for name, title in zip(told, titles, strict=True))
+
+
+def test_headings_move_down_where_the_first_level_is_not_the_titles():
+    assert demote_headings("mill", "# Wheel\n\n## Oak\n\n# Roof") == "## Wheel\n\n### Oak\n\n## Roof"
+    assert demote_headings("The mill", "# The  Mill\n\n## Wheel") == "# The  Mill\n\n## Wheel"
+    assert demote_headings("Halden mill", "# Wheel\n\n```\n# code\n```") == "## Wheel\n\n```\n# code\n```"
+    assert demote_headings("mill", "## Wheel") == "## Wheel"
+
+
+def test_what_most_pages_repeat_goes_and_is_reported(tmp_path: Path):
+    for number in range(9):
+        notice = "Write to the miller.\n\nAsk   at the gate."
+        text = (
+            f"# Page {number}\n\n{notice}\n\nSack {number} weighs {number} stones.\n\n## See also\n\nThe yard's list.\n\n```\nmake\n```\n"
+        )
+        (tmp_path / f"{number}.md").write_text(text + ("## Price\n\nEqual.\n" if number < 3 else "## Bare\n\nThe yard's list.\n"))
+    pages, _, dropped = read_folder(tmp_path)
+    assert pages[0].content == "# Page 0\n\nSack 0 weighs 0 stones.\n\n## See also\n\n```\nmake\n```\n\n## Price\n\nEqual."
+    assert pages[4].content.endswith("```\nmake\n```"), "a heading over nothing else goes as well"
+    assert {(item.kind, item.text, item.pages) for item in dropped} == {
+        ("repeated", "Write to the miller.", 9), ("repeated", "Ask   at the gate.", 9), ("repeated", "The yard's list.", 9),
+    }  # fmt: skip
+    assert {page.metadata["path"] for page in pages} == {f"{number}.md" for number in range(9)}
+
+
+def test_a_page_that_only_repeats_keeps_its_text_and_few_pages_repeat_nothing():
+    contents = ["# A\n\nThe same."] * 9
+    assert drop_repeated(contents, [f"{n}.md" for n in range(9)])[0] == contents
+    few = [f"Other {n}.\n\nThe same." for n in range(7)]
+    assert drop_repeated(few, [f"{n}.md" for n in range(7)])[0] == few
+
+
+@given(st.lists(st.sampled_from(["# a", "text", "", "```", "~~~", "    ```", "more"])))
+def test_blocks_hold_every_line_with_text_in_order(lines):
+    blocks = list(split_blocks("\n".join(lines)))
+    assert [line for block, _ in blocks for line in block.split("\n") if line.strip()] == [line for line in lines if line.strip()]
