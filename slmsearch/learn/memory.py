@@ -48,6 +48,9 @@ values in a layer, or what memory allows. With fewer the host cannot feed the ca
 holds, and with 4,096 nodes an H100 was 20 % busy."""
 MEMORY_FRAC = 0.95
 """Share of the free memory that a plan may use."""
+CHECKED_TOKENS, CHECKED_COLUMNS = 4096, 32_768
+"""Tokens of the rows of the first batch that are scored row by row, too, to compare trees with them; and the part of the vocabulary that
+TRL's head takes together then."""
 MERGE_UP_TO = 500_000_000
 """Weights a float32 model may have for its adapter to be merged while episodes are played: it costs a copy of the adapted layers."""
 TILE_VALUES = 16 << 20
@@ -348,12 +351,14 @@ def count_held(config: RunConfig, shape: Shape, device: str, held: Held, setting
     if config.train.gradient_checkpointing:
         activations, layer, setting = float(kept * shape.layers * shape.hidden * width), block * saved + beside, cut
     # Logits, what they came from and their gradient.
-    head = 3 * 4 * min(TILE_VALUES, kept * shape.vocabulary) + 4 * kept * shape.hidden * width
+    head = 3 * 4 * min(TILE_VALUES, kept * shape.vocabulary)
+    if device == "cpu":  # without Triton every operation on the tile makes another, nine at once
+        head = max(head, min(block, CHECKED_TOKENS) * CHECKED_COLUMNS * 4 * 9)
     return (
         Part("activations", activations, setting),
         *((Part("freed, kept by the allocator", HEAP_FRAC * activations, setting),) if device == "cpu" else ()),
         Part("one layer of the backward pass", layer, cut),
-        Part("log-probabilities", head, cut),
+        Part("log-probabilities", head + 4 * kept * shape.hidden * width, cut),
         Part("step of the optimiser", 8.0 * count_trained(config.train, shape), "train.lora.r"),
     )
 

@@ -26,7 +26,7 @@ from torch.utils.checkpoint import checkpoint
 from slmsearch.generate.attention import ATTENTION, Call, Span
 from slmsearch.generate.flex import to_device, tree_mask
 from slmsearch.learn.losses import causal_of, token_losses
-from slmsearch.learn.memory import KEPT_STATES, TOKENS_PER_BLOCK
+from slmsearch.learn.memory import CHECKED_TOKENS, KEPT_STATES, TOKENS_PER_BLOCK
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +35,6 @@ CALL_COST = 1 << 19
 CLOSE, CLOSE_ON_AVERAGE = 1e-4, 5e-2
 """Differences of log-probabilities between trees and rows up to which trees are taken: the largest in float32, and the mean where weights
 are rounded to fewer bits: of SmolLM2 in bfloat16 it was 0.012, a single token's differ by tenths, and a wrong tree by several."""
-CHECKED_TOKENS = 4096
-"""Tokens of the rows of the first batch that are compared."""
 
 
 @dataclass(frozen=True, slots=True)
