@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from pypdfium2 import PdfDocument, PdfiumError
 
 from slmsearch.corpus.documents.pdf_blocks import Setting, blocks
+from slmsearch.corpus.documents.pdf_columns import in_reading_order
 from slmsearch.corpus.documents.pdf_headings import Heading, find_headings, find_title, place_headings
-from slmsearch.corpus.documents.pdf_lines import Line, key_of, read_lines
+from slmsearch.corpus.documents.pdf_lines import Line, key_of, read_pieces
 from slmsearch.corpus.documents.pdf_running import drop_running
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.text import checked_text, one_line
@@ -75,7 +76,7 @@ def _read_pages(document: PdfDocument) -> tuple[list[list[Line]], list[tuple[str
         try:
             page = document[number]
             text = page.get_textpage()
-            pages.append(read_lines(text, number))
+            pages.append(in_reading_order(read_pieces(text, number)))
             text.close()
             page.close()
         except PdfiumError as error:

@@ -16,6 +16,8 @@ HEAD_GAP = 1.5
 """Distance to the next line, in usual ones, that a line has which is no part of the text."""
 MOST = 0.5
 """Share of pages that have a line apart at the same height, from which it is a running head whatever it says."""
+TEXT_FRAC = 0.5
+"""Lines that say the same elsewhere on the pages, for each at their edges, from which it is text."""
 CONTENTS_LINES = 4
 """Lines that name a heading and a page, from which a page is one of a table of contents."""
 ENTRY_LINES, HEADING_CHARS = 3, 30
@@ -79,13 +81,24 @@ def _running(pages: Sequence[Sequence[Line]]) -> list[Line]:
     found = numbers if len({line.page for line in numbers}) >= max(2, len(pages) / 3) else []
     same: dict[str, list[Line]] = defaultdict(list)
     for *_, line in edges:
-        same[_DIGITS.sub("", line.key)].append(line)
+        same[_bare(line)].append(line)
     for key, lines in same.items():
         size = Counter(round(line.size, 1) for line in lines).most_common(1)[0][0]
         alike = [line for line in lines if abs(line.size - size) <= SAME_SIZE]
         if key and len({line.page for line in alike}) >= FEWEST_PAGES:
             found += alike
-    return found + _apart(pages) + _stamped(pages)
+    return _without_text(found + _stamped(pages), pages) + _apart(pages)
+
+
+def _without_text(found: Sequence[Line], pages: Sequence[Sequence[Line]]) -> list[Line]:
+    """Leave out what stands often elsewhere too: a sentence that a text repeats."""
+    keys = Counter(_bare(line) for line in {id(line): line for line in found}.values())
+    everywhere = Counter(_bare(line) for lines in pages for line in lines)
+    return [line for line in found if not (key := _bare(line)) or everywhere[key] <= (1 + TEXT_FRAC) * keys[key]]
+
+
+def _bare(line: Line) -> str:
+    return _DIGITS.sub("", line.key)
 
 
 def _stamped(pages: Sequence[Sequence[Line]]) -> list[Line]:

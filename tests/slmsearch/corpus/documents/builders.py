@@ -23,9 +23,23 @@ def make_pdf(pages: Sequence[str], outline: Sequence[tuple[str, int]] = (), titl
 
 
 def place_pdf(
-    pages: Sequence[Sequence[Placed]], outline: Sequence[tuple[str, int]] = (), title: str = "", password: str = "", **facts: str
+    pages: Sequence[Sequence[Placed]],
+    outline: Sequence[tuple[str, int]] = (),
+    title: str = "",
+    password: str = "",
+    enlarged: bool = False,
+    **facts: str,
 ) -> bytes:
-    """Make a PDF of lines that stand where they are told, in the order in which they are given."""
+    """Make a PDF of lines that stand where they are told, in the order in which they are given.
+
+    Args:
+        pages: lines of each page.
+        outline: titles, with the numbers of their pages.
+        title: in the metadata.
+        password: for opening it.
+        enlarged: write all text in size 1 and enlarge it, as Word does.
+        facts: other metadata.
+    """
     writer = PdfWriter()
     names = sorted({name for lines in pages for _, _, _, name, _ in lines})
     kinds = [{"/Type": "/Font", "/Subtype": "/Type1", "/BaseFont": f"/{name}"} for name in names]
@@ -38,7 +52,8 @@ def place_pdf(
         drawn = []
         for left, bottom, size, name, text in lines:
             safe = text.replace("\\", "\\\\").replace("(", "\\(").replace(")", "\\)")
-            drawn.append(f"BT /F{names.index(name)} {size} Tf {left} {bottom} Td ({safe}) Tj ET")
+            font, matrix = (1, f"{size} 0 0 {size}") if enlarged else (size, "1 0 0 1")
+            drawn.append(f"BT /F{names.index(name)} {font} Tf {matrix} {left} {bottom} Tm ({safe}) Tj ET")
         stream = DecodedStreamObject()
         stream.set_data("\n".join(drawn).encode("latin-1", "replace"))
         page[NameObject("/Contents")] = writer._add_object(stream)

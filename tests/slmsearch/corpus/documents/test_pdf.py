@@ -82,6 +82,27 @@ def test_two_columns_are_read_one_after_the_other_however_they_are_drawn():
     assert across.content == down_first.content == " ".join([*left, *right])
 
 
+def test_three_columns_drawn_across_are_read_down_between_what_stands_over_all_of_them():
+    columns = [[f"Line {n} of column {name} of it" for n in range(8)] for name in "ABC"]
+    placed = [down(plain(*column), 60.0 + 170 * number) for number, column in enumerate(columns)]
+    head = (60.0, 720.0, 10.0, TEXT, "A line over all three columns of the page that is as wide as they are together, as leads are")
+    read = pdf_to_markdown(place_pdf([[head, *(line for row in zip(*placed, strict=True) for line in row)]]))
+    assert read.content.replace("\n\n", " ") == " ".join([head[4], *columns[0], *columns[1], *columns[2]])
+
+
+def test_text_that_is_written_small_and_enlarged_has_the_size_that_it_is_seen_in():
+    page = down([("The Mill of Halden", 22.0, BOLD), *plain("", FILLING, FILLING), ("Wheel", 14.0, BOLD), *plain("Of oak.", FILLING)])
+    pages = [page, down(plain(*[FILLING] * 20))]
+    read = pdf_to_markdown(place_pdf(pages, enlarged=True))
+    assert headings(read) == ["# The Mill of Halden", "## Wheel"]
+    assert read == pdf_to_markdown(place_pdf(pages)) and "|" not in read.content
+
+
+def test_a_notes_mark_is_no_part_of_the_word_or_year_before_it():
+    page = [(72.0, 700.0, 10.0, TEXT, "It burnt in 1871"), (148.0, 704.0, 6.0, TEXT, "1"), (152.5, 700.0, 10.0, TEXT, "and stood again.")]
+    assert pdf_to_markdown(place_pdf([page])).content == "It burnt in 1871 1 and stood again."
+
+
 def test_rows_of_a_table_stay_rows():
     cells = [("Part", "Wood", "Price"), ("Wheel", "oak", "700"), ("Door", "pine", "40")]
     page = [(72.0 + 150 * x, 700.0 - 12 * y, 10.0, TEXT, cell) for y, row in enumerate(cells) for x, cell in enumerate(row)]
@@ -107,6 +128,13 @@ def test_heads_that_differ_from_page_to_page_go_by_their_place():
     ]
     read = pdf_to_markdown(place_pdf(pages))
     assert "makers" not in read.content and all(f"{name} last 3 years." in read.content for name in names)
+
+
+def test_a_sentence_at_the_foot_of_some_pages_is_text_where_it_stands_elsewhere_too():
+    clause = "Nothing of this may be sold before the miller has weighed it."
+    texts = [[f"The {name} is of wood.", clause] * number for number, name in enumerate(("wheel", "roof", "door"), 4)]
+    read = pdf_to_markdown(place_pdf([down(plain(*text), top=700.0 - 5 * n) for n, text in enumerate(texts)]))
+    assert read.content.count(clause) == 15 and not read.dropped
 
 
 def test_a_chapters_heading_stays_where_pages_repeat_it_as_their_head():
