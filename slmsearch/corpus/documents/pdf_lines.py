@@ -107,14 +107,14 @@ def _pieces(page: pdfium.FPDF_TEXTPAGE, number: int) -> Iterator[Line]:
     text: list[str] = []
     boxes: list[Box] = []
     sizes: list[float] = []
-    first = high = 0
+    first = last = high = 0
     size, asked = 0.0, (0.0, 0.0)
     count = pdfium.FPDFText_CountChars(page)
     for index in range(count + 1):
         code = pdfium.FPDFText_GetUnicode(page, index) if index < count else 10
         if code in (10, 13, _HYPHEN):
             if boxes:
-                yield _piece(page, number, "".join(text) + ("-" if code == _HYPHEN else ""), boxes, sizes, first, index)
+                yield _piece(page, number, "".join(text) + ("-" if code == _HYPHEN else ""), boxes, sizes, first, last)
             text, boxes, sizes = [], [], []
             continue
         if 0xD800 <= code < 0xDC00:
@@ -131,7 +131,7 @@ def _pieces(page: pdfium.FPDF_TEXTPAGE, number: int) -> Iterator[Line]:
             asked = (box[1], box[3])
             size = pdfium.FPDFText_GetFontSize(page, index) * _scale(page, index)
         if boxes and _ends_piece(boxes[-1], box, max(size, sizes[-1], 1.0), letter):
-            yield _piece(page, number, "".join(text), boxes, sizes, first, index)
+            yield _piece(page, number, "".join(text), boxes, sizes, first, last)
             text, boxes, sizes = [], [], []
         if not boxes:
             first = index
@@ -141,6 +141,7 @@ def _pieces(page: pdfium.FPDF_TEXTPAGE, number: int) -> Iterator[Line]:
         text.append(letter)
         boxes.append(box)
         sizes.append(size)
+        last = index
 
 
 def _ends_piece(before: Box, box: Box, size: float, letter: str) -> bool:
@@ -157,10 +158,10 @@ def _is_raised(before: Box, box: Box, size_before: float, size: float) -> bool:
     return size < SMALLER * size_before and box[1] - before[1] > RAISED * size_before
 
 
-def _piece(page: pdfium.FPDF_TEXTPAGE, number: int, text: str, boxes: list[Box], sizes: list[float], first: int, end: int) -> Line:
+def _piece(page: pdfium.FPDF_TEXTPAGE, number: int, text: str, boxes: list[Box], sizes: list[float], first: int, last: int) -> Line:
     lefts, bottoms, rights, tops = zip(*boxes, strict=True)
     whole = " ".join(text.encode("utf-8", "replace").decode().split())
-    names = {_font_name(page, index) for index in {first, (first + end) // 2, end - 1}} - {""}
+    names = {_font_name(page, index) for index in {first, (first + last) // 2, last}} - {""}
     is_bold, is_fixed = (bool(names) and all(mark.search(name) for name in names) for mark in (_BOLD, _FIXED))
     size = max(set(sizes), key=sizes.count)
     return Line(number, whole, min(lefts), min(bottoms), max(rights), max(tops), size, is_bold, is_fixed)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from slmsearch.corpus.documents.pdf_lines import Line, key_of
 
-EDGE_LINES = 2
+EDGE_LINES = 3
 """Lines at the top and at the foot of a page among which running heads are looked for."""
 FEWEST_PAGES = 3
 """Pages whose edge has a line before it is a running head."""
@@ -87,7 +87,7 @@ def _running(pages: Sequence[Sequence[Line]]) -> list[Line]:
         alike = [line for line in lines if abs(line.size - size) <= SAME_SIZE]
         if key and len({line.page for line in alike}) >= FEWEST_PAGES:
             found += alike
-    return _without_text(found + _stamped(pages), pages) + _apart(pages)
+    return _without_text(found + _stamped(pages), pages) + _apart(pages) + _page_numbers(pages)
 
 
 def _without_text(found: Sequence[Line], pages: Sequence[Sequence[Line]]) -> list[Line]:
@@ -101,13 +101,23 @@ def _bare(line: Line) -> str:
     return _DIGITS.sub("", line.key)
 
 
+def _page_numbers(pages: Sequence[Sequence[Line]]) -> list[Line]:
+    """Return the lines of a number that grows from page to page at the same height, wherever that is."""
+    grow: dict[tuple[int, int], list[Line]] = defaultdict(list)
+    for number, lines in enumerate(pages):
+        for line in lines:
+            if _NUMBER.fullmatch(line.text) and line.key.isdecimal():
+                grow[int(line.key) - number, round(line.bottom / SAME_HEIGHT)].append(line)
+    return [line for found in grow.values() if len({line.page for line in found}) >= max(FEWEST_PAGES, len(pages) / 3) for line in found]
+
+
 def _stamped(pages: Sequence[Sequence[Line]]) -> list[Line]:
     """Return the lines that stand at the same place of most pages, wherever that is: watermarks, notes at the margin."""
     at: dict[tuple[str, int, int], list[Line]] = defaultdict(list)
     for lines in pages:
         for line in lines:
             at[line.key, round(line.left / SAME_HEIGHT), round(line.bottom / SAME_HEIGHT)].append(line)
-    return [line for found in at.values() if len(found) >= max(FEWEST_PAGES, MOST * len(pages)) for line in found]
+    return [line for found in at.values() if len(found) >= max(FEWEST_PAGES, MOST * (len(pages) - 1)) for line in found]
 
 
 def _apart(pages: Sequence[Sequence[Line]]) -> list[Line]:
@@ -135,8 +145,8 @@ def _apart(pages: Sequence[Sequence[Line]]) -> list[Line]:
 def _contents(lines: Sequence[Line], titles: set[str]) -> list[Line]:
     """Return the lines of a table of contents: with leading dots, or a title of the outline and a page."""
     dotted = [line for line in lines if _LEADERS.search(line.text)]
-    named = [line for line in lines if _PAGE_AT_END.search(line.text) and _named(line.text) in titles]
-    found = dotted + named
+    named = [line for line in lines if not line.fixed and _PAGE_AT_END.search(line.text) and _named(line.text) in titles]
+    found = dotted + (named if dotted or _grow(named) else [])
     if len(found) < CONTENTS_LINES:
         return []
     marked = {id(line) for line in found}
@@ -147,6 +157,12 @@ def _contents(lines: Sequence[Line], titles: set[str]) -> list[Line]:
     if first and (lines[first - 1].bold or lines[first - 1].size > lines[first].size) and len(lines[first - 1].text) <= HEADING_CHARS:
         marked.add(id(lines[first - 1]))
     return [line for line in lines if id(line) in marked or _NUMBER.fullmatch(line.text.strip())]
+
+
+def _grow(lines: Sequence[Line]) -> bool:
+    """Say whether the numbers at the ends of lines grow, as those of pages do."""
+    numbers = [int(digits[-1]) for line in lines if (digits := _DIGITS.findall(line.text))]
+    return all(one <= other for one, other in itertools.pairwise(numbers))
 
 
 def _named(text: str) -> str:
