@@ -66,10 +66,21 @@ def _gutters(pieces: Sequence[Line]) -> list[tuple[float, float]]:
         strips = list(group)
         if is_white and strips[0] and strips[-1] < count - 1 and len(strips) * STEP >= GUTTER:
             found.append((left + strips[0] * STEP, left + (strips[-1] + 1) * STEP))
-    narrow = NARROW_FRAC * (right - left)
-    found = [gutter for number, gutter in enumerate(found) if gutter[0] - ([left] + [end for _, end in found])[number] > narrow]
-    found = found[:-1] if found and right - found[-1][1] < narrow else found
+    found = _without_narrow(found, left, right)
     return found if found and _hold_prose(pieces, found, left, right) else []
+
+
+def _without_narrow(gutters: list[tuple[float, float]], left: float, right: float) -> list[tuple[float, float]]:
+    """Leave out, of the white on both sides of what is too narrow for a column, the narrower one."""
+    bounds = [(left, left), *gutters, (right, right)]
+    for number in range(1, len(bounds)):
+        if bounds[number][0] - bounds[number - 1][1] < NARROW_FRAC * (right - left):
+            sides = [side for side in (number - 1, number) if 0 < side < len(bounds) - 1]
+            if not sides:
+                return []
+            gone = min(sides, key=lambda side: bounds[side][1] - bounds[side][0])
+            return _without_narrow([gutter for side, gutter in enumerate(gutters, 1) if side != gone], left, right)
+    return gutters
 
 
 def _hold_prose(pieces: Sequence[Line], gutters: Sequence[tuple[float, float]], left: float, right: float) -> bool:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from slmsearch.corpus.documents.pdf_blocks import SHORT_FRAC, Setting
+from slmsearch.corpus.documents.pdf_blocks import BULLET, SHORT_FRAC, Setting, body_size
 from slmsearch.corpus.documents.pdf_lines import Line, key_of
 from slmsearch.corpus.documents.text import one_line
 
@@ -62,14 +62,6 @@ class Heading:
     """Number of the first line that it takes the place of, or stands before."""
     taken: int = 0
     """Lines that it takes the place of."""
-
-
-def body_size(lines: Sequence[Line]) -> float:
-    """Return the size of the font in which most text is set."""
-    sizes = Counter[float]()
-    for line in lines:
-        sizes[round(2 * line.size) / 2] += sum(map(str.isalpha, line.text))
-    return sizes.most_common(1)[0][0] if sizes else 0.0
 
 
 def place_headings(lines: Sequence[Line], outline: Sequence[Heading]) -> list[Heading]:
@@ -172,34 +164,33 @@ def find_headings(lines: Sequence[Line], setting: Setting) -> list[Heading]:
     looks = [_look(number, lines, body, setting) or (number in numbered and (body, 0)) or None for number in range(len(lines))]
     for marks in (looks, [look if look and look[0] >= LARGER * body else None for look in looks]):
         if sum(mark is not None for mark in marks) <= MOST * len(lines):
-            found = _without_display(list(_headings(lines, marks)), lines, setting)
+            marked = _levelled(list(_headings(lines, marks, body)), marks)
+            found = _levelled(_without_display(marked, lines, setting), marks)
             return found if any(heading.line + heading.taken < len(lines) for heading in found) else []
     return []
 
 
-def _headings(lines: Sequence[Line], looks: Sequence[Look | None]) -> Iterator[Heading]:
-    """Yield headings: deeper ones have more numbers, or a smaller font."""
-    counts = Counter(look for look in looks if look)
-    ranks = sorted((look for look, count in counts.items() if count > 1), reverse=True) or sorted(counts, reverse=True)
-    found: list[tuple[int, int, int, int | None]] = []
+def _headings(lines: Sequence[Line], looks: Sequence[Look | None], body: float) -> Iterator[Heading]:
+    """Put the lines of each heading together; what is too long is none."""
     number = 0
     while number < len(lines):
-        look, count = looks[number], 1
-        while look and number + count < len(lines) and _goes_on(lines, number, count):
+        count = 1
+        while looks[number] and number + count < len(lines) and _goes_on(lines, number, count, body):
             count += 1
-        text = _text(lines, number, count)
-        if look and count <= MAX_LINES and len(text) <= MAX_CHARS and text[-1] not in ".,;":
-            dots = match[1].count(".") if (match := _DEPTH.match(text)) else None
-            found.append((number, count, sum(rank > look for rank in ranks), dots))
+        text = one_line(" ".join(line.text for line in lines[number : number + count]))
+        if looks[number] and count <= MAX_LINES and len(text) <= MAX_CHARS and text[-1] not in ".,;":
+            yield Heading(DEEPEST, text, lines[number].page, line=number, taken=count)
         number += count
-    above = min((max(rank - dots, 0) for *_, rank, dots in found if dots is not None), default=0)
-    for number, count, rank, dots in found:
-        level = 2 + rank if dots is None else 2 + min(above, 1) + dots
-        yield Heading(min(level, DEEPEST), _text(lines, number, count), lines[number].page, line=number, taken=count)
 
 
-def _text(lines: Sequence[Line], number: int, count: int) -> str:
-    return one_line(" ".join(line.text for line in lines[number : number + count]))
+def _levelled(headings: Sequence[Heading], looks: Sequence[Look | None]) -> list[Heading]:
+    """Give headings their levels: deeper ones have more numbers, or a smaller font."""
+    counts = Counter(look for heading in headings if (look := looks[heading.line]))
+    ranks = sorted((look for look, count in counts.items() if count > 1), reverse=True) or sorted(counts, reverse=True)
+    told = [(heading, sum(rank > (looks[heading.line] or rank) for rank in ranks), _DEPTH.match(heading.text)) for heading in headings]
+    above = min((max(rank - depth[1].count("."), 0) for _, rank, depth in told if depth), default=0)
+    levels = [2 + (min(above, 1) + depth[1].count(".") if depth else rank) for _, rank, depth in told]
+    return [replace(heading, level=min(level, DEEPEST)) for (heading, *_), level in zip(told, levels, strict=True)]
 
 
 def _without_display(headings: list[Heading], lines: Sequence[Line], setting: Setting) -> list[Heading]:
@@ -216,7 +207,7 @@ def _without_display(headings: list[Heading], lines: Sequence[Line], setting: Se
     return [
         heading
         for heading in kept
-        if heading.page or heading.line > first or (heading.line + heading.taken == first and sizes[round(lines[heading.line].size)] > 1)
+        if heading.page or heading.line >= first or (heading.line + heading.taken == first and sizes[round(lines[heading.line].size)] > 1)
     ]
 
 
@@ -230,13 +221,9 @@ def _look(number: int, lines: Sequence[Line], body: float, setting: Setting) -> 
     """Return the look of a line that may be a heading: its size and how it is set apart; None for text."""
     line = lines[number]
     text = line.text.strip()
-    if (
-        not 0 < len(text) <= MAX_CHARS
-        or 2 * sum(map(str.isalpha, text)) < max(len(text), 5)
-        or text[-1] in ".,;"
-        or line.fixed
-        or line.cells
-    ):
+    words = _NUMBER.sub("", text)
+    is_odd = not words or 2 * sum(map(str.isalpha, words)) < max(len(words), 5) or words[-1] in ".,;" or BULLET.match(text)
+    if is_odd or len(text) > MAX_CHARS or line.fixed or line.cells:
         return None
     if line.size >= LARGER * body:
         return round(line.size), 2 * line.bold
@@ -271,9 +258,10 @@ def _numbered_in_order(lines: Sequence[Line], setting: Setting) -> set[int]:
     return set()
 
 
-def _goes_on(lines: Sequence[Line], first: int, count: int) -> bool:
+def _goes_on(lines: Sequence[Line], first: int, count: int, body: float) -> bool:
     """Say whether a line belongs to the heading that began some lines before it."""
     line, before = lines[first + count], lines[first + count - 1]
     is_near = line.page == before.page and 0 < before.bottom - line.bottom < 1.6 * line.size
     alike = abs(line.size - before.size) < 0.1 and line.bold == before.bold and line.fixed == before.fixed
-    return is_near and alike and not _NUMBERED.match(line.text.strip())
+    is_set_apart = line.bold or line.size >= LARGER * body or (line.text.isupper() and before.text.isupper())
+    return is_near and alike and is_set_apart and not _NUMBERED.match(line.text.strip())

@@ -26,7 +26,7 @@ _ITEM = re.compile(r"\W|\(?(?:[A-Z]?\d+(?:\.\d+)*|[A-Za-z])[.)]?")
 """What stands before an item of a list or a heading; the gap after it makes no cell."""
 _BOLD = re.compile(r"bold|black|heavy|semibold|demi|[-,]bd|-medi\b|cmbx|(?:^|\+)(?:sf)?bx\d", re.IGNORECASE)
 _FIXED = re.compile(
-    r"mono|courier|typewriter|consol|menlo|cmtt|sltt|nimbusmon|cmsltt|(?:^|\+)(?:ec|la)?tt\d|inconsolata|terminal", re.IGNORECASE
+    r"mono|courier|typewriter|consol|menlo|cmtt|sltt|nimbusmon|cmsltt|(?:^|\+)(?:ec|la|sf)?tt\d|inconsolata|terminal", re.IGNORECASE
 )
 
 Box = tuple[float, float, float, float]
@@ -96,10 +96,10 @@ def join_pieces(pieces: list[Line], between: str = "  ") -> Line:
         return pieces[0]
     main = max(pieces, key=lambda piece: len(piece.text))
     lefts, bottoms, rights, tops = zip(*((piece.left, piece.bottom, piece.right, piece.top) for piece in pieces), strict=True)
-    is_bold, is_fixed = (all(getattr(piece, name) for piece in pieces) for name in ("bold", "fixed"))
+    is_bold = all(piece.bold for piece in pieces)
     cells = tuple(part for piece in pieces for part in piece.parts) if between == "  " and len(pieces) > 1 else ()
     text = between.join(piece.text for piece in pieces)
-    return Line(main.page, text, min(lefts), min(bottoms), max(rights), max(tops), main.size, is_bold, is_fixed, cells)
+    return Line(main.page, text, min(lefts), min(bottoms), max(rights), max(tops), main.size, is_bold, main.fixed, cells)
 
 
 def _pieces(page: pdfium.FPDF_TEXTPAGE, number: int) -> Iterator[Line]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pypdf import PdfWriter
-from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
+from pypdf.generic import DecodedStreamObject, DictionaryObject, Fit, NameObject
 
 from slmsearch.corpus.documents.folder import read_folder
 from slmsearch.corpus.documents.skipped import Skipped
@@ -24,7 +24,7 @@ def make_pdf(pages: Sequence[str], outline: Sequence[tuple[str, int]] = (), titl
 
 def place_pdf(
     pages: Sequence[Sequence[Placed]],
-    outline: Sequence[tuple[str, int]] = (),
+    outline: Sequence[tuple[str, int] | tuple[str, int, float, float]] = (),
     title: str = "",
     password: str = "",
     enlarged: bool = False,
@@ -34,7 +34,7 @@ def place_pdf(
 
     Args:
         pages: lines of each page.
-        outline: titles, with the numbers of their pages.
+        outline: titles, with the numbers of their pages, and the places there, from the left and from below.
         title: in the metadata.
         password: for opening it.
         enlarged: write all text in size 1 and enlarge it, as Word does.
@@ -57,8 +57,8 @@ def place_pdf(
         stream = DecodedStreamObject()
         stream.set_data("\n".join(drawn).encode("latin-1", "replace"))
         page[NameObject("/Contents")] = writer._add_object(stream)
-    for name, number in outline:
-        writer.add_outline_item(title=name, page_number=number)
+    for name, number, *place in outline:
+        writer.add_outline_item(title=name, page_number=number, fit=Fit.xyz(*place) if place else Fit.fit())
     writer.add_metadata({**({"/Title": title} if title else {}), **{f"/{name}": value for name, value in facts.items()}})
     if password:
         writer.encrypt(password)
