@@ -137,7 +137,7 @@ def _ends_before(number: int, waiting: Sequence[int], lines: Sequence[Line], row
     is_below = line.page == before.page and line.bottom < before.bottom
     if line.fixed or number in rows:
         return False
-    if abs(line.size - before.size) > OTHER_SIZE * max(line.size, before.size) or BULLET.match(line.text):
+    if abs(line.size - before.size) > OTHER_SIZE * max(line.size, before.size) or BULLET.match(line.text) or line.is_item:
         return True
     if not is_below:  # the next column or page
         return ends_sentence

@@ -7,7 +7,7 @@ across columns, so a line is made anew here of the pieces that no wide gap divid
 import re
 from collections.abc import Iterator
 from ctypes import byref, c_int, create_string_buffer
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import hypot
 from unicodedata import bidirectional
 
@@ -51,6 +51,8 @@ class Line:
     """Whether all characters have the same width, as in code."""
     cells: tuple[tuple[float, float, str], ...] = ()
     """Left, right and text of its parts, where wide gaps divide it."""
+    is_item: bool = False
+    """Whether a mark or number stands before it, with a gap after that."""
     key: str = field(default="", init=False)
     """Its letters and digits, lower case: what is compared."""
 
@@ -91,7 +93,7 @@ def on_one_line(one: Line, other: Line) -> bool:
 def join_pieces(pieces: list[Line], between: str = "  ") -> Line:
     """Join pieces to a line; its cells are the pieces, where a wide gap divides them."""
     if between != " " and len(pieces) > 1 and _ITEM.fullmatch(pieces[0].text):
-        pieces = [join_pieces(pieces[:2], " "), *pieces[2:]]
+        pieces = [replace(join_pieces(pieces[:2], " "), is_item=True), *pieces[2:]]
     if len(pieces) == 1:
         return pieces[0]
     main = max(pieces, key=lambda piece: len(piece.text))
@@ -136,7 +138,7 @@ def _pieces(page: pdfium.FPDF_TEXTPAGE, number: int) -> Iterator[Line]:
         if not boxes:
             first = index
             text = []
-        elif letter.isdigit() and text[-1].isalnum() and _is_raised(boxes[-1], box, sizes[-1], size):
+        elif _is_mark(text[-1], letter, boxes[-1], box, sizes[-1], size) or _is_mark(letter, text[-1], box, boxes[-1], size, sizes[-1]):
             text.append(" ")
         text.append(letter)
         boxes.append(box)
@@ -153,9 +155,9 @@ def _ends_piece(before: Box, box: Box, size: float, letter: str) -> bool:
     return shared < SHARED_HEIGHT * min(before[3] - before[1], box[3] - box[1])
 
 
-def _is_raised(before: Box, box: Box, size_before: float, size: float) -> bool:
-    """Say whether a digit is the mark of a note, or a power: no part of the number or word before it."""
-    return size < SMALLER * size_before and box[1] - before[1] > RAISED * size_before
+def _is_mark(letter: str, mark: str, box: Box, raised: Box, size: float, small: float) -> bool:
+    """Say whether a digit next to a letter is the mark of a note, or a power: no part of the number or word."""
+    return mark.isdigit() and letter.isalnum() and small < SMALLER * size and raised[1] - box[1] > RAISED * size
 
 
 def _piece(page: pdfium.FPDF_TEXTPAGE, number: int, text: str, boxes: list[Box], sizes: list[float], first: int, last: int) -> Line:

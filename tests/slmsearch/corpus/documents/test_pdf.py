@@ -101,8 +101,16 @@ def test_text_that_is_written_small_and_enlarged_has_the_size_that_it_is_seen_in
 
 
 def test_a_notes_mark_is_no_part_of_the_word_or_year_before_it():
+    foot = [(72.0, 650.0, 6.0, TEXT, "1"), (75.5, 646.0, 10.0, TEXT, "Of oak.")]
+    assert pdf_to_markdown(place_pdf([foot])).content == "1 Of oak."
     page = [(72.0, 700.0, 10.0, TEXT, "It burnt in 1871"), (148.0, 704.0, 6.0, TEXT, "1"), (152.5, 700.0, 10.0, TEXT, "and stood again.")]
     assert pdf_to_markdown(place_pdf([page])).content == "It burnt in 1871 1 and stood again."
+
+
+def test_what_a_mark_explains_is_an_item_of_its_own():
+    page = [(72.0 + 60 * x, 700.0 - 12 * y, 10.0, TEXT, text) for y, row in enumerate([("+", "Plus"), ("!", "Not"), ("?", "Help")])
+            for x, text in enumerate(row)]  # fmt: skip
+    assert pdf_to_markdown(place_pdf([page])).content.split("\n\n") == ["+ Plus", "! Not", "? Help"]
 
 
 def test_rows_of_a_table_stay_rows():
