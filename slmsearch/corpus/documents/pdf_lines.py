@@ -163,7 +163,8 @@ def _is_mark(letter: str, mark: str, box: Box, raised: Box, size: float, small: 
 def _piece(page: pdfium.FPDF_TEXTPAGE, number: int, text: str, boxes: list[Box], sizes: list[float], first: int, last: int) -> Line:
     lefts, bottoms, rights, tops = zip(*boxes, strict=True)
     whole = " ".join(text.encode("utf-8", "replace").decode().split())
-    names = {_font_name(page, index) for index in {first, (first + last) // 2, last}} - {""}
+    asked = {(first + last) // 2, last} | (set() if text[0].isdigit() else {first})  # numbers of lines of code are set as text
+    names = {_font_name(page, index) for index in asked} - {""}
     is_bold, is_fixed = (bool(names) and all(mark.search(name) for name in names) for mark in (_BOLD, _FIXED))
     size = max(set(sizes), key=sizes.count)
     return Line(number, whole, min(lefts), min(bottoms), max(rights), max(tops), size, is_bold, is_fixed)

@@ -136,6 +136,11 @@ def test_page_numbers_in_the_margin_go():
     assert not re.search("16[4-7]", pdf_to_markdown(place_pdf(pages)).content)
 
 
+def test_brackets_of_numbered_code_at_the_foot_of_pages_are_no_page_numbers():
+    pages = [down(plain(f"{FILLING} {word}", FILLING[:50], f"{n} }}}}%")) for n, word in enumerate(("One", "Two", "Three"), 17)]
+    assert pdf_to_markdown(place_pdf(pages)).content.count("}}%") == 3
+
+
 def test_commands_that_name_headings_are_no_table_of_contents():
     names = ["set size", "set width", "set colour", "set height"]
     code = down([(f"{name} {n}", 10.0, TEXT) for n, name in zip((7, 3, 9, 1), names, strict=True)])
@@ -288,6 +293,8 @@ def test_code_with_the_numbers_of_its_lines_is_code():
     page = [(72.0, 700.0 - 12 * n, 6.0, TEXT, f"{n + 17}") for n in range(3)]
     page += [(92.0, 700.0 - 12 * n, 10.0, CODE, text) for n, text in enumerate(["def grind(sacks):", "return sacks", "grind(4)"])]
     page.sort(key=lambda line: (-line[1], line[0]))
+    near = [(left if size == 6.0 else 80.0, bottom, size, name, text) for left, bottom, size, name, text in page]
+    assert pdf_to_markdown(place_pdf([near])).content.startswith("```\n17")
     assert pdf_to_markdown(place_pdf([page])).content == "```\n17 def grind(sacks):\n18 return sacks\n19 grind(4)\n```"
 
 
