@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # PDFium says that the font of an enlarged text has the size that it is enlarged from: text that Acrobat makes of Word is "1 point" large.
 #
-# pypdfium2 5.15.2: FPDFText_GetFontSize is documented as the size "in points (about 1/72 inch)", the em size of the font. It is the number
-# before the operator Tf, whatever the text matrix (Tm) makes of it. Acrobat's PDFMaker for Word and Distiller write
+# pypdfium2 5.15.2: FPDFText_GetFontSize gives the number before the operator Tf, whatever the text matrix (Tm) makes of it, while the boxes
+# of the same characters (FPDFText_GetLooseCharBox) are as large as they are seen. Acrobat's PDFMaker for Word and Distiller write
 # `/F1 1 Tf 11 0 0 11 x y Tm`; pdfTeX writes `/F1 11 Tf`. Headings found by size, and gaps measured in sizes, are right for one kind of files only.
 # The size that is seen is that number times the length of (b, d) of FPDFText_GetMatrix.
 # Seen 27 November 2026, Python 3.11:
