@@ -207,7 +207,10 @@ def _without_display(headings: list[Heading], lines: Sequence[Line], setting: Se
     return [
         heading
         for heading in kept
-        if heading.page or heading.line >= first or (heading.line + heading.taken == first and sizes[round(lines[heading.line].size)] > 1)
+        if heading.page
+        or heading.line > first
+        or heading.line in numbered
+        or (heading.line + heading.taken == first and sizes[round(lines[heading.line].size)] > 1)
     ]
 
 

@@ -151,6 +151,8 @@ def _ends_piece(before: Box, box: Box, size: float, letter: str) -> bool:
         return True
     if box[2] < before[0] - size and bidirectional(letter) not in ("R", "AL", "AN"):
         return True
+    if min(before[2], box[2]) - max(before[0], box[0]) > SHARED_HEIGHT * min(before[2] - before[0], box[2] - box[0]):
+        return max(before[1], box[1]) - min(before[3], box[3]) > WIDE_GAP * size  # text that runs up or down the page
     shared = min(before[3], box[3]) - max(before[1], box[1])
     return shared < SHARED_HEIGHT * min(before[3] - before[1], box[3] - box[1])
 

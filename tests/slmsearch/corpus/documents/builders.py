@@ -28,6 +28,7 @@ def place_pdf(
     title: str = "",
     password: str = "",
     enlarged: bool = False,
+    turned: bool = False,
     **facts: str,
 ) -> bytes:
     """Make a PDF of lines that stand where they are told, in the order in which they are given.
@@ -38,6 +39,7 @@ def place_pdf(
         title: in the metadata.
         password: for opening it.
         enlarged: write all text in size 1 and enlarge it, as Word does.
+        turned: let all lines run up the page.
         facts: other metadata.
     """
     writer = PdfWriter()
@@ -52,7 +54,7 @@ def place_pdf(
         drawn = []
         for left, bottom, size, name, text in lines:
             safe = text.replace("\\", "\\\\").replace("(", "\\(").replace(")", "\\)")
-            font, matrix = (1, f"{size} 0 0 {size}") if enlarged else (size, "1 0 0 1")
+            font, matrix = (1, f"{size} 0 0 {size}") if enlarged else (size, "0 1 -1 0" if turned else "1 0 0 1")
             drawn.append(f"BT /F{names.index(name)} {font} Tf {matrix} {left} {bottom} Tm ({safe}) Tj ET")
         stream = DecodedStreamObject()
         stream.set_data("\n".join(drawn).encode("latin-1", "replace"))

@@ -253,6 +253,19 @@ def test_authors_under_the_title_and_lines_of_a_cover_are_no_headings():
     assert "Ingrid Salander" in read.content and "Per Moen" in read.content
 
 
+def test_many_authors_on_one_line_are_no_heading():
+    authors = ("Ingrid Salander, Per Moen, Fellow, and Tor Eide of the Halden Mill", 12.0, TEXT)
+    page = down(
+        [("Mills of Halden", 24.0, BOLD), *plain(""), authors, *plain("", *[FILLING] * 4), ("Wheel", 12.0, BOLD), *plain(*[FILLING] * 9)]
+    )
+    assert headings(pdf_to_markdown(place_pdf([page]))) == ["# Mills of Halden", "## Wheel"]
+
+
+def test_text_that_runs_up_the_page_is_no_row_of_letters():
+    read = pdf_to_markdown(place_pdf([[(100.0, 100.0, 10.0, TEXT, "Halden mills"), (130.0, 100.0, 10.0, TEXT, "are old.")]], turned=True))
+    assert read.content.split() == ["Halden", "mills", "are", "old."]
+
+
 def test_a_large_numbered_line_is_a_heading_and_no_title():
     read = pdf_to_markdown(place_pdf([down([("1.1 Sacks that were ground", 16.0, BOLD), *plain(*[FILLING] * 5)])]))
     assert (read.title, headings(read)) == ("", ["### 1.1 Sacks that were ground"])
