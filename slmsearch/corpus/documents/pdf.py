@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from pypdfium2 import PdfDocument, PdfiumError
 
 from slmsearch.corpus.documents.pdf_blocks import Setting, blocks
-from slmsearch.corpus.documents.pdf_headings import Heading, find_headings, find_title, place_headings
-from slmsearch.corpus.documents.pdf_lines import Line, key_of, read_lines
+from slmsearch.corpus.documents.pdf_columns import in_reading_order
+from slmsearch.corpus.documents.pdf_headings import Heading, find_headings, find_title, place_headings, without_title
+from slmsearch.corpus.documents.pdf_lines import Line, key_of, read_pieces
 from slmsearch.corpus.documents.pdf_running import drop_running
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.text import checked_text, one_line
@@ -21,7 +22,11 @@ from slmsearch.corpus.documents.text import checked_text, one_line
 MAX_OUTLINE = 5000
 """Entries of an outline that are read; a broken one may go in circles."""
 DEEPEST = 6
-_JUNK_TITLE = re.compile(r"(?i)untitled|^microsoft |\.(docx?|odt|pdf|tex|indd|pptx?|xlsx?|dvi|qxd)$|^\W*$|^\(anonymous\)$|^title$")
+_JUNK_TITLE = re.compile(
+    r"untitled|^microsoft |\.(docx?|odt|pdf|tex|indd|pptx?|xlsx?|dvi|qxd)$|^\W*$|^\(anonymous\)$|^title$"
+    r"|^(book|document|presentation|slide)\W*\d*$|^powerpoint presentation$",
+    re.IGNORECASE,
+)
 _DATE = re.compile(r"D:(\d{4})(\d\d)(\d\d)")
 
 
@@ -56,10 +61,11 @@ def pdf_to_markdown(data: bytes) -> ReadPdf:
         raise NotTakenError(Reason.NO_TEXT, f"{len(pages)} pages")
     given = _sane_title(facts.get("Title", ""))
     kept = drop_running(pages, {heading.text for heading in outline})
-    title, lines = (given, kept.lines) if given else find_title(kept.lines, outline)
+    title, lines = (given, without_title(kept.lines, given)) if given else find_title(kept.lines, outline)
+    setting = Setting.of(lines)
     outline = [heading for heading in outline if (heading.page, key_of(heading.text)) not in kept.contents]
-    headings = (place_headings(lines, outline) if outline else find_headings(lines)) or (_by_page(lines) if len(pages) > 1 else [])
-    content = checked_text("\n\n".join(_parts(lines, headings)))
+    headings = (place_headings(lines, outline) if outline else find_headings(lines, setting)) or (_by_page(lines) if len(pages) > 1 else [])
+    content = checked_text("\n\n".join(_parts(lines, headings, setting)))
     metadata = {"section_pages": [[heading.text, heading.page + 1] for heading in headings]} if headings else {}
     return ReadPdf(title, f"# {title}\n\n{content}" if title else content, metadata | _facts(facts), kept.dropped + broken)
 
@@ -75,7 +81,7 @@ def _read_pages(document: PdfDocument) -> tuple[list[list[Line]], list[tuple[str
         try:
             page = document[number]
             text = page.get_textpage()
-            pages.append(read_lines(text, number))
+            pages.append(in_reading_order(read_pieces(text, number)))
             text.close()
             page.close()
         except PdfiumError as error:
@@ -88,7 +94,9 @@ def _read_pages(document: PdfDocument) -> tuple[list[list[Line]], list[tuple[str
 
 def _sane_title(given: str) -> str:
     title = one_line(given).encode("utf-8", "ignore").decode()
-    return "" if _JUNK_TITLE.search(title) or not 3 <= len(title) <= 200 or not title.isprintable() else title
+    is_name = " " not in title and re.search(r"[_\d]", title)
+    is_odd = 2 * sum(map(str.isalpha, title)) < len(title)
+    return "" if is_name or is_odd or _JUNK_TITLE.search(title) or not 3 <= len(title) <= 200 or not title.isprintable() else title
 
 
 def _facts(facts: dict[str, str]) -> dict[str, str]:
@@ -109,7 +117,8 @@ def _outline(document: PdfDocument) -> list[Heading]:
             title = one_line(entry.get_title()).encode("utf-8", "ignore").decode()
             if page is not None and any(c.isalnum() for c in title):
                 view = target.get_view()[1]
-                found.append(Heading(min(entry.level + 2, DEEPEST), title, page, view[1] if len(view) > 1 else None))
+                left, height = view[:2] if len(view) > 1 else (None, None)
+                found.append(Heading(min(entry.level + 2, DEEPEST), title, page, height, left))
     except (PdfiumError, ValueError, IndexError):  # a broken outline; the text is what matters
         return []
     return found
@@ -118,12 +127,11 @@ def _outline(document: PdfDocument) -> list[Heading]:
 def _by_page(lines: Sequence[Line]) -> list[Heading]:
     """Make each page a section."""
     firsts = {line.page: number for number, line in reversed(list(enumerate(lines)))}
-    return [Heading(2, f"Page {page + 1}", page, None, firsts[page]) for page in sorted(firsts)]
+    return [Heading(2, f"Page {page + 1}", page, None, line=firsts[page]) for page in sorted(firsts)]
 
 
-def _parts(lines: Sequence[Line], headings: Sequence[Heading]) -> Iterator[str]:
+def _parts(lines: Sequence[Line], headings: Sequence[Heading], setting: Setting) -> Iterator[str]:
     """Yield headings, and the blocks under them."""
-    setting = Setting.of(lines)
     at = 0
     for heading in headings:
         yield from blocks(lines[at : heading.line], setting)

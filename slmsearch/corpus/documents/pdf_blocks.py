@@ -3,7 +3,7 @@
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import median
 from typing import Self
@@ -19,10 +19,18 @@ INDENT = 0.8
 """By which the first line of a paragraph begins further right, or a line of a list further left, in font sizes."""
 OTHER_SIZE = 0.12
 """Share by which the font's size differs in another paragraph."""
+NOTE_SIZE = 0.93
+"""Of the text's font that the font of notes at the foot of a page has at most."""
+ALIGNED = 2.0
+"""Points by which cells of a column differ from one another at most."""
+MAX_COLUMNS = 30
+_NOTE = re.compile(r"(?:\d{1,3}|[*\u2020\u2021\u00a7])\s*\S")
+_UNSPACED = re.compile(r"[\u3000-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uff00-\uff60]")
+"""Chinese and Japanese, which put no space between words."""
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _DIVIDED = re.compile(r"([^\W\d_]+)-$")
 _GOES_ON = re.compile(r"[^\W\d_]+")
-_BULLET = re.compile(r"(?:[\u2022\u2023\u25aa\u25cf\u25e6\u2043\u2219\u00b7\u25a0*]|[-\u2013\u2014])\s+(?=\S)")
+BULLET = re.compile(r"(?:[\u2022\u2023\u25aa\u25cf\u25e6\u2043\u2219\u00b7\u25a0*]|[-\u2013\u2014])\s+(?=\S)")
 _NUMBERED = re.compile(r"\(?(?:\d{1,3}|[a-z])[.)]\s+\S")
 _ENDS = tuple(".!?:;\u3002\uff01\uff1f")
 
@@ -35,6 +43,8 @@ class Setting:
     """Usual distance of two lines, in font sizes."""
     width: float
     """Of usual full lines, in points."""
+    size: float
+    """Of the font in which most text is set."""
     words: Mapping[str, int]
     """How often each word stands in it, lower case."""
 
@@ -48,62 +58,132 @@ class Setting:
         ]
         widths = sorted(line.right - line.left for line in lines)
         words = Counter(word.casefold() for line in lines for word in _WORD.findall(line.text))
-        return cls(median(distances) if distances else 1.2, widths[int(0.8 * len(widths))] if widths else 0.0, words)
+        width = widths[int(0.8 * len(widths))] if widths else 0.0
+        return cls(median(distances) if distances else 1.2, width, body_size(lines), words)
+
+
+def body_size(lines: Sequence[Line]) -> float:
+    """Return the size of the font in which most text is set."""
+    sizes = Counter[float]()
+    for line in lines:
+        sizes[round(2 * line.size) / 2] += sum(map(str.isalpha, line.text))
+    return sizes.most_common(1)[0][0] if sizes else 0.0
 
 
 def blocks(lines: Sequence[Line], setting: Setting) -> Iterator[str]:
-    """Yield the blocks of lines that stand under one heading, as Markdown."""
-    waiting: list[Line] = []
-    for line in lines:
-        if waiting and _ends_before(line, waiting, setting):
-            yield _block(waiting, setting)
-            waiting = []
-        waiting.append(line)
+    """Yield the blocks of lines that stand under one heading, as Markdown; notes follow the paragraph that they cut."""
+    rows, notes = _rows(lines), _notes(lines, setting)
+    waiting: list[int] = []
+    cut: list[int] = []
+    for number in range(len(lines)):
+        if number in notes:
+            cut.append(number)
+            continue
+        if waiting and _ends_before(number, waiting, lines, rows, setting):
+            yield _block([lines[at] for at in waiting], waiting[0] in rows, setting)
+            yield from _cut_notes(cut, lines, setting)
+            waiting, cut = [], []
+        waiting.append(number)
     if waiting:
-        yield _block(waiting, setting)
+        yield _block([lines[at] for at in waiting], waiting[0] in rows, setting)
+    yield from _cut_notes(cut, lines, setting)
 
 
-def _ends_before(line: Line, waiting: Sequence[Line], setting: Setting) -> bool:
+def _cut_notes(numbers: Sequence[int], lines: Sequence[Line], setting: Setting) -> Iterator[str]:
+    waiting: list[Line] = []
+    for number in numbers:
+        if waiting and _NOTE.match(lines[number].text):
+            yield _block(waiting, False, setting)
+            waiting = []
+        waiting.append(lines[number])
+    if waiting:
+        yield _block(waiting, False, setting)
+
+
+def _notes(lines: Sequence[Line], setting: Setting) -> set[int]:
+    """Return the lines of notes: the last ones of their page, in a smaller font, the first with a mark."""
+    found = set[int]()
+    for _, numbers in itertools.groupby(range(len(lines)), key=lambda number: lines[number].page):
+        small: list[int] = []
+        for number in reversed(list(numbers)):
+            if lines[number].size > NOTE_SIZE * setting.size or lines[number].fixed:
+                break
+            small.append(number)
+        while small and not _NOTE.match(lines[small[-1]].text):
+            small.pop()
+        found.update(small)
+    return found
+
+
+def _rows(lines: Sequence[Line]) -> set[int]:
+    """Return the rows of tables: lines of cells that stand below those of the line before or above those of the next one."""
+    found = set[int]()
+    for number, (line, other) in enumerate(itertools.pairwise(lines)):
+        if line.cells and other.cells and not line.fixed and not other.fixed:
+            starts = [start for start, _, _ in other.cells[1:]] + [end for _, end, _ in other.cells[1:]]
+            edges = [start for start, _, _ in line.cells[1:]] + [end for _, end, _ in line.cells[1:]]
+            middles = [[(start + end) / 2 for start, end, _ in row.cells[1:]] for row in (line, other)]
+            if any(abs(one - two) < ALIGNED for one in starts + middles[1] for two in edges + middles[0]):
+                found |= {number, number + 1}
+    return found
+
+
+def _ends_before(number: int, waiting: Sequence[int], lines: Sequence[Line], rows: Set[int], setting: Setting) -> bool:
     """Say whether a paragraph ends before a line."""
-    before = waiting[-1]
-    if line.fixed != before.fixed or _is_row(line) != _is_row(before):
+    line, before, first = lines[number], lines[waiting[-1]], lines[waiting[0]]
+    if line.fixed != before.fixed or (number in rows) != (waiting[-1] in rows):
         return True
     ends_sentence = before.text.endswith(_ENDS)
     is_below = line.page == before.page and line.bottom < before.bottom
-    if line.fixed:
+    if line.fixed or number in rows:
         return False
-    if abs(line.size - before.size) > OTHER_SIZE * max(line.size, before.size) or _BULLET.match(line.text):
+    if abs(line.size - before.size) > OTHER_SIZE * max(line.size, before.size) or BULLET.match(line.text) or line.is_item:
         return True
     if not is_below:  # the next column or page
         return ends_sentence
     if before.bottom - line.bottom > NEW_PARAGRAPH * setting.leading * line.size:
         return True
-    if _NUMBERED.match(line.text) and (ends_sentence or _NUMBERED.match(waiting[0].text)):
+    if _NUMBERED.match(line.text) and (ends_sentence or _NUMBERED.match(first.text)):
         return True
-    moved = abs(line.left - min(other.left for other in waiting)) > INDENT * line.size
+    moved = abs(line.left - min(lines[at].left for at in waiting)) > INDENT * line.size
     is_short = before.right - before.left < SHORT_FRAC * setting.width
     return ends_sentence and (moved or is_short) and len(waiting) + is_short + moved > 1
 
 
-def _is_row(line: Line) -> bool:
-    return "  " in line.text.strip() and not line.fixed
-
-
-def _block(lines: Sequence[Line], setting: Setting) -> str:
+def _block(lines: Sequence[Line], is_table: bool, setting: Setting) -> str:
     if lines[0].fixed:
         return _code(lines)
-    if _is_row(lines[0]):
-        rows = (" | ".join(cell.strip() for cell in line.text.split("  ") if cell.strip()) for line in lines)
-        return "\n".join(escape_heading(row) for row in rows)
+    if is_table:
+        return "\n".join(escape_heading(row) for row in _table(lines))
     text = lines[0].text.strip()
     for line in lines[1:]:
         text = _joined(text, line.text.strip(), setting.words)
-    bullet = _BULLET.match(text)
+    bullet = BULLET.match(text)
     return f"- {one_line(text[bullet.end() :])}" if bullet else escape_heading(one_line(text))
+
+
+def _table(lines: Sequence[Line]) -> Iterator[str]:
+    """Yield the rows of a table, each cell under those that it stands under; an empty one stays empty."""
+    columns: list[tuple[float, float]] = []
+    for left, right, _ in sorted(part for line in lines for part in line.parts):
+        if columns and left < columns[-1][1]:
+            columns[-1] = (columns[-1][0], max(columns[-1][1], right))
+        else:
+            columns.append((left, right))
+    places = [[sum(part[0] >= start for start, _ in columns) - 1 for part in line.parts] for line in lines]
+    is_grid = len(columns) <= MAX_COLUMNS and all(len(set(place)) == len(place) for place in places)
+    for line, place in zip(lines, places, strict=True):
+        cells = [one_line(text) for _, _, text in line.parts]
+        if is_grid:
+            told = dict(zip(place, cells, strict=True))
+            cells = [told.get(column, "") for column in range(len(columns))]
+        yield " | ".join(cells).rstrip()
 
 
 def _joined(text: str, following: str, words: Mapping[str, int]) -> str:
     """Join two lines; a divided word is made whole where the document has it whole, and keeps its hyphen elsewhere."""
+    if _UNSPACED.match(text[-1:]) and _UNSPACED.match(following):
+        return text + following
     divided, rest = _DIVIDED.search(text), _GOES_ON.match(following)
     if divided is None or rest is None or not rest[0][0].islower():
         return f"{text} {following}"

@@ -1,10 +1,12 @@
 """Where a PDF's headings stand: those of its outline as they are printed, or, without one, lines in larger fonts."""
 
+import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from slmsearch.corpus.documents.pdf_blocks import BULLET, SHORT_FRAC, Setting, body_size
 from slmsearch.corpus.documents.pdf_lines import Line, key_of
 from slmsearch.corpus.documents.text import one_line
 
@@ -14,18 +16,34 @@ LARGER = 1.1
 """Size of a heading's font, in that of the text, where there is no outline."""
 TITLE_LARGER = 1.25
 MAX_CHARS, MAX_TITLE_CHARS = 120, 200
-MOST = 0.2
+MOST = 0.3
 """Share of lines in larger fonts from which they are no headings: slides, posters."""
 DEEPEST = 4
 _NUMBER = re.compile(
     r"^(?:(?:chapter|section|part|appendix|annex|kapitel|abschnitt|anhang|teil|chapitre|partie|annexe)\s+)?"
-    r"(?:[A-Z]?\d+(?:\.\d+)*|[A-Z](?:\.\d+)*|[IVXLC]+)[.:)]?\s+",
+    r"(?:[A-Z]?\d+|[IVXLC]+|[A-Z])(?:[.-](?:\d+|[IVXLC]+|[A-Z]))*[.:)]?\s+",
     re.IGNORECASE,
 )
 _ALONE = re.compile(
     r"(?:chapter|part|appendix|annex|kapitel|anhang|teil|chapitre|partie|annexe)\s+(?:\d+|[A-Z]|[IVXLC]+)\W?", re.IGNORECASE
 )
+_DEPTH = re.compile(r"(?:[^\W\d_]{4,9}\s+)?((?:[A-Z](?=\.)|\d{1,2})(?:\.\d{1,2})*)\.?\s+[^\W\d_]")
+"""A number of parts, with "Chapter" or the like before it."""
+_COUNTED = re.compile(r"([IVX]{1,5}|\d{1,2})\.?\s+[A-Z]")
+_NUMERALS = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII", "XIII", "XIV", "XV")
+FEWEST_COUNTED = 3
+"""Lines that are numbered in order before they are headings."""
+PROSE_FRAC = 0.6
+"""Of the usual width of full lines that three lines of the first page's text have at least."""
+NUMBERED_FRAC = 0.95
+"""Of that width that a numbered heading has at most."""
+APART = 1.15
+"""Room above a heading, in usual distances of two lines."""
 _NUMBERED = re.compile(r"(?:[A-Z]|\d+)(?:\.\d+)*\.?\s+[^\W\d_]")
+
+
+Look = tuple[float, int]
+"""Size, and how else a line is set apart: 2 for bold or larger, 1 for capitals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +56,12 @@ class Heading:
     """From 0."""
     height: float | None = None
     """Where on its page the outline points to, in points from below."""
+    left: float | None = None
+    """The same, from the left."""
     line: int = -1
     """Number of the first line that it takes the place of, or stands before."""
     taken: int = 0
     """Lines that it takes the place of."""
-
-
-def body_size(lines: Sequence[Line]) -> float:
-    """Return the size of the font in which most text is set."""
-    sizes = Counter[float]()
-    for line in lines:
-        sizes[round(2 * line.size) / 2] += len(line.text)
-    return sizes.most_common(1)[0][0] if sizes else 0.0
 
 
 def place_headings(lines: Sequence[Line], outline: Sequence[Heading]) -> list[Heading]:
@@ -64,11 +76,16 @@ def place_headings(lines: Sequence[Line], outline: Sequence[Heading]) -> list[He
         found = _printed(heading, lines, [number for number in numbers if number not in used])
         if found is None:
             later = next((on_page[page][0] for page in starts if page >= heading.page), len(lines))
-            below = (number for number in numbers if heading.height is not None and lines[number].bottom < heading.height)
+            below = (number for number in numbers if _is_below(lines[number], heading))
             found = replace(heading, line=next(below, later))
         used.update(range(found.line, found.line + found.taken))
         placed.append(found)
     return sorted(placed, key=lambda heading: heading.line)
+
+
+def _is_below(line: Line, heading: Heading) -> bool:
+    """Say whether a line stands below the place that an outline points to, in its column."""
+    return heading.height is not None and line.bottom < heading.height and line.right > (heading.left or 0.0)
 
 
 def _printed(heading: Heading, lines: Sequence[Line], numbers: Sequence[int]) -> Heading | None:
@@ -99,6 +116,18 @@ def _bare(text: str) -> str:
     return key_of(_NUMBER.sub("", text.strip()))
 
 
+def without_title(lines: Sequence[Line], title: str) -> list[Line]:
+    """Take the first page's lines that say the title from the text."""
+    wanted = key_of(title)
+    for number, line in enumerate(lines):
+        if line.page or not wanted:
+            break
+        for count in range(1, MAX_LINES + 2):
+            if "".join(other.key for other in lines[number : number + count]) == wanted:
+                return [*lines[:number], *lines[number + count :]]
+    return list(lines)
+
+
 def find_title(lines: Sequence[Line], outline: Sequence[Heading] = ()) -> tuple[str, list[Line]]:
     """Take the title off the first page: what is printed largest in its upper part, and is no heading of the outline.
 
@@ -119,42 +148,123 @@ def find_title(lines: Sequence[Line], outline: Sequence[Heading] = ()) -> tuple[
         end += 1
     title = one_line(" ".join(line.text for line in first[start:end]))
     taken = {id(line) for line in first[start:end]}
-    if any(_bare(heading.text) == _bare(title) for heading in outline):
+    if _DEPTH.match(title) or any(_bare(heading.text) == _bare(title) for heading in outline):
         return "", list(lines)
     return (title, [line for line in lines if id(line) not in taken]) if len(title) <= MAX_TITLE_CHARS else ("", list(lines))
 
 
-def find_headings(lines: Sequence[Line]) -> list[Heading]:
-    """Find headings by their fonts: larger than the text, or bold and numbered; none where too much is set so."""
+def find_headings(lines: Sequence[Line], setting: Setting) -> list[Heading]:
+    """Find headings by their looks: what is larger than the text, bold, in capitals or numbered, alone on its line.
+
+    Returns:
+        Headings; none where too much is set so, as on slides.
+    """
     body = body_size(lines)
-    marked = [_looks_like_heading(line, body) for line in lines]
-    if sum(marked) > MOST * len(lines):
-        return []
-    sizes = sorted({round(line.size) for line, is_heading in zip(lines, marked, strict=True) if is_heading}, reverse=True)
-    found: list[Heading] = []
+    numbered = _numbered_in_order(lines, setting)
+    looks = [_look(number, lines, body, setting) or (number in numbered and (body, 0)) or None for number in range(len(lines))]
+    for marks in (looks, [look if look and look[0] >= LARGER * body else None for look in looks]):
+        if sum(mark is not None for mark in marks) <= MOST * len(lines):
+            marked = _levelled(list(_headings(lines, marks, body)), marks)
+            found = _levelled(_without_display(marked, lines, setting), marks)
+            return found if any(heading.line + heading.taken < len(lines) for heading in found) else []
+    return []
+
+
+def _headings(lines: Sequence[Line], looks: Sequence[Look | None], body: float) -> Iterator[Heading]:
+    """Put the lines of each heading together; what is too long is none."""
     number = 0
     while number < len(lines):
-        count = int(marked[number])
-        while 0 < count < MAX_LINES and number + count < len(lines) and _goes_on(lines, number, count):
+        count = 1
+        while looks[number] and number + count < len(lines) and _goes_on(lines, number, count, body):
             count += 1
-        if count:
-            text = one_line(" ".join(line.text for line in lines[number : number + count]))
-            level = min(2 + sizes.index(round(lines[number].size)), DEEPEST)
-            found.append(Heading(level, text, lines[number].page, None, number, count))
-        number += max(count, 1)
-    return found if any(heading.line + heading.taken < len(lines) for heading in found) else []
+        text = one_line(" ".join(line.text for line in lines[number : number + count]))
+        if looks[number] and count <= MAX_LINES and len(text) <= MAX_CHARS and text[-1] not in ".,;":
+            yield Heading(DEEPEST, text, lines[number].page, line=number, taken=count)
+        number += count
 
 
-def _looks_like_heading(line: Line, body: float) -> bool:
+def _levelled(headings: Sequence[Heading], looks: Sequence[Look | None]) -> list[Heading]:
+    """Give headings their levels: deeper ones have more numbers, or a smaller font."""
+    counts = Counter(look for heading in headings if (look := looks[heading.line]))
+    ranks = sorted((look for look, count in counts.items() if count > 1), reverse=True) or sorted(counts, reverse=True)
+    told = [(heading, sum(rank > (looks[heading.line] or rank) for rank in ranks), _DEPTH.match(heading.text)) for heading in headings]
+    above = min((max(rank - depth[1].count("."), 0) for _, rank, depth in told if depth), default=0)
+    levels = [2 + (min(above, 1) + depth[1].count(".") if depth else rank) for _, rank, depth in told]
+    return [replace(heading, level=min(level, DEEPEST)) for (heading, *_), level in zip(told, levels, strict=True)]
+
+
+def _without_display(headings: list[Heading], lines: Sequence[Line], setting: Setting) -> list[Heading]:
+    """Leave out what no text follows, as on covers, and authors under the title."""
+    kept = []
+    for heading, following in itertools.zip_longest(headings, headings[1:]):
+        end = heading.line + heading.taken
+        is_empty = following is not None and following.line == end and following.level <= heading.level
+        if not is_empty and end < len(lines):
+            kept.append(heading)
+    numbered = [heading.line for heading in kept if _DEPTH.match(heading.text)]
+    first = min([_first_prose(lines, setting), *numbered])
+    sizes = Counter(round(lines[heading.line].size) for heading in kept)
+    return [
+        heading
+        for heading in kept
+        if heading.page
+        or heading.line > first
+        or heading.line in numbered
+        or (heading.line + heading.taken == first and sizes[round(lines[heading.line].size)] > 1)
+    ]
+
+
+def _first_prose(lines: Sequence[Line], setting: Setting) -> int:
+    """Return where the text of the first page begins, below title and authors; -1 where none does."""
+    first = [line.page == 0 and line.right - line.left > PROSE_FRAC * setting.width and len(line.text.split()) > 4 for line in lines]
+    return next((number for number in range(len(first) - 2) if all(first[number : number + 3])), -1)
+
+
+def _look(number: int, lines: Sequence[Line], body: float, setting: Setting) -> Look | None:
+    """Return the look of a line that may be a heading: its size and how it is set apart; None for text."""
+    line = lines[number]
     text = line.text.strip()
-    is_short = len(text) <= MAX_CHARS and sum(map(str.isalpha, text)) > 2 and text[-1] not in ".,;"
-    set_apart = line.size >= LARGER * body or (line.bold and line.size >= 0.97 * body and _NUMBERED.match(text))
-    return bool(is_short and set_apart and not line.fixed)
+    words = _NUMBER.sub("", text)
+    is_odd = not words or 2 * sum(map(str.isalpha, words)) < max(len(words), 5) or words[-1] in ".,;" or BULLET.match(text)
+    if is_odd or len(text) > MAX_CHARS or line.fixed or line.cells:
+        return None
+    if line.size >= LARGER * body:
+        return round(line.size), 2 * line.bold
+    if line.size < (0.85 if line.bold and text.isupper() else 0.97) * body or not (line.bold or text.isupper()):
+        return None
+    is_alone = line.right - line.left < SHORT_FRAC * setting.width and text[-1] != ":" and _stands_apart(number, lines, setting)
+    return (round(body), line.bold + text.isupper()) if is_alone or (line.bold and _NUMBERED.match(text)) else None
 
 
-def _goes_on(lines: Sequence[Line], first: int, count: int) -> bool:
+def _stands_apart(number: int, lines: Sequence[Line], setting: Setting) -> bool:
+    """Say whether there is more room above a line than between lines, and text in another look below it."""
+    line = lines[number]
+    before = lines[number - 1] if number else None
+    after = lines[number + 1] if number + 1 < len(lines) else None
+    follows = before is not None and before.page == line.page and before.left < line.right and line.left < before.right
+    room = (before.bottom - line.bottom) / max(line.size, 1.0) if before and follows else 9.0
+    return (room < 0 or room > APART * setting.leading) and after is not None and not after.cells
+
+
+def _numbered_in_order(lines: Sequence[Line], setting: Setting) -> set[int]:
+    """Return short lines that stand apart and are numbered from 1 or I on, at most one left out."""
+    for names in (_NUMERALS, tuple(map(str, range(1, 100)))):
+        found, at = set[int](), 0
+        for number, line in enumerate(lines):
+            match = _COUNTED.match(line.text)
+            is_short = line.right - line.left < NUMBERED_FRAC * setting.width and line.text[-1] not in ".,;:" and not line.cells
+            if match and match[1] in names[at : at + 2] and is_short and _stands_apart(number, lines, setting):
+                found.add(number)
+                at = names.index(match[1]) + 1
+        if len(found) >= FEWEST_COUNTED:
+            return found
+    return set()
+
+
+def _goes_on(lines: Sequence[Line], first: int, count: int, body: float) -> bool:
     """Say whether a line belongs to the heading that began some lines before it."""
     line, before = lines[first + count], lines[first + count - 1]
     is_near = line.page == before.page and 0 < before.bottom - line.bottom < 1.6 * line.size
     alike = abs(line.size - before.size) < 0.1 and line.bold == before.bold and line.fixed == before.fixed
-    return is_near and alike and len(line.text) <= MAX_CHARS and not _NUMBERED.match(line.text.strip())
+    is_set_apart = line.bold or line.size >= LARGER * body or (line.text.isupper() and before.text.isupper())
+    return is_near and alike and is_set_apart and not _NUMBERED.match(line.text.strip())

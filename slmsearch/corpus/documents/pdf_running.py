@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from slmsearch.corpus.documents.pdf_lines import Line, key_of
 
-EDGE_LINES = 2
+EDGE_LINES = 3
 """Lines at the top and at the foot of a page among which running heads are looked for."""
 FEWEST_PAGES = 3
 """Pages whose edge has a line before it is a running head."""
@@ -16,6 +16,8 @@ HEAD_GAP = 1.5
 """Distance to the next line, in usual ones, that a line has which is no part of the text."""
 MOST = 0.5
 """Share of pages that have a line apart at the same height, from which it is a running head whatever it says."""
+TEXT_FRAC = 0.5
+"""Lines that say the same elsewhere on the pages, for each at their edges, from which it is text."""
 CONTENTS_LINES = 4
 """Lines that name a heading and a page, from which a page is one of a table of contents."""
 ENTRY_LINES, HEADING_CHARS = 3, 30
@@ -23,7 +25,7 @@ ENTRY_LINES, HEADING_CHARS = 3, 30
 SAME_SIZE, SAME_HEIGHT = 0.5, 3.0
 SHOWN_CHARS = 200
 _DIGITS = re.compile(r"\d+")
-_NUMBER = re.compile(r"\W*(?:\d{1,4}|[ivxlcdm]{1,8})\W*", re.IGNORECASE)
+_NUMBER = re.compile(r"[\s.|()\[\]\u00b7\u2010-\u2015-]*(?:\d{1,4}|[ivxlcdm]{1,8})[\s.|()\[\]\u00b7\u2010-\u2015-]*", re.IGNORECASE)
 _LEADERS = re.compile(r"(?:[.\u2026\u00b7_]\s?){4,}\s*(?:[A-Z]?[-\d]+|[ivxlcdm]+)\s*$", re.IGNORECASE)
 _PAGE_AT_END = re.compile(r"\s+(?:\d{1,4}|[ivxlcdm]+)\s*$")
 _NUMBER_BEFORE = re.compile(r"^\W*(?:[A-Z]?\d+(?:\.\d+)*|[A-Z]|[IVXLC]+)[.:)]?\s+")
@@ -79,13 +81,34 @@ def _running(pages: Sequence[Sequence[Line]]) -> list[Line]:
     found = numbers if len({line.page for line in numbers}) >= max(2, len(pages) / 3) else []
     same: dict[str, list[Line]] = defaultdict(list)
     for *_, line in edges:
-        same[_DIGITS.sub("", line.key)].append(line)
+        same[_bare(line)].append(line)
     for key, lines in same.items():
         size = Counter(round(line.size, 1) for line in lines).most_common(1)[0][0]
         alike = [line for line in lines if abs(line.size - size) <= SAME_SIZE]
         if key and len({line.page for line in alike}) >= FEWEST_PAGES:
             found += alike
-    return found + _apart(pages) + _stamped(pages)
+    return _without_text(found + _stamped(pages), pages) + _apart(pages) + _page_numbers(pages)
+
+
+def _without_text(found: Sequence[Line], pages: Sequence[Sequence[Line]]) -> list[Line]:
+    """Leave out what stands often elsewhere too: a sentence that a text repeats."""
+    keys = Counter(_bare(line) for line in {id(line): line for line in found}.values())
+    everywhere = Counter(_bare(line) for lines in pages for line in lines)
+    return [line for line in found if not (key := _bare(line)) or everywhere[key] <= (1 + TEXT_FRAC) * keys[key]]
+
+
+def _bare(line: Line) -> str:
+    return _DIGITS.sub("", line.key)
+
+
+def _page_numbers(pages: Sequence[Sequence[Line]]) -> list[Line]:
+    """Return the lines of a number that grows from page to page at the same height, wherever that is."""
+    grow: dict[tuple[int, int], list[Line]] = defaultdict(list)
+    for number, lines in enumerate(pages):
+        for line in lines:
+            if _NUMBER.fullmatch(line.text) and line.key.isdecimal():
+                grow[int(line.key) - number, round(line.bottom / SAME_HEIGHT)].append(line)
+    return [line for found in grow.values() if len({line.page for line in found}) >= max(FEWEST_PAGES, len(pages) / 3) for line in found]
 
 
 def _stamped(pages: Sequence[Sequence[Line]]) -> list[Line]:
@@ -94,7 +117,7 @@ def _stamped(pages: Sequence[Sequence[Line]]) -> list[Line]:
     for lines in pages:
         for line in lines:
             at[line.key, round(line.left / SAME_HEIGHT), round(line.bottom / SAME_HEIGHT)].append(line)
-    return [line for found in at.values() if len(found) >= max(FEWEST_PAGES, MOST * len(pages)) for line in found]
+    return [line for found in at.values() if len(found) >= max(FEWEST_PAGES, MOST * (len(pages) - 1)) for line in found]
 
 
 def _apart(pages: Sequence[Sequence[Line]]) -> list[Line]:
@@ -122,8 +145,8 @@ def _apart(pages: Sequence[Sequence[Line]]) -> list[Line]:
 def _contents(lines: Sequence[Line], titles: set[str]) -> list[Line]:
     """Return the lines of a table of contents: with leading dots, or a title of the outline and a page."""
     dotted = [line for line in lines if _LEADERS.search(line.text)]
-    named = [line for line in lines if _PAGE_AT_END.search(line.text) and _named(line.text) in titles]
-    found = dotted + named
+    named = [line for line in lines if not line.fixed and _PAGE_AT_END.search(line.text) and _named(line.text) in titles]
+    found = dotted + (named if dotted or _grow(named) else [])
     if len(found) < CONTENTS_LINES:
         return []
     marked = {id(line) for line in found}
@@ -134,6 +157,12 @@ def _contents(lines: Sequence[Line], titles: set[str]) -> list[Line]:
     if first and (lines[first - 1].bold or lines[first - 1].size > lines[first].size) and len(lines[first - 1].text) <= HEADING_CHARS:
         marked.add(id(lines[first - 1]))
     return [line for line in lines if id(line) in marked or _NUMBER.fullmatch(line.text.strip())]
+
+
+def _grow(lines: Sequence[Line]) -> bool:
+    """Say whether the numbers at the ends of lines grow, as those of pages do."""
+    numbers = [int(digits[-1]) for line in lines if (digits := _DIGITS.findall(line.text))]
+    return all(one <= other for one, other in itertools.pairwise(numbers))
 
 
 def _named(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pypdf import PdfWriter
-from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
+from pypdf.generic import DecodedStreamObject, DictionaryObject, Fit, NameObject
 
 from slmsearch.corpus.documents.folder import read_folder
 from slmsearch.corpus.documents.skipped import Skipped
@@ -23,9 +23,25 @@ def make_pdf(pages: Sequence[str], outline: Sequence[tuple[str, int]] = (), titl
 
 
 def place_pdf(
-    pages: Sequence[Sequence[Placed]], outline: Sequence[tuple[str, int]] = (), title: str = "", password: str = "", **facts: str
+    pages: Sequence[Sequence[Placed]],
+    outline: Sequence[tuple[str, int] | tuple[str, int, float, float]] = (),
+    title: str = "",
+    password: str = "",
+    enlarged: bool = False,
+    turned: bool = False,
+    **facts: str,
 ) -> bytes:
-    """Make a PDF of lines that stand where they are told, in the order in which they are given."""
+    """Make a PDF of lines that stand where they are told, in the order in which they are given.
+
+    Args:
+        pages: lines of each page.
+        outline: titles, with the numbers of their pages, and the places there, from the left and from below.
+        title: in the metadata.
+        password: for opening it.
+        enlarged: write all text in size 1 and enlarge it, as Word does.
+        turned: let all lines run up the page.
+        facts: other metadata.
+    """
     writer = PdfWriter()
     names = sorted({name for lines in pages for _, _, _, name, _ in lines})
     kinds = [{"/Type": "/Font", "/Subtype": "/Type1", "/BaseFont": f"/{name}"} for name in names]
@@ -38,12 +54,13 @@ def place_pdf(
         drawn = []
         for left, bottom, size, name, text in lines:
             safe = text.replace("\\", "\\\\").replace("(", "\\(").replace(")", "\\)")
-            drawn.append(f"BT /F{names.index(name)} {size} Tf {left} {bottom} Td ({safe}) Tj ET")
+            font, matrix = (1, f"{size} 0 0 {size}") if enlarged else (size, "0 1 -1 0" if turned else "1 0 0 1")
+            drawn.append(f"BT /F{names.index(name)} {font} Tf {matrix} {left} {bottom} Tm ({safe}) Tj ET")
         stream = DecodedStreamObject()
         stream.set_data("\n".join(drawn).encode("latin-1", "replace"))
         page[NameObject("/Contents")] = writer._add_object(stream)
-    for name, number in outline:
-        writer.add_outline_item(title=name, page_number=number)
+    for name, number, *place in outline:
+        writer.add_outline_item(title=name, page_number=number, fit=Fit.xyz(*place) if place else Fit.fit())
     writer.add_metadata({**({"/Title": title} if title else {}), **{f"/{name}": value for name, value in facts.items()}})
     if password:
         writer.encrypt(password)

@@ -8,6 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slmsearch.corpus.documents.pdf import ReadPdf, pdf_to_markdown
+from slmsearch.corpus.documents.pdf_blocks import Setting, blocks
+from slmsearch.corpus.documents.pdf_lines import Line
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from tests.slmsearch.corpus.documents.builders import Placed, make_pdf, place_pdf
 
@@ -82,10 +84,69 @@ def test_two_columns_are_read_one_after_the_other_however_they_are_drawn():
     assert across.content == down_first.content == " ".join([*left, *right])
 
 
+def test_three_columns_drawn_across_are_read_down_between_what_stands_over_all_of_them():
+    columns = [[f"Line {n} of column {name} of it" for n in range(8)] for name in "ABC"]
+    placed = [down(plain(*column), 60.0 + 170 * number) for number, column in enumerate(columns)]
+    head = (60.0, 720.0, 10.0, TEXT, "A line over all three columns of the page that is as wide as they are together, as leads are")
+    read = pdf_to_markdown(place_pdf([[head, *(line for row in zip(*placed, strict=True) for line in row)]]))
+    assert read.content.replace("\n\n", " ") == " ".join([head[4], *columns[0], *columns[1], *columns[2]])
+
+
+def test_text_that_is_written_small_and_enlarged_has_the_size_that_it_is_seen_in():
+    page = down([("The Mill of Halden", 22.0, BOLD), *plain("", FILLING, FILLING), ("Wheel", 14.0, BOLD), *plain("Of oak.", FILLING)])
+    pages = [page, down(plain(*[FILLING] * 20))]
+    read = pdf_to_markdown(place_pdf(pages, enlarged=True))
+    assert headings(read) == ["# The Mill of Halden", "## Wheel"]
+    assert read == pdf_to_markdown(place_pdf(pages)) and "|" not in read.content
+
+
+def test_a_notes_mark_is_no_part_of_the_word_or_year_before_it():
+    foot = [(72.0, 650.0, 6.0, TEXT, "1"), (75.5, 646.0, 10.0, TEXT, "Of oak.")]
+    assert pdf_to_markdown(place_pdf([foot])).content == "1 Of oak."
+    page = [(72.0, 700.0, 10.0, TEXT, "It burnt in 1871"), (148.0, 704.0, 6.0, TEXT, "1"), (152.5, 700.0, 10.0, TEXT, "and stood again.")]
+    assert pdf_to_markdown(place_pdf([page])).content == "It burnt in 1871 1 and stood again."
+
+
+def test_what_a_mark_explains_is_an_item_of_its_own():
+    page = [(72.0 + 60 * x, 700.0 - 12 * y, 10.0, TEXT, text) for y, row in enumerate([("+", "Plus"), ("!", "Not"), ("?", "Help")])
+            for x, text in enumerate(row)]  # fmt: skip
+    assert pdf_to_markdown(place_pdf([page])).content.split("\n\n") == ["+ Plus", "! Not", "? Help"]
+
+
 def test_rows_of_a_table_stay_rows():
     cells = [("Part", "Wood", "Price"), ("Wheel", "oak", "700"), ("Door", "pine", "40")]
     page = [(72.0 + 150 * x, 700.0 - 12 * y, 10.0, TEXT, cell) for y, row in enumerate(cells) for x, cell in enumerate(row)]
     assert pdf_to_markdown(place_pdf([page])).content == "Part | Wood | Price\nWheel | oak | 700\nDoor | pine | 40"
+
+
+def test_an_empty_cell_keeps_the_others_under_their_heads():
+    cells = [("Part", "Wood", "Price"), ("Wheel", "", "700"), ("Door", "pine", "40")]
+    page = [(72.0 + 150 * x, 700.0 - 12 * y, 10.0, TEXT, cell) for y, row in enumerate(cells) for x, cell in enumerate(row) if cell]
+    assert pdf_to_markdown(place_pdf([page])).content == "Part | Wood | Price\nWheel |  | 700\nDoor | pine | 40"
+
+
+def test_a_line_with_one_wide_gap_is_text():
+    page = [*down(plain(FILLING, FILLING)), (72.0, 676.0, 10.0, TEXT, "It is written"), (200.0, 676.0, 10.0, TEXT, "down in the book.")]
+    assert pdf_to_markdown(place_pdf([page])).content == f"{FILLING} {FILLING} It is written down in the book."
+
+
+def test_page_numbers_in_the_margin_go():
+    pages = [[*down(plain(*[f"{FILLING} {word}"] * 6)), (30.0, 400.0, 9.0, TEXT, f"{n}"), *down(plain(*[FILLING] * 4), top=300.0)]
+             for n, word in enumerate(("One", "Two", "Three", "Four"), 164)]  # fmt: skip
+    assert not re.search("16[4-7]", pdf_to_markdown(place_pdf(pages)).content)
+
+
+def test_brackets_of_numbered_code_at_the_foot_of_pages_are_no_page_numbers():
+    pages = [down(plain(f"{FILLING} {word}", FILLING[:50], f"{n} }}}}%")) for n, word in enumerate(("One", "Two", "Three"), 17)]
+    assert pdf_to_markdown(place_pdf(pages)).content.count("}}%") == 3
+
+
+def test_commands_that_name_headings_are_no_table_of_contents():
+    names = ["set size", "set width", "set colour", "set height"]
+    code = down([(f"{name} {n}", 10.0, TEXT) for n, name in zip((7, 3, 9, 1), names, strict=True)])
+    pages = [code, *(down([(name, 14.0, BOLD), *plain(f"{FILLING} {name}")]) for name in names)]
+    read = pdf_to_markdown(place_pdf(pages, [(name, n) for n, name in enumerate(names, 1)]))
+    assert "set width 3" in read.content and not read.dropped
 
 
 def test_running_heads_and_page_numbers_go_and_are_reported():
@@ -107,6 +168,13 @@ def test_heads_that_differ_from_page_to_page_go_by_their_place():
     ]
     read = pdf_to_markdown(place_pdf(pages))
     assert "makers" not in read.content and all(f"{name} last 3 years." in read.content for name in names)
+
+
+def test_a_sentence_at_the_foot_of_some_pages_is_text_where_it_stands_elsewhere_too():
+    clause = "Nothing of this may be sold before the miller has weighed it."
+    texts = [[f"The {name} is of wood.", clause] * number for number, name in enumerate(("wheel", "roof", "door"), 4)]
+    read = pdf_to_markdown(place_pdf([down(plain(*text), top=700.0 - 5 * n) for n, text in enumerate(texts)]))
+    assert read.content.count(clause) == 15 and not read.dropped
 
 
 def test_a_chapters_heading_stays_where_pages_repeat_it_as_their_head():
@@ -150,6 +218,104 @@ def test_without_an_outline_fonts_give_title_and_headings():
     assert read.metadata["section_pages"] == [["Wheel", 1], ["2 The yard and all that stands in it", 1]]
 
 
+@pytest.mark.parametrize(
+    ("heads", "found"),
+    [
+        ([("Of the wheel", 10.0, BOLD), ("Of the roof", 10.0, BOLD)], ["## Of the wheel", "## Of the roof"]),
+        ([("THE WHEEL", 10.0, TEXT), ("THE ROOF", 10.0, TEXT)], ["## THE WHEEL", "## THE ROOF"]),
+        ([("I. Wheel", 10.0, TEXT), ("II. Roof", 10.0, TEXT), ("III. Yard", 10.0, TEXT)], ["## I. Wheel", "## II. Roof", "## III. Yard"]),
+        ([("1 Wheel", 12.0, BOLD), ("1.1 Oak", 12.0, BOLD), ("1.1.1 Age", 12.0, BOLD)], ["## 1 Wheel", "### 1.1 Oak", "#### 1.1.1 Age"]),
+        ([("Chapter 1 Wheel", 12.0, BOLD), ("1.1 Oak", 12.0, BOLD)], ["## Chapter 1 Wheel", "### 1.1 Oak"]),
+        ([("Name:", 10.0, BOLD), ("Age:", 10.0, BOLD)], []),
+        ([("2. Open the gate.", 10.0, TEXT), ("3. Lift it.", 10.0, TEXT)], []),
+        ([("* open the gate", 12.0, TEXT), ("* lift the stone", 12.0, TEXT)], []),
+        ([("It is said that (17.5)", 10.0, TEXT), ("x + 2 y = 17 - 4 z", 14.0, TEXT)], []),
+    ],
+)  # fmt: skip
+def test_headings_without_an_outline_are_known_by_their_looks(heads: list[tuple[str, float, str]], found: list[str]):
+    page = plain(FILLING, FILLING, FILLING)
+    for head in heads:
+        page += [*plain(""), head, *plain(FILLING, FILLING, FILLING)]
+    assert headings(pdf_to_markdown(place_pdf([down(page)]))) == found
+
+
+def test_a_line_that_only_begins_in_bold_is_none():
+    page = down(plain(*[FILLING] * 6, "", "", "", *[FILLING] * 4))
+    page += [(72.0, 614.0, 10.0, BOLD, "The wheel."), (128.0, 614.0, 10.0, TEXT, "It is of oak")]
+    assert headings(pdf_to_markdown(place_pdf([page]))) == []
+
+
+def test_authors_under_the_title_and_lines_of_a_cover_are_no_headings():
+    cover = [("Mills of Halden", 24.0, BOLD), *plain(""), ("Ingrid Salander", 14.0, TEXT), ("Per Moen", 14.0, TEXT), *plain("The yard", "")]
+    page = down([*cover, ("Abstract", 12.0, BOLD), *plain(*[FILLING] * 4), ("1 Wheel", 12.0, BOLD), *plain(*[FILLING] * 9)])
+    read = pdf_to_markdown(place_pdf([page]))
+    assert headings(read) == ["# Mills of Halden", "## Abstract", "## 1 Wheel"]
+    assert "Ingrid Salander" in read.content and "Per Moen" in read.content
+
+
+def test_many_authors_on_one_line_are_no_heading():
+    authors = ("Ingrid Salander, Per Moen, Fellow, and Tor Eide of the Halden Mill", 12.0, TEXT)
+    page = down(
+        [("Mills of Halden", 24.0, BOLD), *plain(""), authors, *plain("", *[FILLING] * 4), ("Wheel", 12.0, BOLD), *plain(*[FILLING] * 9)]
+    )
+    assert headings(pdf_to_markdown(place_pdf([page]))) == ["# Mills of Halden", "## Wheel"]
+
+
+def test_text_that_runs_up_the_page_is_no_row_of_letters():
+    read = pdf_to_markdown(place_pdf([[(100.0, 100.0, 10.0, TEXT, "Halden mills"), (130.0, 100.0, 10.0, TEXT, "are old.")]], turned=True))
+    assert read.content.split() == ["Halden", "mills", "are", "old."]
+
+
+def test_a_large_numbered_line_is_a_heading_and_no_title():
+    read = pdf_to_markdown(place_pdf([down([("1.1 Sacks that were ground", 16.0, BOLD), *plain(*[FILLING] * 5)])]))
+    assert (read.title, headings(read)) == ("", ["### 1.1 Sacks that were ground"])
+
+
+def test_a_title_that_the_metadata_give_is_not_said_twice():
+    page = down([("The Mills", 20.0, BOLD), ("of Halden", 20.0, BOLD), *plain(*[FILLING] * 5)])
+    read = pdf_to_markdown(place_pdf([page], title="The Mills of Halden"))
+    assert headings(read) == ["# The Mills of Halden"] and read.content.count("Halden") == 1
+
+
+def test_an_entry_that_is_printed_nowhere_stands_in_the_column_that_it_points_to():
+    one, other = (down(plain(*[f"{word} {n} {FILLING[:40]}" for n in range(9)]), left) for word, left in (("Oak", 60.0), ("Ash", 320.0)))
+    read = pdf_to_markdown(place_pdf([[*one, *other]], [("Trees", 0, 320.0, 672.0)]))
+    assert read.content.split("## Trees")[1].strip().startswith("Ash 3") and "Oak 8" in read.content.split("## Trees")[0]
+
+
+def test_an_entry_with_the_number_of_its_parent_is_found_where_its_own_number_is_printed():
+    page = down([*plain(FILLING), ("B. Door", 10.0, TEXT), *plain("Of pine."), ("A. Wheel", 10.0, TEXT), *plain("Of oak.")])
+    read = pdf_to_markdown(place_pdf([page], [("IV-A Wheel", 0), ("IV-B Door", 0)]))
+    assert (under(read, "## IV-A Wheel"), under(read, "## IV-B Door")) == ("Of oak.", "Of pine.")
+
+
+def test_a_note_at_the_foot_stands_after_the_paragraph_that_the_page_cuts():
+    foot = [(72.0, 60.0, 8.0, TEXT, "1 So the miller says."), (72.0, 50.0, 8.0, TEXT, "2 In the thick book.")]
+    read = pdf_to_markdown(
+        place_pdf([[*down(plain(FILLING, "and then it is")), *foot], down(plain("ground in the yard.", FILLING, FILLING))])
+    )
+    wanted = f"{FILLING} and then it is ground in the yard."
+    assert wanted in read.content.replace("## Page 2\n\n", "") or "## Page 2" in read.content
+    sections = pdf_to_markdown(
+        place_pdf([[*down(plain(FILLING, "and then it is")), *foot], down(plain("ground in the yard."))], [("All", 0)])
+    )
+    assert sections.content.split("\n\n") == ["## All", wanted, "1 So the miller says.", "2 In the thick book."]
+
+
+def test_code_with_the_numbers_of_its_lines_is_code():
+    page = [(72.0, 700.0 - 12 * n, 6.0, TEXT, f"{n + 17}") for n in range(3)]
+    page += [(92.0, 700.0 - 12 * n, 10.0, CODE, text) for n, text in enumerate(["def grind(sacks):", "return sacks", "grind(4)"])]
+    page.sort(key=lambda line: (-line[1], line[0]))
+    near = [(left if size == 6.0 else 80.0, bottom, size, name, text) for left, bottom, size, name, text in page]
+    assert pdf_to_markdown(place_pdf([near])).content.startswith("```\n17")
+    assert pdf_to_markdown(place_pdf([page])).content == "```\n17 def grind(sacks):\n18 return sacks\n19 grind(4)\n```"
+
+
+def test_chinese_lines_are_joined_without_a_space():
+    lines = [Line(0, text, 72.0, height, 172.0, height + 10, 10.0) for text, height in (("\u6c34\u8f66", 700.0), ("\u5f88\u65e7", 688.0))]
+    assert list(blocks(lines, Setting.of(lines))) == ["\u6c34\u8f66\u5f88\u65e7"]
+
+
 def test_paragraphs_lists_and_code():
     lines = [*plain("First paragraph ends here.", "", "Second one.", "", "Steps:", "* open the gate", "* lift the stone")]
     page = down([*lines, ("def grind(sacks):", 10.0, CODE)])
@@ -158,7 +324,9 @@ def test_paragraphs_lists_and_code():
     assert pdf_to_markdown(place_pdf([page])).content.split("\n\n") == [*blocks, "```\ndef grind(sacks):\n  return sacks\n```"]
 
 
-@pytest.mark.parametrize("title", ["Microsoft Word - mill.doc", "untitled", "mill.pdf", "x", "   "])
+@pytest.mark.parametrize(
+    "title", ["Microsoft Word - mill.doc", "untitled", "mill.pdf", "x", "   ", "88300 162..177", "mill_book", "Book1", "Presentation 2"]
+)
 def test_titles_of_programs_are_none(title: str):
     assert pdf_to_markdown(make_pdf([FILLING], title=title)).title == ""
 
