@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from bs4 import Tag
 from bs4.element import NavigableString, PageElement
 
-from slmsearch.corpus.documents.navigation import HEADINGS
+from slmsearch.corpus.documents.inventory import HEADINGS
 from slmsearch.corpus.documents.text import one_line
 
 MIN_CHARS = 140

@@ -176,7 +176,7 @@ def _convert(data: bytes, suffix: str) -> Document:
     if suffix in HTML:
         from slmsearch.corpus.documents.html import html_to_markdown
 
-        return Document(*html_to_markdown(data))
+        return html_to_markdown(data)
     if suffix in PDF:
         from slmsearch.corpus.documents.pdf import pdf_to_markdown
 
