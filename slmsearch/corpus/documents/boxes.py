@@ -92,7 +92,7 @@ def _note_of(heading: Tag) -> Tag | None:
 
 def _label_note(title: Tag) -> None:
     """Put the title of a note, or the number of a footnote, before the paragraph that follows it."""
-    text = one_line(title.get_text(" "))
+    text = one_line(title.get_text())
     following = next_element(title)
     if text and following is not None and (following.name == "p" or (following.name == "div" and not following.find(_INLINE_BLOCKS))):
         title.decompose()
@@ -144,7 +144,7 @@ def keep_apart(page: Inventory) -> None:
             tag.insert(0, "(")
             tag.append(")")
     for tag in page.all(["math"]):
-        _write_formula(tag)
+        _write_formula(page, tag)
     for tag in page.all(_BOXED):
         following = tag.next_sibling
         if isinstance(following, Tag) and following.name == tag.name and tag.attrs.get("class") == following.attrs.get("class"):
@@ -179,13 +179,13 @@ def _bracket(tag: Tag, link: Tag) -> None:
         tag.append(NavigableString(f"[{text}]"))
 
 
-def _write_formula(math: Tag) -> None:
+def _write_formula(page: Inventory, math: Tag) -> None:
     """Replace MathML by its TeX, where it comes with one; else its own text."""
     note = math.find("annotation", encoding="application/x-tex")
     text = note.get_text() if isinstance(note, Tag) else str(math.get("alttext", ""))
     if not text.strip():
         for extra in math.find_all(["annotation", "annotation-xml"]):
-            extra.decompose()
+            page.drop(extra)
         text = math.get_text(" ")
     math.clear()
     math.name = "code" if "\\" in text else "span"

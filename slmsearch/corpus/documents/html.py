@@ -114,7 +114,7 @@ def convert_page(text: str) -> Document | None:
     trim_edges(page, part)
     if not has_own_text(page, part):
         return None
-    _unfold_numbered_code(part)
+    _plain_code(part)
     plain_boxes(page, part)
     title = place_title(names, page, part)
     lift_definitions(part)
@@ -124,11 +124,20 @@ def convert_page(text: str) -> Document | None:
     return Document(title, content, names.metadata, page.dropped)
 
 
-def _unfold_numbered_code(part: Tag) -> None:
-    """Take code out of tables that set it beside line numbers, which are gone."""
+def _plain_code(part: Tag) -> None:
+    """Take line numbers and mark-up out of code."""
     for table in part.find_all("table", class_=re.compile(r"highlight(?:table|-table)?$")):
         for tag in (table, *table.find_all(["tbody", "tr", "td", "th"])):
-            tag.name = "div"
+            tag.name = "div"  # beside line numbers, which are gone
+    for code in part.find_all(["pre", "code"]):
+        if code.name == "pre":
+            numbers = [span for span in code.find_all("span") if span.get_text().strip().isdigit()]
+            lines = code.get_text().strip("\n").count("\n") + 1
+            if lines > 1 and [int(span.get_text()) for span in numbers[:lines]] == list(range(1, lines + 1)):
+                for span in numbers[:lines]:
+                    span.clear()
+        if code.string is None and (code.name == "pre" or code.find(["sup", "sub", "p", "div", "pre"]) is None):
+            code.string = code.get_text()
 
 
 def _decode(data: bytes) -> str:

@@ -27,6 +27,7 @@ class Inventory:
         self._named: dict[str, list[Tag]] = defaultdict(list)
         self._roles: dict[str, list[Tag]] = defaultdict(list)
         self._letters: dict[int, tuple[int, int]] = {}
+        self._gone: set[int] = set()
         self._measure(soup, False)
 
     def _measure(self, tag: Tag, linked: bool) -> tuple[int, int]:
@@ -54,13 +55,13 @@ class Inventory:
         """Yield the elements with these names that are still there; those with the same name in the order of the page."""
         for name in names:
             for tag in self._named[name]:
-                if not tag.decomposed and tag.name == name:
+                if id(tag) not in self._gone and tag.name == name:
                     yield tag
 
     def with_role(self, *roles: str) -> Iterator[Tag]:
         """Yield the elements with one of these roles of ARIA that are still there."""
         for role in roles:
-            yield from (tag for tag in self._roles[role] if not tag.decomposed)
+            yield from (tag for tag in self._roles[role] if id(tag) not in self._gone)
 
     def give_role(self, tag: Tag, role: str) -> None:
         """Treat an element as one with a role of ARIA."""
@@ -69,6 +70,10 @@ class Inventory:
     def everything(self) -> Iterator[Tag]:
         """Yield all elements that are still there, those with the same name in the order of the page."""
         return self.all([name for name in self._named if name != "[document]"])
+
+    def is_gone(self, tag: Tag) -> bool:
+        """Say whether an element was dropped, alone or with what was around it; `Tag.decomposed` searches the whole element for an answer."""
+        return id(tag) in self._gone
 
     def letters(self, tag: Tag) -> int:
         """Return how many letters and digits an element holds."""
@@ -92,6 +97,8 @@ class Inventory:
             if id(parent) in self._letters:
                 whole, in_links = self._letters[id(parent)]
                 self._letters[id(parent)] = whole - letters, in_links - linked
+        self._gone.update(id(inner) for inner in tag.descendants)
+        self._gone.add(id(tag))
         tag.decompose()
 
 

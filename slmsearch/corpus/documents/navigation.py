@@ -62,7 +62,7 @@ def drop_navigation(page: Inventory) -> None:
     for tag in page.all(["a"]):
         _drop_link(page, tag)
     for tag in list(page.everything()):
-        if not tag.decomposed and tag.attrs and tag.parent is not None and tag.name not in ("html", "body", "main"):
+        if not page.is_gone(tag) and tag.attrs and tag.parent is not None and tag.name not in ("html", "body", "main"):
             kind = _kind(page, tag)
             if kind:
                 page.drop(tag, kind)
@@ -138,7 +138,9 @@ def _has_notes(tag: Tag) -> bool:
 def _drop_contents(page: Inventory) -> None:
     """Drop lists, and runs of paragraphs, of nothing but links to places on this page."""
     for tag in page.all(("ul", "ol", "dl", "p", "table")):
-        if tag.decomposed or not page.linked(tag) or page.unlinked(tag) > 0.2 * page.letters(tag):
+        if page.is_gone(tag) or not page.linked(tag) or page.unlinked(tag) > 0.2 * page.letters(tag):
+            continue
+        if tag.name == "table" and page.unlinked(tag) > 0.05 * page.letters(tag):
             continue
         links = [link for link in tag.find_all("a", href=True) if page.letters(link)]
         inside = [link for link in links if _leads_inside(page, str(link["href"]))]
@@ -189,14 +191,14 @@ def _is_over_nothing_else(page: Inventory, heading: Tag, listed: Tag) -> bool:
 
 def trim_edges(page: Inventory, part: Tag) -> None:
     """Drop menus before the first text of a part and after its last, and lines that say when and by what a page was made."""
-    for leaf in list(_leaves(page, part, False)):
+    for leaf in _leaves(page, part, False):
         if leaf is None or leaf.name in HEADINGS and not _is_link(page, leaf):
             break
         stamped = _is_stamp(page, leaf)
         if not stamped and not (page.linked(leaf) and page.linked(leaf) >= page.unlinked(leaf) and page.letters(leaf) <= 2 * THIN_LETTERS):
             break
         page.drop(leaf, "stamp" if stamped else "navigation")
-    for leaf in list(_leaves(page, part, True)):
+    for leaf in _leaves(page, part, True):
         if leaf is None:
             break
         stamped = _is_stamp(page, leaf)
@@ -225,7 +227,7 @@ def _leaves(page: Inventory, tag: Tag, backwards: bool) -> Iterator[Tag | None]:
             if count_letters(child):
                 yield None
             continue
-        if child.decomposed or not page.letters(child):
+        if page.is_gone(child) or not page.letters(child):
             continue
         holds_blocks = child.name not in ("ul", "ol", "dl", "table", "p", *HEADINGS) and child.find(_BLOCKS) is not None
         if holds_blocks:

@@ -38,7 +38,7 @@ def open_panels(page: Inventory) -> None:
             put_label(panel, text)
     panels = {id(parent) for panel, _ in found for parent in (panel, *panel.parents)}
     for tag in list(page.with_role("tablist", "tab")):
-        if not tag.decomposed and id(tag) not in panels:
+        if not page.is_gone(tag) and id(tag) not in panels:
             page.drop(tag)  # each name stands in its panel
     _open_titles(page)
     _drop_hidden(page)
@@ -143,7 +143,7 @@ def _drop_hidden(page: Inventory) -> None:
     code = "\n".join(script.get_text() for script in scripts)
     hidden, events = list[Tag](), list[str]()
     for tag in list(page.everything()):
-        if tag.decomposed or not tag.attrs:
+        if page.is_gone(tag) or not tag.attrs:
             continue
         if tag.get("aria-hidden") == "true" and not (tag.name in _BLOCKS and page.letters(tag) >= _MIN_LETTERS):
             page.drop(tag, "decoration")
@@ -157,7 +157,7 @@ def _drop_hidden(page: Inventory) -> None:
     named = set(_WORD.findall("\n".join([code, *events]))) | shown | pointed
     opens = _OPENING.search(code) is not None or any(script.has_attr("src") for script in scripts)
     for tag in hidden:
-        if tag.decomposed or tag.get("role") == "tabpanel" or tag.find("math") is not None:
+        if page.is_gone(tag) or tag.get("role") == "tabpanel" or tag.find("math") is not None:
             continue  # formulas are hidden where a picture of them is shown
         if not _can_be_shown(tag, named, opens and not tag.has_attr("hidden")):
             page.drop(tag, "hidden")
