@@ -12,7 +12,7 @@ NOTE_WORDS = frozenset(
     {"note", "warning", "tip", "caution", "important", "danger", "admonition", "hint", "attention", "callout", "alert", "sidebar", "notice"}
 )
 """Words of classes of boxes whose heading is a label."""
-_PLAIN = ("aside", "details", "figure", "header", "footer", "center", "address", "form", "fieldset", "legend", "main", "hgroup", "noscript",
+_PLAIN = ("aside", "details", "summary", "figure", "header", "footer", "center", "address", "form", "fieldset", "legend", "main", "hgroup", "noscript",
     "menu", "dir", "search", "label", "option", "figcaption", "optgroup", "picture")  # fmt: skip
 """Blocks that the converter takes for inline text."""
 _NOTE_TITLE = re.compile(r"^(?:admonition-title|admonition-heading|sidebar-title|topic-title|label)$")

@@ -69,6 +69,14 @@ class _Converter(MarkdownConverter):
         opening, *lines, closing = fenced(code).split("\n")
         return "\n\n" + "\n".join([f"{_FENCE}{opening}", *lines, f"{_FENCE}{closing}"]) + "\n\n"
 
+    def convert_li(self, el: Any, text: str, parent_tags: Any) -> str:
+        return f" {text.strip()}; " if "_inline" in parent_tags else str(super().convert_li(el, text, parent_tags))
+
+    def convert_list(self, el: Any, text: str, parent_tags: Any) -> str:
+        return f" {text.strip().removesuffix(';')} " if "_inline" in parent_tags else str(super().convert_list(el, text, parent_tags))
+
+    convert_ul = convert_ol = convert_list
+
     def convert_td(self, el: Any, text: str, parent_tags: Any) -> str:
         self._cells[id(el)] = text
         return f" {text} "
@@ -90,7 +98,7 @@ def html_to_markdown(data: bytes) -> Document:
     Raises:
         NotTakenError: it holds no text, or cannot be converted.
     """
-    document = convert_page(_decode(data))
+    document = convert_page(decode_page(data))
     if document is None:
         raise NotTakenError(Reason.INDEX)
     return document
@@ -115,8 +123,8 @@ def convert_page(text: str) -> Document | None:
     if not has_own_text(page, part):
         return None
     _plain_code(part)
-    plain_boxes(page, part)
     title = place_title(names, page, part)
+    plain_boxes(page, part)
     lift_definitions(part)
     content = _convert(part)
     if title and content and not any(line.startswith("# ") for line in content.split("\n")):
@@ -140,7 +148,7 @@ def _plain_code(part: Tag) -> None:
             code.string = code.get_text()
 
 
-def _decode(data: bytes) -> str:
+def decode_page(data: bytes) -> str:
     """Decode: what is UTF-8 is UTF-8, whatever it declares; then what it declares; then a guess."""
     check_not_binary(data)
     declared = EncodingDetector.find_declared_encoding(data, is_html=True)

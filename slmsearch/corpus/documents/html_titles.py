@@ -6,6 +6,7 @@ from typing import NamedTuple
 from bs4 import Tag
 
 from slmsearch.corpus.documents.inventory import HEADINGS, Inventory
+from slmsearch.corpus.documents.navigation import drop_site_names
 from slmsearch.corpus.documents.text import one_line
 
 _SEPARATOR = re.compile(r"\s+(?:[-\u2013\u2014|\u00b7\u2022\u00bb\u203a]|::)\s+|\s*:\s+")
@@ -54,6 +55,7 @@ def place_title(names: Names, page: Inventory, part: Tag) -> str:
     elif found.name != "h1":
         _demote([heading for heading in firsts if heading is not found])
         found.name = "h1"
+    drop_site_names(page, found)
     return _text(found)
 
 

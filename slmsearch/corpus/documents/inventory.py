@@ -135,12 +135,13 @@ def previous_element(tag: Tag) -> Tag | None:
 
 def put_label(box: Tag, text: str) -> None:
     """Put a label before the text of a box: into its first paragraph, or in one of its own."""
-    for child in box.children:
-        if isinstance(child, Tag) and child.name == "p" and child.get_text(strip=True):
-            child.insert(0, f"{text.rstrip(':')}: ")
-            return
-        if (isinstance(child, Tag) and child.get_text(strip=True)) or (isinstance(child, NavigableString) and child.strip()):
-            break
+    first = next((child for child in box.children if child.get_text(strip=True)), None)
+    if isinstance(first, Tag) and first.name == "p":
+        first.insert(0, f"{text.rstrip(':')}: ")
+        return
+    if isinstance(first, NavigableString):
+        first.insert_before(f"{text.rstrip(':')}: ")
+        return
     label = Tag(name="p")
     label.string = f"{text.rstrip(':')}:"
     box.insert(0, label)

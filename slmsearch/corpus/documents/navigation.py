@@ -31,6 +31,8 @@ LINKS_FRAC = 0.85
 """Share of the letters in links from which a page is an index."""
 THIN_LETTERS = 160
 """Letters outside of links that a menu may have."""
+MAX_LABEL_LETTERS = 30
+"""Of what stands over contents."""
 _ROLES_OF_NOTES = ("note", "doc-footnote", "doc-endnotes", "doc-tip", "doc-notice")
 _NEIGHBOURS = frozenset({"prev", "previous", "next", "up", "home", "start", "contents", "index", "top"})
 _BLOCKS = frozenset({"div", "section", "article", "header", "footer", "aside", "p", "ul", "ol", "dl", "table", "center", "address", "pre",
@@ -43,7 +45,7 @@ _STAMP = re.compile(
     r"(?:generated|modified|updated|built|rendered|edited|created|powered|exported) (?:on|by|with|using|at|from)\b|last (?:modified|updated|edited|changed)\b)",
     re.IGNORECASE,
 )
-_SEPARATED = re.compile(r"[>\u00bb\u203a/|\u2192]")
+_EXTERNAL = re.compile(r"(?:https?:)?//")
 
 
 def drop_navigation(page: Inventory) -> None:
@@ -171,14 +173,13 @@ def _alike(page: Inventory, first: Tag) -> Iterator[Tag]:
 
 def _with_label(page: Inventory, tag: Tag) -> Tag:
     """Return an element, or what is around it where only a label stands beside it; a heading that stood over it alone goes."""
+    while tag.parent is not None and tag.parent.name in ("div", "td", "tr", "tbody", "table", "section", "details"):
+        if page.letters(tag.parent) - page.letters(tag) > MAX_LABEL_LETTERS:
+            break
+        tag = tag.parent
     before = previous_element(tag)
     if before is not None and before.name in HEADINGS and _is_over_nothing_else(page, before, tag):
         page.drop(before, "contents")
-    while tag.parent is not None and tag.parent.name in ("div", "td", "tr", "tbody", "table", "section", "details"):
-        others = page.letters(tag.parent) - page.letters(tag)
-        if others > 30:
-            break
-        tag = tag.parent
     return tag
 
 
@@ -204,6 +205,7 @@ def trim_edges(page: Inventory, part: Tag) -> None:
         stamped = _is_stamp(page, leaf)
         before = previous_element(leaf)
         alone = page.linked(leaf) > 0 and page.unlinked(leaf) <= 3 and not (before is not None and before.name in HEADINGS)
+        alone = alone and not any(_EXTERNAL.match(str(link.get("href", ""))) for link in [leaf, *leaf.find_all("a")])
         if not stamped and not alone:
             break
         page.drop(leaf, "stamp" if stamped else "navigation")
@@ -241,8 +243,26 @@ def find_main_part(page: Inventory) -> Tag:
     body = page.soup.body or page.soup
     for found in (list(page.all(["main"])), list(page.with_role("main")), list(page.all(["article"]))):
         if len(found) == 1 and page.unlinked(found[0]) > 0.5 * page.unlinked(body):
+            _list_outside(page, found[0])
             return found[0]
     return page.soup
+
+
+def _list_outside(page: Inventory, part: Tag) -> None:
+    """List what stands around the main part as dropped."""
+    inside: Tag = part
+    while inside.parent is not None and inside.name not in ("body", "html"):
+        for sibling in list(inside.parent.find_all(recursive=False)):
+            if sibling is not inside and sibling.name != "head" and page.letters(sibling):
+                page.drop(sibling, "outside the main part")
+        inside = inside.parent
+
+
+def drop_site_names(page: Inventory, title: Tag) -> None:
+    """Drop headings before the title that say nothing but where another page is: the site's, or the chapter's."""
+    for heading in list(title.find_all_previous(HEADINGS)):
+        if _is_link(page, heading):
+            page.drop(heading, "navigation")
 
 
 def has_own_text(page: Inventory, part: Tag) -> bool:
