@@ -22,16 +22,16 @@ from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self
 
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
-from slmsearch.corpus.documents.text import check_not_binary, checked_text, decode_text, one_line, text_to_markdown
+from slmsearch.corpus.documents.text import check_not_binary, checked_text, decode_text, decode_utf8, one_line
 
-MARKDOWN, TEXT, RST, HTML, PDF = (".md", ".markdown"), (".txt", ".text"), (".rst",), (".html", ".htm", ".xhtml"), (".pdf",)
+MARKDOWN, TEXT, RST, HTML, PDF = (".md", ".markdown", ".mdx"), (".txt", ".text"), (".rst",), (".html", ".htm", ".xhtml"), (".pdf",)
 NOTEBOOK = (".ipynb",)
 CONVERTERS = {".docx": "DocxConverter", ".pptx": "PptxConverter", ".xlsx": "XlsxConverter", ".epub": "EpubConverter"}
 """Suffix -> class of `markitdown.converters`."""
 SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *CONVERTERS, *NOTEBOOK)
 """In the order in which files of the same name come to the plain page id."""
-PARSED = (*RST, *HTML, *PDF, *CONVERTERS, *NOTEBOOK)
-"""Suffixes of formats that only the process reads."""
+PARSED = (*HTML, *PDF, *CONVERTERS, *NOTEBOOK)
+"""Suffixes of formats that only the process reads, and whose documents depend on no other file."""
 MAX_CHARS = 20_000_000
 """Of one document."""
 MEMORY_BYTES = 4 << 30
@@ -154,7 +154,7 @@ def read_document(path: Path, root: Path) -> Document:
         NotTakenError: it cannot be read, or holds nothing to be read.
     """
     try:
-        document = _convert(read_inside(path, root), path.suffix.lower())
+        document = _convert(read_inside(path, root), path, root)
     except NotTakenError:
         raise
     except OSError as error:
@@ -172,7 +172,8 @@ def read_document(path: Path, root: Path) -> Document:
     return document
 
 
-def _convert(data: bytes, suffix: str) -> Document:
+def _convert(data: bytes, path: Path, root: Path) -> Document:
+    suffix = path.suffix.lower()
     if suffix in HTML:
         from slmsearch.corpus.documents.html import html_to_markdown
 
@@ -188,16 +189,27 @@ def _convert(data: bytes, suffix: str) -> Document:
         from slmsearch.corpus.documents.notebook import notebook_to_markdown
 
         return Document(*notebook_to_markdown(text))
-    if suffix in RST:
-        from slmsearch.corpus.documents.rst import rst_to_markdown
-
-        return Document("", rst_to_markdown(text))
-    return convert_text(text, suffix)
+    return convert_text(text, path, root)
 
 
-def convert_text(text: str, suffix: str) -> Document:
-    """Take Markdown as it is, and bring plain text to it."""
-    return Document("", text if suffix in MARKDOWN else text_to_markdown(text))
+def convert_text(text: str, path: Path, root: Path) -> Document:
+    """Read Markdown, reStructuredText or plain text, and what it includes of its folder."""
+    from slmsearch.corpus.documents.markup import read_markup
+
+    def include(name: str) -> str | None:
+        if any(part.startswith(".") for part in Path(os.path.normpath(name)).parts if part != ".."):
+            return None
+        inside = [folder for folder in path.parents if folder == root or root in folder.parents]
+        for folder in inside:  # beside it, or in its site's folder, which may be any above
+            try:
+                return decode_utf8(read_inside(folder / name.lstrip("/"), root))
+            except (NotTakenError, OSError, ValueError):
+                continue
+        return None
+
+    suffix = path.suffix.lower()
+    kind = "rst" if suffix in RST else "text" if suffix in TEXT else "mdx" if suffix == ".mdx" else "markdown"
+    return Document(*read_markup(text, kind, include))
 
 
 def office_to_markdown(data: bytes, suffix: str) -> tuple[str, str]:

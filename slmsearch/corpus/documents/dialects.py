@@ -1,0 +1,261 @@
+"""What tongues of Markdown add to it, as plain Markdown: Obsidian, mdBook, Hugo, Jekyll, MkDocs, Docusaurus, MyST, kramdown, MDX."""
+
+import re
+from collections.abc import Callable, Iterator
+
+from slmsearch.corpus.documents.front_matter import split_front_matter
+from slmsearch.corpus.documents.text import escape_heading, fenced
+from slmsearch.corpus.sections import is_fence_end, read_fence
+
+Dropped = tuple[str, str]
+"""Kind and text of what was left out."""
+Include = Callable[[str], str | None]
+"""Returns the text of a file beside the document; None where it is not in the folder."""
+SHOWN_CHARS = 200
+MAX_INCLUDED = 200
+"""Files that one document may include."""
+_INCLUDE = re.compile(r"\{\{\s*#(?:include|rustdoc_include|playground|rust_playground)\s+([^\s{}]+)[^{}]*\}\}")
+_MDBOOK = re.compile(r"\{\{\s*#[a-z_]+[^{}]*\}\}")
+_OBSIDIAN_COMMENT = re.compile(r"%%.*?%%", re.DOTALL)
+_ANCHOR = re.compile(r"^.*\bANCHOR(?:_END)?:.*\n?", re.MULTILINE)
+_MARKED = r"^[^\n]*\bANCHOR:[ \t]*{name}[ \t]*\n(.*?)^[^\n]*\bANCHOR_END:[ \t]*{name}[ \t]*$"
+_DIRECTIVE = re.compile(r"^\{([\w:+.-]+)\}\s*(.*)$")
+_OPTION = re.compile(r"^(?::[\w-]+:.*|---)$")
+_CONTAINER = re.compile(r"^\s*:{3,}\s*(?:\{?([\w:+-]+)\}?(?:\[([^\]]*)\])?(.*))?$")
+_MKDOCS = re.compile(r"^(\s*)(?:!!!|\?\?\?\+?)\s+([\w -]+?)(?:\s+\"(.*)\")?\s*$")
+_MKDOCS_TAB = re.compile(r"^(\s*)===[!+]?\s+\"(.*)\"\s*$")
+_CALLOUT = re.compile(r"^(\s*>\s*)\[!([\w-]+)(?:\|[^\]]*)?\][+-]?\s*(.*)$")
+_EMBED = re.compile(r"!\[\[([^\[\]|#]*)(?:#\^?([^\[\]|]*))?(?:\|[^\[\]]*)?\]\]")
+_WIKI = re.compile(r"\[\[([^\[\]|]+)(?:\|([^\[\]]+))?\]\]")
+_ROLE = re.compile(r"\{[\w:+.-]+\}`([^`<>]*?)(?:\s*<[^<>`]*>)?`")
+_SITE_INCLUDE = re.compile(r"\{\{\s*[<%]\s*(?:include|readfile|readFile)\s+(?:file=)?\"([^\"]+)\"[^{}]*[>%]\s*\}\}")
+_CODE_PAIR = re.compile(
+    r"\{\{\s?<\s?(highlight|code|code-toggle|codeblock)\b\s?(\w*)[^{}]*>\s?\}\}\n?(.{0,20000}?)\n?\{\{\s?<\s?/\s?\1\s?>\s?\}\}"
+    r"|\{%-?\s?(highlight|codeblock)\s+(\w*)[^%]*%\}\n?(.{0,20000}?)\n?\{%-?\s?end\4\s?-?%\}",
+    re.DOTALL,
+)
+_SHORTCODE = re.compile(r"\{\{\s?(?:<|%)\s?(?!/\*).{0,500}?(?:>|%)\s?\}\}|\{%.{0,500}?%\}")
+_ESCAPED_SHORTCODE = re.compile(r"\{\{\s?([<%])/\*(.{0,500}?)\*/([>%])\s?\}\}")
+_LIQUID = re.compile(r"\{\{(?![#<%]).{0,500}?\}\}")
+_IAL = re.compile(r"\s*\{:[^{}]*\}\s*$")
+_ATTRIBUTES = re.compile(r"\s*\{[#.][\w: .#=\"'-]*\}\s*$")
+_TOC = re.compile(r"^\s*(?:\[TOC\]|\[\[_?TOC_?\]\]|\$\{toc\}|- TOC|\* TOC|1\. TOC)\s*$", re.IGNORECASE)
+_TARGET = re.compile(r"^\([\w .:-]+\)=\s*$")
+_DEFINITION = re.compile(r" {0,3}\[(?!\^)[^\]]+\]:\s+<?\S+>?(?:\s+(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?\s*$")
+_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
+_TAG = re.compile(
+    r"</?(?:a|abbr|b|big|center|cite|del|details|div|em|figcaption|figure|font|i|iframe|img|ins|kbd|mark|p|picture|q|s|samp|section|small|"
+    r"source|span|strike|strong|sub|summary|sup|u|var|video|wbr)\b(?:\s[^<>]*)?/?>|<!--.*?-->",
+    re.IGNORECASE,
+)
+_COMPONENT = re.compile(r"</?(?:[A-Z][\w.]*)\b[^<>]*/?>|</?>|\{/\*.*?\*/\}")
+_LABEL = re.compile(r"""\b(?:label|title|summary)=(?:"([^"]+)"|'([^']+)')""")
+_MODULE_LINE = re.compile(
+    r"^(?:import\s.+\sfrom\s+['\"].+['\"];?|import\s+['\"].+['\"];?|export\s+(?:const|default|function|let|var|\{).*)$"
+)
+_IMAGE_SUFFIX = re.compile(r"\.(?:png|jpe?g|gif|svg|webp|bmp|pdf|mp[34]|webm|wav|canvas|base)$", re.IGNORECASE)
+
+
+def convert_blocks(text: str, include: Include, dropped: list[Dropped], is_mdx: bool) -> str:
+    """Convert what is written over several lines: included files, comments, directives, notes, tabs."""
+    if "{{" in text or "{%" in text:
+        text = _with_included(text, include, dropped)
+    if "%%" in text:
+        text = _outside_code(text, lambda part: _OBSIDIAN_COMMENT.sub("", part))
+    lines = list(_unfenced_directives(text.split("\n")))
+    if is_mdx:
+        lines = list(_without_modules(lines, dropped))
+    return "\n".join(lines)
+
+
+def _with_included(text: str, include: Include, dropped: list[Dropped]) -> str:
+    count = 0
+
+    def included(match: re.Match[str]) -> str:
+        nonlocal count
+        count += 1
+        name, *wanted = match[1].split(":")
+        found = include(name) if count <= MAX_INCLUDED else None
+        if found is None:
+            dropped.append(("include", match[0][:SHOWN_CHARS]))
+            return ""
+        return _ANCHOR.sub("", _wanted_part(found, wanted)).rstrip("\n")
+
+    def included_page(match: re.Match[str]) -> str:
+        return split_front_matter(included(match)).rest
+
+    text = _INCLUDE.sub(included, text)
+    return _outside_code(text, lambda part: _CODE_PAIR.sub(_paired_code, _MDBOOK.sub("", _SITE_INCLUDE.sub(included_page, part))))
+
+
+def _paired_code(pair: re.Match[str]) -> str:
+    """Return what stands between two shortcodes for code as a block of it."""
+    code, language = pair[3] if pair[3] is not None else pair[6], pair[2] or pair[5] or ""
+    return f"\n{fenced(code.strip(chr(10)), language if language.isalnum() else '')}\n" if code.strip() else ""
+
+
+def _wanted_part(text: str, wanted: list[str]) -> str:
+    """Return the part of an included file between its anchors, or its lines from and to, from 1."""
+    if not wanted or not any(wanted):
+        return text
+    if wanted[0] and not wanted[0].isdigit():
+        found = re.search(_MARKED.format(name=re.escape(wanted[0])), text, re.MULTILINE | re.DOTALL)
+        return found[1] if found else text
+    start = int(wanted[0] or 1)
+    end = (int(wanted[1]) if wanted[1].isdigit() else None) if len(wanted) > 1 else start
+    return "\n".join(text.split("\n")[start - 1 : end])
+
+
+def _outside_code(text: str, change: Callable[[str], str]) -> str:
+    """Change the parts of a text that are not between code fences."""
+    made, waiting, fence = list[str](), list[str](), ""
+    for line in text.split("\n"):
+        mark = read_fence(line)
+        if not fence and mark:
+            made += [change("\n".join(waiting))] if waiting else []
+            waiting, fence = [], mark["fence"]
+            made.append(line)
+        elif fence:
+            made.append(line)
+            fence = "" if mark and is_fence_end(mark, fence) else fence
+        else:
+            waiting.append(line)
+    return "\n".join([*made, *([change("\n".join(waiting))] if waiting else [])])
+
+
+def _unfenced_directives(lines: list[str]) -> Iterator[str]:
+    """Yield lines with MyST's directives, MkDocs' notes and tabs and `:::` containers as plain blocks."""
+    number = 0
+    while number < len(lines):
+        line = lines[number]
+        number += 1
+        mark = read_fence(line)
+        if mark:
+            end = _fence_end(lines, number, mark["fence"])
+            body, directive = lines[number:end], _DIRECTIVE.match(mark["info"].strip())
+            number = end + 1
+            if directive is None or directive[1] in ("code", "code-block", "code-cell", "sourcecode", "literalinclude"):
+                yield from _as_code(line, mark, body, directive, lines[end : end + 1])
+            elif directive[1] not in ("toctree", "contents", "tableofcontents", "raw", "image", "index"):
+                yield from _named(directive[1], directive[2], body)
+        elif found := (_MKDOCS.match(line) or _MKDOCS_TAB.match(line)):
+            end = _indented_end(lines, number, len(found[1]))
+            title = found[2] if found.re is _MKDOCS_TAB else (found[3] if found[3] is not None else found[2].split()[0].capitalize())
+            yield from _titled(title, [each[len(found[1]) + 4 :] for each in lines[number:end]])
+            number = end
+        elif found := _CONTAINER.match(line):
+            title = (found[2] or (found[3] or "").strip() or (found[1] or "").capitalize()).strip()
+            yield from ["", f"{title}:", ""] if found[1] else [""]
+        else:
+            yield line
+
+
+def _as_code(line: str, mark: re.Match[str], body: list[str], directive: re.Match[str] | None, closing: list[str]) -> Iterator[str]:
+    """Yield a block of code; one of a directive without its options."""
+    if directive is None:
+        yield from (line, *body, *closing)
+        return
+    while body and _OPTION.match(body[0].strip()):
+        body = body[1:]
+    language = directive[2].strip()
+    yield from fenced("\n".join(body), language if language.isalnum() else "").split("\n")
+
+
+def _named(name: str, argument: str, body: list[str]) -> Iterator[str]:
+    while body and _OPTION.match(body[0].strip()):
+        body = body[1:]
+    said = argument.strip() if argument.strip() and name in ("admonition", "dropdown", "card", "tab-item", "figure", "table") else ""
+    title = said or name.rpartition(":")[2].replace("-", " ").capitalize()
+    rest = [argument] if argument.strip() and not said else []
+    yield from _titled(title, [*rest, *body])
+
+
+def _titled(title: str, body: list[str]) -> Iterator[str]:
+    yield from ("", f"{title}:" if title else "", "")
+    yield from _unfenced_directives(body)
+    yield ""
+
+
+def _fence_end(lines: list[str], start: int, fence: str) -> int:
+    for number in range(start, len(lines)):
+        mark = read_fence(lines[number])
+        if mark and is_fence_end(mark, fence):
+            return number
+    return len(lines)
+
+
+def _indented_end(lines: list[str], start: int, indent: int) -> int:
+    end = start
+    while end < len(lines) and (not lines[end].strip() or len(lines[end]) - len(lines[end].lstrip()) >= indent + 4):
+        end += 1
+    while end > start and not lines[end - 1].strip():
+        end -= 1
+    return end
+
+
+def _without_modules(lines: list[str], dropped: list[Dropped]) -> Iterator[str]:
+    """Yield lines of MDX without what it imports and exports; components leave their label and their text."""
+    fence = ""
+    for line in lines:
+        mark = read_fence(line)
+        if mark and not fence:
+            fence = mark["fence"]
+        elif fence:
+            fence = "" if mark and is_fence_end(mark, fence) else fence
+        elif _MODULE_LINE.match(line):
+            dropped.append(("module", line[:SHOWN_CHARS]))
+            continue
+        else:
+            line = _COMPONENT.sub(_label, line).rstrip()
+        yield line
+
+
+def _label(tag: re.Match[str]) -> str:
+    found = _LABEL.search(tag[0])
+    return f"{found[1] or found[2]}: " if found else ""
+
+
+def convert_lines(lines: list[str], dropped: list[Dropped], is_site: bool) -> list[str]:
+    """Convert lines that hold neither headings nor code, each on its own."""
+    made = []
+    for line in lines:
+        if _TOC.match(line) or _TARGET.match(line) or _DEFINITION.match(line):
+            continue
+        if found := _CALLOUT.match(line):
+            line = f"{found[1]}{found[3] or found[2].capitalize()}:"
+        converted = _outside_spans(line, lambda part: _convert_part(part, dropped, is_site)).rstrip()
+        if not _DEFINITION.match(converted):
+            made.append(escape_heading(converted))
+    return made
+
+
+def _convert_part(text: str, dropped: list[Dropped], is_site: bool) -> str:
+    if "[[" in text:
+        text = _WIKI.sub(_wiki_text, _EMBED.sub(lambda found: _embedded(found, dropped), text))
+    if "{" in text:
+        text = _IAL.sub("", text)
+        for mark in (_SHORTCODE, *([_LIQUID] if is_site else [])):
+            dropped += [("shortcode", found[:SHOWN_CHARS]) for found in mark.findall(text)]
+            text = mark.sub("", text)
+        text = _ATTRIBUTES.sub("", _ESCAPED_SHORTCODE.sub(r"{{\1\2\3}}", text))
+    return _TAG.sub("", _BREAK.sub(" ", text)) if "<" in text else text
+
+
+def _outside_spans(line: str, change: Callable[[str], str]) -> str:
+    """Change what is not code within a line; the text of a MyST role is no code."""
+    if "`" not in line:
+        return change(line)
+    parts = re.split(r"((?<!`)(`+)(?!`).{1,2000}?(?<!`)\2(?!`))", _ROLE.sub(r"\1", line) if "{" in line else line)
+    return "".join(part if number % 3 == 1 else change(part) for number, part in enumerate(parts) if number % 3 != 2)
+
+
+def _wiki_text(link: re.Match[str]) -> str:
+    return (link[2] or link[1].replace("#^", "#").lstrip("#").replace("#", ", ")).strip()
+
+
+def _embedded(embed: re.Match[str], dropped: list[Dropped]) -> str:
+    name, heading = embed[1].strip(), (embed[2] or "").strip()
+    if _IMAGE_SUFFIX.search(name):
+        dropped.append(("embed", embed[0][:SHOWN_CHARS]))
+        return ""
+    return f"{name}, {heading}" if heading else name

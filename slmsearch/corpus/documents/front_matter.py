@@ -1,0 +1,114 @@
+"""What a text file says of itself before its text: YAML, TOML or JSON between marks, or fields as in a mail."""
+
+import datetime
+import json
+import re
+import tomllib
+from typing import Any, NamedTuple
+
+import yaml
+
+from slmsearch.corpus.documents.text import one_line
+
+_YAML = re.compile(r"\A---[ \t]*\n(.*?)(?:^|\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
+_TOML = re.compile(r"\A\+\+\+[ \t]*\n(.*?)(?:^|\n)\+\+\+[ \t]*(?:\n|\Z)", re.DOTALL)
+_JSON = re.compile(r"\A\{\n.*?\n\}[ \t]*\n(?=\s*\S)", re.DOTALL)
+_FIELD = re.compile(r"^([A-Za-z][\w-]*):(?:[ \t]+(.*))?$")
+_KEY = re.compile(r"^([\w-]+)\s*[:=]\s*(\S.*)$", re.MULTILINE)
+NAMES = {
+    "categories": "tags",
+    "keywords": "tags",
+    "tag": "tags",
+    "category": "tags",
+    "created": "date",
+    "published": "date",
+    "authors": "author",
+}
+"""Other names of what is known under one."""
+KEPT = ("title", "date", "tags", "author", "description", "status", "lang", "aliases", "updated", "lastmod")
+FEWEST_FIELDS = 2
+MAX_CHARS, MAX_ITEMS = 500, 50
+"""Of one value; of one list."""
+
+
+class FrontMatter(NamedTuple):
+    """A text, and what stood before it."""
+
+    title: str
+    metadata: dict[str, Any]
+    rest: str
+    found: bool
+
+
+def split_front_matter(text: str) -> FrontMatter:
+    """Split off front matter; what cannot be parsed is read line by line, and is no text either."""
+    for mark, parse in ((_YAML, yaml.safe_load), (_TOML, tomllib.loads)):
+        found = mark.match(text)
+        if found is None:
+            continue
+        if parse is yaml.safe_load and not _KEY.search(found[1]):
+            break  # a rule between two lines of text
+        try:
+            fields = parse(found[1])
+        except (yaml.YAMLError, ValueError, RecursionError):
+            fields = dict(_KEY.findall(found[1]))
+        return _made(fields if isinstance(fields, dict) else {}, text[found.end() :])
+    if found := _JSON.match(text):
+        try:
+            fields = json.loads(found[0])
+        except (ValueError, RecursionError):
+            fields = None
+        if isinstance(fields, dict):
+            return _made(fields, text[found.end() :])
+    return FrontMatter("", {}, text, False)
+
+
+def split_fields(text: str) -> FrontMatter:
+    """Split off fields as in the head of a mail, of which one is the title: `Title: Style guide`, and a blank line after the last."""
+    lines = text.lstrip("\n").split("\n")
+    fields: dict[str, str] = {}
+    name, end = "", 0
+    for line in lines:
+        if found := _FIELD.match(line):
+            name = found[1].lower()
+            fields[name] = found[2] or ""
+        elif name and line[:1].isspace() and line.strip():
+            fields[name] += f" {line.strip()}"
+        else:
+            break
+        end += 1
+    if len(fields) < FEWEST_FIELDS or "title" not in fields or (end < len(lines) and lines[end].strip()):
+        return FrontMatter("", {}, text, False)
+    made = _made(dict(fields), "\n".join(lines[end:]).lstrip("\n"))
+    numbered = next((f"{key.upper()} {value}" for key, value in fields.items() if key in ("pep", "rfc", "dep") and value.isdigit()), "")
+    return made._replace(metadata=made.metadata | ({"number": numbered} if numbered else {}))
+
+
+def _made(fields: dict[Any, Any], rest: str) -> FrontMatter:
+    metadata: dict[str, Any] = {}
+    for key, value in fields.items():
+        name = str(key).lower()
+        name = NAMES.get(name, name)
+        plain = _plain(value)
+        if name not in KEPT or plain in (None, "", []):
+            continue
+        if name in metadata and isinstance(metadata[name], list) and isinstance(plain, list):
+            plain = list(dict.fromkeys([*metadata[name], *plain]))
+        metadata[name] = plain
+    if isinstance(metadata.get("tags"), str):
+        metadata["tags"] = [tag for tag in re.split(r"[,;]\s*|\s+", metadata["tags"]) if tag]
+    title = metadata.pop("title", "")
+    return FrontMatter(one_line(str(title)) if isinstance(title, str | int | float) else "", metadata, rest.lstrip("\n"), True)
+
+
+def _plain(value: object) -> Any:
+    """Bring a value to JSON: text, numbers, and lists of them; anything deeper is left out."""
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, str):
+        return one_line(value)[:MAX_CHARS].encode("utf-8", "replace").decode()
+    if isinstance(value, bool | int) or (isinstance(value, float) and value == value and abs(value) != float("inf")):
+        return value
+    if isinstance(value, list):
+        return [plain for item in value[:MAX_ITEMS] if (plain := _plain(item)) not in (None, "") and not isinstance(plain, list)]
+    return None

@@ -1,0 +1,136 @@
+"""Markdown of any tongue as the project's own: headings are `#` lines, as CommonMark reads them, and no other line begins so.
+
+Front matter becomes metadata, comments and the marks of a generator go, what a book includes is included. A heading in a list item is
+a heading of the page; one in a quotation or a note stays text.
+"""
+
+import html
+import re
+from collections.abc import Iterator
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from slmsearch.corpus.documents.dialects import Dropped, Include, convert_blocks, convert_lines
+from slmsearch.corpus.documents.front_matter import split_front_matter
+from slmsearch.corpus.documents.skipped import NotTakenError
+from slmsearch.corpus.documents.text import escape_heading, one_line
+
+_BLOCKS = MarkdownIt("commonmark").enable("table")
+_BLOCKS.core.ruler.enableOnly(["normalize", "block"])
+_HTML_HEADING = re.compile(r"<h([1-6])\b[^<>]*>(.{0,2000}?)</h\1\s*>", re.IGNORECASE | re.DOTALL)
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_HIDDEN = re.compile(r"<(script|style|template)\b.*?(?:</\1\s*>|\Z)", re.IGNORECASE | re.DOTALL)
+_BREAK = re.compile(r"<(?:br|/p|/div|/li|/tr|/summary|/dt|/dd)\b[^>]*>", re.IGNORECASE)
+_TAG = re.compile(r"</?[A-Za-z][\w.:-]*(?:\s[^<>]*)?/?>")
+_ATTRIBUTES = re.compile(r"\s*\{[:#.][^{}]*\}\s*$")
+_IMAGE = re.compile(r"!\[([^\[\]]*)\](?:\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])")
+_LINK = re.compile(r"\[([^\[\]]*)\](?:\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])")
+_EMPHASIS = re.compile(r"(?<![\w\\])(\*{1,3}|_{1,3})(?=\S)(.{1,300}?)(?<=\S)\1(?!\w)")
+_ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
+
+
+def read_markdown(text: str, include: Include | None = None, is_mdx: bool = False) -> tuple[str, str, dict[str, object], list[Dropped]]:
+    """Read Markdown.
+
+    Args:
+        text: of the file.
+        include: returns what the document includes.
+        is_mdx: whether its tags are components and it may import them.
+
+    Returns:
+        Its own title from its front matter, its text, metadata, and what was dropped: kind and text.
+    """
+    front = split_front_matter(text)
+    dropped: list[Dropped] = []
+    whole = convert_blocks(front.rest, include or (lambda _: None), dropped, is_mdx)
+    lines = whole.split("\n")
+    if not is_plain(whole):
+        lines = _canonical(lines, whole, dropped, front.found)
+    content = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n")
+    return front.title, content, front.metadata, dropped
+
+
+def is_plain(text: str) -> bool:
+    """Say whether nothing in a text needs parsing: paragraphs and plain `#` headings, and nothing that may mean something else."""
+    return not _SUSPECT.search(text)
+
+
+_SUSPECT = re.compile(
+    r"[<`~{}|\\%]|\[\[|\]:|\]\(|"
+    r"^(?:#{7,}|#+[^#\s]|#+\s*$|#.*#\s*$| +#|[ \t]*(?:=+|-+|\+\+\+)[ \t]*$|>|!!!|\?\?\?|===|:::|\t|    )|^#.*[\[*_&]|^[-*+] +#|^\d+[.)] +#",
+    re.MULTILINE,
+)
+
+
+def _canonical(lines: list[str], whole: str, dropped: list[Dropped], is_site: bool) -> list[str]:
+    """Rewrite lines: headings, code, HTML, and all others."""
+    made: list[str] = []
+    at = 0
+    for start, end, kind, token in _parts(_BLOCKS.parse(whole)):
+        if start < at:
+            continue
+        made += convert_lines(lines[at:start], dropped, is_site)
+        if kind == "heading":
+            heading = plain_heading(token.content)
+            made += ["", f"{token.markup} {heading}", ""] if heading else []
+        elif kind == "html":
+            made += _html(token.content)
+        else:
+            made += lines[start:end]
+        at = end
+    made += convert_lines(lines[at:], dropped, is_site)
+    return made
+
+
+def _parts(tokens: list[Token]) -> Iterator[tuple[int, int, str, Token]]:
+    """Yield what is not plain text, with its lines: headings, code, HTML; `markup` of a heading holds its `#` marks."""
+    quoted = 0
+    for number, token in enumerate(tokens):
+        quoted += (token.type == "blockquote_open") - (token.type == "blockquote_close")
+        if token.map is None:
+            continue
+        start, end = token.map
+        if token.type in ("fence", "code_block"):
+            yield start, end, "code", token
+        elif token.type == "html_block" and not quoted:
+            yield start, end, "html", token
+        elif token.type == "heading_open" and not quoted:
+            inline = tokens[number + 1]
+            inline.markup = "#" * int(token.tag[1])
+            yield start, end, "heading", inline
+
+
+def plain_heading(text: str) -> str:
+    """Return a heading without marks, links, attributes and tags."""
+    text = _ATTRIBUTES.sub("", one_line(text))
+    text = _LINK.sub(r"\1", _IMAGE.sub(r"\1", text))
+    text = _TAG.sub("", _COMMENT.sub("", text)).replace("`", "")
+    for _ in range(2):
+        text = _EMPHASIS.sub(r"\2", text)
+    return one_line(_ESCAPED.sub(r"\1", html.unescape(text)))
+
+
+def _html(block: str) -> list[str]:
+    """Return the text of a block of HTML: headings, tables, and lines."""
+    block = _HIDDEN.sub("", _COMMENT.sub("", block))
+    if "<table" in block.lower():
+        from slmsearch.corpus.documents.html import html_to_markdown
+
+        try:
+            return ["", *html_to_markdown(block.encode())[1].split("\n"), ""]
+        except NotTakenError:
+            pass  # a table of links or pictures
+    parts = _HTML_HEADING.split(block)
+    made = _stripped(parts[0])
+    for level, heading, after in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+        name = plain_heading(heading)
+        made += ["", f"{'#' * int(level)} {name}", ""] if name else []
+        made += _stripped(after)
+    return made
+
+
+def _stripped(block: str) -> list[str]:
+    text = html.unescape(_TAG.sub("", _BREAK.sub("\n", block)))
+    lines = [escape_heading(line.strip()) for line in text.split("\n")]
+    return ["", *lines, ""] if any(lines) else [""] * block.count("\n\n")

@@ -1,0 +1,59 @@
+"""Text files: Markdown, reStructuredText, and plain text, which may be one of the two inside."""
+
+import re
+from typing import Any, NamedTuple
+
+from slmsearch.corpus.documents.dialects import Dropped, Include
+from slmsearch.corpus.documents.front_matter import split_fields
+from slmsearch.corpus.documents.markdown import is_plain, read_markdown
+from slmsearch.corpus.documents.rst import read_rst
+from slmsearch.corpus.documents.text import text_to_markdown
+
+_RST = re.compile(r"^\.\. [\w:+.-]+::(?:\s|$)|^\.\. _[^:\n]+:|:[a-z][\w:+.-]{0,60}:`[^`\n]+`|``[^`\n]+``|::\n\n[ \t]+\S", re.MULTILINE)
+_ATX = re.compile(r"^#{1,6} \S.*$", re.MULTILINE)
+_UNDERLINED = re.compile(r"^(\S.*)\n([=\-~^\"'*+#])\2{2,}[ \t]*$", re.MULTILINE)
+_FENCE = re.compile(r"^(?:```|~~~)", re.MULTILINE)
+_LINK = re.compile(r"\[[^\[\]\n]+\]\([^()\s]+\)")
+_MARKED = re.compile(r"^#|^\.\. |::$|^[A-Za-z-]{1,40}:", re.MULTILINE)
+FEWEST = 2
+"""Headings, fences and links from which a plain text is marked up."""
+
+
+class ReadMarkup(NamedTuple):
+    """What a text file says; see `reader.Document`."""
+
+    title: str
+    content: str
+    metadata: dict[str, Any]
+    dropped: list[Dropped]
+
+
+def read_markup(text: str, kind: str, include: Include) -> ReadMarkup:
+    """Read a text file of a kind: `markdown`, `mdx`, `rst` or `text`, which is looked into."""
+    kind = guess_kind(text) if kind == "text" else kind
+    if kind == "rst":
+        return ReadMarkup(*read_rst(text, include))
+    if kind in ("markdown", "mdx"):
+        return ReadMarkup(*read_markdown(text, include, kind == "mdx"))
+    fields = split_fields(text)
+    return ReadMarkup(fields.title, text_to_markdown(fields.rest), fields.metadata, [])
+
+
+def needs_no_parsing(text: str, is_markdown: bool) -> bool:
+    """Say whether a text file says what it says as it stands, found in one pass: no marks but plain headings of Markdown."""
+    return is_plain(text) and (is_markdown or not _MARKED.search(text))
+
+
+def guess_kind(text: str) -> str:
+    """Say what a plain text is: `rst`, `markdown` or `text`; comments of a script begin like headings and are none."""
+    if text.startswith("#!"):
+        return "text"
+    underlined = len([title for title, _ in _UNDERLINED.findall(text) if any(c.isalnum() for c in title)])
+    marks = len(_RST.findall(text))
+    if marks and marks + underlined >= FEWEST:
+        return "rst"
+    headings = [heading for heading in _ATX.findall(text) if len(heading) < 80]
+    levels = {len(heading) - len(heading.lstrip("#")) for heading in headings}
+    is_commented = len(headings) > len(text.split("\n")) / 4 or (levels == {1} and len(headings) > FEWEST)
+    atx = 0 if is_commented else len(headings)
+    return "markdown" if atx + underlined + len(_FENCE.findall(text)) // 2 + len(_LINK.findall(text)) >= FEWEST else "text"
