@@ -2,7 +2,7 @@
 
 A parser may loop, use up memory or crash on a file that was made to do so, or is only broken. There it ends nothing but itself.
 The process is started when first needed, killed when it takes too long, and started again. It is told a path and its folder a line and
-answers a JSON object a line. Word, PowerPoint, Excel and EPUB are read by markitdown's converters.
+answers a JSON object a line. Word, PowerPoint and Excel are read by markitdown's converters.
 """
 
 import errno
@@ -25,12 +25,12 @@ from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.text import check_not_binary, checked_text, decode_text, decode_utf8, one_line
 
 MARKDOWN, TEXT, RST, HTML, PDF = (".md", ".markdown", ".mdx"), (".txt", ".text"), (".rst",), (".html", ".htm", ".xhtml"), (".pdf",)
-NOTEBOOK = (".ipynb",)
-CONVERTERS = {".docx": "DocxConverter", ".pptx": "PptxConverter", ".xlsx": "XlsxConverter", ".epub": "EpubConverter"}
+NOTEBOOK, EPUB = (".ipynb",), (".epub",)
+CONVERTERS = {".docx": "DocxConverter", ".pptx": "PptxConverter", ".xlsx": "XlsxConverter"}
 """Suffix -> class of `markitdown.converters`."""
-SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *CONVERTERS, *NOTEBOOK)
+SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *CONVERTERS, *EPUB, *NOTEBOOK)
 """In the order in which files of the same name come to the plain page id."""
-PARSED = (*HTML, *PDF, *CONVERTERS, *NOTEBOOK)
+PARSED = (*HTML, *PDF, *CONVERTERS, *EPUB, *NOTEBOOK)
 """Suffixes of formats that only the process reads, and whose documents depend on no other file."""
 MAX_CHARS = 20_000_000
 """Of one document."""
@@ -182,6 +182,10 @@ def _convert(data: bytes, path: Path, root: Path) -> Document:
         from slmsearch.corpus.documents.pdf import pdf_to_markdown
 
         return Document(*pdf_to_markdown(data))
+    if suffix in EPUB:
+        from slmsearch.corpus.documents.epub import epub_to_markdown
+
+        return epub_to_markdown(data)
     if suffix in CONVERTERS:
         return Document(*office_to_markdown(data, suffix))
     text = decode_text(data)
