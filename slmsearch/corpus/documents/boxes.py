@@ -1,19 +1,19 @@
-"""Boxes of a page of HTML brought to plain blocks: notes, layout tables, lists of sections; and words kept apart that only styles separate."""
+"""Boxes of a page of HTML as plain blocks: notes, layout tables, lists of sections; and words kept apart that only styles divide."""
 
 import re
 
 from bs4 import Tag
 from bs4.element import NavigableString
 
-from slmsearch.corpus.documents.inventory import HEADINGS, Inventory, class_words, next_element, put_label
+from slmsearch.corpus.documents.inventory import HEADINGS, Inventory, class_words, next_element
 from slmsearch.corpus.documents.text import one_line
 
 NOTE_WORDS = frozenset(
     {"note", "warning", "tip", "caution", "important", "danger", "admonition", "hint", "attention", "callout", "alert", "sidebar", "notice"}
 )
 """Words of classes of boxes whose heading is a label."""
-_PLAIN = ("aside", "details", "summary", "figure", "header", "footer", "center", "address", "form", "fieldset", "legend", "main", "hgroup", "noscript",
-    "menu", "dir", "search", "label", "option", "figcaption", "optgroup", "picture")  # fmt: skip
+_PLAIN = ("aside", "details", "summary", "figure", "header", "footer", "center", "address", "form", "fieldset", "legend",
+    "main", "hgroup", "noscript", "menu", "dir", "search", "label", "option", "figcaption", "optgroup", "picture")  # fmt: skip
 """Blocks that the converter takes for inline text."""
 _NOTE_TITLE = re.compile(r"^(?:admonition-title|admonition-heading|sidebar-title|topic-title|label)$")
 """Classes of titles of notes and of numbers of footnotes."""
@@ -62,11 +62,8 @@ def _place_heading(heading: Tag) -> None:
             parent.name = "div"
             if parent.parent is not None and parent.parent.name in ("ul", "ol"):
                 _to_divs(parent.parent)
-        elif parent.name == "a":
+        elif parent.name == "a" or parent.name in ("summary", "span", "b", "strong", "em", "i", "font", "p", "label"):
             parent.name = "div"
-        elif parent.name in ("summary", "span", "b", "strong", "em", "i", "font", "p", "button", "dt", "dd", "label"):
-            if parent.name not in ("dt", "dd"):
-                parent.name = "div"
 
 
 def _to_divs(listed: Tag) -> None:

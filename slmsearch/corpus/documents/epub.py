@@ -6,8 +6,7 @@ import zipfile
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
-
-from lxml import etree
+from xml.etree import ElementTree
 
 from slmsearch.corpus.documents.html import convert_page, decode_page
 from slmsearch.corpus.documents.reader import MAX_CHARS, Document
@@ -57,19 +56,18 @@ def _read(archive: zipfile.ZipFile, name: str) -> bytes:
     return archive.read(name)
 
 
-def _parse(archive: zipfile.ZipFile, name: str) -> Any:
+def _parse(archive: zipfile.ZipFile, name: str) -> ElementTree.Element:
     if name not in archive.namelist():
         raise NotTakenError(Reason.BROKEN, f"{name} is missing")
-    parser = etree.XMLParser(resolve_entities=False, no_network=True, recover=True)
-    root = etree.fromstring(_read(archive, name), parser)
-    if root is None:
-        raise NotTakenError(Reason.BROKEN, f"{name} is no XML")
-    return root
+    try:
+        return ElementTree.fromstring(_read(archive, name))
+    except ElementTree.ParseError as error:
+        raise NotTakenError(Reason.BROKEN, f"{name}: {error}") from error
 
 
-def _find(root: Any, name: str) -> list[Any]:
+def _find(root: ElementTree.Element, name: str) -> list[ElementTree.Element]:
     """Return the elements with a name, whatever their namespace."""
-    return [element for element in root.iter() if isinstance(element.tag, str) and etree.QName(element).localname == name]
+    return [element for element in root.iter() if isinstance(element.tag, str) and element.tag.rpartition("}")[2] == name]
 
 
 def _check_open(archive: zipfile.ZipFile) -> None:
@@ -79,7 +77,7 @@ def _check_open(archive: zipfile.ZipFile) -> None:
             raise NotTakenError(Reason.ENCRYPTED)
 
 
-def _spine(package: Any, folder: str) -> Iterator[tuple[str, bool]]:
+def _spine(package: ElementTree.Element, folder: str) -> Iterator[tuple[str, bool]]:
     """Yield the files of the chapters, and whether one is the contents."""
     items = {item.get("id"): item for item in _find(package, "item")}
     seen = set[str]()
@@ -93,7 +91,7 @@ def _spine(package: Any, folder: str) -> Iterator[tuple[str, bool]]:
             yield name, "nav" in str(item.get("properties", "")).split()
 
 
-def _metadata(package: Any) -> dict[str, Any]:
+def _metadata(package: ElementTree.Element) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, name in (("author", "creator"), ("date", "date"), ("language", "language")):
         values = [one_line(element.text or "") for element in _find(package, name)]

@@ -1,36 +1,26 @@
 """Tables of HTML as tables of Markdown: each cell that spans several rows or columns stands in all of them, under its headers."""
 
-import re
 from collections.abc import Callable, Sequence
 
 from bs4 import Tag
 
+from slmsearch.corpus.documents.tables import grid_to_markdown
+
 MAX_CELLS = 200_000
 """Of a table with its spans filled; in a larger one nothing spans."""
-_BAR = re.compile(r"(?<!\\)\|")
 
 
 def table_to_markdown(table: Tag, text_of: Callable[[Tag], str]) -> str:
-    """Write a table: its caption, a row of headers, and the rows."""
-    captions = [text_of(caption) for caption in table.find_all("caption", recursive=False)]
+    """Write a table: its caption, a row of headers, and the rows; what is one row or one column is paragraphs."""
+    captions = [" ".join(text_of(caption).split()) for caption in table.find_all("caption", recursive=False)]
     rows = _rows(table)
-    header_rows = _count_headers(rows)
-    grid = _fill(rows, text_of)
-    titles, grid, header_rows = _split_titles(grid, header_rows, rows)
-    heads, body = grid[:header_rows], [row for row in grid[header_rows:] if any(row)]
-    width = max(map(len, (*heads, *body)), default=0)
-    kept = [number for number in range(width) if any(number < len(row) and row[number] for row in (*heads, *body))]
-    header = [_joined([row[number] for row in heads if number < len(row)]) for number in kept]
-    lines = [[row[number] if number < len(row) else "" for number in kept] for row in body]
-    if not any(header) and lines:
-        header, lines = lines[0], lines[1:]
-    paragraphs = [" ".join(text.split()) for text in (*captions, *titles)]
-    if len(kept) == 1 or not lines:
-        paragraphs += [" | ".join(filter(None, row)) if len(kept) > 1 else row[0] for row in ([header] if any(header) else []) + lines]
-    elif kept:
-        ruled = [_line(header), _line(["---"] * len(kept)), *map(_line, lines)]
-        paragraphs.append("\n".join(ruled))
-    return "\n\n".join(filter(None, paragraphs))
+    titles, grid, headers = _split_titles(_fill(rows, text_of), _count_headers(rows), rows)
+    filled = [[cell for cell in row if cell] for row in grid]
+    if sum(map(bool, filled)) < 2 or max(map(len, filled), default=0) < 2:
+        paragraphs = [" | ".join(cells) for cells in filled]
+    else:
+        paragraphs = [grid_to_markdown(grid, headers)]
+    return "\n\n".join(filter(None, (*captions, *titles, *paragraphs)))
 
 
 def _rows(table: Tag) -> list[list[Tag]]:
@@ -77,7 +67,8 @@ def _fill(rows: Sequence[Sequence[Tag]], text_of: Callable[[Tag], str]) -> list[
                 line.extend([None] * (column + across - len(line)))
                 line[column : column + across] = [text] * across
             column += across
-    return [[text or "" for text in row] for row in grid]
+    width = max(map(len, grid), default=0)
+    return [[text or "" for text in row] + [""] * (width - len(row)) for row in grid]
 
 
 def _split_titles(grid: list[list[str]], header_rows: int, rows: Sequence[Sequence[Tag]]) -> tuple[list[str], list[list[str]], int]:
@@ -85,20 +76,16 @@ def _split_titles(grid: list[list[str]], header_rows: int, rows: Sequence[Sequen
     width = max(map(len, grid), default=0)
     titles = list[str]()
     for number, row in enumerate(rows):
-        if width > 1 and len(row) == 1 and _span(row[0], "colspan") >= width and _span(row[0], "rowspan") == 1 and len(grid[number]) >= width:
+        if (
+            width > 1
+            and len(row) == 1
+            and _span(row[0], "colspan") >= width
+            and _span(row[0], "rowspan") == 1
+            and len(grid[number]) >= width
+        ):
             grid[number][1:] = [""] * (len(grid[number]) - 1)
             if len(titles) == number:
                 titles.append(grid[number][0])
     if len(titles) == len(grid):
         return titles, [], 0
     return titles, grid[len(titles) :], max(0, header_rows - len(titles))
-
-
-def _joined(texts: Sequence[str]) -> str:
-    """Join a column's headers; what spans two rows is said once."""
-    return " ".join(text for number, text in enumerate(texts) if text and text not in texts[:number])
-
-
-def _line(cells: Sequence[str]) -> str:
-    escaped = (_BAR.sub(r"\\|", cell) for cell in cells)
-    return f"| {' | '.join(escaped)} |"

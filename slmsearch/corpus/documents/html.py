@@ -70,10 +70,10 @@ class _Converter(MarkdownConverter):
         return "\n\n" + "\n".join([f"{_FENCE}{opening}", *lines, f"{_FENCE}{closing}"]) + "\n\n"
 
     def convert_li(self, el: Any, text: str, parent_tags: Any) -> str:
-        return f" {text.strip()}; " if "_inline" in parent_tags else str(super().convert_li(el, text, parent_tags))
+        return f" {text.strip()}; " if "_inline" in parent_tags else str(super().convert_li(el, text, parent_tags))  # type: ignore[misc]
 
     def convert_list(self, el: Any, text: str, parent_tags: Any) -> str:
-        return f" {text.strip().removesuffix(';')} " if "_inline" in parent_tags else str(super().convert_list(el, text, parent_tags))
+        return f" {text.strip().removesuffix(';')} " if "_inline" in parent_tags else str(super().convert_list(el, text, parent_tags))  # type: ignore[misc]
 
     convert_ul = convert_ol = convert_list
 

@@ -11,6 +11,7 @@ from slmsearch.corpus.documents.text import one_line
 
 _SEPARATOR = re.compile(r"\s+(?:[-\u2013\u2014|\u00b7\u2022\u00bb\u203a]|::)\s+|\s*:\s+")
 _BRACKETS = re.compile(r"(.*\S)\s*\(([^()]*)\)$", re.DOTALL)
+_FACTS = {"author": "author", "article:published_time": "date", "date": "date", "dcterms.date": "date"}
 _FIRST = 3
 """One of the first headings may be the title; those before it are the site's."""
 
@@ -27,10 +28,11 @@ class Names(NamedTuple):
 def read_names(page: Inventory) -> Names:
     """Read `<title>`, Open Graph and links to the home page."""
     title = page.soup.title
-    said = {str(meta.get("property") or meta.get("name") or "").lower(): one_line(str(meta.get("content", ""))) for meta in page.all(["meta"])}
+    metas = ((str(meta.get("property") or meta.get("name") or ""), str(meta.get("content", ""))) for meta in page.all(["meta"]))
+    said = {name.lower(): one_line(text) for name, text in metas}
     homes = [link for link in page.all(["link"]) if {"home", "start", "top"} & set(link.get_attribute_list("rel")) and link.get("title")]
     sites = [*(str(link["title"]) for link in homes), said.get("og:site_name", ""), said.get("application-name", "")]
-    metadata = {name: said[key] for key, name in (("author", "author"), ("article:published_time", "date"), ("date", "date")) if said.get(key)}
+    metadata = {name: said[key] for key, name in _FACTS.items() if said.get(key)}
     written = one_line(title.get_text()) if title else ""
     return Names(written or said.get("og:title", ""), frozenset(one_line(site).casefold() for site in sites if site), metadata)
 

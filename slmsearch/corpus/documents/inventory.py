@@ -72,7 +72,7 @@ class Inventory:
         return self.all([name for name in self._named if name != "[document]"])
 
     def is_gone(self, tag: Tag) -> bool:
-        """Say whether an element was dropped, alone or with what was around it; `Tag.decomposed` searches the whole element for an answer."""
+        """Say whether an element was dropped, alone or in another one; `Tag.decomposed` searches all of an element that was not."""
         return id(tag) in self._gone
 
     def letters(self, tag: Tag) -> int:

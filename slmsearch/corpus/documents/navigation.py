@@ -13,9 +13,23 @@ from slmsearch.corpus.documents.inventory import HEADINGS, Inventory, class_word
 
 # Not `head`: where there is no `<body>`, the parser puts elements it does not know, such as `<main>`, into it.
 SILENT = ["title", "script", "style", "template", "iframe", "object", "hr", "input"]
-DROPPED = {"nav": "navigation", "noscript": "noscript", "svg": "drawing", "select": "control", "textarea": "control", "dialog": "dialog"}  # fmt: skip
+DROPPED = {
+    "nav": "navigation", "noscript": "noscript", "svg": "drawing", "select": "control", "textarea": "control", "dialog": "dialog",
+}  # fmt: skip
 """Element -> kind."""
-DROPPED_ROLES = ("navigation", "banner", "search", "contentinfo", "dialog", "alertdialog", "menu", "menubar", "toolbar", "doc-toc", "doc-pagelist")
+DROPPED_ROLES = (
+    "navigation",
+    "banner",
+    "search",
+    "contentinfo",
+    "dialog",
+    "alertdialog",
+    "menu",
+    "menubar",
+    "toolbar",
+    "doc-toc",
+    "doc-pagelist",
+)
 DROPPED_CLASSES = frozenset({
     "sphinxsidebar", "related", "toctree-wrapper", "headerlink", "linenos", "linenodiv", "md-source-file", "hash-link", "sr-only",
     "visually-hidden", "line-numbers-rows",
@@ -42,7 +56,8 @@ _RESULTS = "search-results"
 _EDIT = re.compile(r"action=edit|/_?edit(?:/|$)|/blob/[^?#]*\.(?:md|mdx|rst|adoc|txt|ipynb)$")
 _STAMP = re.compile(
     r"^\W*(?:(?:this )?(?:page|document|file|site)?\s*(?:was )?(?:last )?"
-    r"(?:generated|modified|updated|built|rendered|edited|created|powered|exported) (?:on|by|with|using|at|from)\b|last (?:modified|updated|edited|changed)\b)",
+    r"(?:generated|modified|updated|built|rendered|edited|created|powered|exported) (?:on|by|with|using|at|from)\b"
+    r"|last (?:modified|updated|edited|changed)\b)",
     re.IGNORECASE,
 )
 _EXTERNAL = re.compile(r"(?:https?:)?//")
@@ -82,7 +97,11 @@ def _drop_link(page: Inventory, link: Tag) -> None:
             page.drop(row, "navigation")
     elif _EDIT.search(href) and page.letters(link):
         around = link
-        while around.parent is not None and around.parent.name not in ("body", "[document]") and page.letters(around.parent) == page.letters(link):
+        while (
+            around.parent is not None
+            and around.parent.name not in ("body", "[document]")
+            and page.letters(around.parent) == page.letters(link)
+        ):
             around = around.parent
         in_heading = link.find_parent(HEADINGS) is not None
         if around.name not in HEADINGS and (in_heading or around is not link):
@@ -106,7 +125,9 @@ def _says_little(page: Inventory, tag: Tag) -> bool:
     if page.unlinked(tag) > THIN_LETTERS:
         return False
     texts = tag.find_all(["p", "pre", "dd", *HEADINGS])
-    return not any(page.unlinked(text) > (THIN_LETTERS // 2 if text.name in ("p", "dd") else 0) for text in texts if not _is_label(page, text))
+    return not any(
+        page.unlinked(text) > (THIN_LETTERS // 2 if text.name in ("p", "dd") else 0) for text in texts if not _is_label(page, text)
+    )
 
 
 def _is_label(page: Inventory, heading: Tag) -> bool:
@@ -193,7 +214,7 @@ def _is_over_nothing_else(page: Inventory, heading: Tag, listed: Tag) -> bool:
 def trim_edges(page: Inventory, part: Tag) -> None:
     """Drop menus before the first text of a part and after its last, and lines that say when and by what a page was made."""
     for leaf in _leaves(page, part, False):
-        if leaf is None or leaf.name in HEADINGS and not _is_link(page, leaf):
+        if leaf is None or (leaf.name in HEADINGS and not _is_link(page, leaf)):
             break
         stamped = _is_stamp(page, leaf)
         if not stamped and not (page.linked(leaf) and page.linked(leaf) >= page.unlinked(leaf) and page.letters(leaf) <= 2 * THIN_LETTERS):
@@ -272,4 +293,8 @@ def has_own_text(page: Inventory, part: Tag) -> bool:
     words = sum(map(page.letters, headings))
     linked = page.linked(part) - sum(map(page.linked, headings))
     only_links = total > 0 and linked >= LINKS_FRAC * (total - words) and (linked > 0 or bool(page.dropped))
-    return not only_links and _RESULTS not in page.ids and not any(INDEX & set(t.get_attribute_list("class")) for t in page.all(["div", "table"]))
+    return (
+        not only_links
+        and _RESULTS not in page.ids
+        and not any(INDEX & set(t.get_attribute_list("class")) for t in page.all(["div", "table"]))
+    )

@@ -193,4 +193,6 @@ def _can_be_shown(tag: Tag, named: Iterable[str], opens: bool) -> bool:
 
 
 def _is_clicked(tag: Tag) -> bool:
-    return tag.name in ("button", "summary") or tag.get("role") == "button" or any(map(tag.has_attr, ("onclick", "aria-expanded", "tabindex")))
+    return (
+        tag.name in ("button", "summary") or tag.get("role") == "button" or any(map(tag.has_attr, ("onclick", "aria-expanded", "tabindex")))
+    )
