@@ -85,7 +85,7 @@ def _spine(package: ElementTree.Element, folder: str) -> Iterator[tuple[str, boo
         item = items.get(reference.get("idref"))
         if item is None or item.get("media-type", _PAGES[0]) not in _PAGES or not item.get("href"):
             continue
-        name = posixpath.normpath(posixpath.join(folder, unquote(item.get("href").partition("#")[0])))
+        name = posixpath.normpath(posixpath.join(folder, unquote(item.get("href", "").partition("#")[0])))
         if name not in seen:
             seen.add(name)
             yield name, "nav" in str(item.get("properties", "")).split()

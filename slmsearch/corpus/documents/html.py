@@ -110,7 +110,7 @@ def convert_page(text: str) -> Document | None:
     Raises:
         NotTakenError: it is nested too deeply.
     """
-    soup = BeautifulSoup(_without_dtd(text.translate(_NO_WIDTH)), "lxml")
+    soup = BeautifulSoup(_without_dtd(text), "lxml")
     if _depth(soup) > MAX_DEPTH:
         raise NotTakenError(Reason.NESTED, f"more than {MAX_DEPTH} elements inside each other")
     page = Inventory(soup)
@@ -123,10 +123,10 @@ def convert_page(text: str) -> Document | None:
     if not has_own_text(page, part):
         return None
     _plain_code(part)
-    title = place_title(names, page, part)
+    title = one_line(place_title(names, page, part).translate(_NO_WIDTH))
     plain_boxes(page, part)
     lift_definitions(part)
-    content = _convert(part)
+    content = _convert(part).translate(_NO_WIDTH)
     if title and content and not any(line.startswith("# ") for line in content.split("\n")):
         content = f"# {title}\n\n{content}"
     return Document(title, content, names.metadata, page.dropped)

@@ -51,6 +51,8 @@ def place_title(names: Names, page: Inventory, part: Tag) -> str:
     if found is None:
         found = _first_line(part, title)
     if found is None:
+        if title and firsts:
+            _demote(headings)
         return title
     if found.name == "h1" and len(firsts) > 1:
         _demote([heading for heading in headings if heading is not found])

@@ -60,6 +60,13 @@ _STAMP = re.compile(
     r"|last (?:modified|updated|edited|changed)\b)",
     re.IGNORECASE,
 )
+_TRAIL = re.compile(r"(?:[^>\u00bb\u203a/\u2192]+[>\u00bb\u203a/\u2192]\s*){2}")
+"""Breadcrumbs: names with marks in between."""
+_CONTENTS = re.compile(
+    r"(?:table of )?contents|(?:on|in) this (?:page|article|section)|inhalt(?:sverzeichnis)?|sommaire|table des mati\u00e8res|\u00edndice|contenido",
+    re.IGNORECASE,
+)
+"""Headings that stand over contents, also where text follows these."""
 _EXTERNAL = re.compile(r"(?:https?:)?//")
 
 
@@ -205,6 +212,8 @@ def _with_label(page: Inventory, tag: Tag) -> Tag:
 
 
 def _is_over_nothing_else(page: Inventory, heading: Tag, listed: Tag) -> bool:
+    if _CONTENTS.fullmatch(heading.get_text().strip(" :\n\t")):
+        return True
     following = next_element(listed)
     while following is not None and not page.letters(following):
         following = next_element(following)
@@ -217,7 +226,7 @@ def trim_edges(page: Inventory, part: Tag) -> None:
         if leaf is None or (leaf.name in HEADINGS and not _is_link(page, leaf)):
             break
         stamped = _is_stamp(page, leaf)
-        if not stamped and not (page.linked(leaf) and page.linked(leaf) >= page.unlinked(leaf) and page.letters(leaf) <= 2 * THIN_LETTERS):
+        if not stamped and not _leads_elsewhere(page, leaf):
             break
         page.drop(leaf, "stamp" if stamped else "navigation")
     for leaf in _leaves(page, part, True):
@@ -230,6 +239,13 @@ def trim_edges(page: Inventory, part: Tag) -> None:
         if not stamped and not alone:
             break
         page.drop(leaf, "stamp" if stamped else "navigation")
+
+
+def _leads_elsewhere(page: Inventory, tag: Tag) -> bool:
+    """Tell whether a block above the text is a menu or a trail of breadcrumbs."""
+    if not page.linked(tag) or page.letters(tag) > 2 * THIN_LETTERS:
+        return False
+    return page.linked(tag) >= page.unlinked(tag) or (page.letters(tag) <= THIN_LETTERS and _TRAIL.match(tag.get_text()) is not None)
 
 
 def _is_link(page: Inventory, heading: Tag) -> bool:

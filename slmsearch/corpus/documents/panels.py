@@ -26,22 +26,27 @@ _TITLES = frozenset({*HEADINGS, "dt", "summary", "legend"})
 _BLOCKS = frozenset({"div", "section", "article", "p", "ul", "ol", "dl", "dd", "li", "table", "td", "blockquote"})
 _MIN_LETTERS = 20
 """Of a block that is hidden from screen readers and yet text; icons have fewer."""
+MAX_NAME_LETTERS = 80
+"""Of a tab; what has more is no name."""
 _POINTERS = ("aria-controls", "data-target", "data-bs-target", "href", "for")
 
 
 def open_panels(page: Inventory) -> None:
     """Make what can be shown plain text, and drop what cannot."""
+    pointed = {str(tag[name]).removeprefix("#") for tag in page.everything() for name in _POINTERS if tag.has_attr(name)}
     found = [*_by_roles(page), *_by_links(page), *_by_radios(page)]
     for panel, name in found:
         text = one_line(name.get_text(" "))
         if text and not _begins_with(panel, text):
             put_label(panel, text)
     panels = {id(parent) for panel, _ in found for parent in (panel, *panel.parents)}
-    for tag in list(page.with_role("tablist", "tab")):
-        if not page.is_gone(tag) and id(tag) not in panels:
+    for tag in list(page.with_role("tab", "tablist")):
+        if page.is_gone(tag) or id(tag) in panels:
+            continue
+        if page.letters(tag) <= MAX_NAME_LETTERS if tag.get("role") == "tab" else not page.unlinked(tag):
             page.drop(tag)  # each name stands in its panel
     _open_titles(page)
-    _drop_hidden(page)
+    _drop_hidden(page, pointed, {id(panel) for panel, _ in found})
 
 
 def _begins_with(panel: Tag, text: str) -> bool:
@@ -115,6 +120,7 @@ def _by_radios(page: Inventory) -> list[tuple[Tag, Tag]]:
             continue
         for panel, name in zip(panels, names, strict=True):
             found.append((panel, name))
+            name["role"] = "tab"
             page.give_role(name, "tab")
     return found
 
@@ -128,7 +134,7 @@ def _open_titles(page: Inventory) -> None:
         following = next_element(button)
         opens = button.has_attr("aria-expanded") or any(map(page.letters, _targets(page, button)))
         if page.letters(button) and (opens or (following is not None and _is_hidden(following))):
-            button.name = "p"
+            button.name, button["aria-expanded"] = "p", "false"
         else:
             page.drop(button, "control")
 
@@ -137,7 +143,8 @@ def _is_hidden(tag: Tag) -> bool:
     return (tag.has_attr("hidden") and tag["hidden"] != "until-found") or _NOT_SHOWN.search(str(tag.get("style", ""))) is not None
 
 
-def _drop_hidden(page: Inventory) -> None:
+def _drop_hidden(page: Inventory, pointed: set[str], panels: set[int]) -> None:
+    """Drop what nothing shows: no tab, nothing that points to it or speaks of it."""
     by_rule, shown = _styles("\n".join(style.get_text() for style in page.all(["style"])))
     scripts = list(page.all(["script"]))
     code = "\n".join(script.get_text() for script in scripts)
@@ -153,11 +160,10 @@ def _drop_hidden(page: Inventory) -> None:
             hidden.append(tag)
     if not hidden:
         return
-    pointed = {str(tag[name]).removeprefix("#") for tag in page.everything() for name in _POINTERS if tag.has_attr(name)}
     named = set(_WORD.findall("\n".join([code, *events]))) | shown | pointed
     opens = _OPENING.search(code) is not None or any(script.has_attr("src") for script in scripts)
     for tag in hidden:
-        if page.is_gone(tag) or tag.get("role") == "tabpanel" or tag.find("math") is not None:
+        if page.is_gone(tag) or tag.get("role") == "tabpanel" or id(tag) in panels or tag.find("math") is not None:
             continue  # formulas are hidden where a picture of them is shown
         if not _can_be_shown(tag, named, opens and not tag.has_attr("hidden")):
             page.drop(tag, "hidden")
