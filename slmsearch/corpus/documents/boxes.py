@@ -29,11 +29,11 @@ def plain_boxes(page: Inventory, part: Tag) -> None:
     for name in _PLAIN:
         for tag in page.all([name]):
             tag.name = "div" if name != "label" or tag.find_parent("p") is None else "span"
-    for heading in part.find_all(HEADINGS):
-        _place_heading(heading)
     for table in part.find_all("table"):
         if table.name == "table" and _is_layout(table):
             _to_blocks(table)
+    for heading in part.find_all(HEADINGS):
+        _place_heading(heading)
     for quote in part.find_all("blockquote"):
         if quote.find("div", recursive=False) is not None and quote.find(["p", "cite"], recursive=False) is None:
             quote.name = "div"  # docutils indents so
@@ -53,12 +53,10 @@ def _place_heading(heading: Tag) -> None:
         _label_note(heading)
         return
     for parent in list(heading.parents):
-        if parent.name == "table" and not _is_layout(parent):
+        if parent.name == "table":  # of data: the others are blocks by now
             heading.name = "div"
             return
-        if parent.name == "table":
-            _to_blocks(parent)
-        elif parent.name == "li":
+        if parent.name == "li":
             parent.name = "div"
             if parent.parent is not None and parent.parent.name in ("ul", "ol"):
                 _to_divs(parent.parent)
@@ -133,9 +131,9 @@ def keep_apart(page: Inventory) -> None:
     """Put spaces where only the layout separates words: line breaks, cells, boxes side by side; and brackets around marks of notes."""
     for tag in page.all(["br"]):
         if tag.find_parent("pre") is not None:
-            tag.replace_with("\n")
+            tag.name, tag.string = "span", "\n"
         else:
-            tag.insert_before(" ")
+            tag.string = " "
     for tag in page.all(["rt"]):
         if tag.find_previous_sibling("rp") is None:
             tag.insert(0, "(")
@@ -165,7 +163,7 @@ def _separate(tag: Tag, following: Tag) -> None:
         return
     left, right = tag.get_text(), following.get_text()
     if len(left) > 1 and len(right) > 1 and left[-1].isalnum() and (right[0].isalnum() or right[0] == "-"):
-        tag.insert_after(" ")
+        tag.append(" ")
 
 
 def _bracket(tag: Tag, link: Tag) -> None:

@@ -52,6 +52,8 @@ class _Converter(MarkdownConverter):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._cells: dict[int, str] = {}
+        self._numbers: dict[int, int] = {}
+        """The next of each ordered list."""
 
     def convert_hN(self, n: int, el: Any, text: str, parent_tags: Any) -> str:
         title = one_line(text)
@@ -69,8 +71,24 @@ class _Converter(MarkdownConverter):
         opening, *lines, closing = fenced(code).split("\n")
         return "\n\n" + "\n".join([f"{_FENCE}{opening}", *lines, f"{_FENCE}{closing}"]) + "\n\n"
 
+    def convert_br(self, el: Any, text: str, parent_tags: Any) -> str:
+        return " " if "_inline" in parent_tags else "\n"
+
     def convert_li(self, el: Any, text: str, parent_tags: Any) -> str:
-        return f" {text.strip()}; " if "_inline" in parent_tags else str(super().convert_li(el, text, parent_tags))  # type: ignore[misc]
+        item = text.strip()
+        if not item:
+            return "\n"
+        if "_inline" in parent_tags:  # of a cell
+            return f" {item}; "
+        bullet = "- "
+        if el.parent is not None and el.parent.name == "ol":
+            numbers = [str(value) for value in (el.get("value"), el.parent.get("start")) if value is not None and str(value).isdecimal()]
+            number = self._numbers.get(id(el.parent), int(numbers[-1]) if numbers else 1)
+            if el.get("value") is not None and numbers:
+                number = int(numbers[0])
+            self._numbers[id(el.parent)] = number + 1
+            bullet = f"{number}. "
+        return bullet + item.replace("\n", f"\n{' ' * len(bullet)}") + "\n"
 
     def convert_list(self, el: Any, text: str, parent_tags: Any) -> str:
         return f" {text.strip().removesuffix(';')} " if "_inline" in parent_tags else str(super().convert_list(el, text, parent_tags))  # type: ignore[misc]

@@ -63,7 +63,8 @@ _STAMP = re.compile(
 _TRAIL = re.compile(r"(?:[^>\u00bb\u203a/\u2192]+[>\u00bb\u203a/\u2192]\s*){2}")
 """Breadcrumbs: names with marks in between."""
 _CONTENTS = re.compile(
-    r"(?:table of )?contents|(?:on|in) this (?:page|article|section)|inhalt(?:sverzeichnis)?|sommaire|table des mati\u00e8res|\u00edndice|contenido",
+    r"(?:table of )?contents|(?:on|in) this (?:page|article|section)|inhalt(?:sverzeichnis)?"
+    r"|sommaire|table des mati\u00e8res|\u00edndice|contenido",
     re.IGNORECASE,
 )
 """Headings that stand over contents, also where text follows these."""
@@ -272,14 +273,19 @@ def _leaves(page: Inventory, tag: Tag, backwards: bool) -> Iterator[Tag | None]:
         if holds_blocks:
             yield from _leaves(page, child, backwards)
         else:
-            yield child if child.name in _BLOCKS or child.name == "a" else None
+            yield child if child.name in _BLOCKS or (child.name == "a" and not _has_text_beside(child)) else None
+
+
+def _has_text_beside(link: Tag) -> bool:
+    return any(sibling is not None and count_letters(sibling) > 0 for sibling in (link.previous_sibling, link.next_sibling))
 
 
 def find_main_part(page: Inventory) -> Tag:
     """Return the one part that says it is the content and holds most of the text, else everything."""
     body = page.soup.body or page.soup
     for found in (list(page.all(["main"])), list(page.with_role("main")), list(page.all(["article"]))):
-        if len(found) == 1 and page.unlinked(found[0]) > 0.5 * page.unlinked(body):
+        least = 0.5 * page.unlinked(body) if found and found[0].name == "article" else 0
+        if len(found) == 1 and page.unlinked(found[0]) > least:
             _list_outside(page, found[0])
             return found[0]
     return page.soup

@@ -4,6 +4,7 @@ What CSS hides from everybody is none: nothing on the page can show it.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 
 from bs4 import Tag
@@ -11,10 +12,6 @@ from bs4 import Tag
 from slmsearch.corpus.documents.inventory import HEADINGS, Inventory, next_element, previous_element, put_label
 from slmsearch.corpus.documents.text import one_line
 
-_RULE = re.compile(r"([^{}]*)\{([^{}]*)\}")
-_MEDIA = re.compile(r"@[^{};]*\{(?:[^{}]*\{[^{}]*\})*[^{}]*\}")
-"""Rules for print, narrow windows and the like."""
-_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _NOT_SHOWN = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
 _SHOWN = re.compile(r"(?:^|;)\s*(?:display\s*:\s*(?!none)|visibility\s*:\s*visible)", re.IGNORECASE)
 _SIMPLE = re.compile(r"[a-z]*([.#][\w-]+)", re.IGNORECASE)
@@ -64,10 +61,13 @@ def _by_roles(page: Inventory) -> list[tuple[Tag, Tag]]:
         labelling = page.ids.get(str(panel.get("aria-labelledby")))
         if labelling is not None and id(panel) not in named:
             named[id(panel)] = panel, labelling
+    beside: dict[int, list[Tag]] = defaultdict(list)
+    for panel in page.with_role("tabpanel"):
+        beside[id(panel.parent)].append(panel)
     for tablist in page.with_role("tablist"):
         own = tablist.find_all(role="tab")
         first = tablist.find_next(role="tabpanel")
-        panels = first.parent.find_all(role="tabpanel", recursive=False) if isinstance(first, Tag) and first.parent else []
+        panels = beside[id(first.parent)] if isinstance(first, Tag) else []
         if len(panels) == len(own) and not any(id(panel) in named for panel in panels):
             named |= {id(panel): (panel, tab) for panel, tab in zip(panels, own, strict=True)}
     return [(panel, tab) for panel, tab in named.values() if not any(tab is inner for inner in panel.descendants)]
@@ -171,8 +171,16 @@ def _drop_hidden(page: Inventory, pointed: set[str], panels: set[int]) -> None:
 
 def _styles(text: str) -> tuple[set[str], set[str]]:
     """Return the classes and ids that a stylesheet hides everywhere, and the words of those that some of its rules show."""
+    first, *others = text.split("/*")
+    plain = first + "".join(other.partition("*/")[2] for other in others)
     hidden, shown = set[str](), set[str]()
-    for selectors, declarations in _RULE.findall(_MEDIA.sub("", _COMMENT.sub("", text))):
+    depth = 0
+    for piece in plain.split("}"):
+        outside = depth == 0 and piece.count("{") == 1
+        depth = max(0, depth + piece.count("{") - 1)
+        if not outside:  # in a block for print, for narrow windows and the like
+            continue
+        selectors, _, declarations = piece.partition("{")
         if _NOT_SHOWN.search(declarations):
             hidden |= {found[1] for selector in selectors.split(",") if (found := _SIMPLE.fullmatch(selector.strip()))}
         elif _SHOWN.search(declarations):

@@ -81,13 +81,13 @@ def test_html_nested_too_deeply_is_refused_and_unclosed_paragraphs_are_not_neste
 
 
 def test_office_documents_keep_headings_and_tables_and_lose_links():
-    title, text = office_to_markdown(make_docx(), ".docx")
+    _, text = office_to_markdown(make_docx(), ".docx")
     assert headings(text) == [(1, "The Study"), (2, "Methods")]
     assert "We asked many people." in text, "a link is its text"
-    title, text = office_to_markdown(make_pptx(), ".pptx")
+    _, text = office_to_markdown(make_pptx(), ".pptx")
     assert headings(text)[:2] == [(1, "Trams"), (1, "Boats")]
     assert "red\nblue" in text and "<!--" not in text
-    title, text = office_to_markdown(make_xlsx(), ".xlsx")
+    _, text = office_to_markdown(make_xlsx(), ".xlsx")
     assert headings(text) == [(2, "Prices")]
     assert "| bread | 2 |" in text and "NaN" not in text
 

@@ -57,7 +57,7 @@ TABLE_OF_LINKS = "<td><a accesskey=p href=a.html>Prev</a></td><th>Part II. The W
             id="confluence",
         ),
         pytest.param(
-            "<div><p>Next: <a rel=next href=b>Sluice</a>, Up: <a rel=up href=i>Top</a> &nbsp; [<a href=i rel=contents>Contents</a>]</p></div>",
+            "<div><p>Next: <a rel=next href=b>Sluice</a>, Up: <a rel=up href=i>Top</a> [<a href=i rel=contents>Contents</a>]</p></div>",
             "",
             id="texinfo",
         ),
@@ -154,7 +154,7 @@ def test_what_stands_around_the_main_part_is_listed():
                 "<aside>",
                 "word ",
             ]
-        ),  # fmt: skip
+        ),
         max_size=20,
     )
 )

@@ -41,7 +41,7 @@ def test_each_panel_is_text_under_the_name_of_its_tab(body: str):
 
 def test_a_panel_in_a_panel_keeps_both_names():
     inner = "<div role=tablist><span role=tab>x</span><span role=tab>y</span></div><div><p role=tabpanel>1</p>"
-    "<p role=tabpanel hidden>2</p></div>"
+    inner += "<p role=tabpanel hidden>2</p></div>"
     body = f"<div role=tablist><span role=tab>A</span></div><div><div role=tabpanel>{inner}</div></div>"
     text = convert(body)
     assert (
@@ -90,7 +90,7 @@ def test_what_can_be_shown_is_text_and_what_cannot_is_none():
                 "<input type=radio id=r name=n>",
                 "<label for=r>word</label>",
                 "word",
-            ]  # fmt: skip
+            ]
         ),
         max_size=20,
     )

@@ -44,7 +44,7 @@ def test_a_heading_of_a_note_or_of_a_data_cell_stays_in_its_section():
 def test_each_cell_stands_under_its_headers():
     table = "<tr><th rowspan=2>Harbour</th><th colspan=2>Leaves</th></tr><tr><th>Weekday</th><th>Sunday</th></tr>"
     table += "<tr><td rowspan=2>Lunde</td><td>06:40</td><td>09:15</td></tr><tr><td>17:05</td><td>18:30</td></tr><tr><td>Os</td>"
-    "<td colspan=2>no</td></tr>"
+    table += "<td colspan=2>no</td></tr>"
     assert convert(f"<table><caption>Winter</caption>{table}</table>").split("\n") == [
         "Winter",
         "",
