@@ -8,10 +8,10 @@ from typing import Any
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
+from slmsearch.corpus.documents.document import MAX_CHARS, Document
 from slmsearch.corpus.documents.html import convert_page, decode_page
-from slmsearch.corpus.documents.reader import MAX_CHARS, Document
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
-from slmsearch.corpus.documents.text import check_not_binary, checked_text, one_line
+from slmsearch.corpus.documents.text import checked_text, one_line
 
 CONTAINER, ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
 _FONTS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
@@ -25,9 +25,6 @@ def epub_to_markdown(data: bytes) -> Document:
     Raises:
         NotTakenError: it is no EPUB, is encrypted, or has no text.
     """
-    if not data.startswith(b"PK\x03\x04"):
-        check_not_binary(data)
-        raise NotTakenError(Reason.BINARY, "it is no EPUB")
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         _check_open(archive)
         path = next((str(root.get("full-path")) for root in _find(_parse(archive, CONTAINER), "rootfile") if root.get("full-path")), "")

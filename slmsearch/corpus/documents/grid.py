@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 
 from bs4 import Tag
 
-from slmsearch.corpus.documents.tables import grid_to_markdown
+from slmsearch.corpus.documents.tables import table_to_markdown
 
 MAX_CELLS = 200_000
 """Of a table with its spans filled; in a larger one nothing spans."""
 
 
-def table_to_markdown(table: Tag, text_of: Callable[[Tag], str]) -> str:
+def write_table(table: Tag, text_of: Callable[[Tag], str]) -> str:
     """Write a table: its caption, a row of headers, and the rows; what is one row or one column is paragraphs."""
     captions = [" ".join(text_of(caption).split()) for caption in table.find_all("caption", recursive=False)]
     rows = _rows(table)
@@ -19,7 +19,7 @@ def table_to_markdown(table: Tag, text_of: Callable[[Tag], str]) -> str:
     if sum(map(bool, filled)) < 2 or max(map(len, filled), default=0) < 2:
         paragraphs = [" | ".join(cells) for cells in filled]
     else:
-        paragraphs = [grid_to_markdown(grid, headers)]
+        paragraphs = [table_to_markdown(grid, headers)]
     return "\n\n".join(filter(None, (*captions, *titles, *paragraphs)))
 
 

@@ -14,12 +14,12 @@ from markdownify import ATX, MarkdownConverter
 
 from slmsearch.corpus.documents.boxes import keep_apart, plain_boxes
 from slmsearch.corpus.documents.definitions import lift_definitions
-from slmsearch.corpus.documents.grid import table_to_markdown
+from slmsearch.corpus.documents.document import Document
+from slmsearch.corpus.documents.grid import write_table
 from slmsearch.corpus.documents.html_titles import place_title, read_names
 from slmsearch.corpus.documents.inventory import Inventory
 from slmsearch.corpus.documents.navigation import drop_navigation, find_main_part, has_own_text, trim_edges
 from slmsearch.corpus.documents.panels import open_panels
-from slmsearch.corpus.documents.reader import Document
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.text import (
     check_not_binary,
@@ -107,7 +107,7 @@ class _Converter(MarkdownConverter):
     def convert_table(self, el: Any, text: str, parent_tags: Any) -> str:
         if "_inline" in parent_tags:  # in a cell of another one
             return f" {text} "
-        return f"\n\n{table_to_markdown(el, lambda cell: self._cells.get(id(cell), ''))}\n\n"
+        return f"\n\n{write_table(el, lambda cell: self._cells.get(id(cell), ''))}\n\n"
 
 
 def html_to_markdown(data: bytes) -> Document:

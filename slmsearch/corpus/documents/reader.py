@@ -2,7 +2,7 @@
 
 A parser may loop, use up memory or crash on a file that was made to do so, or is only broken. There it ends nothing but itself.
 The process is started when first needed, killed when it takes too long, and started again. It is told a path and its folder a line and
-answers a JSON object a line. Word, PowerPoint and Excel are read by markitdown's converters.
+answers a JSON object a line. Word and PowerPoint are read by markitdown's converters.
 """
 
 import errno
@@ -15,46 +15,31 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import Any, NamedTuple, Self
+from types import TracebackType
+from typing import Any, Self
 
+from slmsearch.corpus.documents.document import MAX_CHARS, Document
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.text import check_not_binary, checked_text, decode_text, decode_utf8, one_line
 
 MARKDOWN, TEXT, RST, HTML, PDF = (".md", ".markdown", ".mdx"), (".txt", ".text"), (".rst",), (".html", ".htm", ".xhtml"), (".pdf",)
-NOTEBOOK, EPUB = (".ipynb",), (".epub",)
-CONVERTERS = {".docx": "DocxConverter", ".pptx": "PptxConverter", ".xlsx": "XlsxConverter"}
+NOTEBOOK, SHEET, SEPARATED, EPUB = (".ipynb",), (".xlsx",), (".csv", ".tsv"), (".epub",)
+CONVERTERS = {".docx": "DocxConverter", ".pptx": "PptxConverter"}
 """Suffix -> class of `markitdown.converters`."""
-SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *CONVERTERS, *EPUB, *NOTEBOOK)
+SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *CONVERTERS, *SHEET, *SEPARATED, *EPUB, *NOTEBOOK)
 """In the order in which files of the same name come to the plain page id."""
-PARSED = (*HTML, *PDF, *CONVERTERS, *EPUB, *NOTEBOOK)
+PARSED = (*HTML, *PDF, *CONVERTERS, *SHEET, *SEPARATED, *EPUB, *NOTEBOOK)
 """Suffixes of formats that only the process reads, and whose documents depend on no other file."""
-MAX_CHARS = 20_000_000
-"""Of one document."""
 MEMORY_BYTES = 4 << 30
 """Address space of the process that parses."""
 START_S = 60.0
 """Added to the time of a process' first document, for its own start on a busy machine."""
-_NOTE = re.compile(r"<!--.*?-->\n?|(?<=\| )NaN(?= \|)|(?<=\d)\.0(?= \|)", re.DOTALL)
-"""Numbers of slides; empty cells; what whole numbers end in where their column has an empty cell."""
+_NOTE = re.compile(r"<!--.*?-->\n?", re.DOTALL)
+"""Numbers of slides."""
 _IMAGE = re.compile(r"!\[[^\[\]]*\]\([^()]*\)")
 _LINK = re.compile(r"\[([^\[\]]*)\]\([^()]*(?:\([^()]*\)[^()]*)*\)")
-
-
-class Document(NamedTuple):
-    """What a file says."""
-
-    title: str
-    """The document's own, as its format gives it; empty where it gives none."""
-    content: str
-    """Markdown; what starts with `#` is a heading."""
-    metadata: Mapping[str, Any] = MappingProxyType({})
-    """What else it says of itself, as JSON has it: `date`, `tags` ..."""
-    dropped: Sequence[Sequence[str]] = ()
-    """What was left out of it on purpose: kind (`navigation`, `hidden sheet` ...) and text."""
 
 
 class ReadingProcess:
@@ -185,7 +170,13 @@ def _convert(data: bytes, path: Path, root: Path) -> Document:
     if suffix in EPUB:
         from slmsearch.corpus.documents.epub import epub_to_markdown
 
+        check_office(data)
         return epub_to_markdown(data)
+    if suffix in SHEET:
+        from slmsearch.corpus.documents.spreadsheet import workbook_to_markdown
+
+        check_office(data)
+        return Document(*workbook_to_markdown(data))
     if suffix in CONVERTERS:
         return Document(*office_to_markdown(data, suffix))
     text = decode_text(data)
@@ -193,6 +184,10 @@ def _convert(data: bytes, path: Path, root: Path) -> Document:
         from slmsearch.corpus.documents.notebook import notebook_to_markdown
 
         return Document(*notebook_to_markdown(text))
+    if suffix in SEPARATED:
+        from slmsearch.corpus.documents.spreadsheet import separated_to_markdown
+
+        return Document(*separated_to_markdown(text, suffix))
     return convert_text(text, path, root)
 
 
@@ -216,15 +211,24 @@ def convert_text(text: str, path: Path, root: Path) -> Document:
     return Document(*read_markup(text, kind, include))
 
 
+def check_office(data: bytes) -> None:
+    """Refuse what is no office document.
+
+    Raises:
+        NotTakenError: it is none.
+    """
+    if not data.startswith(b"PK\x03\x04"):
+        check_not_binary(data)
+        raise NotTakenError(Reason.BINARY, "it is no office document")
+
+
 def office_to_markdown(data: bytes, suffix: str) -> tuple[str, str]:
     """Convert a document to its title, empty where it has none, and its Markdown; links lose their marks and pictures go, as in HTML.
 
     Raises:
         NotTakenError: it is no such document, or has no text.
     """
-    if not data.startswith(b"PK\x03\x04"):
-        check_not_binary(data)
-        raise NotTakenError(Reason.BINARY, "it is no office document")
+    check_office(data)
     from markitdown import StreamInfo, converters
 
     result = getattr(converters, CONVERTERS[suffix])().convert(io.BytesIO(data), StreamInfo(extension=suffix))

@@ -1,72 +1,105 @@
-"""Grids of cells as Markdown tables; long ones in pieces with their headers repeated."""
+"""Grids of cells as Markdown tables, and where tables lie in a sheet."""
 
+import re
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from slmsearch.corpus.documents.text import one_line
-
-MAX_CHARS = 6000
-"""Of a table in one section; longer ones get a section for every so many characters."""
-_NAME_CHARS = 30
-"""Longest first cell that helps to name such a section."""
+from slmsearch.corpus.documents.text import escape_heading, one_line
 
 Grid = Sequence[Sequence[str]]
-"""Rows of equal length; an empty cell is an empty text."""
+LONG_ROWS = 60
+"""Rows from which a table is divided, each part under its headers: a section is to be readable."""
+PART_ROWS = 40
+MAX_HEADERS = 3
+_BAR = re.compile(r"(?<!\\)\|")
+_NUMBER = re.compile(r"[^A-Za-z]*\d[^A-Za-z]*|TRUE|FALSE")
 
 
-def grid_to_markdown(grid: Grid, headers: int) -> str:
-    """Return a grid as a Markdown table; several rows of headers become one, no row of headers an empty one.
+class Region(NamedTuple):
+    """A part of a sheet with nothing around it."""
 
-    Empty rows and columns go.
-    """
-    keep = [column for column in range(max(map(len, grid), default=0)) if any(cell_at(row, column).strip() for row in grid)]
-    rows = [[_escape(cell_at(row, column)) for column in keep] for row in grid]
-    top = [" ".join(dict.fromkeys(filter(None, names))) for names in zip(*rows[:headers], strict=True)] or [""] * len(keep)
-    shown = [top, ["---"] * len(keep), *(row for row in rows[headers:] if any(row))]
-    return "\n".join(f"| {' | '.join(row)} |" for row in shown) if keep else ""
+    rows: list[list[str]]
+    first_row: int
+    """From 0, in its sheet."""
 
 
-def cell_at(row: Sequence[str], column: int) -> str:
-    """Return a cell of a row; empty where the row is shorter."""
-    return row[column] if column < len(row) else ""
-
-
-def _escape(cell: str) -> str:
-    return one_line(cell).replace("\\|", "|").replace("|", "\\|")
-
-
-def split_table(grid: Grid, headers: int, name: str, level: int) -> Iterator[str]:
-    """Yield a grid as blocks of Markdown: one table, or for a long one several, each with the headers under a heading with its rows.
+def table_to_markdown(rows: Grid, headers: int) -> str:
+    """Return a grid as a Markdown table; several rows of headers become one, and without any an empty one stands above.
 
     Args:
-        grid: of cells.
-        headers: rows of headers on top of it.
-        name: stands before the numbers of rows in headings; may be empty.
-        level: of the headings.
+        rows: cells as text; a row may be short.
+        headers: rows at the top that are headers.
     """
-    top, body = grid[:headers], [row for row in grid[headers:] if any(cell.strip() for cell in row)]
-    pieces: list[list[Sequence[str]]] = [[]]
-    length = 0
-    for row in body:
-        chars = sum(map(len, row)) + 3 * len(row)
-        if pieces[-1] and length + chars > MAX_CHARS:
-            pieces.append([])
-            length = 0
-        pieces[-1].append(row)
-        length += chars
-    if len(pieces) == 1:
-        yield grid_to_markdown(grid, headers)
-        return
-    first = 1
-    for piece in pieces:
-        last = first + len(piece) - 1
-        rows = f"row {first}" if first == last else f"rows {first} to {last}"
-        heading = f"{name}, {rows}" if name else rows.capitalize()
-        yield f"{'#' * level} {heading}{_name_piece(piece)}"
-        yield grid_to_markdown([*top, *piece], headers)
-        first = last + 1
+    width = max(map(len, rows), default=0)
+    cells = [[_cell(text) for text in [*row, *[""] * (width - len(row))]] for row in rows]
+    if not any(any(row) for row in cells):
+        return ""
+    head = [" ".join(dict.fromkeys(row[column] for row in cells[:headers] if row[column])) for column in range(width)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * width, *cells[headers:]])
 
 
-def _name_piece(piece: Grid) -> str:
-    """Return the first cells of the first and the last row, where they are short enough to find rows by them."""
-    ends = [one_line(cell_at(row, 0)) for row in (piece[0], piece[-1])]
-    return f" ({ends[0]} to {ends[1]})" if all(0 < len(end) <= _NAME_CHARS for end in ends) and ends[0] != ends[1] else ""
+def _cell(text: str) -> str:
+    return _BAR.sub(r"\\|", one_line(text))
+
+
+def find_regions(grid: Grid) -> Iterator[Region]:
+    """Divide a sheet at empty rows, and what lies between them at empty columns."""
+    start = 0
+    for end in range(len(grid) + 1):
+        if end < len(grid) and any(grid[end]):
+            continue
+        if end > start:
+            yield from _side_by_side(grid[start:end], start)
+        start = end + 1
+
+
+def _side_by_side(rows: Grid, first_row: int) -> Iterator[Region]:
+    width = max(map(len, rows))
+    filled = [any(column < len(row) and row[column] for row in rows) for column in range(width)]
+    start = 0
+    for end in range(width + 1):
+        if end < width and filled[end]:
+            continue
+        if end > start:
+            part = [[*row, *[""] * width][start:end] for row in rows]
+            kept = [number for number, row in enumerate(part) if any(row)]
+            yield Region(part[kept[0] : kept[-1] + 1], first_row + kept[0])
+        start = end + 1
+
+
+def count_headers(rows: Grid, bold: Sequence[bool] = ()) -> int:
+    """Return how many rows at the top are headers: words, over at least one column of something else, or set in bold.
+
+    Args:
+        rows: a region.
+        bold: whether all cells of each row are bold, where that is known.
+    """
+    if len(rows) < 2:
+        return 0
+    if any(bold) and not all(bold[: len(rows)]):
+        return min(next((number for number, is_bold in enumerate(bold) if not is_bold), 0), MAX_HEADERS)
+    first = [text for text in rows[0] if text]
+    if not first or any(_NUMBER.fullmatch(text) for text in first) or len(set(first)) < len(first):
+        return 0
+    is_whole = len(first) >= len(rows[0]) - 1  # the corner may be empty
+    below = [[row[column] for row in rows[1:] if column < len(row) and row[column]] for column in range(len(rows[0]))]
+    has_numbers = any(column and all(_NUMBER.fullmatch(text) for text in column) for column in below)
+    return int(is_whole and len(rows[0]) > 1 and (has_numbers or all(len(text) <= 40 for text in first)))
+
+
+def region_to_markdown(region: Region, headers: int, level: int, name: str) -> Iterator[str]:
+    """Yield the blocks of a region: a single cell as text, a long table in parts with headings of a level that name their rows."""
+    rows = region.rows
+    while rows and sum(map(bool, rows[0])) == 1 and len(rows[0]) > 1 and len(rows) > 1 and rows[0][0]:
+        yield escape_heading(one_line(rows[0][0]))  # the caption of what is below
+        rows, headers, region = rows[1:], max(headers - 1, 0), Region(rows[1:], region.first_row + 1)
+    if max(map(len, rows)) == 1:
+        yield from (escape_heading(one_line(row[0])) for row in rows if row[0])
+    elif len(rows) - headers <= LONG_ROWS:
+        yield table_to_markdown(rows, headers)
+    else:
+        for start in range(headers, len(rows), PART_ROWS):
+            part = rows[start : start + PART_ROWS]
+            numbers = f"{region.first_row + start + 1} to {region.first_row + start + len(part)}"
+            yield f"{'#' * level} {name}, rows {numbers}" if name else f"{'#' * level} Rows {numbers}"
+            yield table_to_markdown([*rows[:headers], *part], headers)

@@ -43,8 +43,6 @@ def test_contents_are_left_out_and_listed():
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"text", Reason.BINARY),
-        (b"", Reason.EMPTY),
         (make_zip({"x": "y"}), Reason.BROKEN),
         (make_zip({"META-INF/container.xml": "<a"}), Reason.BROKEN),
         (make_zip({"META-INF/container.xml": CONTAINER}), Reason.BROKEN),
