@@ -15,6 +15,9 @@ def write_table(table: Tag, text_of: Callable[[Tag], str]) -> str:
     captions = [" ".join(text_of(caption).split()) for caption in table.find_all("caption", recursive=False)]
     rows = _rows(table)
     titles, grid, headers = _split_titles(_fill(rows, text_of), _count_headers(rows), rows)
+    width = max(map(len, grid), default=0)
+    kept = [column for column in range(width) if any(row[column] for row in grid)]
+    grid = [[row[column] for column in kept] for row in grid]
     filled = [[cell for cell in row if cell] for row in grid]
     if sum(map(bool, filled)) < 2 or max(map(len, filled), default=0) < 2:
         paragraphs = [" | ".join(cells) for cells in filled]

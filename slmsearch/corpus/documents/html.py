@@ -17,7 +17,7 @@ from slmsearch.corpus.documents.definitions import lift_definitions
 from slmsearch.corpus.documents.document import Document
 from slmsearch.corpus.documents.grid import write_table
 from slmsearch.corpus.documents.html_titles import place_title, read_names
-from slmsearch.corpus.documents.inventory import Inventory
+from slmsearch.corpus.documents.inventory import SHOWN_CHARS, Inventory
 from slmsearch.corpus.documents.navigation import drop_navigation, find_main_part, has_own_text, trim_edges
 from slmsearch.corpus.documents.panels import open_panels
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
@@ -140,7 +140,7 @@ def convert_page(text: str) -> Document | None:
     trim_edges(page, part)
     if not has_own_text(page, part):
         return None
-    _plain_code(part)
+    _plain_code(page, part)
     title = one_line(place_title(names, page, part).translate(_NO_WIDTH))
     plain_boxes(page, part)
     lift_definitions(part)
@@ -150,7 +150,7 @@ def convert_page(text: str) -> Document | None:
     return Document(title, content, names.metadata, page.dropped)
 
 
-def _plain_code(part: Tag) -> None:
+def _plain_code(page: Inventory, part: Tag) -> None:
     """Take line numbers and mark-up out of code."""
     for table in part.find_all("table", class_=re.compile(r"highlight(?:table|-table)?$")):
         for tag in (table, *table.find_all(["tbody", "tr", "td", "th"])):
@@ -160,6 +160,7 @@ def _plain_code(part: Tag) -> None:
             numbers = [span for span in code.find_all("span") if span.get_text().strip().isdigit()]
             lines = code.get_text().strip("\n").count("\n") + 1
             if lines > 1 and [int(span.get_text()) for span in numbers[:lines]] == list(range(1, lines + 1)):
+                page.dropped.append(("line numbers", " ".join(span.get_text().strip() for span in numbers[:lines])[:SHOWN_CHARS]))
                 for span in numbers[:lines]:
                     span.clear()
         if code.string is None and (code.name == "pre" or code.find(["sup", "sub", "p", "div", "pre"]) is None):

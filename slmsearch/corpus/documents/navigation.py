@@ -203,22 +203,25 @@ def _alike(page: Inventory, first: Tag) -> Iterator[Tag]:
 def _with_label(page: Inventory, tag: Tag) -> Tag:
     """Return an element, or what is around it where only a label stands beside it; a heading that stood over it alone goes."""
     while tag.parent is not None and tag.parent.name in ("div", "td", "tr", "tbody", "table", "section", "details"):
-        if page.letters(tag.parent) - page.letters(tag) > MAX_LABEL_LETTERS:
+        beside = [heading for heading in tag.parent.find_all(HEADINGS) if tag not in heading.parents]
+        if page.letters(tag.parent) - page.letters(tag) > MAX_LABEL_LETTERS or not all(map(_says_contents, beside)):
             break
         tag = tag.parent
     before = previous_element(tag)
-    if before is not None and before.name in HEADINGS and _is_over_nothing_else(page, before, tag):
+    if before is not None and before.name in HEADINGS and (_says_contents(before) or _is_over_nothing_else(page, before, tag)):
         page.drop(before, "contents")
     return tag
 
 
+def _says_contents(heading: Tag) -> bool:
+    return _CONTENTS.fullmatch(heading.get_text().strip(" :\n\t")) is not None
+
+
 def _is_over_nothing_else(page: Inventory, heading: Tag, listed: Tag) -> bool:
-    if _CONTENTS.fullmatch(heading.get_text().strip(" :\n\t")):
-        return True
     following = next_element(listed)
     while following is not None and not page.letters(following):
         following = next_element(following)
-    return following is None or (following.name in HEADINGS and following.name <= heading.name)
+    return heading.name != "h1" and following is not None and following.name in HEADINGS and following.name <= heading.name
 
 
 def trim_edges(page: Inventory, part: Tag) -> None:

@@ -116,6 +116,13 @@ def test_text_that_has_links_or_the_class_of_a_menu_stays(kept: str):
     assert set(words) <= set(content.split()) and len(content) > len(TEXT) + 15
 
 
+def test_a_title_over_contents_stays():
+    links = "<div class=y><ul><li><a href='#a'>Who?</a></li><li><a href='#b'>Why?</a></li></ul></div>"
+    sections = f"<section id=a><h2>Who?</h2>{LONG}</section><section id=b><h2>Why?</h2>{links}</section>"
+    content = html_to_markdown(f"<section><h1>Of mills</h1>{links}{sections}</section>".encode()).content
+    assert [line for line in content.split("\n") if line.startswith("#")] == ["# Of mills", "## Who?", "## Why?"]
+
+
 def test_an_edit_link_in_a_heading_and_the_sites_name_above_the_title_go():
     edit = "<span class=mw-editsection>[<a href='/w/index.php?action=edit&section=1'>edit</a>]</span>"
     document = html_to_markdown(f"<title>Wheel</title><a href=i><h2>The Mill Book</h2></a><h2>Wheel{edit}</h2>{LONG}".encode())
