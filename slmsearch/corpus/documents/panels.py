@@ -31,6 +31,8 @@ _POINTERS = ("aria-controls", "data-target", "data-bs-target", "href", "for")
 def open_panels(page: Inventory) -> None:
     """Make what can be shown plain text, and drop what cannot."""
     pointed = {str(tag[name]).removeprefix("#") for tag in page.everything() for name in _POINTERS if tag.has_attr(name)}
+    events = (str(value) for tag in page.everything() for name, value in tag.attrs.items() if name.startswith("on"))
+    pointed.update(word for event in events for word in _WORD.findall(event))
     found = [*_by_roles(page), *_by_links(page), *_by_radios(page)]
     for panel, name in found:
         text = one_line(name.get_text(" "))
@@ -148,19 +150,18 @@ def _drop_hidden(page: Inventory, pointed: set[str], panels: set[int]) -> None:
     by_rule, shown = _styles("\n".join(style.get_text() for style in page.all(["style"])))
     scripts = list(page.all(["script"]))
     code = "\n".join(script.get_text() for script in scripts)
-    hidden, events = list[Tag](), list[str]()
+    hidden = list[Tag]()
     for tag in list(page.everything()):
         if page.is_gone(tag) or not tag.attrs:
             continue
         if tag.get("aria-hidden") == "true" and not (tag.name in _BLOCKS and page.letters(tag) >= _MIN_LETTERS):
             page.drop(tag, "decoration")
             continue
-        events += [str(value) for name, value in tag.attrs.items() if name.startswith("on")]
         if _is_hidden(tag) or (by_rule and by_rule & _marks(tag)):
             hidden.append(tag)
     if not hidden:
         return
-    named = set(_WORD.findall("\n".join([code, *events]))) | shown | pointed
+    named = set(_WORD.findall(code)) | shown | pointed
     opens = _OPENING.search(code) is not None or any(script.has_attr("src") for script in scripts)
     for tag in hidden:
         if page.is_gone(tag) or tag.get("role") == "tabpanel" or id(tag) in panels or tag.find("math") is not None:

@@ -70,6 +70,7 @@ def test_what_can_be_shown_is_text_and_what_cannot_is_none():
     assert list(dropped) == [("hidden", "never")]
     assert convert("<div id=q hidden>said</div>", "<script>show('q')</script>") == "said"
     assert convert("<div class=q style='display:none'>said</div><a onclick='open(\".q\")'>open</a>") == "said\n\nopen"
+    assert convert("<button onclick='show(\"q\")'>show</button><br><div id=q style='display:none'>said</div>") == "said"
     assert convert("<h3>Why?</h3><div style='display:none'>said</div>", "<script src='j.js'></script>") == "### Why?\n\nsaid"
     assert "icon" not in convert("<p><span aria-hidden=true>icon</span>said</p>")
 
