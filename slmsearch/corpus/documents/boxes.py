@@ -118,6 +118,12 @@ def _is_layout(table: Tag) -> bool:
 
 def _to_blocks(table: Tag) -> None:
     """Make blocks of a table's rows and cells; tables in them stay."""
+    for row in table.find_all("tr"):
+        if row.find_parent("table") is table and row.find(_INLINE_BLOCKS) is None:
+            row.name = "p"
+            for cell in row.find_all(["td", "th"], recursive=False):
+                cell.name = "span"
+                cell.append(" ")
     for tag in (table, *table.find_all(["thead", "tbody", "tfoot", "tr", "td", "th", "caption", "colgroup"])):
         if tag is table or tag.find_parent("table") is None or _nearest(tag, table):
             tag.name = "div"

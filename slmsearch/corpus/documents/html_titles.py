@@ -49,7 +49,7 @@ def place_title(names: Names, page: Inventory, part: Tag) -> str:
     if found is None and not headings and not title:
         return ""
     if found is None:
-        found = _first_line(part, title)
+        found = _first_line(part, title, names.title)
     if found is None:
         if title and firsts:
             _demote(headings)
@@ -59,7 +59,7 @@ def place_title(names: Names, page: Inventory, part: Tag) -> str:
     elif found.name != "h1":
         _demote([heading for heading in firsts if heading is not found])
         found.name = "h1"
-    drop_site_names(page, found)
+    drop_site_names(page, part, found)
     return _text(found)
 
 
@@ -97,15 +97,15 @@ def _says(heading: str, title: str, whole: str) -> bool:
     return brackets is not None and (plain == brackets[1] or plain.endswith(f" {brackets[1]}"))
 
 
-def _first_line(part: Tag, title: str) -> Tag | None:
+def _first_line(part: Tag, title: str, whole: str) -> Tag | None:
     """Return the block before all others that says the title, or is marked as one where the page has none."""
-    for tag in part.find_all(["p", "div", "span"], limit=12):
+    for tag in part.find_all(["p", "div", "span"], limit=20):
         text = _text(tag)
         if not text:
             continue
         if text.casefold() == title.casefold() and tag.find(["p", "div"]) is None:
             return tag
-        if not title and "title" in tag.get_attribute_list("class") and tag.name == "p":
+        if "title" in tag.get_attribute_list("class") and (_is_part_of(whole, text) if title else tag.name == "p"):
             return tag
         if tag.name == "p":
             return None

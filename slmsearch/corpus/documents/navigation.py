@@ -97,7 +97,7 @@ def drop_navigation(page: Inventory) -> None:
 def _drop_link(page: Inventory, link: Tag) -> None:
     """Drop a permalink, an edit link, and the row that a link to a page's neighbours stands in."""
     href, text = str(link.get("href", "#")), link.get_text()
-    if href.startswith("#") and _MARKS.fullmatch(text):
+    if href.startswith("#") and (_MARKS.fullmatch(text) or (not page.letters(link) and link.find_parent(HEADINGS) is not None)):
         page.drop(link)
     elif set(link.get_attribute_list("rel")) & _NEIGHBOURS or link.has_attr("accesskey"):
         row = _grow(page, link)
@@ -304,11 +304,13 @@ def _list_outside(page: Inventory, part: Tag) -> None:
         inside = inside.parent
 
 
-def drop_site_names(page: Inventory, title: Tag) -> None:
-    """Drop headings before the title that say nothing but where another page is: the site's, or the chapter's."""
-    for heading in list(title.find_all_previous(HEADINGS)):
-        if _is_link(page, heading):
-            page.drop(heading, "navigation")
+def drop_site_names(page: Inventory, part: Tag, title: Tag) -> None:
+    """Drop menus before the title, and headings that say nothing but where another page is: the site's, or the chapter's."""
+    for leaf in _leaves(page, part, False):
+        if leaf is title or (leaf is not None and any(inner is title for inner in leaf.descendants)):
+            return
+        if leaf is not None and (_is_link(page, leaf) if leaf.name in HEADINGS else _leads_elsewhere(page, leaf)):
+            page.drop(leaf, "navigation")
 
 
 def has_own_text(page: Inventory, part: Tag) -> bool:

@@ -26,6 +26,10 @@ def sections(text: str) -> dict[str, str]:
 def test_headings_in_lists_cells_and_boxes_are_sections():
     body = "<ul><li><section><h2>Steer</h2><p>Turns.</p></section></li><li><ul><li><h3>Row</h3><p>Moves.</p></li></ul></li></ul>"
     body += "<table><tr><td><h2>Sail</h2><p>Drives.</p></td></tr></table><a href='x'><h2>Anchor</h2></a><p>Holds.</p>"
+    assert (
+        convert("<table><tr><td colspan=2><h2>All</h2></td></tr><tr><td>void</td><td>sail(int)</td></tr></table>")
+        == "## All\n\nvoid sail(int)"
+    )
     assert sections(convert(body)) == {"Steer": "Turns.", "Row": "Moves.", "Sail": "Drives.", "Anchor": "Holds."}
 
 
@@ -105,6 +109,7 @@ def test_words_that_only_the_layout_separates_stay_apart():
         ("<title>Oats | Fernwald</title>", "<h1>Fernwald</h1><h2>Oats</h2>", "Oats"),
         ("<title>Oats (Mill API)</title>", "<h2>Class Oats</h2><h3>grind</h3>", "Class Oats"),
         ("<title>Oats: The Mill Book</title><link rel=home title='The Mill Book' href=i>", "<h2>Oats</h2>", "Oats"),
+        ("<title>Mill: Oats Class</title>", "<div>Mill 1.2</div><div class=title>Oats Class</div><h2>a</h2>", "Oats Class"),
         ("<title>Oats</title>", "<div>Oats</div><h1>1. Sow</h1><p>a</p><h1>2. Reap</h1>", "Oats"),
         ("<meta property=og:title content='Of oats'>", "<h1>A</h1><h1>B</h1>", "Of oats"),
         ("", "<p class='c1 title'>Of oats</p><h2>A</h2>", "Of oats"),
