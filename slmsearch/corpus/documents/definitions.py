@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from bs4 import Tag
 from bs4.element import NavigableString, PageElement
 
-from slmsearch.corpus.documents.navigation import HEADINGS
+from slmsearch.corpus.documents.inventory import HEADINGS
 from slmsearch.corpus.documents.text import one_line
 
 MIN_CHARS = 140
 """Letters and digits that the definitions of consecutive lists must have on average to become sections, and a text after them."""
+INLINE = frozenset({"code", "a", "span", "em", "i", "b", "strong", "tt", "kbd", "samp", "var", "abbr"})
+"""What a definition may begin with on the line of its term."""
 MAX_NAME_CHARS = 80
 """Of a heading; what a longer one ends in stays in its signature."""
 
@@ -133,7 +135,7 @@ def _flatten(terms: list[Tag], bodies: list[Tag]) -> None:
         label = f"{name.removesuffix(':')}: " if name else ""
         if isinstance(first, Tag) and first.name == "p":
             first.insert(0, label)
-        elif isinstance(first, NavigableString):
+        elif isinstance(first, NavigableString) or (isinstance(first, Tag) and first.name in INLINE):
             first.insert_before(label)
         else:
             first.insert_before(_tag("p", label))

@@ -12,8 +12,14 @@ from bs4 import BeautifulSoup, Tag
 from bs4.dammit import EncodingDetector
 from markdownify import ATX, MarkdownConverter
 
+from slmsearch.corpus.documents.boxes import keep_apart, plain_boxes
 from slmsearch.corpus.documents.definitions import lift_definitions
-from slmsearch.corpus.documents.navigation import HEADINGS, drop_navigation, find_main_part, has_own_text
+from slmsearch.corpus.documents.document import Document
+from slmsearch.corpus.documents.grid import write_table
+from slmsearch.corpus.documents.html_titles import place_title, read_names
+from slmsearch.corpus.documents.inventory import SHOWN_CHARS, Inventory
+from slmsearch.corpus.documents.navigation import drop_navigation, find_main_part, has_own_text, trim_edges
+from slmsearch.corpus.documents.panels import open_panels
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.text import (
     check_not_binary,
@@ -34,14 +40,20 @@ _HEADING, _FENCE = "\x01", "\x02"
 _INTERNAL_DTD = re.compile(r"(?:\s|<\?[^>]*>)*<!DOCTYPE[^<>\[]*\[(.*?)\]\s*>", re.IGNORECASE | re.DOTALL)
 _DECLARED_ENTITY = re.compile(r"<!ENTITY\s+([^\s%&;\"']+)", re.IGNORECASE)
 _ENTITY = re.compile(r"&([^\s&;]{1,100};)")
-_NOTE_TITLE = re.compile(r"^(?:admonition-title|sidebar-title|topic-title|label)$")
-"""Classes of titles of notes and of numbers of footnotes."""
+_NO_WIDTH = {0x200B: None, 0xAD: None, 0x2060: None, 0xFEFF: None, 0xA0: " "}
+"""Marks of where a word may be divided, and spaces that are as wide as others."""
 _EXPONENT = re.compile(r"-?(?:\d+|[a-z])")
 _BLANK_LINES = re.compile(r"\n{3,}")
 
 
 class _Converter(MarkdownConverter):
     """Marks what it means as a heading or a fence."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._cells: dict[int, str] = {}
+        self._numbers: dict[int, int] = {}
+        """The next of each ordered list."""
 
     def convert_hN(self, n: int, el: Any, text: str, parent_tags: Any) -> str:
         title = one_line(text)
@@ -59,33 +71,103 @@ class _Converter(MarkdownConverter):
         opening, *lines, closing = fenced(code).split("\n")
         return "\n\n" + "\n".join([f"{_FENCE}{opening}", *lines, f"{_FENCE}{closing}"]) + "\n\n"
 
+    def convert_br(self, el: Any, text: str, parent_tags: Any) -> str:
+        return " " if "_inline" in parent_tags else "\n"
 
-def html_to_markdown(data: bytes) -> tuple[str, str]:
-    """Convert a page of HTML.
+    def convert_li(self, el: Any, text: str, parent_tags: Any) -> str:
+        item = text.strip()
+        if not item:
+            return "\n"
+        if "_inline" in parent_tags:  # of a cell
+            return f" {item}; "
+        bullet = "- "
+        if el.parent is not None and el.parent.name == "ol":
+            numbers = [str(value) for value in (el.get("value"), el.parent.get("start")) if value is not None and str(value).isdecimal()]
+            number = self._numbers.get(id(el.parent), int(numbers[-1]) if numbers else 1)
+            if el.get("value") is not None and numbers:
+                number = int(numbers[0])
+            self._numbers[id(el.parent)] = number + 1
+            bullet = f"{number}. "
+        return bullet + item.replace("\n", f"\n{' ' * len(bullet)}") + "\n"
 
-    Returns:
-        Its title, empty where it has none, and its Markdown.
+    def convert_list(self, el: Any, text: str, parent_tags: Any) -> str:
+        return f" {text.strip().removesuffix(';')} " if "_inline" in parent_tags else str(super().convert_list(el, text, parent_tags))  # type: ignore[misc]
+
+    convert_ul = convert_ol = convert_list
+
+    def convert_td(self, el: Any, text: str, parent_tags: Any) -> str:
+        self._cells[id(el)] = text
+        return f" {text} "
+
+    convert_th = convert_caption = convert_td
+
+    def convert_tr(self, el: Any, text: str, parent_tags: Any) -> str:
+        return text
+
+    def convert_table(self, el: Any, text: str, parent_tags: Any) -> str:
+        if "_inline" in parent_tags:  # in a cell of another one
+            return f" {text} "
+        return f"\n\n{write_table(el, lambda cell: self._cells.get(id(cell), ''))}\n\n"
+
+
+def html_to_markdown(data: bytes) -> Document:
+    """Convert a page of HTML; the title is empty where it has none.
 
     Raises:
         NotTakenError: it holds no text, or cannot be converted.
     """
-    soup = BeautifulSoup(_without_dtd(_decode(data)), "lxml")
+    document = convert_page(decode_page(data))
+    if document is None:
+        raise NotTakenError(Reason.INDEX)
+    return document
+
+
+def convert_page(text: str) -> Document | None:
+    """Convert a page of HTML or a chapter of a book; None where it only leads elsewhere.
+
+    Raises:
+        NotTakenError: it is nested too deeply.
+    """
+    soup = BeautifulSoup(_without_dtd(text), "lxml")
     if _depth(soup) > MAX_DEPTH:
         raise NotTakenError(Reason.NESTED, f"more than {MAX_DEPTH} elements inside each other")
-    title = one_line(soup.title.get_text()) if soup.title else ""
-    drop_navigation(soup)
-    part = find_main_part(soup)
-    if not has_own_text(part):
-        raise NotTakenError(Reason.INDEX)
-    _prepare(part)
-    text = _convert(part)
-    first = next((line for line in text.split("\n") if line.startswith("# ")), None)
-    if first is None and title:
-        return title, f"# {title}\n\n{text}" if text else ""
-    return (first.removeprefix("# ") if first else ""), text
+    page = Inventory(soup)
+    names = read_names(page)
+    keep_apart(page)
+    open_panels(page)
+    drop_navigation(page)
+    part = find_main_part(page)
+    trim_edges(page, part)
+    if not has_own_text(page, part):
+        return None
+    _plain_code(page, part)
+    title = one_line(place_title(names, page, part).translate(_NO_WIDTH))
+    plain_boxes(page, part)
+    lift_definitions(part)
+    content = _convert(part).translate(_NO_WIDTH)
+    if title and content and not any(line.startswith("# ") for line in content.split("\n")):
+        content = f"# {title}\n\n{content}"
+    return Document(title, content, names.metadata, page.dropped)
 
 
-def _decode(data: bytes) -> str:
+def _plain_code(page: Inventory, part: Tag) -> None:
+    """Take line numbers and mark-up out of code."""
+    for table in part.find_all("table", class_=re.compile(r"highlight(?:table|-table)?$")):
+        for tag in (table, *table.find_all(["tbody", "tr", "td", "th"])):
+            tag.name = "div"  # beside line numbers, which are gone
+    for code in part.find_all(["pre", "code"]):
+        if code.name == "pre":
+            numbers = [span for span in code.find_all("span") if span.get_text().strip().isdigit()]
+            lines = code.get_text().strip("\n").count("\n") + 1
+            if lines > 1 and [int(span.get_text()) for span in numbers[:lines]] == list(range(1, lines + 1)):
+                page.dropped.append(("line numbers", " ".join(span.get_text().strip() for span in numbers[:lines])[:SHOWN_CHARS]))
+                for span in numbers[:lines]:
+                    span.clear()
+        if code.string is None and (code.name == "pre" or code.find(["sup", "sub", "p", "div", "pre"]) is None):
+            code.string = code.get_text()
+
+
+def decode_page(data: bytes) -> str:
     """Decode: what is UTF-8 is UTF-8, whatever it declares; then what it declares; then a guess."""
     check_not_binary(data)
     declared = EncodingDetector.find_declared_encoding(data, is_html=True)
@@ -116,26 +198,6 @@ def _depth(soup: BeautifulSoup) -> int:
     return deepest
 
 
-def _prepare(part: Tag) -> None:
-    """Bring to plain paragraphs and headings what Markdown has no form for."""
-    for table in part.find_all("table", class_=re.compile(r"highlight(?:table|-table)?$")):
-        for tag in (table, *table.find_all(["tbody", "tr", "td", "th"])):
-            tag.name = "div"  # code beside line numbers, which are gone
-    for heading in part.find_all(HEADINGS):
-        for code in heading.find_all("code"):
-            code.unwrap()
-    for quote in part.find_all("blockquote"):
-        if quote.find("div", recursive=False) is not None:
-            quote.name = "div"  # docutils indents so
-    for title in part.find_all(class_=_NOTE_TITLE):
-        text = one_line(title.get_text())
-        following = title.find_next_sibling()
-        if text and following is not None and following.name == "p":
-            title.decompose()
-            following.insert(0, f"{text.rstrip(':')}: ")
-    lift_definitions(part)
-
-
 def _convert(part: Tag) -> str:
     converter = _Converter(
         heading_style=ATX,
@@ -143,7 +205,6 @@ def _convert(part: Tag) -> str:
         strip=STRIPPED,
         escape_asterisks=False,
         escape_underscores=False,
-        table_infer_header=True,
         # A line end is a space.
         wrap=True,
         wrap_width=None,

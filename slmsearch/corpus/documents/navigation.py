@@ -1,66 +1,327 @@
-"""What of a page of HTML is its text, and what leads elsewhere: menus, tables of contents, indices, permalinks, line numbers.
+"""What of a page of HTML is its text, and what leads elsewhere: menus, tables of contents, breadcrumbs, permalinks, line numbers.
 
-Class names are those of widespread generators of documentation: docutils and Sphinx, MkDocs, Docusaurus.
+It is told by what it is: ARIA roles, links that say `prev` or `next`, lists of links to places of the page itself, blocks of links alone
+before the text begins and after it ends. Names of classes count only for blocks that say little besides their links.
 """
 
 import re
+from collections.abc import Iterator
 
-from bs4 import BeautifulSoup, Tag
+from bs4 import Tag
+
+from slmsearch.corpus.documents.inventory import HEADINGS, Inventory, class_words, count_letters, next_element, previous_element
 
 # Not `head`: where there is no `<body>`, the parser puts elements it does not know, such as `<main>`, into it.
-DROPPED = ["title", "script", "style", "nav", "noscript", "template", "svg", "iframe", "object", "button", "select", "textarea",
-    "footer", "dialog", "hr"]  # fmt: skip
-HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
-DROPPED_ROLES = ["navigation", "banner", "search", "contentinfo", "complementary", "dialog"]
-DROPPED_CLASSES = {
-    "sphinxsidebar", "related", "toctree-wrapper", "headerlink", "linenos", "linenodiv", "md-sidebar", "md-source-file", "hash-link",
-    "theme-doc-breadcrumbs", "theme-doc-footer", "sr-only", "visually-hidden",
+SILENT = ["title", "script", "style", "template", "iframe", "object", "hr", "input"]
+DROPPED = {
+    "nav": "navigation", "noscript": "noscript", "svg": "drawing", "select": "control", "textarea": "control", "dialog": "dialog",
 }  # fmt: skip
-INDEX = re.compile(r"^(?:genindex-jumpbox|genindextable|modindex-jumpbox|indextable|contentstable)$")
+"""Element -> kind."""
+DROPPED_ROLES = (
+    "navigation",
+    "banner",
+    "search",
+    "contentinfo",
+    "dialog",
+    "alertdialog",
+    "menu",
+    "menubar",
+    "toolbar",
+    "doc-toc",
+    "doc-pagelist",
+)
+DROPPED_CLASSES = frozenset({
+    "sphinxsidebar", "related", "toctree-wrapper", "headerlink", "linenos", "linenodiv", "md-source-file", "hash-link", "sr-only",
+    "visually-hidden", "line-numbers-rows",
+})  # fmt: skip
+THIN_WORDS = frozenset({
+    "nav", "navbar", "navigation", "navheader", "navfooter", "navpanel", "docnav", "breadcrumb", "breadcrumbs", "navpath", "toc", "menu",
+    "sidebar", "pagination", "pager", "footer", "printfooter", "catlinks", "skip",
+})  # fmt: skip
+"""Words of classes and ids of blocks that are dropped where they say little besides their links."""
+INDEX = frozenset({"genindex-jumpbox", "genindextable", "modindex-jumpbox", "indextable", "contentstable"})
 """Classes of what only an index or a front page has."""
-NOTES = {"footnote", "footnote-list", "topic", "sidebar", "admonition"}
-"""Classes of an `aside` that is text: docutils and others write notes so."""
 LINKS_FRAC = 0.85
 """Share of the letters in links from which a page is an index."""
+THIN_LETTERS = 160
+"""Letters outside of links that a menu may have."""
+MAX_LABEL_LETTERS = 30
+"""Of what stands over contents."""
+_ROLES_OF_NOTES = ("note", "doc-footnote", "doc-endnotes", "doc-tip", "doc-notice")
+_NEIGHBOURS = frozenset({"prev", "previous", "next", "up", "home", "start", "contents", "index", "top"})
+_BLOCKS = frozenset({"div", "section", "article", "header", "footer", "aside", "p", "ul", "ol", "dl", "table", "center", "address", "pre",
+    "blockquote", "form", "figure", "main", *HEADINGS})  # fmt: skip
 _MARKS = re.compile(r"[\s#\u00b6\u00a7\u221e\u200b\U0001f517]*")
-_RESULTS = re.compile(r"search-results$")
+_RESULTS = "search-results"
+_EDIT = re.compile(r"action=edit|/_?edit(?:/|$)|/blob/[^?#]*\.(?:md|mdx|rst|adoc|txt|ipynb)$")
+_STAMP = re.compile(
+    r"^\W*(?:(?:this )?(?:page|document|file|site)?\s*(?:was )?(?:last )?"
+    r"(?:generated|modified|updated|built|rendered|edited|created|powered|exported) (?:on|by|with|using|at|from)\b"
+    r"|last (?:modified|updated|edited|changed)\b)",
+    re.IGNORECASE,
+)
+_TRAIL = re.compile(r"(?:[^>\u00bb\u203a/\u2192]+[>\u00bb\u203a/\u2192]\s*){2}")
+"""Breadcrumbs: names with marks in between."""
+_CONTENTS = re.compile(
+    r"(?:table of )?contents|(?:on|in) this (?:page|article|section)|inhalt(?:sverzeichnis)?"
+    r"|sommaire|table des mati\u00e8res|\u00edndice|contenido",
+    re.IGNORECASE,
+)
+"""Headings that stand over contents, also where text follows these."""
+_EXTERNAL = re.compile(r"(?:https?:)?//")
 
 
-def drop_navigation(soup: BeautifulSoup) -> None:
-    """Remove all that is no text of the page."""
-    for dropped in (DROPPED, _is_dropped):
-        for tag in soup.find_all(dropped):
-            if not tag.decomposed:
-                tag.decompose()
+def drop_navigation(page: Inventory) -> None:
+    """Remove all that is no text of the page, wherever it stands."""
+    for tag in page.all(["form"]):
+        if tag.find(["input", "textarea", "select"]) is not None and _says_little(page, tag):
+            page.drop(tag, "control")
+    for name in SILENT:
+        for tag in page.all([name]):
+            page.drop(tag)
+    for name, kind in DROPPED.items():
+        for tag in page.all([name]):
+            page.drop(tag, kind)
+    for tag in page.with_role(*DROPPED_ROLES):
+        page.drop(tag, "navigation")
+    for tag in page.all(["a"]):
+        _drop_link(page, tag)
+    for tag in list(page.everything()):
+        if not page.is_gone(tag) and tag.attrs and tag.parent is not None and tag.name not in ("html", "body", "main"):
+            kind = _kind(page, tag)
+            if kind:
+                page.drop(tag, kind)
+    _drop_contents(page)
 
 
-def _is_dropped(tag: Tag) -> bool:
-    if tag.name == "a" and str(tag.get("href", "#")).startswith("#") and _MARKS.fullmatch(tag.get_text()):
-        return True  # a permalink: "#" or a pilcrow
+def _drop_link(page: Inventory, link: Tag) -> None:
+    """Drop a permalink, an edit link, and the row that a link to a page's neighbours stands in."""
+    href, text = str(link.get("href", "#")), link.get_text()
+    if href.startswith("#") and (_MARKS.fullmatch(text) or (not page.letters(link) and link.find_parent(HEADINGS) is not None)):
+        page.drop(link)
+    elif set(link.get_attribute_list("rel")) & _NEIGHBOURS or link.has_attr("accesskey"):
+        row = _grow(page, link)
+        if row is not None:
+            page.drop(row, "navigation")
+    elif _EDIT.search(href) and page.letters(link):
+        around = link
+        while (
+            around.parent is not None
+            and around.parent.name not in ("body", "[document]")
+            and page.letters(around.parent) == page.letters(link)
+        ):
+            around = around.parent
+        in_heading = link.find_parent(HEADINGS) is not None
+        if around.name not in HEADINGS and (in_heading or around is not link):
+            page.drop(around, "edit link")
+
+
+def _grow(page: Inventory, tag: Tag) -> Tag | None:
+    """Return the largest element around a link that says little besides its links."""
+    row = None
+    while tag.parent is not None and tag.parent.name not in ("body", "html", "main", "article", "[document]"):
+        tag = tag.parent
+        if not _says_little(page, tag):
+            break
+        if tag.name in ("table", "ul", "ol", "div", "p", "dl"):
+            row = tag
+    return row
+
+
+def _says_little(page: Inventory, tag: Tag) -> bool:
+    """Tell whether an element has few words outside of its links: no paragraph, no heading that is no link."""
+    if page.unlinked(tag) > THIN_LETTERS:
+        return False
+    texts = tag.find_all(["p", "pre", "dd", *HEADINGS])
+    return not any(
+        page.unlinked(text) > (THIN_LETTERS // 2 if text.name in ("p", "dd") else 0) for text in texts if not _is_label(page, text)
+    )
+
+
+def _is_label(page: Inventory, heading: Tag) -> bool:
+    """Tell whether a heading stands over a list of links: it says what they are."""
+    following = next_element(heading)
+    return following is not None and page.letters(following) > 0 and page.unlinked(following) <= 0.15 * page.letters(following)
+
+
+def _kind(page: Inventory, tag: Tag) -> str:
     classes = set(tag.get_attribute_list("class"))
-    if tag.name == "aside" and not NOTES & classes and tag.get("role") not in ("note", "doc-footnote"):
-        return True
-    if DROPPED_CLASSES & classes or ("contents" in classes and "topic" in classes):
-        return True
-    return tag.get("role") in DROPPED_ROLES or tag.has_attr("hidden") or tag.get("aria-hidden") == "true"
+    if DROPPED_CLASSES & classes:
+        return "navigation"
+    if "contents" in classes and "topic" in classes:
+        return "contents"
+    if tag.name == "aside" or tag.get("role") == "complementary":
+        is_note = tag.get("role") in _ROLES_OF_NOTES
+        return "navigation" if not is_note and page.linked(tag) > page.unlinked(tag) and _says_little(page, tag) else ""
+    if tag.name == "footer":
+        return "" if tag.find_parent(["blockquote", "figure", "li", "td"]) or _has_notes(tag) else "footer"
+    words = class_words(tag) & THIN_WORDS
+    if words and _says_little(page, tag) and (page.linked(tag) or "footer" in words) and not _has_notes(tag):
+        return "contents" if "toc" in words else "navigation"
+    return ""
 
 
-def find_main_part(soup: BeautifulSoup) -> Tag:
-    """Return the one part that says it is the content, else everything."""
-    for found in (soup.find_all("main"), soup.find_all(role="main"), soup.find_all("article")):
-        if len(found) == 1 and any(c.isalnum() for c in found[0].get_text()):
+def _has_notes(tag: Tag) -> bool:
+    """Tell whether an element holds footnotes: items that the text's marks lead to, which lead back."""
+    return tag.get("role") in _ROLES_OF_NOTES or tag.find(id=re.compile(r"^(?:fn|ftnt|cite_note|footnote)", re.IGNORECASE)) is not None
+
+
+def _drop_contents(page: Inventory) -> None:
+    """Drop lists, and runs of paragraphs, of nothing but links to places on this page."""
+    for tag in page.all(("ul", "ol", "dl", "p", "table")):
+        if page.is_gone(tag) or not page.linked(tag) or page.unlinked(tag) > 0.2 * page.letters(tag):
+            continue
+        if tag.name == "table" and page.unlinked(tag) > 0.05 * page.letters(tag):
+            continue
+        links = [link for link in tag.find_all("a", href=True) if page.letters(link)]
+        inside = [link for link in links if _leads_inside(page, str(link["href"]))]
+        if len(inside) < 0.8 * len(links):
+            continue
+        run = [tag, *_alike(page, tag)] if tag.name == "p" else [tag]
+        if len(links) < 2 and len(run) < 3:
+            continue
+        for member in reversed(run):
+            page.drop(_with_label(page, member), "contents")
+
+
+def _leads_inside(page: Inventory, href: str) -> bool:
+    name = href.partition("#")[2]
+    return bool(name) and name in page.ids and not re.match(r"[a-z]+:", href)
+
+
+def _alike(page: Inventory, first: Tag) -> Iterator[Tag]:
+    """Yield the paragraphs after one that are a link to a place on this page, too."""
+    tag = next_element(first)
+    while tag is not None and tag.name == "p":
+        links = tag.find_all("a", href=True)
+        if not links or not all(_leads_inside(page, str(link["href"])) for link in links) or page.unlinked(tag) > 0.2 * page.letters(tag):
+            return
+        yield tag
+        tag = next_element(tag)
+
+
+def _with_label(page: Inventory, tag: Tag) -> Tag:
+    """Return an element, or what is around it where only a label stands beside it; a heading that stood over it alone goes."""
+    while tag.parent is not None and tag.parent.name in ("div", "td", "tr", "tbody", "table", "section", "details"):
+        beside = [heading for heading in tag.parent.find_all(HEADINGS) if tag not in heading.parents]
+        if page.letters(tag.parent) - page.letters(tag) > MAX_LABEL_LETTERS or not all(map(_says_contents, beside)):
+            break
+        tag = tag.parent
+    before = previous_element(tag)
+    if before is not None and before.name in HEADINGS and (_says_contents(before) or _is_over_nothing_else(page, before, tag)):
+        page.drop(before, "contents")
+    return tag
+
+
+def _says_contents(heading: Tag) -> bool:
+    return _CONTENTS.fullmatch(heading.get_text().strip(" :\n\t")) is not None
+
+
+def _is_over_nothing_else(page: Inventory, heading: Tag, listed: Tag) -> bool:
+    following = next_element(listed)
+    while following is not None and not page.letters(following):
+        following = next_element(following)
+    return heading.name != "h1" and following is not None and following.name in HEADINGS and following.name <= heading.name
+
+
+def trim_edges(page: Inventory, part: Tag) -> None:
+    """Drop menus before the first text of a part and after its last, and lines that say when and by what a page was made."""
+    for leaf in _leaves(page, part, False):
+        if leaf is None or (leaf.name in HEADINGS and not _is_link(page, leaf)):
+            break
+        stamped = _is_stamp(page, leaf)
+        if not stamped and not _leads_elsewhere(page, leaf):
+            break
+        page.drop(leaf, "stamp" if stamped else "navigation")
+    for leaf in _leaves(page, part, True):
+        if leaf is None:
+            break
+        stamped = _is_stamp(page, leaf)
+        before = previous_element(leaf)
+        alone = page.linked(leaf) > 0 and page.unlinked(leaf) <= 3 and not (before is not None and before.name in HEADINGS)
+        alone = alone and not any(_EXTERNAL.match(str(link.get("href", ""))) for link in [leaf, *leaf.find_all("a")])
+        if not stamped and not alone:
+            break
+        page.drop(leaf, "stamp" if stamped else "navigation")
+
+
+def _leads_elsewhere(page: Inventory, tag: Tag) -> bool:
+    """Tell whether a block above the text is a menu or a trail of breadcrumbs."""
+    if not page.linked(tag) or page.letters(tag) > 2 * THIN_LETTERS:
+        return False
+    return page.linked(tag) >= page.unlinked(tag) or (page.letters(tag) <= THIN_LETTERS and _TRAIL.match(tag.get_text()) is not None)
+
+
+def _is_link(page: Inventory, heading: Tag) -> bool:
+    """Tell whether a heading at the top is a link to another page: the site's name."""
+    link = heading.find("a", href=True) or heading.find_parent("a", href=True)
+    return isinstance(link, Tag) and not page.unlinked(heading) and not str(link["href"]).startswith("#")
+
+
+def _is_stamp(page: Inventory, tag: Tag) -> bool:
+    return page.letters(tag) <= THIN_LETTERS and tag.name != "pre" and _STAMP.search(" ".join(tag.get_text(" ").split())) is not None
+
+
+def _leaves(page: Inventory, tag: Tag, backwards: bool) -> Iterator[Tag | None]:
+    """Yield blocks with text from the top, or from the bottom: the innermost, lists and tables whole; None for text in no block."""
+    children = list(tag.children)
+    for child in reversed(children) if backwards else children:
+        if not isinstance(child, Tag):
+            if count_letters(child):
+                yield None
+            continue
+        if page.is_gone(child) or not page.letters(child):
+            continue
+        holds_blocks = child.name not in ("ul", "ol", "dl", "table", "p", *HEADINGS) and child.find(_BLOCKS) is not None
+        if holds_blocks:
+            yield from _leaves(page, child, backwards)
+        else:
+            yield child if child.name in _BLOCKS or (child.name == "a" and not _has_text_beside(child)) else None
+
+
+def _has_text_beside(link: Tag) -> bool:
+    return any(sibling is not None and count_letters(sibling) > 0 for sibling in (link.previous_sibling, link.next_sibling))
+
+
+def find_main_part(page: Inventory) -> Tag:
+    """Return the one part that says it is the content and holds most of the text, else everything."""
+    body = page.soup.body or page.soup
+    for found in (list(page.all(["main"])), list(page.with_role("main")), list(page.all(["article"]))):
+        least = 0.5 * page.unlinked(body) if found and found[0].name == "article" else 0
+        if len(found) == 1 and page.unlinked(found[0]) > least:
+            _list_outside(page, found[0])
             return found[0]
-    return soup
+    return page.soup
 
 
-def has_own_text(part: Tag) -> bool:
+def _list_outside(page: Inventory, part: Tag) -> None:
+    """List what stands around the main part as dropped."""
+    inside: Tag = part
+    while inside.parent is not None and inside.name not in ("body", "html"):
+        for sibling in list(inside.parent.find_all(recursive=False)):
+            if sibling is not inside and sibling.name != "head" and page.letters(sibling):
+                page.drop(sibling, "outside the main part")
+        inside = inside.parent
+
+
+def drop_site_names(page: Inventory, part: Tag, title: Tag) -> None:
+    """Drop menus before the title, and headings that say nothing but where another page is: the site's, or the chapter's."""
+    for leaf in _leaves(page, part, False):
+        if leaf is title or (leaf is not None and any(inner is title for inner in leaf.descendants)):
+            return
+        if leaf is not None and (_is_link(page, leaf) if leaf.name in HEADINGS else _leads_elsewhere(page, leaf)):
+            page.drop(leaf, "navigation")
+
+
+def has_own_text(page: Inventory, part: Tag) -> bool:
     """Say whether a page has more to say than where else to go; a form that searches the site has not, either."""
-    total = _letters(part)
-    headings = sum(map(_letters, part.find_all(HEADINGS)))
-    linked = sum(_letters(link) for link in part.find_all("a", href=True) if not link.find_parent(["a", *HEADINGS]))
-    only_links = total > 0 and linked >= LINKS_FRAC * (total - headings)
-    return not only_links and part.find(id=_RESULTS) is None and part.find(class_=INDEX) is None
-
-
-def _letters(tag: Tag) -> int:
-    return sum(map(str.isalnum, tag.get_text()))
+    total = page.letters(part)
+    headings = [heading for heading in part.find_all(HEADINGS)]
+    words = sum(map(page.letters, headings))
+    linked = page.linked(part) - sum(map(page.linked, headings))
+    only_links = total > 0 and linked >= LINKS_FRAC * (total - words) and (linked > 0 or bool(page.dropped))
+    return (
+        not only_links
+        and _RESULTS not in page.ids
+        and not any(INDEX & set(t.get_attribute_list("class")) for t in page.all(["div", "table"]))
+    )

@@ -2,7 +2,7 @@
 
 A parser may loop, use up memory or crash on a file that was made to do so, or is only broken. There it ends nothing but itself.
 The process is started when first needed, killed when it takes too long, and started again. It is told a path and its folder a line and
-answers a JSON object a line. Word, PowerPoint and EPUB are read by markitdown's converters.
+answers a JSON object a line. Word and PowerPoint are read by markitdown's converters.
 """
 
 import errno
@@ -15,25 +15,23 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import Any, NamedTuple, Self
+from types import TracebackType
+from typing import Any, Self
 
+from slmsearch.corpus.documents.document import MAX_CHARS, Document
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.text import check_not_binary, checked_text, decode_text, decode_utf8, one_line
 
 MARKDOWN, TEXT, RST, HTML, PDF = (".md", ".markdown", ".mdx"), (".txt", ".text"), (".rst",), (".html", ".htm", ".xhtml"), (".pdf",)
-NOTEBOOK, SHEET, SEPARATED = (".ipynb",), (".xlsx",), (".csv", ".tsv")
-CONVERTERS = {".docx": "DocxConverter", ".pptx": "PptxConverter", ".epub": "EpubConverter"}
+NOTEBOOK, SHEET, SEPARATED, EPUB = (".ipynb",), (".xlsx",), (".csv", ".tsv"), (".epub",)
+CONVERTERS = {".docx": "DocxConverter", ".pptx": "PptxConverter"}
 """Suffix -> class of `markitdown.converters`."""
-SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *CONVERTERS, *SHEET, *SEPARATED, *NOTEBOOK)
+SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *CONVERTERS, *SHEET, *SEPARATED, *EPUB, *NOTEBOOK)
 """In the order in which files of the same name come to the plain page id."""
-PARSED = (*HTML, *PDF, *CONVERTERS, *SHEET, *SEPARATED, *NOTEBOOK)
+PARSED = (*HTML, *PDF, *CONVERTERS, *SHEET, *SEPARATED, *EPUB, *NOTEBOOK)
 """Suffixes of formats that only the process reads, and whose documents depend on no other file."""
-MAX_CHARS = 20_000_000
-"""Of one document."""
 MEMORY_BYTES = 4 << 30
 """Address space of the process that parses."""
 START_S = 60.0
@@ -42,19 +40,6 @@ _NOTE = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 """Numbers of slides."""
 _IMAGE = re.compile(r"!\[[^\[\]]*\]\([^()]*\)")
 _LINK = re.compile(r"\[([^\[\]]*)\]\([^()]*(?:\([^()]*\)[^()]*)*\)")
-
-
-class Document(NamedTuple):
-    """What a file says."""
-
-    title: str
-    """The document's own, as its format gives it; empty where it gives none."""
-    content: str
-    """Markdown; what starts with `#` is a heading."""
-    metadata: Mapping[str, Any] = MappingProxyType({})
-    """What else it says of itself, as JSON has it: `date`, `tags` ..."""
-    dropped: Sequence[Sequence[str]] = ()
-    """What was left out of it on purpose: kind (`navigation`, `hidden sheet` ...) and text."""
 
 
 class ReadingProcess:
@@ -177,11 +162,16 @@ def _convert(data: bytes, path: Path, root: Path) -> Document:
     if suffix in HTML:
         from slmsearch.corpus.documents.html import html_to_markdown
 
-        return Document(*html_to_markdown(data))
+        return html_to_markdown(data)
     if suffix in PDF:
         from slmsearch.corpus.documents.pdf import pdf_to_markdown
 
         return Document(*pdf_to_markdown(data))
+    if suffix in EPUB:
+        from slmsearch.corpus.documents.epub import epub_to_markdown
+
+        check_office(data)
+        return epub_to_markdown(data)
     if suffix in SHEET:
         from slmsearch.corpus.documents.spreadsheet import workbook_to_markdown
 

@@ -74,8 +74,11 @@ def test_definitions_that_are_one_long_list_are_sections_each():
 def test_notes_footnotes_exponents_and_lines_stay_readable():
     assert convert("<div class='admonition'><p class='admonition-title'>Note</p><p>Mind\nthe tide.</p></div>") == "Note: Mind the tide."
     note = "<aside class='footnote' role='note'><span class='label'>[<a href='#r'>1</a>]</span>\n<p>So it is said by all.</p></aside>"
-    assert convert(f"<p>Text as it is.</p>{note}<aside><p>Read also</p></aside>") == "Text as it is.\n\n[1]: So it is said by all."
-    assert convert("<p>2<sup>31</sup> of the 1<sup>st</sup>, said<sup><a href='#n'>4</a></sup></p>") == "2^31 of the 1st, said4"
+    assert (
+        convert(f"<p>Text as it is.</p>{note}<aside><p><a href='b'>Read also</a></p></aside>")
+        == "Text as it is.\n\n[1]: So it is said by all."
+    )
+    assert convert("<p>2<sup>31</sup> of the 1<sup>st</sup>, said<sup><a href='#n'>4</a></sup></p>") == "2^31 of the 1st, said[4]"
     assert convert("<blockquote>said</blockquote><blockquote><div><p>set in</p></div></blockquote>") == "> said\n\nset in"
     assert convert("<p>one\n- two<hr>three") == "one - two\n\nthree"
 
