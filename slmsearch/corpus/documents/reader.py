@@ -26,9 +26,10 @@ from slmsearch.corpus.documents.text import check_not_binary, checked_text, deco
 
 MARKDOWN, TEXT, RST, HTML, PDF = (".md", ".markdown", ".mdx"), (".txt", ".text"), (".rst",), (".html", ".htm", ".xhtml"), (".pdf",)
 NOTEBOOK = (".ipynb",)
+MAN, INFO = (".man", ".mdoc", *(f".{section}" for section in range(1, 9))), (".info",)
 CONVERTERS = {".docx": "DocxConverter", ".pptx": "PptxConverter", ".xlsx": "XlsxConverter", ".epub": "EpubConverter"}
 """Suffix -> class of `markitdown.converters`."""
-SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *CONVERTERS, *NOTEBOOK)
+SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *CONVERTERS, *NOTEBOOK, *MAN, *INFO)
 """In the order in which files of the same name come to the plain page id."""
 PARSED = (*HTML, *PDF, *CONVERTERS, *NOTEBOOK)
 """Suffixes of formats that only the process reads, and whose documents depend on no other file."""
@@ -184,6 +185,10 @@ def _convert(data: bytes, path: Path, root: Path) -> Document:
         return Document(*pdf_to_markdown(data))
     if suffix in CONVERTERS:
         return Document(*office_to_markdown(data, suffix))
+    if suffix in INFO:
+        from slmsearch.corpus.documents.info import decode_info
+
+        return convert_text(decode_info(data), path, root)
     text = decode_text(data)
     if suffix in NOTEBOOK:
         from slmsearch.corpus.documents.notebook import notebook_to_markdown
@@ -208,7 +213,8 @@ def convert_text(text: str, path: Path, root: Path) -> Document:
         return None
 
     suffix = path.suffix.lower()
-    kind = "rst" if suffix in RST else "text" if suffix in TEXT else "mdx" if suffix == ".mdx" else "markdown"
+    kinds = (("rst", RST), ("text", TEXT), ("mdx", (".mdx",)), ("man", MAN), ("info", INFO))
+    kind = next((kind for kind, suffixes in kinds if suffix in suffixes), "markdown")
     return Document(*read_markup(text, kind, include))
 
 
