@@ -5,7 +5,7 @@ from typing import Any
 
 from slmsearch.corpus.documents.dialects import SHOWN_CHARS, Dropped, Include
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
-from slmsearch.corpus.documents.text import checked_text, escape_heading, one_line, unify_line_ends
+from slmsearch.corpus.documents.text import checked_text, escape_heading, one_line
 
 LEVELS = {"*": 1, "=": 2, "-": 3, ".": 4}
 """Mark under a heading -> its level."""
@@ -17,14 +17,6 @@ _UNDERLINE = re.compile(r"([*=.-])\1*$")
 _REFERENCE = re.compile(r"\*[Nn]ote[ \n]+([^:]+?)(?:::|:[ \n]+(?:\([^()]*\))?[^.,:]*(?=[.,:]))")
 _TAG = re.compile(r"\x00\x08\[[^\]]*\x00\x08\]")
 _TITLE = re.compile(r"\A#+ (?!\d+(?:\.\d+)* |Appendix )(.+)$", re.MULTILINE)
-
-
-def decode_info(data: bytes) -> str:
-    """Decode an info file, whose control characters divide it; what is not UTF-8 is Western European."""
-    try:
-        return unify_line_ends(data.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        return unify_line_ends(data.decode("cp1252", "replace"))
 
 
 def read_info(text: str, include: Include) -> tuple[str, str, dict[str, Any], list[Dropped]]:
@@ -48,8 +40,10 @@ def read_info(text: str, include: Include) -> tuple[str, str, dict[str, Any], li
     made = [_node(node.lstrip("\f\n"), dropped) for node in nodes if _NODE.match(node.lstrip("\f\n"))]
     content = re.sub(r"\n{3,}", "\n\n", "\n\n".join(filter(None, made))).strip("\n")
     if not made:
-        raise NotTakenError(
-            Reason.BROKEN if dropped else Reason.KIND, "its parts are not beside it" if dropped else "no info file of Texinfo"
+        raise (
+            NotTakenError(Reason.BROKEN, "its parts are not beside it")
+            if dropped
+            else NotTakenError(Reason.KIND, "no info file of Texinfo")
         )
     title = _TITLE.match(content)
     return title[1] if title else "", checked_text(content), {}, dropped

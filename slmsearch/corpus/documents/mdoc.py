@@ -19,7 +19,8 @@ _PAIRS = {
 """Macros that put the rest of their line between two marks."""
 _OPEN = {"Oo": "[", "Bo": "[", "Po": "(", "Ao": "<", "Bro": "{", "Do": "\u201c", "So": "\u2018", "Qo": '"'}
 _CLOSE = {"Oc": "]", "Bc": "]", "Pc": ")", "Ac": ">", "Brc": "}", "Dc": "\u201d", "Sc": "\u2019", "Qc": '"'}
-_WORDS = {"Ad", "An", "Ar", "Cd", "Cm", "Dv", "Em", "Er", "Ev", "Fa", "Fd", "Ft", "Ic", "Li", "Ms", "No", "Pa", "Sx", "Sy", "Tn", "Va", "Vt", "Eo", "Ec",
+_WORDS = {"Ad", "An", "Ar", "Cd", "Cm", "Dv", "Em", "Er", "Ev", "Fa", "Fd", "Ft", "Ic", "Li", "Ms", "No", "Pa", "Sx", "Sy",
+    "Tn", "Va", "Vt", "Eo", "Ec",
     "Lb", "St", "Bf", "Ef", "Ot", "Fr", "Hf", "En", "Es"}  # fmt: skip
 _SYSTEMS = {
     "Ux": "UNIX",

@@ -22,7 +22,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self
 
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
-from slmsearch.corpus.documents.text import check_not_binary, checked_text, decode_text, decode_utf8, one_line
+from slmsearch.corpus.documents.text import check_not_binary, checked_text, decode_info, decode_text, decode_utf8, one_line
 
 MARKDOWN, TEXT, RST, HTML, PDF = (".md", ".markdown", ".mdx"), (".txt", ".text"), (".rst",), (".html", ".htm", ".xhtml"), (".pdf",)
 NOTEBOOK = (".ipynb",)
@@ -185,11 +185,7 @@ def _convert(data: bytes, path: Path, root: Path) -> Document:
         return Document(*pdf_to_markdown(data))
     if suffix in CONVERTERS:
         return Document(*office_to_markdown(data, suffix))
-    if suffix in INFO:
-        from slmsearch.corpus.documents.info import decode_info
-
-        return convert_text(decode_info(data), path, root)
-    text = decode_text(data)
+    text = decode_info(data) if suffix in INFO else decode_text(data)
     if suffix in NOTEBOOK:
         from slmsearch.corpus.documents.notebook import notebook_to_markdown
 
@@ -201,18 +197,19 @@ def convert_text(text: str, path: Path, root: Path) -> Document:
     """Read Markdown, reStructuredText or plain text, and what it includes of its folder."""
     from slmsearch.corpus.documents.markup import read_markup
 
+    suffix = path.suffix.lower()
+
     def include(name: str) -> str | None:
         if any(part.startswith(".") for part in Path(os.path.normpath(name)).parts if part != ".."):
             return None
         inside = [folder for folder in path.parents if folder == root or root in folder.parents]
         for folder in inside:  # beside it, or in its site's folder, which may be any above
             try:
-                return decode_utf8(read_inside(folder / name.lstrip("/"), root))
+                return (decode_info if suffix in INFO else decode_utf8)(read_inside(folder / name.lstrip("/"), root))
             except (NotTakenError, OSError, ValueError):
                 continue
         return None
 
-    suffix = path.suffix.lower()
     kinds = (("rst", RST), ("text", TEXT), ("mdx", (".mdx",)), ("man", MAN), ("info", INFO))
     kind = next((kind for kind, suffixes in kinds if suffix in suffixes), "markdown")
     return Document(*read_markup(text, kind, include))

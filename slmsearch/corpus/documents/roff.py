@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 MAX_SOURCED = 20
 """Files that one page may take in."""
 MAX_DEPTH = 20
-"""Of conditions with an alternative that waits."""
+"""Of conditions with an alternative that waits, and of long ones on one line."""
 MAX_STRING_CHARS = 2000
 CHARACTERS = {"aq": "'", "dq": '"', "cq": "\u2019", "oq": "\u2018", "lq": "\u201c", "rq": "\u201d", "em": "\u2014", "en": "\u2013",
     "hy": "-", "mi": "-", "bu": "\u2022", "co": "\u00a9", "rg": "\u00ae", "tm": "\u2122", "mu": "\u00d7", "+-": "\u00b1", "de": "\u00b0",
@@ -23,9 +23,9 @@ _STRINGS = {"lq": "\u201c", "rq": "\u201d", "Lq": "\u201c", "Rq": "\u201d", "R":
     "Le": "\u2264",
     "Ge": "\u2265", "Ne": "\u2260", "Am": "&", "Ba": "|", "Pi": "\u03c0", "Aq": "'", "q": '"', "L": "\u201c", "C+": "C++"}  # fmt: skip
 _ESCAPE = re.compile(
-    r"\\(?:(?P<quoted>[hvwlLDobNxZSHABRXYC])'(?P<inside>[^'\n]*)'|[fFmMYkgVO](?:\([^\n]{2}|\[[^\]\n]*\]|[^\n])|\*(?:\((?P<two>[^\n]{2})|"
-    r"\[(?P<name>[^\]\n]*)\]|(?P<one>[^\n]))|n[+-]?(?:\([^\n]{2}|\[[^\]\n]*\]|[^\n])|s(?:[+-]?\d{1,2}|[+-]?\[[^\]\n]*\]|\([^\n]{2}|'[^']*')|"
-    r"\((?P<char>[^\n]{2})|\[(?P<long>[^\]\n]*)\]|(?P<single>[^\n]))"
+    r"\\(?:(?P<quoted>[hvwlLDobNxZSHABRXYC])'(?P<inside>[^'\n]{0,200})'|[fFmMYkgVO](?:\([^\n]{2}|\[[^\]\n]{0,80}\]|[^\n])|\*(?:\((?P<two>[^\n]{2})|"
+    r"\[(?P<name>[^\]\n]{0,80})\]|(?P<one>[^\n]))|n[+-]?(?:\([^\n]{2}|\[[^\]\n]{0,80}\]|[^\n])|s(?:[+-]?\d{1,2}|[+-]?\[[^\]\n]{0,80}\]|\([^\n]{2}|'[^'\n]{0,200}')|"
+    r"\((?P<char>[^\n]{2})|\[(?P<long>[^\]\n]{0,80})\]|(?P<single>[^\n]))"
 )
 _SINGLE = {"-": "-", "e": "\\", "\\": "\\", " ": " ", "~": " ", "0": " ", "t": "\t", "'": "\u00b4", "`": "`", ".": ".", "_": "_", '"': ""}
 _COMMENT = re.compile(r"(?<!\\)((?:\\\\)*)\\[\"#].*$")
@@ -60,9 +60,11 @@ class Roff:
         """Yield request and the rest of its line, or nothing and a line of text; escapes are still in both."""
         waiting = list(reversed(re.sub(r"(?<!\\)\\\n", "", text).split("\n")))
         otherwise: list[bool] = []
+        conditions = 0
         while waiting:
             line = _COMMENT.sub(r"\1", waiting.pop())
             found = _CONTROL.match(line) if line[:1] in (".", "'") else None
+            conditions = conditions + 1 if found and found[1] in ("if", "ie", "el") else 0
             if found is None:
                 yield "", line.replace("\\}", "")
                 continue
@@ -76,6 +78,7 @@ class Roff:
                 whole = (self._strings.get(key, "") if name == "as" else "") + self.plain(value.lstrip(" ").removeprefix('"'))
                 self._strings[key] = whole[:MAX_STRING_CHARS]
             elif name in ("if", "ie", "el"):
+                rest = rest if conditions <= MAX_DEPTH or len(rest) <= MAX_STRING_CHARS else ""
                 self._condition(name, rest, waiting, otherwise)
             elif name == "so":
                 self._source(rest.strip(), waiting)
