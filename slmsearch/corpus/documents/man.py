@@ -8,7 +8,7 @@ from typing import Any
 
 from slmsearch.corpus.documents import mdoc
 from slmsearch.corpus.documents.dialects import Dropped, Include
-from slmsearch.corpus.documents.roff import Roff, is_roff, split_arguments
+from slmsearch.corpus.documents.roff import Roff, is_roff, read_table, split_arguments
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.text import escape_heading, fenced, one_line
 
@@ -20,7 +20,6 @@ _NO_TEXT = {"IX", "PD", "DT", "UC", "AT", "AS", "VS", "VE", "BS", "BE", "UE", "M
 _NAMES = re.compile(r"## [^\n]+\n+((?:[^\n]+\n)*?[^\n]*?)\s[-\u2013\u2014]+\s+([^\n]+(?:\n[^\n]+)*)")
 """What a page begins with: names, a dash, and what they are."""
 _LOOSE = re.compile(r"[\s_-]+")
-_SPLIT = re.compile(r"tab ?\((.)\)")
 
 
 def read_man(text: str, include: Include) -> tuple[str, str, dict[str, Any], list[Dropped]]:
@@ -71,7 +70,7 @@ class _ManReader:
             number += 1
             if name == "TS":
                 end = next((at for at in range(number, len(lines)) if lines[at][0] == "TE"), len(lines))
-                self._made.lines += ["", *self._table([line for kind, line in lines[number:end] if not kind]), ""]
+                self._made.lines += ["", *read_table([line for kind, line in lines[number:end] if not kind], self._roff.plain), ""]
                 number = end + 1
             elif name:
                 self._request(name, rest)
@@ -154,29 +153,3 @@ class _ManReader:
         code = "\n".join(self._code or []).strip("\n")
         self._code = None
         self._made.lines += ["", fenced(code), ""] if code.strip() else []
-
-    def _table(self, lines: list[str]) -> list[str]:
-        """Return rows between the requests for a table; its formats end with a line that ends with a point."""
-        head = next((at for at, line in enumerate(lines) if line.rstrip().endswith(".")), -1)
-        found = _SPLIT.search(" ".join(lines[: head + 1]))
-        rows: list[list[str]] = []
-        cells: list[str] | None = None
-        for line in lines[head + 1 :]:
-            if cells is None and line.strip() in ("", "_", "=", "\\_"):
-                continue
-            parts = line.split(found[1] if found else "\t")
-            if cells is not None and not line.startswith("T}"):
-                cells[-1] += f" {line}"
-                continue
-            if cells is not None:
-                cells += parts[1:]
-            else:
-                cells = parts
-            if cells[-1].strip() == "T{":
-                cells[-1] = ""
-            else:
-                rows.append([one_line(self._roff.plain(cell)).replace("|", "\\|") for cell in cells])
-                cells = None
-        width = max(map(len, rows), default=0)
-        shown = [f"| {' | '.join([*row, *[''] * (width - len(row))])} |" for row in rows]
-        return [*shown[:1], f"| {' | '.join(['---'] * width)} |", *shown[1:]] if width else []

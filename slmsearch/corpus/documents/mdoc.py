@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from slmsearch.corpus.documents.roff import Roff, split_arguments
+from slmsearch.corpus.documents.roff import Roff, read_table, split_arguments
 from slmsearch.corpus.documents.text import escape_heading, fenced, one_line
 
 _PAIRS = {
@@ -62,8 +62,14 @@ class MdocReader:
 
     def read(self, lines: list[tuple[str, str]]) -> Made:
         """Convert lines."""
+        table: list[str] | None = None
         for name, rest in lines:
-            if not name:
+            if name in ("TS", "TE"):
+                self._made.lines += ["", *read_table(table or [], self._roff.plain), ""]
+                table = [] if name == "TS" else None
+            elif table is not None:
+                table += [] if name else [rest]
+            elif not name:
                 self._line(self._roff.plain(rest))
             elif name in ("Sh", "Ss"):
                 self._end_code()
@@ -71,6 +77,7 @@ class MdocReader:
                 self._made.lines += ["", f"{'##' if name == 'Sh' else '###'} {heading}", ""] if any(map(str.isalnum, heading)) else []
             else:
                 self._macro(name, rest)
+        self._made.lines += read_table(table or [], self._roff.plain)
         self._end_code()
         return self._made
 
@@ -97,7 +104,7 @@ class MdocReader:
             self._line("")
         elif name in ("D1", "Dl"):
             self._made.lines += ["", fenced(self._phrase(arguments)), ""]
-        elif name in _MACROS:
+        elif name in _MACROS and name != "Sm":
             self._line(self._phrase([name, *arguments]), is_macro=True)
         elif name.startswith("%"):
             self._line(f"{self._phrase(arguments)},")

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Callable, Iterator
 
+from slmsearch.corpus.documents.text import one_line
+
 MAX_SOURCED = 20
 """Files that one page may take in."""
 MAX_DEPTH = 20
@@ -31,6 +33,7 @@ _SINGLE = {"-": "-", "e": "\\", "\\": "\\", " ": " ", "~": " ", "0": " ", "t": "
 _COMMENT = re.compile(r"(?<!\\)((?:\\\\)*)\\[\"#].*$")
 _CONTROL = re.compile(r"[.'][ \t]*([^\s\\]+|\\\{)?[ \t]*(.*)$")
 _CONDITION = re.compile(r"(!?)\s*(?:([noetv])(?=[\s\\.'])|(\\n\(\.g|\\n\[\.g\])|('[^']*'[^']*'|\S+))\s*(.*)$")
+_SPLIT = re.compile(r"tab ?\((.)\)")
 _ARGUMENT = re.compile(r'"((?:[^"]|"")*)"?|((?:\\ |\S)+)')
 
 
@@ -146,3 +149,30 @@ def _character(name: str) -> str:
     if len(name) == 2 and name[0] in _ACCENTS:
         return unicodedata.normalize("NFC", name[1] + _ACCENTS[name[0]])
     return ""
+
+
+def read_table(lines: list[str], plain: Callable[[str], str]) -> list[str]:
+    """Return rows between the requests for a table; its formats end with a line that ends with a point."""
+    head = next((at for at, line in enumerate(lines) if line.rstrip().endswith(".")), -1)
+    found = _SPLIT.search(" ".join(lines[: head + 1]))
+    rows: list[list[str]] = []
+    cells: list[str] | None = None
+    for line in lines[head + 1 :]:
+        if cells is None and line.strip() in ("", "_", "=", "\\_"):
+            continue
+        parts = line.split(found[1] if found else "\t")
+        if cells is not None and not line.startswith("T}"):
+            cells[-1] += f" {line}"
+            continue
+        if cells is not None:
+            cells += parts[1:]
+        else:
+            cells = parts
+        if cells[-1].strip() == "T{":
+            cells[-1] = ""
+        else:
+            rows.append([one_line(plain(cell)).replace("|", "\\|") for cell in cells])
+            cells = None
+    width = max(map(len, rows), default=0)
+    shown = [f"| {' | '.join([*row, *[''] * (width - len(row))])} |" for row in rows]
+    return [*shown[:1], f"| {' | '.join(['---'] * width)} |", *shown[1:]] if width else []

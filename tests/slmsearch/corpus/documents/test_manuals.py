@@ -99,6 +99,7 @@ def test_macros_of_man(text: str, wanted: str):
         (".Bl -tag\n.It Fl c\nCoarse.\n.El\n.Bl -bullet\n.It\none\n.El", "-c\nCoarse.\n\n- one"),
         (".Bd -literal\nturn  it\n.Ed", "```\nturn  it\n```"),
         ('.Fn turn "int n" .', "turn(int n)."),
+        (".Sm off\n.TS\nl l.\npart\tprice\nwheel\t7\n.TE\nend", "| part | price |\n| --- | --- |\n| wheel | 7 |\n\nend"),
         (".In mill.h\n.Dq the wheel", "#include <mill.h>\n\u201cthe wheel\u201d"),
     ],
 )
