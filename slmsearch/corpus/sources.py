@@ -45,6 +45,7 @@ PARSERS = (
     "charset-normalizer",
     "lxml",
     "mammoth",
+    "markdown-it-py",
     "markdownify",
     "markitdown",
     "openpyxl",

@@ -2,7 +2,7 @@
 
 A parser may loop, use up memory or crash on a file that was made to do so, or is only broken. There it ends nothing but itself.
 The process is started when first needed, killed when it takes too long, and started again. It is told a path and its folder a line and
-answers a JSON object a line. Word, PowerPoint, Excel and EPUB are read by markitdown's converters.
+answers a JSON object a line. Word, PowerPoint and EPUB are read by markitdown's converters.
 """
 
 import errno
@@ -25,13 +25,13 @@ from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.text import check_not_binary, checked_text, decode_info, decode_text, decode_utf8, one_line
 
 MARKDOWN, TEXT, RST, HTML, PDF = (".md", ".markdown", ".mdx"), (".txt", ".text"), (".rst",), (".html", ".htm", ".xhtml"), (".pdf",)
-NOTEBOOK = (".ipynb",)
+NOTEBOOK, SHEET, SEPARATED = (".ipynb",), (".xlsx",), (".csv", ".tsv")
 MAN, INFO = (".man", ".mdoc", *(f".{section}" for section in range(1, 9))), (".info",)
-CONVERTERS = {".docx": "DocxConverter", ".pptx": "PptxConverter", ".xlsx": "XlsxConverter", ".epub": "EpubConverter"}
+CONVERTERS = {".docx": "DocxConverter", ".pptx": "PptxConverter", ".epub": "EpubConverter"}
 """Suffix -> class of `markitdown.converters`."""
-SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *CONVERTERS, *NOTEBOOK, *MAN, *INFO)
+SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *CONVERTERS, *SHEET, *SEPARATED, *NOTEBOOK, *MAN, *INFO)
 """In the order in which files of the same name come to the plain page id."""
-PARSED = (*HTML, *PDF, *CONVERTERS, *NOTEBOOK)
+PARSED = (*HTML, *PDF, *CONVERTERS, *SHEET, *SEPARATED, *NOTEBOOK)
 """Suffixes of formats that only the process reads, and whose documents depend on no other file."""
 MAX_CHARS = 20_000_000
 """Of one document."""
@@ -39,8 +39,8 @@ MEMORY_BYTES = 4 << 30
 """Address space of the process that parses."""
 START_S = 60.0
 """Added to the time of a process' first document, for its own start on a busy machine."""
-_NOTE = re.compile(r"<!--.*?-->\n?|(?<=\| )NaN(?= \|)|(?<=\d)\.0(?= \|)", re.DOTALL)
-"""Numbers of slides; empty cells; what whole numbers end in where their column has an empty cell."""
+_NOTE = re.compile(r"<!--.*?-->\n?", re.DOTALL)
+"""Numbers of slides."""
 _IMAGE = re.compile(r"!\[[^\[\]]*\]\([^()]*\)")
 _LINK = re.compile(r"\[([^\[\]]*)\]\([^()]*(?:\([^()]*\)[^()]*)*\)")
 
@@ -183,6 +183,11 @@ def _convert(data: bytes, path: Path, root: Path) -> Document:
         from slmsearch.corpus.documents.pdf import pdf_to_markdown
 
         return Document(*pdf_to_markdown(data))
+    if suffix in SHEET:
+        from slmsearch.corpus.documents.spreadsheet import workbook_to_markdown
+
+        check_office(data)
+        return Document(*workbook_to_markdown(data))
     if suffix in CONVERTERS:
         return Document(*office_to_markdown(data, suffix))
     text = decode_info(data) if suffix in INFO else decode_text(data)
@@ -190,6 +195,10 @@ def _convert(data: bytes, path: Path, root: Path) -> Document:
         from slmsearch.corpus.documents.notebook import notebook_to_markdown
 
         return Document(*notebook_to_markdown(text))
+    if suffix in SEPARATED:
+        from slmsearch.corpus.documents.spreadsheet import separated_to_markdown
+
+        return Document(*separated_to_markdown(text, suffix))
     return convert_text(text, path, root)
 
 
@@ -215,15 +224,24 @@ def convert_text(text: str, path: Path, root: Path) -> Document:
     return Document(*read_markup(text, kind, include))
 
 
+def check_office(data: bytes) -> None:
+    """Refuse what is no office document.
+
+    Raises:
+        NotTakenError: it is none.
+    """
+    if not data.startswith(b"PK\x03\x04"):
+        check_not_binary(data)
+        raise NotTakenError(Reason.BINARY, "it is no office document")
+
+
 def office_to_markdown(data: bytes, suffix: str) -> tuple[str, str]:
     """Convert a document to its title, empty where it has none, and its Markdown; links lose their marks and pictures go, as in HTML.
 
     Raises:
         NotTakenError: it is no such document, or has no text.
     """
-    if not data.startswith(b"PK\x03\x04"):
-        check_not_binary(data)
-        raise NotTakenError(Reason.BINARY, "it is no office document")
+    check_office(data)
     from markitdown import StreamInfo, converters
 
     result = getattr(converters, CONVERTERS[suffix])().convert(io.BytesIO(data), StreamInfo(extension=suffix))
