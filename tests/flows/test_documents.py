@@ -50,11 +50,8 @@ def test_what_was_skipped_is_shown_and_listed(invoke: Invoke, folder: Path, comm
         ("empty.md", "empty"),
         (
             "image.png",
-        (
-            "image.png",
-            t is not read (.md, .txt, .rst, .html, .pdf,"
-            ".docx, .pptx, .xlsx, .csv, .tsv, .epub, .ipynb, .info and man pages are),
-        ),
+            "of a kind that is not read "
+            "(.md, .txt, .rst, .html, .pdf, .docx, .pptx, .xlsx, .csv, .tsv, .epub, .ipynb, .info and man pages are)",
         ),
     ], "remembered, too"
 
