@@ -1,10 +1,12 @@
-"""Text files: Markdown, reStructuredText, and plain text, which may be one of the two inside."""
+"""Text files: Markdown, reStructuredText, manuals, and plain text, which may be one of the first two inside."""
 
 import re
 from typing import Any, NamedTuple
 
 from slmsearch.corpus.documents.dialects import Dropped, Include
 from slmsearch.corpus.documents.front_matter import split_fields
+from slmsearch.corpus.documents.info import read_info
+from slmsearch.corpus.documents.man import read_man
 from slmsearch.corpus.documents.markdown import is_plain, read_markdown
 from slmsearch.corpus.documents.rst import read_rst
 from slmsearch.corpus.documents.text import text_to_markdown
@@ -29,7 +31,9 @@ class ReadMarkup(NamedTuple):
 
 
 def read_markup(text: str, kind: str, include: Include) -> ReadMarkup:
-    """Read a text file of a kind: `markdown`, `mdx`, `rst` or `text`, which is looked into."""
+    """Read a text file of a kind: `markdown`, `mdx`, `rst`, `man`, `info` or `text`, which is looked into."""
+    if kind in ("man", "info"):
+        return ReadMarkup(*(read_man if kind == "man" else read_info)(text, include))
     kind = guess_kind(text) if kind == "text" else kind
     if kind == "rst":
         return ReadMarkup(*read_rst(text, include))

@@ -7,19 +7,23 @@ import json
 import re
 from typing import Any
 
+from slmsearch.corpus.documents.dialects import Dropped
+from slmsearch.corpus.documents.front_matter import split_front_matter
+from slmsearch.corpus.documents.markdown import read_markdown
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
-from slmsearch.corpus.documents.text import fenced
+from slmsearch.corpus.documents.text import fenced, one_line
 
 MAX_OUTPUT_CHARS = 1500
 """Of what one cell printed."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
-def notebook_to_markdown(text: str) -> tuple[str, str]:
+def notebook_to_markdown(text: str) -> tuple[str, str, dict[str, Any], list[Dropped]]:
     """Convert a notebook of nbformat 4.
 
     Returns:
-        Its title, empty where its metadata hold none, and its Markdown.
+        Its title from its metadata or the front matter in its first cell, empty where they hold none, its Markdown, what else the front
+        matter says, and what was dropped: kind and text.
 
     Raises:
         NotTakenError: it is no such notebook.
@@ -28,16 +32,20 @@ def notebook_to_markdown(text: str) -> tuple[str, str]:
         notebook = json.loads(text)
         cells, metadata = notebook["cells"], notebook.get("metadata", {})
         language = str(metadata.get("language_info", {}).get("name", ""))
-        parts = [part for cell in cells for part in _cell(cell, language if language.isalnum() else "")]
-        return str(metadata.get("title", "")), "\n\n".join(parts)
+        front = split_front_matter(_joined(cells[0]["source"]) if cells and cells[0]["cell_type"] in ("raw", "markdown") else "")
+        dropped: list[Dropped] = []
+        parts = [part for cell in cells for part in _cell(cell, language if language.isalnum() else "", dropped)]
+        return one_line(str(metadata.get("title") or front.title)), "\n\n".join(parts), front.metadata, dropped
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise NotTakenError(Reason.BROKEN, f"it is no notebook of nbformat 4 ({type(error).__name__}: {error})") from error
 
 
-def _cell(cell: dict[str, Any], language: str) -> list[str]:
+def _cell(cell: dict[str, Any], language: str, dropped: list[Dropped]) -> list[str]:
     source = _joined(cell["source"]).strip("\n")
     if cell["cell_type"] != "code":
-        return [source] if source.strip() and cell["cell_type"] == "markdown" else []
+        read = read_markdown(source) if cell["cell_type"] == "markdown" else ("", "", {}, [])
+        dropped += read[3]
+        return [read[1]] if read[1].strip() else []
     printed = "\n".join(filter(None, (_printed(output).strip("\n") for output in cell.get("outputs", []))))
     if len(printed) > MAX_OUTPUT_CHARS:
         printed = f"{printed[:MAX_OUTPUT_CHARS]}\n..."

@@ -22,13 +22,14 @@ from typing import Any, Self
 
 from slmsearch.corpus.documents.document import MAX_CHARS, Document
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
-from slmsearch.corpus.documents.text import check_not_binary, checked_text, decode_text, decode_utf8, one_line
+from slmsearch.corpus.documents.text import check_not_binary, checked_text, decode_info, decode_text, decode_utf8, one_line
 
 MARKDOWN, TEXT, RST, HTML, PDF = (".md", ".markdown", ".mdx"), (".txt", ".text"), (".rst",), (".html", ".htm", ".xhtml"), (".pdf",)
 NOTEBOOK, SHEET, SEPARATED, EPUB = (".ipynb",), (".xlsx",), (".csv", ".tsv"), (".epub",)
+MAN, INFO = (".man", ".mdoc", *(f".{section}" for section in range(1, 9))), (".info",)
 CONVERTERS = {".docx": "DocxConverter", ".pptx": "PptxConverter"}
 """Suffix -> class of `markitdown.converters`."""
-SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *CONVERTERS, *SHEET, *SEPARATED, *EPUB, *NOTEBOOK)
+SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *CONVERTERS, *SHEET, *SEPARATED, *EPUB, *NOTEBOOK, *MAN, *INFO)
 """In the order in which files of the same name come to the plain page id."""
 PARSED = (*HTML, *PDF, *CONVERTERS, *SHEET, *SEPARATED, *EPUB, *NOTEBOOK)
 """Suffixes of formats that only the process reads, and whose documents depend on no other file."""
@@ -179,7 +180,7 @@ def _convert(data: bytes, path: Path, root: Path) -> Document:
         return Document(*workbook_to_markdown(data))
     if suffix in CONVERTERS:
         return Document(*office_to_markdown(data, suffix))
-    text = decode_text(data)
+    text = decode_info(data) if suffix in INFO else decode_text(data)
     if suffix in NOTEBOOK:
         from slmsearch.corpus.documents.notebook import notebook_to_markdown
 
@@ -195,19 +196,21 @@ def convert_text(text: str, path: Path, root: Path) -> Document:
     """Read Markdown, reStructuredText or plain text, and what it includes of its folder."""
     from slmsearch.corpus.documents.markup import read_markup
 
+    suffix = path.suffix.lower()
+
     def include(name: str) -> str | None:
         if any(part.startswith(".") for part in Path(os.path.normpath(name)).parts if part != ".."):
             return None
         inside = [folder for folder in path.parents if folder == root or root in folder.parents]
         for folder in inside:  # beside it, or in its site's folder, which may be any above
             try:
-                return decode_utf8(read_inside(folder / name.lstrip("/"), root))
+                return (decode_info if suffix in INFO else decode_utf8)(read_inside(folder / name.lstrip("/"), root))
             except (NotTakenError, OSError, ValueError):
                 continue
         return None
 
-    suffix = path.suffix.lower()
-    kind = "rst" if suffix in RST else "text" if suffix in TEXT else "mdx" if suffix == ".mdx" else "markdown"
+    kinds = (("rst", RST), ("text", TEXT), ("mdx", (".mdx",)), ("man", MAN), ("info", INFO))
+    kind = next((kind for kind, suffixes in kinds if suffix in suffixes), "markdown")
     return Document(*read_markup(text, kind, include))
 
 

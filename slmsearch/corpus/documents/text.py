@@ -47,6 +47,14 @@ def decode_utf8(data: bytes) -> str | None:
     return None if "\0" in text else unify_line_ends(text)
 
 
+def decode_info(data: bytes) -> str:
+    """Decode an info file, whose control characters divide it; what is not UTF-8 is Western European."""
+    try:
+        return unify_line_ends(data.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        return unify_line_ends(data.decode("cp1252", "replace"))
+
+
 def unify_line_ends(text: str) -> str:
     """Make every line end `\\n`, as reading a text file does."""
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -21,7 +21,7 @@ def notebook(*cells: dict[str, object], **metadata: object) -> str:
 
 
 def test_text_code_and_what_it_printed_are_kept():
-    title, text = notebook_to_markdown(
+    title, text, *_ = notebook_to_markdown(
         notebook(
             {"cell_type": "markdown", "source": ["# Tides\n", "How they turn."]},
             code(["# no heading\n", "tide()"], {"output_type": "stream", "name": "stdout", "text": ["high\n", "low\n"]}),
@@ -66,7 +66,13 @@ values = st.recursive(
 @settings(max_examples=200, deadline=None)
 def test_anything_is_read_or_refused(value: object):
     try:
-        title, text = notebook_to_markdown(json.dumps(value))
+        title, text, *_ = notebook_to_markdown(json.dumps(value))
     except NotTakenError:
         return
     assert isinstance(title, str) and isinstance(text, str)
+
+
+def test_front_matter_gives_the_title_and_headings_are_those_of_markdown():
+    raw = {"cell_type": "raw", "source": "---\ntitle: Tides\ndate: 2024-03-01\n---"}
+    title, text, metadata, _ = notebook_to_markdown(notebook(raw, {"cell_type": "markdown", "source": "Ebb\n===\n\n#tag"}))
+    assert (title, text, metadata) == ("Tides", "# Ebb\n\n\\#tag", {"date": "2024-03-01"})
