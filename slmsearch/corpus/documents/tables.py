@@ -1,0 +1,72 @@
+"""Grids of cells as Markdown tables; long ones in pieces with their headers repeated."""
+
+from collections.abc import Iterator, Sequence
+
+from slmsearch.corpus.documents.text import one_line
+
+MAX_CHARS = 6000
+"""Of a table in one section; longer ones get a section for every so many characters."""
+_NAME_CHARS = 30
+"""Longest first cell that helps to name such a section."""
+
+Grid = Sequence[Sequence[str]]
+"""Rows of equal length; an empty cell is an empty text."""
+
+
+def grid_to_markdown(grid: Grid, headers: int) -> str:
+    """Return a grid as a Markdown table; several rows of headers become one, no row of headers an empty one.
+
+    Empty rows and columns go.
+    """
+    keep = [column for column in range(max(map(len, grid), default=0)) if any(cell_at(row, column).strip() for row in grid)]
+    rows = [[_escape(cell_at(row, column)) for column in keep] for row in grid]
+    top = [" ".join(dict.fromkeys(filter(None, names))) for names in zip(*rows[:headers], strict=True)] or [""] * len(keep)
+    shown = [top, ["---"] * len(keep), *(row for row in rows[headers:] if any(row))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in shown) if keep else ""
+
+
+def cell_at(row: Sequence[str], column: int) -> str:
+    """Return a cell of a row; empty where the row is shorter."""
+    return row[column] if column < len(row) else ""
+
+
+def _escape(cell: str) -> str:
+    return one_line(cell).replace("\\|", "|").replace("|", "\\|")
+
+
+def split_table(grid: Grid, headers: int, name: str, level: int) -> Iterator[str]:
+    """Yield a grid as blocks of Markdown: one table, or for a long one several, each with the headers under a heading with its rows.
+
+    Args:
+        grid: of cells.
+        headers: rows of headers on top of it.
+        name: stands before the numbers of rows in headings; may be empty.
+        level: of the headings.
+    """
+    top, body = grid[:headers], [row for row in grid[headers:] if any(cell.strip() for cell in row)]
+    pieces: list[list[Sequence[str]]] = [[]]
+    length = 0
+    for row in body:
+        chars = sum(map(len, row)) + 3 * len(row)
+        if pieces[-1] and length + chars > MAX_CHARS:
+            pieces.append([])
+            length = 0
+        pieces[-1].append(row)
+        length += chars
+    if len(pieces) == 1:
+        yield grid_to_markdown(grid, headers)
+        return
+    first = 1
+    for piece in pieces:
+        last = first + len(piece) - 1
+        rows = f"row {first}" if first == last else f"rows {first} to {last}"
+        heading = f"{name}, {rows}" if name else rows.capitalize()
+        yield f"{'#' * level} {heading}{_name_piece(piece)}"
+        yield grid_to_markdown([*top, *piece], headers)
+        first = last + 1
+
+
+def _name_piece(piece: Grid) -> str:
+    """Return the first cells of the first and the last row, where they are short enough to find rows by them."""
+    ends = [one_line(cell_at(row, 0)) for row in (piece[0], piece[-1])]
+    return f" ({ends[0]} to {ends[1]})" if all(0 < len(end) <= _NAME_CHARS for end in ends) and ends[0] != ends[1] else ""
