@@ -8,6 +8,8 @@ MAX_CHARS = 6000
 """Of a table in one section; longer ones get a section for every so many characters."""
 _NAME_CHARS = 30
 """Longest first cell that helps to name such a section."""
+_DISTINCT_FRAC = 0.8
+"""Share of rows whose first cell differs from all others, above which rows are known by it."""
 
 Grid = Sequence[Sequence[str]]
 """Rows of equal length; an empty cell is an empty text."""
@@ -56,12 +58,13 @@ def split_table(grid: Grid, headers: int, name: str, level: int) -> Iterator[str
     if len(pieces) == 1:
         yield grid_to_markdown(grid, headers)
         return
+    names_rows = len({cell_at(row, 0) for row in body}) > _DISTINCT_FRAC * len(body)
     first = 1
     for piece in pieces:
         last = first + len(piece) - 1
         rows = f"row {first}" if first == last else f"rows {first} to {last}"
         heading = f"{name}, {rows}" if name else rows.capitalize()
-        yield f"{'#' * level} {heading}{_name_piece(piece)}"
+        yield f"{'#' * level} {heading}{_name_piece(piece) if names_rows else ''}"
         yield grid_to_markdown([*top, *piece], headers)
         first = last + 1
 

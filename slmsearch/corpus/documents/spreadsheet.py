@@ -1,0 +1,162 @@
+"""Excel workbooks and csv files as Markdown: a section for every sheet, and tables whose cells say what people see.
+
+Hidden sheets, rows and columns are left out, and named.
+"""
+
+import csv
+import io
+import re
+import zipfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from slmsearch.corpus.documents.grids import EMPTY, Block, Cell, find_blocks, guess_value
+from slmsearch.corpus.documents.office import check_package, is_title
+from slmsearch.corpus.documents.tables import split_table
+from slmsearch.corpus.documents.text import escape_heading, one_line
+
+MAX_SLOTS = 5_000_000
+"""Cells of a sheet, empty ones counted; what lies beyond is not read, and said."""
+_SHOWN_CHARS = 200
+_DELIMITERS = ",;\t|"
+_SAMPLE_LINES = 200
+_SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\n', re.IGNORECASE)
+_NO_FORMULA_VALUE = re.compile(rb"</f>(?:<v></v>|<v/>)?</c>|<f>[^<]*</f>\s*</c>")
+
+
+def workbook_to_markdown(data: bytes) -> tuple[str, str, dict[str, Any], list[tuple[str, str]]]:
+    """Convert an Excel workbook to its title, Markdown, metadata and what was left out.
+
+    Raises:
+        NotTakenError: it is no such workbook.
+    """
+    check_package(data)
+    from openpyxl import load_workbook
+
+    book = load_workbook(io.BytesIO(data), data_only=True)
+    parts, dropped = [], []
+    for sheet in book.worksheets:
+        if sheet.sheet_state != "visible":
+            text = " ".join(str(cell) for row in sheet.iter_rows(max_row=50, values_only=True) for cell in row if cell is not None)
+            dropped.append(("hidden sheet", f"{sheet.title}: {text}"[:_SHOWN_CHARS]))
+            continue
+        rows, hidden = _read_sheet(sheet)
+        dropped += hidden
+        text = blocks_to_markdown(find_blocks(rows), sheet.title, 3)
+        if text:
+            parts.append(f"## {one_line(sheet.title)}\n\n{text}")
+    dropped += _formulas_without_values(data)
+    title = one_line(book.properties.title or "")
+    facts = {"author": book.properties.creator, "sheets": [sheet.title for sheet in book.worksheets if sheet.sheet_state == "visible"]}
+    return title if is_title(title) else "", "\n\n".join(parts), {name: value for name, value in facts.items() if value}, dropped
+
+
+def csv_to_markdown(text: str, delimiter: str = "") -> tuple[str, str]:
+    """Convert the text of a csv file to an empty title and Markdown; the delimiter is found where none is given."""
+    named = _SEPARATOR_LINE.match(text)
+    if named is not None:
+        text, delimiter = text[named.end() :], named[1]
+    rows = [[_guessed(one_line(value)) for value in row] for row in _split(text, delimiter or _find_delimiter(text))]
+    return "", blocks_to_markdown(find_blocks(rows), "", 2)
+
+
+def blocks_to_markdown(blocks: Sequence[Block], name: str, level: int) -> str:
+    """Return the tables of a sheet and the lines around them; long tables get sections of the given level."""
+    parts = []
+    for block in blocks:
+        parts.append("\n".join(escape_heading(line) for text in block.above for line in text.split("\n")))
+        if block.rows:
+            grid = [[cell.text for cell in row] for row in block.rows]
+            parts += split_table(grid, block.headers, block.above[0] if block.above and len(block.above[0]) < 80 else name, level)
+        parts.append("\n".join(escape_heading(line) for text in block.below for line in text.split("\n")))
+    return "\n\n".join(filter(None, parts))
+
+
+def _read_sheet(sheet: Any) -> tuple[list[list[Cell]], list[tuple[str, str]]]:
+    """Return the cells of a sheet that people see, and what they do not see."""
+    height = min(sheet.max_row, MAX_SLOTS // max(1, sheet.max_column))
+    ranges = _merged(sheet, height)
+    hidden_columns = _hidden_columns(sheet)
+    hidden_rows = {number for number, row in sheet.row_dimensions.items() if row.hidden}
+    rows, lost = [], {"hidden row": [], "hidden column": [], "beyond": []}  # type: dict[str, list[str]]
+    for number, row in enumerate(sheet.iter_rows(max_row=height), start=1):
+        seen = []
+        for column, found in enumerate(row, start=1):
+            number_of_range, source = ranges.get((number, column), (0, found))
+            cell = _cell(source, number_of_range)
+            if number in hidden_rows or column in hidden_columns:
+                if cell.text and source is found:
+                    lost["hidden row" if number in hidden_rows else "hidden column"].append(cell.text)
+            else:
+                seen.append(cell)
+        if number not in hidden_rows:
+            rows.append(seen)
+    if height < sheet.max_row:
+        lost["beyond"].append(f"rows after {height} of {sheet.max_row}")
+    said = [(kind, f"{sheet.title}: {', '.join(texts)}"[:_SHOWN_CHARS]) for kind, texts in lost.items() if texts]
+    return rows, said
+
+
+def _merged(sheet: Any, height: int) -> dict[tuple[int, int], tuple[int, Any]]:
+    """Return for every cell of merged ones the number of their range and the cell whose value they show."""
+    found = {}
+    for number, area in enumerate(sheet.merged_cells.ranges, start=1):
+        source = sheet.cell(area.min_row, area.min_col)
+        if source.value is None:
+            continue
+        for row in range(area.min_row, min(area.max_row, height) + 1):
+            for column in range(area.min_col, min(area.max_col, sheet.max_column) + 1):
+                found[row, column] = (number, source)
+    return found
+
+
+def _hidden_columns(sheet: Any) -> set[int]:
+    hidden: set[int] = set()
+    for dimension in sheet.column_dimensions.values():
+        if dimension.hidden:
+            hidden |= set(range(dimension.min or 1, min(dimension.max or 0, sheet.max_column) + 1))
+    return hidden
+
+
+def _cell(found: Any, number_of_range: int) -> Cell:
+    from slmsearch.corpus.documents.cell_formats import show_value
+
+    value = found.value
+    if value is None:
+        return EMPTY
+    text = show_value(value, found.number_format)
+    is_value = not isinstance(value, str) or guess_value(text)
+    return Cell(text, is_value, bool(found.has_style and (found.font.b or found.fill.fill_type == "solid")), number_of_range)
+
+
+def _formulas_without_values(data: bytes) -> Iterator[tuple[str, str]]:
+    """Yield what says that formulas have no values: a program wrote the file that does not calculate."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        names = [name for name in archive.namelist() if name.startswith("xl/worksheets/sheet")]
+        count = sum(len(_NO_FORMULA_VALUE.findall(archive.read(name))) for name in names)
+    if count:
+        yield "formula", f"{count} formulas whose values the file does not hold; open and save it in a spreadsheet program"
+
+
+def _split(text: str, delimiter: str) -> list[list[str]]:
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
+    return list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True))
+
+
+def _find_delimiter(text: str) -> str:
+    """Return the delimiter that gives most lines of the beginning the same number of fields, more than one."""
+    lines = text.split("\n", _SAMPLE_LINES)[:_SAMPLE_LINES]
+    best, best_score = ",", (0.0, 0)
+    for delimiter in _DELIMITERS:
+        widths = [len(row) for row in _split("\n".join(lines), delimiter) if row]
+        wide = [width for width in widths if width > 1]
+        if wide:
+            usual = max(set(wide), key=lambda width: (wide.count(width), width))
+            score = (round(wide.count(usual) / len(widths), 2), usual)
+            if score > best_score:
+                best, best_score = delimiter, score
+    return best
+
+
+def _guessed(text: str) -> Cell:
+    return Cell(text, guess_value(text)) if text else EMPTY
