@@ -20,6 +20,8 @@ _NO_TITLE = re.compile(
     re.IGNORECASE,
 )
 """What programs write as a title where nobody gave one."""
+_PROGRAMS = frozenset({"openpyxl", "python-docx", "xlsxwriter", "apache poi", "microsoft office user", "user", "un-named"})
+"""Authors who are nobody."""
 
 
 def check_package(data: bytes) -> None:
@@ -46,7 +48,7 @@ def is_title(text: str) -> bool:
 
 def parse_xml(data: bytes) -> etree._Element:
     """Parse a part of a package; entities and whatever lies outside it stay unread."""
-    return etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False))
+    return etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, remove_comments=True))
 
 
 def read_properties(archive: zipfile.ZipFile) -> tuple[str, dict[str, Any]]:
@@ -57,5 +59,6 @@ def read_properties(archive: zipfile.ZipFile) -> tuple[str, dict[str, Any]]:
             if isinstance(element.tag, str):
                 found[etree.QName(element).localname] = " ".join((element.text or "").split())
     tags = [tag.strip() for tag in re.split(r"[,;]", found.get("keywords", "")) if tag.strip()]
-    facts = {"author": found.get("creator"), "date": (found.get("modified") or found.get("created") or "")[:10], "tags": tags}
+    author = found.get("creator", "")
+    facts = {"author": "" if author.casefold() in _PROGRAMS else author, "date": (found.get("modified") or found.get("created") or "")[:10], "tags": tags}
     return found.get("title", ""), {name: value for name, value in facts.items() if value}

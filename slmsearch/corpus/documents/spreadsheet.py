@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from slmsearch.corpus.documents.grids import EMPTY, Block, Cell, find_blocks, guess_value
-from slmsearch.corpus.documents.office import check_package, is_title
+from slmsearch.corpus.documents.office import check_package, is_title, read_properties
 from slmsearch.corpus.documents.tables import split_table
 from slmsearch.corpus.documents.text import escape_heading, one_line
 
@@ -46,9 +46,10 @@ def workbook_to_markdown(data: bytes) -> tuple[str, str, dict[str, Any], list[tu
         if text:
             parts.append(f"## {one_line(sheet.title)}\n\n{text}")
     dropped += _formulas_without_values(data)
-    title = one_line(book.properties.title or "")
-    facts = {"author": book.properties.creator, "sheets": [sheet.title for sheet in book.worksheets if sheet.sheet_state == "visible"]}
-    return title if is_title(title) else "", "\n\n".join(parts), {name: value for name, value in facts.items() if value}, dropped
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        title, facts = read_properties(archive)
+    facts["sheets"] = [sheet.title for sheet in book.worksheets if sheet.sheet_state == "visible"]
+    return title if is_title(title) else "", "\n\n".join(parts), facts, dropped
 
 
 def csv_to_markdown(text: str, delimiter: str = "") -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from slmsearch.corpus.documents.text import one_line
+from slmsearch.corpus.documents.text import escape_heading, one_line
 
 MAX_CHARS = 6000
 """Of a table in one section; longer ones get a section for every so many characters."""
@@ -18,10 +18,12 @@ Grid = Sequence[Sequence[str]]
 def grid_to_markdown(grid: Grid, headers: int) -> str:
     """Return a grid as a Markdown table; several rows of headers become one, no row of headers an empty one.
 
-    Empty rows and columns go.
+    Empty rows and columns go. One column alone is lines of text.
     """
     keep = [column for column in range(max(map(len, grid), default=0)) if any(cell_at(row, column).strip() for row in grid)]
     rows = [[_escape(cell_at(row, column)) for column in keep] for row in grid]
+    if len(keep) == 1:
+        return "\n".join(escape_heading(one_line(cell_at(row, keep[0]))) for row in grid if cell_at(row, keep[0]).strip())
     top = [" ".join(dict.fromkeys(filter(None, names))) for names in zip(*rows[:headers], strict=True)] or [""] * len(keep)
     shown = [top, ["---"] * len(keep), *(row for row in rows[headers:] if any(row))]
     return "\n".join(f"| {' | '.join(row)} |" for row in shown) if keep else ""

@@ -14,7 +14,8 @@ from lxml import etree
 
 from slmsearch.corpus.documents.office import check_package, is_title, parse_xml, read_properties
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
-from slmsearch.corpus.documents.tables import split_table
+from slmsearch.corpus.documents.grids import Cell, count_headers, guess_value
+from slmsearch.corpus.documents.tables import grid_to_markdown
 from slmsearch.corpus.documents.text import escape_heading, one_line
 from slmsearch.corpus.documents.word_styles import WORD, Numbering, Styles, is_on, value
 from slmsearch.corpus.documents.word_text import Inline, read_inline
@@ -23,6 +24,9 @@ MAX_HEADING_CHARS = 300
 """A longer paragraph is text, whatever its style."""
 _SHOWN_CHARS = 200
 _DEEPEST = 6
+_CONTENTS = "\x00"
+"""Stands where a table of contents was; no text holds it."""
+_CONTENTS_HEADING_CHARS = 40
 _TRANSPARENT = {f"{WORD}{name}" for name in ("customXml", "ins", "moveTo", "smartTag", "sdtContent")}
 _PARTS = {"header": "running head", "footer": "running head", "comments": "comment"}
 
@@ -47,7 +51,15 @@ def word_to_markdown(data: bytes) -> tuple[str, str, dict[str, Any], list[tuple[
         blocks = list(reader.read_blocks(body)) if body is not None else []
         given, facts = read_properties(archive)
     title = reader.title or (given if is_title(given) else "")
-    return title, "\n\n".join(filter(None, blocks)), facts, reader.dropped
+    return title, "\n\n".join(filter(None, _without_contents(blocks))), facts, reader.dropped
+
+
+def _without_contents(blocks: list[str]) -> Iterator[str]:
+    """Yield the blocks without the marks of contents, and without what was the heading of contents alone."""
+    full = [block for block in blocks if block]
+    for block, following in zip(full, [*full[1:], ""], strict=True):
+        if block != _CONTENTS and not (following == _CONTENTS and len(block) <= _CONTENTS_HEADING_CHARS):
+            yield block
 
 
 class _Reader:
@@ -66,7 +78,7 @@ class _Reader:
         for name in sorted(names):
             stem = posixpath.basename(name).rstrip("0123456789.xml") if name.startswith(f"{self._folder}/") else ""
             if stem in _PARTS and name.endswith(".xml"):
-                self._drop(_PARTS[stem], " ".join(parse_xml(archive.read(name)).itertext(f"{WORD}t")))
+                self._drop(_PARTS[stem], _all_text(parse_xml(archive.read(name))))
         self.title = ""
         # The title stands above headings, which then begin one level below.
         self._shift = int(any(self._styles.is_title(self._style(found.find(f"{WORD}pPr"))) for found in self.root.iter(f"{WORD}p")))
@@ -99,7 +111,10 @@ class _Reader:
                 yield from self._read_table(element)
                 continue
             if element.tag == f"{WORD}sdt":
-                self._drop("contents", " ".join(element.itertext(f"{WORD}t")))
+                self._drop("contents", _all_text(element))
+                yield "\n".join(items)
+                yield _CONTENTS
+                items = []
                 continue
             text, is_item, after = self._read_paragraph(element)
             if not is_item or after:
@@ -123,7 +138,7 @@ class _Reader:
         text = inline.text().strip()
         if self._styles.is_contents(style):
             self._drop("contents", text)
-            return "", False, []
+            return _CONTENTS, False, []
         after = [block for box in inline.boxes for block in self.read_blocks(box)]
         for number, kind, key in inline.notes:
             note = self._notes[kind].get(key)
@@ -181,7 +196,7 @@ class _Reader:
             else:
                 grid.append(line if len(row) > 1 else [line[-1] if line else ""])
         yield from banners
-        yield from split_table(grid, self._count_headers(table, rows, grid), "", _DEEPEST)
+        yield grid_to_markdown(grid, self._count_headers(table, rows, grid))
 
     def _read_cell(self, cell: Any) -> _Cell:
         merge = value(cell, "tcPr/vMerge")
@@ -190,7 +205,7 @@ class _Reader:
         return _Cell(blocks, int(span) if span.isdecimal() else 1, merge is not None and merge != "restart")
 
     def _count_headers(self, table: Any, rows: list[Any], grid: list[list[str]]) -> int:
-        """Return how many rows are headers: those that Word repeats on every page, else the first, unless the table's look says no."""
+        """Return how many rows are headers: those that Word repeats on every page, else those that look so, else by the table's style."""
         marked = 0
         for row in rows:
             if not is_on(row, "trPr/tblHeader"):
@@ -198,11 +213,25 @@ class _Reader:
             marked += 1
         if 0 < marked < len(rows):
             return min(marked, len(grid))
+        strong = [all(_is_strong(cell) for cell in _children(row, "tc")) for row in rows]
+        seen = [[Cell(text, guess_value(text), is_strong) for text in line] for line, is_strong in zip(grid, strong, strict=False)]
         look = table.find(f"{WORD}tblPr/{WORD}tblLook")
-        first = None if look is None else look.get(f"{WORD}firstRow")
         bits = "" if look is None else look.get(f"{WORD}val", "")
-        is_off = first in ("0", "false") or (first is None and bits != "" and not int(bits, 16) & 0x20)
-        return int(not is_off and len(rows) > 1 and len(grid[0]) > 1 and all(grid[0][1:]))
+        is_styled = look is not None and (look.get(f"{WORD}firstRow") in ("1", "true") or (bits != "" and int(bits, 16) & 0x20))
+        return count_headers(seen) or int(is_styled and len(grid) > 1 and len(grid[0]) > 1 and all(grid[0][1:]))
+
+
+def _is_strong(cell: Any) -> bool:
+    """Say whether a cell has a ground of its own or is bold."""
+    shade = cell.find(f"{WORD}tcPr/{WORD}shd")
+    if shade is not None and shade.get(f"{WORD}fill", "auto").upper() not in ("AUTO", "FFFFFF"):
+        return True
+    runs = [run for run in cell.iter(f"{WORD}r") if "".join(run.itertext(f"{WORD}t")).strip()]
+    return bool(runs) and all(is_on(run, "rPr/b") for run in runs)
+
+
+def _all_text(element: Any) -> str:
+    return " ".join("".join(paragraph.itertext(f"{WORD}t")) for paragraph in element.iter(f"{WORD}p"))
 
 
 def _has_section(cell: _Cell) -> bool:

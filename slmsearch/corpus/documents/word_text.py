@@ -27,8 +27,6 @@ class Inline:
     notes: list[tuple[str, str, str]] = field(default_factory=list)
     """Of each note its mark, its kind and its key."""
     hidden: list[str] = field(default_factory=list)
-    fields: list[bool] = field(default_factory=list)
-    """For each field that is open whether its result has begun: before stands its code."""
 
     def text(self) -> str:
         """Return the text."""
