@@ -48,7 +48,7 @@ def test_what_was_skipped_is_shown_and_listed(invoke: Invoke, folder: Path, comm
     skipped = json.loads(out)["skipped"]
     assert [(item["path"], item["reason"]) for item in skipped] == [
         ("empty.md", "empty"),
-        ("image.png", "of a kind that is not read (.md, .txt, .rst, .html, .pdf, .docx, .pptx, .xlsx, .epub and .ipynb are)"),
+        ("image.png", "of a kind that is not read (.md, .txt, .rst, .html, .pdf, .docx, .pptx, .xlsx, .csv, .tsv, .epub and .ipynb are)"),
     ], "remembered, too"
 
 

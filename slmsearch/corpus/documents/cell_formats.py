@@ -50,7 +50,7 @@ def show_value(value: object, code: str) -> str:
 def _show_number(value: int | float | Decimal, code: str) -> str:
     number = value if isinstance(value, Decimal) else Decimal(repr(value))
     if not number.is_finite():
-        return str(value)
+        return ""
     sections = _sections(code)
     picked = 1 if number < 0 and len(sections) > 1 else 2 if number == 0 and len(sections) > 2 else 0
     section = sections[picked]

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 
+from slmsearch.corpus.documents.front_matter import split_front_matter
 from slmsearch.corpus.documents.text import escape_heading, fenced
 from slmsearch.corpus.sections import is_fence_end, read_fence
 
@@ -17,7 +18,7 @@ _INCLUDE = re.compile(r"\{\{\s*#(?:include|rustdoc_include|playground|rust_playg
 _MDBOOK = re.compile(r"\{\{\s*#[a-z_]+[^{}]*\}\}")
 _OBSIDIAN_COMMENT = re.compile(r"%%.*?%%", re.DOTALL)
 _ANCHOR = re.compile(r"^.*\bANCHOR(?:_END)?:.*\n?", re.MULTILINE)
-_MARKED = re.compile(r"^.*\bANCHOR:\s*{}\s*$\n?(.*?)^.*\bANCHOR_END:\s*{}\s*$", re.MULTILINE | re.DOTALL)
+_MARKED = r"^[^\n]*\bANCHOR:[ \t]*{name}[ \t]*\n(.*?)^[^\n]*\bANCHOR_END:[ \t]*{name}[ \t]*$"
 _DIRECTIVE = re.compile(r"^\{([\w:+.-]+)\}\s*(.*)$")
 _OPTION = re.compile(r"^(?::[\w-]+:.*|---)$")
 _CONTAINER = re.compile(r"^\s*:{3,}\s*(?:\{?([\w:+-]+)\}?(?:\[([^\]]*)\])?(.*))?$")
@@ -27,10 +28,16 @@ _CALLOUT = re.compile(r"^(\s*>\s*)\[!([\w-]+)(?:\|[^\]]*)?\][+-]?\s*(.*)$")
 _EMBED = re.compile(r"!\[\[([^\[\]|#]*)(?:#\^?([^\[\]|]*))?(?:\|[^\[\]]*)?\]\]")
 _WIKI = re.compile(r"\[\[([^\[\]|]+)(?:\|([^\[\]]+))?\]\]")
 _ROLE = re.compile(r"\{[\w:+.-]+\}`([^`<>]*?)(?:\s*<[^<>`]*>)?`")
-_SHORTCODE = re.compile(r"\{\{\s*(?:<|%)\s*(?!/\*).*?(?:>|%)\s*\}\}|\{%-?.*?-?%\}")
-_ESCAPED_SHORTCODE = re.compile(r"\{\{\s*([<%])/\*(.*?)\*/([>%])\s*\}\}")
-_LIQUID = re.compile(r"\{\{(?![#<%]).*?\}\}")
-_IAL = re.compile(r"(?:^|(?<=\S))\{:[^{}]*\}\s*$")
+_SITE_INCLUDE = re.compile(r"\{\{\s*[<%]\s*(?:include|readfile|readFile)\s+(?:file=)?\"([^\"]+)\"[^{}]*[>%]\s*\}\}")
+_CODE_PAIR = re.compile(
+    r"\{\{\s?<\s?(highlight|code|code-toggle|codeblock)\b\s?(\w*)[^{}]*>\s?\}\}\n?(.{0,20000}?)\n?\{\{\s?<\s?/\s?\1\s?>\s?\}\}"
+    r"|\{%-?\s?(highlight|codeblock)\s+(\w*)[^%]*%\}\n?(.{0,20000}?)\n?\{%-?\s?end\4\s?-?%\}",
+    re.DOTALL,
+)
+_SHORTCODE = re.compile(r"\{\{\s?(?:<|%)\s?(?!/\*).{0,500}?(?:>|%)\s?\}\}|\{%.{0,500}?%\}")
+_ESCAPED_SHORTCODE = re.compile(r"\{\{\s?([<%])/\*(.{0,500}?)\*/([>%])\s?\}\}")
+_LIQUID = re.compile(r"\{\{(?![#<%]).{0,500}?\}\}")
+_IAL = re.compile(r"\s*\{:[^{}]*\}\s*$")
 _ATTRIBUTES = re.compile(r"\s*\{[#.][\w: .#=\"'-]*\}\s*$")
 _TOC = re.compile(r"^\s*(?:\[TOC\]|\[\[_?TOC_?\]\]|\$\{toc\}|- TOC|\* TOC|1\. TOC)\s*$", re.IGNORECASE)
 _TARGET = re.compile(r"^\([\w .:-]+\)=\s*$")
@@ -51,7 +58,7 @@ _IMAGE_SUFFIX = re.compile(r"\.(?:png|jpe?g|gif|svg|webp|bmp|pdf|mp[34]|webm|wav
 
 def convert_blocks(text: str, include: Include, dropped: list[Dropped], is_mdx: bool) -> str:
     """Convert what is written over several lines: included files, comments, directives, notes, tabs."""
-    if "{{" in text:
+    if "{{" in text or "{%" in text:
         text = _with_included(text, include, dropped)
     if "%%" in text:
         text = _outside_code(text, lambda part: _OBSIDIAN_COMMENT.sub("", part))
@@ -74,8 +81,17 @@ def _with_included(text: str, include: Include, dropped: list[Dropped]) -> str:
             return ""
         return _ANCHOR.sub("", _wanted_part(found, wanted)).rstrip("\n")
 
+    def included_page(match: re.Match[str]) -> str:
+        return split_front_matter(included(match)).rest
+
     text = _INCLUDE.sub(included, text)
-    return _outside_code(text, lambda part: _MDBOOK.sub("", part))
+    return _outside_code(text, lambda part: _CODE_PAIR.sub(_paired_code, _MDBOOK.sub("", _SITE_INCLUDE.sub(included_page, part))))
+
+
+def _paired_code(pair: re.Match[str]) -> str:
+    """Return what stands between two shortcodes for code as a block of it."""
+    code, language = pair[3] if pair[3] is not None else pair[6], pair[2] or pair[5] or ""
+    return f"\n{fenced(code.strip(chr(10)), language if language.isalnum() else '')}\n" if code.strip() else ""
 
 
 def _wanted_part(text: str, wanted: list[str]) -> str:
@@ -83,9 +99,7 @@ def _wanted_part(text: str, wanted: list[str]) -> str:
     if not wanted or not any(wanted):
         return text
     if wanted[0] and not wanted[0].isdigit():
-        name = re.escape(wanted[0])
-        pattern = re.compile(_MARKED.pattern.replace("{}", name), _MARKED.flags)
-        found = pattern.search(text)
+        found = re.search(_MARKED.format(name=re.escape(wanted[0])), text, re.MULTILINE | re.DOTALL)
         return found[1] if found else text
     start = int(wanted[0] or 1)
     end = (int(wanted[1]) if wanted[1].isdigit() else None) if len(wanted) > 1 else start
@@ -192,7 +206,7 @@ def _without_modules(lines: list[str], dropped: list[Dropped]) -> Iterator[str]:
             dropped.append(("module", line[:SHOWN_CHARS]))
             continue
         else:
-            line = _COMPONENT.sub(_label, line)
+            line = _COMPONENT.sub(_label, line).rstrip()
         yield line
 
 
@@ -209,7 +223,9 @@ def convert_lines(lines: list[str], dropped: list[Dropped], is_site: bool) -> li
             continue
         if found := _CALLOUT.match(line):
             line = f"{found[1]}{found[3] or found[2].capitalize()}:"
-        made.append(escape_heading(_outside_spans(line, lambda part: _convert_part(part, dropped, is_site)).rstrip()))
+        converted = _outside_spans(line, lambda part: _convert_part(part, dropped, is_site)).rstrip()
+        if not _DEFINITION.match(converted):
+            made.append(escape_heading(converted))
     return made
 
 
@@ -229,7 +245,7 @@ def _outside_spans(line: str, change: Callable[[str], str]) -> str:
     """Change what is not code within a line; the text of a MyST role is no code."""
     if "`" not in line:
         return change(line)
-    parts = re.split(r"((?<!`)(`+)(?!`).+?(?<!`)\2(?!`))", _ROLE.sub(r"\1", line) if "{" in line else line)
+    parts = re.split(r"((?<!`)(`+)(?!`).{1,2000}?(?<!`)\2(?!`))", _ROLE.sub(r"\1", line) if "{" in line else line)
     return "".join(part if number % 3 == 1 else change(part) for number, part in enumerate(parts) if number % 3 != 2)
 
 

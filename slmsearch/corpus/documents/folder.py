@@ -15,13 +15,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
+from slmsearch.corpus.documents.markup import needs_no_parsing
 from slmsearch.corpus.documents.memory import ParsedDocuments
 from slmsearch.corpus.documents.reader import (
+    MARKDOWN,
+    MAX_CHARS,
     PARSED,
     SUFFIXES,
+    TEXT,
     Document,
     ReadingProcess,
-    convert_text,
     read_inside,
 )
 from slmsearch.corpus.documents.repeats import drop_repeated
@@ -35,8 +38,6 @@ MAX_FILE_MB = 50.0
 """Larger files are not opened; in millions of bytes: they are dumps and archives, not documents."""
 TIMEOUT_S = 120.0
 """Time one document may take; a PDF of a thousand pages takes about a minute."""
-SHORT_CHARS = 200_000
-"""Longer texts are read in the process, where they may take their time."""
 SHOWN_CHARS = 200
 """Of what was dropped."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
@@ -173,7 +174,7 @@ def _content_name(path: Path, root: Path) -> str:
 
 
 def read_text(path: Path, root: Path, process: ReadingProcess) -> Document:
-    """Read plain text or what is marked up: short ones in UTF-8 here, all that takes a guess or long in the process.
+    """Read plain text or what is marked up; whatever takes a guess or a parser is read in the process.
 
     Raises:
         NotTakenError: it cannot be read.
@@ -182,9 +183,11 @@ def read_text(path: Path, root: Path, process: ReadingProcess) -> Document:
         text = decode_utf8(read_inside(path, root))
     except OSError as error:
         raise NotTakenError(Reason.UNREADABLE, error.strerror or str(error)) from error
-    if text is None or not any(c.isalnum() for c in text) or len(text) > SHORT_CHARS:
-        return process.read(path, root)
-    return convert_text(text, path, root)
+    suffix = path.suffix.lower()
+    is_simple = text is not None and len(text) <= MAX_CHARS and suffix in (*MARKDOWN, *TEXT) and any(c.isalnum() for c in text)
+    if text is not None and is_simple and needs_no_parsing(text, suffix in MARKDOWN):
+        return Document("", text.strip("\n"))
+    return process.read(path, root)
 
 
 def make_ids(places: list[str]) -> dict[str, str]:

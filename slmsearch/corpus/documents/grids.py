@@ -37,6 +37,8 @@ class Block:
     below: list[str] = field(default_factory=list)
     left: int = 0
     """Column in which it begins."""
+    numbers: list[int] = field(default_factory=list)
+    """Of each row, from 0, in the grid."""
 
 
 def guess_value(text: str) -> bool:
@@ -44,24 +46,32 @@ def guess_value(text: str) -> bool:
     return len(text) <= HEADER_CHARS and _VALUE.fullmatch(text) is not None
 
 
-def find_blocks(rows: Sequence[Sequence[Cell]]) -> list[Block]:
+def find_blocks(rows: Sequence[Sequence[Cell]], has_names: bool = False) -> list[Block]:
     """Find the tables of a grid, from above, and those beside each other from the left.
 
     Empty rows end a table, unless what follows goes on without headers of its own. An empty column ends one where what stands to the
     right has labels of its own.
+
+    Args:
+        rows: of cells.
+        has_names: whether the first row of a table is one of headers where nothing speaks against it.
     """
     blocks: list[Block] = []
+    end = 0
     for start, region in _regions(rows):
-        for left, part in _beside(region):
-            block = _peel(part, left)
-            before = blocks[-1] if blocks else None
-            if before is not None and start - before_end <= 1 and _goes_on(before, block):
+        before = blocks[-1] if blocks and start - end <= 1 else None
+        parts = _beside(region)
+        for left, top, part in parts:
+            block = _peel(part, left, start + top)
+            if before is not None and len(parts) == 1 and _goes_on(before, block):
                 _join(before, block)
             else:
                 blocks.append(block)
-        before_end = start + len(region)
+        end = start + len(region)
     for block in blocks:
         block.headers = count_headers(block.rows)
+        if has_names and not block.headers and len(block.rows) > 1:
+            block.headers = int(all(cell.text and not cell.is_value for cell in block.rows[0]))
     return blocks
 
 
@@ -80,8 +90,8 @@ def _regions(rows: Sequence[Sequence[Cell]]) -> list[tuple[int, list[Sequence[Ce
     return found
 
 
-def _beside(region: Sequence[Sequence[Cell]]) -> list[tuple[int, list[list[Cell]]]]:
-    """Return the tables that stand beside each other, each with its first column."""
+def _beside(region: Sequence[Sequence[Cell]]) -> list[tuple[int, int, list[list[Cell]]]]:
+    """Return the tables that stand beside each other, each with its first column and row."""
     width = max(map(len, region))
     rows = [[*row, *[EMPTY] * (width - len(row))] for row in region]
     full = [any(row[column].text for row in rows) for column in range(width)]
@@ -90,11 +100,8 @@ def _beside(region: Sequence[Sequence[Cell]]) -> list[tuple[int, list[list[Cell]
     parts = []
     for left, right in zip(cuts, [*cuts[1:], width], strict=True):
         part = [row[left:right] for row in rows]
-        while not any(cell.text for cell in part[0]):
-            part.pop(0)
-        while not any(cell.text for cell in part[-1]):
-            part.pop()
-        parts.append((left, part))
+        full_rows = [number for number, row in enumerate(part) if any(cell.text for cell in row)]
+        parts.append((left, full_rows[0], part[full_rows[0] : full_rows[-1] + 1]))
     return parts
 
 
@@ -103,7 +110,7 @@ def _has_labels(rows: Sequence[Sequence[Cell]]) -> bool:
     own = [row for row in rows if len([cell for cell in row if cell.text]) > 1]
     body = own[1:]
     labelled = [row for row in body if row[0].text and not row[0].is_value]
-    return len(body) > 1 and len(labelled) > 0.8 * len(body) and any(cell.is_value for row in body for cell in row[1:])
+    return bool(body) and len(labelled) > 0.8 * len(body) and any(cell.is_value for row in body for cell in row[1:])
 
 
 def _is_line(row: Sequence[Cell]) -> bool:
@@ -116,14 +123,17 @@ def _line(row: Sequence[Cell]) -> str:
     return next(cell.text for cell in row if cell.text)
 
 
-def _peel(part: list[list[Cell]], left: int) -> Block:
+def _peel(part: list[list[Cell]], left: int, top: int) -> Block:
     first, last = 0, len(part)
     while first < last and _is_line(part[first]):
         first += 1
-    while last > first and _is_line(part[last - 1]):
-        last -= 1
+    longest = max((len(row[0].text) for row in part[first:] if not _is_line(row)), default=0)
+    while last > first and _is_line(part[last - 1]) and len(_line(part[last - 1])) > longest:
+        last -= 1  # a note; a shorter line may be a row whose other cells are empty
     rows = [_single(row) if _is_line(row) else row for row in part[first:last]]
-    return Block([_line(row) for row in part[:first]], rows, 0, [_line(row) for row in part[last:]], left)
+    return Block(
+        [_line(row) for row in part[:first]], rows, 0, [_line(row) for row in part[last:]], left, list(range(top + first, top + last))
+    )
 
 
 def _single(row: Sequence[Cell]) -> list[Cell]:
@@ -142,6 +152,7 @@ def _goes_on(before: Block, block: Block) -> bool:
 def _join(before: Block, block: Block) -> None:
     shift = [EMPTY] * (block.left - before.left)
     before.rows += [[*shift, *row] for row in block.rows]
+    before.numbers += block.numbers
     before.below = block.below
 
 
@@ -166,7 +177,7 @@ def _differs(rows: Sequence[Sequence[Cell]]) -> bool:
     top, body = rows[0], rows[1:]
     full = [cell for cell in top if cell.text]
     columns = [[row[at] for row in body if at < len(row) and row[at].text] for at in range(1, len(top)) if top[at].text]
-    if any(2 * sum(cell.is_value for cell in column) > len(column) for column in columns if column):
+    if any(2 * sum(cell.is_value for cell in column) >= len(column) for column in columns if column):
         return True
     strong = [all(cell.is_strong for cell in row if cell.text) for row in body if any(cell.text for cell in row)]
     if all(cell.is_strong for cell in full) and not all(strong):

@@ -18,15 +18,15 @@ from slmsearch.corpus.documents.text import escape_heading, one_line
 
 _BLOCKS = MarkdownIt("commonmark").enable("table")
 _BLOCKS.core.ruler.enableOnly(["normalize", "block"])
-_HTML_HEADING = re.compile(r"<h([1-6])\b[^>]*>(.*?)</h\1\s*>", re.IGNORECASE | re.DOTALL)
+_HTML_HEADING = re.compile(r"<h([1-6])\b[^<>]*>(.{0,2000}?)</h\1\s*>", re.IGNORECASE | re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-_HIDDEN = re.compile(r"<(script|style|template)\b.*?</\1\s*>", re.IGNORECASE | re.DOTALL)
+_HIDDEN = re.compile(r"<(script|style|template)\b.*?(?:</\1\s*>|\Z)", re.IGNORECASE | re.DOTALL)
 _BREAK = re.compile(r"<(?:br|/p|/div|/li|/tr|/summary|/dt|/dd)\b[^>]*>", re.IGNORECASE)
 _TAG = re.compile(r"</?[A-Za-z][\w.:-]*(?:\s[^<>]*)?/?>")
 _ATTRIBUTES = re.compile(r"\s*\{[:#.][^{}]*\}\s*$")
 _IMAGE = re.compile(r"!\[([^\[\]]*)\](?:\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])")
 _LINK = re.compile(r"\[([^\[\]]*)\](?:\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])")
-_EMPHASIS = re.compile(r"(?<![\w\\])(\*{1,3}|_{1,3})(?=\S)(.+?)(?<=\S)\1(?!\w)")
+_EMPHASIS = re.compile(r"(?<![\w\\])(\*{1,3}|_{1,3})(?=\S)(.{1,300}?)(?<=\S)\1(?!\w)")
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 
@@ -45,20 +45,20 @@ def read_markdown(text: str, include: Include | None = None, is_mdx: bool = Fals
     dropped: list[Dropped] = []
     whole = convert_blocks(front.rest, include or (lambda _: None), dropped, is_mdx)
     lines = whole.split("\n")
-    if not _is_plain(whole):
+    if not is_plain(whole):
         lines = _canonical(lines, whole, dropped, front.found)
     content = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n")
     return front.title, content, front.metadata, dropped
 
 
-def _is_plain(text: str) -> bool:
+def is_plain(text: str) -> bool:
     """Say whether nothing in a text needs parsing: paragraphs and plain `#` headings, and nothing that may mean something else."""
     return not _SUSPECT.search(text)
 
 
 _SUSPECT = re.compile(
     r"[<`~{}|\\%]|\[\[|\]:|\]\(|"
-    r"^(?:#{7,}|#+[^#\s]|#+\s*$|#.*#\s*$| +#|[ \t]*(?:=+|-+)[ \t]*$|>|!!!|\?\?\?|===|:::|\t|    )|^#.*[\[*_&]|^[-*+] +#|^\d+[.)] +#",
+    r"^(?:#{7,}|#+[^#\s]|#+\s*$|#.*#\s*$| +#|[ \t]*(?:=+|-+|\+\+\+)[ \t]*$|>|!!!|\?\?\?|===|:::|\t|    )|^#.*[\[*_&]|^[-*+] +#|^\d+[.)] +#",
     re.MULTILINE,
 )
 

@@ -5,15 +5,16 @@ from typing import Any, NamedTuple
 
 from slmsearch.corpus.documents.dialects import Dropped, Include
 from slmsearch.corpus.documents.front_matter import split_fields
-from slmsearch.corpus.documents.markdown import read_markdown
+from slmsearch.corpus.documents.markdown import is_plain, read_markdown
 from slmsearch.corpus.documents.rst import read_rst
 from slmsearch.corpus.documents.text import text_to_markdown
 
-_RST = re.compile(r"^\.\. [\w:+.-]+::(?:\s|$)|^\.\. _[^:\n]+:|:[a-z][\w:+.-]*:`[^`\n]+`|``[^`\n]+``|::\n\n[ \t]+\S", re.MULTILINE)
+_RST = re.compile(r"^\.\. [\w:+.-]+::(?:\s|$)|^\.\. _[^:\n]+:|:[a-z][\w:+.-]{0,60}:`[^`\n]+`|``[^`\n]+``|::\n\n[ \t]+\S", re.MULTILINE)
 _ATX = re.compile(r"^#{1,6} \S.*$", re.MULTILINE)
 _UNDERLINED = re.compile(r"^(\S.*)\n([=\-~^\"'*+#])\2{2,}[ \t]*$", re.MULTILINE)
 _FENCE = re.compile(r"^(?:```|~~~)", re.MULTILINE)
 _LINK = re.compile(r"\[[^\[\]\n]+\]\([^()\s]+\)")
+_MARKED = re.compile(r"^#|^\.\. |::$|^[A-Za-z-]{1,40}:", re.MULTILINE)
 FEWEST = 2
 """Headings, fences and links from which a plain text is marked up."""
 
@@ -36,6 +37,11 @@ def read_markup(text: str, kind: str, include: Include) -> ReadMarkup:
         return ReadMarkup(*read_markdown(text, include, kind == "mdx"))
     fields = split_fields(text)
     return ReadMarkup(fields.title, text_to_markdown(fields.rest), fields.metadata, [])
+
+
+def needs_no_parsing(text: str, is_markdown: bool) -> bool:
+    """Say whether a text file says what it says as it stands, found in one pass: no marks but plain headings of Markdown."""
+    return is_plain(text) and (is_markdown or not _MARKED.search(text))
 
 
 def guess_kind(text: str) -> str:

@@ -3,7 +3,7 @@
 import io
 import re
 import zipfile
-from typing import Any
+from typing import Any, NamedTuple
 
 from lxml import etree
 
@@ -15,13 +15,23 @@ MAX_UNPACKED_BYTES = 1_000_000_000
 _OLD_OFFICE = b"\xd0\xcf\x11\xe0"
 _UTF_16_ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 _NO_TITLE = re.compile(
-    r"(?:microsoft (?:word|excel|powerpoint) - .*|powerpoint[- ]pr\w+|(?:slide|folie|diapositive?|document|dokument|book|sheet|untitled)\s*\d*"
+    r"(?:microsoft (?:word|excel|powerpoint) - .*|powerpoint[- ]pr\w+"
+    r"|(?:slide|folie|diapositive?|document|dokument|book|sheet|untitled)\s*\d*"
     r"|\[.*\]|(?:document )?title|template|unknown|none|.*\.(?:docx?|dotx?|xlsx?|xltx?|pptx?|potx?|rtf|odt|ods|odp))",
     re.IGNORECASE,
 )
 """What programs write as a title where nobody gave one."""
 _PROGRAMS = frozenset({"openpyxl", "python-docx", "xlsxwriter", "apache poi", "microsoft office user", "user", "un-named"})
 """Authors who are nobody."""
+
+
+class OfficeText(NamedTuple):
+    """What an office document says; see `reader.Document`."""
+
+    title: str
+    content: str
+    metadata: dict[str, Any]
+    dropped: list[tuple[str, str]]
 
 
 def check_package(data: bytes) -> None:
@@ -60,5 +70,9 @@ def read_properties(archive: zipfile.ZipFile) -> tuple[str, dict[str, Any]]:
                 found[etree.QName(element).localname] = " ".join((element.text or "").split())
     tags = [tag.strip() for tag in re.split(r"[,;]", found.get("keywords", "")) if tag.strip()]
     author = found.get("creator", "")
-    facts = {"author": "" if author.casefold() in _PROGRAMS else author, "date": (found.get("modified") or found.get("created") or "")[:10], "tags": tags}
+    facts = {
+        "author": "" if author.casefold() in _PROGRAMS else author,
+        "date": (found.get("modified") or found.get("created") or "")[:10],
+        "tags": tags,
+    }
     return found.get("title", ""), {name: value for name, value in facts.items() if value}

@@ -2,7 +2,7 @@
 
 A parser may loop, use up memory or crash on a file that was made to do so, or is only broken. There it ends nothing but itself.
 The process is started when first needed, killed when it takes too long, and started again. It is told a path and its folder a line and
-answers a JSON object a line. Word, PowerPoint, Excel and EPUB are read by markitdown's converters.
+answers a JSON object a line. EPUB is read by markitdown's converter.
 """
 
 import errno
@@ -22,15 +22,15 @@ from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self
 
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
-from slmsearch.corpus.documents.text import check_not_binary, checked_text, decode_text, decode_utf8, one_line
+from slmsearch.corpus.documents.text import checked_text, decode_text, decode_utf8, one_line
 
 MARKDOWN, TEXT, RST, HTML, PDF = (".md", ".markdown", ".mdx"), (".txt", ".text"), (".rst",), (".html", ".htm", ".xhtml"), (".pdf",)
-NOTEBOOK = (".ipynb",)
-CONVERTERS = {".docx": "DocxConverter", ".pptx": "PptxConverter", ".xlsx": "XlsxConverter", ".epub": "EpubConverter"}
+NOTEBOOK, OFFICE, SEPARATED = (".ipynb",), (".docx", ".pptx", ".xlsx"), (".csv", ".tsv")
+CONVERTERS = {".epub": "EpubConverter"}
 """Suffix -> class of `markitdown.converters`."""
-SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *CONVERTERS, *NOTEBOOK)
+SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *OFFICE, *CONVERTERS, *SEPARATED, *NOTEBOOK)
 """In the order in which files of the same name come to the plain page id."""
-PARSED = (*HTML, *PDF, *CONVERTERS, *NOTEBOOK)
+PARSED = (*HTML, *PDF, *OFFICE, *CONVERTERS, *SEPARATED, *NOTEBOOK)
 """Suffixes of formats that only the process reads, and whose documents depend on no other file."""
 MAX_CHARS = 20_000_000
 """Of one document."""
@@ -38,8 +38,6 @@ MEMORY_BYTES = 4 << 30
 """Address space of the process that parses."""
 START_S = 60.0
 """Added to the time of a process' first document, for its own start on a busy machine."""
-_NOTE = re.compile(r"<!--.*?-->\n?|(?<=\| )NaN(?= \|)|(?<=\d)\.0(?= \|)", re.DOTALL)
-"""Numbers of slides; empty cells; what whole numbers end in where their column has an empty cell."""
 _IMAGE = re.compile(r"!\[[^\[\]]*\]\([^()]*\)")
 _LINK = re.compile(r"\[([^\[\]]*)\]\([^()]*(?:\([^()]*\)[^()]*)*\)")
 
@@ -182,14 +180,34 @@ def _convert(data: bytes, path: Path, root: Path) -> Document:
         from slmsearch.corpus.documents.pdf import pdf_to_markdown
 
         return Document(*pdf_to_markdown(data))
+    if suffix in OFFICE:
+        return _convert_office(data, suffix)
     if suffix in CONVERTERS:
-        return Document(*office_to_markdown(data, suffix))
+        return Document(*epub_to_markdown(data, suffix))
     text = decode_text(data)
     if suffix in NOTEBOOK:
         from slmsearch.corpus.documents.notebook import notebook_to_markdown
 
         return Document(*notebook_to_markdown(text))
+    if suffix in SEPARATED:
+        from slmsearch.corpus.documents.spreadsheet import separated_to_markdown
+
+        return Document(*separated_to_markdown(text, suffix))
     return convert_text(text, path, root)
+
+
+def _convert_office(data: bytes, suffix: str) -> Document:
+    if suffix == ".docx":
+        from slmsearch.corpus.documents.word import word_to_markdown
+
+        return Document(*word_to_markdown(data))
+    if suffix == ".xlsx":
+        from slmsearch.corpus.documents.spreadsheet import workbook_to_markdown
+
+        return Document(*workbook_to_markdown(data))
+    from slmsearch.corpus.documents.slides import slides_to_markdown
+
+    return Document(*slides_to_markdown(data))
 
 
 def convert_text(text: str, path: Path, root: Path) -> Document:
@@ -197,31 +215,34 @@ def convert_text(text: str, path: Path, root: Path) -> Document:
     from slmsearch.corpus.documents.markup import read_markup
 
     def include(name: str) -> str | None:
-        place = root / name.lstrip("/") if name.startswith("/") else path.parent / name
-        is_hidden = any(part.startswith(".") for part in Path(os.path.normpath(name)).parts if part != "..")
-        try:
-            return None if is_hidden else decode_utf8(read_inside(place, root))
-        except (NotTakenError, OSError, ValueError):
+        if any(part.startswith(".") for part in Path(os.path.normpath(name)).parts if part != ".."):
             return None
+        inside = [folder for folder in path.parents if folder == root or root in folder.parents]
+        for folder in inside:  # beside it, or in its site's folder, which may be any above
+            try:
+                return decode_utf8(read_inside(folder / name.lstrip("/"), root))
+            except (NotTakenError, OSError, ValueError):
+                continue
+        return None
 
     suffix = path.suffix.lower()
     kind = "rst" if suffix in RST else "text" if suffix in TEXT else "mdx" if suffix == ".mdx" else "markdown"
     return Document(*read_markup(text, kind, include))
 
 
-def office_to_markdown(data: bytes, suffix: str) -> tuple[str, str]:
-    """Convert a document to its title, empty where it has none, and its Markdown; links lose their marks and pictures go, as in HTML.
+def epub_to_markdown(data: bytes, suffix: str) -> tuple[str, str]:
+    """Convert a book to its title, empty where it has none, and its Markdown; links lose their marks and pictures go, as in HTML.
 
     Raises:
         NotTakenError: it is no such document, or has no text.
     """
-    if not data.startswith(b"PK\x03\x04"):
-        check_not_binary(data)
-        raise NotTakenError(Reason.BINARY, "it is no office document")
+    from slmsearch.corpus.documents.office import check_package
+
+    check_package(data)
     from markitdown import StreamInfo, converters
 
     result = getattr(converters, CONVERTERS[suffix])().convert(io.BytesIO(data), StreamInfo(extension=suffix))
-    text = _LINK.sub(r"\1", _IMAGE.sub("", _NOTE.sub("", result.markdown)))
+    text = _LINK.sub(r"\1", _IMAGE.sub("", result.markdown))
     return one_line(result.title or ""), checked_text(text.strip())
 
 

@@ -8,7 +8,7 @@ class Reason(StrEnum):
     """Why a file was not taken."""
 
     HIDDEN = "hidden"
-    KIND = "of a kind that is not read (.md, .txt, .rst, .html, .pdf, .docx, .pptx, .xlsx, .epub and .ipynb are)"
+    KIND = "of a kind that is not read (.md, .txt, .rst, .html, .pdf, .docx, .pptx, .xlsx, .csv, .tsv, .epub and .ipynb are)"
     LINK = "a link to a folder, which is not followed"
     OUTSIDE = "a link to a file outside the folder or to a hidden one, which is not followed"
     BROKEN_LINK = "a broken link"

@@ -5,7 +5,7 @@ import zipfile
 from collections.abc import Iterator
 from typing import Any
 
-from slmsearch.corpus.documents.office import check_package, is_title, parse_xml, read_properties
+from slmsearch.corpus.documents.office import OfficeText, check_package, is_title, parse_xml, read_properties
 from slmsearch.corpus.documents.tables import grid_to_markdown
 from slmsearch.corpus.documents.text import escape_heading, one_line
 
@@ -17,8 +17,8 @@ _RUNNING = frozenset({"DATE", "FOOTER", "HEADER", "SLIDE_NUMBER"})
 """Placeholders that every slide repeats."""
 
 
-def slides_to_markdown(data: bytes) -> tuple[str, str, dict[str, Any], list[tuple[str, str]]]:
-    """Convert a PowerPoint deck to its title, Markdown, metadata and what was left out.
+def slides_to_markdown(data: bytes) -> OfficeText:
+    """Convert a PowerPoint deck.
 
     Raises:
         NotTakenError: it is no such deck.
@@ -49,7 +49,7 @@ def slides_to_markdown(data: bytes) -> tuple[str, str, dict[str, Any], list[tupl
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         given, facts = read_properties(archive)
     facts["section_pages"] = pages
-    return (given if is_title(given) else title), "\n\n".join(filter(None, parts)), facts, dropped
+    return OfficeText(given if is_title(given) else title, "\n\n".join(filter(None, parts)), facts, dropped)
 
 
 def _is_title(shape: Any, slide: Any) -> bool:
@@ -90,7 +90,7 @@ def _lines(frame: Any) -> str:
 
 
 def _table(table: Any) -> str:
-    grid = []
+    grid: list[list[str]] = []
     for row in table.rows:
         line: list[str] = []
         for at, cell in enumerate(row.cells):

@@ -11,12 +11,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from slmsearch.corpus.documents.grids import EMPTY, Block, Cell, find_blocks, guess_value
-from slmsearch.corpus.documents.office import check_package, is_title, read_properties
+from slmsearch.corpus.documents.office import OfficeText, check_package, is_title, read_properties
+from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.tables import split_table
 from slmsearch.corpus.documents.text import escape_heading, one_line
 
 MAX_SLOTS = 5_000_000
 """Cells of a sheet, empty ones counted; what lies beyond is not read, and said."""
+_GENERIC = re.compile(r"(?i)(?:sheet|tabelle|feuil|hoja|foglio|blad|ark|list|planilha|\u5de5\u4f5c\u8868|\u043b\u0438\u0441\u0442)\s?1?")
+"""Names that programs give to the only sheet."""
+_CAPTION_CHARS = 80
 _SHOWN_CHARS = 200
 _DELIMITERS = ",;\t|"
 _SAMPLE_LINES = 200
@@ -24,11 +28,11 @@ _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\n', re.IGNORECASE)
 _NO_FORMULA_VALUE = re.compile(rb"</f>(?:<v></v>|<v/>)?</c>|<f>[^<]*</f>\s*</c>")
 
 
-def workbook_to_markdown(data: bytes) -> tuple[str, str, dict[str, Any], list[tuple[str, str]]]:
-    """Convert an Excel workbook to its title, Markdown, metadata and what was left out.
+def workbook_to_markdown(data: bytes) -> OfficeText:
+    """Convert an Excel workbook; formulas give the values that were last computed.
 
     Raises:
-        NotTakenError: it is no such workbook.
+        NotTakenError: it is no such workbook, or no sheet that is shown has a value.
     """
     check_package(data)
     from openpyxl import load_workbook
@@ -40,46 +44,65 @@ def workbook_to_markdown(data: bytes) -> tuple[str, str, dict[str, Any], list[tu
             text = " ".join(str(cell) for row in sheet.iter_rows(max_row=50, values_only=True) for cell in row if cell is not None)
             dropped.append(("hidden sheet", f"{sheet.title}: {text}"[:_SHOWN_CHARS]))
             continue
-        rows, hidden = _read_sheet(sheet)
+        rows, numbers, hidden = _read_sheet(sheet)
         dropped += hidden
-        text = blocks_to_markdown(find_blocks(rows), sheet.title, 3)
+        is_named = len(book.worksheets) > 1 or not _GENERIC.fullmatch(sheet.title)
+        name = one_line(sheet.title) if is_named else ""
+        text = blocks_to_markdown(find_blocks(rows), numbers, name, 3 if name else 2)
         if text:
-            parts.append(f"## {one_line(sheet.title)}\n\n{text}")
+            parts.append(f"## {name}\n\n{text}" if name else text)
+    if not parts:
+        raise NotTakenError(Reason.NO_TEXT, "no sheet that is shown has a value")
     dropped += _formulas_without_values(data)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         title, facts = read_properties(archive)
     facts["sheets"] = [sheet.title for sheet in book.worksheets if sheet.sheet_state == "visible"]
-    return title if is_title(title) else "", "\n\n".join(parts), facts, dropped
+    return OfficeText(title if is_title(title) else "", "\n\n".join(parts), facts, dropped)
 
 
-def csv_to_markdown(text: str, delimiter: str = "") -> tuple[str, str]:
-    """Convert the text of a csv file to an empty title and Markdown; the delimiter is found where none is given."""
+def separated_to_markdown(text: str, suffix: str) -> OfficeText:
+    """Convert separated values; the separator is that of the suffix, or the one that the first line names, or found."""
+    delimiter = "\t" if suffix == ".tsv" else ""
     named = _SEPARATOR_LINE.match(text)
     if named is not None:
         text, delimiter = text[named.end() :], named[1]
     rows = [[_guessed(one_line(value)) for value in row] for row in _split(text, delimiter or _find_delimiter(text))]
-    return "", blocks_to_markdown(find_blocks(rows), "", 2)
+    return OfficeText("", blocks_to_markdown(find_blocks(rows, has_names=True), range(1, len(rows) + 1), "", 2), {}, [])
 
 
-def blocks_to_markdown(blocks: Sequence[Block], name: str, level: int) -> str:
-    """Return the tables of a sheet and the lines around them; long tables get sections of the given level."""
+def blocks_to_markdown(blocks: Sequence[Block], numbers: Sequence[int], name: str, level: int) -> str:
+    """Return the tables of a sheet and the lines around them; long tables get sections of the given level.
+
+    Args:
+        blocks: of the sheet.
+        numbers: of its rows, as people see them.
+        name: of the sheet.
+        level: of the headings.
+    """
     parts = []
     for block in blocks:
-        parts.append("\n".join(escape_heading(line) for text in block.above for line in text.split("\n")))
+        parts.append(_lines(block.above))
         if block.rows:
             grid = [[cell.text for cell in row] for row in block.rows]
-            parts += split_table(grid, block.headers, block.above[0] if block.above and len(block.above[0]) < 80 else name, level)
-        parts.append("\n".join(escape_heading(line) for text in block.below for line in text.split("\n")))
+            caption = block.above[0] if block.above and len(block.above[0]) <= _CAPTION_CHARS else name
+            parts += split_table(grid, block.headers, [numbers[at] for at in block.numbers], one_line(caption), level)
+        parts.append(_lines(block.below))
     return "\n\n".join(filter(None, parts))
 
 
-def _read_sheet(sheet: Any) -> tuple[list[list[Cell]], list[tuple[str, str]]]:
-    """Return the cells of a sheet that people see, and what they do not see."""
+def _lines(texts: Sequence[str]) -> str:
+    return "\n".join(escape_heading(line) for text in texts for line in text.split("\n"))
+
+
+def _read_sheet(sheet: Any) -> tuple[list[list[Cell]], list[int], list[tuple[str, str]]]:
+    """Return the cells of a sheet that people see, the numbers of their rows, and what people do not see."""
     height = min(sheet.max_row, MAX_SLOTS // max(1, sheet.max_column))
     ranges = _merged(sheet, height)
     hidden_columns = _hidden_columns(sheet)
     hidden_rows = {number for number, row in sheet.row_dimensions.items() if row.hidden}
-    rows, lost = [], {"hidden row": [], "hidden column": [], "beyond": []}  # type: dict[str, list[str]]
+    rows: list[list[Cell]] = []
+    numbers: list[int] = []
+    lost: dict[str, list[str]] = {"hidden row": [], "hidden column": [], "beyond": []}
     for number, row in enumerate(sheet.iter_rows(max_row=height), start=1):
         seen = []
         for column, found in enumerate(row, start=1):
@@ -92,10 +115,11 @@ def _read_sheet(sheet: Any) -> tuple[list[list[Cell]], list[tuple[str, str]]]:
                 seen.append(cell)
         if number not in hidden_rows:
             rows.append(seen)
+            numbers.append(number)
     if height < sheet.max_row:
         lost["beyond"].append(f"rows after {height} of {sheet.max_row}")
     said = [(kind, f"{sheet.title}: {', '.join(texts)}"[:_SHOWN_CHARS]) for kind, texts in lost.items() if texts]
-    return rows, said
+    return rows, numbers, said
 
 
 def _merged(sheet: Any, height: int) -> dict[tuple[int, int], tuple[int, Any]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from slmsearch.corpus.documents.text import escape_heading, one_line
 
-MAX_CHARS = 6000
+MAX_CHARS = 3000
 """Of a table in one section; longer ones get a section for every so many characters."""
 _NAME_CHARS = 30
 """Longest first cell that helps to name such a section."""
@@ -38,37 +38,37 @@ def _escape(cell: str) -> str:
     return one_line(cell).replace("\\|", "|").replace("|", "\\|")
 
 
-def split_table(grid: Grid, headers: int, name: str, level: int) -> Iterator[str]:
+def split_table(grid: Grid, headers: int, numbers: Sequence[int], name: str, level: int) -> Iterator[str]:
     """Yield a grid as blocks of Markdown: one table, or for a long one several, each with the headers under a heading with its rows.
 
     Args:
         grid: of cells.
         headers: rows of headers on top of it.
+        numbers: of its rows, as people count them.
         name: stands before the numbers of rows in headings; may be empty.
         level: of the headings.
     """
-    top, body = grid[:headers], [row for row in grid[headers:] if any(cell.strip() for cell in row)]
-    pieces: list[list[Sequence[str]]] = [[]]
+    top, body = grid[:headers], [pair for pair in zip(numbers, grid, strict=True) if any(cell.strip() for cell in pair[1])][headers:]
+    pieces: list[list[tuple[int, Sequence[str]]]] = [[]]
     length = 0
-    for row in body:
+    for number, row in body:
         chars = sum(map(len, row)) + 3 * len(row)
         if pieces[-1] and length + chars > MAX_CHARS:
             pieces.append([])
             length = 0
-        pieces[-1].append(row)
+        pieces[-1].append((number, row))
         length += chars
     if len(pieces) == 1:
         yield grid_to_markdown(grid, headers)
         return
-    names_rows = len({cell_at(row, 0) for row in body}) > _DISTINCT_FRAC * len(body)
-    first = 1
+    names_rows = len({cell_at(row, 0) for _, row in body}) > _DISTINCT_FRAC * len(body)
     for piece in pieces:
-        last = first + len(piece) - 1
+        first, last = piece[0][0], piece[-1][0]
         rows = f"row {first}" if first == last else f"rows {first} to {last}"
         heading = f"{name}, {rows}" if name else rows.capitalize()
-        yield f"{'#' * level} {heading}{_name_piece(piece) if names_rows else ''}"
-        yield grid_to_markdown([*top, *piece], headers)
-        first = last + 1
+        named = _name_piece([row for _, row in piece]) if names_rows else ""
+        yield f"{'#' * level} {heading}{named}"
+        yield grid_to_markdown([*top, *(row for _, row in piece)], headers)
 
 
 def _name_piece(piece: Grid) -> str:

@@ -21,9 +21,10 @@ _DEEPEST = 6
 
 
 def name_page(place: str, given: str, content: str) -> str:
-    """Return a page's title: the given one, else its first-level heading where that stands alone, else a name from its path."""
-    firsts = [heading for _, level, heading in outline(Page("", "", content))[1] if level == 1]
-    return one_line(given) or (firsts[0] if len(firsts) == 1 else "") or _name_of(PurePosixPath(place))
+    """Return a page's title: the given one, else its first heading where no other is of its level or above, else a name from its path."""
+    headings = [(level, heading) for number, level, heading in outline(Page("", "", content))[1] if number >= 0]
+    first = headings[0] if headings and all(level > headings[0][0] for level, _ in headings[1:]) else (0, "")
+    return one_line(given) or first[1] or _name_of(PurePosixPath(place))
 
 
 def _name_of(place: PurePosixPath) -> str:

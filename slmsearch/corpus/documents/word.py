@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from lxml import etree
 
-from slmsearch.corpus.documents.office import check_package, is_title, parse_xml, read_properties
-from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.grids import Cell, count_headers, guess_value
+from slmsearch.corpus.documents.office import OfficeText, check_package, is_title, parse_xml, read_properties
+from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.tables import grid_to_markdown
 from slmsearch.corpus.documents.text import escape_heading, one_line
 from slmsearch.corpus.documents.word_styles import WORD, Numbering, Styles, is_on, value
@@ -38,8 +38,8 @@ class _Cell(NamedTuple):
     """With the cell above it."""
 
 
-def word_to_markdown(data: bytes) -> tuple[str, str, dict[str, Any], list[tuple[str, str]]]:
-    """Convert a Word document to its title, Markdown, metadata and what was left out.
+def word_to_markdown(data: bytes) -> OfficeText:
+    """Convert a Word document.
 
     Raises:
         NotTakenError: it is no such document.
@@ -51,7 +51,7 @@ def word_to_markdown(data: bytes) -> tuple[str, str, dict[str, Any], list[tuple[
         blocks = list(reader.read_blocks(body)) if body is not None else []
         given, facts = read_properties(archive)
     title = reader.title or (given if is_title(given) else "")
-    return title, "\n\n".join(filter(None, _without_contents(blocks))), facts, reader.dropped
+    return OfficeText(title, "\n\n".join(_without_contents(blocks)), facts, reader.dropped)
 
 
 def _without_contents(blocks: list[str]) -> Iterator[str]:

@@ -117,7 +117,8 @@ class Numbering:
             levels = dict(_read_level(level) for level in found.iterfind(f"{WORD}lvl"))
             self._lists[found.get(f"{WORD}abstractNumId", "")] = _List(levels, value(found, "numStyleLink") or "")
         for found in root.iterfind(f"{WORD}num") if root is not None else ():
-            own, starts = {}, {}
+            own: dict[int, _Level] = {}
+            starts: dict[int, int] = {}
             for override in found.iterfind(f"{WORD}lvlOverride"):
                 level = int(override.get(f"{WORD}ilvl", "0"))
                 own.update(_read_level(each) for each in override.iterfind(f"{WORD}lvl"))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slmsearch.corpus.documents.rst import rst_to_markdown
+from slmsearch.corpus.documents.rst import read_rst, rst_to_markdown
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.sections import split_sections
 
@@ -81,10 +81,46 @@ def test_a_document_keeps_its_text_and_code_and_loses_what_leads_elsewhere():
         ("Text ::\n\n  x", "Text\n\n```\nx\n```"),
         (":ref:`A Title <label>`", "A Title"),
         (".. |x| image:: y.png\n\nText", "Text"),
+        ("See :pep:`8`, :pep:`the guide <8>`, :rfc:`2822#section-3`.", "See PEP 8, the guide, RFC 2822."),
+        (".. |mill| replace:: Halden\n   mill\n\nThe |mill| turns.", "The Halden mill turns."),
+        (".. only:: html\n\n   Kept.\n\n.. only:: latex\n\n   Dropped.", "Kept."),
+        (
+            ".. tabs::\n\n   .. tab:: Linux\n\n      Port 4410.\n\n   .. code-tab:: py Python\n\n      x = 1",
+            "Linux:\n\nPort 4410.\n\nPython:\n\n```py\nx = 1\n```",
+        ),
+        (
+            '.. csv-table:: Prices\n   :header: "part", "price"\n\n   "wheel, oak", 700',
+            "Prices\n\n| part | price |\n| --- | --- |\n| wheel, oak | 700 |",
+        ),
+        (
+            ".. list-table::\n   :header-rows: 1\n\n   * - part\n     - price\n   * - wheel\n       of oak\n     - 700",
+            "| part | price |\n| --- | --- |\n| wheel of oak | 700 |",
+        ),
+        ("A longer title\n====\n\ntext", "# A longer title\n\ntext"),
+        ("Short\n===\n\ntext", "Short\n\ntext"),
+        ("Mill\n~~~~\n\ntext\n\nWheel\n$$$$$\n\ntext", "# Mill\n\ntext\n\n## Wheel\n\ntext"),
+        (".. unknown-thing:: of wheels\n\n   It turns.", "Unknown-thing: of wheels\nIt turns."),
+        (".. sidebar:: On wheels\n\n   Oak\n   ====\n\n   It turns.", "On wheels:\n\nOak\n\nIt turns."),
     ],
 )
 def test_single_parts(text: str, wanted: str):
     assert rst_to_markdown(text) == wanted
+
+
+def test_fields_of_the_head_give_title_and_metadata():
+    title, text, metadata, _ = read_rst("PEP: 8\nTitle: Style of ``mills``\nAuthor: Ann\n\nWheel\n=====\n\ntext", lambda _: None)
+    assert (title, text) == ("Style of mills", "# Wheel\n\ntext")
+    assert metadata == {"author": "Ann", "number": "PEP 8"}
+    _, text, metadata, _ = read_rst("Mill\n====\n\n:date: 2024-01-02\n:author: Ann\n\ntext", lambda _: None)
+    assert (text, metadata) == ("# Mill\n\ntext", {"date": "2024-01-02", "author": "Ann"})
+
+
+def test_what_is_included_is_read_and_what_is_not_there_is_named():
+    files = {"part.txt": "Wheel\n-----\n\nIt turns.", "a.py": "x = 1"}
+    text = "Mill\n====\n\n.. include:: part.txt\n\n.. literalinclude:: a.py\n   :language: python\n\n.. include:: gone.txt\n\nend"
+    _, found, _, dropped = read_rst(text, files.get)
+    assert found == "# Mill\n\n## Wheel\n\nIt turns.\n\n```\nx = 1\n```\n\nend"
+    assert dropped == [("include", ".. include:: gone.txt")]
 
 
 @given(st.lists(st.sampled_from(["Title", "=====", "::", "  x", "    .. note:: y", ".. x::", "``", "`a", ":r:`b`", "# h", "```", "", "|"])))

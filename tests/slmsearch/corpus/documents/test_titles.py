@@ -13,7 +13,8 @@ from slmsearch.corpus.documents.titles import demote_headings, name_page, tell_a
 def test_a_first_level_heading_is_the_title_only_where_it_stands_alone():
     assert name_page("guide/mill.md", "", "# The mill\n\ntext\n\n## Wheel") == "The mill"
     assert name_page("guide/mill.md", "", "# Wheel\n\ntext\n\n# Roof\n\ntext") == "mill"
-    assert name_page("guide/mill.md", "", "## Wheel\n\ntext") == "mill"
+    assert name_page("guide/mill.md", "", "## Wheel\n\ntext\n\n### Oak") == "Wheel", "where it is the highest"
+    assert name_page("guide/mill.md", "", "## Wheel\n\n## Roof") == name_page("mill.md", "", "## Wheel\n\n# Roof") == "mill"
     assert name_page("guide/mill.md", "Halden mill", "# Wheel\n\ntext") == "Halden mill"
     assert name_page("guide/mill.md", "", "```\n# one\n```\n\n# The mill") == "The mill", "code has no headings"
 
