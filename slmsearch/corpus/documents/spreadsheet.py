@@ -1,6 +1,6 @@
 """Excel workbooks and csv files as Markdown: a section for every sheet, and tables whose cells say what people see.
 
-Hidden sheets, rows and columns are left out, and named.
+Hidden sheets, rows and columns are left out, and named; folded groups of rows and what a filter does not show are read.
 """
 
 import csv
@@ -9,6 +9,8 @@ import re
 import zipfile
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+from openpyxl.utils import range_boundaries
 
 from slmsearch.corpus.documents.grids import EMPTY, Block, Cell, find_blocks, guess_value
 from slmsearch.corpus.documents.office import OfficeText, check_package, is_title, read_properties
@@ -99,7 +101,7 @@ def _read_sheet(sheet: Any) -> tuple[list[list[Cell]], list[int], list[tuple[str
     height = min(sheet.max_row, MAX_SLOTS // max(1, sheet.max_column))
     ranges = _merged(sheet, height)
     hidden_columns = _hidden_columns(sheet)
-    hidden_rows = {number for number, row in sheet.row_dimensions.items() if row.hidden}
+    hidden_rows = _hidden_rows(sheet)
     rows: list[list[Cell]] = []
     numbers: list[int] = []
     lost: dict[str, list[str]] = {"hidden row": [], "hidden column": [], "beyond": []}
@@ -135,10 +137,19 @@ def _merged(sheet: Any, height: int) -> dict[tuple[int, int], tuple[int, Any]]:
     return found
 
 
+def _hidden_rows(sheet: Any) -> set[int]:
+    """Return the rows that somebody hid; a folded group or a filter only shows less for now."""
+    hidden = {number for number, row in sheet.row_dimensions.items() if row.hidden and not row.outlineLevel}
+    if hidden and sheet.auto_filter.ref and sheet.auto_filter.filterColumn:
+        _, first, _, last = range_boundaries(sheet.auto_filter.ref)
+        hidden -= set(range(first or 1, (last or sheet.max_row) + 1))
+    return hidden
+
+
 def _hidden_columns(sheet: Any) -> set[int]:
     hidden: set[int] = set()
     for dimension in sheet.column_dimensions.values():
-        if dimension.hidden:
+        if dimension.hidden and not dimension.outlineLevel:
             hidden |= set(range(dimension.min or 1, min(dimension.max or 0, sheet.max_column) + 1))
     return hidden
 

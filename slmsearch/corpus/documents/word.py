@@ -57,7 +57,8 @@ def word_to_markdown(data: bytes) -> OfficeText:
 def _without_contents(blocks: list[str]) -> Iterator[str]:
     """Yield the blocks without the marks of contents, and without what was the heading of contents alone."""
     full = [block for block in blocks if block]
-    for block, following in zip(full, [*full[1:], ""], strict=True):
+    for number, block in enumerate(full):
+        following = full[number + 1] if number + 1 < len(full) else ""
         if block != _CONTENTS and not (following == _CONTENTS and len(block) <= _CONTENTS_HEADING_CHARS):
             yield block
 

@@ -38,7 +38,7 @@ def read_inline(element: Any, into: Inline) -> None:
     for child in element:
         tag = child.tag
         if tag == f"{WORD}t" or tag == f"{_MATH}t":
-            into.parts.append(child.text or "")
+            into.parts.append("".join([child.text or "", *(each.tail or "" for each in child)]))  # an entity is a child
         elif tag in _CHARACTERS:
             into.parts.append(_CHARACTERS[tag])
         elif tag == f"{WORD}r":

@@ -14,7 +14,7 @@ from slmsearch.corpus.documents.skipped import NotTakenError, Reason, printable
 from slmsearch.corpus.documents.text import decode_text, text_to_markdown
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.sections import split_sections
-from tests.slmsearch.corpus.documents.builders import make_epub
+from tests.slmsearch.corpus.documents.builders import make_epub, make_zip
 
 
 def headings(markdown: str) -> list[tuple[int, str]]:

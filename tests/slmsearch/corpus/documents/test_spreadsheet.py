@@ -141,6 +141,19 @@ def test_hidden_rows_and_columns_are_left_out_and_said() -> None:
     assert read.dropped == [("hidden row", "Sheet: roof, 90, 120"), ("hidden column", "Sheet: cost, 500, 8")]
 
 
+def test_folded_groups_and_filtered_rows_are_read() -> None:
+    book = Workbook()
+    sheet = book.active
+    for row in (["part", "cost", "price"], ["wheel", 500, 700], ["roof", 90, 120], ["sail", 8, 11]):
+        sheet.append(row)
+    sheet.column_dimensions.group("B", hidden=True)
+    sheet.row_dimensions[3].hidden = True
+    sheet.auto_filter.ref = "A1:C4"
+    sheet.auto_filter.add_filter_column(0, ["wheel", "sail"])
+    read = saved(book)
+    assert "| roof | 90 | 120 |" in read.content and not read.dropped
+
+
 def test_formulas_show_what_they_gave_and_those_that_nobody_computed_are_said() -> None:
     read = sheet_of([["part", "price"], ["wheel", 700], ["roof", 120], ["all", "=SUM(B2:B3)"]])
     assert read.content.endswith("| all |  |")

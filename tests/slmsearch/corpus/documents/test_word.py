@@ -23,16 +23,19 @@ STYLES = """
 <w:style w:type="paragraph" w:styleId="berschrift1"><w:name w:val="heading 1"/><w:basedOn w:val="Standard"/></w:style>
 <w:style w:type="paragraph" w:styleId="Kapitel"><w:name w:val="Kapitel der Akte"/><w:basedOn w:val="berschrift1"/></w:style>
 <w:style w:type="paragraph" w:styleId="Absatz"><w:name w:val="Titre 2"/><w:pPr><w:outlineLvl w:val="1"/></w:pPr></w:style>
-<w:style w:type="paragraph" w:styleId="Flat"><w:name w:val="Flat"/><w:basedOn w:val="berschrift1"/><w:pPr><w:outlineLvl w:val="9"/></w:pPr></w:style>
+<w:style w:type="paragraph" w:styleId="Flat"><w:name w:val="Flat"/><w:basedOn w:val="berschrift1"/>
+<w:pPr><w:outlineLvl w:val="9"/></w:pPr></w:style>
 <w:style w:type="paragraph" w:styleId="Round"><w:name w:val="Round"/><w:basedOn w:val="Trip"/></w:style>
 <w:style w:type="paragraph" w:styleId="Trip"><w:name w:val="Trip"/><w:basedOn w:val="Round"/></w:style>
 <w:style w:type="paragraph" w:styleId="Verzeichnis1"><w:name w:val="toc 1"/></w:style>
-<w:style w:type="paragraph" w:styleId="Numbered"><w:name w:val="Numbered"/><w:basedOn w:val="berschrift1"/><w:pPr><w:numPr><w:numId w:val="2"/></w:numPr></w:pPr></w:style>
+<w:style w:type="paragraph" w:styleId="Numbered"><w:name w:val="Numbered"/><w:basedOn w:val="berschrift1"/>
+<w:pPr><w:numPr><w:numId w:val="2"/></w:numPr></w:pPr></w:style>
 """  # fmt: skip
 NUMBERING = """
 <w:abstractNum w:abstractNumId="0"><w:lvl w:ilvl="0"><w:start w:val="1"/><w:numFmt w:val="decimal"/><w:lvlText w:val="%1."/></w:lvl>
 <w:lvl w:ilvl="1"><w:start w:val="1"/><w:numFmt w:val="lowerLetter"/><w:lvlText w:val="(%2)"/></w:lvl></w:abstractNum>
-<w:abstractNum w:abstractNumId="1"><w:lvl w:ilvl="0"><w:start w:val="4"/><w:numFmt w:val="upperRoman"/><w:lvlText w:val="%1"/></w:lvl></w:abstractNum>
+<w:abstractNum w:abstractNumId="1">
+<w:lvl w:ilvl="0"><w:start w:val="4"/><w:numFmt w:val="upperRoman"/><w:lvlText w:val="%1"/></w:lvl></w:abstractNum>
 <w:abstractNum w:abstractNumId="2"><w:lvl w:ilvl="0"><w:numFmt w:val="bullet"/><w:lvlText w:val="o"/></w:lvl></w:abstractNum>
 <w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num><w:num w:numId="2"><w:abstractNumId w:val="1"/></w:num>
 <w:num w:numId="3"><w:abstractNumId w:val="2"/></w:num>
@@ -68,7 +71,8 @@ def read(body: str, **parts: str) -> OfficeText:
 
 def core(title: str) -> str:
     names = 'xmlns:cp="http://schemas.openxmlformats.org/package/2006/metadata/core-properties" xmlns:dc="http://purl.org/dc/elements/1.1/"'
-    return f"<cp:coreProperties {names}><dc:title>{title}</dc:title><dc:creator>A. Berg</dc:creator><cp:keywords>mill, oak</cp:keywords></cp:coreProperties>"
+    facts = "<dc:creator>A. Berg</dc:creator><cp:keywords>mill, oak</cp:keywords>"
+    return f"<cp:coreProperties {names}><dc:title>{title}</dc:title>{facts}</cp:coreProperties>"
 
 
 def headings(markdown: str) -> list[tuple[int, str]]:
@@ -143,7 +147,8 @@ def test_headings_in_cells_are_sections_where_a_table_places_text_and_names_wher
 
 def test_notes_stand_below_what_refers_to_them_and_glue_to_nothing() -> None:
     mark = '<w:r><w:footnoteReference w:id="2"/></w:r>'
-    note = f'<w:footnotes {NAMES}><w:footnote w:type="separator" w:id="0"><w:p/></w:footnote><w:footnote w:id="2">{par("Or 1872.")}</w:footnote></w:footnotes>'
+    notes = f'<w:footnote w:type="separator" w:id="0"><w:p/></w:footnote><w:footnote w:id="2">{par("Or 1872.")}</w:footnote>'
+    note = f"<w:footnotes {NAMES}>{notes}</w:footnotes>"
     found = read(f"<w:p><w:r><w:t>Built in 1871</w:t></w:r>{mark}<w:r><w:t>.</w:t></w:r></w:p>{par('After.')}", word__footnotes=note)
     assert found.content == "Built in 1871[2].\n\n[2] Or 1872.\n\nAfter."
 
@@ -151,7 +156,8 @@ def test_notes_stand_below_what_refers_to_them_and_glue_to_nothing() -> None:
 def test_text_boxes_are_read_once_and_fields_by_what_they_show() -> None:
     names = 'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"'
     box = f"<w:txbxContent>{par('In a box')}</w:txbxContent>"
-    ways = f"<mc:AlternateContent {names}><mc:Choice><w:d>{box}</w:d></mc:Choice><mc:Fallback><w:d>{box}</w:d></mc:Fallback></mc:AlternateContent>"
+    ways = f"<mc:Choice><w:d>{box}</w:d></mc:Choice><mc:Fallback><w:d>{box}</w:d></mc:Fallback>"
+    ways = f"<mc:AlternateContent {names}>{ways}</mc:AlternateContent>"
     code = '<w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText>SEQ Table</w:instrText></w:r><w:r><w:t>7</w:t></w:r>'
     found = read(f"<w:p><w:r><w:t xml:space='preserve'>Table </w:t></w:r>{code}<w:r>{ways}</w:r></w:p>")
     assert found.content == "Table 7\n\nIn a box"
