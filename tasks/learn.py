@@ -90,7 +90,7 @@ def ask(data: Data, config: RunConfig, progress: Callable[[int, int], None]) -> 
     """Do what `ask_task` says, in this process."""
     from slmsearch.environments.indexed_corpus import open_indexed_corpus
     from slmsearch.judge.clients import make_client
-    from slmsearch.questions.make import Filters
+    from slmsearch.questions.make import NONE_MADE, Filters
     from slmsearch.questions.written import FORM, QuestionGenerator
 
     folder = learnt_dir(config)
@@ -110,7 +110,7 @@ def ask(data: Data, config: RunConfig, progress: Callable[[int, int], None]) -> 
     renewed = renew_questions(filters, earlier, _corrections(config), two_hop, generator, progress)
     if not renewed.rows:
         dropped = ", ".join(f"{count} {why}" for why, count in renewed.made.dropped.items()) or "nothing was drafted"
-        raise CorpusError(f"no question could be made of {config.corpus.pages} ({dropped}); its pages need sentences that state facts")
+        raise CorpusError(NONE_MADE.format(pages=config.corpus.pages, why=dropped))
     folder.mkdir(parents=True, exist_ok=True)
     replace_text(folder / QUESTIONS, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in renewed.rows))
     replace_json(folder / CORRECTIONS, dict(renewed.corrections))

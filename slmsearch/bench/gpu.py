@@ -178,7 +178,7 @@ def _try(preset: Preset, made: Path, work: Path, device: str) -> Trial:
     flagged = RunConfig.model_validate(preset.config.changed(flags).model_dump(warnings=False))  # flags are texts
     prompt = PROMPT_TOKENS if flagged.searcher.system_prompt else SHORT_PROMPT
     plan = plan_memory(flagged, measure_shape(preset.config, str(made)), available, prompt)
-    planned = needed(plan)
+    planned = needed(plan, flagged)
     command = ["planner", "sft", "--out", str(work / "out")] if preset.config.planner.sft.enabled else ["train"]
     laid = [part for file in preset.files for part in ("--config", str(file))]
     arguments = [*command, *laid, *(f"--{name}={value}" for name, value in flags.items()), "--json"]
@@ -237,12 +237,13 @@ def _plan_whole(preset: Preset, work: Path, available: Mapping[str, float], devi
     """Plan the preset as it is, for the real model."""
     shape_of(preset.real.policy.model).save_pretrained(work / "shape")
     shape = measure_shape(preset.real, str(work / "shape"))
-    return needed(plan_memory(preset.real.changed({"policy.device": device}), shape, available))
+    real = preset.real.changed({"policy.device": device})
+    return needed(plan_memory(real, shape, available), real)
 
 
-def needed(plan: MemoryPlan) -> float:
+def needed(plan: MemoryPlan, config: RunConfig) -> float:
     """Return the bytes that a preset's command needs: of supervised training where it is a preset for that, else of the worst phase."""
-    return plan.needs(SFT) if SFT in plan.phases else plan.peak
+    return plan.needs(SFT) if config.planner.sft.enabled else plan.peak
 
 
 def _watch(arguments: Sequence[str], log: Path, device: str) -> tuple[Mapping[str, object], float]:

@@ -88,7 +88,7 @@ class TrainConfig(Section):
     """Share of the training questions that are played as twins, where "I don't know" is right: without what states the answer, or about a
     name that nobody bears."""
     accumulation: int = Field(default=1, ge=1)
-    """Micro-batches per update."""
+    """Micro-batches per update, for a CPU and for several devices: on one CUDA device the plan of memory cuts an update into parts."""
     learning_rate: float = Field(default=1e-3, gt=0)
     """At the start; about ten times that of full fine-tuning, and larger still for a tiny model."""
     lr_schedule: Literal["constant", "linear", "cosine"] = "linear"

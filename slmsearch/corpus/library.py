@@ -1,10 +1,15 @@
 """The pages of a corpus, looked up by page id and section id. Knows nothing of files or search."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 from slmsearch.corpus.pages import Page, Section
 from slmsearch.corpus.sections import split_sections
 from slmsearch.errors import CorpusError
+
+MAX_SHARING = 3
+"""Pages that may have the same title, or a heading, which still names them."""
 
 
 class Library:
@@ -44,6 +49,14 @@ class Library:
                 return section
             end = section_id.rfind(":", 0, end)
         return None
+
+    @cached_property
+    def shared_names(self) -> frozenset[str]:
+        """Titles and headings, without case, that more than `MAX_SHARING` pages have: they name none of them."""
+        names: Counter[str] = Counter()
+        for page in self.pages():
+            names.update({page.title.casefold(), *(section.heading.casefold() for section in self.sections(page.id))})
+        return frozenset(name for name, count in names.items() if count > MAX_SHARING)
 
     def _by_id(self, page_id: str) -> dict[str, Section]:
         page = self._pages.get(page_id)

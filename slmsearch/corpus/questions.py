@@ -4,15 +4,18 @@ import re
 import unicodedata
 from dataclasses import asdict, dataclass
 
+from slmsearch.corpus.scripts import GLUED, MARKS
 from slmsearch.corpus.view import View
 
 UNKNOWN_ANSWER = "I don't know"
 """Gold answer of an unanswerable question; saying it is what `abstained` means."""
 UNANSWERABLE = "unanswerable"
 """Kind of such a question."""
-_WORD = re.compile(r"\w+")
+WORD = re.compile(rf"[{GLUED}][{MARKS}]*|[^\W{GLUED}](?:[^\W{GLUED}]|[{MARKS}])*")
+"""Where no space parts words, each character is one."""
+_ASCII_WORD = re.compile(r"\w+")
 _SMALL_WORDS = frozenset(
-    _WORD.findall("a an and are as at be by did do does for from had has have in is it its of on or that the to was were with")
+    _ASCII_WORD.findall("a an and are as at be by did do does for from had has have in is it its of on or that the to was were with")
 )
 
 
@@ -82,4 +85,6 @@ def content_words(text: str) -> frozenset[str]:
 
 
 def _words(text: str) -> list[str]:
-    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    if text.isascii():
+        return _ASCII_WORD.findall(text.lower())
+    return WORD.findall(unicodedata.normalize("NFKC", text).casefold())

@@ -262,9 +262,10 @@ def _read_gold(question: Question, searched: ToolResult, turns: Turns, toolbox: 
         if section is None or page is None:
             raise Unplayable(NO_SECTION)
         if not _shows(searched, section, toolbox.section_hints):
-            # Before anything was read only the question gives words; then the title does, where it stands in what was read.
+            # Before anything was read only the question gives words; then the title or another name does, if it stands in what was read.
             begins = [question.question, *other_queries(question.question)]
-            queries = begins if len(turns) == 1 else [page.title] if page.title in turns[-1][1] else []
+            names = [name for name in (page.title, *question.entities) if name in turns[-1][1]]
+            queries = begins if len(turns) == 1 else names[:1]
             queries = [query for query in queries if render_call(ToolCall(SEARCH, query)) != turns[0][0]]
             searched = yield from _search_again(queries, searched, section, turns, toolbox.section_hints)
         if not _shows(searched, section, hinted=True):

@@ -13,6 +13,7 @@ import torch
 from accelerate.utils import broadcast_object_list
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.nn.utils import get_total_norm
 from transformers import TrainerCallback
 
 from slmsearch.artifacts.files import replace_json
@@ -171,7 +172,8 @@ class StepCallback(TrainerCallback):
 
         A weight without a gradient is left out, and so are its moments. Gradients are summed over all processes, so that all do alike.
         """
-        if not any(weight.grad.any() for weight in model.parameters() if weight.grad is not None):
+        gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        if not get_total_norm(gradients, math.inf):  # the largest, of all at once: a card is waited for once
             model.zero_grad(set_to_none=True)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:

@@ -103,3 +103,14 @@ def _weights_of(layer: Any, name: str, dtype: torch.dtype) -> tuple[Tensor, Tens
     if kept is not None and not torch.is_grad_enabled():
         kept[name, dtype] = weights
     return weights
+
+
+def lower_frozen(model: Any) -> None:
+    """Put the frozen linear layers into bfloat16: autocast multiplies in it anyway, and would convert them in every micro-batch.
+
+    The head may share its weights with the embedding, which is not multiplied, and stays as it is.
+    """
+    head = model.get_output_embeddings()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear) and module is not head and module.weight.dtype == torch.float32:
+            module.weight.data = module.weight.data if module.weight.requires_grad else module.weight.data.bfloat16()

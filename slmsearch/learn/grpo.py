@@ -7,7 +7,7 @@ sampler and trainer; a report per step; sealed checkpoints. The loss, the advant
 import copy
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from math import fsum
@@ -29,15 +29,17 @@ from slmsearch.environments.environment import Environment
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ConfigError
 from slmsearch.generate.flex import to_device
-from slmsearch.learn.encoding import IGNORED
 from slmsearch.learn.fused_lora import fused_lora
 from slmsearch.learn.losses import causal_of
-from slmsearch.learn.memory import ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK
+from slmsearch.learn.parts import Unheard, cut_batch, lay_out
 from slmsearch.learn.rollout_bridge import RolloutBridge, episode_reward
+from slmsearch.learn.rows import find_distinct, only_needed, split_blocks, spread_values
 from slmsearch.learn.trainer_samplers import engine_settings, vllm_takes
-from slmsearch.learn.tree import TreeCheck, check_tree, count_recomputed, run_block, score_tree
+from slmsearch.learn.tree import ScoredTree, TreeCheck, check_tree, count_recomputed, run_block, score_tree, score_trees
 from slmsearch.processor import trim_heap
 
+GAP = "policy/kl_sampler"
+"""Name of the gap between sampler and trainer."""
 NO_ADVANTAGE = 1e-6
 """Advantages up to this size are rounding errors of a group whose rewards are all equal."""
 GAP_TOKENS = 1024
@@ -176,8 +178,12 @@ class SearchTrainer(GRPOTrainer):
     """Knows the rewards of the last batch."""
     tree_check: TreeCheck | None = None
     """Whether updates go over trees; None: not known yet."""
+    nodes_per_part = 0
+    """Nodes of a batch that go forward and backward together, see `parts.py`; 0: all of a micro-batch."""
     _needed: Tensor | None = None
     """Completion tokens whose log-probabilities the loss being computed will use (rows x tokens); None: all."""
+    _trees: list[ScoredTree] | None = None
+    """Trees that answer for them, where they are known."""
     _policy_logprobs: Tensor | None = None
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
@@ -222,10 +228,9 @@ class SearchTrainer(GRPOTrainer):
         prompt_width = input_ids.shape[1] - logits_to_keep
         needed = attention_mask.bool() if self._needed is None else pad(self._needed, (prompt_width, 0))
         arguments = (model, input_ids, attention_mask, needed, logits_to_keep)
-        if self.tree_check is None:
-            self.tree_check = check_tree(self, *arguments)
-        if self.tree_check.passed:
-            logprobs = score_tree(self, *arguments)
+        if self.has_trees(*arguments):
+            known = self._trees
+            logprobs = score_tree(self, *arguments) if known is None else score_trees(self, model, known, input_ids.shape)[:, prompt_width:]
             entropies = torch.zeros_like(logprobs) if kwargs.get("compute_entropy") else None
         else:
             logprobs, entropies = self.score_rows(*arguments, **kwargs)
@@ -233,14 +238,20 @@ class SearchTrainer(GRPOTrainer):
             self._policy_logprobs = logprobs.detach()
         return logprobs, entropies, None
 
+    def has_trees(self, *batch: Any) -> bool:
+        """Say whether updates go over trees, which the first batch decides."""
+        if self.tree_check is None:
+            self.tree_check = check_tree(self, *batch)
+        return self.tree_check.passed
+
     def score_rows(
         self, model: Any, input_ids: Tensor, attention_mask: Tensor, needed: Tensor, logits_to_keep: int, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
         """Score the needed tokens as TRL's method does, each row once, in blocks of rows of similar length."""
         prompt_width = input_ids.shape[1] - logits_to_keep
-        picked, place = _distinct(input_ids, attention_mask, needed)
+        picked, place = find_distinct(input_ids, attention_mask, needed)
         real = attention_mask.cpu()  # extents are read here: on a CUDA device each would wait for the block before
-        blocks, spans = [], _blocks(picked, real)
+        blocks, spans = [], split_blocks(picked, real)
         recomputed = count_recomputed(causal_of(model), [int(real[rows].sum()) for rows in spans])
         for number, span in enumerate(spans):
             used, rows = real[span].any(0).nonzero(), to_device(span.numpy(), input_ids.device)
@@ -249,12 +260,12 @@ class SearchTrainer(GRPOTrainer):
             block = (needed[rows, window], input_ids[rows, window], attention_mask[rows, window], kept)
             scored = run_block(partial(self._score_block, *block, **kwargs), model, keep=number >= recomputed)
             blocks.append([None if values is None else pad(values, (0, logits_to_keep - kept)) for values in scored[:2]])
-        logprobs, entropies = (_spread(column, place) for column in zip(*blocks, strict=True))
+        logprobs, entropies = (spread_values(column, place) for column in zip(*blocks, strict=True))
         assert logprobs is not None
         return logprobs, entropies
 
     def _score_block(self, needed: Tensor, input_ids: Tensor, attention_mask: Tensor, kept: int, model: Any, **kwargs: Any) -> Any:
-        return super()._get_per_token_logps_and_entropies(_only(model, needed), input_ids, attention_mask, kept, **kwargs)
+        return super()._get_per_token_logps_and_entropies(only_needed(model, needed), input_ids, attention_mask, kept, **kwargs)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
         """Compute TRL's loss, and from the log-probabilities it took the mean gap to the sampler's."""
@@ -270,91 +281,91 @@ class SearchTrainer(GRPOTrainer):
         # What is left out is 0 in the log-probabilities below; against the others' real values a ratio would overflow, and inf x 0 is NaN.
         others = ("old_per_token_logps", "ref_per_token_logps")
         clean = {name: inputs[name].masked_fill(~mask, 0.0) for name in others if inputs.get(name) is not None}
-        self._needed = mask
-        try:
-            loss: Tensor = super()._compute_loss(model, {**inputs, **clean})
-        finally:
-            self._needed = None
+        left = self._choose_left(inputs, mask)
+        loss = (self._learn_in_parts if self.nodes_per_part else self._take_loss)(model, {**inputs, **clean}, mask)
         if inputs.get("sampling_per_token_logps") is not None:
-            self._measure_gap(model, inputs, mask)
+            self._measure_gap(model, inputs, mask, left)
         return loss
 
-    @torch.no_grad()
-    def _measure_gap(self, model: Any, inputs: dict[str, Tensor], mask: Tensor) -> None:
-        """Measure the mean gap between the sampler's log-probabilities and the trainer's over sampled tokens.
+    def _take_loss(self, model: Any, inputs: dict[str, Tensor], mask: Tensor, trees: list[ScoredTree] | None = None) -> Tensor:
+        """Compute TRL's loss from the log-probabilities of some completion tokens (rows x tokens)."""
+        self._needed, self._trees = mask, trees
+        try:
+            loss: Tensor = super()._compute_loss(model, inputs)
+        finally:
+            self._needed = self._trees = None
+        return loss
+
+    def _learn_in_parts(self, model: Any, inputs: dict[str, Tensor], mask: Tensor) -> Tensor:
+        """Take the loss of one part of the batch after the other and its gradients; return the sum, of which no gradient is left.
+
+        Nothing here waits for a card but the first look at the batch.
+        """
+        ids, real, needed = lay_out(inputs, mask)
+        over_trees = self.has_trees(model, ids, real, needed, mask.shape[1])
+        total, policy, accelerator = mask.new_zeros((), dtype=torch.float32), torch.zeros_like(mask, dtype=torch.float32), self.accelerator
+        with nullcontext() if self.args.use_cpu else fused_lora(model):
+            for rows, trees in cut_batch(model, ids, real, needed, self.nodes_per_part, over_trees):
+                part = {name: value[rows] if value.ndim else value for name, value in inputs.items()}
+                if self.beta == 0.0:
+                    self.accelerator = Unheard(accelerator)
+                try:
+                    loss = self._take_loss(model, part, mask[rows], trees)
+                finally:
+                    self.accelerator = accelerator
+                assert self._policy_logprobs is not None
+                policy[rows] = self._policy_logprobs.float()
+                total += loss.detach()
+                accelerator.backward(loss)
+        self._policy_logprobs = policy
+        return total.requires_grad_()
+
+    def _choose_left(self, inputs: dict[str, Tensor], mask: Tensor) -> Tensor | None:
+        """Choose tokens of rows without advantage by which the gap is measured, too (rows x tokens); None: there are none.
 
         Groups without advantage are not in the loss (`mask`, rows x tokens), but a sampler that goes astray shows there, too. Where TRL had
-        the trainer's log-probabilities computed before the loss (vLLM), those of all tokens are there; otherwise those of some of these
-        groups' rows are computed here (`GAP_TOKENS`), without gradient.
+        the trainer's log-probabilities computed before the loss (vLLM), those of all tokens are there.
         """
-        measured = sampled = inputs["sampled_mask"].bool()
-        policy, left = inputs.get("old_per_token_logps"), sampled & ~mask
+        if inputs.get("sampling_per_token_logps") is None or inputs.get("old_per_token_logps") is not None:
+            return None
+        left = inputs["sampled_mask"].bool() & ~mask
+        tokens = torch.where(left.any(1), inputs["prompt_mask"].sum(1) + inputs["completion_mask"].sum(1), 0)
+        left &= (tokens.cumsum(0) - tokens < GAP_TOKENS / self.args.gradient_accumulation_steps)[:, None]
+        return left if left.any() else None
+
+    @torch.no_grad()
+    def _measure_gap(self, model: Any, inputs: dict[str, Tensor], mask: Tensor, left: Tensor | None) -> None:
+        """Measure the mean gap between the sampler's log-probabilities and the trainer's over sampled tokens; see `_choose_left`."""
+        measured = inputs["sampled_mask"].bool()
+        policy = inputs.get("old_per_token_logps")
         if policy is None:
             policy = self._policy_logprobs
             assert policy is not None
-            tokens = torch.where(left.any(1), inputs["prompt_mask"].sum(1) + inputs["completion_mask"].sum(1), 0)
-            left &= (tokens.cumsum(0) - tokens < GAP_TOKENS / self.args.gradient_accumulation_steps)[:, None]
-            if left.any():
+            if left is not None:
                 policy = torch.where(mask, policy, self._score(model, inputs, left))
-            measured = sampled & (mask | left)
+            measured = measured & (mask if left is None else mask | left)
         gap = ((inputs["sampling_per_token_logps"] - policy) * measured).sum()
         total = self.accelerator.reduce(torch.stack([gap, measured.sum().to(gap.dtype)]), reduction="sum")
-        self._metrics["train"]["policy/kl_sampler"].append((total[0] / total[1].clamp(min=1)).item())
+        self._metrics["train"][GAP].append(total[0] / total[1].clamp(min=1))  # read in `log`, when the card is done
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log as TRL does, and what lies on the device until then."""
+        metrics = self._metrics["train"]
+        if GAP in metrics:
+            metrics[GAP] = [float(gap) for gap in metrics[GAP]]
+        super().log(logs, start_time)
 
     def _score(self, model: Any, inputs: dict[str, Tensor], needed: Tensor) -> Tensor:
         """Compute the log-probabilities of some completion tokens (rows x tokens); the others get 0."""
-        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
-        attended = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+        ids, real, _ = lay_out(inputs, needed)
         self._needed = needed
         try:
-            return self._get_per_token_logps_and_entropies(model, ids, attended, needed.shape[1])[0]
+            return self._get_per_token_logps_and_entropies(model, ids, real, needed.shape[1])[0]
         finally:
             self._needed = None
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write none: TRL would write one at every checkpoint."""
-
-
-def _blocks(picked: list[int], attention_mask: Tensor) -> list[Tensor]:
-    """Split rows, sorted by length, into blocks; all on the CPU."""
-    blocks: list[list[int]] = [[]]
-    for row, length in zip(picked, attention_mask[picked].sum(1).tolist(), strict=True):
-        if len(blocks[-1]) >= (ROWS_PER_BLOCK if length <= SHORT else max(1, TOKENS_PER_BLOCK // length)):
-            blocks.append([])
-        blocks[-1].append(row)
-    return [torch.tensor(block) for block in blocks]
-
-
-def _only(model: Any, needed: Tensor) -> Callable[..., Any]:
-    """Wrap a model so that labels of tokens that are not needed are ignored."""
-    return lambda *, labels, **inputs: model(labels=labels.masked_fill(~needed, IGNORED), **inputs)
-
-
-def _distinct(input_ids: Tensor, attention_mask: Tensor, needed: Tensor) -> tuple[list[int], Tensor]:
-    """Pick the rows to compute: those with needed tokens, one of each kind, in order of length.
-
-    Returns:
-        Indices of the rows to compute, and for every row its position among them; one past the end for rows left out.
-    """
-    # Equal rows are needed alike: a group's equal episodes have equal rewards.
-    rows = torch.cat([input_ids.masked_fill(attention_mask == 0, -1), needed.long()], dim=1).tolist()
-    lengths = attention_mask.sum(1).tolist()
-    first: dict[tuple[int, ...], int] = {}
-    for i in sorted(needed.any(1).nonzero()[:, 0].tolist(), key=lambda i: lengths[i]):
-        first.setdefault(tuple(rows[i]), i)
-    picked = list(first.values())
-    position = {row: n for n, row in enumerate(first)}
-    place = [position.get(tuple(row), len(picked)) for row in rows]
-    return picked, torch.tensor(place, device=input_ids.device)
-
-
-def _spread(blocks: Sequence[Tensor | None], place: Tensor) -> Tensor | None:
-    """Put the values of the rows computed into the places of all rows; rows left out are 0."""
-    present = [block for block in blocks if block is not None]
-    if not present:
-        return None
-    values = torch.cat(present)
-    return torch.cat([values, values.new_zeros(1, values.shape[1])])[place]
 
 
 def make_trainer(model: Any, tokenizer: Any, bridge: RolloutBridge, arguments: GRPOConfig, callback: TrainerCallback) -> SearchTrainer:

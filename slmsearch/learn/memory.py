@@ -1,15 +1,15 @@
 """How much memory each phase of a run will need, from its settings and the model's shape, before any weights are loaded.
 
 A phase holds what always stays (weights, optimiser, the copy of the best weights) and what is its own: playing holds the key-value
-cache of a batch, the update what autograd keeps of a micro-batch. No two phases need the device at once, so the largest is the peak; a
+cache of a batch, the update what autograd keeps of a micro-batch, or of a part of it (`parts.py`), supervised training that of a
+micro-batch of demonstrations. No two phases need the device at once, so the largest is the peak; a
 judge needs it while episodes are played, or always (`judge.loaded`). Every part is the most that there can be:
-all episodes as long as the limits allow, no two of a group alike.
+all episodes as long as the limits allow, alike in nothing but a group's opening.
 """
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from slmsearch.config import RunConfig, TrainConfig
 from slmsearch.environments.registry import environment_of
@@ -42,10 +42,15 @@ episodes of similar length, padding cut off: so many where they are short (token
 KEPT_STATES = 48 << 20
 """Hidden states (tokens x layers x size) of the last blocks of an update that keep their activations on a CPU, at least those of one block:
 2,912 tokens of SmolLM2-135M. On a GPU all do: `train.accumulation` says how many there are."""
-COUNTED_TOKENS = 64
-"""Tokens of the passes by which activations are counted; what grows with their square is left out."""
-HEAD_TOKENS, HEAD_COLUMNS = 4096, 32_768
-"""The tile in which TRL computes log-probabilities: tokens x part of the vocabulary."""
+PART_NODES, PART_VALUES = (16_384, 8192, 4096, 2048, 1024), 8 << 20
+"""Nodes of a part of an update on one CUDA device (powers of two, as flex attention has them): the fewest that have so many hidden
+values in a layer, or what memory allows. With fewer the host cannot feed the card: a part of SmolLM2 is some 5,000 kernels, whatever it
+holds, and with 4,096 nodes an H100 was 20 % busy."""
+MEMORY_FRAC = 0.95
+"""Share of the free memory that a plan may use."""
+CHECKED_TOKENS, CHECKED_COLUMNS = 4096, 32_768
+"""Tokens of the rows of the first batch that are scored row by row, too, to compare trees with them; and the part of the vocabulary that
+TRL's head takes together then."""
 MERGE_UP_TO = 500_000_000
 """Weights a float32 model may have for its adapter to be merged while episodes are played: it costs a copy of the adapted layers."""
 TILE_VALUES = 16 << 20
@@ -73,7 +78,9 @@ class Shape:
     intermediate: int
     """Widest layer."""
     saved: float
-    """Bytes that autograd keeps per token and layer for the backward pass."""
+    """Bytes that autograd keeps per token and layer for the backward pass of an update."""
+    saved_in_sft: float
+    """Likewise of supervised training."""
 
 
 def measure_shape(config: RunConfig, model: str | None = None) -> Shape:
@@ -107,41 +114,24 @@ def measure_shape(config: RunConfig, model: str | None = None) -> Shape:
         read.vocab_size,
         read.num_attention_heads * size,
         max(max(width) for width in widths),
-        _count_saved(read, 2, config) - _count_saved(read, 1, config),
+        *_count_saved(read, config),
     )
 
 
-def _count_saved(read: Any, layers: int, config: RunConfig) -> float:
-    """Count the bytes per token that the forward pass of a model of so many layers keeps for the backward pass."""
+def _count_saved(read: Any, config: RunConfig) -> tuple[float, float]:
+    """Count the bytes per token and layer that an update keeps, and supervised training."""
     import torch
-    from transformers import AutoModelForCausalLM
 
-    read = copy.deepcopy(read)
-    read.num_hidden_layers = layers
-    if getattr(read, "layer_types", None):
-        read.layer_types = (read.layer_types * layers)[:layers]
-    dtype = torch.bfloat16 if config.policy.load_in_4bit else getattr(torch, config.policy.dtype)
-    with torch.device("meta"):
-        model: Any = AutoModelForCausalLM.from_config(read, dtype=dtype)
-        backbone = model.base_model
-        if config.train.method == "lora":
-            from peft import LoraConfig, get_peft_model
+    from slmsearch.learn.saved import Pass, count_saved
 
-            lora = config.train.lora
-            model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=lora.r, target_modules=lora.target_modules))
-    weights = {weight.untyped_storage()._cdata for weight in model.parameters()}
-    kept: dict[int, Any] = {}
-
-    def keep(tensor: Any) -> Any:
-        kept[tensor.untyped_storage()._cdata] = tensor
-        return tensor
-
-    ids = torch.zeros(1, COUNTED_TOKENS, dtype=torch.long, device="meta")
-    mask = torch.ones(1, 1, COUNTED_TOKENS, COUNTED_TOKENS, dtype=torch.bool, device="meta")
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        output = backbone(input_ids=ids, attention_mask=mask, use_cache=False)
-    del output
-    return float(sum(tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in weights)) / COUNTED_TOKENS
+    policy, train, on_card = config.policy, config.train, config.policy.device != "cpu"
+    dtype = torch.bfloat16 if policy.load_in_4bit else getattr(torch, policy.dtype)
+    lora = train.lora if train.method == "lora" else None
+    fused = lora is not None and not policy.load_in_4bit and not (on_card and train.num_processes > 1)
+    update = Pass(dtype, lora, on_card and dtype != torch.float32, fused)
+    own = config.sft.lora or config.planner.sft.enabled
+    sft = Pass(dtype if own else torch.float32, train.lora if own else None, True, own and not policy.load_in_4bit, lowered=True)
+    return count_saved(read, update), count_saved(read, sft)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +153,8 @@ class MemoryPlan:
     """All that is held in a phase, by its name."""
     available: float
     """Bytes the device has free."""
+    part_nodes: int = 0
+    """Nodes of a part of an update, see `parts.py`; 0: its micro-batches are not cut."""
 
     def needs(self, phase: str) -> float:
         """Bytes of a phase."""
@@ -217,16 +209,17 @@ def plan_memory(config: RunConfig, shape: Shape, available: Mapping[str, float],
         return (engine, *meanwhile) if train.vllm.mode == "colocate" else meanwhile
 
     learning = (*always, planner.learning)
+    nodes = planner.fit_nodes(sum(part.num_bytes for part in learning), available[device])
     phases = {
         PREFLIGHT: (*learning, *playing(batch, -(-batch // train.group_size), "evaluate.batch_size")),
         HELD_OUT: (*learning, *playing(batch, batch, "evaluate.batch_size")),
         SAMPLING: (*learning, *playing(episodes, -(-episodes // train.group_size), "train.questions_per_step")),
-        UPDATE: (*learning, *planner.updating(episodes // train.accumulation)),
+        UPDATE: (*learning, *planner.updating(episodes // train.accumulation, nodes)),
         EVALUATION: (*always, *planner.playing(batch, batch, "evaluate.batch_size"), *meanwhile),
     }
-    if config.planner.sft.enabled:
-        phases[SFT] = (*learning, *planner.imitating())
-    return MemoryPlan(device, phases, available[device])
+    if config.planner.sft.enabled or config.sft.start != "none":
+        phases[SFT] = (*always[1:], *planner.imitating())
+    return MemoryPlan(device, phases, available[device], nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,36 +282,85 @@ class _Planner:
             Part("logits", 40 * rows * shape.vocabulary, setting),
         )
 
-    def updating(self, rows: int) -> tuple[Part, ...]:
-        """Count what a micro-batch of so many episodes holds: its blocks until the backward pass."""
-        block = min(rows * self.tokens, max(TOKENS_PER_BLOCK, self.tokens))
-        # Without Triton every operation on the tile makes another, nine at once in the backward pass.
-        tile = min(block, HEAD_TOKENS) * HEAD_COLUMNS * (4 * 9 if self.device == "cpu" else self.width)
-        kept = rows * self.tokens
+    def fit_nodes(self, held: float, available: float) -> int:
+        """Choose the nodes of a part so that an update fits beside `held` bytes; 0 where updates are not cut."""
+        train = self.config.train
+        if self.device == "cpu" or train.num_processes > 1:
+            return 0
+        rows = train.questions_per_step * train.group_size // train.accumulation
+        wanted = min((nodes for nodes in PART_NODES if nodes * self.shape.hidden >= PART_VALUES), default=PART_NODES[0])
+        needs = {nodes: held + sum(part.num_bytes for part in self.updating(rows, nodes)) for nodes in PART_NODES if nodes <= wanted}
+        return next((nodes for nodes, bytes_needed in needs.items() if bytes_needed <= MEMORY_FRAC * available), PART_NODES[-1])
+
+    def updating(self, rows: int, nodes: int) -> tuple[Part, ...]:
+        """Count what a micro-batch of so many episodes holds: its blocks until the backward pass, or a part of so many nodes."""
+        openings = -(-rows // self.config.train.group_size)
+        distinct = openings * self.prompt_tokens + rows * (self.tokens - self.prompt_tokens)
+        block = min(distinct, max(nodes or TOKENS_PER_BLOCK, self.tokens))
+        kept = block if nodes else distinct
         if self.device == "cpu":
             kept = min(kept, max(block, KEPT_STATES // (self.shape.layers * self.shape.hidden)))
-        return self._learning_from(kept, block, tile, "train.accumulation")
+        held = Held(kept, block, self._again(kept, block), self.shape.saved, self.width)
+        return count_held(self.config, self.shape, self.device, held, "policy.model" if nodes else "train.accumulation")
+
+    def _again(self, kept: int, block: int) -> int:
+        """Count what a tree's attention holds beside its nodes: what fills them up on a card, elsewhere histories that a call takes."""
+        from slmsearch.generate.flex import filled_up
+
+        return kept // block * (filled_up(block) - block) if self.device == "cuda" else kept
 
     def imitating(self) -> tuple[Part, ...]:
-        """Count what a micro-batch of examples holds: its tokens, or those of the longest example."""
-        tokens = max(self.config.sft.tokens_per_batch, self.config.planner.sft.max_tokens)
-        # Logits, their softmax and their gradient.
-        return self._learning_from(tokens, tokens, 3 * 4 * TILE_VALUES, "planner.sft.max_tokens")
-
-    def _learning_from(self, tokens: int, block: int, tile: int, setting: str) -> tuple[Part, ...]:
-        """Count what an update holds: `tokens` until the backward pass, `block` of them together in a layer, `tile` bytes at the head."""
-        shape, cut, width = self.shape, setting, self.width
-        kept = tokens * shape.layers * shape.saved
-        setting = "train.gradient_checkpointing"
-        if self.config.train.gradient_checkpointing:
-            kept, setting = tokens * shape.layers * shape.hidden * width + block * shape.saved, cut
-        return (
-            Part("activations", kept, setting),
-            *((Part("freed, kept by the allocator", HEAP_FRAC * kept, setting),) if self.device == "cpu" else ()),
-            Part("one layer of the backward pass", block * (4 * shape.intermediate + 4 * shape.hidden) * width, cut),
-            Part("log-probabilities", tile + 4 * tokens * shape.hidden * width, cut),
-            Part("step of the optimiser", 8.0 * count_trained(self.config.train, shape), "train.lora.r"),
+        """Count what supervised training holds: the model as it learns, and a micro-batch of examples or its longest one."""
+        config, shape = self.config, self.shape
+        longest = config.planner.sft.max_tokens if config.planner.sft.enabled else self.tokens
+        setting = "planner.sft.max_tokens" if config.planner.sft.enabled else "sft.tokens_per_batch"
+        tokens = max(config.sft.tokens_per_batch, longest)
+        whole = not (config.sft.lora or config.planner.sft.enabled)
+        held = (
+            (Part("weights", shape.parameters * 4, "sft.lora"), Part("gradient, optimiser", shape.parameters * 3 * 4, "sft.lora"))
+            if whole
+            else (self.weights, self.learning)
         )
+        again = self._again(tokens, tokens) if config.sft.batch_size else 0
+        taught = Held(tokens, tokens, again, shape.saved_in_sft, self.width)
+        return (*held, *count_held(config, shape, self.device, taught, setting))
+
+
+class Held(NamedTuple):
+    """What an update holds of tokens."""
+
+    kept: int
+    """Tokens until the backward pass."""
+    block: int
+    """Of these together in a layer."""
+    again: int
+    """Tokens whose queries, keys and values attention holds once more."""
+    saved: float
+    """Bytes that autograd keeps of a token in a layer."""
+    width: int
+    """Bytes of an activation."""
+
+
+def count_held(config: RunConfig, shape: Shape, device: str, held: Held, setting: str) -> tuple[Part, ...]:
+    """Count what an update holds beside what always stays; `setting` makes it smaller."""
+    kept, block, again, saved, width = held
+    cut, beside = setting, again * 2 * (shape.query_width + shape.kv_width) * width
+    activations = shape.layers * (kept * saved + beside)
+    layer: float = block * (4 * shape.intermediate + 4 * shape.hidden) * width
+    setting = "train.gradient_checkpointing"
+    if config.train.gradient_checkpointing:
+        activations, layer, setting = float(kept * shape.layers * shape.hidden * width), block * saved + beside, cut
+    # Logits, what they came from and their gradient.
+    head = 3 * 4 * min(TILE_VALUES, kept * shape.vocabulary)
+    if device == "cpu":  # without Triton every operation on the tile makes another, nine at once
+        head = max(head, min(block, CHECKED_TOKENS) * CHECKED_COLUMNS * 4 * 9)
+    return (
+        Part("activations", activations, setting),
+        *((Part("freed, kept by the allocator", HEAP_FRAC * activations, setting),) if device == "cpu" else ()),
+        Part("one layer of the backward pass", layer, cut),
+        Part("log-probabilities", head + 4 * kept * shape.hidden * width, cut),
+        Part("step of the optimiser", 8.0 * count_trained(config.train, shape), "train.lora.r"),
+    )
 
 
 def measure_available() -> dict[str, float]:

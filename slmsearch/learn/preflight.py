@@ -29,14 +29,12 @@ from slmsearch.generate.sampler import Sampler, Sampling
 from slmsearch.judge import Judge
 from slmsearch.judge.qualify import REMEDY, read_state
 from slmsearch.learn.files import KEPT_CHECKPOINTS
-from slmsearch.learn.memory import GIB, Shape, count_trained, measure_available, measure_shape, plan_memory
+from slmsearch.learn.memory import GIB, MEMORY_FRAC, Shape, count_trained, measure_available, measure_shape, plan_memory
 from slmsearch.learn.rollout_bridge import MAX_FAILED_FRAC, to_tokens
 from slmsearch.searcher.episode import Episode, StopReason
 
 MAX_PREFLIGHT_QUESTIONS = 16
 """Groups played before training, at most: enough to tell a share of a tenth from a half."""
-MEMORY_FRAC = 0.95
-"""Share of the free memory that a plan may use."""
 DISK_RESERVE = 200e6
 """Bytes beside the checkpoints: log, reports, adapter."""
 UPDATE_FACTOR = 2.5

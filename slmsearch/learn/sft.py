@@ -11,7 +11,6 @@ Shapes: B rows, T tokens, D hidden size, V vocabulary.
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict, cast
@@ -28,7 +27,7 @@ from slmsearch.generate.flex import to_device
 from slmsearch.generate.load import has_bf16
 from slmsearch.learn.card import watching_card
 from slmsearch.learn.encoding import IGNORED, Encoded
-from slmsearch.learn.fused_lora import fused_lora
+from slmsearch.learn.fused_lora import fused_lora, lower_frozen
 from slmsearch.learn.losses import causal_of, token_losses
 from slmsearch.learn.memory import SFT
 from slmsearch.learn.phase_timer import CardUse, PhaseTimer
@@ -342,7 +341,7 @@ def train_sft(
     use_cpu = not torch.cuda.is_available()
     in_bfloat16 = not use_cpu or has_bf16()
     if in_bfloat16:
-        _lower_frozen(model)
+        lower_frozen(model)
     trainer = DemonstrationTrainer(
         model=model,
         args=_make_arguments(config, scratch_dir, gradient_checkpointing, in_bfloat16),
@@ -356,7 +355,7 @@ def train_sft(
     checkpoints = SftCheckpoints(trainer, key) if key else None
     found = checkpoints.found if checkpoints else None
     use_attention(model)
-    with fused_lora(model) if use_cpu else nullcontext(), watching_card(use_cpu) as card, PhaseTimer(card=card).on(SFT):
+    with fused_lora(model), watching_card(use_cpu) as card, PhaseTimer(card=card).on(SFT):
         trainer.train(resume_from_checkpoint=str(found) if found else None)
         if card is not None:
             lesson.facts["card"] = {SFT: card.read()[SFT]}
@@ -386,14 +385,3 @@ def _make_arguments(config: SftConfig, scratch_dir: Path, gradient_checkpointing
         dataloader_pin_memory=False,
         remove_unused_columns=False,
     )
-
-
-def _lower_frozen(model: Any) -> None:
-    """Put the frozen linear layers into bfloat16: autocast multiplies in it anyway, and would convert them in every micro-batch.
-
-    The head may share its weights with the embedding, which is not multiplied, and stays as it is.
-    """
-    head = model.get_output_embeddings()
-    for module in model.modules():
-        if isinstance(module, torch.nn.Linear) and module is not head and module.weight.dtype == torch.float32:
-            module.weight.data = module.weight.data if module.weight.requires_grad else module.weight.data.bfloat16()

@@ -33,6 +33,7 @@ from slmsearch.learn.card import watching_card
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, JOB, JUDGE, PREFLIGHT, STEPS, STOP, TREES, checkpoint_step
 from slmsearch.learn.grpo import SearchTrainer, make_arguments, make_trainer, num_steps
 from slmsearch.learn.job import TrainJob, write_manifest
+from slmsearch.learn.memory import measure_available, measure_shape, plan_memory
 from slmsearch.learn.phase_timer import BEFORE, PhaseTimer
 from slmsearch.learn.preflight import check_learning, check_resources, require
 from slmsearch.learn.reports import append_report, read_reports
@@ -139,7 +140,9 @@ def _assemble(
         return any(gather_object([(job.directory / STOP).exists()]))  # a yes of any process, so that all stop at the same step
 
     callback = StepCallback(bridge, partial(append_report, job.directory / STEPS), should_stop, config.train, timer)
+    nodes = 0 if use_cpu else plan_memory(config, measure_shape(config), measure_available(), opening).part_nodes
     trainer = make_trainer(model, tokenizer, bridge, arguments, callback)
+    trainer.nodes_per_part = nodes
     if environment.shares_base:
         open_base = open_base_sampler(tokenizer, limits.tool_role)
         environment.sample_base_with(lambda: open_base(trainer))

@@ -26,7 +26,7 @@ from torch.utils.checkpoint import checkpoint
 from slmsearch.generate.attention import ATTENTION, Call, Span
 from slmsearch.generate.flex import to_device, tree_mask
 from slmsearch.learn.losses import causal_of, token_losses
-from slmsearch.learn.memory import KEPT_STATES, TOKENS_PER_BLOCK
+from slmsearch.learn.memory import CHECKED_TOKENS, KEPT_STATES, TOKENS_PER_BLOCK
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +35,6 @@ CALL_COST = 1 << 19
 CLOSE, CLOSE_ON_AVERAGE = 1e-4, 5e-2
 """Differences of log-probabilities between trees and rows up to which trees are taken: the largest in float32, and the mean where weights
 are rounded to fewer bits: of SmolLM2 in bfloat16 it was 0.012, a single token's differ by tenths, and a wrong tree by several."""
-CHECKED_TOKENS = 4096
-"""Tokens of the rows of the first batch that are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +198,52 @@ def _make_call(runs: Sequence[_Run], device: torch.device | str) -> Call:
     return Call(first, end, history, mask.to(device))
 
 
+@dataclass(frozen=True, slots=True)
+class ScoredTree:
+    """Rows of a batch as a tree, with what is asked of it; all on the host but the tree."""
+
+    members: NDArray[np.int64]
+    """(M,) its rows in the batch."""
+    tree: Tree
+    pairs: NDArray[np.int64]
+    """(2, P) different pairs of a node and the token behind it."""
+    place: NDArray[np.int64]
+    """(A,) which pair answers what is asked."""
+    rows: NDArray[np.int64]
+    """(A,) whose token it is: an index of `members`."""
+    columns: NDArray[np.int64]
+    """(A,) where the token lies among the T."""
+
+
+def plan_scoring(
+    ids: NDArray[np.int64], real: NDArray[np.bool_], needed: NDArray[np.bool_], most: int, width: int, device: torch.device | str
+) -> list[ScoredTree]:
+    """Put the rows of a batch that have needed tokens into trees of at most so many nodes; see `score_tree` and `build_trees`.
+
+    Args:
+        ids: (R, T).
+        real: (R, T), False where padded.
+        needed: (R, T).
+        most: nodes of a tree.
+        width: see `build_trees`.
+        device: of the trees.
+    """
+    rows, wanted, picked = [], [], np.flatnonzero(needed.any(1))
+    for row in picked:
+        own, asked = ids[row][real[row]], np.flatnonzero(needed[row][real[row]])
+        rows.append(own[: asked[-1]])  # what stands behind the last needed token is not computed, nor that token itself
+        wanted.append((asked, own[asked], np.flatnonzero(needed[row])))
+    found = []
+    for members, tree in build_trees(rows, most, width, device):
+        parents = np.concatenate([tree.nodes[n][wanted[i][0] - 1] for n, i in enumerate(members)])
+        targets = np.concatenate([wanted[i][1] for i in members])
+        pairs, place = np.unique(np.stack([parents, targets]), axis=1, return_inverse=True)
+        columns = [wanted[i][2] for i in members]
+        whose = np.repeat(np.arange(len(members)), [len(own) for own in columns])
+        found.append(ScoredTree(picked[members], tree, pairs, place, whose, np.concatenate(columns)))
+    return found
+
+
 def score_tree(trainer: Any, model: Any, input_ids: Tensor, attention_mask: Tensor, needed: Tensor, completion_tokens: int) -> Tensor:
     """Compute log-probabilities of needed tokens over trees of the rows that have any.
 
@@ -214,31 +258,27 @@ def score_tree(trainer: Any, model: Any, input_ids: Tensor, attention_mask: Tens
     Returns:
         (R, C); 0 for tokens that are not needed.
     """
-    causal, device = causal_of(model), input_ids.device
-    ids, real, needs = (tensor.cpu().numpy() for tensor in (input_ids, attention_mask.bool(), needed))  # the one wait for a card
-    rows, wanted, picked = [], [], np.flatnonzero(needs.any(1)).tolist()
-    for row in picked:
-        own, asked = ids[row][real[row]], np.flatnonzero(needs[row][real[row]])
-        rows.append(own[: asked[-1]])  # what stands behind the last needed token is not computed, nor that token itself
-        wanted.append((asked, own[asked], np.flatnonzero(needs[row])))
-    trees = build_trees(rows, TOKENS_PER_BLOCK, attention_width(causal), device)
-    values, row_at, column_at = [], [], []
-    recomputed = count_recomputed(causal, [len(tree.ids) for _, tree in trees])
-    for number, (members, tree) in enumerate(trees):
-        parents = np.concatenate([tree.nodes[n][wanted[i][0] - 1] for n, i in enumerate(members)])
-        targets = np.concatenate([wanted[i][1] for i in members])
-        pairs, place = np.unique(np.stack([parents, targets]), axis=1, return_inverse=True)
-        chosen = to_device(pairs, device)
+    ids, real, needs = (tensor.cpu().numpy() for tensor in (input_ids, attention_mask.bool(), needed))  # a wait for a card
+    trees = plan_scoring(ids, real, needs, TOKENS_PER_BLOCK, attention_width(causal_of(model)), input_ids.device)
+    return score_trees(trainer, model, trees, input_ids.shape)[:, -completion_tokens:]
+
+
+def score_trees(trainer: Any, model: Any, trees: Sequence[ScoredTree], shape: Sequence[int]) -> Tensor:
+    """Compute what is asked of the trees of a batch of this shape (R, T); see `score_tree`."""
+    causal = causal_of(model)
+    device, values, row_at, column_at = trees[0].tree.ids.device, [], [], []
+    recomputed = count_recomputed(causal, [len(scored.tree.ids) for scored in trees])
+    for number, scored in enumerate(trees):
+        chosen = to_device(scored.pairs, device)
         with trainer.accelerator.autocast():
-            hidden = run_block(partial(tree_hidden, causal=causal, tree=tree), model, keep=number >= recomputed)
+            hidden = run_block(partial(tree_hidden, causal=causal, tree=scored.tree), model, keep=number >= recomputed)
             losses = token_losses(causal, hidden[chosen[0]], chosen[1], trainer.temperature)
-        values.append(-losses[to_device(place, device)])
-        row_at += [np.full(len(wanted[i][2]), picked[i]) for i in members]
-        column_at += [wanted[i][2] for i in members]
+        values.append(-losses[to_device(scored.place, device)])
+        row_at.append(scored.members[scored.rows])
+        column_at.append(scored.columns)
     places = (to_device(np.concatenate(row_at), device), to_device(np.concatenate(column_at), device))
     logprobs = torch.cat(values)
-    empty = logprobs.new_zeros(input_ids.shape)
-    return empty.index_put(places, logprobs)[:, -completion_tokens:]
+    return logprobs.new_zeros(tuple(shape)).index_put(places, logprobs)
 
 
 def attention_width(causal: Any) -> int:
@@ -255,8 +295,13 @@ def tree_inputs(causal: Any, tree: Tree) -> dict[str, Any]:
         "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=tree.ids.device),  # of four dimensions: none is made
         "use_cache": False,
         "ancestry": tree.ancestry,
-        "recomputed": bool(causal.is_activation_checkpointing),
+        "recomputed": _is_recomputed(causal),
     }
+
+
+def _is_recomputed(causal: Any) -> bool:
+    """Say whether layers are computed again on the way back; transformers sets it for all alike, and asks a thousand modules each time."""
+    return next((bool(module.gradient_checkpointing) for module in causal.modules() if hasattr(module, "gradient_checkpointing")), False)
 
 
 def tree_hidden(model: Any, causal: Any, tree: Tree) -> Tensor:

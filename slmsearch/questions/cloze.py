@@ -1,6 +1,6 @@
 """Statements with a gap, made of the sentences of a section: what is left out is a date, a number, a name, a quoted term or code in a line.
 
-Sentences are plain text: no blocks of code, tables, links or emphasis.
+A name is known by its capital, in every script that has capitals; dates, numbers, quoted terms and code are asked for in any script.
 """
 
 import re
@@ -9,41 +9,53 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from slmsearch.corpus.questions import holds_answer
+from slmsearch.corpus.scripts import CAPITALS, GLUED
+from slmsearch.questions.sentences import CLOSING, CODE, OPENING, count_words, is_english, is_german
 
-MIN_WORDS, MAX_WORDS, MAX_CHARS = 5, 32, 240
-_FENCED = re.compile(r"^(`{3,}|~{3,}).*?^\1[`~]*\s*$", re.DOTALL | re.MULTILINE)
-_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
-_TAG = re.compile(r"</?[a-zA-Z][^<>]{0,200}>")
-_IMAGE = re.compile(r"!\[[^\[\]]*\]\([^()\s]*(?:\s[^()]*)?\)")
-_LINK = re.compile(r"\[([^\[\]]+)\](?:\([^()\s]*(?:\([^()]*\)[^()\s]*)?(?:\s\"[^\"]*\")?\)|\[[^\[\]]*\])")
-_NOTE = re.compile(r"\[(?:\d{1,3}|note \d+|citation needed|update|clarification needed|\^[^\[\]]*)\]")
-_EMPHASIS = re.compile(r"(\*{1,3}|(?<!\w)_{1,3})(?=\S)([^*_\n]+?)(?<=\S)(\1)(?!\w)")
-_ITEM = re.compile(r"^\s*(?:[-*+]|\d{1,3}[.)])\s+")
-_CODE = re.compile(r"(?P<marks>`+)(?P<code>[^`]+)(?P=marks)")
-_HIDDEN = re.compile("\ue000(\\d+)\ue001")
-_RULE = re.compile(r"^\s*(?:[-*_=]\s*){3,}$")
-_END = re.compile(r"(?<=[.!?])([\"\u201d\u2019')\]]*)\s+(?=[\"\u201c\u2018'(\[]*[A-Z\u00c0-\u00de0-9]|`)")
-_ABBREVIATION = re.compile(
-    r"(?:^|[\s(])(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Mt|Ft|Sr|Jr|No|Nos|vs|etc|ca?|e\.g|i\.e|cf|al|approx|est|Inc|Ltd|Co|Corp|Gen|Col|Lt|Sgt|Capt"
-    r"|Rev|Hon|Gov|Sen|Rep|Pres|Fig|Figs|Eq|Sec|Vol|pp?|ed|eds|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|(?:[A-Z]\.)+[A-Z])\.$"
-)
-_PAIRS = (("(", ")"), ("[", "]"), ("\u201c", "\u201d"))
 SpanKind = Literal["date", "year", "number", "name", "term", "code"]
 
-MONTH = r"(?:January|February|March|April|May|June|July|August|September|October|November|December)"
-DATE = rf"(?:\d{{1,2}} {MONTH} \d{{4}}|{MONTH} \d{{1,2}}, \d{{4}}|{MONTH} \d{{4}})"
+_APART, _BEHIND = rf"(?<![^\W{GLUED}])", rf"(?![^\W{GLUED}])"
+"""No word goes on before, or behind; where no space parts words, another one may."""
+_MONTH = r"(?:January|February|March|April|May|June|July|August|September|October|November|December)"
+_OTHER_MONTH = (
+    r"(?:(?i:jan|feb|f\u00e9v|mar|m\u00e4r|apr|avr|abr|ma[iyjg]|ju[nli]|giu|lug|aug|ago|sep|set|o[ckt]t|out|nov|d[e\u00e9][cz]|dic)[^\W\d_]*"
+    r"|(?=\S*[^\x00-\x7f])[^\s\d.,;:()]{3,15})"
+)
+"""As most languages of Latin script begin it, or a word of another script: between a day and a year it is a month."""
 YEAR = r"(?:1\d{3}|20\d{2})"
+DATE = (
+    rf"\d{{1,2}} {_MONTH} \d{{4}}|{_MONTH} \d{{1,2}}, \d{{4}}|{_MONTH} \d{{4}}"
+    rf"|(?:[12]?\d|3[01])\.?(?: de)? {_OTHER_MONTH}(?: de)? {YEAR}|\d{{1,2}}(?P<mark>[./])\d{{1,2}}(?P=mark){YEAR}|{YEAR}-\d\d-\d\d"
+    r"|(?:\d{4}\u5e74)?\d{1,2}\u6708\d{1,2}\u65e5|\d{4}\u5e74\d{1,2}\u6708"
+    r"|(?:\d{4}\ub144 ?)?\d{1,2}\uc6d4 ?\d{1,2}\uc77c|\d{4}\ub144 ?\d{1,2}\uc6d4"
+)
+_BEFORE_YEAR = (
+    r"[Ii]n|since|en|em|nel|dal|depuis|desde|Jahre?|seit|ann\u00e9e|a\u00f1o|ano|anno|roku|roce|w|\u0432|\u0443|\u0441|\u0442\u03bf"
+    r"|\u0430\u043f\u043e|\u0639\u0627\u0645|\u0633\u0646\u0629|\u0633\u0627\u0644|\u05e9\u05e0\u05ea|\u05d1\u05e9\u05e0\u05ea|n\u0103m|vuonna"
+)
+_AFTER_YEAR = r"[\u5e74\ub144]| (?:\u0433\.|\u0433\u043e\u0434|\u0440\.|\u0440\u043e\u043a)"
 _SCALE = r"(?: (?:hundred|thousand|million|billion|trillion))?"
-NUMBER = rf"\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?{_SCALE}|\d+(?:\.\d+)?{_SCALE}"
-_CAPITALISED = r"[A-Z\u00c0-\u00de][\w\u2019'&-]*\w|[A-Z]\.(?=\s[A-Z])|(?<=\w )[IVX]{1,4}(?!\w)"
-_LINKING = r"(?:of|the|and|de|da|di|du|del|la|le|von|van|der|den|al|bin|for|on|upon|at)"
-NAME = rf"(?:{_CAPITALISED})(?:[ ]{_LINKING}(?=[ ](?:{_LINKING}[ ])?[A-Z\u00c0-\u00de])|[ ](?:{_CAPITALISED}))*"
+NUMBER = rf"\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?{_SCALE}|\d{{1,3}}(?:[.\u066c'\u2019]\d{{3}}){{2,}}|\d+(?:[.,\u066b]\d+)?{_SCALE}"
+_CAPITALISED = rf"[{CAPITALS}](?:[^\W{GLUED}]|[\u2019'&-])*[^\W{GLUED}]|[{CAPITALS}]\.(?=\s[{CAPITALS}])|(?<=\w )[IVX]{{1,4}}{_BEHIND}"
+_LINKING = r"(?:of|the|and|de|da|di|du|del|la|le|v[ao]n(?: de[rn])?|al|bin|for|on|upon|at)"
+NAME = rf"(?:{_CAPITALISED})(?:[ ]{_LINKING}(?=[ ](?:{_LINKING}[ ])?[{CAPITALS}])|[ ](?:{_CAPITALISED}))*"
+_NO_QUOTE = f"[^{re.escape(OPENING + CLOSING)}]"
 _PATTERNS: tuple[tuple[SpanKind, re.Pattern[str]], ...] = (
-    ("date", re.compile(rf"\b{DATE}\b")),
-    ("year", re.compile(rf"(?<=\b[Ii]n )(?<!\d){YEAR}\b(?!\s?[\u2013-]|s\b|,\d)|(?<=\bsince ){YEAR}\b(?!\s?[\u2013-]|s\b)")),
-    ("term", re.compile(r"[\"\u201c]([^\"\u201c\u201d]{3,60})[\"\u201d]")),
-    ("number", re.compile(rf"(?<![\w.,$\u20ac\u00a3/:\u2013-])(?:{NUMBER})(?=%| (?:per cent|percent)\b| [a-z])")),
-    ("name", re.compile(rf"(?<![\w\u2019'.-])(?:{NAME})(?![\w\u2013])")),
+    ("date", re.compile(rf"{_APART}(?P<asked>{DATE}){_BEHIND}")),
+    (
+        "year",
+        re.compile(
+            rf"(?:\b(?:{_BEFORE_YEAR}) |{_APART}(?<![.,])(?={YEAR}(?:{_AFTER_YEAR})))(?P<asked>{YEAR}){_BEHIND}(?!\s?[\u2013-]|s\b|,\d)"
+        ),
+    ),
+    ("term", re.compile(rf"{_APART}[{re.escape(OPENING)}]\s?(?P<asked>{_NO_QUOTE}{{3,60}}|[{GLUED}]{{2}})[{re.escape(CLOSING)}]{_BEHIND}")),
+    (
+        "number",
+        re.compile(
+            rf"{_APART}(?<![.,$\u20ac\u00a3/:\u2013\u7b2c\uc81c-])(?P<asked>{NUMBER})(?=\s?[%\u066a]| [^\W\d_{CAPITALS}]|[{GLUED}])"
+        ),
+    ),
+    ("name", re.compile(rf"{_APART}(?<![\u2019'.-])(?P<asked>{NAME}){_BEHIND}(?!\u2013)")),
 )
 MAX_SPAN_WORDS = 6
 MIN_CODE, MAX_CODE = 3, 40
@@ -59,20 +71,34 @@ Once Several Part English Mr Mrs Ms Dr Prof
 NO_NAMES = frozenset(_NO_NAMES_TEXT.split())
 _PLACES = frozenset(("Section", "Chapter", "Figure", "Table", "Page", "Note", "Part"))
 
-_IN_LIST = re.compile(r",? (?:and )?[A-Z]|,|\.$")
+_AND = ("and", "und", "et", "y", "e", "och", "og", "\u0438", "\u0442\u0430", "\u03ba\u03b1\u03b9")
+_TRAILING = ".,;:! \u3002\uff0c\u3001\uff1b\uff1a\uff01\u060c"
+_IN_LIST = re.compile(rf",? (?:(?:{'|'.join(_AND)}) )?[{CAPITALS}]|,|\.$")
+_LISTED = (", ", *(f" {word} " for word in _AND))
 _AFTER_NAMES_TEXT = """\
 and or but in on at of to for from by with as is was were are had has have who which that where when while during after
 before until since into onto over under against between through became began made won took did would could can will may also
 first later now then
 """
 _AFTER_NAMES = frozenset(_AFTER_NAMES_TEXT.split())
+_BEFORE_NAMES = tuple(f" {word} " for word in ("von", "mit", "durch", "bei", "f\u00fcr", "als", "gegen", "ohne"))
 GAP = "____"
 ASKED = {kind: f"Which {kind} fills the gap" for kind in ("date", "year", "number", "name", "code")} | {"term": "Which words fill the gap"}
-_REFERENCE = re.compile(r"(?i)\b(?:see|refer to|described in|documented in)(?: also)?(?: the)? $")
-"""Comes before what a sentence only points to."""
-_GLUED = re.compile(r"\w|[/\\_@=(\[-]|[.:]\w")
+_SEE = (
+    r"\b(?i:see|refer to|described in|documented in|siehe|vgl\.|voir|v\u00e9ase|vedi|viz|\u0441\u043c\.)"
+    r"(?: also)?(?: the)? |(?:\u53c2\u89c1|\u53c2\u9605|\u53c3\u898b|\u53c3\u95b1)\s?|\u0627\u0646\u0638\u0631 (?:\w+ )?"
+)
+_REFERENCE = re.compile(
+    rf"(?:{_SEE})[{re.escape(OPENING)}]?$|\d(?:\.\d+\.?| ?[\u7ae0\u8282\u7bc0\uc7a5\uc808]),?\s?[{re.escape(OPENING)}]$"
+)
+"""Comes before what a sentence only points to: a verb, or the number of a section whose title follows."""
+_POINTED_AT = re.compile(r"[^.\u3002]{0,60}?(?:\u53c2\u7167|\u3054\u89a7|\ucc38\uc870|\ucc38\uace0)")
+"""Follows it in Japanese and Korean, where the verb comes last."""
+_GOES_ON = re.compile(rf"[^\W{GLUED}]|[/\\_@=(\[-]|[.:]\w")
 """Follows what is only a part of something: of a path, a file name, a call."""
-_NUMBERED = re.compile(r"\b([A-Z]\w*)\.? $")
+_COMES_FROM = re.compile(rf"(?:[^\W{GLUED}]|[/\\=@])$")
+"""Comes before it."""
+_NUMBERED = re.compile(rf"\b([{CAPITALS}]\w*)\.? $|[\u8868\u56f3\u56fe\u5716\u7ae0\u8282\u7bc0\u9875\u9801]\s?$")
 _NEEDS_PAGE = re.compile(
     r"(?i)^(?:(?:it|its|he|his|she|her|they|their|this|these|that|those|there|here|such|both|another|other|also|the)\b)"
 )
@@ -85,7 +111,7 @@ class Excerpt:
     text: str
     page_id: str
     title: str
-    """Of the page."""
+    """Names the page in a question: its title, or this section's heading where many pages share that; empty where they share both."""
     section_id: str
     heading: str
 
@@ -99,66 +125,6 @@ class Draft:
     kind: str
     """`cloze`, `written` or `correction`."""
     place: Excerpt
-
-
-def plain_paragraphs(markdown: str, keep_code: bool = False) -> list[str]:
-    """Return the paragraphs and list items of a section's text without marks, one line each; code in a line may keep its own."""
-    text = _COMMENT.sub(" ", _FENCED.sub("\n", markdown))
-    paragraphs, waiting = list[str](), list[str]()
-
-    def end() -> None:
-        if waiting:
-            paragraphs.append(" ".join(" ".join(waiting).split()))
-            waiting.clear()
-
-    for line in text.split("\n"):
-        if not line.strip() or line.startswith("#") or line.lstrip().startswith(("|", "```")) or _RULE.match(line):
-            end()
-            continue
-        if _ITEM.match(line):
-            end()
-        waiting.append(_strip_marks(_ITEM.sub("", line.lstrip("> \t")), keep_code))
-    end()
-    return [paragraph for paragraph in paragraphs if paragraph]
-
-
-def _strip_marks(line: str, keep_code: bool) -> str:
-    codes = list[str]()
-
-    def hide(match: re.Match[str]) -> str:  # what looks like a mark in code is none
-        codes.append(match["code"].strip())
-        return f"\ue000{len(codes) - 1}\ue001"
-
-    line = _CODE.sub(hide, _LINK.sub(r"\1", _IMAGE.sub(" ", line.replace("\ue000", ""))))
-    line = _NOTE.sub("", _TAG.sub("", line))
-    for _ in range(2):  # strong around emphasis
-        line = _EMPHASIS.sub(r"\2", line)
-    line = line.replace("`", "").replace("\\", "")
-    return _HIDDEN.sub(lambda match: f"`{codes[int(match[1])]}`" if keep_code else codes[int(match[1])], line)
-
-
-def split_sentences(paragraph: str) -> list[str]:
-    """Split a paragraph at ends of sentences; full stops of abbreviations and initials are none."""
-    parts, start = list[str](), 0
-    for match in _END.finditer(paragraph):
-        if _ABBREVIATION.search(paragraph[max(0, match.start() - 14) : match.start()]):
-            continue
-        parts.append(paragraph[start : match.end()].strip())
-        start = match.end()
-    return [part for part in [*parts, paragraph[start:].strip()] if part]
-
-
-def is_usable(sentence: str) -> bool:
-    """Say whether a sentence is a whole statement of a sensible length, with closed brackets and quotations."""
-    words = sentence.split()
-    if not MIN_WORDS <= len(words) <= MAX_WORDS or len(sentence) > MAX_CHARS or not sentence.endswith((".", '."', ".\u201d")):
-        return False
-    if not (sentence[0].isupper() or sentence[0] == "`") or words[0] == "See":
-        return False
-    if any(mark in sentence for mark in ("?", "...", "\u2026", "http")):
-        return False
-    balanced = all(sentence.count(opening) == sentence.count(closing) for opening, closing in _PAIRS)
-    return balanced and sentence.count('"') % 2 == 0 and sum(map(str.isalpha, sentence)) > len(sentence) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +148,7 @@ def find_spans(sentence: str, codes: Sequence[tuple[int, int]] = (), common: Con
     found = [Span(start, end, "code", sentence[start:end]) for start, end in codes]
     for kind, pattern in _PATTERNS:
         for match in pattern.finditer(sentence):
-            span = _span(sentence, kind, *match.span(pattern.groups), common)
+            span = _span(sentence, kind, *match.span("asked"), common)
             if span and not any(span.start < other.end and other.start < span.end for other in found):
                 found.append(span)
     return [span for span in found if not _is_part(sentence, span)]
@@ -191,34 +157,24 @@ def find_spans(sentence: str, codes: Sequence[tuple[int, int]] = (), common: Con
 def _is_part(sentence: str, span: Span) -> bool:
     """Say whether a span is only a part of something, or what the sentence points to; of code, whether it is too short or long."""
     before, after = sentence[: span.start], sentence[span.end :]
-    if _REFERENCE.search(before) or re.search(r"[\w/\\=@]$", before) or _GLUED.match(after):
+    if span.kind in ("name", "term") and _POINTED_AT.match(after):
+        return True
+    if _REFERENCE.search(before) or _COMES_FROM.search(before) or _GOES_ON.match(after):
         return True
     return span.kind == "code" and (len(span.text) > MAX_CODE or sum(map(str.isalnum, span.text)) < MIN_CODE)
 
 
 def _span(sentence: str, kind: SpanKind, start: int, end: int, common: Container[str]) -> Span | None:
-    text = sentence[start:end].rstrip(".,;:!")
+    text = sentence[start:end].rstrip(_TRAILING)
     if kind == "name":
-        words = text.split()
-        is_first = start == 0 or sentence[:start].endswith(": ")
-        # At the start of a sentence a capital says nothing: a name there has two at least.
-        while words and (words[0] in NO_NAMES or not words[0][0].isupper()):
-            start += len(words.pop(0)) + 1
-        while words and not words[-1][0].isupper():
-            words.pop()
-        text = " ".join(words).removesuffix("'s").removesuffix("\u2019s")
-        if not words or (start == 0 and len(words) < 2) or sentence[start : start + len(text)] != text or len(text) < 3:
+        start, text = _trim_name(sentence, start, text, common)
+        if not text or _is_loose(sentence, start, text):
             return None
-        if is_first and words[0].lower() in common:
-            return None
-    if kind == "name" and _IN_LIST.match(sentence[start + len(text) :]) and sentence[:start].endswith((", ", " and ")):
-        return None
-    # A lone capitalised word may describe the next one: "Tibetan activists".
-    following = re.match(r" ([a-z]+)", sentence[start + len(text) :])
-    is_adjective = following is not None and following[1] not in _AFTER_NAMES
-    if kind == "name" and len(text.split()) == 1 and (len(text) < 4 or is_adjective):
-        return None
-    if not text.strip() or len(text.split()) > MAX_SPAN_WORDS or not any(c.isalnum() for c in text):
+        if is_german(sentence) and not sentence[:start].endswith(_BEFORE_NAMES):
+            if " " in text:  # two nouns in a row need not belong together
+                return None
+            kind = "term"
+    if not text.strip() or count_words(text) > MAX_SPAN_WORDS or not any(c.isalnum() for c in text):
         return None
     if kind == "number":
         numbered = _NUMBERED.search(sentence[:start])  # "Section 12" is no quantity
@@ -227,10 +183,37 @@ def _span(sentence: str, kind: SpanKind, start: int, end: int, common: Container
     return Span(start, start + len(text), kind, text)
 
 
+def _trim_name(sentence: str, start: int, text: str, common: Container[str]) -> tuple[int, str]:
+    """Return where a name begins and the name, without words that are part of none; empty if none is left."""
+    words = text.split()
+    is_first = start == 0 or sentence[:start].endswith(": ")
+    # At the start of a sentence a capital says nothing: a name there has two at least.
+    while words and (words[0] in NO_NAMES or not words[0][0].isupper()):
+        start += len(words.pop(0)) + 1
+    while words and not words[-1][0].isupper():
+        words.pop()
+    text = " ".join(words).removesuffix("'s").removesuffix("\u2019s")
+    if not words or (start == 0 and len(words) < 2) or sentence[start : start + len(text)] != text or len(text) < 3:
+        return start, ""
+    if is_first and (words[0].lower() in common or not is_english(sentence)):
+        return start, ""
+    return start, text
+
+
+def _is_loose(sentence: str, start: int, name: str) -> bool:
+    """Say whether a name is one of a list, or a lone word that may describe the next one: "Tibetan activists"."""
+    after = sentence[start + len(name) :]
+    if _IN_LIST.match(after) and sentence[:start].endswith(_LISTED):
+        return True
+    following = re.match(r" ([a-z]+)", after)
+    is_adjective = following is not None and following[1] not in _AFTER_NAMES and is_english(sentence)
+    return " " not in name and (len(name) < 4 or is_adjective)
+
+
 def read_code(text: str) -> tuple[str, list[tuple[int, int]]]:
     """Return a text without the marks of code in it, and where that code stands."""
     plain, places, end = "", list[tuple[int, int]](), 0
-    for match in _CODE.finditer(text):
+    for match in CODE.finditer(text):
         plain += text[end : match.start()]
         places.append((len(plain), len(plain) + len(match["code"])))
         plain, end = plain + match["code"], match.end()
@@ -251,12 +234,16 @@ def make_clozes(sentence: Excerpt, common: Container[str] = ()) -> Iterator[Draf
         told = f"{sentence.title} | {sentence.heading}" if span.kind == "code" else sentence.title
         if holds_answer(rest, span.text) or holds_answer(told, span.text) or not any(c.isalpha() for c in rest):
             continue
-        yield Draft(_question(place, span), span.text, "cloze", place)
+        if (question := _question(place, span)) is not None:
+            yield Draft(question, span.text, "cloze", place)
 
 
-def _question(sentence: Excerpt, span: Span) -> str:
+def _question(sentence: Excerpt, span: Span) -> str | None:
+    """Ask for a span; None where the sentence needs its page's name, and that has none."""
     text = f"{sentence.text[: span.start]}{GAP}{sentence.text[span.end :]}".replace('"', "'")
     asked = f'{ASKED[span.kind]}: "{text}"'
     if sentence.title.casefold() in sentence.text.casefold() and not _NEEDS_PAGE.match(sentence.text):
         return asked
+    if not sentence.title:
+        return None
     return f'According to "{sentence.title}": {asked[0].lower()}{asked[1:]}'

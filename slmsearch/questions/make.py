@@ -15,9 +15,11 @@ from typing import Any
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import content_words, holds_answer, word_line
+from slmsearch.corpus.scripts import SMALL
 from slmsearch.corpus.sections import own_texts
 from slmsearch.keys import content_key
-from slmsearch.questions.cloze import Draft, Excerpt, is_usable, make_clozes, plain_paragraphs, split_sentences
+from slmsearch.questions.cloze import Draft, Excerpt, make_clozes
+from slmsearch.questions.sentences import is_usable, plain_paragraphs, split_sentences
 from slmsearch.questions.written import MIN_SECTION_CHARS, QuestionGenerator
 from slmsearch.retrieval.hits import Hit, Index
 
@@ -35,7 +37,12 @@ CORRECTION = "correction"
 FREE = ("written", CORRECTION)
 """Kinds that are not worded as their section is."""
 
-_SMALL = re.compile(r"(?<![\w.'\u2019-])[a-z]+(?![\w'\u2019-])")
+NONE_MADE = (
+    "no question could be made of {pages} ({why}); a gap needs sentences that state facts: names with capitals, dates, numbers, quoted "
+    "terms or code. A language model asks about any text (judge.kind: ollama or openai), and corpus.questions takes your own questions"
+)
+"""Message; the ways out are the same in every language."""
+_SMALL = re.compile(rf"(?<![\w.'\u2019-])[{SMALL}]+(?![\w'\u2019-])")
 
 Progress = Callable[[int, int], None]
 """Called with the pages done and their total."""
@@ -233,7 +240,8 @@ def make_questions(
 def excerpts_of(page: Page, library: Library) -> Iterator[Excerpt]:
     """Yield a page's sections, each without those below it."""
     for section, own in zip(library.sections(page.id), own_texts(page), strict=True):
-        yield Excerpt(own, page.id, page.title, section.id, section.heading)
+        name = next((name for name in (page.title, section.heading) if name.casefold() not in library.shared_names), "")
+        yield Excerpt(own, page.id, name, section.id, section.heading)
 
 
 def _in_turn(sources: Sequence[Iterator[list[Draft]]]) -> Iterator[tuple[int, list[Draft]]]:

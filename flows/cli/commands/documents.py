@@ -83,12 +83,13 @@ def questions(session: Session, from_corpus: bool, out: Path, limit: int, two_ho
     from flows.cli.commands.corpus import checked_corpus, render_findings
     from slmsearch.artifacts.files import replace_text
     from slmsearch.errors import CorpusError
+    from slmsearch.questions.make import NONE_MADE
 
     made = _make_questions(session.config.changed({"corpus.questions": None}), limit, two_hop, seed)
     counts = {"made": made.made, "kept": made.kept, "dropped": made.dropped, **({"faults": made.faults} if made.faults else {})}
     told = [f"{name:<8}{', '.join(f'{n} {what}' for what, n in found.items()) or 'none'}" for name, found in counts.items()]
     if not made.rows:
-        raise CorpusError(f"no question could be made of these pages ({'; '.join(told)}); they need sentences that state facts")
+        raise CorpusError(NONE_MADE.format(pages="these pages", why="; ".join(told)))
     out.parent.mkdir(parents=True, exist_ok=True)
     replace_text(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in made.rows))
     report, _ = checked_corpus(session.config.changed({"corpus.questions": str(out.absolute())}))

@@ -81,7 +81,9 @@ def split_fields(text: str) -> FrontMatter:
         return FrontMatter("", {}, text, False)
     made = _made(dict(fields), "\n".join(lines[end:]).lstrip("\n"))
     numbered = next((f"{key.upper()} {value}" for key, value in fields.items() if key in ("pep", "rfc", "dep") and value.isdigit()), "")
-    return made._replace(metadata=made.metadata | ({"number": numbered} if numbered else {}))
+    if not numbered:
+        return made
+    return made._replace(metadata=made.metadata | {"number": numbered}, rest=f"{numbered}\n\n{made.rest}")  # what others call it by
 
 
 def _made(fields: dict[Any, Any], rest: str) -> FrontMatter:

@@ -31,8 +31,9 @@ def slides_to_markdown(data: bytes) -> OfficeText:
     title = ""
     for number, slide in enumerate(deck.slides, start=1):
         shapes = list(_in_order(slide.shapes))
-        heading = next((one_line(shape.text_frame.text.replace("\v", " ")) for shape in shapes if _is_title(shape, slide)), "")
-        blocks = [block for shape in shapes if not _is_title(shape, slide) for block in _read_shape(shape)]
+        named = slide.shapes.title
+        heading = one_line(named.text_frame.text.replace("\v", " ")) if named is not None else ""
+        blocks = [block for shape in shapes if named is None or shape.shape_id != named.shape_id for block in _read_shape(shape)]
         notes = slide.notes_slide.notes_text_frame if slide.has_notes_slide else None
         if notes is not None and notes.text.strip():
             blocks.append(f"Notes: {escape_heading(_lines(notes))}")
@@ -50,11 +51,6 @@ def slides_to_markdown(data: bytes) -> OfficeText:
         given, facts = read_properties(archive)
     facts["section_pages"] = pages
     return OfficeText(given if is_title(given) else title, "\n\n".join(filter(None, parts)), facts, dropped)
-
-
-def _is_title(shape: Any, slide: Any) -> bool:
-    title = slide.shapes.title
-    return title is not None and shape.shape_id == title.shape_id and shape.has_text_frame
 
 
 def _in_order(shapes: Any) -> Iterator[Any]:

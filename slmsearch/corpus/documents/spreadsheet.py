@@ -39,7 +39,7 @@ def workbook_to_markdown(data: bytes) -> OfficeText:
     check_package(data)
     from openpyxl import load_workbook
 
-    book = load_workbook(io.BytesIO(data), data_only=True)
+    book = load_workbook(io.BytesIO(data), data_only=True, keep_links=False)
     parts, dropped = [], []
     for sheet in book.worksheets:
         if sheet.sheet_state != "visible":

@@ -11,7 +11,7 @@ from slmsearch.config import RunConfig
 from slmsearch.learn.memory import GIB, SAMPLING, SFT, UPDATE, MemoryPlan, Part, Shape, plan_memory
 
 PRESETS = load_presets()
-SHAPE = Shape(10_000_000, ((256, 256),) * 8, 4, 256, 128, 32_000, 256, 512, 20_000.0)
+SHAPE = Shape(10_000_000, ((256, 256),) * 8, 4, 256, 128, 32_000, 256, 512, 20_000.0, 20_000.0)
 CARD = {"cpu": 64.0 * GIB, "cuda": 80.0 * GIB}
 
 

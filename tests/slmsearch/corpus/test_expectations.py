@@ -213,6 +213,12 @@ def test_a_corpus_that_is_not_there_is_an_error(tmp_path: Path):
         ("It costs 1,200 crowns", "1,200", True),
         ("Price: $$$.", "$", True),
         ("nothing", "$", False),
+        ("石桥建于1911年。", "1911", True),
+        ("石桥建于1911年。", "191", False),
+        ("이 다리는 1911년에 지어졌다.", "1911", True),
+        ("สร้างเมื่อ2547แล้ว", "2547", True),
+        ("यह पुल लंबा है।", "पल", False),
+        ("यह पुल लंबा है।", "पुल", True),
     ],
 )
 def test_an_answer_is_held_as_whole_words(text: str, answer: str, held: bool):

@@ -14,7 +14,7 @@ from slmsearch.learn.memory import EVALUATION, GIB, HELD_OUT, PREFLIGHT, SAMPLIN
 from slmsearch.learn.preflight import play_in_batches
 
 LAYER = ((2560, 4096), (2560, 1024), (2560, 1024), (4096, 2560), (2560, 9728), (2560, 9728), (9728, 2560))
-FOUR_B = Shape(4_022_468_096, LAYER * 36, 36, 2560, 1024, 151_936, 4096, 9728, 263_784.0)
+FOUR_B = Shape(4_022_468_096, LAYER * 36, 36, 2560, 1024, 151_936, 4096, 9728, 158_216.0, 194_056.0)
 """Qwen3-4B's shape, from its published configuration."""
 
 
@@ -33,7 +33,10 @@ def test_four_billion_parameters_fit_24_gib_and_what_to_change_where_not():
     assert plan.device == "cuda"
     assert 9 * GIB < plan.peak < 22 * GIB
     assert plan_memory(four_b(gradient_checkpointing=False, accumulation=1), FOUR_B, card).largest.setting == "train.gradient_checkpointing"
-    assert plan_memory(four_b(accumulation=1), FOUR_B, card).peak > plan.peak
+    whole = plan_memory(four_b(accumulation=1), FOUR_B, card).needs(UPDATE)
+    assert plan_memory(four_b(accumulation=2), FOUR_B, card).needs(UPDATE) == whole > plan.needs(UPDATE), "cut into parts"
+    several = [plan_memory(four_b(num_processes=2, accumulation=accumulation), FOUR_B, card).needs(UPDATE) for accumulation in (1, 4)]
+    assert several[0] > several[1] > plan.needs(UPDATE), "not cut"
     assert plan_memory(four_b(questions_per_step=64), FOUR_B, card).largest.setting in ("train.questions_per_step", "train.accumulation")
     assert plan_memory(four_b(lora=LoraSection(r=64)), FOUR_B, card).peak > plan.peak
 

@@ -181,7 +181,7 @@ def test_a_model_that_cannot_fit_is_refused(make_job, toolbox, questions, monkey
 
 def test_a_full_disk_is_noticed(make_job, monkeypatch):
     monkeypatch.setattr("slmsearch.learn.preflight.shutil.disk_usage", lambda place: type("Usage", (), {"free": 1e6})())
-    check = check_disk(make_job().config, Shape(4_022_468_096, ((2560, 4096),) * 252, 36, 2560, 1024, 151_936, 4096, 9728, 0.0))
+    check = check_disk(make_job().config, Shape(4_022_468_096, ((2560, 4096),) * 252, 36, 2560, 1024, 151_936, 4096, 9728, 0.0, 0.0))
     assert not check.passed and "paths.data_dir" in check.remedy
 
 

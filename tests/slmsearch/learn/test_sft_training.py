@@ -21,7 +21,7 @@ from slmsearch.generate.torch_sampler import TorchSampler
 from slmsearch.learn import losses, sft, streams, teach
 from slmsearch.learn.bootstrap import build_tokenizer
 from slmsearch.learn.encoding import IGNORED, encode_demonstration
-from slmsearch.learn.fused_lora import fused_lora, unchanged_adapters
+from slmsearch.learn.fused_lora import fused_lora, lower_frozen, unchanged_adapters
 from slmsearch.learn.grpo import make_adapter_config
 from slmsearch.learn.sft import WIDE_STEP, EpisodeBatches, Lesson, train_sft
 from slmsearch.learn.streams import demonstrated, repeated
@@ -194,7 +194,7 @@ def test_frozen_layers_in_bfloat16_change_no_output_of_autocast(make_llama):
             return model(ids).logits
 
     before = logits()
-    sft._lower_frozen(model)
+    lower_frozen(model)
     assert torch.equal(before, logits())
     assert {weight.dtype for weight in model.parameters() if weight.requires_grad} == {torch.float32}
     assert model.get_base_model().model.layers[0].mlp.up_proj.base_layer.weight.dtype == torch.bfloat16

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from slmsearch.artifacts.files import file_hash
 from slmsearch.config import PolicyConfig
@@ -21,6 +22,7 @@ from slmsearch.judge import ExactJudge
 from slmsearch.learn import training
 from slmsearch.learn.callbacks import StepCallback
 from slmsearch.learn.files import ADAPTER, CHECKPOINTS, MANIFEST, STEPS, STOP, checkpoint_step, latest_complete_checkpoint
+from slmsearch.learn.grpo import SearchTrainer
 from slmsearch.learn.job import read_manifest
 from slmsearch.learn.models import trained_policy, weights_file
 from slmsearch.learn.reports import read_reports, truncate_reports
@@ -54,6 +56,40 @@ def kept(monkeypatch, name):
 
     monkeypatch.setattr(training, name, keeping)
     return made
+
+
+def cut_updates(monkeypatch, nodes):
+    """Let updates go over parts of so many nodes, as on one CUDA device."""
+    assemble = training._assemble
+
+    def assembling(*args):
+        made = assemble(*args)
+        made[0].nodes_per_part = nodes
+        return made
+
+    monkeypatch.setattr(training, "_assemble", assembling)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"accumulation": 2}, {"kl_coef": 0.05}, {"method": "full"}, {"gradient_checkpointing": True}], ids=str
+)
+def test_an_update_in_parts_is_the_update(make_job, toolbox, questions, monkeypatch, settings):
+    settings = {"steps": 1, "questions_per_step": 4, "learning_rate": 1e-3, **settings}
+    whole, cut = make_job("whole", **settings), make_job("cut", **settings)
+    train_through(toolbox, questions, whole)
+    parts, learn = [], SearchTrainer._take_loss
+    monkeypatch.setattr(SearchTrainer, "_take_loss", lambda *given: parts.append(len(given[3])) or learn(*given))
+    cut_updates(monkeypatch, 60)
+    train_through(toolbox, questions, cut)
+    assert len(parts) > 3 and max(parts) < 16
+    (_, before), (_, after) = curve(whole)[0], curve(cut)[0]
+    assert after == pytest.approx(before, rel=1e-4, abs=1e-6)
+    names = sorted(path.name for path in (whole.directory / ADAPTER).glob("*.safetensors"))
+    for name in names:
+        one, other = (load_file(job.directory / ADAPTER / name) for job in (whole, cut))
+        # AdamW's first step is the sign of a gradient times the rate: where that is next to nothing, its sign is chance.
+        apart = sum(int(((one[key] - other[key]).abs() > 1e-5).sum()) for key in one)
+        assert one.keys() == other.keys() and apart <= 0.01 * sum(weight.numel() for weight in one.values())
 
 
 def test_the_toy_reward_rises_and_everything_is_left_in_place(make_job, toolbox, questions):
@@ -92,8 +128,9 @@ def test_same_seed_same_bytes_and_another_seed_others(make_job, toolbox, questio
     assert all((first.directory / ADAPTER / name).read_bytes() == (second.directory / ADAPTER / name).read_bytes() for name in names)
 
 
+@pytest.mark.parametrize("nodes", [0, 60])
 @pytest.mark.parametrize("settings", [{}, {"accumulation": 2}, {"algorithm": "rloo"}, {"method": "full", "learning_rate": 1e-4}], ids=str)
-def test_a_step_in_which_no_group_tells_episodes_apart_moves_no_weight(make_job, toolbox, questions, monkeypatch, settings):
+def test_a_step_in_which_no_group_tells_episodes_apart_moves_no_weight(make_job, toolbox, questions, monkeypatch, settings, nodes):
     """AdamW's momentum would; the step before and the one after move them. Means of 0.7 are not 0.7 in float32."""
     sample, end, seen = RolloutBridge._sample, StepCallback.on_step_end, []
 
@@ -109,6 +146,7 @@ def test_a_step_in_which_no_group_tells_episodes_apart_moves_no_weight(make_job,
 
     monkeypatch.setattr(RolloutBridge, "_sample", sampling)
     monkeypatch.setattr(StepCallback, "on_step_end", ending)
+    cut_updates(monkeypatch, nodes)
     job = make_job(steps=4, group_size=8, **settings)
     train_through(toolbox, questions, job)
     moved = [any(not torch.equal(old[name], new[name]) for name in old) for old, new in pairwise(seen)]

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slmsearch.corpus.questions import holds_answer
-from slmsearch.questions.cloze import Excerpt, find_spans, is_usable, make_clozes, plain_paragraphs, read_code, split_sentences
+from slmsearch.questions.cloze import Excerpt, find_spans, make_clozes, read_code
+from slmsearch.questions.sentences import is_usable, plain_paragraphs, split_sentences
 
 
 def sentence(text: str) -> Excerpt:

@@ -10,8 +10,9 @@ from slmsearch.corpus.questions import holds_answer
 from slmsearch.corpus.records import parse_question
 from slmsearch.environments.demonstrations import demonstrate_gold
 from slmsearch.questions.cloze import Excerpt
-from slmsearch.questions.links import find_facts, make_two_hop, names_page
+from slmsearch.questions.links import find_facts, make_two_hop
 from slmsearch.questions.make import Filters
+from slmsearch.questions.names import Names, names_page
 from slmsearch.searcher.tools import Toolbox
 from tests.slmsearch.questions.test_make import WordIndex
 
@@ -63,6 +64,13 @@ def test_what_one_page_answers_or_cannot_be_reached_is_dropped():
     assert make([*PAGES, louder]) == ([], {"the question does not find the first page's section": 1})
 
 
+def test_few_words_that_stand_on_the_second_page_twice_are_not_asked_about():
+    twice = Page(
+        "8", "Moritz Hollin", "He moved to the northern coast in 1882 and wrote.\n\nShe moved to the northern coast in 1883 and wrote.\n"
+    )
+    assert make([CIRCLE, twice, TOWN]) == ([], {"nothing to ask on the second page": 1})
+
+
 def test_a_policy_could_play_them():
     library = Library(PAGES)
     toolbox = Toolbox(library, TitledIndex(library), 1, max_section_chars=1500, section_hints=True)
@@ -86,6 +94,93 @@ def test_a_policy_could_play_them():
 )
 def test_a_longer_name_does_not_name_the_page(sentence, title, named):
     assert names_page(sentence, title) == named
+
+
+RULES = [
+    Page("rules/rule-0008", "RULE 8 \u2013 Rigging of Sloops", "# RULE 8 \u2013 Rigging of Sloops\n\nEach sloop carries two sails.\n"),
+    Page("rules/rule-0080", "Lights at Night", "# Lights at Night\n\nA lamp burns at the mast.\n"),
+    Page("book/ch2", "2.2. Setting the Mast", "# 2.2. Setting the Mast\n\nThe mast stands in the step.\n"),
+    Page("book/ch3", "Chapter 3: The Long Keel", "# Chapter 3: The Long Keel\n\nThe keel is of oak.\n"),
+    Page("guide/ropes", "Ropes", "# Ropes\n\nHemp is tarred.\n"),
+    Page("guide/knots/index", "All the Knots", "# All the Knots\n\nA bowline holds.\n"),
+    Page("notes/a", "Notes", "# Notes\n\nNothing.\n"),
+    Page("notes/b", "Notes", "# Notes\n\nNothing.\n"),
+]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "found"),
+    [
+        ("As RULE 8 says, there are two.", [("RULE 8", "rules/rule-0008")]),
+        ("As rule-0080 and RULE 8.1 say, a lamp burns.", [("rule-0080", "rules/rule-0080")]),
+        ("What RULE 800 says is not known.", []),
+        ("It is told in Rigging of Sloops at length.", [("Rigging of Sloops", "rules/rule-0008")]),
+        ("The step is shown in Section 2.2, Setting the Mast.", [("Setting the Mast", "book/ch2")]),
+        ("The oak comes from the yard (The Long Keel).", [("The Long Keel", "book/ch3")]),
+        ("Its oak is that of chapter 3 alone.", [("chapter 3", "book/ch3")]),
+        ("The file ropes.md says how hemp is tarred.", [("ropes.md", "guide/ropes")]),
+        ("Read ../guide/ropes.html or index.rst first.", [("../guide/ropes.html", "guide/ropes"), ("index.rst", "guide/knots/index")]),
+        ("Ropes and Notes are words that name no page.", []),
+        ("A file notes/a.md has a name of its own.", [("notes/a.md", "notes/a")]),
+    ],
+)
+def test_pages_are_named_by_parts_of_titles_labels_and_files(sentence, found):
+    assert list(Names(Library(RULES)).find(sentence, {})) == found
+
+
+def test_links_name_the_pages_that_they_lead_to():
+    text = """How to [tie a bowline](knots/) or a [reef knot](./knots/index.md#reef "Knots"), on [hemp](ropes.md), see [the web](https://a.example/ropes.md).
+Then [Notes](../notes/a.html), [nothing](gone.md), [here](#top) and ![an image](ropes.md)."""
+    links = Names(Library(RULES)).links_of(Excerpt(text, "guide/start", "Start", "guide/start:a", "A"))
+    knots = "guide/knots/index"
+    assert links == {"tie a bowline": knots, "reef knot": knots, "hemp": "guide/ropes", "Notes": "notes/a"}
+    sentence = "Who can tie a bowline has no need of hempen rope."
+    assert list(Names(Library(RULES)).find(sentence, links)) == [("tie a bowline", knots)]
+
+
+def test_code_names_the_page_that_is_called_so():
+    pages = [*RULES, Page("lib/hawser", "hawser \u2014 Thick ropes", "# hawser \u2014 Thick ropes\n\nIt is thick.\n")]
+    names = Names(Library(pages))
+    found = names.links_of(Excerpt("The module `hawser` needs `hemp` and `hawser.tar()`.", "notes/a", "Notes", "notes/a:a", "A"))
+    assert found == {"hawser": "lib/hawser"}
+    assert list(names.find("The module hawser needs hemp.", found)) == [("hawser", "lib/hawser")]
+    assert list(names.find("What hawser.tar does with my-hawser is not known.", found)) == []
+
+
+def test_a_page_that_is_named_by_its_label_can_be_played():
+    rule = Page("rule-0012", "RULE 12 \u2013 Flags", "# RULE 12 \u2013 Flags\n\nThe flag was sewn by Ida Brom in the loft.\n")
+    other = Page("yard", "Yard", "# Yard\n\nWhat hangs at the stern of the sloop is told in RULE 12 alone.\n")
+    library = Library([rule, other, TOWN])
+    index = TitledIndex(library)
+    (row,), _ = make_two_hop(Filters(library, index, 1), 0, 10)
+    assert (row["entities"], row["page_ids"], row["answer"]) == (["RULE 12"], ["yard", "rule-0012"], "Ida Brom")
+    question = parse_question(row, "here", library.sections)
+    (found,), left_out = demonstrate_gold([question], Toolbox(library, index, 1, max_section_chars=1500, section_hints=True))
+    assert not left_out and '<tool>search_pages("RULE 12")</tool>' in [message for message, _ in found.turns]
+
+
+NAMED = [
+    "RULE 8",
+    "Rigging of Sloops",
+    "rule-0080",
+    "ropes.md",
+    " ",
+    ", ",
+    ". ",
+    "(",
+    "chapter 3",
+    "The Long Keel",
+    "x" * 50,
+    "[a](b)",
+    "\n",
+]
+
+
+@given(st.lists(st.sampled_from(NAMED), max_size=30).map("".join) | st.text(max_size=100))
+def test_what_names_a_page_stands_in_the_sentence_once_and_leads_to_a_page(text):
+    library = Library(RULES)
+    for name, page_id in Names(library).find(text, {"Long": "book/ch3"}):
+        assert name and name in text and library.page(page_id)
 
 
 @given(st.text(alphabet='Ada Lovelace wrote in 1815,.() the _"\n', max_size=200))

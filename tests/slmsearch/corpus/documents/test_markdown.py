@@ -88,7 +88,7 @@ def test_front_matter_is_metadata_and_no_text(text: str, title: str, metadata: d
 def test_fields_of_a_head_are_metadata() -> None:
     text = "PEP: 8\nTitle: Style guide\n  for mills\nAuthor: Ann <a@b.c>\nStatus: Active\n\n\nIntroduction\n============\n"
     found = split_fields(text)
-    assert (found.title, found.rest) == ("Style guide for mills", "Introduction\n============\n")
+    assert (found.title, found.rest) == ("Style guide for mills", "PEP 8\n\nIntroduction\n============\n")
     assert found.metadata == {"author": "Ann <a@b.c>", "status": "Active", "number": "PEP 8"}
     for none in ("Title: alone\n\nx", "Note: this\nWarning: that\n\nx", "Title: a\nAuthor: b\ntext at once"):
         assert not split_fields(none).found and split_fields(none).rest == none

@@ -109,7 +109,7 @@ def test_single_parts(text: str, wanted: str):
 
 def test_fields_of_the_head_give_title_and_metadata():
     title, text, metadata, _ = read_rst("PEP: 8\nTitle: Style of ``mills``\nAuthor: Ann\n\nWheel\n=====\n\ntext", lambda _: None)
-    assert (title, text) == ("Style of mills", "# Wheel\n\ntext")
+    assert (title, text) == ("Style of mills", "PEP 8\n\n# Wheel\n\ntext")
     assert metadata == {"author": "Ann", "number": "PEP 8"}
     _, text, metadata, _ = read_rst("Mill\n====\n\n:date: 2024-01-02\n:author: Ann\n\ntext", lambda _: None)
     assert (text, metadata) == ("# Mill\n\ntext", {"date": "2024-01-02", "author": "Ann"})
