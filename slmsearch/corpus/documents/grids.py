@@ -19,7 +19,7 @@ class Cell(NamedTuple):
     is_value: bool = False
     """A number, a date or true or false; a text that only looks like one is none."""
     is_strong: bool = False
-    """Bold, or on a ground of its own."""
+    """Bold or shaded."""
     range: int = 0
     """Number of the merged cells that it is part of; 0 for a cell of its own."""
 

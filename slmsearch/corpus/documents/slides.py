@@ -25,6 +25,7 @@ def slides_to_markdown(data: bytes) -> OfficeText:
     """
     check_package(data)
     from pptx import Presentation
+    from pptx.enum.shapes import PP_PLACEHOLDER
 
     deck = Presentation(io.BytesIO(data))
     parts, pages, dropped = [], [], []
@@ -40,7 +41,7 @@ def slides_to_markdown(data: bytes) -> OfficeText:
         if slide._element.get("show") in ("0", "false"):
             dropped.append(("hidden slide", f"{number}: {one_line(' '.join([heading, *blocks]))}"[:_SHOWN_CHARS]))
             continue
-        if not title and number == 1 and heading and "TITLE" in slide.slide_layout.name.upper():
+        if number == 1 and named is not None and named.placeholder_format.type == PP_PLACEHOLDER.CENTER_TITLE:
             title = heading
         if not heading and not any(blocks):
             continue

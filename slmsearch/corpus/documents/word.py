@@ -223,7 +223,7 @@ class _Reader:
 
 
 def _is_strong(cell: Any) -> bool:
-    """Say whether a cell has a ground of its own or is bold."""
+    """Say whether a cell is shaded or bold."""
     shade = cell.find(f"{WORD}tcPr/{WORD}shd")
     if shade is not None and shade.get(f"{WORD}fill", "auto").upper() not in ("AUTO", "FFFFFF"):
         return True

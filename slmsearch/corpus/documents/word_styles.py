@@ -9,7 +9,7 @@ from typing import Any
 WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 MAX_LEVEL = 9
 """Outline levels of Word; 9 is body text."""
-_HEADING_NAME = re.compile(r"heading (\d)", re.IGNORECASE)
+_HEADING_NAME = re.compile(r"heading ?(\d)", re.IGNORECASE)
 _CONTENTS_NAME = re.compile(r"toc \d|toc heading|table of figures|contents(?: heading| \d)?|index \d|table of authorities", re.IGNORECASE)
 _PLACE = re.compile(r"%(\d)")
 _ROMAN = ((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"), (40, "xl"), (10, "x"), (9, "ix"), (5, "v"),
@@ -52,12 +52,14 @@ class Styles:
                 self.default = key
 
     def chain(self, key: str) -> Iterator[_Style]:
-        """Yield a style and those it is based on; a circle of them ends."""
+        """Yield a style and those it is based on; a circle of them ends. One that the document does not describe is known by its key."""
         seen = set()
         while key in self._styles and key not in seen:
             seen.add(key)
             yield self._styles[key]
             key = self._styles[key].base
+        if key and key not in self._styles:
+            yield _Style(key, "", None, (None, None), False)
 
     def level(self, key: str) -> int:
         """Return the level of the headings of a style; 0 for text."""

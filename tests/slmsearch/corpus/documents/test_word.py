@@ -183,8 +183,9 @@ def test_separators_never_glue_words() -> None:
     assert read(f"<w:p>{runs}</w:p>").content == "one two\n\\# three-four"
 
 
-def test_links_are_their_text() -> None:
+def test_a_document_without_styles_has_headings_by_the_keys_of_theirs_and_links_are_their_text() -> None:
     found = word_to_markdown(make_docx())
+    assert headings(found.content) == [(1, "The Study"), (2, "Methods")]
     assert "We asked many people." in found.content
 
 
