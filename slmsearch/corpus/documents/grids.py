@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 HEADER_CHARS = 80
 """Longest cell of a header where only words tell headers from data."""
+LONGEST_HEADER = 300
+"""Longest cell of any header."""
 _YEAR = re.compile(r"(?:1[89]|20)\d\d(?:[-/](?:\d\d|\d{4}))?")
 _VALUE = re.compile(r"[^\W\d_]{0,3}[\W_]*\d[\d\W_]*(?:[^\W\d_]{1,3})?|[\W_]+|\[[a-z]{1,3}\]")
 """A number with its unit or currency, a date, a mark for no value."""
@@ -169,12 +171,17 @@ def count_headers(rows: Sequence[Sequence[Cell]]) -> int:
 def _may_be_headers(row: Sequence[Cell]) -> bool:
     full = [cell for cell in row if cell.text]
     words = [cell for cell in full if not cell.is_value]
+    if any(len(cell.text) > LONGEST_HEADER for cell in full):
+        return False
     return len(full) > 1 and all(not cell.is_value or _YEAR.fullmatch(cell.text) for cell in full) and (bool(words) or not row[0].text)
 
 
 def _differs(rows: Sequence[Sequence[Cell]]) -> bool:
     """Say whether the first row differs from those below: by values below words, by its look, or by short words over every column."""
     top, body = rows[0], rows[1:]
+    merged = [cell.range for cell in top if cell.range]
+    if len(merged) > len(set(merged)) or any(one.range and one.range == two.range for one, two in zip(top[1:], body[0][1:], strict=False)):
+        return True  # groups of columns above their names
     full = [cell for cell in top if cell.text]
     columns = [[row[at] for row in body if at < len(row) and row[at].text] for at in range(1, len(top)) if top[at].text]
     if any(2 * sum(cell.is_value for cell in column) >= len(column) for column in columns if column):

@@ -83,6 +83,16 @@ def test_merged_cells_stand_in_each_of_their_places() -> None:
     ]  # fmt: skip
 
 
+def test_an_empty_form_has_headers_and_a_row_of_long_texts_is_none() -> None:
+    book = Workbook()
+    for row in (["part", "size", None], ["part", "wide", "high"]):
+        book.active.append(row)
+    book.active.merge_cells("B1:C1")
+    book.active.merge_cells("A1:A2")
+    assert saved(book).content == "| part | size | size |\n| --- | --- | --- |\n| part | wide | high |"
+    assert sheet_of([["long " * 100, "text"], ["a", 1], ["b", 2]]).content.startswith("|  |  |\n")
+
+
 def test_several_tables_of_a_sheet_stand_apart_with_their_captions() -> None:
     tables = [["Prices of 2024"], ["part", "price", None, "port", "ships"], ["wheel", 700, None, "Halden", 4]]
     rows = [*tables, [None] * 5, ["A note that stands alone."], [None] * 5, ["north", 1], ["south", 2]]
