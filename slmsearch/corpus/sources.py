@@ -44,12 +44,9 @@ PARSERS = (
     "beautifulsoup4",
     "charset-normalizer",
     "lxml",
-    "mammoth",
     "markdown-it-py",
     "markdownify",
-    "markitdown",
     "openpyxl",
-    "pandas",
     "pypdfium2",
     "python-pptx",
 )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from bs4 import Tag
 
-from slmsearch.corpus.documents.tables import table_to_markdown
+from slmsearch.corpus.documents.tables import grid_to_markdown
 
 MAX_CELLS = 200_000
 """Of a table with its spans filled; in a larger one nothing spans."""
@@ -22,7 +22,7 @@ def write_table(table: Tag, text_of: Callable[[Tag], str]) -> str:
     if sum(map(bool, filled)) < 2 or max(map(len, filled), default=0) < 2:
         paragraphs = [" | ".join(cells) for cells in filled]
     else:
-        paragraphs = [table_to_markdown(grid, headers)]
+        paragraphs = [grid_to_markdown(grid, headers)]
     return "\n\n".join(filter(None, (*captions, *titles, *paragraphs)))
 
 

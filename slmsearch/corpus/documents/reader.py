@@ -2,14 +2,12 @@
 
 A parser may loop, use up memory or crash on a file that was made to do so, or is only broken. There it ends nothing but itself.
 The process is started when first needed, killed when it takes too long, and started again. It is told a path and its folder a line and
-answers a JSON object a line. Word and PowerPoint are read by markitdown's converters.
+answers a JSON object a line.
 """
 
 import errno
-import io
 import json
 import os
-import re
 import stat
 import subprocess
 import sys
@@ -22,25 +20,19 @@ from typing import Any, Self
 
 from slmsearch.corpus.documents.document import MAX_CHARS, Document
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
-from slmsearch.corpus.documents.text import check_not_binary, checked_text, decode_info, decode_text, decode_utf8, one_line
+from slmsearch.corpus.documents.text import decode_info, decode_text, decode_utf8
 
 MARKDOWN, TEXT, RST, HTML, PDF = (".md", ".markdown", ".mdx"), (".txt", ".text"), (".rst",), (".html", ".htm", ".xhtml"), (".pdf",)
-NOTEBOOK, SHEET, SEPARATED, EPUB = (".ipynb",), (".xlsx",), (".csv", ".tsv"), (".epub",)
+NOTEBOOK, OFFICE, SEPARATED, EPUB = (".ipynb",), (".docx", ".pptx", ".xlsx"), (".csv", ".tsv"), (".epub",)
 MAN, INFO = (".man", ".mdoc", *(f".{section}" for section in range(1, 9))), (".info",)
-CONVERTERS = {".docx": "DocxConverter", ".pptx": "PptxConverter"}
-"""Suffix -> class of `markitdown.converters`."""
-SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *CONVERTERS, *SHEET, *SEPARATED, *EPUB, *NOTEBOOK, *MAN, *INFO)
+SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *OFFICE, *SEPARATED, *EPUB, *NOTEBOOK, *MAN, *INFO)
 """In the order in which files of the same name come to the plain page id."""
-PARSED = (*HTML, *PDF, *CONVERTERS, *SHEET, *SEPARATED, *EPUB, *NOTEBOOK)
+PARSED = (*HTML, *PDF, *OFFICE, *SEPARATED, *EPUB, *NOTEBOOK)
 """Suffixes of formats that only the process reads, and whose documents depend on no other file."""
 MEMORY_BYTES = 4 << 30
 """Address space of the process that parses."""
 START_S = 60.0
 """Added to the time of a process' first document, for its own start on a busy machine."""
-_NOTE = re.compile(r"<!--.*?-->\n?", re.DOTALL)
-"""Numbers of slides."""
-_IMAGE = re.compile(r"!\[[^\[\]]*\]\([^()]*\)")
-_LINK = re.compile(r"\[([^\[\]]*)\]\([^()]*(?:\([^()]*\)[^()]*)*\)")
 
 
 class ReadingProcess:
@@ -170,16 +162,12 @@ def _convert(data: bytes, path: Path, root: Path) -> Document:
         return Document(*pdf_to_markdown(data))
     if suffix in EPUB:
         from slmsearch.corpus.documents.epub import epub_to_markdown
+        from slmsearch.corpus.documents.office import check_package
 
-        check_office(data)
+        check_package(data)
         return epub_to_markdown(data)
-    if suffix in SHEET:
-        from slmsearch.corpus.documents.spreadsheet import workbook_to_markdown
-
-        check_office(data)
-        return Document(*workbook_to_markdown(data))
-    if suffix in CONVERTERS:
-        return Document(*office_to_markdown(data, suffix))
+    if suffix in OFFICE:
+        return _convert_office(data, suffix)
     text = decode_info(data) if suffix in INFO else decode_text(data)
     if suffix in NOTEBOOK:
         from slmsearch.corpus.documents.notebook import notebook_to_markdown
@@ -190,6 +178,20 @@ def _convert(data: bytes, path: Path, root: Path) -> Document:
 
         return Document(*separated_to_markdown(text, suffix))
     return convert_text(text, path, root)
+
+
+def _convert_office(data: bytes, suffix: str) -> Document:
+    if suffix == ".docx":
+        from slmsearch.corpus.documents.word import word_to_markdown
+
+        return Document(*word_to_markdown(data))
+    if suffix == ".xlsx":
+        from slmsearch.corpus.documents.spreadsheet import workbook_to_markdown
+
+        return Document(*workbook_to_markdown(data))
+    from slmsearch.corpus.documents.slides import slides_to_markdown
+
+    return Document(*slides_to_markdown(data))
 
 
 def convert_text(text: str, path: Path, root: Path) -> Document:
@@ -212,31 +214,6 @@ def convert_text(text: str, path: Path, root: Path) -> Document:
     kinds = (("rst", RST), ("text", TEXT), ("mdx", (".mdx",)), ("man", MAN), ("info", INFO))
     kind = next((kind for kind, suffixes in kinds if suffix in suffixes), "markdown")
     return Document(*read_markup(text, kind, include))
-
-
-def check_office(data: bytes) -> None:
-    """Refuse what is no office document.
-
-    Raises:
-        NotTakenError: it is none.
-    """
-    if not data.startswith(b"PK\x03\x04"):
-        check_not_binary(data)
-        raise NotTakenError(Reason.BINARY, "it is no office document")
-
-
-def office_to_markdown(data: bytes, suffix: str) -> tuple[str, str]:
-    """Convert a document to its title, empty where it has none, and its Markdown; links lose their marks and pictures go, as in HTML.
-
-    Raises:
-        NotTakenError: it is no such document, or has no text.
-    """
-    check_office(data)
-    from markitdown import StreamInfo, converters
-
-    result = getattr(converters, CONVERTERS[suffix])().convert(io.BytesIO(data), StreamInfo(extension=suffix))
-    text = _LINK.sub(r"\1", _IMAGE.sub("", _NOTE.sub("", result.markdown)))
-    return one_line(result.title or ""), checked_text(text.strip())
 
 
 def serve() -> None:

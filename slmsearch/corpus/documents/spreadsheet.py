@@ -1,174 +1,198 @@
-"""Excel workbooks and files of separated values as Markdown: values as people see them, a section a sheet, a table a region.
+"""Excel workbooks and csv files as Markdown: a section for every sheet, and tables whose cells say what people see.
 
-Hidden sheets are left out, and named. A merged cell stands in each of its places, so that what is below it has its header.
+Hidden sheets, rows and columns are left out, and named; folded groups of rows and what a filter does not show are read.
 """
 
 import csv
-import datetime
 import io
 import re
-from typing import Any, NamedTuple
+import zipfile
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+from openpyxl.utils import range_boundaries
+
+from slmsearch.corpus.documents.grids import EMPTY, Block, Cell, find_blocks, guess_value
+from slmsearch.corpus.documents.office import OfficeText, check_package, is_title, read_properties
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
-from slmsearch.corpus.documents.tables import Region, count_headers, find_regions, region_to_markdown
-from slmsearch.corpus.documents.text import one_line
+from slmsearch.corpus.documents.tables import split_table
+from slmsearch.corpus.documents.text import escape_heading, one_line
 
-MAX_CELLS = 3_000_000
-"""Of a sheet's area; some programs write formats to the last row there is."""
-MAX_FIELD = 20_000_000
-SNIFFED_CHARS = 20_000
-DELIMITERS = ",;\t|"
-_LITERAL = re.compile(r'"([^"]*)"|\[\$([^\]-]*)(?:-[^\]]*)?\]|\\(.)|[_*].|\[[^\]]*\]')
-_WRITTEN = re.compile(r'"([^"]*)"|\[\$([^\]-]*)(?:-[^\]]*)?\]|\\(.)|_.|\*.|\[[^\]]*\]|([ ()$\u20ac\u00a3\u00a5])')
-_DECIMALS = re.compile(r"[0#?]\.([0#?]+)")
-_ZEROS = re.compile(r"^0{2,}$")
+MAX_SLOTS = 5_000_000
+"""Cells of a sheet, empty ones counted; what lies beyond is not read, and said."""
 _GENERIC = re.compile(r"(?i)(?:sheet|tabelle|feuil|hoja|foglio|blad|ark|list|planilha|\u5de5\u4f5c\u8868|\u043b\u0438\u0441\u0442)\s?1?")
+"""Names that programs give to the only sheet."""
+_CAPTION_CHARS = 80
+_SHOWN_CHARS = 200
+_DELIMITERS = ",;\t|"
+_SAMPLE_LINES = 200
+_SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\n', re.IGNORECASE)
+_NO_FORMULA_VALUE = re.compile(rb"</f>(?:<v></v>|<v/>)?</c>|<f>[^<]*</f>\s*</c>")
 
 
-class ReadSheets(NamedTuple):
-    """What a workbook says; see `reader.Document`."""
-
-    title: str
-    content: str
-    metadata: dict[str, Any]
-    dropped: list[tuple[str, str]]
-
-
-def workbook_to_markdown(data: bytes) -> ReadSheets:
-    """Read an Excel workbook; formulas give the value that was last computed.
+def workbook_to_markdown(data: bytes) -> OfficeText:
+    """Convert an Excel workbook; formulas give the values that were last computed.
 
     Raises:
-        NotTakenError: it has no text.
+        NotTakenError: it is no such workbook, or no sheet that is shown has a value.
     """
+    check_package(data)
     from openpyxl import load_workbook
 
-    book = load_workbook(io.BytesIO(data), data_only=True)
-    parts: list[str] = []
-    dropped: list[tuple[str, str]] = []
-    shown = [sheet for sheet in book.worksheets if sheet.sheet_state == "visible"]
-    dropped += [("hidden sheet", sheet.title) for sheet in book.worksheets if sheet.sheet_state != "visible"]
-    for sheet in shown:
-        grid, bold = _grid(sheet)
-        is_named = len(shown) > 1 or not _GENERIC.fullmatch(sheet.title)
-        if blocks := list(_blocks(grid, bold, sheet.title if is_named else "")):
-            parts += [f"## {one_line(sheet.title)}", *blocks] if is_named else blocks
+    book = load_workbook(io.BytesIO(data), data_only=True, keep_links=False)
+    parts, dropped = [], []
+    for sheet in book.worksheets:
+        if sheet.sheet_state != "visible":
+            text = " ".join(str(cell) for row in sheet.iter_rows(max_row=50, values_only=True) for cell in row if cell is not None)
+            dropped.append(("hidden sheet", f"{sheet.title}: {text}"[:_SHOWN_CHARS]))
+            continue
+        rows, numbers, hidden = _read_sheet(sheet)
+        dropped += hidden
+        is_named = len(book.worksheets) > 1 or not _GENERIC.fullmatch(sheet.title)
+        name = one_line(sheet.title) if is_named else ""
+        text = blocks_to_markdown(find_blocks(rows), numbers, name, 3 if name else 2)
+        if text:
+            parts.append(f"## {name}\n\n{text}" if name else text)
     if not parts:
         raise NotTakenError(Reason.NO_TEXT, "no sheet that is shown has a value")
-    facts = book.properties
-    metadata: dict[str, Any] = {"sheets": [sheet.title for sheet in shown]}
-    metadata |= {"author": facts.creator} if facts.creator and facts.creator != "openpyxl" else {}
-    return ReadSheets(one_line(facts.title or ""), "\n\n".join(parts), metadata, dropped)
+    dropped += _formulas_without_values(data)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        title, facts = read_properties(archive)
+    facts["sheets"] = [sheet.title for sheet in book.worksheets if sheet.sheet_state == "visible"]
+    return OfficeText(title if is_title(title) else "", "\n\n".join(parts), facts, dropped)
 
 
-def separated_to_markdown(text: str, suffix: str) -> ReadSheets:
-    """Read separated values; the separator is that of the suffix, or found."""
-    sample = text[:SNIFFED_CHARS]
-    try:
-        dialect: Any = csv.Sniffer().sniff(sample, "\t" if suffix == ".tsv" else DELIMITERS)
-        delimiter = dialect.delimiter
-    except csv.Error:
-        delimiter = "\t" if suffix == ".tsv" else ","
-    csv.field_size_limit(MAX_FIELD)  # for all of the process
-    rows = [[one_line(cell) for cell in row] for row in csv.reader(io.StringIO(text), delimiter=delimiter)]
-    blocks = list(_blocks(rows, [], ""))
-    return ReadSheets("", "\n\n".join(blocks), {}, [])
+def separated_to_markdown(text: str, suffix: str) -> OfficeText:
+    """Convert separated values; the separator is that of the suffix, or the one that the first line names, or found."""
+    delimiter = "\t" if suffix == ".tsv" else ""
+    named = _SEPARATOR_LINE.match(text)
+    if named is not None:
+        text, delimiter = text[named.end() :], named[1]
+    rows = [[_guessed(one_line(value)) for value in row] for row in _split(text, delimiter or _find_delimiter(text))]
+    return OfficeText("", blocks_to_markdown(find_blocks(rows, has_names=True), range(1, len(rows) + 1), "", 2), {}, [])
 
 
-def _blocks(grid: list[list[str]], bold: list[bool], name: str) -> list[str]:
-    blocks: list[str] = []
-    for region in find_regions(grid):
-        rows = region.rows
-        is_bold = bold[region.first_row : region.first_row + len(rows)]
-        blocks += region_to_markdown(region, _headers(region, is_bold), 3 if name else 2, one_line(name))
-    return [block for block in blocks if block.strip()]
+def blocks_to_markdown(blocks: Sequence[Block], numbers: Sequence[int], name: str, level: int) -> str:
+    """Return the tables of a sheet and the lines around them; long tables get sections of the given level.
+
+    Args:
+        blocks: of the sheet.
+        numbers: of its rows, as people see them.
+        name: of the sheet.
+        level: of the headings.
+    """
+    parts = []
+    for block in blocks:
+        parts.append(_lines(block.above))
+        if block.rows:
+            grid = [[cell.text for cell in row] for row in block.rows]
+            caption = block.above[0] if block.above and len(block.above[0]) <= _CAPTION_CHARS else name
+            parts += split_table(grid, block.headers, [numbers[at] for at in block.numbers], one_line(caption), level)
+        parts.append(_lines(block.below))
+    return "\n\n".join(filter(None, parts))
 
 
-def _headers(region: Region, bold: list[bool]) -> int:
-    """Count the rows of headers below captions, which have one cell."""
-    captions = 0
-    while captions < len(region.rows) - 1 and sum(map(bool, region.rows[captions])) == 1 and len(region.rows[captions]) > 1:
-        captions += 1
-    return captions + count_headers(region.rows[captions:], bold[captions:])
+def _lines(texts: Sequence[str]) -> str:
+    return "\n".join(escape_heading(line) for text in texts for line in text.split("\n"))
 
 
-def _grid(sheet: Any) -> tuple[list[list[str]], list[bool]]:
-    """Return the cells of a sheet as text, and whether each row is all bold; merged cells are filled."""
-    if (sheet.max_row or 0) * (sheet.max_column or 0) > MAX_CELLS:
-        raise NotTakenError(Reason.LONG, f"sheet {sheet.title} has {sheet.max_row} rows of {sheet.max_column} cells")
-    grid, bold = [], []
-    for row in sheet.iter_rows():
-        grid.append([show_value(cell.value, cell.number_format) for cell in row])
-        marks = [bool(cell.font and cell.font.b) for cell in row if cell.value is not None]
-        bold.append(bool(marks) and all(marks))
-    for merged in sheet.merged_cells.ranges:
-        top, left = merged.min_row - 1, merged.min_col - 1
-        is_banner = merged.max_col - left >= len([1 for column in range(len(grid[top])) if any(row[column] for row in grid)]) > 1
-        for number in range(top, min(merged.max_row, len(grid))):
-            for column in range(left, min(merged.max_col, len(grid[number]))):
-                if not is_banner or column == left:
-                    grid[number][column] = grid[top][left]
-    while grid and not any(grid[-1]):
-        grid.pop()
-    return grid, bold
+def _read_sheet(sheet: Any) -> tuple[list[list[Cell]], list[int], list[tuple[str, str]]]:
+    """Return the cells of a sheet that people see, the numbers of their rows, and what people do not see."""
+    height = min(sheet.max_row, MAX_SLOTS // max(1, sheet.max_column))
+    ranges = _merged(sheet, height)
+    hidden_columns = _hidden_columns(sheet)
+    hidden_rows = _hidden_rows(sheet)
+    rows: list[list[Cell]] = []
+    numbers: list[int] = []
+    lost: dict[str, list[str]] = {"hidden row": [], "hidden column": [], "beyond": []}
+    for number, row in enumerate(sheet.iter_rows(max_row=height), start=1):
+        seen = []
+        for column, found in enumerate(row, start=1):
+            number_of_range, source = ranges.get((number, column), (0, found))
+            cell = _cell(source, number_of_range)
+            if number in hidden_rows or column in hidden_columns:
+                if cell.text and source is found:
+                    lost["hidden row" if number in hidden_rows else "hidden column"].append(cell.text)
+            else:
+                seen.append(cell)
+        if number not in hidden_rows:
+            rows.append(seen)
+            numbers.append(number)
+    if height < sheet.max_row:
+        lost["beyond"].append(f"rows after {height} of {sheet.max_row}")
+    said = [(kind, f"{sheet.title}: {', '.join(texts)}"[:_SHOWN_CHARS]) for kind, texts in lost.items() if texts]
+    return rows, numbers, said
 
 
-def show_value(value: object, number_format: str = "General") -> str:
-    """Return a value as people see it in its cell; dates and times in the form of ISO 8601."""
+def _merged(sheet: Any, height: int) -> dict[tuple[int, int], tuple[int, Any]]:
+    """Return for every cell of merged ones the number of their range and the cell whose value they show."""
+    found = {}
+    for number, area in enumerate(sheet.merged_cells.ranges, start=1):
+        source = sheet.cell(area.min_row, area.min_col)
+        if source.value is None:
+            continue
+        for row in range(area.min_row, min(area.max_row, height) + 1):
+            for column in range(area.min_col, min(area.max_col, sheet.max_column) + 1):
+                found[row, column] = (number, source)
+    return found
+
+
+def _hidden_rows(sheet: Any) -> set[int]:
+    """Return the rows that somebody hid; a folded group or a filter only shows less for now."""
+    hidden = {number for number, row in sheet.row_dimensions.items() if row.hidden and not row.outlineLevel}
+    if hidden and sheet.auto_filter.ref and sheet.auto_filter.filterColumn:
+        _, first, _, last = range_boundaries(sheet.auto_filter.ref)
+        hidden -= set(range(first or 1, (last or sheet.max_row) + 1))
+    return hidden
+
+
+def _hidden_columns(sheet: Any) -> set[int]:
+    hidden: set[int] = set()
+    for dimension in sheet.column_dimensions.values():
+        if dimension.hidden and not dimension.outlineLevel:
+            hidden |= set(range(dimension.min or 1, min(dimension.max or 0, sheet.max_column) + 1))
+    return hidden
+
+
+def _cell(found: Any, number_of_range: int) -> Cell:
+    from slmsearch.corpus.documents.cell_formats import show_value
+
+    value = found.value
     if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "TRUE" if value else "FALSE"
-    if isinstance(value, datetime.datetime):
-        pattern = _LITERAL.sub("", number_format).lower()
-        has_time = "h" in pattern or (value.time() != datetime.time() and "d" not in pattern and "y" not in pattern)
-        return value.strftime("%Y-%m-%d %H:%M") if has_time else value.date().isoformat()
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
-    if isinstance(value, datetime.timedelta):
-        minutes, seconds = divmod(round(value.total_seconds()), 60)
-        return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
-    if isinstance(value, int | float):
-        return _show_number(value, number_format or "General")
-    return one_line(str(value))
+        return EMPTY
+    text = show_value(value, found.number_format)
+    is_value = not isinstance(value, str) or guess_value(text)
+    return Cell(text, is_value, bool(found.has_style and (found.font.b or found.fill.fill_type == "solid")), number_of_range)
 
 
-def _show_number(value: float, number_format: str) -> str:
-    if isinstance(value, float) and (value != value or abs(value) == float("inf")):
-        return ""
-    sections = number_format.split(";")
-    pattern = sections[1] if value < 0 and len(sections) > 1 and sections[1].strip() else sections[0]
-    if pattern in ("General", "@", "") or "E+" in pattern or "?/" in pattern:
-        return _plain_number(value)
-    bare = _LITERAL.sub("", pattern)
-    if not re.search(r"[0#?]", bare):
-        return _plain_number(value)
-    if _ZEROS.match(bare) and float(value).is_integer():
-        number = f"{int(abs(value)):0{len(bare)}d}"
-    else:
-        percent = bare.count("%")
-        decimals = _DECIMALS.search(bare)
-        places = len(decimals[1]) if decimals else 0
-        whole = abs(value) * 100**percent / 1000 ** (len(bare.rstrip("%) ")) - len(bare.rstrip("%) ").rstrip(",")))
-        number = f"{whole:{',' if re.search('[0#?],[0#?]', bare) else ''}.{places}f}"
-        if decimals and "#" in decimals[1] and "0" not in decimals[1]:
-            number = number.rstrip("0").rstrip(".")
-        number += "%" * percent
-    before, after = _literals(pattern)
-    sign = "-" if value < 0 and not (len(sections) > 1 and pattern == sections[1] and ("-" in before or "(" in before)) else ""
-    return one_line(f"{sign}{before}{number}{after}")
+def _formulas_without_values(data: bytes) -> Iterator[tuple[str, str]]:
+    """Yield what says that formulas have no values: a program wrote the file that does not calculate."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        names = [name for name in archive.namelist() if name.startswith("xl/worksheets/sheet")]
+        count = sum(len(_NO_FORMULA_VALUE.findall(archive.read(name))) for name in names)
+    if count:
+        yield "formula", f"{count} formulas whose values the file does not hold; open and save it in a spreadsheet program"
 
 
-def _literals(pattern: str) -> tuple[str, str]:
-    """Return what a format writes before and after the number: currencies, units, brackets."""
-    masked = _LITERAL.sub(lambda mark: "\x00" * len(mark[0]), pattern)
-    places = [number for number, c in enumerate(masked) if c in "0#?"]
-    before, after = (_WRITTEN.findall(part) for part in (pattern[: places[0]], pattern[places[-1] + 1 :]))
-    return tuple("".join(a or b or c or d for a, b, c, d in side) for side in (before, after))  # type: ignore[return-value]
+def _split(text: str, delimiter: str) -> list[list[str]]:
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
+    return list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True))
 
 
-def _plain_number(value: float) -> str:
-    """Return a number without a format: whole where it is whole, else with the digits that it means."""
-    if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e16):
-        return str(int(value))
-    text = f"{value:.11g}"
-    return text if "e" not in text else f"{value:.15f}".rstrip("0") if 1e-9 < abs(value) < 1e16 else text
+def _find_delimiter(text: str) -> str:
+    """Return the delimiter that gives most lines of the beginning the same number of fields, more than one."""
+    lines = text.split("\n", _SAMPLE_LINES)[:_SAMPLE_LINES]
+    best, best_score = ",", (0.0, 0)
+    for delimiter in _DELIMITERS:
+        widths = [len(row) for row in _split("\n".join(lines), delimiter) if row]
+        wide = [width for width in widths if width > 1]
+        if wide:
+            usual = max(set(wide), key=lambda width: (wide.count(width), width))
+            score = (round(wide.count(usual) / len(widths), 2), usual)
+            if score > best_score:
+                best, best_score = delimiter, score
+    return best
+
+
+def _guessed(text: str) -> Cell:
+    return Cell(text, guess_value(text)) if text else EMPTY

@@ -1,105 +1,77 @@
-"""Grids of cells as Markdown tables, and where tables lie in a sheet."""
+"""Grids of cells as Markdown tables; long ones in pieces with their headers repeated."""
 
-import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from slmsearch.corpus.documents.text import escape_heading, one_line
 
+MAX_CHARS = 3000
+"""Of a table in one section; longer ones get a section for every so many characters."""
+_NAME_CHARS = 30
+"""Longest first cell that helps to name such a section."""
+_DISTINCT_FRAC = 0.8
+"""Share of rows whose first cell differs from all others, above which rows are known by it."""
+
 Grid = Sequence[Sequence[str]]
-LONG_ROWS = 60
-"""Rows from which a table is divided, each part under its headers: a section is to be readable."""
-PART_ROWS = 40
-MAX_HEADERS = 3
-_BAR = re.compile(r"(?<!\\)\|")
-_NUMBER = re.compile(r"[^A-Za-z]*\d[^A-Za-z]*|TRUE|FALSE")
+"""Rows of equal length; an empty cell is an empty text."""
 
 
-class Region(NamedTuple):
-    """A part of a sheet with nothing around it."""
+def grid_to_markdown(grid: Grid, headers: int) -> str:
+    """Return a grid as a Markdown table; several rows of headers become one, no row of headers an empty one.
 
-    rows: list[list[str]]
-    first_row: int
-    """From 0, in its sheet."""
+    Empty rows and columns go. One column alone is lines of text.
+    """
+    keep = [column for column in range(max(map(len, grid), default=0)) if any(cell_at(row, column).strip() for row in grid)]
+    rows = [[_escape(cell_at(row, column)) for column in keep] for row in grid]
+    if len(keep) == 1:
+        return "\n".join(escape_heading(one_line(cell_at(row, keep[0]))) for row in grid if cell_at(row, keep[0]).strip())
+    top = [" ".join(dict.fromkeys(filter(None, names))) for names in zip(*rows[:headers], strict=True)] or [""] * len(keep)
+    shown = [top, ["---"] * len(keep), *(row for row in rows[headers:] if any(row))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in shown) if keep else ""
 
 
-def table_to_markdown(rows: Grid, headers: int) -> str:
-    """Return a grid as a Markdown table; several rows of headers become one, and without any an empty one stands above.
+def cell_at(row: Sequence[str], column: int) -> str:
+    """Return a cell of a row; empty where the row is shorter."""
+    return row[column] if column < len(row) else ""
+
+
+def _escape(cell: str) -> str:
+    return one_line(cell).replace("\\|", "|").replace("|", "\\|")
+
+
+def split_table(grid: Grid, headers: int, numbers: Sequence[int], name: str, level: int) -> Iterator[str]:
+    """Yield a grid as blocks of Markdown: one table, or for a long one several, each with the headers under a heading with its rows.
 
     Args:
-        rows: cells as text; a row may be short.
-        headers: rows at the top that are headers.
+        grid: of cells.
+        headers: rows of headers on top of it.
+        numbers: of its rows, as people count them.
+        name: stands before the numbers of rows in headings; may be empty.
+        level: of the headings.
     """
-    width = max(map(len, rows), default=0)
-    cells = [[_cell(text) for text in [*row, *[""] * (width - len(row))]] for row in rows]
-    if not any(any(row) for row in cells):
-        return ""
-    head = [" ".join(dict.fromkeys(row[column] for row in cells[:headers] if row[column])) for column in range(width)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * width, *cells[headers:]])
+    top, body = grid[:headers], [pair for pair in zip(numbers, grid, strict=True) if any(cell.strip() for cell in pair[1])][headers:]
+    pieces: list[list[tuple[int, Sequence[str]]]] = [[]]
+    length = 0
+    for number, row in body:
+        chars = sum(map(len, row)) + 3 * len(row)
+        if pieces[-1] and length + chars > MAX_CHARS:
+            pieces.append([])
+            length = 0
+        pieces[-1].append((number, row))
+        length += chars
+    if len(pieces) == 1:
+        yield grid_to_markdown(grid, headers)
+        return
+    names_rows = len({cell_at(row, 0) for _, row in body}) > _DISTINCT_FRAC * len(body)
+    for piece in pieces:
+        first, last = piece[0][0], piece[-1][0]
+        rows = f"row {first}" if first == last else f"rows {first} to {last}"
+        heading = f"{name}, {rows}" if name else rows.capitalize()
+        named = _name_piece([row for _, row in piece]) if names_rows else ""
+        yield f"{'#' * level} {heading}{named}"
+        yield grid_to_markdown([*top, *(row for _, row in piece)], headers)
 
 
-def _cell(text: str) -> str:
-    return _BAR.sub(r"\\|", one_line(text))
-
-
-def find_regions(grid: Grid) -> Iterator[Region]:
-    """Divide a sheet at empty rows, and what lies between them at empty columns."""
-    start = 0
-    for end in range(len(grid) + 1):
-        if end < len(grid) and any(grid[end]):
-            continue
-        if end > start:
-            yield from _side_by_side(grid[start:end], start)
-        start = end + 1
-
-
-def _side_by_side(rows: Grid, first_row: int) -> Iterator[Region]:
-    width = max(map(len, rows))
-    filled = [any(column < len(row) and row[column] for row in rows) for column in range(width)]
-    start = 0
-    for end in range(width + 1):
-        if end < width and filled[end]:
-            continue
-        if end > start:
-            part = [[*row, *[""] * width][start:end] for row in rows]
-            kept = [number for number, row in enumerate(part) if any(row)]
-            yield Region(part[kept[0] : kept[-1] + 1], first_row + kept[0])
-        start = end + 1
-
-
-def count_headers(rows: Grid, bold: Sequence[bool] = ()) -> int:
-    """Return how many rows at the top are headers: words, over at least one column of something else, or set in bold.
-
-    Args:
-        rows: a region.
-        bold: whether all cells of each row are bold, where that is known.
-    """
-    if len(rows) < 2:
-        return 0
-    if any(bold) and not all(bold[: len(rows)]):
-        return min(next((number for number, is_bold in enumerate(bold) if not is_bold), 0), MAX_HEADERS)
-    first = [text for text in rows[0] if text]
-    if not first or any(_NUMBER.fullmatch(text) for text in first) or len(set(first)) < len(first):
-        return 0
-    is_whole = len(first) >= len(rows[0]) - 1  # the corner may be empty
-    below = [[row[column] for row in rows[1:] if column < len(row) and row[column]] for column in range(len(rows[0]))]
-    has_numbers = any(column and all(_NUMBER.fullmatch(text) for text in column) for column in below)
-    return int(is_whole and len(rows[0]) > 1 and (has_numbers or all(len(text) <= 40 for text in first)))
-
-
-def region_to_markdown(region: Region, headers: int, level: int, name: str) -> Iterator[str]:
-    """Yield the blocks of a region: a single cell as text, a long table in parts with headings of a level that name their rows."""
-    rows = region.rows
-    while rows and sum(map(bool, rows[0])) == 1 and len(rows[0]) > 1 and len(rows) > 1 and rows[0][0]:
-        yield escape_heading(one_line(rows[0][0]))  # the caption of what is below
-        rows, headers, region = rows[1:], max(headers - 1, 0), Region(rows[1:], region.first_row + 1)
-    if max(map(len, rows)) == 1:
-        yield from (escape_heading(one_line(row[0])) for row in rows if row[0])
-    elif len(rows) - headers <= LONG_ROWS:
-        yield table_to_markdown(rows, headers)
-    else:
-        for start in range(headers, len(rows), PART_ROWS):
-            part = rows[start : start + PART_ROWS]
-            numbers = f"{region.first_row + start + 1} to {region.first_row + start + len(part)}"
-            yield f"{'#' * level} {name}, rows {numbers}" if name else f"{'#' * level} Rows {numbers}"
-            yield table_to_markdown([*rows[:headers], *part], headers)
+def _name_piece(piece: Grid) -> str:
+    """Return the first cells of the first and the last row, where they are short enough to find rows by them."""
+    ends = [one_line(cell_at(row, 0)) for row in (piece[0], piece[-1])]
+    return f" ({ends[0]} to {ends[1]})" if all(0 < len(end) <= _NAME_CHARS for end in ends) and ends[0] != ends[1] else ""

@@ -1,19 +1,20 @@
 """What each format becomes."""
 
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slmsearch.corpus.documents.html import MAX_DEPTH, html_to_markdown
-from slmsearch.corpus.documents.reader import CONVERTERS, office_to_markdown
+from slmsearch.corpus.documents.reader import EPUB, OFFICE, read_document
 from slmsearch.corpus.documents.rst import rst_to_markdown
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason, printable
 from slmsearch.corpus.documents.text import decode_text, text_to_markdown
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.sections import split_sections
-from tests.slmsearch.corpus.documents.builders import make_docx, make_pptx
+from tests.slmsearch.corpus.documents.builders import make_zip
 
 
 def headings(markdown: str) -> list[tuple[int, str]]:
@@ -80,20 +81,17 @@ def test_html_nested_too_deeply_is_refused_and_unclosed_paragraphs_are_not_neste
     assert html_to_markdown(b"<p>word" * 2000)[1].count("word") == 2000
 
 
-def test_office_documents_keep_headings_and_tables_and_lose_links():
-    _, text = office_to_markdown(make_docx(), ".docx")
-    assert headings(text) == [(1, "The Study"), (2, "Methods")]
-    assert "We asked many people." in text, "a link is its text"
-    _, text = office_to_markdown(make_pptx(), ".pptx")
-    assert headings(text)[:2] == [(1, "Trams"), (1, "Boats")]
-    assert "red\nblue" in text and "<!--" not in text
+@pytest.mark.parametrize("suffix", [*OFFICE, *EPUB])
+def test_office_documents_that_are_refused(suffix: str, tmp_path: Path):
+    def convert(data: bytes) -> None:
+        (tmp_path / f"a{suffix}").write_bytes(data)
+        read_document(tmp_path / f"a{suffix}", tmp_path)
 
-
-@pytest.mark.parametrize("suffix", CONVERTERS)
-def test_office_documents_that_are_refused(suffix: str):
-    assert refusal(b"text", lambda data: office_to_markdown(data, suffix)).reason is Reason.BINARY
-    assert refusal(b"\xd0\xcf\x11\xe0 old", lambda data: office_to_markdown(data, suffix)).reason is Reason.BINARY
-    assert refusal(b"", lambda data: office_to_markdown(data, suffix)).reason is Reason.EMPTY
+    assert refusal(b"text", convert).reason is Reason.BINARY
+    assert refusal(b"\xd0\xcf\x11\xe0 old", convert).reason is Reason.BINARY
+    assert refusal(b"\xd0\xcf\x11\xe0 " + "EncryptedPackage".encode("utf-16-le"), convert).reason is Reason.ENCRYPTED
+    assert refusal(b"", convert).reason is Reason.EMPTY
+    assert refusal(make_zip({"other.txt": "text"}), convert).reason in (Reason.BINARY, Reason.BROKEN)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16", "utf-16-be", "utf-32"])

@@ -2,6 +2,9 @@
 
 import datetime
 import io
+import re
+import zipfile
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,20 +12,24 @@ from hypothesis import strategies as st
 from openpyxl import Workbook
 from openpyxl.styles import Font
 
+from slmsearch.corpus.documents.cell_formats import show_value
+from slmsearch.corpus.documents.grids import EMPTY, Cell, count_headers, find_blocks, guess_value
+from slmsearch.corpus.documents.office import OfficeText
 from slmsearch.corpus.documents.skipped import NotTakenError
-from slmsearch.corpus.documents.spreadsheet import ReadSheets, separated_to_markdown, show_value, workbook_to_markdown
-from slmsearch.corpus.documents.tables import count_headers, find_regions, table_to_markdown
+from slmsearch.corpus.documents.spreadsheet import separated_to_markdown, workbook_to_markdown
+from slmsearch.corpus.documents.tables import grid_to_markdown
+from tests.slmsearch.corpus.documents.builders import make_xlsx, read
 
 DAY = datetime.datetime(2024, 3, 1)
 
 
-def saved(book: Workbook) -> ReadSheets:
+def saved(book: Workbook) -> OfficeText:
     out = io.BytesIO()
     book.save(out)
     return workbook_to_markdown(out.getvalue())
 
 
-def sheet_of(rows: list[list[object]]) -> ReadSheets:
+def sheet_of(rows: list[list[object]]) -> OfficeText:
     book = Workbook()
     for row in rows:
         book.active.append(row)
@@ -35,13 +42,14 @@ def sheet_of(rows: list[list[object]]) -> ReadSheets:
         (None, "General", ""),
         ("007", "@", "007"), (7, "000", "007"), (True, "General", "TRUE"),
         (DAY, "dd/mm/yyyy", "2024-03-01"), (DAY.replace(hour=14, minute=30), "d.m.yy h:mm", "2024-03-01 14:30"),
-        (datetime.time(9, 30), "h:mm", "09:30:00"), (datetime.timedelta(hours=26), "[h]:mm:ss", "26:00:00"),
+        (datetime.time(9, 30), "h:mm", "09:30"), (datetime.timedelta(hours=26), "[h]:mm:ss", "26:00:00"),
         (9780131103627.0, "General", "9780131103627"), (9780131103627, "0", "9780131103627"), (3.0, "General", "3"),
-        (0.1 + 0.2, "General", "0.3"), (1e-7, "General", "0.0000001"), (float("nan"), "General", ""),
+        (2.5, "General", "2.5"),
+        (0.1 + 0.2, "General", "0.3"), (1e-7, "General", "1E-07"), (float("nan"), "General", ""),
         (0.256, "0.0%", "25.6%"), (1234.5, "#,##0.00", "1,234.50"), (1234, "#,##0 [$\u20ac-407]", "1,234 \u20ac"), (5, '0 "km"', "5 km"),
         (-3.5, "0.0;(0.0)", "(3.5)"), (-3.5, "0.0", "-3.5"), (-1234.5, "$#,##0.00", "-$1,234.50"),
         ("NA", "General", "NA"), ("None", "General", "None"), ("null", "General", "null"), ("Python 3.0", "General", "Python 3.0"),
-        ("two\nlines", "General", "two lines"),
+        (DAY, "mmm yyyy", "Mar 2024"), (DAY, "yyyy", "2024"), (1234567.0, '#,##0.0,,"M"', "1.2M"), (0, '0;-0;"-"', "-"),
     ],
 )  # fmt: skip
 def test_values_are_shown_as_people_see_them(value: object, number_format: str, shown: str) -> None:
@@ -75,6 +83,16 @@ def test_merged_cells_stand_in_each_of_their_places() -> None:
     ]  # fmt: skip
 
 
+def test_an_empty_form_has_headers_and_a_row_of_long_texts_is_none() -> None:
+    book = Workbook()
+    for row in (["part", "size", None], ["part", "wide", "high"]):
+        book.active.append(row)
+    book.active.merge_cells("B1:C1")
+    book.active.merge_cells("A1:A2")
+    assert saved(book).content == "| part | size | size |\n| --- | --- | --- |\n| part | wide | high |"
+    assert sheet_of([["long " * 100, "text"], ["a", 1], ["b", 2]]).content.startswith("|  |  |\n")
+
+
 def test_several_tables_of_a_sheet_stand_apart_with_their_captions() -> None:
     tables = [["Prices of 2024"], ["part", "price", None, "port", "ships"], ["wheel", 700, None, "Halden", 4]]
     rows = [*tables, [None] * 5, ["A note that stands alone."], [None] * 5, ["north", 1], ["south", 2]]
@@ -97,17 +115,85 @@ def test_hidden_sheets_are_left_out_and_said() -> None:
     book.properties.title = "Halden in numbers"
     read = saved(book)
     assert (read.title, read.metadata["sheets"]) == ("Halden in numbers", ["Prices", "Ports"])
-    assert read.dropped == [("hidden sheet", "hidden"), ("hidden sheet", "veryHidden")]
+    assert read.dropped == [("hidden sheet", "hidden: secret"), ("hidden sheet", "veryHidden: secret")]
     assert "## Prices" in read.content and "## Ports" in read.content and "secret" not in read.content
     with pytest.raises(NotTakenError):
         saved(Workbook())
 
 
-def test_a_long_table_is_divided_under_its_headers() -> None:
-    read = sheet_of([["part", "price"], *([f"part {n}", n] for n in range(100))])
+def test_a_long_table_is_divided_under_its_headers_by_the_rows_of_its_sheet() -> None:
+    read = sheet_of([["part", "price"], *([f"part {n}", n] for n in range(700))])
     parts = read.content.split("\n\n")
-    assert parts[0::2] == ["## Rows 2 to 41", "## Rows 42 to 81", "## Rows 82 to 101"]
-    assert parts[3].startswith("| part | price |\n| --- | --- |\n| part 40 | 40 |\n")
+    ends = [tuple(map(int, re.findall(r"\d+", part))) for part in parts[0::2]]
+    assert parts[0] == f"## Rows 2 to {ends[0][1]} (part 0 to part {ends[0][1] - 2})"
+    assert [first for first, *_ in ends[1:]] == [last + 1 for _, last, *_ in ends[:-1]] and ends[-1][1] == 701
+    assert all(part.startswith("| part | price |\n| --- | --- |\n| part ") and len(part) < 4000 for part in parts[1::2])
+
+
+def test_a_table_goes_on_below_an_empty_row_and_beside_an_empty_column() -> None:
+    head = ["year", None, 2019, 2020]
+    read = sheet_of([["Ships by year"], [], head, [], ["Halden", None, 41, 42.5], ["Ostrevik", None, 7, 8], [], ["All", None, 48, 50.5]])
+    assert read.content.split("\n\n") == [
+        "Ships by year",
+        "| year | 2019 | 2020 |\n| --- | --- | --- |\n| Halden | 41 | 42.5 |\n| Ostrevik | 7 | 8 |\n| All | 48 | 50.5 |",
+    ]
+
+
+def test_hidden_rows_and_columns_are_left_out_and_said() -> None:
+    book = Workbook()
+    sheet = book.active
+    for row in (["part", "cost", "price"], ["wheel", 500, 700], ["roof", 90, 120], ["sail", 8, 11]):
+        sheet.append(row)
+    sheet.column_dimensions["B"].hidden = True
+    sheet.row_dimensions[3].hidden = True
+    read = saved(book)
+    assert read.content == "| part | price |\n| --- | --- |\n| wheel | 700 |\n| sail | 11 |"
+    assert read.dropped == [("hidden row", "Sheet: roof, 90, 120"), ("hidden column", "Sheet: cost, 500, 8")]
+
+
+def test_folded_groups_and_filtered_rows_are_read() -> None:
+    book = Workbook()
+    sheet = book.active
+    for row in (["part", "cost", "price"], ["wheel", 500, 700], ["roof", 90, 120], ["sail", 8, 11]):
+        sheet.append(row)
+    sheet.column_dimensions.group("B", hidden=True)
+    sheet.row_dimensions[3].hidden = True
+    sheet.auto_filter.ref = "A1:C4"
+    sheet.auto_filter.add_filter_column(0, ["wheel", "sail"])
+    read = saved(book)
+    assert "| roof | 90 | 120 |" in read.content and not read.dropped
+
+
+def test_formulas_show_what_they_gave_and_those_that_nobody_computed_are_said() -> None:
+    read = sheet_of([["part", "price"], ["wheel", 700], ["roof", 120], ["all", "=SUM(B2:B3)"]])
+    assert read.content.endswith("| all |  |")
+    assert [(kind, text.split(" whose")[0]) for kind, text in read.dropped] == [("formula", "1 formulas")]
+    out = io.BytesIO()
+    book = Workbook()
+    book.active.append(["all", 820])
+    book.save(out)
+    computed = io.BytesIO()
+    with zipfile.ZipFile(out) as source, zipfile.ZipFile(computed, "w") as target:
+        for name in source.namelist():
+            target.writestr(name, source.read(name).replace(b"<v>820</v>", b"<f>SUM(B2:B3)</f><v>820</v>"))
+    read = workbook_to_markdown(computed.getvalue())
+    assert "| all | 820 |" in read.content and not read.dropped
+
+
+@pytest.mark.parametrize(
+    ("rows", "headers"),
+    [
+        ([["a", "b"]], 0),
+        ([["wheel", "7"], ["roof", "8"]], 0),
+        ([["part", "price"], ["wheel", "7"]], 1),
+        ([["", "2019", "2020"], ["wheel", "7", "8"]], 1),
+        ([["part", "price", ""], ["", "old", "new"], ["wheel", "7", "8"]], 2),
+        ([["name", "port", "captain"], ["Anna", "Halden", "Berg"], ["Vega", "Ostrevik", "Lund"]], 1),
+        ([["Anna", "yes"], ["Vega", "yes"]], 0),
+    ],
+)
+def test_rows_of_headers_are_told_from_data(rows: list[list[str]], headers: int) -> None:
+    assert count_headers([[Cell(text, guess_value(text)) if text else EMPTY for text in row] for row in rows]) == headers
 
 
 @pytest.mark.parametrize(
@@ -117,7 +203,7 @@ def test_a_long_table_is_divided_under_its_headers() -> None:
         ('part,note\nwheel,"oak, old"\n', ".csv", "| part | note |\n| --- | --- |\n| wheel | oak, old |"),
         ("part\tprice\n007\t1\n", ".tsv", "| part | price |\n| --- | --- |\n| 007 | 1 |"),
         ("a|b\n1|2\n", ".csv", "| a | b |\n| --- | --- |\n| 1 | 2 |"),
-        ("alone\nand more\n", ".csv", "alone\n\nand more"),
+        ("alone\nand more\n", ".csv", "alone\nand more"),
     ],
 )
 def test_separated_values_are_a_table(text: str, suffix: str, content: str) -> None:
@@ -125,18 +211,31 @@ def test_separated_values_are_a_table(text: str, suffix: str, content: str) -> N
 
 
 def test_bars_and_line_breaks_stay_in_their_cell() -> None:
-    assert table_to_markdown([["a | b", "c\nd"], ["e", "\\|"]], 1) == "| a \\| b | c d |\n| --- | --- |\n| e | \\| |"
+    assert grid_to_markdown([["a | b", "c\nd"], ["e", "\\|"]], 1) == "| a \\| b | c d |\n| --- | --- |\n| e | \\| |"
 
 
 CELLS = st.sampled_from(["", "wheel", "7", "TRUE", "a | b", "\u6c34"])
 
 
 @given(st.lists(st.lists(CELLS, max_size=5), max_size=6))
-def test_regions_hold_every_value_once(grid: list[list[str]]) -> None:
-    regions = list(find_regions(grid))
-    held = sorted(cell for region in regions for row in region.rows for cell in row if cell)
-    assert held == sorted(cell for row in grid for cell in row if cell)
-    assert all(0 <= count_headers(region.rows) <= 3 for region in regions)
+def test_blocks_hold_every_value_once(grid: list[list[str]]) -> None:
+    blocks = find_blocks([[Cell(text, guess_value(text)) if text else EMPTY for text in row] for row in grid])
+    held = [text for block in blocks for text in (*block.above, *(cell.text for row in block.rows for cell in row), *block.below)]
+    assert sorted(filter(None, held)) == sorted(cell for row in grid for cell in row if cell)
+    assert all(block.headers < max(1, len(block.rows)) and len(block.numbers) == len(block.rows) for block in blocks)
+
+
+@given(st.one_of(st.integers(), st.floats(), st.dates(), st.datetimes(), st.times()), st.text('0#?,.;%-[]$EGd mhys/"\\_*@', max_size=20))
+def test_any_format_shows_something_of_any_value(value: object, number_format: str) -> None:
+    assert "\x00" not in show_value(value, number_format)
+
+
+@pytest.mark.parametrize("cut", [10, 100, 1000, 3000])
+def test_a_truncated_workbook_is_an_error_of_its_own(cut: int, tmp_path: Path) -> None:
+    (tmp_path / "cut.xlsx").write_bytes(make_xlsx()[:cut])
+    (tmp_path / "whole.xlsx").write_bytes(make_xlsx())
+    pages, skipped = read(tmp_path)
+    assert list(pages) == ["whole"] and [item.path for item in skipped] == ["cut.xlsx"]
 
 
 @given(st.text("ab,;\t\"'\n|1 ", max_size=60), st.sampled_from([".csv", ".tsv"]))

@@ -1,0 +1,207 @@
+"""Tables in a grid of cells: where one ends and the next begins, which rows are headers, and which are text around it."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+HEADER_CHARS = 80
+"""Longest cell of a header where only words tell headers from data."""
+LONGEST_HEADER = 300
+"""Longest cell of any header."""
+_YEAR = re.compile(r"(?:1[89]|20)\d\d(?:[-/](?:\d\d|\d{4}))?")
+_VALUE = re.compile(r"[^\W\d_]{0,3}[\W_]*\d[\d\W_]*(?:[^\W\d_]{1,3})?|[\W_]+|\[[a-z]{1,3}\]")
+"""A number with its unit or currency, a date, a mark for no value."""
+
+
+class Cell(NamedTuple):
+    """A cell as it is seen."""
+
+    text: str
+    is_value: bool = False
+    """A number, a date or true or false; a text that only looks like one is none."""
+    is_strong: bool = False
+    """Bold or shaded."""
+    range: int = 0
+    """Number of the merged cells that it is part of; 0 for a cell of its own."""
+
+
+EMPTY = Cell("")
+
+
+@dataclass(slots=True)
+class Block:
+    """A table with the lines above and below it; without rows only lines."""
+
+    above: list[str] = field(default_factory=list)
+    rows: list[list[Cell]] = field(default_factory=list)
+    headers: int = 0
+    below: list[str] = field(default_factory=list)
+    left: int = 0
+    """Column in which it begins."""
+    numbers: list[int] = field(default_factory=list)
+    """Of each row, from 0, in the grid."""
+
+
+def guess_value(text: str) -> bool:
+    """Say whether a text is a number, a date or a mark for no value, as the cells of csv files are."""
+    return len(text) <= HEADER_CHARS and _VALUE.fullmatch(text) is not None
+
+
+def find_blocks(rows: Sequence[Sequence[Cell]], has_names: bool = False) -> list[Block]:
+    """Find the tables of a grid, from above, and those beside each other from the left.
+
+    Empty rows end a table, unless what follows goes on without headers of its own. An empty column ends one where what stands to the
+    right has labels of its own.
+
+    Args:
+        rows: of cells.
+        has_names: whether the first row of a table is one of headers where nothing speaks against it.
+    """
+    blocks: list[Block] = []
+    end = 0
+    for start, region in _regions(rows):
+        before = blocks[-1] if blocks and start - end <= 1 else None
+        parts = _beside(region)
+        for left, top, part in parts:
+            block = _peel(part, left, start + top)
+            if before is not None and len(parts) == 1 and _goes_on(before, block):
+                _join(before, block)
+            else:
+                blocks.append(block)
+        end = start + len(region)
+    for block in blocks:
+        block.headers = count_headers(block.rows)
+        if has_names and not block.headers and len(block.rows) > 1:
+            block.headers = int(all(cell.text and not cell.is_value for cell in block.rows[0]))
+    return blocks
+
+
+def _regions(rows: Sequence[Sequence[Cell]]) -> list[tuple[int, list[Sequence[Cell]]]]:
+    """Return what empty rows separate, each with its first row."""
+    found: list[tuple[int, list[Sequence[Cell]]]] = []
+    goes_on = False
+    for number, row in enumerate(rows):
+        if not any(cell.text for cell in row):
+            goes_on = False
+        elif goes_on:
+            found[-1][1].append(row)
+        else:
+            found.append((number, [row]))
+            goes_on = True
+    return found
+
+
+def _beside(region: Sequence[Sequence[Cell]]) -> list[tuple[int, int, list[list[Cell]]]]:
+    """Return the tables that stand beside each other, each with its first column and row."""
+    width = max(map(len, region))
+    rows = [[*row, *[EMPTY] * (width - len(row))] for row in region]
+    full = [any(row[column].text for row in rows) for column in range(width)]
+    starts = [column for column in range(width) if full[column] and (column == 0 or not full[column - 1])]
+    cuts = [starts[0], *(column for column in starts[1:] if _has_labels([row[column:] for row in rows]))]
+    parts = []
+    for left, right in zip(cuts, [*cuts[1:], width], strict=True):
+        part = [row[left:right] for row in rows]
+        full_rows = [number for number, row in enumerate(part) if any(cell.text for cell in row)]
+        parts.append((left, full_rows[0], part[full_rows[0] : full_rows[-1] + 1]))
+    return parts
+
+
+def _has_labels(rows: Sequence[Sequence[Cell]]) -> bool:
+    """Say whether a part of a table reads alone: words in its first column, values beside them."""
+    own = [row for row in rows if len([cell for cell in row if cell.text]) > 1]
+    body = own[1:]
+    labelled = [row for row in body if row[0].text and not row[0].is_value]
+    return bool(body) and len(labelled) > 0.8 * len(body) and any(cell.is_value for row in body for cell in row[1:])
+
+
+def _is_line(row: Sequence[Cell]) -> bool:
+    """Say whether a row holds one cell alone, merged or not."""
+    full = [cell for cell in row if cell.text]
+    return len(full) == 1 or (bool(full) and full[0].range > 0 and all(cell.range == full[0].range for cell in full))
+
+
+def _line(row: Sequence[Cell]) -> str:
+    return next(cell.text for cell in row if cell.text)
+
+
+def _peel(part: list[list[Cell]], left: int, top: int) -> Block:
+    first, last = 0, len(part)
+    while first < last and _is_line(part[first]):
+        first += 1
+    longest = max((len(row[0].text) for row in part[first:] if not _is_line(row)), default=0)
+    while last > first and _is_line(part[last - 1]) and len(_line(part[last - 1])) > longest:
+        last -= 1  # a note; a shorter line may be a row whose other cells are empty
+    rows = [_single(row) if _is_line(row) else row for row in part[first:last]]
+    return Block(
+        [_line(row) for row in part[:first]], rows, 0, [_line(row) for row in part[last:]], left, list(range(top + first, top + last))
+    )
+
+
+def _single(row: Sequence[Cell]) -> list[Cell]:
+    """Return a row of one merged cell with its text once: it speaks of the rows below it, not of each column."""
+    at = next(column for column, cell in enumerate(row) if cell.text)
+    return [cell if column == at else EMPTY for column, cell in enumerate(row)]
+
+
+def _goes_on(before: Block, block: Block) -> bool:
+    if not before.rows or not block.rows or before.below or block.above or count_headers(block.rows):
+        return False
+    ends = (before.left + max(map(len, before.rows)), block.left + max(map(len, block.rows)))
+    return before.left <= block.left and ends[1] <= ends[0] and 2 * (ends[1] - block.left) > ends[0] - before.left
+
+
+def _join(before: Block, block: Block) -> None:
+    shift = [EMPTY] * (block.left - before.left)
+    before.rows += [[*shift, *row] for row in block.rows]
+    before.numbers += block.numbers
+    before.below = block.below
+
+
+def count_headers(rows: Sequence[Sequence[Cell]]) -> int:
+    """Return how many of the first rows are headers of the others; none where nothing tells them from data."""
+    if len(rows) < 2 or not _may_be_headers(rows[0]) or not _differs(rows):
+        return 0
+    count = 1
+    while count < len(rows) - 1 and _may_be_headers(rows[count]) and _belongs(rows[count - 1], rows[count], rows[count + 1]):
+        count += 1
+    return count
+
+
+def _may_be_headers(row: Sequence[Cell]) -> bool:
+    full = [cell for cell in row if cell.text]
+    words = [cell for cell in full if not cell.is_value]
+    if any(len(cell.text) > LONGEST_HEADER for cell in full):
+        return False
+    return len(full) > 1 and all(not cell.is_value or _YEAR.fullmatch(cell.text) for cell in full) and (bool(words) or not row[0].text)
+
+
+def _differs(rows: Sequence[Sequence[Cell]]) -> bool:
+    """Say whether the first row differs from those below: by values below words, by its look, or by short words over every column."""
+    top, body = rows[0], rows[1:]
+    merged = [cell.range for cell in top if cell.range]
+    if len(merged) > len(set(merged)) or any(one.range and one.range == two.range for one, two in zip(top[1:], body[0][1:], strict=False)):
+        return True  # groups of columns above their names
+    full = [cell for cell in top if cell.text]
+    columns = [[row[at] for row in body if at < len(row) and row[at].text] for at in range(1, len(top)) if top[at].text]
+    if any(2 * sum(cell.is_value for cell in column) >= len(column) for column in columns if column):
+        return True
+    strong = [all(cell.is_strong for cell in row if cell.text) for row in body if any(cell.text for cell in row)]
+    if all(cell.is_strong for cell in full) and not all(strong):
+        return True
+    width = max(len([cell for cell in row if cell.text]) for row in body)
+    names = [cell.text.casefold() for cell in full]
+    return len(rows) > 2 and len(full) >= width and len(set(names)) == len(names) and all(len(name) <= HEADER_CHARS for name in names)
+
+
+def _belongs(above: Sequence[Cell], row: Sequence[Cell], below: Sequence[Cell]) -> bool:
+    """Say whether a row goes on with the headers above it."""
+    if not row[0].text or (row[0].range and row[0].range == above[0].range):
+        return True
+    groups = [cell.range for cell in above if cell.range]
+    is_below_groups = len(groups) > len(set(groups)) or len([c for c in above if c.text]) < len([c for c in row if c.text])
+    return is_below_groups and (not above[0].text or _is_values(below)) and not _is_values(row)
+
+
+def _is_values(row: Sequence[Cell]) -> bool:
+    return any(cell.is_value and not _YEAR.fullmatch(cell.text) for cell in row[1:])

@@ -1,0 +1,44 @@
+"""PowerPoint decks: a section a slide, and everything that stands on it."""
+
+import io
+
+from pptx import Presentation
+from pptx.chart.data import CategoryChartData
+from pptx.enum.chart import XL_CHART_TYPE
+from pptx.util import Inches
+
+from slmsearch.corpus.documents.slides import slides_to_markdown
+
+
+def test_slides_are_sections_with_their_notes_tables_and_charts() -> None:
+    deck, out = Presentation(), io.BytesIO()
+    first = deck.slides.add_slide(deck.slide_layouts[0])
+    first.shapes.title.text, first.placeholders[1].text = "Mills of Halden", "# 1 of the coast"
+    second = deck.slides.add_slide(deck.slide_layouts[1])
+    second.shapes.title.text, second.placeholders[1].text = "Trams", "red\nblue"
+    second.placeholders[1].text_frame.paragraphs[1].level = 1
+    second.notes_slide.notes_text_frame.text = "Say it slowly."
+    third = deck.slides.add_slide(deck.slide_layouts[6])
+    grid = third.shapes.add_table(3, 3, 0, 0, Inches(3), Inches(2)).table
+    for row, cells in enumerate((("port", "out", "back"), ("Halden", "9:00", "17:05"), ("Vega", "a | b", ""))):
+        for column, text in enumerate(cells):
+            grid.cell(row, column).text = text
+    grid.cell(0, 1).merge(grid.cell(0, 2))
+    data = CategoryChartData()
+    data.categories = ["2023", "2024"]
+    data.add_series("ships", (41, 42.5))
+    third.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, 0, Inches(3), Inches(3), Inches(3), data)
+    hidden = deck.slides.add_slide(deck.slide_layouts[1])
+    hidden.shapes.title.text = "Secret"
+    hidden._element.set("show", "0")
+    deck.core_properties.title = "PowerPoint Presentation"
+    deck.save(out)
+    found = slides_to_markdown(out.getvalue())
+    assert found.title == "Mills of Halden"
+    assert found.content.split("\n\n") == [
+        "## Mills of Halden", "\\# 1 of the coast", "## Trams", "red\n- blue", "Notes: Say it slowly.", "## Slide 3",
+        "| port | out back | out back |\n| --- | --- | --- |\n| Halden | 9:00 | 17:05 |\n| Vega | a \\| b |  |",
+        "|  | ships |\n| --- | --- |\n| 2023 | 41 |\n| 2024 | 42.5 |",
+    ]  # fmt: skip
+    assert found.dropped == [("hidden slide", "4: Secret")]
+    assert found.metadata["section_pages"] == [["Mills of Halden", 1], ["Trams", 2], ["Slide 3", 3]]
