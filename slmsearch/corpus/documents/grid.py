@@ -3,9 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from bs4 import Tag
+from bs4.element import NavigableString
 
 from slmsearch.corpus.documents.tables import grid_to_markdown
 
+_PARTS = ("thead", "tbody", "tfoot", "tr", "td", "th", "caption", "colgroup", "col")
 MAX_CELLS = 200_000
 """Of a table with its spans filled; in a larger one nothing spans."""
 
@@ -23,18 +25,33 @@ def write_table(table: Tag, text_of: Callable[[Tag], str]) -> str:
         paragraphs = [" | ".join(cells) for cells in filled]
     else:
         paragraphs = [grid_to_markdown(grid, headers)]
-    return "\n\n".join(filter(None, (*captions, *titles, *paragraphs)))
+    return "\n\n".join(filter(None, (*_strays(table, text_of), *captions, *titles, *paragraphs)))
 
 
 def _rows(table: Tag) -> list[list[Tag]]:
-    """Return the cells of a table's own rows."""
+    """Return the cells of a table's own rows; cells outside of a row are one."""
     rows, waiting = [], [table]
     while waiting:
         tag = waiting.pop()
         for child in reversed(tag.find_all(["thead", "tbody", "tfoot"], recursive=False)):
             waiting.append(child)
+        rows.append(tag.find_all(["td", "th"], recursive=False))
         rows += [row.find_all(["td", "th"], recursive=False) for row in tag.find_all("tr", recursive=False)]
     return [row for row in rows if row]
+
+
+def _strays(table: Tag, text_of: Callable[[Tag], str]) -> list[str]:
+    """Return what stands in a table and in none of its cells, as broken pages have it."""
+    found = []
+    for part in (table, *table.find_all(["thead", "tbody", "tfoot", "tr"])):
+        if part is not table and part.find_parent("table") is not table:
+            continue
+        for child in part.children:
+            if isinstance(child, Tag):
+                found.append("" if child.name in _PARTS else text_of(child))
+            elif type(child) is NavigableString:
+                found.append(str(child))
+    return [" ".join(text.split()) for text in found if text.strip()]
 
 
 def _count_headers(rows: Sequence[Sequence[Tag]]) -> int:
