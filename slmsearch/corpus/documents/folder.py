@@ -10,7 +10,7 @@ import re
 import stat
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -40,6 +40,7 @@ TIMEOUT_S = 120.0
 """Time one document may take; a PDF of a thousand pages takes about a minute."""
 SHOWN_CHARS = 200
 """Of what was dropped."""
+_SPHINX_SOURCE = re.compile(r"(.*/)?_sources/(.+?)(?:\.rst|\.md|\.ipynb)?(?:\.txt)?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 
 
@@ -69,7 +70,17 @@ def list_folder(folder: Path) -> list[Entry]:
         entries = {name: _entry(Path(here, name), folder) for name in (*folders, *files)}
         found += [entry for entry in entries.values() if entry is not None]
         folders[:] = [name for name in folders if entries[name] is None]
-    return sorted(found, key=lambda entry: entry.place)
+    places = {entry.place for entry in found}
+    marked = (
+        replace(entry, reason=Reason.SOURCE) if entry.reason is None and _made_page(entry.place) in places else entry for entry in found
+    )
+    return sorted(marked, key=lambda entry: entry.place)
+
+
+def _made_page(place: str) -> str | None:
+    """Return the page that Sphinx made from a file that it laid beside its pages."""
+    found = _SPHINX_SOURCE.fullmatch(place)
+    return f"{found[1] or ''}{found[2]}.html" if found else None
 
 
 def _entry(path: Path, root: Path) -> Entry | None:

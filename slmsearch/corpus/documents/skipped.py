@@ -22,6 +22,7 @@ class Reason(StrEnum):
     BINARY = "not what the suffix says"
     NO_TEXT = "without text; a scanned PDF needs OCR first"
     INDEX = "an index, a search form or a list of links, without text of its own"
+    SOURCE = "what another page of the folder was made from"
     ENCRYPTED = "encrypted; save it without a password"
     BROKEN = "broken"
     NESTED = "nested too deeply"
@@ -30,7 +31,7 @@ class Reason(StrEnum):
     CRASHED = "crashed its reader"
 
 
-ORDINARY = frozenset({Reason.HIDDEN, Reason.KIND, Reason.LINK, Reason.INDEX})
+ORDINARY = frozenset({Reason.HIDDEN, Reason.KIND, Reason.LINK, Reason.INDEX, Reason.SOURCE})
 """Reasons that say nothing bad about a file."""
 
 

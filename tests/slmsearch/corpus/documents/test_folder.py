@@ -262,6 +262,17 @@ def test_a_reading_that_was_killed_goes_on_where_it_was(tmp_path: Path, monkeypa
     assert pages == module.read_folder(folder).pages
 
 
+def test_what_a_page_was_made_from_is_not_read_beside_it(tmp_path: Path):
+    (tmp_path / "docs" / "_sources" / "use").mkdir(parents=True)
+    (tmp_path / "docs" / "use").mkdir()
+    (tmp_path / "docs" / "use" / "mill.html").write_text("<h1>Mill</h1>text")
+    for name in ("use/mill.rst.txt", "use/alone.rst.txt"):
+        (tmp_path / "docs" / "_sources" / name).write_text("Mill\n====\n\ntext")
+    pages, skipped = read(tmp_path)
+    assert list(pages) == ["docs/_sources/use/alone.rst", "docs/use/mill"]
+    assert [(item.path, item.reason) for item in skipped] == [("docs/_sources/use/mill.rst.txt", Reason.SOURCE)]
+
+
 def test_a_folder_without_documents_says_what_it_holds(tmp_path: Path):
     (tmp_path / "a.md").write_text("")
     (tmp_path / "b.png").write_text("x")
