@@ -68,6 +68,7 @@ _CONTENTS = re.compile(
     re.IGNORECASE,
 )
 """Headings that stand over contents, also where text follows these."""
+_TITLE = re.compile(r"^title(?:page)?$")
 _EXTERNAL = re.compile(r"(?:https?:)?//")
 
 
@@ -97,7 +98,9 @@ def drop_navigation(page: Inventory) -> None:
 def _drop_link(page: Inventory, link: Tag) -> None:
     """Drop a permalink, an edit link, and the row that a link to a page's neighbours stands in."""
     href, text = str(link.get("href", "#")), link.get_text()
-    if href.startswith("#") and (_MARKS.fullmatch(text) or (not page.letters(link) and link.find_parent(HEADINGS) is not None)):
+    is_mark = _MARKS.fullmatch(text) is not None
+    is_empty = not page.letters(link) and link.find_parent(HEADINGS) is not None
+    if (is_mark and text.strip()) or (href.startswith("#") and (is_mark or is_empty)):
         page.drop(link)
     elif set(link.get_attribute_list("rel")) & _NEIGHBOURS or link.has_attr("accesskey"):
         row = _grow(page, link)
@@ -155,7 +158,11 @@ def _kind(page: Inventory, tag: Tag) -> str:
         return "navigation" if not is_note and page.linked(tag) > page.unlinked(tag) and _says_little(page, tag) else ""
     if tag.name == "footer":
         return "" if tag.find_parent(["blockquote", "figure", "li", "td"]) or _has_notes(tag) else "footer"
+    if tag.name == "a" or tag.name in HEADINGS or tag.find_parent(HEADINGS) is not None:
+        return ""
     words = class_words(tag) & THIN_WORDS
+    if "sidebar" in words and tag.find(["p", "div", *HEADINGS], class_=_TITLE) is not None and tag.find("p") is not None:
+        return ""  # DocBook's, a note
     if words and _says_little(page, tag) and (page.linked(tag) or "footer" in words) and not _has_notes(tag):
         return "contents" if "toc" in words else "navigation"
     return ""
@@ -173,15 +180,25 @@ def _drop_contents(page: Inventory) -> None:
             continue
         if tag.name == "table" and page.unlinked(tag) > 0.05 * page.letters(tag):
             continue
+        if _is_introduced(tag) or (tag.name == "dl" and tag.find("dt", id=True) is not None):  # of the text; definitions
+            continue
         links = [link for link in tag.find_all("a", href=True) if page.letters(link)]
         inside = [link for link in links if _leads_inside(page, str(link["href"]))]
         if len(inside) < 0.8 * len(links):
             continue
         run = [tag, *_alike(page, tag)] if tag.name == "p" else [tag]
-        if len(links) < 2 and len(run) < 3:
+        says_more = tag.name == "p" and page.unlinked(tag) > 0
+        if len(run) < 3 and (len(links) < 2 or says_more):
             continue
         for member in reversed(run):
             page.drop(_with_label(page, member), "contents")
+
+
+def _is_introduced(tag: Tag) -> bool:
+    """Tell whether a sentence that ends in a colon leads to a list, other than a label over contents."""
+    before = previous_element(tag)
+    said = before.get_text().strip() if before is not None and before.name == "p" else ""
+    return said.endswith(":") and _CONTENTS.fullmatch(said.rstrip(" :")) is None
 
 
 def _leads_inside(page: Inventory, href: str) -> bool:
@@ -240,7 +257,7 @@ def trim_edges(page: Inventory, part: Tag) -> None:
         before = previous_element(leaf)
         alone = page.linked(leaf) > 0 and page.unlinked(leaf) <= 3 and not (before is not None and before.name in HEADINGS)
         alone = alone and not any(_EXTERNAL.match(str(link.get("href", ""))) for link in [leaf, *leaf.find_all("a")])
-        if not stamped and not alone:
+        if not stamped and (not alone or _is_introduced(leaf)):
             break
         page.drop(leaf, "stamp" if stamped else "navigation")
 
@@ -280,7 +297,14 @@ def _leaves(page: Inventory, tag: Tag, backwards: bool) -> Iterator[Tag | None]:
 
 
 def _has_text_beside(link: Tag) -> bool:
-    return any(sibling is not None and count_letters(sibling) > 0 for sibling in (link.previous_sibling, link.next_sibling))
+    """Tell whether text stands on the line of a link, other links between them or not."""
+    for siblings in (link.previous_siblings, link.next_siblings):
+        for sibling in siblings:
+            if isinstance(sibling, Tag) and sibling.name != "a":
+                break
+            if not isinstance(sibling, Tag) and count_letters(sibling) > 0:
+                return True
+    return False
 
 
 def find_main_part(page: Inventory) -> Tag:

@@ -1,8 +1,10 @@
 """Blocks of text that most pages of a folder repeat: banners, notices, menus. They say nothing of any page, and are dropped.
 
-A block is what blank lines separate; code between fences and headings are none. A heading over nothing but such a block goes with it.
+A block is what blank lines separate; code between fences and headings are none. A heading over nothing but such a block goes with it. Items
+of lists, rows of tables and what leads to something (`Returns: a statement`, `Apply the filter:`) are facts of a page, whoever shares them.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
@@ -10,14 +12,15 @@ from pathlib import PurePosixPath
 
 from slmsearch.corpus.sections import is_fence_end, read_fence
 
-MOST = 0.5
-"""Share of pages that repeat a block, above which it is dropped."""
+MOST = 0.8
+"""Share of pages that repeat a block, from which it is dropped: what half of them say are facts that they share, as in references."""
+_FACT = re.compile(r"\s*(?:[-*+|>]|\d+[.)]\s)|[^.!?]{1,40}:(?:\s|$)|.*:$", re.DOTALL)
 FEWEST = 8
 """Pages in which a block has to stand at least: a few pages may say the same and mean it."""
 
 
 def drop_repeated(contents: Sequence[str], places: Sequence[str]) -> tuple[list[str], Counter[str]]:
-    """Drop the blocks that more than half of the pages repeat, of a folder or of all of one format; a page keeps its last block.
+    """Drop the blocks that most of the pages repeat, of a folder or of all of one format; a page keeps its last block.
 
     Returns:
         The contents that are left, and each dropped block with the number of its pages.
@@ -52,7 +55,7 @@ def split_blocks(content: str) -> Iterator[tuple[str, bool]]:
         mark = read_fence(line)
         is_heading = not fence and line.startswith("#")
         if block and not fence and (is_heading or not line.strip()):
-            yield "\n".join(block), not has_code
+            yield "\n".join(block), not has_code and not _FACT.match(block[0])
             block, has_code = [], False
         if is_heading:
             yield line, False
@@ -63,7 +66,7 @@ def split_blocks(content: str) -> Iterator[tuple[str, bool]]:
         elif fence and mark and is_fence_end(mark, fence):
             fence = ""
     if block:
-        yield "\n".join(block), not has_code
+        yield "\n".join(block), not has_code and not _FACT.match(block[0])
 
 
 def _groups(place: str) -> tuple[str, str]:

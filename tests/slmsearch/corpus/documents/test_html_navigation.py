@@ -148,3 +148,22 @@ def test_whatever_is_dropped_is_listed(parts: list[str]):
     document = html_to_markdown(f"<div id=x>{LONG}</div><div>{''.join(parts)}</div>{LONG}".encode())
     listed = " ".join(text for _, text in document.dropped)
     assert document.content.count("word") + listed.count("word") >= "".join(parts).count("word")
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        (f"<h1 id=t>On mills</h1>{LONG}<h2 id=a><a class='toc-backref' href='#t'>Why?</a></h2>{LONG}", "## Why?"),
+        (f"{LONG}<p>See <a href='#a'>grind</a>, <a href='#b'>lift</a>.</p><h2 id=a>a</h2>{LONG}<h2 id=b>b</h2>{LONG}", "See grind, lift."),
+        (f"{LONG}<dl><dt id=x><a href='#x'>nb_add</a><dt id=y><a href='#y'>nb_and</a></dl>{LONG}", "nb_add"),
+        (f"{LONG}<p>Take these:</p><ul><li><a href=a.html>oak</a><li><a href=b.html>pine</a></ul>", "oak"),
+        (f"{LONG}See also: <a href=a.html>oak</a> <a href=b.html>pine</a>", "oak"),
+        (f"{LONG}<div class=sidebar><p class=title>On CUPS</p><p>It prints. <a href=x>More</a></p></div>{LONG}", "It prints."),
+    ],
+)  # fmt: skip
+def test_what_only_looks_like_navigation_is_text(body: str, kept: str):
+    assert kept in html_to_markdown(body.encode()).content
+
+
+def test_marks_that_lead_elsewhere_go():
+    assert "\u00a7" not in html_to_markdown(f"<p>{LONG} <a href='https://a.b/c'>\u00a7</a></p>".encode()).content

@@ -76,6 +76,20 @@ def test_what_most_pages_repeat_goes_and_is_reported(tmp_path: Path):
     assert {page.metadata["path"] for page in pages} == {f"{number}.md" for number in range(9)}
 
 
+def test_facts_that_pages_share_stay():
+    facts = [
+        "- All Implemented Interfaces: `Rule`",
+        "| a | b |",
+        "Returns: a new statement.",
+        "Apply the filter:",
+        "1. Open it.",
+    ]
+    contents = [f"# A\n\nPage {n} says something.\n\n" + "\n\n".join(facts) for n in range(9)]
+    assert drop_repeated(contents, [f"{n}.md" for n in range(9)])[0] == contents
+    half = [f"Page {n}.\n\n{'Part of the stable interface.' if n < 6 else 'Not part of it.'}" for n in range(10)]
+    assert drop_repeated(half, [f"{n}.md" for n in range(10)])[0] == half
+
+
 def test_a_page_that_only_repeats_keeps_its_text_and_few_pages_repeat_nothing():
     contents = ["# A\n\nThe same."] * 9
     assert drop_repeated(contents, [f"{n}.md" for n in range(9)])[0] == contents
