@@ -16,6 +16,7 @@ MAX_INCLUDED = 200
 """Files that one document may include."""
 _INCLUDE = re.compile(r"\{\{\s*#(?:include|rustdoc_include|playground|rust_playground)\s+([^\s{}]+)[^{}]*\}\}")
 _MDBOOK = re.compile(r"\{\{\s*#[a-z_]+[^{}]*\}\}")
+_COMMENT = re.compile(r"(`[^`\n]*`)|<!--.*?-->", re.DOTALL)
 _OBSIDIAN_COMMENT = re.compile(r"%%.*?%%", re.DOTALL)
 _ANCHOR = re.compile(r"^.*\bANCHOR(?:_END)?:.*\n?", re.MULTILINE)
 _MARKED = r"^[^\n]*\bANCHOR:[ \t]*{name}[ \t]*\n(.*?)^[^\n]*\bANCHOR_END:[ \t]*{name}[ \t]*$"
@@ -30,7 +31,7 @@ _WIKI = re.compile(r"\[\[([^\[\]|]+)(?:\|([^\[\]]+))?\]\]")
 _ROLE = re.compile(r"\{[\w:+.-]+\}`([^`<>]*?)(?:\s*<[^<>`]*>)?`")
 _SITE_INCLUDE = re.compile(r"\{\{\s*[<%]\s*(?:include|readfile|readFile)\s+(?:file=)?\"([^\"]+)\"[^{}]*[>%]\s*\}\}")
 _CODE_PAIR = re.compile(
-    r"\{\{\s?<\s?(highlight|code|code-toggle|codeblock)\b\s?(\w*)[^{}]*>\s?\}\}\n?(.{0,20000}?)\n?\{\{\s?<\s?/\s?\1\s?>\s?\}\}"
+    r"\{\{\s?<\s?(highlight|code|code-toggle|codeblock)\b\s?(\w*)(?![\w=])[^{}]*>\s?\}\}\n?(.{0,20000}?)\n?\{\{\s?<\s?/\s?\1\s?>\s?\}\}"
     r"|\{%-?\s?(highlight|codeblock)\s+(\w*)[^%]*%\}\n?(.{0,20000}?)\n?\{%-?\s?end\4\s?-?%\}",
     re.DOTALL,
 )
@@ -60,6 +61,8 @@ def convert_blocks(text: str, include: Include, dropped: list[Dropped], is_mdx: 
     """Convert what is written over several lines: included files, comments, directives, notes, tabs."""
     if "{{" in text or "{%" in text:
         text = _with_included(text, include, dropped)
+    if "<!--" in text:
+        text = _outside_code(text, lambda part: _COMMENT.sub(lambda found: found[1] or "", part))
     if "%%" in text:
         text = _outside_code(text, lambda part: _OBSIDIAN_COMMENT.sub("", part))
     lines = list(_unfenced_directives(text.split("\n")))

@@ -30,7 +30,7 @@ from slmsearch.corpus.documents.reader import (
 from slmsearch.corpus.documents.repeats import drop_repeated
 from slmsearch.corpus.documents.skipped import Dropped, NotTakenError, Reason, Skipped, printable
 from slmsearch.corpus.documents.text import decode_utf8
-from slmsearch.corpus.documents.titles import demote_headings, name_page, tell_apart, without_site
+from slmsearch.corpus.documents.titles import demote_headings, listed_titles, name_page, tell_apart, without_site
 from slmsearch.corpus.pages import Page
 from slmsearch.errors import CorpusError
 
@@ -168,7 +168,9 @@ def _make_pages(found: list[tuple[Entry, Document]], ids: Mapping[str, str]) -> 
     """Make the pages of documents: what they repeat goes, and no two have the same title."""
     places = [printable(entry.place) for entry, _ in found]
     contents, repeated = drop_repeated([document.content for _, document in found], places)
-    names = [name_page(place, document.title, content) for (_, document), place, content in zip(found, places, contents, strict=True)]
+    listed = listed_titles(dict(zip(places, contents, strict=True)))
+    named = zip(found, places, contents, strict=True)
+    names = [name_page(place, document.title, content, listed.get(place, "")) for (_, document), place, content in named]
     titles = without_site(names)
     pages = []
     for (entry, document), place, title, told, content in zip(found, places, titles, tell_apart(titles, places), contents, strict=True):

@@ -1,8 +1,9 @@
 """Titles of the pages of a folder: what a file calls itself, without its site's name, and told apart where several say the same."""
 
+import posixpath
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from slmsearch.corpus.documents.text import one_line
@@ -17,14 +18,25 @@ STANDING_FOR_FOLDER = frozenset({"index", "_index", "readme"})
 """Names of files that speak for their folder, lower case."""
 _SEPARATOR = re.compile(r"\s+(?:[-\u2013\u2014|\u00b7\u2022\u00bb\u203a]|::)\s+")
 """Between a page's title and its site's name."""
+_LISTED = re.compile(r"\[([^\[\]]+)\]\(([^()\s#]+)(?:#[^()]*)?\)")
 _DEEPEST = 6
 
 
-def name_page(place: str, given: str, content: str) -> str:
-    """Return a page's title: the given one, else its first heading where no other is of its level or above, else a name from its path."""
-    headings = [(level, heading) for number, level, heading in outline(Page("", "", content))[1] if number >= 0]
-    first = headings[0] if headings and all(level > headings[0][0] for level, _ in headings[1:]) else (0, "")
-    return one_line(given) or first[1] or _name_of(PurePosixPath(place))
+def name_page(place: str, given: str, content: str, listed: str = "") -> str:
+    """Return a page's title: the given one, else a first-level heading that stands alone, else what its book lists, else its path's."""
+    firsts = [heading for number, level, heading in outline(Page("", "", content))[1] if level == 1 and number >= 0]
+    return one_line(given) or (firsts[0] if len(firsts) == 1 else "") or one_line(listed) or _name_of(PurePosixPath(place))
+
+
+def listed_titles(contents: Mapping[str, str]) -> dict[str, str]:
+    """Return what the tables of contents of books (mdBook's and GitBook's SUMMARY.md) call the files that they list, by place."""
+    titles: dict[str, str] = {}
+    for place, content in contents.items():
+        path = PurePosixPath(place)
+        if path.name.lower() == "summary.md":
+            for name, target in _LISTED.findall(content):
+                titles.setdefault(posixpath.normpath((path.parent / target).as_posix()), name)
+    return titles
 
 
 def _name_of(place: PurePosixPath) -> str:

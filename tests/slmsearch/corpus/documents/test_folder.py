@@ -48,7 +48,7 @@ def test_all_formats_together(tmp_path: Path):
     pages, (cut, index) = read(tmp_path)
     assert {name: page.title for name, page in pages.items()} == {
         "a": "a (a.md)", "a.html": "Web", "a.txt": "a (a.txt)", "b": "Rest", "paper": "paper", "sub_dir/a_file": "Heading",
-        "study": "The Study", "show": "show", "prices": "Prices", "book": "Of Boats", "trial": "A Trial",
+        "study": "The Study", "show": "show", "prices": "prices", "book": "Of Boats", "trial": "A Trial",
     }  # fmt: skip
     assert pages["sub_dir/a_file"].content == "# Heading\n\ntext", "as reading a text file gives it"
     assert (cut.path, cut.reason) == ("cut.docx", Reason.BROKEN)

@@ -101,6 +101,8 @@ def test_fields_of_a_head_are_metadata() -> None:
         ("![[wheel.png]]\n\n![[Mill#Roof]]", "Mill, Roof"),
         ("> [!warning]- Mind the wheel\n> It turns.", "> Mind the wheel:\n> It turns."),
         ("> [!note]\n> It turns.", "> Note:\n> It turns."),
+        ("iterators in [Chapter 13][ch]<!-- ignore\n-->. Write `<!-- toc -->`.", "iterators in [Chapter 13][ch]. Write `<!-- toc -->`."),
+        ("{{< code-toggle file=hugo >}}\na = 1\n{{< /code-toggle >}}", "```\na = 1\n```"),
         ("one %%hidden\nover lines%% two", "one  two"),
         ('{{< figure src="a.png" >}}\n\n{{% note %}}Kept.{{% /note %}}', "Kept."),
         ("---\nlayout: post\n---\n{% if x %}Kept {{ site.name }} text.{% endif %}", "Kept  text."),

@@ -13,8 +13,7 @@ from slmsearch.corpus.documents.titles import demote_headings, name_page, tell_a
 def test_a_first_level_heading_is_the_title_only_where_it_stands_alone():
     assert name_page("guide/mill.md", "", "# The mill\n\ntext\n\n## Wheel") == "The mill"
     assert name_page("guide/mill.md", "", "# Wheel\n\ntext\n\n# Roof\n\ntext") == "mill"
-    assert name_page("guide/mill.md", "", "## Wheel\n\ntext\n\n### Oak") == "Wheel", "where it is the highest"
-    assert name_page("guide/mill.md", "", "## Wheel\n\n## Roof") == name_page("mill.md", "", "## Wheel\n\n# Roof") == "mill"
+    assert name_page("guide/mill.md", "", "## Wheel\n\ntext\n\n### Oak") == "mill"
     assert name_page("guide/mill.md", "Halden mill", "# Wheel\n\ntext") == "Halden mill"
     assert name_page("guide/mill.md", "", "```\n# one\n```\n\n# The mill") == "The mill", "code has no headings"
 
@@ -40,6 +39,15 @@ def test_titles_that_several_pages_share_say_their_folder_or_file():
     assert tell_apart(["Setup"] * 3, ["a/x/s.md", "b/x/s.md", "b/y/s.md"]) == ["Setup (a/x)", "Setup (b/x)", "Setup (b/y)"]
     assert tell_apart(["Notes", "Notes"], ["notes.md", "notes.txt"]) == ["Notes (notes.md)", "Notes (notes.txt)"]
     assert tell_apart(["a", "a", "a (b)"], ["b/1.md", "c/1.md", "d.md"]) == ["a (b/1.md)", "a (c)", "a (b)"]
+
+
+def test_a_book_names_the_chapters_that_it_lists(tmp_path: Path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "SUMMARY.md").write_text("# Summary\n\n- [On wheels](ch01-00-wheels.md)\n  - [Oak](ch01-01-oak.md#top)\n")
+    (tmp_path / "src" / "ch01-00-wheels.md").write_text("## Turning\n\ntext\n\n## Summary\n\ntext")
+    (tmp_path / "src" / "ch01-01-oak.md").write_text("# The oak\n\ntext")
+    titles = {page.id: page.title for page in read_folder(tmp_path).pages}
+    assert titles == {"src/summary": "Summary", "src/ch01-00-wheels": "On wheels", "src/ch01-01-oak": "The oak"}
 
 
 NAMES = st.text("ab ", min_size=1, max_size=3)
