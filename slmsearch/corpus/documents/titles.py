@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
+from slmsearch.corpus.documents.markdown import plain_heading
 from slmsearch.corpus.documents.text import one_line
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.sections import outline
@@ -35,7 +36,7 @@ def listed_titles(contents: Mapping[str, str]) -> dict[str, str]:
         path = PurePosixPath(place)
         if path.name.lower() == "summary.md":
             for name, target in _LISTED.findall(content):
-                titles.setdefault(posixpath.normpath((path.parent / target).as_posix()), name)
+                titles.setdefault(posixpath.normpath((path.parent / target).as_posix()), plain_heading(name))
     return titles
 
 
