@@ -38,6 +38,8 @@ STRIPPED = ["a", "b", "strong", "i", "em", "u", "img", "video", "audio", "pictur
 _HEADING, _FENCE = "\x01", "\x02"
 """Stand before the lines that are meant as headings and fences until all others are escaped; no text holds them."""
 _INTERNAL_DTD = re.compile(r"(?:\s|<\?[^>]*>)*<!DOCTYPE[^<>\[]*\[(.*?)\]\s*>", re.IGNORECASE | re.DOTALL)
+_CROSSED_HEADING = re.compile(r"(<h([1-6])\b[^<>]*>)((?:(?!</?h[1-6]\b)[^\x00]){0,2000})</h(?!\2)[1-6]\s*>", re.IGNORECASE)
+"""A heading that an end of another level ends, as HTML has it and lxml does not."""
 _DECLARED_ENTITY = re.compile(r"<!ENTITY\s+([^\s%&;\"']+)", re.IGNORECASE)
 _ENTITY = re.compile(r"&([^\s&;]{1,100};)")
 _NO_WIDTH = {0x200B: None, 0xAD: None, 0x2060: None, 0xFEFF: None, 0xA0: " "}
@@ -128,7 +130,7 @@ def convert_page(text: str) -> Document | None:
     Raises:
         NotTakenError: it is nested too deeply.
     """
-    soup = BeautifulSoup(_without_dtd(text), "lxml")
+    soup = BeautifulSoup(_CROSSED_HEADING.sub(r"\1\3</h\2>", _without_dtd(text)), "lxml")
     if _depth(soup) > MAX_DEPTH:
         raise NotTakenError(Reason.NESTED, f"more than {MAX_DEPTH} elements inside each other")
     page = Inventory(soup)

@@ -132,3 +132,8 @@ def test_the_cases_of_the_issue():
     assert all(f"{name}: On {name}" in tabs for name in ("Linux", "macOS", "Windows")) and "Menu" not in tabs
     tables = html_to_markdown((CASES / "tables.html").read_bytes()).content
     assert "| Ostrevik | 17:05 | 18:30 |" in tables and "Inner cell one | Inner cell two" in tables
+
+
+def test_an_end_of_another_level_ends_a_heading():
+    found = sections(convert("<h2 align=center>Wheel</h1><p>It is of oak.<h3>Axle</H2><p>It is of iron."))
+    assert found["Wheel"] == "It is of oak." and found["Axle"] == "It is of iron."
