@@ -32,6 +32,8 @@ def plain_boxes(page: Inventory, part: Tag) -> None:
     for table in part.find_all("table"):
         if table.name == "table" and _is_layout(table):
             _to_blocks(table)
+    for tag in part.find_all(["div", "section", "article"]):
+        _gather_own_text(page, tag)
     for heading in part.find_all(HEADINGS):
         _place_heading(heading)
     for quote in part.find_all("blockquote"):
@@ -39,6 +41,28 @@ def plain_boxes(page: Inventory, part: Tag) -> None:
             quote.name = "div"  # docutils indents so
     for title in part.find_all(class_=_NOTE_TITLE):
         _label_note(title)
+
+
+def _gather_own_text(page: Inventory, section: Tag) -> None:
+    """Bring what a section says after its sections before them: below their headings it would be theirs."""
+    level = _level(section)
+    children = [child for child in section.children if isinstance(child, Tag)] if level else []
+    inner = next((child for child in children if _level(child) > level and page.letters(child) > page.letters(_first(child))), None)
+    if inner is None:
+        return
+    for child in children[children.index(inner) + 1 :]:
+        if page.letters(child) and child.name not in HEADINGS and child.find(HEADINGS) is None:
+            inner.insert_before(child.extract())
+
+
+def _first(section: Tag) -> Tag:
+    return next((child for child in section.children if isinstance(child, Tag)), section)
+
+
+def _level(section: Tag) -> int:
+    """Return the level of the heading that a section begins with; 0 where it begins otherwise."""
+    first = _first(section)
+    return int(first.name[1]) if section.name in ("div", "section", "article") and first.name in HEADINGS else 0
 
 
 def _place_heading(heading: Tag) -> None:

@@ -137,3 +137,12 @@ def test_the_cases_of_the_issue():
 def test_an_end_of_another_level_ends_a_heading():
     found = sections(convert("<h2 align=center>Wheel</h1><p>It is of oak.<h3>Axle</H2><p>It is of iron."))
     assert found["Wheel"] == "It is of oak." and found["Axle"] == "It is of iron."
+
+
+def test_what_a_section_says_after_its_sections_is_its_own():
+    parts = "<div><h3>Parameters</h3><p>sacks</p></div><div><h3>Returns</h3><p>flour</p></div>"
+    body = f"<div><h2>grind()</h2><p>Grinds.</p>{parts}<p>Since 1.2</p></div>"
+    found = sections(convert(f"{body}<p>Of all.</p>"))
+    assert (found["grind()"], found["Parameters"], found["Returns"]) == ("Grinds.\n\nSince 1.2", "sacks", "flour\n\nOf all.")
+    headed = sections(convert("<div><h2>Wheel</h2></div><p>Of oak.</p><div><div><h2>Roof</h2><p>Slate.</p></div><p>And tin.</p></div>"))
+    assert (headed["Wheel"], headed["Roof"]) == ("Of oak.", "Slate.\n\nAnd tin.")
