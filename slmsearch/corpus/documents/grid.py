@@ -7,7 +7,7 @@ from bs4.element import NavigableString
 
 from slmsearch.corpus.documents.tables import grid_to_markdown
 
-_PARTS = ("thead", "tbody", "tfoot", "tr", "td", "th", "caption", "colgroup", "col")
+_ROWS, _CELLS = ("thead", "tbody", "tfoot", "tr"), ("td", "th", "caption", "colgroup", "col")
 MAX_CELLS = 200_000
 """Of a table with its spans filled; in a larger one nothing spans."""
 
@@ -42,15 +42,15 @@ def _rows(table: Tag) -> list[list[Tag]]:
 
 def _strays(table: Tag, text_of: Callable[[Tag], str]) -> list[str]:
     """Return what stands in a table and in none of its cells, as broken pages have it."""
-    found = []
-    for part in (table, *table.find_all(["thead", "tbody", "tfoot", "tr"])):
-        if part is not table and part.find_parent("table") is not table:
-            continue
-        for child in part.children:
-            if isinstance(child, Tag):
-                found.append("" if child.name in _PARTS else text_of(child))
-            elif type(child) is NavigableString:
+    found, waiting = [], [table]
+    while waiting:
+        for child in waiting.pop(0).children:
+            if type(child) is NavigableString:
                 found.append(str(child))
+            elif isinstance(child, Tag) and child.name in _ROWS:
+                waiting.append(child)
+            elif isinstance(child, Tag) and child.name not in _CELLS:
+                found.append(text_of(child))
     return [" ".join(text.split()) for text in found if text.strip()]
 
 

@@ -158,12 +158,12 @@ def _kind(page: Inventory, tag: Tag) -> str:
         return "navigation" if not is_note and page.linked(tag) > page.unlinked(tag) and _says_little(page, tag) else ""
     if tag.name == "footer":
         return "" if tag.find_parent(["blockquote", "figure", "li", "td"]) or _has_notes(tag) else "footer"
-    if tag.name == "a" or tag.name in HEADINGS or tag.find_parent(HEADINGS) is not None:
-        return ""
     words = class_words(tag) & THIN_WORDS
+    if not words or tag.name == "a" or tag.name in HEADINGS or tag.find_parent(HEADINGS) is not None:
+        return ""
     if "sidebar" in words and tag.find(["p", "div", *HEADINGS], class_=_TITLE) is not None and tag.find("p") is not None:
         return ""  # DocBook's, a note
-    if words and _says_little(page, tag) and (page.linked(tag) or "footer" in words) and not _has_notes(tag):
+    if _says_little(page, tag) and (page.linked(tag) or "footer" in words) and not _has_notes(tag):
         return "contents" if "toc" in words else "navigation"
     return ""
 
