@@ -32,7 +32,7 @@ def plain_boxes(page: Inventory, part: Tag) -> None:
     for table in part.find_all("table"):
         if table.name == "table" and _is_layout(table):
             _to_blocks(table)
-    for tag in part.find_all(["div", "section", "article"]):
+    for tag in page.all(["div", "section", "article"]):
         _gather_own_text(page, tag)
     for heading in part.find_all(HEADINGS):
         _place_heading(heading)
