@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slmsearch.corpus.documents.html import html_to_markdown
+from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 
 LONG = "<p>The mill stands on the river and grinds the corn of nine villages, as it did when the bridge was built in 1604.</p>"
 TEXT = LONG[3:-4]
@@ -145,7 +146,11 @@ PIECES = ["<ul>", "</ul>", "<li>", "<div class=toc>", "<div class=nav>", "</div>
 @given(st.lists(st.sampled_from(PIECES), max_size=20))
 @settings(max_examples=300, deadline=None)
 def test_whatever_is_dropped_is_listed(parts: list[str]):
-    document = html_to_markdown(f"<div id=x>{LONG}</div><div>{''.join(parts)}</div>{LONG}".encode())
+    try:
+        document = html_to_markdown(f"<div id=x>{LONG}</div><div>{''.join(parts)}</div>{LONG}".encode())
+    except NotTakenError as error:  # a link that nothing ends takes all text after it: a page of links
+        assert error.reason is Reason.INDEX and any(part.startswith("<a") for part in parts)
+        return
     listed = " ".join(text for _, text in document.dropped)
     assert document.content.count("word") + listed.count("word") >= "".join(parts).count("word")
 
