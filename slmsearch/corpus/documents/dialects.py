@@ -42,7 +42,8 @@ _IAL = re.compile(r"\s*\{:[^{}]*\}\s*$")
 _ATTRIBUTES = re.compile(r"\s*\{[#.][\w: .#=\"'-]*\}\s*$")
 _TOC = re.compile(r"^\s*(?:\[TOC\]|\[\[_?TOC_?\]\]|\$\{toc\}|- TOC|\* TOC|1\. TOC)\s*$", re.IGNORECASE)
 _TARGET = re.compile(r"^\([\w .:-]+\)=\s*$")
-_DEFINITION = re.compile(r" {0,3}\[(?!\^)[^\]]+\]:\s+<?\S+>?(?:\s+(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?\s*$")
+_DEFINITION = re.compile(r" {0,3}\[(?!\^)([^\]]+)\]:\s+<?(\S+?)>?(?:\s+(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?\s*$")
+_REFERENCE = re.compile(r"\[([^\[\]]+)\]\[([^\[\]]*)\]")
 _BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
 _TAG = re.compile(
     r"</?(?:a|abbr|b|big|center|cite|del|details|div|em|figcaption|figure|font|i|iframe|img|ins|kbd|mark|p|picture|q|s|samp|section|small|"
@@ -65,10 +66,26 @@ def convert_blocks(text: str, include: Include, dropped: list[Dropped], is_mdx: 
         text = _outside_code(text, lambda part: _COMMENT.sub(lambda found: found[1] or "", part))
     if "%%" in text:
         text = _outside_code(text, lambda part: _OBSIDIAN_COMMENT.sub("", part))
+    if "][" in text:
+        text = _with_targets(text)
     lines = list(_unfenced_directives(text.split("\n")))
     if is_mdx:
         lines = list(_without_modules(lines, dropped))
     return "\n".join(lines)
+
+
+def _with_targets(text: str) -> str:
+    """Write links by reference, whose definitions stand elsewhere, as links."""
+    targets: dict[str, str] = {}
+    for line in text.split("\n"):
+        if found := _DEFINITION.fullmatch(line):
+            targets.setdefault(found[1].casefold(), found[2])
+
+    def linked(link: re.Match[str]) -> str:
+        target = targets.get((link[2] or link[1]).casefold())
+        return f"[{link[1]}]({target})" if target else link[0]
+
+    return _outside_code(text, lambda part: _REFERENCE.sub(linked, part)) if targets else text
 
 
 def _with_included(text: str, include: Include, dropped: list[Dropped]) -> str:

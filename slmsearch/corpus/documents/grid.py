@@ -25,7 +25,7 @@ def write_table(table: Tag, text_of: Callable[[Tag], str]) -> str:
         paragraphs = [" | ".join(cells) for cells in filled]
     else:
         paragraphs = [grid_to_markdown(grid, headers)]
-    return "\n\n".join(filter(None, (*_strays(table, text_of), *captions, *titles, *paragraphs)))
+    return "\n\n".join(filter(None, (*_strays(table), *captions, *titles, *paragraphs)))
 
 
 def _rows(table: Tag) -> list[list[Tag]]:
@@ -40,7 +40,7 @@ def _rows(table: Tag) -> list[list[Tag]]:
     return [row for row in rows if row]
 
 
-def _strays(table: Tag, text_of: Callable[[Tag], str]) -> list[str]:
+def _strays(table: Tag) -> list[str]:
     """Return what stands in a table and in none of its cells, as broken pages have it."""
     found, waiting = [], [table]
     while waiting:
@@ -50,7 +50,7 @@ def _strays(table: Tag, text_of: Callable[[Tag], str]) -> list[str]:
             elif isinstance(child, Tag) and child.name in _ROWS:
                 waiting.append(child)
             elif isinstance(child, Tag) and child.name not in _CELLS:
-                found.append(text_of(child))
+                found.append(child.get_text(" "))
     return [" ".join(text.split()) for text in found if text.strip()]
 
 

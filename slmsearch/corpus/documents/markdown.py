@@ -22,7 +22,9 @@ _HTML_HEADING = re.compile(r"<h([1-6])\b[^<>]*>(.{0,2000}?)</h\1\s*>", re.IGNORE
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _HIDDEN = re.compile(r"<(script|style|template)\b.*?(?:</\1\s*>|\Z)", re.IGNORECASE | re.DOTALL)
 _BREAK = re.compile(r"<(?:br|/p|/div|/li|/tr|/summary|/dt|/dd)\b[^>]*>", re.IGNORECASE)
-_TAG = re.compile(r"</?[A-Za-z][\w.:-]*(?:\s[^<>]*)?/?>")
+_TAG = re.compile(r"</?([A-Za-z][\w.:-]*)(?:\s(?:[^<>\"']|\"[^\"]{0,500}\"|'[^']{0,500}')*)?/?>")
+_CODE_SPAN = re.compile(r"(`[^`]+`)")
+_SAID = re.compile(r"\b(number|file-name|caption)=(?:\"([^\"]*)\"|'([^']*)')")
 _ATTRIBUTES = re.compile(r"\s*\{[:#.][^{}]*\}\s*$")
 _IMAGE = re.compile(r"!\[([^\[\]]*)\](?:\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])")
 _LINK = re.compile(r"\[([^\[\]]*)\](?:\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])")
@@ -105,7 +107,8 @@ def plain_heading(text: str) -> str:
     """Return a heading without marks, links, attributes and tags."""
     text = _ATTRIBUTES.sub("", one_line(text))
     text = _LINK.sub(r"\1", _IMAGE.sub(r"\1", text))
-    text = _TAG.sub("", _COMMENT.sub("", text)).replace("`", "")
+    parts = _CODE_SPAN.split(_COMMENT.sub("", text))
+    text = "".join(html.escape(part[1:-1]) if number % 2 else _TAG.sub("", part) for number, part in enumerate(parts)).replace("`", "")
     for _ in range(2):
         text = _EMPHASIS.sub(r"\2", text)
     return one_line(_ESCAPED.sub(r"\1", html.unescape(text)))
@@ -130,7 +133,16 @@ def _html(block: str) -> list[str]:
     return made
 
 
+def _said(tag: re.Match[str]) -> str:
+    """Return what a component of a book says in its attributes: `Listing 12-1, src/main.rs, its caption`."""
+    said = {name: html.unescape(double or single) for name, double, single in _SAID.findall(tag[0])}
+    if "caption" not in said and "file-name" not in said:
+        return ""
+    first = f"{tag[1]} {said['number']}" if said.get("number") else ""
+    return ", ".join(filter(None, (first, said.get("file-name"), said.get("caption"))))
+
+
 def _stripped(block: str) -> list[str]:
-    text = html.unescape(_TAG.sub("", _BREAK.sub("\n", block)))
+    text = html.unescape(_TAG.sub(_said, _BREAK.sub("\n", block)))
     lines = [escape_heading(line.strip()) for line in text.split("\n")]
     return ["", *lines, ""] if any(lines) else [""] * block.count("\n\n")

@@ -1,9 +1,9 @@
 """Text files: Markdown, reStructuredText, manuals, and plain text, which may be one of the first two inside."""
 
 import re
-from typing import Any, NamedTuple
 
-from slmsearch.corpus.documents.dialects import Dropped, Include
+from slmsearch.corpus.documents.dialects import Include
+from slmsearch.corpus.documents.document import Document
 from slmsearch.corpus.documents.front_matter import split_fields
 from slmsearch.corpus.documents.info import read_info
 from slmsearch.corpus.documents.man import read_man
@@ -21,26 +21,17 @@ FEWEST = 2
 """Headings, fences and links from which a plain text is marked up."""
 
 
-class ReadMarkup(NamedTuple):
-    """What a text file says; see `reader.Document`."""
-
-    title: str
-    content: str
-    metadata: dict[str, Any]
-    dropped: list[Dropped]
-
-
-def read_markup(text: str, kind: str, include: Include) -> ReadMarkup:
+def read_markup(text: str, kind: str, include: Include) -> Document:
     """Read a text file of a kind: `markdown`, `mdx`, `rst`, `man`, `info` or `text`, which is looked into."""
     if kind in ("man", "info"):
-        return ReadMarkup(*(read_man if kind == "man" else read_info)(text, include))
+        return Document(*(read_man if kind == "man" else read_info)(text, include))
     kind = guess_kind(text) if kind == "text" else kind
     if kind == "rst":
-        return ReadMarkup(*read_rst(text, include))
+        return Document(*read_rst(text, include))
     if kind in ("markdown", "mdx"):
-        return ReadMarkup(*read_markdown(text, include, kind == "mdx"))
+        return Document(*read_markdown(text, include, kind == "mdx"))
     fields = split_fields(text)
-    return ReadMarkup(fields.title, text_to_markdown(fields.rest), fields.metadata, [])
+    return Document(fields.title, text_to_markdown(fields.rest), fields.metadata, [])
 
 
 def needs_no_parsing(text: str, is_markdown: bool) -> bool:

@@ -3,7 +3,7 @@
 import io
 import re
 import zipfile
-from typing import Any, NamedTuple
+from typing import Any
 
 from lxml import etree
 
@@ -23,15 +23,6 @@ _NO_TITLE = re.compile(
 """What programs write as a title where nobody gave one."""
 _PROGRAMS = frozenset({"openpyxl", "python-docx", "xlsxwriter", "apache poi", "microsoft office user", "user", "un-named"})
 """Authors who are nobody."""
-
-
-class OfficeText(NamedTuple):
-    """What an office document says; see `reader.Document`."""
-
-    title: str
-    content: str
-    metadata: dict[str, Any]
-    dropped: list[tuple[str, str]]
 
 
 def check_package(data: bytes) -> None:

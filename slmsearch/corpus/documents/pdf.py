@@ -7,10 +7,10 @@ No OCR: a PDF of pictures has no text.
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
 
 from pypdfium2 import PdfDocument, PdfiumError
 
+from slmsearch.corpus.documents.document import Document
 from slmsearch.corpus.documents.pdf_blocks import Setting, blocks
 from slmsearch.corpus.documents.pdf_columns import in_reading_order
 from slmsearch.corpus.documents.pdf_headings import Heading, find_headings, find_title, place_headings, without_title
@@ -30,16 +30,7 @@ _JUNK_TITLE = re.compile(
 _DATE = re.compile(r"D:(\d{4})(\d\d)(\d\d)")
 
 
-class ReadPdf(NamedTuple):
-    """What a PDF says; see `reader.Document`."""
-
-    title: str
-    content: str
-    metadata: dict[str, Any]
-    dropped: list[tuple[str, str]]
-
-
-def pdf_to_markdown(data: bytes) -> ReadPdf:
+def pdf_to_markdown(data: bytes) -> Document:
     """Read the text of a PDF; `section_pages` of its metadata lists each heading with its page, from 1.
 
     Raises:
@@ -67,7 +58,7 @@ def pdf_to_markdown(data: bytes) -> ReadPdf:
     headings = (place_headings(lines, outline) if outline else find_headings(lines, setting)) or (_by_page(lines) if len(pages) > 1 else [])
     content = checked_text("\n\n".join(_parts(lines, headings, setting)))
     metadata = {"section_pages": [[heading.text, heading.page + 1] for heading in headings]} if headings else {}
-    return ReadPdf(title, f"# {title}\n\n{content}" if title else content, metadata | _facts(facts), kept.dropped + broken)
+    return Document(title, f"# {title}\n\n{content}" if title else content, metadata | _facts(facts), kept.dropped + broken)
 
 
 def _read_pages(document: PdfDocument) -> tuple[list[list[Line]], list[tuple[str, str]]]:

@@ -159,7 +159,7 @@ def _convert(data: bytes, path: Path, root: Path) -> Document:
     if suffix in PDF:
         from slmsearch.corpus.documents.pdf import pdf_to_markdown
 
-        return Document(*pdf_to_markdown(data))
+        return pdf_to_markdown(data)
     if suffix in EPUB:
         from slmsearch.corpus.documents.epub import epub_to_markdown
         from slmsearch.corpus.documents.office import check_package
@@ -176,7 +176,7 @@ def _convert(data: bytes, path: Path, root: Path) -> Document:
     if suffix in SEPARATED:
         from slmsearch.corpus.documents.spreadsheet import separated_to_markdown
 
-        return Document(*separated_to_markdown(text, suffix))
+        return separated_to_markdown(text, suffix)
     return convert_text(text, path, root)
 
 
@@ -184,14 +184,14 @@ def _convert_office(data: bytes, suffix: str) -> Document:
     if suffix == ".docx":
         from slmsearch.corpus.documents.word import word_to_markdown
 
-        return Document(*word_to_markdown(data))
+        return word_to_markdown(data)
     if suffix == ".xlsx":
         from slmsearch.corpus.documents.spreadsheet import workbook_to_markdown
 
-        return Document(*workbook_to_markdown(data))
+        return workbook_to_markdown(data)
     from slmsearch.corpus.documents.slides import slides_to_markdown
 
-    return Document(*slides_to_markdown(data))
+    return slides_to_markdown(data)
 
 
 def convert_text(text: str, path: Path, root: Path) -> Document:
@@ -213,7 +213,7 @@ def convert_text(text: str, path: Path, root: Path) -> Document:
 
     kinds = (("rst", RST), ("text", TEXT), ("mdx", (".mdx",)), ("man", MAN), ("info", INFO))
     kind = next((kind for kind, suffixes in kinds if suffix in suffixes), "markdown")
-    return Document(*read_markup(text, kind, include))
+    return read_markup(text, kind, include)
 
 
 def serve() -> None:

@@ -16,13 +16,13 @@ from slmsearch.corpus.documents.text import escape_heading, fenced, one_line
 _UNDERLINE = re.compile(r"([!-/:-@\[-`{-~])\1{2,}\s*")
 _DIRECTIVE = re.compile(r"\s*\.\. (?:\|[^|]+\| )?([\w:+.-]+?)::(?:\s+(.*))?$")
 _COMMENT = re.compile(r"\s*\.\.(?:\s|$)")
-_FOOTNOTE = re.compile(r"\s*\.\. (\[[^\]]+\]) (.*)$")
+_FOOTNOTE = re.compile(r"\s*\.\. \[#?([^\]]+)\](?:\s+(.*))?$")
 _OPTION = re.compile(r"\s*:([\w -]+):(?:\s+(.*))?$")
 _ROLE = re.compile(r":([\w:+.-]+):`([^`]+)`")
 _TARGET = re.compile(r"(?s)^[~!]?(.*?)(?:\s*<[^<>]*>)?$")
 _LINK = re.compile(r"(?<![`\w])`([^`<>]+?)(?:\s*<[^<>`]*>)?`__?(?!\w)")
 _CODE = re.compile(r"(?s)``(.+?)``")
-_REFERENCE = re.compile(r"(\[[^\]\s]+\])_(?!\w)")
+_REFERENCE = re.compile(r"\[#?([^\]\s]+)\]_(?!\w)")
 _ESCAPED = re.compile(r"\\(\S)")
 _BLANK_LINES = re.compile(r"\n{3,}")
 _INCLUDE = re.compile(r"^([ \t]*)\.\. (include|literalinclude)::[ \t]+(\S+)[ \t]*\n((?:[ \t]+:.*\n)*)", re.MULTILINE)
@@ -49,11 +49,6 @@ NUMBERED = {"pep": "PEP ", "rfc": "RFC ", "cve": "CVE-", "issue": "issue ", "gh"
 PROSE = {"ref", "doc", "term", "abbr", "title", "title-reference", "emphasis", "strong", "numref", "guilabel", "menuselection", "sub",
     "any", "sup", "download"}  # fmt: skip
 """Roles whose text is no code."""
-
-
-def rst_to_markdown(text: str) -> str:
-    """Convert a document; titles get levels in order of the first use of their line."""
-    return read_rst(text, lambda _: None)[1]
 
 
 def read_rst(text: str, include: Include) -> tuple[str, str, dict[str, Any], list[Dropped]]:
@@ -137,7 +132,7 @@ class _Reader:
                 end_paragraph()
                 made.append("")
             elif found := _FOOTNOTE.match(line):
-                waiting.append(f"{found[1]} {found[2]}")
+                waiting.append(f"[{found[1]}] {found[2] or ''}".rstrip())
             elif _COMMENT.match(line):
                 body, number = _block(lines, number, line)
                 found = _DIRECTIVE.match(line)
@@ -262,7 +257,7 @@ def _is_title(title: str, line: str, following: str) -> bool:
 
 def _inline(text: str) -> str:
     """Bring marks within a paragraph to those of Markdown; links and roles leave their text."""
-    text = _REFERENCE.sub(r"\1", _LINK.sub(r"\1", _ROLE.sub(_role, text)))
+    text = _REFERENCE.sub(r"[\1]", _LINK.sub(r"\1", _ROLE.sub(_role, text)))
     return _CODE.sub(lambda code: f"`{one_line(code[1])}`", text)
 
 

@@ -5,7 +5,8 @@ import zipfile
 from collections.abc import Iterator
 from typing import Any
 
-from slmsearch.corpus.documents.office import OfficeText, check_package, is_title, parse_xml, read_properties
+from slmsearch.corpus.documents.document import Document
+from slmsearch.corpus.documents.office import check_package, is_title, parse_xml, read_properties
 from slmsearch.corpus.documents.tables import grid_to_markdown
 from slmsearch.corpus.documents.text import escape_heading, one_line
 
@@ -17,7 +18,7 @@ _RUNNING = frozenset({"DATE", "FOOTER", "HEADER", "SLIDE_NUMBER"})
 """Placeholders that every slide repeats."""
 
 
-def slides_to_markdown(data: bytes) -> OfficeText:
+def slides_to_markdown(data: bytes) -> Document:
     """Convert a PowerPoint deck.
 
     Raises:
@@ -51,7 +52,7 @@ def slides_to_markdown(data: bytes) -> OfficeText:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         given, facts = read_properties(archive)
     facts["section_pages"] = pages
-    return OfficeText(given if is_title(given) else title, "\n\n".join(filter(None, parts)), facts, dropped)
+    return Document(given if is_title(given) else title, "\n\n".join(filter(None, parts)), facts, dropped)
 
 
 def _in_order(shapes: Any) -> Iterator[Any]:

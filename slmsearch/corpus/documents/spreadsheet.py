@@ -12,8 +12,9 @@ from typing import Any
 
 from openpyxl.utils import range_boundaries
 
+from slmsearch.corpus.documents.document import Document
 from slmsearch.corpus.documents.grids import EMPTY, Block, Cell, find_blocks, guess_value
-from slmsearch.corpus.documents.office import OfficeText, check_package, is_title, read_properties
+from slmsearch.corpus.documents.office import check_package, is_title, read_properties
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.tables import split_table
 from slmsearch.corpus.documents.text import escape_heading, one_line
@@ -30,7 +31,7 @@ _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\n', re.IGNORECASE)
 _NO_FORMULA_VALUE = re.compile(rb"</f>(?:<v></v>|<v/>)?</c>|<f>[^<]*</f>\s*</c>")
 
 
-def workbook_to_markdown(data: bytes) -> OfficeText:
+def workbook_to_markdown(data: bytes) -> Document:
     """Convert an Excel workbook; formulas give the values that were last computed.
 
     Raises:
@@ -59,17 +60,17 @@ def workbook_to_markdown(data: bytes) -> OfficeText:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         title, facts = read_properties(archive)
     facts["sheets"] = [sheet.title for sheet in book.worksheets if sheet.sheet_state == "visible"]
-    return OfficeText(title if is_title(title) else "", "\n\n".join(parts), facts, dropped)
+    return Document(title if is_title(title) else "", "\n\n".join(parts), facts, dropped)
 
 
-def separated_to_markdown(text: str, suffix: str) -> OfficeText:
+def separated_to_markdown(text: str, suffix: str) -> Document:
     """Convert separated values; the separator is that of the suffix, or the one that the first line names, or found."""
     delimiter = "\t" if suffix == ".tsv" else ""
     named = _SEPARATOR_LINE.match(text)
     if named is not None:
         text, delimiter = text[named.end() :], named[1]
     rows = [[_guessed(one_line(value)) for value in row] for row in _split(text, delimiter or _find_delimiter(text))]
-    return OfficeText("", blocks_to_markdown(find_blocks(rows, has_names=True), range(1, len(rows) + 1), "", 2), {}, [])
+    return Document("", blocks_to_markdown(find_blocks(rows, has_names=True), range(1, len(rows) + 1), "", 2), {}, [])
 
 
 def blocks_to_markdown(blocks: Sequence[Block], numbers: Sequence[int], name: str, level: int) -> str:

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from lxml import etree
 
+from slmsearch.corpus.documents.document import Document
 from slmsearch.corpus.documents.grids import Cell, count_headers, guess_value
-from slmsearch.corpus.documents.office import OfficeText, check_package, is_title, parse_xml, read_properties
+from slmsearch.corpus.documents.office import check_package, is_title, parse_xml, read_properties
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.tables import grid_to_markdown
 from slmsearch.corpus.documents.text import escape_heading, one_line
@@ -38,7 +39,7 @@ class _Cell(NamedTuple):
     """With the cell above it."""
 
 
-def word_to_markdown(data: bytes) -> OfficeText:
+def word_to_markdown(data: bytes) -> Document:
     """Convert a Word document.
 
     Raises:
@@ -51,7 +52,7 @@ def word_to_markdown(data: bytes) -> OfficeText:
         blocks = list(reader.read_blocks(body)) if body is not None else []
         given, facts = read_properties(archive)
     title = reader.title or (given if is_title(given) else "")
-    return OfficeText(title, "\n\n".join(_without_contents(blocks)), facts, reader.dropped)
+    return Document(title, "\n\n".join(_without_contents(blocks)), facts, reader.dropped)
 
 
 def _without_contents(blocks: list[str]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slmsearch.corpus.documents.html import MAX_DEPTH, html_to_markdown
 from slmsearch.corpus.documents.reader import EPUB, OFFICE, read_document
-from slmsearch.corpus.documents.rst import rst_to_markdown
+from slmsearch.corpus.documents.rst import read_rst
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason, printable
 from slmsearch.corpus.documents.text import decode_text, text_to_markdown
 from slmsearch.corpus.pages import Page
@@ -130,7 +130,7 @@ def test_plain_text_has_no_headings():
 
 
 def test_rst_titles_become_headings():
-    text = rst_to_markdown("=====\nTitle\n=====\n\nText.\n\nPart\n----\n\nBody\n\nDeep\n~~~~\n\nPart two\n--------\n# text")
+    text = read_rst("=====\nTitle\n=====\n\nText.\n\nPart\n----\n\nBody\n\nDeep\n~~~~\n\nPart two\n--------\n# text", lambda _: None)[1]
     assert headings(text) == [(1, "Title"), (2, "Part"), (3, "Deep"), (2, "Part two")]
     assert "\\# text" in text
 
@@ -142,7 +142,7 @@ def test_any_text_keeps_its_words(text: str):
         decoded = decode_text(text.encode("utf-8", "replace"))
     except NotTakenError:
         return
-    for convert in (text_to_markdown, rst_to_markdown):
+    for convert in (text_to_markdown, lambda text: read_rst(text, lambda _: None)[1]):
         split_sections(Page("p", "P", convert(decoded)))
     assert [section.level for section in split_sections(Page("p", "P", text_to_markdown(decoded)))] == [0]
 

@@ -144,7 +144,7 @@ PIECES = ["<ul>", "</ul>", "<li>", "<div class=toc>", "<div class=nav>", "</div>
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=20))
-@settings(max_examples=80, deadline=None, derandomize=True)  # other draws lose a word in about one of 5,000 broken pages
+@settings(max_examples=300, deadline=None)
 def test_whatever_is_dropped_is_listed(parts: list[str]):
     try:
         document = html_to_markdown(f"<div id=x>{LONG}</div><div>{''.join(parts)}</div>{LONG}".encode())

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slmsearch.corpus.documents.pdf import ReadPdf, pdf_to_markdown
+from slmsearch.corpus.documents.document import Document
+from slmsearch.corpus.documents.pdf import pdf_to_markdown
 from slmsearch.corpus.documents.pdf_blocks import Setting, blocks
 from slmsearch.corpus.documents.pdf_lines import Line
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
@@ -30,11 +31,11 @@ def plain(*texts: str) -> list[tuple[str, float, str]]:
     return [(text, 10.0, TEXT) for text in texts]
 
 
-def headings(read: ReadPdf) -> list[str]:
+def headings(read: Document) -> list[str]:
     return [line for line in read.content.split("\n") if line.startswith("#")]
 
 
-def under(read: ReadPdf, heading: str) -> str:
+def under(read: Document, heading: str) -> str:
     """Return the text between a heading and the next one."""
     return re.split(r"^#+ .*$", read.content.split(f"{heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0].strip()
 

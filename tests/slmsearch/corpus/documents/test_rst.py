@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slmsearch.corpus.documents.rst import read_rst, rst_to_markdown
+from slmsearch.corpus.documents.rst import read_rst
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.sections import split_sections
 
@@ -61,7 +61,7 @@ Sails
 
 
 def test_a_document_keeps_its_text_and_code_and_loses_what_leads_elsewhere():
-    text = rst_to_markdown(DOCUMENT)
+    text = read_rst(DOCUMENT, lambda _: None)[1]
     assert [(s.level, s.heading) for s in split_sections(Page("p", "P", text))] == [(1, "The Boats"), (2, "Sails")]
     assert "Call `boats.sail` or see the\nharbour and `a_b`, as [1] says. For example:\n\n```\n# not a heading\nsail()\n```" in text
     assert "Note: Mind the tide.\nIt turns twice." in text
@@ -97,6 +97,10 @@ def test_a_document_keeps_its_text_and_code_and_loses_what_leads_elsewhere():
             "| part | price |\n| --- | --- |\n| wheel of oak | 700 |",
         ),
         ("A longer title\n====\n\ntext", "# A longer title\n\ntext"),
+        (
+            "See [2]_ and [#a]_.\n\n.. [2]\n   Recipe 84317.\n\n.. [#a] A note\n   goes on.",
+            "See [2] and [a].\n\n[2]\n   Recipe 84317.\n\n[a] A note\n   goes on.",
+        ),
         ("Short\n===\n\ntext", "Short\n\ntext"),
         ("Mill\n~~~~\n\ntext\n\nWheel\n$$$$$\n\ntext", "# Mill\n\ntext\n\n## Wheel\n\ntext"),
         (".. unknown-thing:: of wheels\n\n   It turns.", "Unknown-thing: of wheels\nIt turns."),
@@ -104,7 +108,7 @@ def test_a_document_keeps_its_text_and_code_and_loses_what_leads_elsewhere():
     ],
 )
 def test_single_parts(text: str, wanted: str):
-    assert rst_to_markdown(text) == wanted
+    assert read_rst(text, lambda _: None)[1] == wanted
 
 
 def test_fields_of_the_head_give_title_and_metadata():
@@ -126,5 +130,5 @@ def test_what_is_included_is_read_and_what_is_not_there_is_named():
 @given(st.lists(st.sampled_from(["Title", "=====", "::", "  x", "    .. note:: y", ".. x::", "``", "`a", ":r:`b`", "# h", "```", "", "|"])))
 @settings(max_examples=100, deadline=None)
 def test_any_lines_are_read_and_code_stays_closed(lines: list[str]):
-    text = rst_to_markdown("\n".join(lines))
+    text = read_rst("\n".join(lines), lambda _: None)[1]
     assert split_sections(Page("p", "P", text + "\n\n# After"))[-1].heading == "After", "no fence is left open"

@@ -13,8 +13,8 @@ from openpyxl import Workbook
 from openpyxl.styles import Font
 
 from slmsearch.corpus.documents.cell_formats import show_value
+from slmsearch.corpus.documents.document import Document
 from slmsearch.corpus.documents.grids import EMPTY, Cell, count_headers, find_blocks, guess_value
-from slmsearch.corpus.documents.office import OfficeText
 from slmsearch.corpus.documents.skipped import NotTakenError
 from slmsearch.corpus.documents.spreadsheet import separated_to_markdown, workbook_to_markdown
 from slmsearch.corpus.documents.tables import grid_to_markdown
@@ -23,13 +23,13 @@ from tests.slmsearch.corpus.documents.builders import make_xlsx, read
 DAY = datetime.datetime(2024, 3, 1)
 
 
-def saved(book: Workbook) -> OfficeText:
+def saved(book: Workbook) -> Document:
     out = io.BytesIO()
     book.save(out)
     return workbook_to_markdown(out.getvalue())
 
 
-def sheet_of(rows: list[list[object]]) -> OfficeText:
+def sheet_of(rows: list[list[object]]) -> Document:
     book = Workbook()
     for row in rows:
         book.active.append(row)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slmsearch.corpus.documents.office import OfficeText, is_title
+from slmsearch.corpus.documents.document import Document
+from slmsearch.corpus.documents.office import is_title
 from slmsearch.corpus.documents.skipped import NotTakenError
 from slmsearch.corpus.documents.word import word_to_markdown
 from slmsearch.corpus.documents.word_styles import show_number
@@ -62,7 +63,7 @@ def _cell(cell: str) -> str:
     return f"<w:tc>{cell if cell.startswith('<') else par(cell)}</w:tc>"
 
 
-def read(body: str, **parts: str) -> OfficeText:
+def read(body: str, **parts: str) -> Document:
     files = {"word/document.xml": f"<w:document {NAMES}><w:body>{body}</w:body></w:document>"}
     files["word/styles.xml"] = f"<w:styles {NAMES}>{STYLES}</w:styles>"
     files["word/numbering.xml"] = f"<w:numbering {NAMES}>{NUMBERING}</w:numbering>"
