@@ -133,6 +133,8 @@ def _is_layout(table: Tag) -> bool:
     if len(own) <= len(rows):
         return True
     for cell in own:
+        if len(rows) == 1 and len([block for block in cell.find_all(_INLINE_BLOCKS) if block.find(_INLINE_BLOCKS) is None]) > 1:
+            return True
         if cell.find(["table", "hr", *HEADINGS]) is not None:
             return True
         if any(code.get_text().strip().count("\n") > 2 for code in cell.find_all("pre")):
