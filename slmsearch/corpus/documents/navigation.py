@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from bs4 import Tag
-from bs4.element import PageElement
+from bs4.element import NavigableString, PageElement
 
 from slmsearch.corpus.documents.inventory import HEADINGS, Inventory, class_words, count_letters, next_element, previous_element
 
@@ -82,6 +82,8 @@ def drop_navigation(page: Inventory) -> None:
     for name in SILENT:
         for tag in page.all([name]):
             page.drop(tag)
+    for tag in page.all(["svg"]):
+        _keep_words(tag)
     for name, kind in DROPPED.items():
         for tag in page.all([name]):
             page.drop(tag, kind)
@@ -95,6 +97,13 @@ def drop_navigation(page: Inventory) -> None:
             if kind:
                 page.drop(tag, kind)
     _drop_contents(page)
+
+
+def _keep_words(drawing: Tag) -> None:
+    """Make a paragraph of what is written in a drawing, such as a diagram of a grammar; one without words is dropped."""
+    words = " ".join(filter(None, (" ".join(text.get_text(" ").split()) for text in drawing.find_all("text"))))
+    if len(words.split()) > 1 and count_letters(NavigableString(words)):
+        drawing.name, drawing.string = "p", words
 
 
 def _drop_link(page: Inventory, link: Tag) -> None:
