@@ -167,7 +167,7 @@ def _kind(page: Inventory, tag: Tag) -> str:
             if not page.is_gone(inner):
                 page.drop(inner, "contents")
         return ""
-    if "backlink" in class_words(tag) or tag.get("role") == "doc-backlink":
+    if "backlink" in class_words(tag):
         return "navigation"
     if DROPPED_CLASSES & classes:
         return "navigation"
