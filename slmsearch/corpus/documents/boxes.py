@@ -130,7 +130,8 @@ def _is_layout(table: Tag) -> bool:
     if any(cell.name == "th" for cell in own):
         return False
     rows = {id(cell.parent) for cell in own}
-    if len(own) <= len(rows):
+    full = [id(cell.parent) for cell in own if cell.get_text(strip=True)]
+    if len(own) <= len(rows) or (full and len(full) == len(set(full))):
         return True
     for cell in own:
         if len(rows) == 1 and len([block for block in cell.find_all(_INLINE_BLOCKS) if block.find(_INLINE_BLOCKS) is None]) > 1:

@@ -91,6 +91,10 @@ def drop_navigation(page: Inventory) -> None:
         page.drop(tag, "navigation")
     for tag in page.all(["a"]):
         _drop_link(page, tag)
+    for tag in page.all(["ul"]):
+        links = tag.find_all("a", href=True)
+        if len(links) > 1 and all(link.has_attr("hreflang") for link in links) and not page.unlinked(tag):
+            page.drop(_with_label(page, tag), "navigation")  # the page in other languages
     for tag in list(page.everything()):
         if not page.is_gone(tag) and tag.attrs and tag.parent is not None and tag.name not in ("html", "body", "main"):
             kind = _kind(page, tag)
@@ -276,7 +280,7 @@ def trim_edges(page: Inventory, part: Tag) -> None:
     """Drop menus before the first text of a part and after its last, and lines that say when and by what a page was made."""
     below_title = False
     for leaf in _leaves(page, part, False):
-        if leaf is None or (below_title and not (_is_stamp(page, leaf) and _LAST.search(leaf.get_text()))):
+        if leaf is None or (below_title and not _is_stamp_below_title(page, leaf)):
             break
         if leaf.name in HEADINGS and not _is_link(page, leaf):
             below_title = True
@@ -312,6 +316,10 @@ def _is_link(page: Inventory, heading: Tag) -> bool:
 
 def _is_stamp(page: Inventory, tag: Tag) -> bool:
     return page.letters(tag) <= THIN_LETTERS and tag.name != "pre" and _STAMP.search(" ".join(tag.get_text(" ").split())) is not None
+
+
+def _is_stamp_below_title(page: Inventory, tag: Tag) -> bool:
+    return _is_stamp(page, tag) and (_LAST.search(tag.get_text()) is not None or "metadata" in class_words(tag))
 
 
 def _leaves(page: Inventory, tag: Tag, backwards: bool) -> Iterator[Tag | None]:

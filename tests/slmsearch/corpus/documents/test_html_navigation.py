@@ -133,6 +133,9 @@ def test_an_edit_link_in_a_heading_and_the_sites_name_above_the_title_go():
 
 def test_who_wrote_a_page_and_when_below_its_title_goes():
     stamp = "<div>Created by <span> Ola Moe</span>, last modified on May 03, 2024</div>"
+    assert html_to_markdown(f"<h1>Mill</h1><div class=page-metadata>Created by Ola Moe</div>{LONG}".encode()).content == f"# Mill\n\n{TEXT}"
+    tongues = "<div><label>2 languages</label><ul><li><a hreflang=de href=d>Deutsch</a><li><a hreflang=nb href=n>Norsk</a></ul></div>"
+    assert html_to_markdown(f"<h1>Mill</h1>{tongues}{LONG}".encode()).content == f"# Mill\n\n{TEXT}"
     made = "<p>Created by the monks of Halden, the mill is old.</p>"
     assert html_to_markdown(f"<h1>Mill</h1>{stamp}{LONG}".encode()).content == f"# Mill\n\n{TEXT}"
     assert html_to_markdown(f"<h1>Mill</h1>{made}{LONG}".encode()).content.startswith("# Mill\n\nCreated by the monks")
