@@ -182,8 +182,8 @@ def _line_numbers(code: Tag) -> list[Tag]:
             if at_start and element.name == "span" and element.get_text().strip().isdecimal():
                 found.append(element)
                 at_start = False
-        elif element.strip() or "\n" in element:
-            at_start = not str(element).rpartition("\n")[2].strip() and "\n" in element
+        elif str(element).strip() or "\n" in str(element):
+            at_start = "\n" in str(element) and not str(element).rpartition("\n")[2].strip()
     text = code.get_text().strip("\n")
     values = [int(span.get_text()) for span in found]
     is_numbered = len(found) > 1 and len(found) == text.count("\n") + 1 and values == list(range(values[0], values[0] + len(values)))
