@@ -181,10 +181,9 @@ def keep_apart(page: Inventory) -> None:
         link = tag.find("a", href=True) or tag.find_parent("a", href=True)
         if isinstance(link, Tag):
             _bracket(tag, link)
-    for role in ("doc-noteref",):
-        for tag in page.with_role(role):
-            if tag.find_parent("sup") is None and tag.find("sup") is None:
-                _bracket(tag, tag)
+    for tag in page.all(["a"]):
+        if "noteref" in f"{tag.get('role')} {tag.get('epub:type')}" and tag.find_parent("sup") is None and tag.find("sup") is None:
+            _bracket(tag, tag)
 
 
 def _separate(tag: Tag, following: Tag) -> None:

@@ -124,8 +124,8 @@ def html_to_markdown(data: bytes) -> Document:
     return document
 
 
-def convert_page(text: str) -> Document | None:
-    """Convert a page of HTML or a chapter of a book; None where it only leads elsewhere.
+def convert_page(text: str, book: str = "") -> Document | None:
+    """Convert a page of HTML or a chapter of a book with a title; None where it only leads elsewhere.
 
     Raises:
         NotTakenError: it is nested too deeply.
@@ -135,6 +135,8 @@ def convert_page(text: str) -> Document | None:
         raise NotTakenError(Reason.NESTED, f"more than {MAX_DEPTH} elements inside each other")
     page = Inventory(soup)
     names = read_names(page)
+    if names.title.casefold() == book.casefold():
+        names = names._replace(title="")
     keep_apart(page)
     open_panels(page)
     drop_navigation(page)
