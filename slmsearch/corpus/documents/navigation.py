@@ -296,7 +296,7 @@ def trim_edges(page: Inventory, part: Tag) -> None:
         before = _before(leaf)
         alone = page.linked(leaf) > 0 and page.unlinked(leaf) <= 3 and not (isinstance(before, Tag) and before.name in HEADINGS)
         alone = alone and not any(_EXTERNAL.match(str(link.get("href", ""))) for link in [leaf, *leaf.find_all("a")])
-        if not stamped and (not alone or _is_introduced(leaf)):
+        if not stamped and (not alone or _is_introduced(leaf) or leaf.find_parent(class_="admonition") is not None):
             break
         page.drop(leaf, "stamp" if stamped else "navigation")
 

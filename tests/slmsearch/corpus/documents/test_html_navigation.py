@@ -174,6 +174,7 @@ def test_whatever_is_dropped_is_listed(parts: list[str]):
         (f"{LONG}<p>Take:</p><div class=toctree-wrapper><ul><li><a href=a>oak</a></ul></div>", "oak"),
         (f"{LONG}<svg><style>t{{}}</style><path d='M0'/><text x=1>LIFT</text><text>gate-name</text></svg>", "\n\nLIFT gate-name"),
         (f"{LONG}<aside role=note>[<a class=fn-backref role=doc-backlink href='#r'>1</a>] <p>So it is said.</aside>{LONG}", "[1]"),
+        (f"{LONG}<div class='admonition seealso'><p>See also</p><p><a href=a>Oaks</a></p></div>", "See also\n\nOaks"),
         (f"{LONG}It is made of:<ul><li>src/<a href=a.html>oak.c</a></ul>", "src/oak.c"),
         (f"{LONG}<p>Take these:</p><ul><li><a href=a.html>oak</a><li><a href=b.html>pine</a></ul>", "oak"),
         (f"{LONG}See also: <a href=a.html>oak</a> <a href=b.html>pine</a>", "oak"),
