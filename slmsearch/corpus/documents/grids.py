@@ -203,7 +203,7 @@ def _without_repeats(rows: list[list[Cell]]) -> list[list[Cell]]:
     keep = [
         column
         for column in range(width)
-        if any(row[column].text and not (column and 0 < row[column].range == row[column - 1].range) for row in padded)
+        if any(row[column].text and not (column and _are_merged(row[column - 1], row[column])) for row in padded)
     ]
     return [[row[column] for column in keep] for row in padded]
 
@@ -239,7 +239,7 @@ def count_headers(rows: Sequence[Sequence[Cell]]) -> int:
     count = 1
     while count < len(rows) - 1 and _may_be_headers(rows[count]) and _belongs(rows[count - 1], rows[count], rows[count + 1]):
         count += 1
-    is_form = count == len(rows) - 1 and 0 < rows[-1][0].range == rows[-2][0].range
+    is_form = count == len(rows) - 1 and _are_merged(rows[-2][0], rows[-1][0])
     return count + is_form
 
 
@@ -268,13 +268,10 @@ def _differs(rows: Sequence[Sequence[Cell]]) -> bool:
     """Say whether the first row differs from those below: by values below words, by its look, or by short words over every column."""
     top, body = rows[0], rows[1:]
     pairs = list(zip(top, body[0], strict=False))
-    groups = [
-        before for before, pair in pairwise(pairs) if 0 < before[0].range == pair[0].range and not 0 < before[1].range == pair[1].range
-    ]
-    is_form = len(rows) > 2 and all(any(0 < one.range == two.range for one, two in pairwise(row)) for row in body[1:])
-    if groups and is_form:
-        return False
-    if groups or any(0 < one.range == two.range for one, two in pairs[1:]):
+    has_groups = any(_are_merged(one[0], two[0]) and not _are_merged(one[1], two[1]) for one, two in pairwise(pairs))
+    if has_groups and len(rows) > 2 and all(any(_are_merged(*pair) for pair in pairwise(row)) for row in body[1:]):
+        return False  # a form
+    if has_groups or any(_are_merged(*pair) for pair in pairs[1:]):
         return True  # groups of columns above their names
     full = [cell for cell in top if cell.text]
     columns = [[row[at] for row in body if at < len(row) and row[at].text] for at in range(1, len(top)) if top[at].text]
@@ -286,6 +283,10 @@ def _differs(rows: Sequence[Sequence[Cell]]) -> bool:
     width = max(len([cell for cell in row if cell.text]) for row in body)
     names = [cell.text.casefold() for cell in full]
     return len(rows) > 2 and len(full) >= width and len(set(names)) == len(names) and all(len(name) <= HEADER_CHARS for name in names)
+
+
+def _are_merged(one: Cell, two: Cell) -> bool:
+    return 0 < one.range == two.range
 
 
 def _belongs(above: Sequence[Cell], row: Sequence[Cell], below: Sequence[Cell]) -> bool:

@@ -37,7 +37,7 @@ def find_cover_title(root: Any, styles: Styles) -> list[Any]:
     if not cover or largest < LARGER * body:
         return []
     first = next(number for number, line in enumerate(cover) if line[3] == largest)
-    title = []
+    title: list[tuple[Any, str]] = []
     for paragraph, text, level, size in cover[first:]:
         if size < max(_NEXT_LINE * largest, LARGER * body) or (title and level):
             break
