@@ -159,7 +159,7 @@ def _peel(part: list[list[Cell]], left: int, top: int, before: Block | None = No
         last -= 1  # a note; a shorter line may be a row whose other cells are empty
     if first == last or count_headers(part[first:last]):
         lead = -1
-    cut = next((at for at in range(first + 1, last - 1) if _is_caption(part[at], part[at + 1], lead)), 0)
+    cut = next((at for at in range(first + 1, last - 1) if _is_caption(part[at:last], lead)), 0)
     rows = [_single(row) if _is_line(row) else row for row in part[first : cut or last]]
     block = Block(list(_texts(part[:first])), rows, 0, [], left, list(range(top + first, top + first + len(rows))), top, caption)
     block.lead = lead + left if lead >= 0 else -1
@@ -170,9 +170,10 @@ def _peel(part: list[list[Cell]], left: int, top: int, before: Block | None = No
         yield from _peel(part[cut:], left, top + cut)
 
 
-def _is_caption(row: Sequence[Cell], below: Sequence[Cell], lead: int) -> bool:
-    """Say whether a row inside a table is a line in the column of captions, over a row that leaves this column empty."""
-    return lead >= 0 and _is_line(row) and _first(row) == lead and not below[lead].text
+def _is_caption(rows: Sequence[Sequence[Cell]], lead: int) -> bool:
+    """Say whether a row inside a table is a line in the column of captions, over rows that leave this column empty."""
+    below = next((row for row in rows if not _is_line(row)), None)
+    return lead >= 0 and below is not None and _is_line(rows[0]) and _first(rows[0]) == lead and not below[lead].text
 
 
 def _texts(rows: Sequence[Sequence[Cell]]) -> Iterator[str]:

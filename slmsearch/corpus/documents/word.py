@@ -226,6 +226,8 @@ class _Reader:
             return min(marked, len(grid))
         strong = [all(_is_strong(cell) for cell in _children(row, "tc")) for row in rows]
         seen = [[Cell(text, guess_value(text), is_strong) for text in line] for line, is_strong in zip(grid, strong, strict=False)]
+        if not strong[0] and not any(any(line[1:]) for line in grid[1:]) and any(line[0] for line in grid[1:]):
+            return 0  # a form to be filled in: labels alone
         look = table.find(f"{WORD}tblPr/{WORD}tblLook")
         bits = "" if look is None else look.get(f"{WORD}val", "")
         is_styled = look is not None and (look.get(f"{WORD}firstRow") in ("1", "true") or (bits != "" and int(bits, 16) & 0x20))

@@ -180,11 +180,11 @@ def test_a_caption_begins_the_section_of_its_own_table() -> None:
 
 def test_lines_inside_a_table_without_headers_are_captions_as_the_line_above_it_is() -> None:
     sentence = "The keeper of the port counts the ships in the morning, and the miller closes the gate in the evening."
-    rows = [row for name in ("Ports", "Mills") for row in ([name], *([None, f"rule {n}", sentence] for n in range(40)))]
+    rows = [row for name in ("Ports", "Mills") for row in ([name], ["Rules"], *([None, f"rule {n}", sentence] for n in range(40)))]
     parts = sheet_of(rows).content.split("\n\n")
-    assert parts[0] == "Ports" and [part for part in parts if part.startswith("#")] == [
-        "## Ports, rows 2 to 27 (rule 0 to rule 25)", "## Ports, rows 28 to 41 (rule 26 to rule 39)",
-        "## Mills, rows 43 to 68 (rule 0 to rule 25)", "## Mills, rows 69 to 82 (rule 26 to rule 39)",
+    assert parts[0] == "Ports\nRules" and [part for part in parts if part.startswith("#")] == [
+        "## Ports, rows 3 to 28 (rule 0 to rule 25)", "## Ports, rows 29 to 42 (rule 26 to rule 39)",
+        "## Mills, rows 45 to 70 (rule 0 to rule 25)", "## Mills, rows 71 to 84 (rule 26 to rule 39)",
     ]  # fmt: skip
 
 

@@ -162,6 +162,12 @@ def test_merged_cells_of_a_table_stand_under_their_headers_and_values_are_not_be
     ]  # fmt: skip
 
 
+def test_a_form_of_labels_has_no_headers() -> None:
+    look = '<w:tblLook w:val="04A0"/>'
+    assert read(table([["Signature", "Date"], ["Name", ""]], look)).content.startswith("|  |  |\n")
+    assert read(table([["Gap", "Advice"], ["", ""]], look)).content.startswith("| Gap | Advice |\n")
+
+
 def test_headings_in_cells_are_sections_where_a_table_places_text_and_names_where_it_is_one() -> None:
     box = par("Wheel", "Kapitel") + par("It turns.")
     found = read(table([[box, par("Roof", "Kapitel") + par("It holds.")]]))
