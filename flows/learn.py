@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from prefect import flow, get_run_logger
 
-from flows.cli.settings import recordable
+from flows.runtime.settings import recordable
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
 from flows.stages.preflight import check_models
 from flows.stages.stages import evaluate_policy, prepare_data

@@ -125,7 +125,7 @@ assert cli.commands
 @pytest.mark.parametrize(
     "modules",
     [
-        "slmsearch.config, slmsearch.keys, slmsearch.errors, flows.cli.settings",
+        "slmsearch.config, slmsearch.keys, slmsearch.errors, flows.runtime.settings",
         "slmsearch.corpus.sections, slmsearch.corpus.library, slmsearch.corpus.world",
         "slmsearch.searcher.rollout, slmsearch.searcher.reward, slmsearch.generate.scripted, slmsearch.judge",
     ],

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from flows.cli.settings import RENAMED, load_config
+from flows.runtime.settings import RENAMED, load_config
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
 from tests.e2e.stand import ROOT

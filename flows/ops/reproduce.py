@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from flows.ops.runner import FLOWS, run_flow
-from flows.ops.servers import Say
+from flows.runtime.servers import Say
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError, ModelError
 from tasks.lineage import Tracked, lineage_tags, read_tracked, resolve

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING
 
 import psutil
 
-from flows.ops.servers import HOST, Say, wait_until_ready
+from flows.runtime.servers import HOST, Say, wait_until_ready
 from slmsearch.config import CorpusConfig, PathsConfig, RunConfig
 from slmsearch.config.secrets import join_secrets, split_secrets
 from slmsearch.errors import SandboxError, ServiceError

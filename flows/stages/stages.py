@@ -4,7 +4,7 @@ import re
 from contextlib import ExitStack
 from dataclasses import replace
 
-from flows.ops.device import device
+from flows.runtime.device import device
 from flows.stages.artifacts import show_table
 from flows.stages.pipeline import Pipeline
 from flows.stages.sharding import play_in_shards

@@ -1,7 +1,7 @@
 """Every knob of a run, once, with its unit and the meaning of None and 0.
 
 Sections are frozen; `RunConfig` holds them all and is what flows take as their parameter. Nothing here reads a file or the
-environment: `flows/cli/settings.py` does.
+environment: `flows/runtime/settings.py` does.
 """
 
 from typing import ClassVar, Self

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-from flows.cli.settings import load_config
+from flows.runtime.settings import load_config
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.indexed_corpus import IndexedCorpus, open_indexed_corpus

@@ -199,7 +199,7 @@ def test_an_unforeseen_error_is_told_from_a_finding(invoke: Invoke, monkeypatch:
     def explode(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("nobody thought of this")
 
-    monkeypatch.setattr("flows.cli.settings.masked", explode)
+    monkeypatch.setattr("flows.runtime.settings.masked", explode)
     code, out, err = invoke("config", "--json")
     assert code == 70
     assert "Traceback" in err

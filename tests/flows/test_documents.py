@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flows.cli import asking
-from flows.evaluate import choose_policy
+from flows.stages.policy_choice import choose_policy, choose_searcher_policy
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.errors import ModelError
 from slmsearch.evaluate.policies import PolicySpec
@@ -158,7 +158,7 @@ def test_who_is_asked_without_a_champion_is_said(folder: Path, monkeypatch: pyte
     config = RunConfig(policy=PolicyConfig(model="tiny"))
     session: Any = type("S", (), {"config": config, "say": staticmethod(said.append)})
     monkeypatch.setattr("flows.evaluate.find_champion", lambda config: None)
-    assert asking.find_policy(session, None).name == "untrained"
+    assert choose_searcher_policy(session.config, None, session.say).name == "untrained"
     assert "nothing was promoted yet, so the untrained tiny answers" in said[0]
 
     def none(config: object) -> PolicyConfig:
@@ -166,7 +166,7 @@ def test_who_is_asked_without_a_champion_is_said(folder: Path, monkeypatch: pyte
 
     monkeypatch.setattr("flows.evaluate.champion_policy", none)
     with pytest.raises(ModelError):
-        asking.find_policy(session, "champion")
+        choose_searcher_policy(session.config, "champion", session.say)
     assert choose_policy(config, "retrieve-then-answer") == PolicySpec("retrieve-then-answer", None)
 
 

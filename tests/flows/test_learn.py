@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from flows.cli.commands.learning import Duration, largest_model
 from flows.cli.main import cli
-from flows.cli.settings import load_config
 from flows.cli.text import render_result
 from flows.learn import learn
+from flows.runtime.settings import load_config
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError, CorpusError, TrainingError
 from slmsearch.service.feedback import Feedback, FeedbackLog

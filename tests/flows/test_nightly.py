@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from flows import nightly as module
 from flows.cli.main import cli
 from flows.nightly import nightly, post_alarm
-from flows.ops.automations import ENDED, REGRESSED
+from flows.runtime.automations import ENDED, REGRESSED
 from flows.train import train_and_eval
 from slmsearch.config import RunConfig
 from slmsearch.errors import EvaluationError, ModelError

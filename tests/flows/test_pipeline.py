@@ -16,7 +16,7 @@ from flows.cli.text import render_result, render_summary
 from flows.data import reindex, validate
 from flows.evaluate import evaluate
 from flows.nightly import nightly
-from flows.ops.device import device, device_names
+from flows.runtime.device import device, device_names
 from flows.train import train, train_and_eval
 from slmsearch.config import JudgeConfig, RunConfig
 from slmsearch.errors import ConfigError, ModelError, PreflightError, TrainingError

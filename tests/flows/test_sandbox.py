@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.cli.settings import load_config
 from flows.ops.sandbox import find_sandbox, small_world, start_sandbox, state_dir, stop_sandbox
+from flows.runtime.settings import load_config
 from slmsearch.config import RunConfig, SandboxConfig
 from slmsearch.environments.indexed_corpus import IndexedCorpus, open_indexed_corpus
 from slmsearch.environments.searcher import check_sandbox
@@ -154,7 +154,7 @@ BORROW = """
 import sys, time
 from flows.ops.sandbox import some_sandbox
 from slmsearch.serve.ports import free_port
-from flows.cli.settings import load_config
+from flows.runtime.settings import load_config
 with some_sandbox(load_config((), [f"--sandbox.port={free_port()}"])) as address:
     print(address, flush=True)
     time.sleep(600)

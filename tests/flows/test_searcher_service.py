@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from flows.cli.settings import API_TOKEN, load_config, recordable
 from flows.ops import searcher_service
 from flows.ops.searcher_service import find_new_champion, find_served
+from flows.runtime.settings import API_TOKEN, load_config, recordable
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.errors import IndexUnusableError, ModelError, ServiceError
 from slmsearch.searcher.episode import Episode, StopReason
@@ -45,7 +45,7 @@ def test_the_champion_plays_on_the_index_that_it_was_evaluated_on(session: Any, 
     (session.config.paths.corpora / "d1").mkdir(parents=True)
     champion(TAGS)
     for name in (None, "champion"):
-        found = find_served(session, name)
+        found = find_served(session.config, session.say, name)
         assert (found.version, found.corpus_digest, found.index_key) == ("slmsearch-searcher/3", "d1", "k1")
         assert found.spec.policy is not None and found.spec.policy.model == "adapter 3"
     assert find_new_champion(session.config, "slmsearch-searcher/3") is None
@@ -58,16 +58,19 @@ def test_the_champion_plays_on_the_index_that_it_was_evaluated_on(session: Any, 
 def test_an_index_version_that_is_not_here_is_one_line(session: Any, champion: Any, tags: dict[str, str]) -> None:
     champion(tags)
     with pytest.raises(IndexUnusableError, match=r"champion slmsearch-searcher/3 was evaluated on index version .*slmsearch index build"):
-        find_served(session, None)
+        find_served(session.config, session.say, None)
 
 
 def test_without_a_champion_the_configured_policy_is_served(session: Any, champion: Any) -> None:
     champion(None)
-    assert (find_served(session, None).version, find_served(session, None).index_key) == ("untrained", None)
-    assert find_served(session, "retrieve-then-answer").spec.policy is None
+    assert (find_served(session.config, session.say, None).version, find_served(session.config, session.say, None).index_key) == (
+        "untrained",
+        None,
+    )
+    assert find_served(session.config, session.say, "retrieve-then-answer").spec.policy is None
     assert find_new_champion(session.config, "untrained") is None
     with pytest.raises(ModelError, match="no champion yet"):
-        find_served(session, "champion")
+        find_served(session.config, session.say, "champion")
 
 
 @pytest.mark.parametrize(

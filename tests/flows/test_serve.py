@@ -15,8 +15,8 @@ import pytest
 
 from flows.cli.commands import models as commands
 from flows.cli.main import cli
-from flows.cli.settings import load_config
 from flows.ops.serving import Options, make_request
+from flows.runtime.settings import load_config
 from slmsearch.errors import ConfigError
 from slmsearch.http_client import list_models
 from slmsearch.serve import engines

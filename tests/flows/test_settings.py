@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from flows.cli.settings import (
+from flows.runtime.settings import (
     GONE,
     find_settings,
     known_settings,

@@ -8,8 +8,8 @@ import pytest
 from fastapi.encoders import jsonable_encoder
 from pydantic import SecretStr
 
-from flows.cli.settings import load_config, recordable, secret_settings
-from flows.ops.worker_secrets import ALL_BUT_TRACKING, submitted, with_own_secrets
+from flows.runtime.settings import load_config, recordable, secret_settings
+from flows.runtime.worker_secrets import ALL_BUT_TRACKING, submitted, with_own_secrets
 from slmsearch.config import RunConfig
 from slmsearch.config.secrets import MASK
 from slmsearch.errors import ConfigError

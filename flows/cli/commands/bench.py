@@ -46,8 +46,8 @@ def rollout(session: Session, shapes: tuple[str, ...], runs: int, device: str) -
 
     On a card also beside TRL with vLLM where that is installed, with how busy each side kept it. Exit code 3 where there is no card.
     """
-    from flows.cli.fetching import require_policy
-    from flows.cli.settings import load_config, preset_files
+    from flows.runtime.fetching import require_policy
+    from flows.runtime.settings import load_config, preset_files
     from slmsearch.bench.gpu import require_card
     from slmsearch.bench.real import real_shape
     from slmsearch.bench.rollout import run_rollout
@@ -72,7 +72,7 @@ def rollout(session: Session, shapes: tuple[str, ...], runs: int, device: str) -
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Counted updates of each side.")
 def sft(session: Session, model: str, runs: int) -> None:
     """Time supervised training of a real model beside TRL's SFTTrainer, each in its own process; writes sft.json."""
-    from flows.cli.fetching import require_policy
+    from flows.runtime.fetching import require_policy
     from slmsearch.bench.sft import run_sft
     from slmsearch.models.known import path_of
 
@@ -168,7 +168,7 @@ def gate(session: Session, simulations: int, falls: int) -> None:
 @click.option("--runs", type=click.IntRange(min=1), default=200, show_default=True, help="Healthy runs of each preset.")
 def monitor(session: Session, runs: int) -> None:
     """Simulate healthy runs and planted collapses of every preset under the collapse monitor; writes monitor.json."""
-    from flows.cli.settings import load_config, preset_files
+    from flows.runtime.settings import load_config, preset_files
     from slmsearch.bench.monitor import run_monitor
     from slmsearch.config import RunConfig
 
@@ -181,7 +181,7 @@ def monitor(session: Session, runs: int) -> None:
 @click.option("--policy", help="As of `slmsearch serve searcher`.")
 def service(session: Session, policy: str | None) -> None:
     """Load a served searcher, watch its memory, send it bad requests and kill its model process; writes service.json."""
-    from flows.cli.settings import API_TOKEN
+    from flows.runtime.settings import API_TOKEN
     from slmsearch.bench.service import run_service
     from slmsearch.corpus.store import build_corpus, load_questions
 
@@ -202,7 +202,7 @@ def load_presets(names: Sequence[str] = ()) -> "list[Preset]":
     Raises:
         ConfigError: there is none of a name, or it is not for a GPU.
     """
-    from flows.cli.settings import load_config, preset_files
+    from flows.runtime.settings import load_config, preset_files
     from slmsearch.bench.gpu import PUBLISHED, Preset
     from slmsearch.models.known import name_of
 

@@ -26,11 +26,12 @@ def ask(session: Session, question: str, policy: str | None) -> None:
     The champion answers; where nothing was promoted yet, the configured model. Exit code 1 if there is no answer.
     """
     from flows.cli import asking
+    from flows.stages.policy_choice import choose_searcher_policy
 
     text = one_line(question)
     if not text:
         raise click.UsageError("the question is empty")
-    spec = asking.find_policy(session, policy)
+    spec = choose_searcher_policy(session.config, policy, session.say)
     indexed = asking.open_indexed_corpus(session.config)
     session.say(f"{text}\n")
     episode = asking.ask(text, spec, indexed, session)

@@ -189,7 +189,7 @@ def sft(session: Session, sources: tuple[str, ...], out: Path) -> None:
 
 def taught(session: Session, config: "RunConfig", sources: "Sequence[str]", out: Path) -> None:
     """Teach the policy's model from examples of some sources, and say what came of it."""
-    from flows.cli.fetching import require_policy
+    from flows.runtime.fetching import require_policy
     from slmsearch.learn.teach import train_start
     from tasks.progress import Progress
 
@@ -202,7 +202,7 @@ def taught(session: Session, config: "RunConfig", sources: "Sequence[str]", out:
 @command(cli, "preflight")
 def preflight(session: Session) -> None:
     """Check whether training could succeed: memory, disk, tools, template, mask, judge, index, a few episodes."""
-    from flows.cli.fetching import require_policy
+    from flows.runtime.fetching import require_policy
     from slmsearch.learn.preflight import preflight_here
 
     def tell(check: "Check") -> None:

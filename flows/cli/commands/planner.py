@@ -74,7 +74,7 @@ def export_push(
     """Send an adapter, or the merged model, to the Hub. The token comes from HF_TOKEN and from nowhere else."""
     import tempfile
 
-    from flows.cli.settings import read_environment
+    from flows.runtime.settings import read_environment
     from slmsearch.learn.export import collect_adapter, list_files, merge, push
 
     environment, private, dry_run = read_environment(), flags["private"], flags["dry_run"]
@@ -111,7 +111,7 @@ def infer(
     """Ask a served model: it plans and the configured worker solves, or it searches the configured corpus."""
     from pydantic import SecretStr
 
-    from flows.cli.settings import read_environment
+    from flows.runtime.settings import read_environment
     from slmsearch.evaluate.run import ask_served, find_model
 
     key = read_environment().get("OPENAI_API_KEY", "none")

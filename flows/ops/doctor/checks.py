@@ -10,8 +10,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from flows.ops.pool import POOL
-from flows.ops.process_environment import DEFAULTS
+from flows.runtime.pool import POOL
+from flows.runtime.process_environment import DEFAULTS
 from slmsearch.serve.request import is_loopback
 from tasks.owners import BEATS, HEARTBEAT
 

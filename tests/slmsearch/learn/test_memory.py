@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoConfig
 
-from flows.cli.settings import load_config
+from flows.runtime.settings import load_config
 from slmsearch.config import EvaluateConfig, JudgeConfig, LoraSection, PolicyConfig, RunConfig, SearcherConfig, TrainConfig, VllmConfig
 from slmsearch.errors import ModelError
 from slmsearch.generate.sampler import Sampling

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from flows.cli.settings import read_environment
+from flows.runtime.settings import read_environment
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.config.secrets import split_secrets
 from slmsearch.errors import SlmSearchError

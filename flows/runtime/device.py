@@ -14,7 +14,7 @@ from prefect.concurrency.sync import concurrency
 from prefect.exceptions import ObjectAlreadyExists
 from prefect.logging import get_run_logger
 
-from flows.cli.settings import read_environment
+from flows.runtime.settings import read_environment
 from slmsearch.config import TrainConfig
 
 LEASE_SECONDS = 60.0

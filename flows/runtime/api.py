@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from flows.cli.settings import read_environment
-from flows.ops.process_environment import prefect_home
-from flows.ops.servers import HOST, start_service, wait_until_ready
+from flows.runtime.process_environment import prefect_home
+from flows.runtime.servers import HOST, start_service, wait_until_ready
+from flows.runtime.settings import read_environment
 from slmsearch.artifacts.files import replace_text
 from slmsearch.config import PathsConfig
 from slmsearch.errors import ServiceError

@@ -2,7 +2,7 @@
 
 What it returns is a plain, frozen `RunConfig`: a `BaseSettings` handed to a flow would read the worker's environment again.
 Later wins: class defaults, YAML files left to right, short names (`DATA_DIR` ...), `.env`, `SLMSEARCH_` variables, flags.
-It reads and never changes the environment; `flows/ops/process_environment.py` does that.
+It reads and never changes the environment; `flows/runtime/process_environment.py` does that.
 
 The *base folder* is where data, MLflow's store and `.env` stand: the folder of the first settings file that was named, else the current
 one. A preset has no folder of its own. The place where the code lies plays no part.

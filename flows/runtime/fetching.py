@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from flows.cli.settings import read_environment
+from flows.runtime.settings import read_environment
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.foreign import visible
 from slmsearch.generate.load import check_local

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flows.cli.settings import ENV_PREFIX, load_config, read_environment, recordable, resolve_paths
-from flows.ops.process_environment import prepare_process_environment
+from flows.runtime.process_environment import prepare_process_environment
+from flows.runtime.settings import ENV_PREFIX, load_config, read_environment, recordable, resolve_paths
 from slmsearch.config import RunConfig
 from slmsearch.config.secrets import MASK, join_secrets, mask_secrets, put_secrets, split_secrets
 from slmsearch.environments.registry import environment_of

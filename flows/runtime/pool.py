@@ -41,7 +41,7 @@ def prepare_pool(train: TrainConfig, pool_type: str = "process", template: Mappi
     from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
     from prefect.exceptions import ObjectAlreadyExists
 
-    from flows.ops.device import create_limits, device_names
+    from flows.runtime.device import create_limits, device_names
 
     with get_client(sync_client=True) as client:
         try:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flows.ops.api import UpRecord, find_up
+from flows.runtime.api import UpRecord, find_up
 from slmsearch.config import RunConfig, TrackingConfig
 from slmsearch.foreign import without_credentials
 
