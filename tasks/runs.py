@@ -73,7 +73,7 @@ def load_results(run: RunRecord, config: RunConfig) -> RunResults:
     tracker, warnings = open_tracker(config), list[str]()
     summary = tracker.read_json(run.id, "summary.json") or {}
     settings = tracker.read_json(run.id, "config.json") or {}
-    decision = DecisionConfig.read_record(settings.get("decision", {}))
+    decision = DecisionConfig.model_validate(settings.get("decision", {}))
     lineage = summary.get("lineage") or {name.removeprefix(TAG): value for name, value in run.tags.items() if name.startswith(TAG)}
     directory = config.paths.training / lineage["train_key"] if "train_key" in lineage else None
     evaluations: dict[str, Evaluation] = {}
@@ -132,7 +132,7 @@ def _noted(what: str, warnings: list[str]) -> Iterator[None]:
 
 def _changed(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the recorded settings that are not the default, flat; paths and addresses of this machine stay out."""
-    defaults, recorded = flatten(RunConfig().model_dump(mode="json")), flatten(RunConfig.known_values(settings))
+    defaults, recorded = flatten(RunConfig().model_dump(mode="json")), flatten(settings)
     return {name: value for name, value in recorded.items() if defaults.get(name) != value and not name.startswith(("paths.", "tracking."))}
 
 

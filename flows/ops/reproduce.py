@@ -83,7 +83,7 @@ def _recorded_config(tracked: Tracked, run: RunRecord | None) -> RunConfig | Non
     """Return the settings that a run recorded; None where it has none that can be read."""
     values = tracked.registry.read_json(run.id, "config.json") if run and tracked.registry else None
     try:
-        return RunConfig.read_record(values) if values else None
+        return RunConfig.model_validate(values) if values else None
     except ValidationError:
         return None
 

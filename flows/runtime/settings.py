@@ -10,7 +10,6 @@ one. A preset has no folder of its own. The place where the code lies plays no p
 
 import difflib
 import os
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
@@ -53,10 +52,6 @@ API_TOKEN = f"{ENV_PREFIX}API_TOKEN"
 """Variable of the token that `serve searcher` and `mcp --http` ask of their clients. No setting, so that no run carries it."""
 DEV_PAGES = 10
 """Pages that `DEV=1` keeps."""
-GONE: dict[str, str] = tomllib.loads(Path(__file__).with_name("former_settings.toml").read_text(encoding="utf-8"))
-"""Names of settings that were, or of their sections, and what holds instead, where the section does not know (`Section.constants`)."""
-RENAMED = {"system": "environment", "train.sentinel": "train.monitor"}
-"""Former names of settings, or of their sections, and the present ones."""
 
 
 INPUTS = ("corpus.pages", "corpus.questions", "policy.adapter", "planner.problems", "retrieval.embedder.model")
@@ -239,14 +234,7 @@ def _check_name(dotted: str, where: str) -> None:
     known = known_settings()
     if dotted in known:
         return
-    section, _, leaf = dotted.rpartition(".")
-    owner = known.get(section)
-    constants = owner.constants() if owner else {}
-    if new := RENAMED.get(dotted) or (RENAMED.get(section) and f"{RENAMED[section]}.{leaf}"):
-        raise ConfigError(f"{dotted!r} {where} is now called {new}")
-    gone = f"it is always {constants[leaf]}" if leaf in constants else GONE.get(dotted) or GONE.get(section)
-    if gone:
-        raise ConfigError(f"{dotted!r} {where} is no setting any more: {gone}")
+    leaf = dotted.rpartition(".")[2]
     near = difflib.get_close_matches(dotted, known, n=3, cutoff=0.75) or [name for name in known if name.rsplit(".", 1)[-1] == leaf]
     hint = f"did you mean {' or '.join(near[:3])}?" if near else "`slmsearch config` lists them all"
     raise ConfigError(f"unknown setting {dotted!r} {where}; {hint}")

@@ -4,7 +4,7 @@ Sections are frozen; `RunConfig` holds them all and is what flows take as their 
 environment: `flows/runtime/settings.py` does.
 """
 
-from typing import ClassVar, Self
+from typing import Self
 
 from pydantic import model_validator
 
@@ -63,8 +63,6 @@ __all__ = [
 
 class RunConfig(Section):
     """A whole run."""
-
-    RENAMED: ClassVar = {"environment": "system"}
 
     environment: str = "searcher"
     """What is trained and evaluated: `searcher`, `planner`, or `module:Class` of one of your own. The sections `corpus`, `searcher` and

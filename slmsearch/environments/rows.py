@@ -18,9 +18,6 @@ from slmsearch.searcher.evidence import gather_evidence, opened_pages, read_sect
 from slmsearch.searcher.reward import Reward
 from slmsearch.searcher.tools import SEARCH
 
-FORMER = "breakage"
-"""Name of `failure_mode` in rows that were stored earlier."""
-
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRow:
@@ -121,24 +118,12 @@ def row_from_dict(values: Mapping[str, Any]) -> EpisodeRow:
     Raises:
         EvaluationError: a field is missing or unknown.
     """
-    # Rows stored earlier hold neither `measured` nor `told_turns`, and their typed match is made from their answer.
     stored = values if isinstance(values, Mapping) else {}
-    renamed = {"failure_mode" if name == FORMER else name: value for name, value in stored.items()}
     expected = {column.name for column in fields(EpisodeRow)}
-    if set(renamed) | {"measured", "told_turns", "typed_match"} != expected:
-        odd = ", ".join(sorted(set(renamed) ^ expected))
+    if set(stored) != expected:
+        odd = ", ".join(sorted(set(stored) ^ expected))
         raise EvaluationError(f"stored row has missing or unknown fields ({odd}); evaluate again with this version")
-    return EpisodeRow(**{"typed_match": _match_stored(renamed), **renamed})
-
-
-def _match_stored(stored: Mapping[str, Any]) -> float:
-    """Return the typed match of a row that was stored without it; rows know no alias, so that an exact match with one stands."""
-    answer, golds = stored["answer"], (stored["gold"],)
-    if "plan/decomposed_frac" in stored.get("measured", {}):
-        return float(stored["correct"])
-    if stored["exact_match"] and not exact_match(answer, golds):
-        return 1.0
-    return float(typed_match(answer, golds))
+    return EpisodeRow(**stored)
 
 
 class FailureMode(StrEnum):

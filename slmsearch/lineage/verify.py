@@ -129,7 +129,7 @@ def _check_source(graph: Graph, node: Node, place: Path) -> list[Change] | str:
     if content_key(**recorded) != node.key:
         return [Change(*node.name, place.name, "is not what its name says")]
     try:
-        now = _collect_source(CorpusConfig.read_record(read_json(corpus / files.MANIFEST).get("source") or {}), recorded)
+        now = _collect_source(CorpusConfig.model_validate(read_json(corpus / files.MANIFEST).get("source") or {}), recorded)
     except (CorpusError, ValidationError) as error:
         return cause_of(error)
     if now is None:

@@ -51,11 +51,7 @@ def make_prompt(question: str, config: SearcherConfig, shown: str = "") -> list[
 
 
 def describe_searcher(config: SearcherConfig, limits: LimitsConfig) -> dict[str, object]:
-    """Say what decides how an episode goes; part of every evaluation and training key.
-
-    Where programs and hints are off, or the model searches, nothing is said of it, so that keys are what they were before.
-    """
-    usual = {"section_hints": False, "missing_names": False, "reads": "tools"}
-    told = config.key_parts(exclude={"programs", *(name for name, value in usual.items() if getattr(config, name) == value)})
+    """Return what decides how an episode goes; part of every evaluation and training key."""
+    told = config.key_parts(exclude={"programs"})
     allowed = ProgramLimits(**limits.model_dump()).model_dump(mode="json")
     return {**told, "programs": {"prompt": PROGRAM_PROMPT, "limits": allowed}} if config.programs else told

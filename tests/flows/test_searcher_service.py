@@ -33,7 +33,11 @@ def session(tmp_path: Path) -> Any:
 @pytest.fixture
 def champion(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str] | None], None]:
     def choose(tags: dict[str, str] | None) -> None:
-        for place in ("flows.ops.searcher_service.find_champion", "flows.evaluate.find_champion", "tasks.promotion.find_champion"):
+        for place in (
+            "flows.ops.searcher_service.find_champion",
+            "flows.stages.policy_choice.find_champion",
+            "tasks.promotion.find_champion",
+        ):
             monkeypatch.setattr(place, lambda config: tags)
 
     monkeypatch.setattr(searcher_service, "champion_policy", lambda config, tags: PolicyConfig(model=f"adapter {tags['version']}"))

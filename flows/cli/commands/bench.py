@@ -15,19 +15,6 @@ if TYPE_CHECKING:
     from slmsearch.bench.result import Result
     from slmsearch.bench.shapes import Shape
 
-FORMER = {
-    "agreement": "docs/log.md has its figures; `make test PYTEST_ARGS=tests/e2e/test_served.py` plays episodes with every backend",
-    "algorithms": "docs/training.md has its figures; `slmsearch run train-and-eval --train.algorithm rloo` trains with another one",
-    "fusion": "docs/retrieval.md has its figures; `slmsearch retrieval-report` measures each way of ranking on your corpus",
-    "index": "docs/retrieval.md has its figures; manifest.json of every index version says how long its build took",
-    "learning": "docs/results.md has its figures; `slmsearch run train-and-eval --train.seed 1` trains with another seed",
-    "memory": "docs/training.md has its figures; `slmsearch bench gpu` compares planned with measured memory, with --device cpu here, too",
-    "reindex": "docs/retrieval.md has its figures; `slmsearch index list --json` says what each version embedded anew",
-    "sandbox": "docs/sandbox.md has its figures; `slmsearch sandbox test` runs programs through a live server",
-    "scale": "docs/retrieval.md has its figures; `slmsearch retrieval-report` measures searches in your index",
-    "up": "docs/operations.md has its figures; `slmsearch up` says when it is up",
-}
-"""Benchmarks that are decided, and where their figures are."""
 OVERLAY = "overlay-small"
 """Laid over a preset, it makes it small."""
 
@@ -79,15 +66,6 @@ def sft(session: Session, model: str, runs: int) -> None:
     config = session.config
     config = config.changed({"policy.model": path_of(model, config.paths.data_dir), "policy.device": "cpu"})
     _finish(session, "sft", run_sft(require_policy(config), runs, session.say))
-
-
-@command(bench, "query")
-@click.option("--runs", type=click.IntRange(min=1), default=7, show_default=True, help="Counted rounds of each side.")
-def query(session: Session, runs: int) -> None:
-    """Time the encoding of one query beside the former way, and compare their first pages; writes query.json."""
-    from slmsearch.bench.query import run_query
-
-    _finish(session, "query", run_query(session.config, runs, session.say))
 
 
 @command(bench, "scaling")
@@ -151,19 +129,6 @@ def nightly(session: Session, series: int, nights: int, regressions: int) -> Non
     _finish(session, "nightly", run_nightly(session.config.nightly, series, nights, regressions))
 
 
-@command(bench, "gate")
-@click.option(
-    "--simulations", type=click.IntRange(min=1), default=2000, show_default=True, help="Evaluations without a gain, and with one."
-)
-@click.option("--falls", type=click.IntRange(min=1), default=20, show_default=True, help="Planted falls of each policy and shape.")
-def gate(session: Session, simulations: int, falls: int) -> None:
-    """Would a test that may stop at any time serve promotion and the nightly as well, with fewer questions? Writes gate.json."""
-    from slmsearch.bench.gate import run_gate
-
-    config = session.config
-    _finish(session, "gate", run_gate(config.paths.evals, config.decision, config.nightly, simulations, falls))
-
-
 @command(bench, "monitor")
 @click.option("--runs", type=click.IntRange(min=1), default=200, show_default=True, help="Healthy runs of each preset.")
 def monitor(session: Session, runs: int) -> None:
@@ -223,14 +188,3 @@ def _finish(session: Session, name: str, result: "Result", negative: bool = Fals
     folder.mkdir(parents=True, exist_ok=True)
     replace_json(folder / f"{name}.json", result.values)
     session.finish({**result.values}, result.render(), negative)
-
-
-def _former(name: str, figures: str) -> None:
-    @command(bench, name, hidden=True, context_settings={"ignore_unknown_options": True})
-    @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
-    def former(session: Session, rest: tuple[str, ...]) -> None:
-        raise ConfigError(f"`slmsearch bench {name}` is no command any more: {figures}")
-
-
-for _name, _figures in FORMER.items():
-    _former(_name, _figures)

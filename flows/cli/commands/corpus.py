@@ -225,13 +225,6 @@ def rollback(session: Session, key: str | None) -> None:
     session.finish({"before": before, "current": after}, f"current index version: {after} (before: {before or 'none'})")
 
 
-@command(index, "prune", hidden=True, context_settings={"ignore_unknown_options": True})
-@click.argument("rest", nargs=-1, type=click.UNPROCESSED)
-def prune(session: Session, rest: tuple[str, ...]) -> None:
-    """Name the command that removes index versions."""
-    raise click.UsageError("`slmsearch ops housekeeping --apply` removes index versions that nothing needs, by default after 14 days")
-
-
 @command(index, "push")
 @click.argument("url")
 @click.argument("key", required=False)

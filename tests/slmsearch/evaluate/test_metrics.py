@@ -108,22 +108,6 @@ def test_a_metric_that_is_no_mean_over_questions_is_refused_with_the_names_of_th
     assert set(str(refused.value).partition("use one of ")[2].split(", ")) <= METRICS
 
 
-@pytest.mark.parametrize(
-    ("stored", "typed"),
-    [
-        ({"answer": "35", "gold": "3.5", "exact_match": 1.0}, 0.0),
-        ({"answer": "5 percent", "gold": "5 %", "exact_match": 0.0}, 1.0),
-        ({"answer": "UK", "gold": "United Kingdom", "exact_match": 1.0}, 1.0),  # by an alias, which rows do not know
-        ({"answer": None, "gold": "5", "exact_match": 0.0}, 0.0),
-        ({"answer": "7", "gold": "9", "exact_match": 1.0, "correct": 1.0, "measured": {"plan/decomposed_frac": 1.0}}, 1.0),
-    ],
-)
-def test_rows_stored_without_a_typed_match_get_it_when_read(stored: dict[str, object], typed: float) -> None:
-    values = {**asdict(make("q", False)), **stored}
-    del values["typed_match"]
-    assert row_from_dict(json.loads(json.dumps(values))).typed_match == typed
-
-
 def test_slices_by_kind_and_hops() -> None:
     rows = [make("a", kind="one_hop", hops=1), make("b", False, kind="two_hop", hops=2), make("c", kind="unanswerable", hops=0)]
     assert {name: [row.question_id for row in members] for name, members in slice_rows(rows).items()} == {

@@ -23,7 +23,7 @@ def config(tmp_path, monkeypatch):
 
 
 def test_recorded_keys_of_the_searcher(config):
-    assert job.train_key(config, "digest", "index") == "0b5ca37b6631e713cb07"
+    assert job.train_key(config, "digest", "index") == "93c8898361fe4b547a92"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config) for spec in specs]
     assert keys == ["91497ae9a02aa4974404", "3353c388bb78e7fd71f7", "683bad671df99588e398"]
