@@ -26,10 +26,10 @@ def test_recorded_keys_of_the_searcher(config):
     assert job.train_key(config, "digest", "index") == "93c8898361fe4b547a92"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config) for spec in specs]
-    assert keys == ["91497ae9a02aa4974404", "3353c388bb78e7fd71f7", "683bad671df99588e398"]
+    assert keys == ["862801824b0e9013a833", "1f6e9980174ec589be72", "1568a1066f2d3f5a2164"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
-    assert job.train_key(other, "digest", "index") == "af6365b902b67b24a51f"
-    assert eval_key(QUESTIONS, "index", specs[0], other) == "b05547b0f8480647dd75"
+    assert job.train_key(other, "digest", "index") == "d2d7ca2d0ab0bc7ea3a7"
+    assert eval_key(QUESTIONS, "index", specs[0], other) == "a42c6d6480b58f9a5a97"
 
 
 def test_what_a_search_says_is_part_of_the_keys(config):
