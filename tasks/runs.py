@@ -13,15 +13,15 @@ from prefect.cache_policies import NO_CACHE
 
 from slmsearch.artifacts.files import read_json, replace_text
 from slmsearch.config import DecisionConfig, RunConfig
-from slmsearch.environments.twins import Twin
+from slmsearch.environments.searcher.twins import Twin
 from slmsearch.errors import EvaluationError, SlmSearchError
 from slmsearch.evaluate.compare import Comparison, compare, shared_rows
 from slmsearch.evaluate.store import Evaluation, load_evaluation
 from slmsearch.evaluate.trust import SAMPLED
-from slmsearch.learn.files import JUDGE, STEPS
-from slmsearch.learn.reports import StepReport, read_reports
 from slmsearch.lineage.graph import flatten
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
+from slmsearch.training.files import JUDGE, STEPS
+from slmsearch.training.reports import StepReport, read_reports
 from tasks.tracking import FLOW_RUN_NAME, RunRecord, open_tracker
 
 FOLDER = "report"

@@ -17,7 +17,7 @@ SAID = re.compile(
 )
 """Lines that name a former setting, a key that others read, the prompt of earlier models, or English that a pattern looks for."""
 FOLDERS = ("slmsearch", "flows", "tasks", "docs", "deployments", "README.md", "Makefile")
-OTHER = ("slmsearch/corpus/world/", "slmsearch/sandbox/escapes/")
+OTHER = ("slmsearch/corpus/world/", "slmsearch/extensions/sandbox/escapes/")
 """English of generated pages, and what programs say."""
 
 

@@ -11,19 +11,19 @@ from flows.runtime.fetching import require_model
 from slmsearch.config import RunConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import Question
-from slmsearch.environments import indexed_corpus
-from slmsearch.environments.indexed_corpus import IndexedCorpus
-from slmsearch.environments.searcher import SearcherEnvironment
+from slmsearch.environments.searcher import indexed_corpus
+from slmsearch.environments.searcher.answer_sources import find_sources
+from slmsearch.environments.searcher.indexed_corpus import IndexedCorpus
+from slmsearch.environments.searcher.rollout import Watch, play_episodes
+from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
+from slmsearch.environments.searcher.tools import READ, SEARCH, VIEW
+from slmsearch.episodes.episode import CallMade, Episode, StopReason, Turn
+from slmsearch.episodes.sampler import Sampling
 from slmsearch.errors import GenerationError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import make_policy_sampler
 from slmsearch.foreign import one_line
-from slmsearch.generate.sampler import Sampling
 from slmsearch.judge import ExactJudge
-from slmsearch.searcher.episode import CallMade, Episode, StopReason, Turn
-from slmsearch.searcher.rollout import Watch, play_episodes
-from slmsearch.searcher.sources import find_sources
-from slmsearch.searcher.tools import READ, SEARCH, VIEW
 from tasks.progress import Progress
 
 SHOWN_CHARS = 300

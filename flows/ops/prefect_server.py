@@ -25,7 +25,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from slmsearch.serve.ports import bind_reserved
+from slmsearch.processes.ports import bind_reserved
 
 HOSTS = ("127.0.0.1", "localhost")
 """Names of this machine that a request may give; one that is forwarded (`ssh -L`) may come to another port."""

@@ -1,4 +1,4 @@
-"""Settings and champion to the service of the searcher, over HTTP or MCP. The work is `slmsearch.service`'s."""
+"""Settings and champion to the service of the searcher, over HTTP or MCP. The work is `slmsearch.serving.api`'s."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -12,17 +12,17 @@ from flows.runtime.settings import API_TOKEN, read_environment
 from flows.stages.policy_choice import choose_searcher_policy
 from slmsearch.config import RunConfig
 from slmsearch.environments.registry import environment_of
-from slmsearch.environments.searcher import SearcherEnvironment
+from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.errors import ConfigError, IndexUnusableError, ServiceError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.processes.signals import stopping_by_signal
 from slmsearch.retrieval.versions import is_complete
-from slmsearch.service.access import check_token, require_private_host
-from slmsearch.service.app import make_app
-from slmsearch.service.feedback import FeedbackLog
-from slmsearch.service.playing import ServedPolicy
-from slmsearch.service.server import Place, serve
-from slmsearch.service.service import SearcherService
+from slmsearch.serving.api.access import check_token, require_private_host
+from slmsearch.serving.api.app import make_app
+from slmsearch.serving.api.feedback import FeedbackLog
+from slmsearch.serving.api.http_server import Place, serve
+from slmsearch.serving.api.playing import ServedPolicy
+from slmsearch.serving.api.searcher_service import SearcherService
 from tasks.promotion import champion_policy, find_champion
 from tasks.served import ServedTraces
 from tasks.tracking import CHAMPION
@@ -57,7 +57,7 @@ def serve_mcp_http(config: RunConfig, say: Say, policy: str | None, host: str, p
         SlmSearchError: as there.
     """
     _require_sdk()
-    from slmsearch.service.mcp_server import make_mcp_app
+    from slmsearch.serving.api.mcp_server import make_mcp_app
 
     place = _find_place(host, port)
     with _open_service(config, say, policy) as (service, stop):
@@ -72,7 +72,7 @@ def serve_mcp_stdio(config: RunConfig, say: Say, policy: str | None) -> None:
         SlmSearchError: the policy or its index version is missing.
     """
     _require_sdk()
-    from slmsearch.service.mcp_server import keep_standard_streams, serve_stdio
+    from slmsearch.serving.api.mcp_server import keep_standard_streams, serve_stdio
 
     with keep_standard_streams() as streams, _open_service(config, say, policy, spares=False) as (service, stop):
         serve_stdio(service, stop, streams)

@@ -35,7 +35,7 @@ from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.http_client import answers
 from slmsearch.processes.child import ChildProcess
-from slmsearch.serve.ports import require_free_port, reserve_port
+from slmsearch.processes.ports import require_free_port, reserve_port
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient

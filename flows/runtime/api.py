@@ -24,7 +24,7 @@ from slmsearch.config import PathsConfig
 from slmsearch.errors import ServiceError
 from slmsearch.http_client import answers
 from slmsearch.processes.child import ChildProcess
-from slmsearch.serve.ports import free_port, reserve_port
+from slmsearch.processes.ports import free_port, reserve_port
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient

@@ -10,9 +10,9 @@ from typing import Literal
 from flows.runtime.settings import read_environment
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.foreign import visible
-from slmsearch.generate.load import check_local
 from slmsearch.models.fetch import get_model, is_complete
 from slmsearch.models.known import KNOWN, models_dir
+from slmsearch.models.load import check_local
 
 
 def say(text: str) -> None:

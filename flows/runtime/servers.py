@@ -15,7 +15,7 @@ from pathlib import Path
 from slmsearch.errors import ServiceError
 from slmsearch.http_client import answers
 from slmsearch.processes.child import ChildProcess, ProcessSettings
-from slmsearch.serve.failures import read_tail
+from slmsearch.serving.engines.failures import read_tail
 
 HOST = "127.0.0.1"
 WORKER = "flows.ops.pool_worker"

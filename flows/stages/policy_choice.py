@@ -3,7 +3,7 @@
 from flows.runtime.servers import Say
 from slmsearch.config import RunConfig
 from slmsearch.environments.registry import environment_of
-from slmsearch.environments.searcher import SearcherEnvironment
+from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.errors import ConfigError
 from slmsearch.evaluate.policies import BASELINES, TRAINED, UNTRAINED, PolicySpec, parse_policy
 from slmsearch.models.known import path_of

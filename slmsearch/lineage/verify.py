@@ -21,16 +21,16 @@ from slmsearch.artifacts.files import file_hash, read_json
 from slmsearch.config import CorpusConfig, PlannerConfig
 from slmsearch.corpus import store as corpora
 from slmsearch.corpus.sources import source_parts
+from slmsearch.environments.planner.problem_sources import problems_parts
 from slmsearch.errors import CorpusError
 from slmsearch.evaluate.store import has_evaluation
 from slmsearch.foreign import cause_of
 from slmsearch.keys import content_key
-from slmsearch.learn import files
-from slmsearch.learn.job import read_manifest
-from slmsearch.learn.models import model_hash
 from slmsearch.lineage.graph import Graph, Node
-from slmsearch.planner.sources import problems_parts
+from slmsearch.models.hashes import model_hash
 from slmsearch.retrieval import versions
+from slmsearch.training import files
+from slmsearch.training.job import read_manifest
 
 TOLERANCE = 1e-4
 """Difference of a vector in Chroma from the one it was given, per value."""

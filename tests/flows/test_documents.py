@@ -11,9 +11,9 @@ import pytest
 from flows.cli import asking
 from flows.stages.policy_choice import choose_policy, choose_searcher_policy
 from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import ModelError
 from slmsearch.evaluate.policies import PolicySpec
-from slmsearch.generate.scripted import ScriptedSampler
 from tests.flows.test_commands import Invoke, invoke
 from tests.loopback import listening
 

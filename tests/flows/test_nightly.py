@@ -20,10 +20,10 @@ from flows.nightly import nightly, post_alarm
 from flows.runtime.automations import ENDED, REGRESSED
 from flows.train import train_and_eval
 from slmsearch.config import RunConfig
+from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import EvaluationError, ModelError
 from slmsearch.evaluate import run as playing
 from slmsearch.evaluate.nights import load_nights
-from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.retrieval.versions import current_key
 from tasks import nights as judging
 from tasks.nights import accept_night, nights_dir

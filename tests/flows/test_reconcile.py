@@ -28,7 +28,7 @@ from flows.ops.doctor.collect import _watch
 from flows.runtime.automations import HEARTBEATS, watch_heartbeats
 from flows.runtime.pool import POOL
 from slmsearch.config import RunConfig
-from slmsearch.learn.files import CHECKPOINTS, seal_checkpoint
+from slmsearch.training.files import CHECKPOINTS, seal_checkpoint
 from tasks import owners
 from tasks.owners import RUN_VARIABLE
 from tasks.reconcile import OWNED_AT, Fixed, label_flow_run, reconcile

@@ -11,9 +11,9 @@ from flows.ops import searcher_service
 from flows.ops.searcher_service import find_new_champion, find_served
 from flows.runtime.settings import API_TOKEN, load_config, recordable
 from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.errors import IndexUnusableError, ModelError, ServiceError
-from slmsearch.searcher.episode import Episode, StopReason
-from slmsearch.service.playing import Answer
+from slmsearch.serving.api.playing import Answer
 from tasks import served
 from tasks.served import ServedTraces
 from tests.flows.test_commands import Invoke, invoke

@@ -17,7 +17,7 @@ from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.http_client import answers
 from slmsearch.processes.child import ChildProcess
-from slmsearch.serve.ports import free_port, require_free_port
+from slmsearch.processes.ports import free_port, require_free_port
 
 PASSWORD = "slmsearch:word"
 

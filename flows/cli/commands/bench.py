@@ -11,9 +11,9 @@ from slmsearch.artifacts.files import replace_json
 from slmsearch.errors import ConfigError
 
 if TYPE_CHECKING:
-    from slmsearch.bench.gpu import Preset
-    from slmsearch.bench.result import Result
-    from slmsearch.bench.shapes import Shape
+    from slmsearch.extensions.bench.gpu import Preset
+    from slmsearch.extensions.bench.result import Result
+    from slmsearch.extensions.bench.shapes import Shape
 
 OVERLAY = "overlay-small"
 """Laid over a preset, it makes it small."""
@@ -35,9 +35,9 @@ def rollout(session: Session, shapes: tuple[str, ...], runs: int, device: str) -
     """
     from flows.runtime.fetching import require_policy
     from flows.runtime.settings import load_config, preset_files
-    from slmsearch.bench.gpu import require_card
-    from slmsearch.bench.real import real_shape
-    from slmsearch.bench.rollout import run_rollout
+    from slmsearch.extensions.bench.gpu import require_card
+    from slmsearch.extensions.bench.real import real_shape
+    from slmsearch.extensions.bench.rollout import run_rollout
     from slmsearch.models.known import path_of
 
     if device == "cuda":
@@ -60,7 +60,7 @@ def rollout(session: Session, shapes: tuple[str, ...], runs: int, device: str) -
 def sft(session: Session, model: str, runs: int) -> None:
     """Time supervised training of a real model beside TRL's SFTTrainer, each in its own process; writes sft.json."""
     from flows.runtime.fetching import require_policy
-    from slmsearch.bench.sft import run_sft
+    from slmsearch.extensions.bench.sft import run_sft
     from slmsearch.models.known import path_of
 
     config = session.config
@@ -72,7 +72,7 @@ def sft(session: Session, model: str, runs: int) -> None:
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Counted steps of each group and length.")
 def scaling(session: Session, runs: int) -> None:
     """Time GRPO steps by size of the group and length of its episodes; writes scaling.json and scaling.svg."""
-    from slmsearch.bench.scaling import run_scaling
+    from slmsearch.extensions.bench.scaling import run_scaling
 
     figure = Path(session.config.paths.mlruns_dir) / "bench" / "scaling.svg"
     _finish(session, "scaling", run_scaling(runs, session.say, figure))
@@ -89,7 +89,7 @@ def gpu(session: Session, names: tuple[str, ...], layers: int, device: str) -> N
     """
     import tempfile
 
-    from slmsearch.bench.gpu import require_card, run_gpu
+    from slmsearch.extensions.bench.gpu import require_card, run_gpu
     from slmsearch.models.known import shipped_models
 
     if device == "cuda":
@@ -109,8 +109,8 @@ def trees(session: Session, runs: int, layers: int, device: str) -> None:
 
     Exit code 1 where their log-probabilities differ, so that training would not use trees; 3 where there is no card.
     """
-    from slmsearch.bench.gpu import require_card
-    from slmsearch.bench.trees import run_trees
+    from slmsearch.extensions.bench.gpu import require_card
+    from slmsearch.extensions.bench.trees import run_trees
 
     if device == "cuda":
         require_card("nothing to measure; --device cpu measures on the processor")
@@ -124,7 +124,7 @@ def trees(session: Session, runs: int, layers: int, device: str) -> None:
 @click.option("--regressions", type=click.IntRange(min=1), default=20, show_default=True, help="Planted falls of each policy and shape.")
 def nightly(session: Session, series: int, nights: int, regressions: int) -> None:
     """Count false alarms of the nightly comparison in quiet series, and planted falls of 5 points it finds; writes nightly.json."""
-    from slmsearch.bench.nightly import run_nightly
+    from slmsearch.extensions.bench.nightly import run_nightly
 
     _finish(session, "nightly", run_nightly(session.config.nightly, series, nights, regressions))
 
@@ -134,8 +134,8 @@ def nightly(session: Session, series: int, nights: int, regressions: int) -> Non
 def monitor(session: Session, runs: int) -> None:
     """Simulate healthy runs and planted collapses of every preset under the collapse monitor; writes monitor.json."""
     from flows.runtime.settings import load_config, preset_files
-    from slmsearch.bench.monitor import run_monitor
     from slmsearch.config import RunConfig
+    from slmsearch.extensions.bench.monitor import run_monitor
 
     presets = {"demo": RunConfig()}  # the defaults are the demo's
     presets |= {name: load_config([path], environment={}) for name, path in preset_files().items()}
@@ -147,8 +147,8 @@ def monitor(session: Session, runs: int) -> None:
 def service(session: Session, policy: str | None) -> None:
     """Load a served searcher, watch its memory, send it bad requests and kill its model process; writes service.json."""
     from flows.runtime.settings import API_TOKEN
-    from slmsearch.bench.service import run_service
     from slmsearch.corpus.store import build_corpus, load_questions
+    from slmsearch.extensions.bench.service import run_service
 
     config = session.config
     corpora, log = config.paths.corpora, Path(config.paths.mlruns_dir) / "bench" / "service.log"
@@ -168,7 +168,7 @@ def load_presets(names: Sequence[str] = ()) -> "list[Preset]":
         ConfigError: there is none of a name, or it is not for a GPU.
     """
     from flows.runtime.settings import load_config, preset_files
-    from slmsearch.bench.gpu import PUBLISHED, Preset
+    from slmsearch.extensions.bench.gpu import PUBLISHED, Preset
     from slmsearch.models.known import name_of
 
     presets, found = preset_files(), dict[str, Preset]()

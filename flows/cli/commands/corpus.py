@@ -184,7 +184,7 @@ def current_index(config: "RunConfig") -> str:
 def _configured_index(config: "RunConfig") -> str:
     from slmsearch.config import CorpusConfig
     from slmsearch.corpus.store import build_corpus
-    from slmsearch.environments.indexed_corpus import name_index
+    from slmsearch.environments.searcher.indexed_corpus import name_index
 
     if config.corpus == CorpusConfig():
         return current_index(config)

@@ -9,8 +9,8 @@ import click
 from flows.cli.session import Session, cli, command, option
 
 if TYPE_CHECKING:
-    from slmsearch.serve.request import Endpoint, Role
-    from slmsearch.service.server import Place
+    from slmsearch.serving.api.http_server import Place
+    from slmsearch.serving.engines.request import Endpoint, Role
 
 
 ENGINES = ("ollama", "llamacpp", "vllm", "transformers")
@@ -164,8 +164,8 @@ def _start(session: Session, role: "Role", start_s: float, detach: bool, given: 
     from flows.ops.serving import Options, find_endpoint, make_request
     from flows.runtime.fetching import fetch_missing
     from slmsearch.foreign import visible
-    from slmsearch.serve.background import Order, serve_here, start_in_background
-    from slmsearch.serve.request import is_loopback
+    from slmsearch.serving.engines.background import Order, serve_here, start_in_background
+    from slmsearch.serving.engines.request import is_loopback
 
     if given["extra"] and not given["extra"][0].startswith("-"):
         raise click.UsageError(f"{given['extra'][0]!r} is no option; arguments for the server itself come after --")
@@ -193,7 +193,7 @@ def _start(session: Session, role: "Role", start_s: float, detach: bool, given: 
 
 
 def _stop(session: Session, role: "Role") -> None:
-    from slmsearch.serve.state import stop_server
+    from slmsearch.serving.engines.state import stop_server
 
     state = stop_server(session.config.paths.serve, role)
     text = f"stopped {state.engine} (process {state.server})" if state else f"no {role} server was started here; nothing to stop"

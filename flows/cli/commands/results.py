@@ -14,7 +14,7 @@ from slmsearch.foreign import one_line
 if TYPE_CHECKING:
     from slmsearch.lineage.graph import Step
     from slmsearch.lineage.verify import Verified
-    from slmsearch.service.feedback import Feedback
+    from slmsearch.serving.api.feedback import Feedback
     from tasks.lineage import Lineage
 
 TOLD = {
@@ -82,7 +82,7 @@ def corrections(session: Session) -> None:
     A correct answer is a question for the next `slmsearch learn`: accepted if the answer stands in its section, the question finds that
     page, and no other question asks the same.
     """
-    from slmsearch.service.feedback import FeedbackLog
+    from slmsearch.serving.api.feedback import FeedbackLog
     from tasks.learn import corrections_learnt
 
     log = FeedbackLog(session.config.paths.feedback)

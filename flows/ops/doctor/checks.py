@@ -12,7 +12,7 @@ from packaging.version import InvalidVersion, Version
 
 from flows.runtime.pool import POOL
 from flows.runtime.process_environment import DEFAULTS
-from slmsearch.serve.request import is_loopback
+from slmsearch.serving.engines.request import is_loopback
 from tasks.owners import BEATS, HEARTBEAT
 
 Severity = Literal["error", "warning"]

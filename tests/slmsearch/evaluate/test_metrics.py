@@ -6,12 +6,13 @@ from dataclasses import asdict
 import pytest
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
-from slmsearch.environments.rows import EpisodeRow, make_row, row_from_dict
+from slmsearch.environments.searcher.reward import REWARD_PARTS
+from slmsearch.episodes.episode import StopReason, ToolCall, Turn
+from slmsearch.episodes.reward import Reward
+from slmsearch.episodes.rows import EpisodeRow, make_row, row_from_dict
 from slmsearch.errors import ConfigError, EvaluationError
 from slmsearch.evaluate.metrics import metric_values, slice_rows, summarise, summarise_slices
 from slmsearch.judge import Verdict
-from slmsearch.searcher.episode import StopReason, ToolCall, Turn
-from slmsearch.searcher.reward import REWARD_PARTS, Reward
 from tests.slmsearch.evaluate.builders import METRICS, ONE_HOP, TWO_HOP, fail, is_documented, make, play, read, say, search
 
 REWARD = Reward(0.96, {"correct": 1.0, "call_cost": -0.04, "malformed": 0.0, "abstained": 0.0})

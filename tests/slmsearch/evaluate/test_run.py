@@ -4,17 +4,17 @@ import pytest
 
 from slmsearch.config import EvaluateConfig, JudgeConfig, PathsConfig, PolicyConfig, RunConfig
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
-from slmsearch.environments.grade import grade_episodes, judging_ahead
-from slmsearch.environments.searcher import scoring
+from slmsearch.environments.searcher.searcher_environment import scoring
+from slmsearch.episodes.episode import StopReason
+from slmsearch.episodes.grade import grade_episodes, judging_ahead
+from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import CorpusError, EvaluationError
 from slmsearch.evaluate import run
 from slmsearch.evaluate.policies import PolicySpec, parse_policy
 from slmsearch.evaluate.run import eval_key, select_questions
 from slmsearch.evaluate.store import load_evaluation, write_evaluation
-from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.judge import ExactJudge, Verdict
 from slmsearch.judge.cache import FILE, VerdictCache
-from slmsearch.searcher.episode import StopReason
 from tests.judge_server import Behaviour, JudgeServer
 from tests.slmsearch.evaluate.builders import Tolerant, is_documented, play, say
 from tests.slmsearch.evaluate.corpus import QUESTIONS, FlakyIndex, evaluate_searcher, make_toolbox
