@@ -114,6 +114,7 @@ from slmsearch.config import JudgeConfig, RewardConfig, SearcherConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
+from slmsearch.environments.searcher.failure_modes import measure_episode
 from slmsearch.episodes.grade import grade_episodes
 from slmsearch.environments.searcher.searcher_environment import scoring
 from slmsearch.evaluate.store import episode_from_dict, episode_to_dict
@@ -145,7 +146,7 @@ for programs in (False, True):
     questions = [Question(str(i), f"{i}", MARK) for i in range(len(texts))]
     writer = ScriptedSampler(lambda question, results: texts[int(question)] if not results else texts[3])
     episodes = play_episodes(questions, writer, toolbox, SearcherConfig(programs=programs), Sampling())
-    rows = grade_episodes(questions, episodes, make_judge(JudgeConfig()), scoring(RewardConfig()))
+    rows = grade_episodes(questions, episodes, make_judge(JudgeConfig()), scoring(RewardConfig()), measure_episode)
     [episode_from_dict(json.loads(json.dumps(episode_to_dict(episode)))) for episode in episodes]
 compile(f"{MARK} = 1", "control", "exec")
 print(json.dumps({"seen": seen, "stops": [episode.stop_reason for episode in episodes], "rows": len(rows)}))

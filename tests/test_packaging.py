@@ -127,7 +127,7 @@ assert cli.commands
     [
         "slmsearch.config, slmsearch.keys, slmsearch.errors, flows.runtime.settings",
         "slmsearch.corpus.sections, slmsearch.corpus.library, slmsearch.corpus.world",
-        "slmsearch.environments.searcher.rollout, slmsearch.environments.searcher.reward, slmsearch.environments.searcher.random_turns, slmsearch.judge",
+        "slmsearch.environments.searcher.rollout, slmsearch.environments.searcher.reward, slmsearch.judge",
     ],
 )
 def test_playing_and_grading_loads_no_heavy_library(modules: str):

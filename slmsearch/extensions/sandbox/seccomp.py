@@ -4,7 +4,8 @@ It is a list of what is allowed. What is not named fails with EPERM, which Pytho
 kills the process. No process or thread can be made, no socket, pipe or file for writing opened, no memory made executable
 except by mapping the interpreter's own libraries, and nothing sent a signal.
 
-bubblewrap gets it as BPF; Docker as JSON, `deployments/sandbox-seccomp.json`, which `python -m slmsearch.extensions.sandbox.seccomp` prints.
+bubblewrap gets it as BPF; Docker as JSON, `deployments/sandbox-seccomp.json`, which
+`python -m slmsearch.extensions.sandbox.seccomp` prints.
 """
 
 import errno

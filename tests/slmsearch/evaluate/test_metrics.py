@@ -6,10 +6,12 @@ from dataclasses import asdict
 import pytest
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
+from slmsearch.environments.searcher.failure_modes import measure_episode
 from slmsearch.environments.searcher.reward import REWARD_PARTS
+from slmsearch.episodes import rows as episode_rows
 from slmsearch.episodes.episode import StopReason, ToolCall, Turn
 from slmsearch.episodes.reward import Reward
-from slmsearch.episodes.rows import EpisodeRow, make_row, row_from_dict
+from slmsearch.episodes.rows import EpisodeRow, row_from_dict
 from slmsearch.errors import ConfigError, EvaluationError
 from slmsearch.evaluate.metrics import metric_values, slice_rows, summarise, summarise_slices
 from slmsearch.judge import Verdict
@@ -17,6 +19,11 @@ from tests.slmsearch.evaluate.builders import METRICS, ONE_HOP, TWO_HOP, fail, i
 
 REWARD = Reward(0.96, {"correct": 1.0, "call_cost": -0.04, "malformed": 0.0, "abstained": 0.0})
 NO_REWARD = Reward(0.0, dict.fromkeys(REWARD_PARTS, 0.0))
+
+
+def make_row(question, episode, verdict, reward):
+    measured = episode_rows.NOT_MEASURED if reward is None or episode.failure else measure_episode(question, episode)
+    return episode_rows.make_row(question, episode, verdict, reward, measured)
 
 
 def test_row_of_a_right_episode() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from slmsearch.config import EvaluateConfig, JudgeConfig, PathsConfig, PolicyConfig, RunConfig
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
+from slmsearch.environments.searcher.failure_modes import measure_episode
 from slmsearch.environments.searcher.searcher_environment import scoring
 from slmsearch.episodes.episode import StopReason
 from slmsearch.episodes.grade import grade_episodes, judging_ahead
@@ -85,7 +86,7 @@ def test_failed_episodes_are_neither_judged_nor_scored() -> None:
             return super().judge(items)
 
     episodes = [play(say("1823")), play(stop_reason=StopReason.FAILED, failure="index: gone")]
-    rows = grade_episodes(QUESTIONS[:2], episodes, Spy(), scoring(CONFIG.reward))
+    rows = grade_episodes(QUESTIONS[:2], episodes, Spy(), scoring(CONFIG.reward), measure_episode)
     assert asked == ["1823"]
     assert [row.failed for row in rows] == [False, True]
     assert rows[1].reward_parts == {}
@@ -96,7 +97,7 @@ def test_an_outage_of_the_judge_is_a_failed_row() -> None:
         def judge(self, items):
             return [Verdict(None, "judge", "judge: down") for _ in items]
 
-    (row,) = grade_episodes(QUESTIONS[:1], [play(say("x"))], Down(), scoring(CONFIG.reward))
+    (row,) = grade_episodes(QUESTIONS[:1], [play(say("x"))], Down(), scoring(CONFIG.reward), measure_episode)
     assert (row.failed, row.failure) == (True, "judge: down")
 
 

@@ -17,11 +17,8 @@ from slmsearch.episodes.episode import CallMade, Episode, StopReason, ToolCall, 
 from slmsearch.episodes.sampler import Sampling
 from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import SandboxError, SlmSearchError
-from slmsearch.evaluate.policies import PolicySpec
-from slmsearch.evaluate.run import eval_key
 from slmsearch.evaluate.store import episode_from_dict, episode_to_dict
 from slmsearch.keys import content_key
-from slmsearch.training import job
 
 from .test_rollout import LIBRARY, BrokenIndex, DictIndex  # type: ignore[import-not-found]
 
@@ -144,15 +141,8 @@ def test_episodes_with_programs_survive_storage_and_others_are_stored_as_before(
     assert set(stored["result"]) == {"text", "served", "page_ids", "section_ids"}
 
 
-def test_keys_and_prompts_are_what_they_were_before_there_were_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recorded when the typed match became the verdict; programs leave them: a stored evaluation or adapter keeps its name."""
-    monkeypatch.setattr(job, "version", lambda name: "1.0")
-    monkeypatch.setattr(job, "model_hash", lambda *_: "m" * 20)
-    config, question = RunConfig(searcher=SearcherConfig(missing_names=False)), Question("q1", "When was Mira Talvoren born?", "1823")
-    assert eval_key([question], "1" * 20, PolicySpec("random", None), config) == "20db81fa1b772b010c7d"
-    assert job.train_key(config, "2" * 20, "1" * 20) == "a7f294e8d15117da6c74"
-    assert content_key(p=make_prompt("?", config.searcher)) == "9057a20a250d9c5e4617"
-    assert "programs" not in describe_searcher(config.searcher, config.sandbox.limits)
+def test_settings_of_programs_stand_in_no_key_where_there_are_none() -> None:
+    assert "programs" not in describe_searcher(SearcherConfig(), RunConfig().sandbox.limits)
 
 
 def test_programs_and_their_limits_are_part_of_keys_and_prompt() -> None:

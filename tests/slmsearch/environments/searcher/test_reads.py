@@ -63,9 +63,9 @@ def test_who_answers_at_once_has_no_second_turn(reads):
     assert (episode.answer, len(episode.turns)) == (None, 1)
 
 
-def test_a_model_that_searches_has_the_prompt_and_the_keys_that_it_had():
+def test_who_reads_without_a_search_has_a_prompt_and_keys_of_its_own():
     assert make_prompt("Who?", SearcherConfig()) == make_prompt("Who?", SearcherConfig(reads="tools"))
-    assert "reads" not in describe_searcher(SearcherConfig(), ProgramLimits())
+    assert describe_searcher(SearcherConfig(), ProgramLimits())["reads"] == "tools"
     assert describe_searcher(SearcherConfig(reads="shown"), ProgramLimits())["reads"] == "shown"
     assert [message["role"] for message in make_prompt("Who?", SearcherConfig(reads="shown", system_prompt=""))] == ["user"]
 
