@@ -1,4 +1,4 @@
-"""What a text file says of itself before its text: YAML, TOML or JSON between marks, or fields as in a mail."""
+"""What a text file says of itself before its text: YAML, TOML or JSON between marks, lines of Pandoc, or fields as in a mail."""
 
 import datetime
 import json
@@ -13,6 +13,7 @@ from slmsearch.corpus.documents.text import one_line
 _YAML = re.compile(r"\A---[ \t]*\n(.*?)(?:^|\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _TOML = re.compile(r"\A\+\+\+[ \t]*\n(.*?)(?:^|\n)\+\+\+[ \t]*(?:\n|\Z)", re.DOTALL)
 _JSON = re.compile(r"\A\{\n.*?\n\}[ \t]*\n(?=\s*\S)", re.DOTALL)
+_TITLE_LINES = re.compile(r"\A% ?(\S.*)\n(?:%(.*)\n)?(?:%(.*)\n)?(?=\s*\n)")
 _FIELD = re.compile(r"^([A-Za-z][\w-]*):(?:[ \t]+(.*))?$")
 _KEY = re.compile(r"^([\w-]+)\s*[:=]\s*(\S.*)$", re.MULTILINE)
 NAMES = {
@@ -53,6 +54,8 @@ def split_front_matter(text: str) -> FrontMatter:
         except (yaml.YAMLError, ValueError, RecursionError):
             fields = dict(_KEY.findall(found[1]))
         return _made(fields if isinstance(fields, dict) else {}, text[found.end() :])
+    if found := _TITLE_LINES.match(text):  # Pandoc's: title, authors, date
+        return _made(dict(zip(("title", "author", "date"), found.groups(""), strict=True)), text[found.end() :])
     if found := _JSON.match(text):
         try:
             fields = json.loads(found[0])

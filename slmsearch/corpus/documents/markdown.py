@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from slmsearch.corpus.documents.dialects import Dropped, Include, convert_blocks, convert_lines
+from slmsearch.corpus.documents.dialects import Dropped, Include, convert_blocks, convert_lines, without_shortcodes
 from slmsearch.corpus.documents.front_matter import split_front_matter
 from slmsearch.corpus.documents.skipped import NotTakenError
 from slmsearch.corpus.documents.text import escape_heading, one_line
@@ -59,7 +59,7 @@ def is_plain(text: str) -> bool:
 
 
 _SUSPECT = re.compile(
-    r"[<`~{}|\\%]|\[\[|\]:|\]\(|"
+    r"[<`~{}|\\%]|&#?\w+;|\[\[|\]:|\]\(|"
     r"^(?:#{7,}|#+[^#\s]|#+\s*$|#.*#\s*$| +#|[ \t]*(?:=+|-+|\+\+\+)[ \t]*$|>|!!!|\?\?\?|===|:::|\t|    )|^#.*[\[*_&]|^[-*+] +#|^\d+[.)] +#",
     re.MULTILINE,
 )
@@ -74,7 +74,7 @@ def _canonical(lines: list[str], whole: str, dropped: list[Dropped], is_site: bo
             continue
         made += convert_lines(lines[at:start], dropped, is_site)
         if kind == "heading":
-            heading = plain_heading(token.content)
+            heading = plain_heading(without_shortcodes(token.content, dropped))
             made += ["", f"{token.markup} {heading}", ""] if heading else []
         elif kind == "html":
             made += _html(token.content)

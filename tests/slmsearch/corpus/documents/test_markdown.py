@@ -79,6 +79,9 @@ def test_no_other_line_begins_like_a_heading() -> None:
         ("---\n\ntext between rules\n\n---\n\nx", "", {}, "---\n\ntext between rules\n\n---\n\nx"),
         ("text\n---\nx", "", {}, "text\n---\nx"),
         ("---\n---\nx", "", {}, "---\n---\nx"),
+        ("% Mill wheels\n% Ann\n% 2024\n\nx", "Mill wheels", {"author": "Ann", "date": "2024"}, "x"),
+        ("% Mill wheels\n\nx", "Mill wheels", {}, "x"),
+        ("% of all\nwheels\n\nx", "", {}, "% of all\nwheels\n\nx"),
     ],
 )
 def test_front_matter_is_metadata_and_no_text(text: str, title: str, metadata: dict[str, object], rest: str) -> None:
@@ -120,6 +123,14 @@ def test_fields_of_a_head_are_metadata() -> None:
         ("(label)=\n## Wheel\n\nSee {ref}`the roof <roof>` and {doc}`yard`.", "## Wheel\n\nSee the roof and yard."),
         ("text<br>more <kbd>Ctrl</kbd>+<b>C</b> `<b>`", "text more Ctrl+C `<b>`"),
         ("[wheel]: https://a.b \"t\"\n\nA [Wheel][], [oak][wheel], [none][].", "A [Wheel](https://a.b), [oak](https://a.b), [none][]."),
+        ('A {{% mill-term "oak wheel" %}} or {{< glossary term >}}. {{< new-in 1.12.0 />}} [x]({{< ref "yard" >}})',
+         "A oak wheel or term. New in 1.12.0 [x]()"),
+        ('{{< figure\n  src="a.png"\n  caption="The wheel"\n>}}\n\nA <a\n  href="x">link</a> and <Wheel\n  turn="1"/> 2 < 3\nand > 1', "The wheel\n\n"
+         "A link and <Wheel   turn=\"1\"/> 2 < 3\nand > 1"),
+        ("{{< code-toggle config=mill />}}\n\nIt turns.\n\n{{< code-toggle >}}\na = 1\n{{< /code-toggle >}}", "It turns.\n\n```\na = 1\n```"),
+        ("The [wheel][] and [roof][r].\n\n[wheel]: {{% url wheel %}}\n[r]: {{< ref \"roof\" >}}", "The wheel and roof."),
+        ("## Wheel {{< new-in 1.2 />}} {{< x >}}\n\ntext", "## Wheel New in 1.2\n\ntext"),
+        ("| <code>a &vert; <em>b</em></code> | R&amp;D &#8212; `&lt;` |", "| `a \\| b` | R&D \u2014 `&lt;` |"),
         ("<details><summary>More</summary>\n\nIt turns.\n\n</details>", "More\n\nIt turns."),
         ("<table><tr><th>a</th><th>b</th></tr><tr><td>1</td><td>2</td></tr></table>", "| a | b |\n| --- | --- |\n| 1 | 2 |"),
     ],
