@@ -42,7 +42,7 @@ _STRETCHED = re.compile(
     r"|</?[A-Za-z][\w.:-]*(?:\s+[\w:@.-]+(?:\s*=\s*(?:\"[^\"<>]*\"|'[^'<>]*'|[^\s\"'<>=`]+))?)*\s*/?>"
 )
 """A shortcode over several lines, or a tag."""
-_SHOWN = re.compile(r"\b(?:caption|title|text|label|summary)\s*=\s*(?:\"([^\"]+)\"|'([^']+)')")
+_SHOWN = re.compile(r"\b(?:caption|title|text|label|summary)\s*=\s*(?:\"(?![a-z]+:)([^\"]+)\"|'(?![a-z]+:)([^']+)')")
 _TERM = re.compile(r"\s*[\w-]*(?:term|gloss|abbr)[\w-]*\s+\"?([^\"=/]+?)\"?[\s/]*")
 _VERSION = re.compile(r"\s*([a-z][a-z-]*)\s+\"?(v?\d+(?:\.\d+)+)\"?[\s/]*")
 _ESCAPED_SHORTCODE = re.compile(r"\{\{\s?([<%])/\*(.{0,500}?)\*/([>%])\s?\}\}")
@@ -59,7 +59,7 @@ _TAG = re.compile(
     r"source|span|strike|strong|sub|summary|sup|time|tt|u|var|video|wbr)\b(?:\s[^<>]*)?/?>|<!--.*?-->",
     re.IGNORECASE,
 )
-_CODE_TAG = re.compile(r"<code\b[^<>]*>([^<>`]*)</code>|</?code\b[^<>]*>", re.IGNORECASE)
+_CODE_TAG = re.compile(r"<code\b[^<>]*>([^<`]*)</code>|</?code\b[^<>]*>", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[A-Za-z]\w{1,31});")
 _COMPONENT = re.compile(r"</?(?:[A-Z][\w.]*)\b[^<>]*/?>|</?>|\{/\*.*?\*/\}")
 _LABEL = re.compile(r"""\b(?:label|title|summary)=(?:"([^"]+)"|'([^']+)')""")
@@ -261,6 +261,8 @@ def convert_lines(lines: list[str], dropped: list[Dropped], is_site: bool) -> li
         if found := _CALLOUT.match(line):
             line = f"{found[1]}{found[3] or found[2].capitalize()}:"
         converted = _outside_spans(line, lambda part: _convert_part(part, dropped, is_site)).rstrip()
+        if converted.lstrip().startswith("|") and line.startswith("&"):  # an empty cell
+            converted = f"| {converted.lstrip()}"
         if not _DEFINITION.match(converted):
             made.append(escape_heading(converted))
     return made
@@ -283,7 +285,7 @@ def _convert_part(text: str, dropped: list[Dropped], is_site: bool) -> str:
 
 def _character(entity: re.Match[str]) -> str:
     """Return what an entity stands for; a bar would end a cell of a table, and a line's first `#` begin a heading."""
-    character = html.unescape(entity[0])
+    character = html.unescape(entity[0]).replace("\u00a0", " ")
     return f"\\{character}" if character == "|" else character
 
 

@@ -22,7 +22,7 @@ _HTML_HEADING = re.compile(r"<h([1-6])\b[^<>]*>(.{0,2000}?)</h\1\s*>", re.IGNORE
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _HIDDEN = re.compile(r"<(script|style|template)\b.*?(?:</\1\s*>|\Z)", re.IGNORECASE | re.DOTALL)
 _BREAK = re.compile(r"<(?:br|/p|/div|/li|/tr|/summary|/dt|/dd)\b[^>]*>", re.IGNORECASE)
-_TAG = re.compile(r"</?([A-Za-z][\w.:-]*)(?:\s(?:[^<>\"']|\"[^\"]{0,500}\"|'[^']{0,500}')*)?/?>")
+_TAG = re.compile(r"</?([A-Za-z][\w.:-]*)(?:\s(?:[^<>\"']|\"[^\"]{0,4000}\"|'[^']{0,4000}')*)?/?>")
 _CODE_SPAN = re.compile(r"(`[^`]+`)")
 _SAID = re.compile(r"\b(number|file-name|caption)=(?:\"([^\"]*)\"|'([^']*)')")
 _ATTRIBUTES = re.compile(r"\s*\{[:#.][^{}]*\}\s*$")

@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 
 Rows = list[list[str]]
-MAX_LINES = 2000
-"""Of one table."""
+MOST_BORDERS = 3
+"""Of a simple table: above it, under its headers, and below it."""
 _ITEM = re.compile(r"([*-])\s+([*-])\s?(.*)$|(\s+)([*-])\s?(.*)$")
 _DRAWN = re.compile(r"\+(?:[-=]+\+)+\s*")
 _SIMPLE = re.compile(r"=+(?: +=+)+\s*")
@@ -27,14 +27,17 @@ def read_table(lines: Sequence[str], at: int) -> tuple[int, Rows, int] | None:
     is_drawn = _DRAWN.fullmatch(lines[at], indent) is not None
     if not is_drawn and not _SIMPLE.fullmatch(lines[at], indent):
         return None
-    own = [line[indent:] for line in lines[at : at + MAX_LINES]]
     if is_drawn:
-        end = next((number for number, line in enumerate(own) if line[:1] not in ("+", "|")), len(own))
-        return (at + end, *_drawn(own[:end])) if end > 2 else None
-    borders = [number for number, line in enumerate(own) if number and _SIMPLE.fullmatch(line)]
-    last = next((number for number in borders if number + 1 == len(own) or not own[number + 1].strip()), 0)
-    rows = _simple(own[1:last], [mark.span() for mark in _SPAN.finditer(own[0])])
-    return (at + last + 1, *rows) if rows is not None else None
+        end = next((number for number in range(at, len(lines)) if lines[number][indent : indent + 1] not in ("+", "|")), len(lines))
+        return (end, *_drawn([line[indent:] for line in lines[at:end]])) if end > at + 2 else None
+    borders = [at]
+    for number in range(at + 1, len(lines)):
+        if _SIMPLE.fullmatch(lines[number], indent):
+            borders.append(number)
+            if number + 1 == len(lines) or not lines[number + 1].strip() or len(borders) == MOST_BORDERS:
+                break
+    rows = _simple([line[indent:] for line in lines[at + 1 : borders[-1]]], [mark.span() for mark in _SPAN.finditer(lines[at][indent:])])
+    return (borders[-1] + 1, *rows) if rows is not None else None
 
 
 def _drawn(lines: Sequence[str]) -> tuple[Rows, int]:

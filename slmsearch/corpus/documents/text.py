@@ -23,13 +23,15 @@ _MAGIC = {b"%PDF-": "a PDF", b"PK\x03\x04": "a ZIP archive or office document", 
     b"GIF8": "a GIF image", b"\xff\xd8\xff": "a JPEG image", b"\x7fELF": "a program",
     b"\xd0\xcf\x11\xe0": "an old office document"}  # fmt: skip
 _STATEMENT = re.compile(
-    r"\{\{-?\s*(?:/\*|if|range|with|define|block|end|else|template|partial|return|\$\w+\s*:?=|[#/>]).{0,2000}?\}\}|"
-    r"\{%-?\s*(?:if|for|block|end\w+|else|extends|include|macro|set|import|assign|capture).{0,2000}?%\}|<%.{0,2000}?%>", re.DOTALL
+    r"\{\{-?\s*(?:/\*|if|range|with|define|block|end|else|template|partial|return|\$\w+\s*:?=|[#/>]).{0,500}?\}\}|"
+    r"\{%-?\s*(?:if|for|block|end\w+|else|extends|include|macro|set|import|assign|capture).{0,500}?%\}|<%.{0,500}?%>", re.DOTALL
 )
 _SHOWN_CODE = re.compile(r"<(pre|code|script|style|textarea|samp)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
 _TAG = re.compile(r"<[A-Za-z/!][^<>]*>")
 MOST_STATEMENTS_FRAC = 0.2
 """Share of a page's text that statements of a template are, from which it is one."""
+MAX_LOOKED_AT = 200_000
+"""Bytes of a page that are looked at for them."""
 _SPACE = re.compile(r"[^\S\n]+")
 
 
@@ -89,7 +91,7 @@ def check_no_template(data: bytes) -> None:
     """
     if not any(mark in data for mark in (b"{{", b"{%", b"<%")):
         return
-    text = _SHOWN_CODE.sub("", data.decode("latin-1"))
+    text = _SHOWN_CODE.sub("", data[:MAX_LOOKED_AT].decode("latin-1"))
     statements = _STATEMENT.findall(text)
     others = _TAG.sub("", _STATEMENT.sub("", text)).split()
     written = sum(map(len, statements))

@@ -129,6 +129,7 @@ def test_fields_of_a_head_are_metadata() -> None:
          "A link and <Wheel   turn=\"1\"/> 2 < 3\nand > 1"),
         ("{{< code-toggle config=mill />}}\n\nIt turns.\n\n{{< code-toggle >}}\na = 1\n{{< /code-toggle >}}", "It turns.\n\n```\na = 1\n```"),
         ("The [wheel][] and [roof][r].\n\n[wheel]: {{% url wheel %}}\n[r]: {{< ref \"roof\" >}}", "The wheel and roof."),
+        ("&nbsp;|a&nbsp;b\n-|-\n1|2", "| |a b\n-|-\n1|2"),
         ("## Wheel {{< new-in 1.2 />}} {{< x >}}\n\ntext", "## Wheel New in 1.2\n\ntext"),
         ("| <code>a &vert; <em>b</em></code> | R&amp;D &#8212; `&lt;` |", "| `a \\| b` | R&D \u2014 `&lt;` |"),
         ("<details><summary>More</summary>\n\nIt turns.\n\n</details>", "More\n\nIt turns."),
