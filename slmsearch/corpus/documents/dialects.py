@@ -42,6 +42,10 @@ _STRETCHED = re.compile(
     r"|</?[A-Za-z][\w.:-]*(?:\s+[\w:@.-]+(?:\s*=\s*(?:\"[^\"<>]*\"|'[^'<>]*'|[^\s\"'<>=`]+))?)*\s*/?>"
 )
 """A shortcode over several lines, or a tag."""
+_OPEN_MARK = re.compile(r"(?:<|\{\{)[^<>{}\n]*\n")
+_BLOCK_MARK = re.compile(r"```|~~~|^\s*(?:!!!|\?\?\?|===|:::)")
+_MARK = re.compile(r"[\[{<&]|^\(|[tT][oO][cC]")
+"""What a line has that is not plain."""
 _SHOWN = re.compile(r"\b(?:caption|title|text|label|summary)\s*=\s*(?:\"(?![a-z]+:)([^\"]+)\"|'(?![a-z]+:)([^']+)')")
 _TERM = re.compile(r"\s*[\w-]*(?:term|gloss|abbr)[\w-]*\s+\"?([^\"=/]+?)\"?[\s/]*")
 _VERSION = re.compile(r"\s*([a-z][a-z-]*)\s+\"?(v?\d+(?:\.\d+)+)\"?[\s/]*")
@@ -73,7 +77,7 @@ def convert_blocks(text: str, include: Include, dropped: list[Dropped], is_mdx: 
     """Convert what is written over several lines: included files, comments, directives, notes, tabs."""
     if "{{" in text or "{%" in text:
         text = _with_included(text, include, dropped)
-    if "{{" in text or "<" in text:
+    if _OPEN_MARK.search(text):
         text = _outside_code(text, lambda part: _STRETCHED.sub(_on_one_line, part))
     if "<!--" in text:
         text = _outside_code(text, lambda part: _COMMENT.sub(lambda found: found[1] or "", part))
@@ -145,6 +149,8 @@ def _wanted_part(text: str, wanted: list[str]) -> str:
 
 def _outside_code(text: str, change: Callable[[str], str]) -> str:
     """Change the parts of a text that are not between code fences."""
+    if "```" not in text and "~~~" not in text:
+        return change(text)
     made, waiting, fence = list[str](), list[str](), ""
     for line in text.split("\n"):
         mark = read_fence(line)
@@ -166,8 +172,9 @@ def _unfenced_directives(lines: list[str]) -> Iterator[str]:
     while number < len(lines):
         line = lines[number]
         number += 1
-        mark = read_fence(line)
-        if mark:
+        if not _BLOCK_MARK.search(line):
+            yield line
+        elif mark := read_fence(line):
             end = _fence_end(lines, number, mark["fence"])
             body, directive = lines[number:end], _DIRECTIVE.match(mark["info"].strip())
             number = end + 1
@@ -256,6 +263,9 @@ def convert_lines(lines: list[str], dropped: list[Dropped], is_site: bool) -> li
     """Convert lines that hold neither headings nor code, each on its own."""
     made = []
     for line in lines:
+        if not _MARK.search(line):
+            made.append(escape_heading(line.rstrip()))
+            continue
         if _TOC.match(line) or _TARGET.match(line) or _DEFINITION.match(line):
             continue
         if found := _CALLOUT.match(line):

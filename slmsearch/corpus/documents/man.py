@@ -103,7 +103,7 @@ class _ManReader:
             self._add(f"[{' '.join(arguments)}]")
         elif name in _ALTERNATING:
             self._add("".join(arguments))
-        elif name in _FONTS or (name[0].isupper() and name not in _NO_TEXT and self._made.lines):  # before its first section nothing is text
+        elif name in _FONTS or (name[0].isupper() and name not in _NO_TEXT and self._made.lines):  # above the first section all is set-up
             self._add(" ".join(arguments))
             if not arguments and name in _FONTS:
                 self._waiting = self._waiting or ""

@@ -7,6 +7,7 @@ a heading of the page; one in a quotation or a note stays text.
 import html
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -16,8 +17,16 @@ from slmsearch.corpus.documents.front_matter import split_front_matter
 from slmsearch.corpus.documents.skipped import NotTakenError
 from slmsearch.corpus.documents.text import escape_heading, one_line
 
-_BLOCKS = MarkdownIt("commonmark").enable("table")
-_BLOCKS.core.ruler.enableOnly(["normalize", "block"])
+_RULES = {
+    "table": re.compile(r"\|"),
+    "fence": re.compile("```|~~~"),
+    "blockquote": re.compile(">"),
+    "html_block": re.compile("<"),
+    "reference": re.compile(r"\]:"),
+    "heading": re.compile("#"),
+    "lheading": re.compile(r"^[\s>*+.)\d-]*[=-][ \t]*$", re.MULTILINE),
+}
+"""Rule of the parser -> what a text has in which it finds something; the others only cost time."""
 _HTML_HEADING = re.compile(r"<h([1-6])\b[^<>]*>(.{0,2000}?)</h\1\s*>", re.IGNORECASE | re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _HIDDEN = re.compile(r"<(script|style|template)\b.*?(?:</\1\s*>|\Z)", re.IGNORECASE | re.DOTALL)
@@ -65,11 +74,19 @@ _SUSPECT = re.compile(
 )
 
 
+@cache
+def _parser(rules: frozenset[str]) -> MarkdownIt:
+    """Return a parser of blocks with some rules of `_RULES`."""
+    parser = MarkdownIt("commonmark").enable("table").disable([rule for rule in _RULES if rule not in rules])
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    return parser
+
+
 def _canonical(lines: list[str], whole: str, dropped: list[Dropped], is_site: bool) -> list[str]:
     """Rewrite lines: headings, code, HTML, and all others."""
     made: list[str] = []
     at = 0
-    for start, end, kind, token in _parts(_BLOCKS.parse(whole)):
+    for start, end, kind, token in _parts(_parser(frozenset(rule for rule, mark in _RULES.items() if mark.search(whole))).parse(whole)):
         if start < at:
             continue
         made += convert_lines(lines[at:start], dropped, is_site)

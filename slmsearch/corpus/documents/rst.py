@@ -23,7 +23,7 @@ _TARGET = re.compile(r"(?s)^[~!]?(.*?)(?:\s*<[^<>]*>)?$")
 _INLINE = re.compile(
     r"(?s)``(?P<code>.+?)``(?!`)|:(?P<name>[\w:+.-]+):`(?P<role>[^`]+)`|(?<![`\w])`(?P<link>[^`<>]+?)(?:\s*<[^<>`]*>)?`__?(?!\w)|"
     r"(?<!\w)_`(?P<target>[^`]+)`|`[^`]+`|\[#?(?P<note>[^\]\s]+)\]_(?!\w)|"
-    r"(?<![^\s'\"(\[{<:/-])(?P<named>[^\W_](?:[\w.+:-]*[^\W_])?)__?(?![^\s'\")\]}>\\/.,:;!?-])|\\(?P<escaped>.)"
+    r"(?<![^\s'\"(\[{<:/-])(?P<named>[^\W_]+(?:[_.+:-][^\W_]+)*)__?(?![^\s'\")\]}>\\/.,:;!?-])|\\(?P<escaped>.)"
 )
 _ESCAPED = re.compile(r"(?s)\\(?:\s|(.))")
 _NUMBERED = re.compile(r"(\s*)(\(?)(#|\d+)([.)])(?=\s)")
@@ -32,6 +32,13 @@ _LINE_MARK = re.compile(r"^(\s*)\|(?: |$)")
 _BLANK_LINES = re.compile(r"\n{3,}")
 _INCLUDE = re.compile(r"^([ \t]*)\.\. (include|literalinclude)::[ \t]+(\S+)[ \t]*\n((?:[ \t]+:.*\n)*)", re.MULTILINE)
 _REPLACED = re.compile(r"^\s*\.\. \|([^|\n]+)\| replace:: (.*(?:\n[ \t]+\S.*)*)", re.MULTILINE)
+_LABELLED = re.compile(
+    r"^\.\. _`?([^:`\n]+)`?:[ \t]*\n(?=(?:[ \t]*\n|\.\. _[^:\n]+:[ \t]*\n)*"
+    r"(?:([!-/:-@\[-`{-~])\2{2,}[ \t]*\n)?[ \t]*(\S.*)\n([!-/:-@\[-`{-~])\4{2,}[ \t]*$)",
+    re.MULTILINE,
+)
+"""A label of a title."""
+_TO_LABEL = re.compile(r":ref:`([^`<>\n]+)`")
 _SUBSTITUTION = re.compile(r"\|([^|\s](?:[^|\n]*[^|\s])?)\|(?:__?(?!\w))?")
 _OTHER_OUTPUT = re.compile(r"(?:latex|texinfo|man|text|epub|pdf|xelatex|latexpdf)")
 CODE = {"code", "code-block", "sourcecode", "parsed-literal", "doctest", "testcode", "testoutput", "productionlist", "code-tab", "prompt"}
@@ -51,7 +58,7 @@ TITLED = {"tab", "tab-item", "group-tab", "dropdown", "details", "collapse", "ca
 NUMBERED = {"pep": "PEP ", "rfc": "RFC ", "cve": "CVE-", "issue": "issue ", "gh": "gh-", "bpo": "bpo-"}
 """Roles that add a word to their text."""
 PROSE = {"ref", "doc", "term", "abbr", "title", "title-reference", "emphasis", "strong", "numref", "guilabel", "menuselection", "sub",
-    "any", "sup", "download"}  # fmt: skip
+    "any", "sup", "superscript", "subscript", "download"}  # fmt: skip
 """Roles whose text is no code."""
 
 
@@ -71,6 +78,9 @@ def read_rst(text: str, include: Include) -> tuple[str, str, dict[str, Any], lis
     said = {name.strip(): " ".join(value.split()) for name, value in _REPLACED.findall(whole)}
     if said:
         whole = _SUBSTITUTION.sub(lambda name: said.get(name[1], name[0]), _REPLACED.sub("", whole))
+    titles = {label.casefold(): title.strip() for label, _, title, _ in _LABELLED.findall(whole)}
+    if titles:
+        whole = _TO_LABEL.sub(lambda role: titles.get(role[1].casefold(), role[0]), whole)
     reader = _Reader(dropped)
     content = _BLANK_LINES.sub("\n\n", "\n".join(reader.convert(_without_docinfo(whole.split("\n"), fields.metadata)))).strip("\n")
     return _inline(fields.title).replace("`", ""), content, fields.metadata, dropped
@@ -126,7 +136,7 @@ class _Reader:
         while number < len(lines):
             line, following = _count_item(lines[number], counts), lines[number + 1] if number + 1 < len(lines) else ""
             title = line.strip()
-            table = read_table(lines, number)
+            table = read_table(lines, number) if title[:2] in ("==", "+-", "+=") else None
             number += 1
             is_title = not any(map(str.strip, waiting)) and _is_title(title, line, following)
             if not title or is_title or table or _COMMENT.match(line) or title.startswith(">>>"):
@@ -157,8 +167,9 @@ class _Reader:
                 end_paragraph()
                 made += ["", fenced("\n".join(body).strip("\n")), ""] if any(map(str.strip, body)) else []
             else:
-                waiting.append(_LINE_MARK.sub(r"\1", line))
-                if title.startswith(("|", "+")):  # a line of a poem
+                waiting.append(line)
+                if title.startswith("|"):  # a line of a poem
+                    waiting[-1] = _LINE_MARK.sub(r"\1", line)
                     end_paragraph()
         end_paragraph()
         return made
@@ -216,8 +227,10 @@ def _table(rows: list[list[str]], headers: int) -> str:
 
 
 def _count_item(line: str, counts: dict[int, int]) -> str:
-    """Return a line with its number where it begins an item that counts itself (`#.`); `counts` holds those of open lists by indentation."""
+    """Return a line with its number where it begins an item that counts itself (`#.`); `counts` has those of open lists by indentation."""
     found = _NUMBERED.match(line)
+    if not counts and found is None:
+        return line
     indent = len(line) - len(line.lstrip())
     for other in [other for other in counts if line.strip() and (other > indent or (other == indent and not found))]:
         del counts[other]
@@ -247,7 +260,7 @@ def _is_title(title: str, line: str, following: str) -> bool:
 
 def _inline(text: str) -> str:
     """Bring marks within a paragraph to those of Markdown; links and roles leave their text."""
-    return _INLINE.sub(_plain, text)
+    return _INLINE.sub(_plain, text) if "`" in text or "_" in text or "\\" in text else text
 
 
 def _plain(mark: re.Match[str]) -> str:
@@ -273,4 +286,7 @@ def _role(role: str, inside: str) -> str:
     text = found[1] if found else inside
     if name in NUMBERED:
         return text if inside.rstrip().endswith(">") else f"{NUMBERED[name]}{text.partition('#')[0]}"
-    return _ESCAPED.sub(r"\1", text) if name in PROSE else _code(text)
+    if name not in PROSE:
+        return _code(text)
+    plain = _ESCAPED.sub(r"\1", text)
+    return f"^{plain}" if name in ("sup", "superscript") else plain  # 2^32 is not 232

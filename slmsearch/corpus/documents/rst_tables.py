@@ -6,6 +6,7 @@ A cell that spans rows or columns stands in all of them, under its headers.
 import csv
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 Rows = list[list[str]]
 MOST_BORDERS = 3
@@ -43,7 +44,7 @@ def read_table(lines: Sequence[str], at: int) -> tuple[int, Rows, int] | None:
 def _drawn(lines: Sequence[str]) -> tuple[Rows, int]:
     """Return the cells of a table with lines around them, and the number of its headers."""
     bounds = sorted({at for line in lines for at, mark in enumerate(line) if mark == "+" and {*line[max(at - 1, 0) : at + 2]} & {"-", "="}})
-    columns = list(zip(bounds, bounds[1:], strict=False))
+    columns = list(pairwise(bounds))
     now: list[list[str]] = [[] for _ in columns]
     rows: list[list[list[str]]] = []
     headers = 0
@@ -54,7 +55,7 @@ def _drawn(lines: Sequence[str]) -> tuple[Rows, int]:
             now = [[] if is_ruled else cell for is_ruled, cell in zip(ruled, now, strict=True)]
             rows.append(now)
         first = 0
-        for number, (start, end) in enumerate(columns):
+        for number, (_, end) in enumerate(columns):
             if number + 1 < len(columns) and line[end : end + 1] not in ("|", "+"):
                 now[number + 1] = now[first]
                 continue

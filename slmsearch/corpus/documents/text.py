@@ -24,7 +24,8 @@ _MAGIC = {b"%PDF-": "a PDF", b"PK\x03\x04": "a ZIP archive or office document", 
     b"\xd0\xcf\x11\xe0": "an old office document"}  # fmt: skip
 _STATEMENT = re.compile(
     r"\{\{-?\s*(?:/\*|if|range|with|define|block|end|else|template|partial|return|\$\w+\s*:?=|[#/>]).{0,500}?\}\}|"
-    r"\{%-?\s*(?:if|for|block|end\w+|else|extends|include|macro|set|import|assign|capture).{0,500}?%\}|<%.{0,500}?%>", re.DOTALL
+    r"\{%-?\s*(?:if|for|block|end\w+|else|extends|include|macro|set|import|assign|capture).{0,500}?%\}|<%.{0,500}?%>",
+    re.DOTALL,
 )
 _SHOWN_CODE = re.compile(r"<(pre|code|script|style|textarea|samp)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
 _TAG = re.compile(r"<[A-Za-z/!][^<>]*>")

@@ -81,8 +81,8 @@ def test_a_page_has_its_name_its_section_and_its_description():
         (".nf\nturn \\\\\n  .5\n.fi", "```\nturn \\\n  .5\n```"),
         (".TS\ntab(;);\nl l.\npart;price\n_\nwheel;T{\nseven\nhundred\nT}\n.TE",
          "| part | price |\n| --- | --- |\n| wheel | seven hundred |"),
-        (".de1 WHEEL\n.  RS \\\\$1\n.nr x +1\n..\n.de LINK\n\\fI\\\\$2\\fP <\\\\$1>\\\\$3\n..\n.WHEEL 3.5\ntext\n.LINK a.example \"the yard\" .",
-         "text\nthe yard <a.example>."),
+        (".de1 WHEEL\n.  RS \\\\$1\n.nr x +1\n..\n.de LINK\n\\fI\\\\$2\\fP <\\\\$1>\\\\$3\n..\n.WHEEL 3\ntext\n.LINK a.b \"the yard\" .",
+         "text\nthe yard <a.b>."),
         (".LOOK blue < >\n.SH NAME\nmill", "## NAME\n\nmill"),
         (".IP \\(em 2\none", "- one"),
         (".UR http://a.example\nthe yard\n.UE .", "the yard\n<http://a.example>."),
@@ -135,8 +135,20 @@ def test_divided_info_and_other_files_of_these_names(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "piece", [".if n ", ".ie t \\{\n", "\\*(aa", ".de x\n", "\\f", '"', ".TS\n", "\\[", ".so a\n", ".ds a \\*a\\*a\n\\*a\n",
-     ".de a\n.a \\$1\\$1\n..\n.a b\n"]
+    "piece",
+    [
+        ".if n ",
+        ".ie t \\{\n",
+        "\\*(aa",
+        ".de x\n",
+        "\\f",
+        '"',
+        ".TS\n",
+        "\\[",
+        ".so a\n",
+        ".ds a \\*a\\*a\n\\*a\n",
+        ".de a\n.a \\$1\\$1\n..\n.a b\n",
+    ],
 )
 def test_monotonous_and_cyclic_pages_are_read(piece: str):
     assert isinstance(read_man(HEAD + "x\n" + piece * (40_000 // len(piece)), lambda _: f"{HEAD}.so a\n")[1], str)

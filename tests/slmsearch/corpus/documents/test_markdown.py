@@ -125,9 +125,10 @@ def test_fields_of_a_head_are_metadata() -> None:
         ("[wheel]: https://a.b \"t\"\n\nA [Wheel][], [oak][wheel], [none][].", "A [Wheel](https://a.b), [oak](https://a.b), [none][]."),
         ('A {{% mill-term "oak wheel" %}} or {{< glossary term >}}. {{< new-in 1.12.0 />}} [x]({{< ref "yard" >}})',
          "A oak wheel or term. New in 1.12.0 [x]()"),
-        ('{{< figure\n  src="a.png"\n  caption="The wheel"\n>}}\n\nA <a\n  href="x">link</a> and <Wheel\n  turn="1"/> 2 < 3\nand > 1', "The wheel\n\n"
-         "A link and <Wheel   turn=\"1\"/> 2 < 3\nand > 1"),
-        ("{{< code-toggle config=mill />}}\n\nIt turns.\n\n{{< code-toggle >}}\na = 1\n{{< /code-toggle >}}", "It turns.\n\n```\na = 1\n```"),
+        ('{{< figure\n  src="a.png"\n  caption="The wheel"\n>}}\n\nA <a\n  href="x">link</a>, <Wheel\n  n="1"/> 2 < 3\nand > 1',
+         "The wheel\n\nA link, <Wheel   n=\"1\"/> 2 < 3\nand > 1"),
+        ("{{< code-toggle config=mill />}}\n\nIt turns.\n\n{{< code-toggle >}}\na = 1\n{{< /code-toggle >}}",
+         "It turns.\n\n```\na = 1\n```"),
         ("The [wheel][] and [roof][r].\n\n[wheel]: {{% url wheel %}}\n[r]: {{< ref \"roof\" >}}", "The wheel and roof."),
         ("&nbsp;|a&nbsp;b\n-|-\n1|2", "| |a b\n-|-\n1|2"),
         ("## Wheel {{< new-in 1.2 />}} {{< x >}}\n\ntext", "## Wheel New in 1.2\n\ntext"),
