@@ -44,7 +44,8 @@ _STRETCHED = re.compile(
 """A shortcode over several lines, or a tag."""
 _OPEN_MARK = re.compile(r"(?:<|\{\{)[^<>{}\n]*\n")
 _BLOCK_MARK = re.compile(r"```|~~~|^\s*(?:!!!|\?\?\?|===|:::)")
-_MARK = re.compile(r"[\[{<&]|^\(|[tT][oO][cC]")
+_BLOCK_ID = re.compile(r"(?:^|\s+)\^(?=[\d-]*[A-Za-z])[A-Za-z\d-]{2,}\s*$")
+_MARK = re.compile(r"[\[{<&^]|^\(|[tT][oO][cC]")
 """What a line has that is not plain."""
 _SHOWN = re.compile(r"\b(?:caption|title|text|label|summary)\s*=\s*(?:\"(?![a-z]+:)([^\"]+)\"|'(?![a-z]+:)([^']+)')")
 _TERM = re.compile(r"\s*[\w-]*(?:term|gloss|abbr)[\w-]*\s+\"?([^\"=/]+?)\"?[\s/]*")
@@ -270,7 +271,7 @@ def convert_lines(lines: list[str], dropped: list[Dropped], is_site: bool) -> li
             continue
         if found := _CALLOUT.match(line):
             line = f"{found[1]}{found[3] or found[2].capitalize()}:"
-        converted = _outside_spans(line, lambda part: _convert_part(part, dropped, is_site)).rstrip()
+        converted = _outside_spans(_BLOCK_ID.sub("", line), lambda part: _convert_part(part, dropped, is_site)).rstrip()
         if converted.lstrip().startswith("|") and line.startswith("&"):  # an empty cell
             converted = f"| {converted.lstrip()}"
         if not _DEFINITION.match(converted):

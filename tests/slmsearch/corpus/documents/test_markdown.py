@@ -104,6 +104,7 @@ def test_fields_of_a_head_are_metadata() -> None:
         ("See [[Wheel|the wheel]] and [[Mill#Roof]] of [[Yard]].", "See the wheel and Mill, Roof of Yard."),
         ("![[wheel.png]]\n\n![[Mill#Roof]]", "Mill, Roof"),
         ("> [!warning]- Mind the wheel\n> It turns.", "> Mind the wheel:\n> It turns."),
+        ("It turns so: ^376b9d\n\n- one ^wheel-1\n\n2 ^10", "It turns so:\n\n- one\n\n2 ^10"),
         ("> [!note]\n> It turns.", "> Note:\n> It turns."),
         ("iterators in [Chapter 13][ch]<!-- ignore\n-->. Write `<!-- toc -->`.", "iterators in [Chapter 13][ch]. Write `<!-- toc -->`."),
         ("{{< code-toggle file=hugo >}}\na = 1\n{{< /code-toggle >}}", "```\na = 1\n```"),
