@@ -24,7 +24,7 @@ _RULES = {
     "html_block": re.compile("<"),
     "reference": re.compile(r"\]:"),
     "heading": re.compile("#"),
-    "lheading": re.compile(r"^[\s>*+.)\d-]*[=-][ \t]*$", re.MULTILINE),
+    "lheading": re.compile(r"^[ \t>*+.)\d-]*[=-][ \t]*$", re.MULTILINE),
 }
 """Rule of the parser -> what a text has in which it finds something; the others only cost time."""
 _HTML_HEADING = re.compile(r"<h([1-6])\b[^<>]*>(.{0,2000}?)</h\1\s*>", re.IGNORECASE | re.DOTALL)

@@ -31,7 +31,7 @@ _ITEM_MARK = re.compile(r"^\s*(?:(?:[-*+\u2022]|\(?(?:\d+|#|[A-Za-z])[.)])\s+)*"
 _LINE_MARK = re.compile(r"^(\s*)\|(?: |$)")
 _BLANK_LINES = re.compile(r"\n{3,}")
 _INCLUDE = re.compile(r"^([ \t]*)\.\. (include|literalinclude)::[ \t]+(\S+)[ \t]*\n((?:[ \t]+:.*\n)*)", re.MULTILINE)
-_REPLACED = re.compile(r"^\s*\.\. \|([^|\n]+)\| replace:: (.*(?:\n[ \t]+\S.*)*)", re.MULTILINE)
+_REPLACED = re.compile(r"^[ \t]*\.\. \|([^|\n]+)\| replace:: (.*(?:\n[ \t]+\S.*)*)", re.MULTILINE)
 _LABELLED = re.compile(
     r"^\.\. _`?([^:`\n]+)`?:[ \t]*\n(?=(?:[ \t]*\n|\.\. _[^:\n]+:[ \t]*\n){0,9}"
     r"(?:([!-/:-@\[-`{-~])\2{2,}[ \t]*\n)?[ \t]*(\S.*)\n([!-/:-@\[-`{-~])\4{2,}[ \t]*$)",

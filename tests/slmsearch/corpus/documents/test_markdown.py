@@ -240,6 +240,10 @@ def test_a_plain_heading_is_one_line_with_its_letters(text: str) -> None:
 
 
 MONOTONOUS = [
+    "\n",
+    " ^a",
+    "<a b\n",
+    "{{< a\n",
     "[ ",
     "> ",
     "- ",

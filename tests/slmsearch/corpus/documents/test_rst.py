@@ -184,3 +184,10 @@ def test_what_is_included_is_read_and_what_is_not_there_is_named():
 def test_any_lines_are_read_and_code_stays_closed(lines: list[str]):
     text = read_rst("\n".join(lines), lambda _: None)[1]
     assert split_sections(Page("p", "P", text + "\n\n# After"))[-1].heading == "After", "no fence is left open"
+
+
+@pytest.mark.parametrize(
+    "piece", ["\n", ".. _a:\n", ".. _a:\n\n", "=== ===\n", "=== ===\na b\n", "+--+--+\n", "#. a::\n", "a_b.", "| a\n", "\\"]
+)
+def test_monotonous_documents_are_read(piece: str):
+    assert isinstance(read_rst(f".. _a:\n{piece * (60_000 // len(piece))}", lambda _: None)[1], str)
