@@ -24,7 +24,7 @@ _RULES = {
     "html_block": re.compile("<"),
     "reference": re.compile(r"\]:"),
     "heading": re.compile("#"),
-    "lheading": re.compile(r"^[ \t>*+.)\d-]*[=-][ \t]*$", re.MULTILINE),
+    "lheading": re.compile(r"^[ \t>*+.)\d=-]*[=-][ \t]*$", re.MULTILINE),
 }
 """Rule of the parser -> what a text has in which it finds something; the others only cost time."""
 _HTML_HEADING = re.compile(r"<h([1-6])\b[^<>]*>(.{0,2000}?)</h\1\s*>", re.IGNORECASE | re.DOTALL)
@@ -74,6 +74,11 @@ _SUSPECT = re.compile(
 )
 
 
+def parse_blocks(text: str) -> list[Token]:
+    """Parse the blocks of a text as CommonMark, and tables."""
+    return _parser(frozenset(rule for rule, mark in _RULES.items() if mark.search(text))).parse(text)
+
+
 @cache
 def _parser(rules: frozenset[str]) -> MarkdownIt:
     """Return a parser of blocks with some rules of `_RULES`."""
@@ -86,7 +91,7 @@ def _canonical(lines: list[str], whole: str, dropped: list[Dropped], is_site: bo
     """Rewrite lines: headings, code, HTML, and all others."""
     made: list[str] = []
     at = 0
-    for start, end, kind, token in _parts(_parser(frozenset(rule for rule, mark in _RULES.items() if mark.search(whole))).parse(whole)):
+    for start, end, kind, token in _parts(parse_blocks(whole)):
         if start < at:
             continue
         made += convert_lines(lines[at:start], dropped, is_site)

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from slmsearch.corpus.documents.dialects import Dropped
 from slmsearch.corpus.documents.front_matter import split_fields, split_front_matter
-from slmsearch.corpus.documents.markdown import plain_heading, read_markdown
+from slmsearch.corpus.documents.markdown import parse_blocks, plain_heading, read_markdown
 from slmsearch.corpus.documents.markup import guess_kind
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.sections import split_sections
@@ -43,6 +44,7 @@ def test_the_shared_cases_give_what_a_person_expects() -> None:
     ("text", "wanted"),
     [
         ("Mill\n====\n\ntext\n\nWheel\n-----\n\ntext", [(1, "Mill"), (2, "Wheel")]),
+        ("Mill\n===\n\n#tag", [(1, "Mill")]),
         ("# Mill #\n\n## Wheel ##   \n\n### C#\n\ntext", [(1, "Mill"), (2, "Wheel"), (3, "C#")]),
         ("# Mill {#the-mill .big}\n\n## [Wheel](wheel.md) of `oak`\n\n## **Bold** _and_ snake_case\n\ntext", [
             (1, "Mill"), (2, "Wheel of oak"), (2, "Bold and snake_case")]),
@@ -224,6 +226,15 @@ def test_any_lines_give_headings_that_have_a_name(lines: list[str]) -> None:
         assert "\x00" not in line
     assert all(section.heading.strip() for section in split_sections(Page("p", "P", text)))
     assert content("\n".join([*lines, *["word"] * 3])).count("word") >= 0
+
+
+@given(st.lists(st.sampled_from([*PIECES, "|a|b|", "|-|-|", "a\n=", "> b\n> -", "1. c\n   ===", "[a]: b", "\t- d", "* * *"]), max_size=10))
+@settings(max_examples=300, deadline=None)
+def test_rules_that_a_text_cannot_use_change_nothing(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    whole = MarkdownIt("commonmark").enable("table")
+    whole.core.ruler.enableOnly(["normalize", "block"])
+    assert parse_blocks(text) == whole.parse(text)
 
 
 @given(st.lists(st.text("abc #`*_", min_size=1, max_size=12), min_size=1, max_size=8))
