@@ -34,9 +34,11 @@ _ESCAPE = re.compile(
 _SINGLE = {"-": "-", "e": "\\", "\\": "\\", " ": " ", "~": " ", "0": " ", "t": "\t", "'": "\u00b4", "`": "`", ".": ".", "_": "_", '"': ""}
 _COMMENT = re.compile(r"(?<!\\)((?:\\\\)*)\\[\"#].*$")
 _CONTROL = re.compile(r"[.'][ \t]*([^\s\\]+|\\\{)?[ \t]*(.*)$")
-_CONDITION = re.compile(r"(!?)\s*(?:([noetv])(?=[\s\\.'])|(\\n\(\.g|\\n\[\.g\])|('[^']*'[^']*'|\S+))\s*(.*)$")
-_DECIDES = re.compile(r"[.'][ \t]*(?:if|ie|el|while|de|am|ds|as|so|shift|return|rm|di|da)\b")
-_GIVEN = re.compile(r"\\{1,3}\$([1-9*@])")
+_CONDITION = re.compile(
+    r"(!?)\s*(?:([noetv])(?=[\s\\.'])|(\\n\(\.g|\\n\[\.g\])|(['\"])(?P<left>.*?)\4(?P<right>.*?)\4|\S+)\s*(?P<body>.*)$"
+)
+_REMEMBERS = re.compile(r"[.'][ \t]*(?:while|de|am|ds|as|so|shift|return|rm|di|da)\b")
+_GIVEN = re.compile(r"\\\$([1-9*@])")
 _SPLIT = re.compile(r"tab ?\((.)\)")
 _ARGUMENT = re.compile(r'"((?:[^"]|"")*)"?|((?:\\ |\S)+)')
 
@@ -96,13 +98,13 @@ class Roff:
                 yield name, rest.replace("\\}", "")
 
     def _define(self, name: str, rest: str, waiting: list[str]) -> None:
-        """Take the lines of a macro; one that decides or remembers something is not known, and what it is given is text."""
+        """Take the lines of a macro; one that repeats or remembers something is not known, and what it is given is text."""
         names = [*split_arguments(rest), "", ""]
         end = f".{(rest.strip() if name == 'ig' else names[1]) or '.'}"
         body: list[str] = []
         while waiting and (line := waiting.pop()).replace(" ", "").rstrip() != end:
             body.append(line)
-        if name in ("de", "de1") and not any(_DECIDES.match(line) for line in body):
+        if name in ("de", "de1") and not any(_REMEMBERS.match(line) for line in body):
             self._macros[names[0]] = body
 
     def _condition(self, name: str, rest: str, waiting: list[str], otherwise: list[bool]) -> None:
@@ -113,8 +115,10 @@ class Roff:
             found = _CONDITION.match(rest)
             if found is None:
                 return
-            holds = (found[2] in ("n", "o", "e") or bool(found[3])) != bool(found[1] and (found[2] or found[3]))
-            body = found[5]
+            is_known = bool(found[2] or found[3] or found[4])
+            is_equal = bool(found[4]) and self.plain(found["left"]) == self.plain(found["right"])
+            holds = (found[2] in ("n", "o", "e") or bool(found[3]) or is_equal) != bool(found[1] and is_known)
+            body = found["body"]
             if name == "ie":
                 otherwise[:] = [*otherwise[-MAX_DEPTH:], not holds]
         if not body.startswith("\\{"):
@@ -161,7 +165,7 @@ def _filled(body: list[str], arguments: list[str]) -> list[str]:
     def given(mark: re.Match[str]) -> str:
         return " ".join(arguments) if mark[1] in "*@" else "".join(arguments[int(mark[1]) - 1 : int(mark[1])])
 
-    return [_GIVEN.sub(given, line)[:MAX_STRING_CHARS] for line in body]
+    return [_GIVEN.sub(given, line.replace("\\\\", "\\"))[:MAX_STRING_CHARS] for line in body]
 
 
 def _character(name: str) -> str:

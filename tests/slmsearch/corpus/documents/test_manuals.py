@@ -104,6 +104,11 @@ def test_macros_of_man(text: str, wanted: str):
         (".Bd -literal\nturn  it\n.Ed", "```\nturn  it\n```"),
         ('.Fn turn "int n" .', "turn(int n)."),
         (".Sm off\n.TS\nl l.\npart\tprice\nwheel\t7\n.TE\nend", "| part | price |\n| --- | --- |\n| wheel | 7 |\n\nend"),
+        (
+            '.de wheel\n.Bl -tag\n.It Sy Part\n"\\\\$1"\n.if "\\\\$2"" of oak\n.ie "\\\\$2"7" seven\n.el \\\\$2 \\\\fBteeth\\\\fP\n'
+            '.if !"\\\\$2"7" \\{\n.It Sy More\n.\\}\n.El\n..\n.wheel gate 7\n.wheel stone 8\n.wheel floor ""',
+            'Part\n"gate"\nseven\n\nPart\n"stone"\n8 teeth\n\nMore\n\nPart\n"floor"\nof oak\nteeth\n\nMore',
+        ),
         (".In mill.h\n.Dq the wheel", "#include <mill.h>\n\u201cthe wheel\u201d"),
     ],
 )
