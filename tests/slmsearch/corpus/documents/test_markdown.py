@@ -175,6 +175,7 @@ def test_files_are_included_from_the_folder_and_from_nowhere_else(tmp_path: Path
     [
         ("Mill\n====\n\nSee :ref:`wheel`.\n\nWheel\n-----\n", "rst"),
         ("Mill\n====\n\ntext\n\nWheel\n-----\n\ntext", "markdown"),
+        ("====\nMill\n====\n\n-----\nWheel\n-----\ntext", "rst"),
         ("# Mill\n\nsome text\n\nmore\n\n## Wheel\n\ntext\n\ntext", "markdown"),
         ("#!/bin/sh\n# Mill\n## Wheel\n", "text"),
         ("# set the gate\nopen = 1\n# set the stone\nlift = 2\n# and more\n", "text"),
