@@ -20,13 +20,16 @@ _COMMENT = re.compile(r"\s*\.\.(?:\s|$)")
 _FOOTNOTE = re.compile(r"\s*\.\. \[#?([^\]]+)\](?:\s+(.*))?$")
 _OPTION = re.compile(r"\s*:([\w -]+):(?:\s+(.*))?$")
 _TARGET = re.compile(r"(?s)^[~!]?(.*?)(?:\s*<[^<>]*>)?$")
-_INLINE = re.compile(
+_NAMED = r"(?<![^\s'\"(\[{<:/-])(?P<named>[^\W_]+(?:[_.+:-][^\W_]+)*)__?(?![^\s'\")\]}>\\/.,:;!?-])"
+_OTHERS = (
     r"(?s)``(?P<code>.+?)``(?!`)|:(?P<name>[\w:+.-]+):`(?P<role>[^`]+)`|(?<![`\w])`(?P<link>[^`<>]+?)(?:\s*<[^<>`]*>)?`__?(?!\w)|"
-    r"(?<!\w)_`(?P<target>[^`]+)`|`[^`]+`|\[#?(?P<note>[^\]\s]+)\]_(?!\w)|"
-    r"(?<![^\s'\"(\[{<:/-])(?P<named>[^\W_]+(?:[_.+:-][^\W_]+)*)__?(?![^\s'\")\]}>\\/.,:;!?-])|\\(?P<escaped>.)"
+    r"(?<!\w)_`(?P<target>[^`]+)`|`[^`]+`|\[#?(?P<note>[^\]\s]+)\]_(?!\w)|\\(?P<escaped>.)|"
 )
+_INLINE, _UNNAMED = re.compile(f"{_OTHERS}{_NAMED}"), re.compile(rf"{_OTHERS}(?P<named>(?!))")
+_NAME_END = re.compile(r"[^\W_]__?(?!\w)")
 _ESCAPED = re.compile(r"(?s)\\(?:\s|(.))")
 _NUMBERED = re.compile(r"(\s*)(\(?)(#|\d+)([.)])(?=\s)")
+_COUNTED = frozenset("#(0123456789")
 _ITEM_MARK = re.compile(r"^\s*(?:(?:[-*+\u2022]|\(?(?:\d+|#|[A-Za-z])[.)])\s+)*")
 _LINE_MARK = re.compile(r"^(\s*)\|(?: |$)")
 _BLANK_LINES = re.compile(r"\n{3,}")
@@ -228,9 +231,9 @@ def _table(rows: list[list[str]], headers: int) -> str:
 
 def _count_item(line: str, counts: dict[int, int]) -> str:
     """Return a line with its number where it begins an item that counts itself (`#.`); `counts` has those of open lists by indentation."""
-    found = _NUMBERED.match(line)
-    if not counts and found is None:
+    if not counts and line.lstrip()[:1] not in _COUNTED:
         return line
+    found = _NUMBERED.match(line)
     indent = len(line) - len(line.lstrip())
     for other in [other for other in counts if line.strip() and (other > indent or (other == indent and not found))]:
         del counts[other]
@@ -260,7 +263,9 @@ def _is_title(title: str, line: str, following: str) -> bool:
 
 def _inline(text: str) -> str:
     """Bring marks within a paragraph to those of Markdown; links and roles leave their text."""
-    return _INLINE.sub(_plain, text) if "`" in text or "_" in text or "\\" in text else text
+    if "_" in text and _NAME_END.search(text):
+        return _INLINE.sub(_plain, text)
+    return _UNNAMED.sub(_plain, text) if "`" in text or "\\" in text or "]_" in text else text
 
 
 def _plain(mark: re.Match[str]) -> str:
